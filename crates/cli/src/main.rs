@@ -1,0 +1,3 @@
+//! The `onewrite` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Block traces that tell every device write apart.

@@ -1,0 +1,1 @@
+//! onewrite: journal modes for stock SQLite that make a commit durable in one device write.

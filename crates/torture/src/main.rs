@@ -1,0 +1,3 @@
+//! Processes that are killed.
+
+fn main() {}
