@@ -183,7 +183,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(buf.as_slice(), &model[..]);
-                prop_assert!(buf.capacity() == 0 || buf.as_slice().as_ptr().addr() % BUFFER_ALIGN == 0);
+                prop_assert!(buf.capacity() == 0 || buf.as_ptr().addr().is_multiple_of(BUFFER_ALIGN));
             }
         }
     }

@@ -63,6 +63,7 @@ impl LogFile {
     /// # Errors
     /// [`LockKind::Exclusive`] on a read-only file, and whatever fcntl(2) reports.
     pub fn lock(&self, byte: LockByte, kind: LockKind) -> Result<(), StorageError> {
+        self.check_lockable(byte, kind)?;
         loop {
             match self.ofd(OfdCommand::SetWait, kind.ofd(), byte) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -76,6 +77,7 @@ impl LogFile {
     /// # Errors
     /// As [`LogFile::lock`].
     pub fn try_lock(&self, byte: LockByte, kind: LockKind) -> Result<bool, StorageError> {
+        self.check_lockable(byte, kind)?;
         match self.ofd(OfdCommand::Set, kind.ofd(), byte) {
             Ok(_) => Ok(true),
             // EAGAIN, or EACCES as POSIX allows.
@@ -102,6 +104,14 @@ impl LogFile {
     pub fn is_locked_by_other(&self, byte: LockByte, kind: LockKind) -> Result<bool, StorageError> {
         self.ofd(OfdCommand::Get, kind.ofd(), byte)
             .map_err(|e| self.lock_error(byte, e))
+    }
+
+    /// The kernel would say EBADF, which helps nobody.
+    fn check_lockable(&self, byte: LockByte, kind: LockKind) -> Result<(), StorageError> {
+        match kind {
+            LockKind::Shared => Ok(()),
+            LockKind::Exclusive => self.check_writable(Operation::Lock(byte)),
+        }
     }
 
     fn ofd(&self, command: OfdCommand, kind: OfdType, byte: LockByte) -> io::Result<bool> {
