@@ -43,9 +43,12 @@ pub struct Capabilities {
     pub barriers: Result<(), String>,
     /// Whether `FALLOC_FL_WRITE_ZEROES` works, or why not.
     pub write_zeroes: Result<(), String>,
-    /// Largest write in bytes that is never torn (`STATX_WRITE_ATOMIC`); `None` if there is no
-    /// such promise.
+    /// Largest write in bytes that the file system never tears (`STATX_WRITE_ATOMIC`, for writes
+    /// with RWF_ATOMIC); `None` without such a promise. XFS keeps it by writing elsewhere and
+    /// remapping where the device cannot.
     pub atomic_write_bytes: Option<u32>,
+    /// Largest write in bytes that the device never tears; `None` without such a promise.
+    pub device_atomic_write_bytes: Option<u32>,
     /// Smallest unit that the device addresses, in bytes; 512 if unknown.
     pub logical_block_bytes: u32,
     /// Smallest unit that the device writes without reading first, in bytes; 512 if unknown.

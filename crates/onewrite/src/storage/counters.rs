@@ -21,7 +21,7 @@ pub struct IoCounters {
     pub setup_writes: AtomicU64,
     /// Bytes that preallocation initialized by writing or by write-zeroes.
     pub setup_write_bytes: AtomicU64,
-    /// fdatasync calls of preallocation and fsync calls on the directory.
+    /// fdatasync calls of preallocation, and fsync calls on the directory.
     pub setup_flushes: AtomicU64,
 }
 

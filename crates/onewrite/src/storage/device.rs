@@ -28,6 +28,8 @@ pub(super) struct BlockDevice {
     /// Largest write-zeroes command that unmaps, in bytes; 0 without the command, `None` before
     /// Linux 6.17.
     pub write_zeroes_unmap_bytes: Option<u64>,
+    /// Largest write that is never torn; `None` without such a promise.
+    pub atomic_write_bytes: Option<u32>,
     pub logical_block_bytes: u32,
     pub physical_block_bytes: u32,
     /// For a loop device, the file behind it.
@@ -59,6 +61,7 @@ impl BlockDevice {
                 _ => WriteCache::Unknown,
             },
             write_zeroes_unmap_bytes: number(&queue, "write_zeroes_unmap_max_bytes"),
+            atomic_write_bytes: small(&queue, "atomic_write_unit_max_bytes").filter(|&n| n > 0),
             logical_block_bytes: small(&queue, "logical_block_size")?,
             physical_block_bytes: small(&queue, "physical_block_size")?,
             backing_file: text(&whole, "loop/backing_file").map(PathBuf::from),

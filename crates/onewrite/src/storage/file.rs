@@ -10,13 +10,17 @@
 use super::capabilities::{Capabilities, DirectAlign};
 use super::counters::IoCounters;
 use super::error::{Operation, StorageError};
-use rustix::fs::{FileType, Mode, OFlags, fdatasync, fstat, ftruncate};
+use super::open::{self, Access};
+use rustix::fs::{fdatasync, fstat, ftruncate};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pread, pwrite, pwritev2};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Largest offset that the kernel knows (`off_t`).
+const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// What a single write must guarantee when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -29,130 +33,30 @@ pub enum Durability {
     WriteThrough,
 }
 
-/// Permissions and owner of a file that is created.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NewFile {
-    /// Permission bits; set whatever the umask is, as SQLite does for its log.
-    pub mode: u32,
-    /// User and group, set when this process is root, as SQLite does; `None` leaves them.
-    pub owner: Option<(u32, u32)>,
-}
-
-/// What [`LogFile::open`] does about a missing file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Create {
-    /// Fail.
-    Never,
-    /// Create it.
-    IfMissing(NewFile),
-    /// Create it, and fail if it exists.
-    New(NewFile),
-}
-
-/// What the file is opened for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// Reads, writes, shared and exclusive locks.
-    ReadWrite,
-    /// Reads and shared locks.
-    ReadOnly,
-}
-
-/// Whether writes may be direct.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DirectIo {
-    /// Where the capabilities allow it.
-    Auto,
-    /// Never: everything goes through the page cache.
-    Never,
-}
-
 /// One open log file. All methods take `&self` and may be called from several threads; writes to
 /// overlapping ranges at the same time are for the caller to exclude.
 #[derive(Debug)]
 pub struct LogFile {
-    path: PathBuf,
-    access: Access,
-    buffered: File,
-    direct: Option<Direct>,
-    capabilities: Capabilities,
+    pub(super) path: PathBuf,
+    pub(super) access: Access,
+    pub(super) buffered: File,
+    pub(super) direct: Option<Direct>,
+    pub(super) capabilities: Capabilities,
     /// The kernel or the file system does not take RWF_DSYNC; fdatasync does its work.
-    no_dsync_flag: AtomicBool,
-    counters: IoCounters,
+    pub(super) no_dsync_flag: AtomicBool,
+    pub(super) counters: IoCounters,
 }
 
+/// The descriptor for direct writes.
 #[derive(Debug)]
-struct Direct {
-    file: File,
-    align: DirectAlign,
+pub(super) struct Direct {
+    pub(super) file: File,
+    pub(super) align: DirectAlign,
     /// Set when a well-aligned direct write was refused with EINVAL in spite of all signs.
-    refused: OnceLock<String>,
+    pub(super) refused: OnceLock<String>,
 }
 
 impl LogFile {
-    /// Opens a log file. Like SQLite it follows no symbolic link at the end of the path, and does
-    /// not let a child process inherit the descriptors. A created file's directory entry is not
-    /// durable before [`sync_directory`].
-    ///
-    /// # Errors
-    /// The path cannot be opened, is no regular file, or was replaced meanwhile.
-    pub fn open(
-        path: &Path,
-        create: Create,
-        access: Access,
-        direct: DirectIo,
-    ) -> Result<Self, StorageError> {
-        let buffered = open_buffered(path, create, access)?;
-        let capabilities = Capabilities::of_file(&buffered, path)?;
-        let mut file = Self {
-            path: path.to_owned(),
-            access,
-            buffered,
-            direct: None,
-            capabilities,
-            no_dsync_flag: AtomicBool::new(false),
-            counters: IoCounters::default(),
-        };
-        if access == Access::ReadWrite && direct == DirectIo::Auto {
-            file.open_direct()?;
-        } else if file.capabilities.direct.is_ok() {
-            file.capabilities.direct = Err(match direct {
-                DirectIo::Never => "direct I/O was turned off".to_owned(),
-                DirectIo::Auto => "the file was opened read-only".to_owned(),
-            });
-        }
-        Ok(file)
-    }
-
-    fn open_direct(&mut self) -> Result<(), StorageError> {
-        let Ok(align) = self.capabilities.direct else {
-            return Ok(());
-        };
-        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = match retry(|| rustix::fs::open(&self.path, flags, Mode::empty())) {
-            Ok(fd) => File::from(fd),
-            Err(e @ (Errno::INVAL | Errno::OPNOTSUPP)) => {
-                self.capabilities.direct = Err(format!(
-                    "{} refuses to open a file with O_DIRECT: {e}",
-                    self.capabilities.filesystem
-                ));
-                return Ok(());
-            }
-            Err(e) => return Err(self.error(Operation::Open, None, e)),
-        };
-        if self.identity_of(&file)? != self.identity()? {
-            return Err(StorageError::Replaced {
-                path: self.path.clone(),
-            });
-        }
-        self.direct = Some(Direct {
-            file,
-            align,
-            refused: OnceLock::new(),
-        });
-        Ok(())
-    }
-
     /// The path that the file was opened with.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -199,7 +103,7 @@ impl LogFile {
         self.identity_of(&self.buffered)
     }
 
-    fn identity_of(&self, file: &File) -> Result<(u64, u64), StorageError> {
+    pub(super) fn identity_of(&self, file: &File) -> Result<(u64, u64), StorageError> {
         let stat = fstat(file).map_err(|e| self.error(Operation::Inspect, None, e))?;
         Ok((stat.st_dev, stat.st_ino))
     }
@@ -224,7 +128,13 @@ impl LogFile {
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, StorageError> {
         let mut done = 0;
         while done < buf.len() {
-            let at = offset + done as u64;
+            // No file has bytes beyond the largest off_t.
+            let Some(at) = offset
+                .checked_add(done as u64)
+                .filter(|&at| at <= MAX_OFFSET)
+            else {
+                break;
+            };
             match retry(|| pread(&self.buffered, &mut buf[done..], at)) {
                 Ok(0) => break,
                 Ok(n) => done += n,
@@ -247,7 +157,7 @@ impl LogFile {
         offset: u64,
         durability: Durability,
     ) -> Result<(), StorageError> {
-        self.check_writable(Operation::Write)?;
+        self.check_write(buf, offset)?;
         if let (Some(align), Some(direct)) = (self.direct(), &self.direct) {
             self.check_aligned(buf, offset, align)?;
             if self.write_direct(direct, buf, offset, durability)? {
@@ -288,15 +198,8 @@ impl LogFile {
                 Err(e) => return Err(self.error(Operation::Write, Some(at), e)),
             };
             self.counters.count_write(written);
-            done += written;
-            if done < buf.len() {
-                // Continue on a block boundary; the bytes past it are written again.
-                let block = done - done % direct.align.offset as usize;
-                if block + written <= done {
-                    return Err(self.error(Operation::Write, Some(at), write_zero()));
-                }
-                done = block;
-            }
+            done = resume_at(done, written, buf.len(), direct.align.offset as usize)
+                .ok_or_else(|| self.error(Operation::Write, Some(at), write_zero()))?;
         }
         Ok(true)
     }
@@ -325,9 +228,17 @@ impl LogFile {
             }
         }
         let written = retry(|| pwrite(file, buf, offset))?;
-        retry(|| fdatasync(file))?;
+        fdatasync(file)?;
         self.counters.flushes.fetch_add(1, Relaxed);
         Ok(written)
+    }
+
+    fn check_write(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
+        self.check_writable(Operation::Write)?;
+        match offset.checked_add(buf.len() as u64) {
+            Some(end) if end <= MAX_OFFSET => Ok(()),
+            _ => Err(self.error(Operation::Write, Some(offset), Errno::FBIG)),
+        }
     }
 
     fn check_aligned(
@@ -359,7 +270,7 @@ impl LogFile {
     /// # Errors
     /// Whatever pwrite(2) reports. After an error any part of `buf` may be in the file.
     pub fn write_buffered_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
-        self.check_writable(Operation::Write)?;
+        self.check_write(buf, offset)?;
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
@@ -382,8 +293,19 @@ impl LogFile {
     /// Whatever fdatasync(2) reports. The state of the written data is unknown then, and a later
     /// success says nothing about it.
     pub fn flush(&self) -> Result<(), StorageError> {
-        retry(|| fdatasync(&self.buffered)).map_err(|e| self.error(Operation::Flush, None, e))?;
+        // Not even tried again after a signal: what the first attempt saw may not show twice.
+        fdatasync(&self.buffered).map_err(|e| self.error(Operation::Flush, None, e))?;
         self.counters.flushes.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Makes the file's name durable: fsync of the directory that holds it. Counted as set-up.
+    ///
+    /// # Errors
+    /// The directory cannot be opened or flushed.
+    pub fn sync_directory(&self) -> Result<(), StorageError> {
+        open::sync_directory(&self.path)?;
+        self.counters.setup_flushes.fetch_add(1, Relaxed);
         Ok(())
     }
 
@@ -444,72 +366,6 @@ impl LogFile {
     }
 }
 
-/// Makes the creation or deletion of `of` durable: fsync of the directory that holds it.
-///
-/// # Errors
-/// The directory cannot be opened or flushed.
-pub fn sync_directory(of: &Path) -> Result<(), StorageError> {
-    let parent = match of.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = retry(|| rustix::fs::open(parent, flags, Mode::empty()))
-        .map_err(|e| StorageError::io(parent, Operation::Open, e))?;
-    retry(|| rustix::fs::fsync(&directory))
-        .map_err(|e| StorageError::io(parent, Operation::Flush, e))
-}
-
-fn open_buffered(path: &Path, create: Create, access: Access) -> Result<File, StorageError> {
-    // NONBLOCK has no effect on a regular file; it keeps the open of a FIFO that stands in the
-    // log's place from waiting for ever.
-    let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    flags |= match access {
-        Access::ReadWrite => OFlags::RDWR,
-        Access::ReadOnly => OFlags::RDONLY,
-    };
-    let (operation, new) = match create {
-        Create::Never => (Operation::Open, None),
-        Create::IfMissing(new) => {
-            flags |= OFlags::CREATE;
-            (Operation::Create, Some(new))
-        }
-        Create::New(new) => {
-            flags |= OFlags::CREATE | OFlags::EXCL;
-            (Operation::Create, Some(new))
-        }
-    };
-    let mode = new.map_or(Mode::empty(), |n| Mode::from_raw_mode(n.mode & 0o777));
-    let error = |e: Errno| StorageError::io(path, operation, e);
-    let fd = retry(|| rustix::fs::open(path, flags, mode)).map_err(error)?;
-    let stat = fstat(&fd).map_err(error)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(StorageError::NotAFile {
-            path: path.to_owned(),
-        });
-    }
-    if let Some(new) = new.filter(|_| stat.st_size == 0) {
-        give_permissions(&fd, new, stat.st_mode);
-    }
-    Ok(fd.into())
-}
-
-/// As SQLite treats a new log: right permissions in spite of the umask and the database's owner
-/// when we are root. A failure is ignored there and here; the file works for this process.
-fn give_permissions(fd: impl AsFd, new: NewFile, current: u32) {
-    let fd = fd.as_fd();
-    if current & 0o777 != new.mode & 0o777 {
-        let _ = rustix::fs::fchmod(fd, Mode::from_raw_mode(new.mode & 0o777));
-    }
-    if let Some((user, group)) = new.owner
-        && rustix::process::geteuid().is_root()
-    {
-        let user = rustix::fs::Uid::from_raw(user);
-        let group = rustix::fs::Gid::from_raw(group);
-        let _ = rustix::fs::fchown(fd, Some(user), Some(group));
-    }
-}
-
 /// Runs a system call again when a signal interrupted it before it did anything.
 pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
@@ -520,6 +376,96 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, 
     }
 }
 
+/// Where a direct write of `len` bytes goes on after the kernel took `written` bytes from `done` on:
+/// on a block boundary, so that bytes past it are written again. `None` if that is no progress.
+fn resume_at(done: usize, written: usize, len: usize, block: usize) -> Option<usize> {
+    let reached = done + written;
+    let next = if reached >= len {
+        reached
+    } else {
+        reached - reached % block
+    };
+    (next > done).then_some(next)
+}
+
 pub(super) fn write_zero() -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::WriteZero, "the kernel wrote nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::open::{Create, DirectIo, NewFile};
+    use super::*;
+
+    fn open(directory: &Path) -> LogFile {
+        let create = Create::IfMissing(NewFile {
+            mode: 0o600,
+            owner: None,
+        });
+        LogFile::open(
+            &directory.join("log"),
+            create,
+            Access::ReadWrite,
+            DirectIo::Auto,
+        )
+        .expect("a log file")
+    }
+
+    #[test]
+    fn a_short_direct_write_goes_on_at_a_block_boundary() {
+        assert_eq!(resume_at(0, 4096, 4096, 512), Some(4096));
+        assert_eq!(resume_at(0, 1024, 4096, 512), Some(1024));
+        assert_eq!(resume_at(1024, 1000, 4096, 512), Some(1536));
+        assert_eq!(resume_at(1024, 511, 4096, 512), None, "no progress");
+        assert_eq!(resume_at(0, 0, 4096, 512), None);
+    }
+
+    #[test]
+    fn a_refused_direct_write_goes_through_the_page_cache_from_then_on() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut file = open(directory.path());
+        let Some(direct) = &mut file.direct else {
+            eprintln!("SKIPPED: no direct I/O in the temporary directory");
+            return;
+        };
+        // As if the file system had promised more than it keeps.
+        direct.align = DirectAlign {
+            memory: 1,
+            offset: 1,
+        };
+        file.write_at(&[5; 100], 3, Durability::WriteThrough)
+            .expect("a buffered write");
+        assert_eq!(file.direct(), None);
+        assert!(
+            file.why_not_direct()
+                .is_some_and(|reason| reason.contains("refused"))
+        );
+        let counts = file.counters().snapshot();
+        assert_eq!(
+            (counts.writes, counts.write_through, counts.flushes),
+            (1, 0, 1)
+        );
+        let mut back = [0; 100];
+        assert_eq!(file.read_at(&mut back, 3).expect("a read"), 100);
+        assert_eq!(back, [5; 100]);
+    }
+
+    #[test]
+    fn without_the_dsync_flag_a_durable_write_is_a_write_and_a_flush() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = open(directory.path());
+        if file.direct().is_none() {
+            eprintln!("SKIPPED: no direct I/O in the temporary directory");
+            return;
+        }
+        file.no_dsync_flag.store(true, Relaxed);
+        let buf = super::super::AlignedBuf::zeroed(4096);
+        file.write_at(&buf, 0, Durability::WriteThrough)
+            .expect("a write");
+        let counts = file.counters().snapshot();
+        assert_eq!(
+            (counts.writes, counts.write_through, counts.flushes),
+            (1, 0, 1)
+        );
+    }
 }

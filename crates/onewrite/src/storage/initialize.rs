@@ -15,7 +15,9 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of zeros that one write carries.
+/// Bytes of zeros that one write carries. Extending writes hold the inode's lock, so that this is
+/// also what a commit may have to wait for: measured 1 to 3 ms while 32 MiB were initialized, and
+/// 11 ms with pieces of 8 MiB.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// How blocks are initialized.
@@ -162,8 +164,7 @@ impl LogFile {
     }
 
     fn setup_flush(&self) -> Result<(), StorageError> {
-        retry(|| fdatasync(self.buffered_fd()))
-            .map_err(|e| self.error(Operation::Flush, None, e))?;
+        fdatasync(self.buffered_fd()).map_err(|e| self.error(Operation::Flush, None, e))?;
         self.counters().setup_flushes.fetch_add(1, Relaxed);
         Ok(())
     }

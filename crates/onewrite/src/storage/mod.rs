@@ -24,6 +24,7 @@ mod file;
 mod initialize;
 mod lock;
 mod mount;
+mod open;
 mod probe;
 mod sys;
 
@@ -32,6 +33,7 @@ pub use capabilities::{Capabilities, DirectAlign};
 pub use counters::{IoCounters, IoCounts};
 pub use device::WriteCache;
 pub use error::{Operation, StorageError};
-pub use file::{Access, Create, DirectIo, Durability, LogFile, NewFile, sync_directory};
+pub use file::{Durability, LogFile};
 pub use initialize::{Init, ParseInitError};
 pub use lock::{LockByte, LockKind};
+pub use open::{Access, Create, DirectIo, NewFile, sync_directory};

@@ -90,6 +90,7 @@ fn from_parts(
             Ok(())
         },
         write_zeroes: write_zeroes(&filesystem, device.as_ref()),
+        device_atomic_write_bytes: device.as_ref().and_then(|d| d.atomic_write_bytes),
         atomic_write_bytes: atomic.then_some(stat.stx_atomic_write_unit_max),
         logical_block_bytes: device.as_ref().map_or(512, |d| d.logical_block_bytes),
         physical_block_bytes: device.as_ref().map_or(512, |d| d.physical_block_bytes),
