@@ -126,16 +126,13 @@ impl LogFile {
     /// # Errors
     /// Whatever pread(2) reports.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, StorageError> {
+        // No file has bytes beyond the largest off_t.
+        let room = usize::try_from(MAX_OFFSET.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let wanted = buf.len().min(room);
         let mut done = 0;
-        while done < buf.len() {
-            // No file has bytes beyond the largest off_t.
-            let Some(at) = offset
-                .checked_add(done as u64)
-                .filter(|&at| at <= MAX_OFFSET)
-            else {
-                break;
-            };
-            match retry(|| pread(&self.buffered, &mut buf[done..], at)) {
+        while done < wanted {
+            let at = offset + done as u64;
+            match retry(|| pread(&self.buffered, &mut buf[done..wanted], at)) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(e) => return Err(self.error(Operation::Read, Some(at), e)),

@@ -1,4 +1,4 @@
-//! A small ext4 of its own for one test: an image file, mounted through a loop device.
+//! A small file system of its own for one test: an image file, mounted through a loop device.
 //!
 //! Unmounted, detached and deleted when it goes out of scope, also when the test fails.
 
@@ -7,30 +7,50 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A mounted ext4 image.
-pub struct ScratchExt4 {
+/// A mounted image.
+pub struct Scratch {
     mount_point: PathBuf,
     /// Holds image and mount point; dropped, and so deleted, after the unmounting.
     _directory: tempfile::TempDir,
 }
 
-impl ScratchExt4 {
-    /// Makes and mounts one, with further arguments for mkfs.ext4 and further mount options
-    /// (`""` for none). `None`, and a line that says so, without root.
-    pub fn new(megabytes: u64, mkfs_args: &[&str], mount_options: &str) -> Option<Self> {
-        Self::tuned(megabytes, mkfs_args, &[], mount_options)
+impl Scratch {
+    /// An ext4, with further arguments for mkfs.ext4 and further mount options (`""` for none).
+    /// `None`, and a line that says so, without root.
+    pub fn ext4(megabytes: u64, mkfs_args: &[&str], mount_options: &str) -> Option<Self> {
+        Self::tuned_ext4(megabytes, mkfs_args, &[], mount_options)
     }
 
     /// The same, with a command that changes the image between making and mounting; the image's
     /// path is its last argument.
-    pub fn tuned(
+    pub fn tuned_ext4(
         megabytes: u64,
         mkfs_args: &[&str],
         tune: &[&str],
         mount_options: &str,
     ) -> Option<Self> {
+        let mkfs = [&["mkfs.ext4", "-q", "-F"], mkfs_args].concat();
+        Self::make(megabytes, &mkfs, tune, mount_options)
+    }
+
+    /// An XFS. `None`, and a line that says so, without root or xfsprogs.
+    pub fn xfs() -> Option<Self> {
+        Self::make(320, &["mkfs.xfs", "-q"], &[], "")
+    }
+
+    /// A Btrfs. `None`, and a line that says so, without root or btrfs-progs.
+    pub fn btrfs() -> Option<Self> {
+        Self::make(128, &["mkfs.btrfs", "-q"], &[], "")
+    }
+
+    fn make(megabytes: u64, mkfs: &[&str], tune: &[&str], mount_options: &str) -> Option<Self> {
+        let (mkfs, args) = mkfs.split_first().expect("a program");
         if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED on a scratch ext4: mounting a loop image needs root");
+            eprintln!("SKIPPED with {mkfs}: mounting a loop image needs root");
+            return None;
+        }
+        if Command::new(mkfs).arg("-V").output().is_err() {
+            eprintln!("SKIPPED with {mkfs}: it is not installed");
             return None;
         }
         let directory = tempfile::Builder::new()
@@ -44,7 +64,7 @@ impl ScratchExt4 {
             .and_then(|file| file.set_len(megabytes << 20))
             .expect("an image file");
         let image = image.to_str().expect("a temporary path in UTF-8");
-        run("mkfs.ext4", &[&["-q", "-F"], mkfs_args, &[image]].concat());
+        run(mkfs, &[args, &[image]].concat());
         if let Some((program, args)) = tune.split_first() {
             run(program, &[args, &[image]].concat());
         }
@@ -52,22 +72,9 @@ impl ScratchExt4 {
             mount_point,
             _directory: directory,
         };
-        let options = if mount_options.is_empty() {
-            "loop".to_owned()
-        } else {
-            format!("loop,{mount_options}")
-        };
-        run(
-            "mount",
-            &[
-                "-t",
-                "ext4",
-                "-o",
-                &options,
-                image,
-                scratch.mount_point_text(),
-            ],
-        );
+        let options = format!("loop,{mount_options}");
+        let options = options.trim_end_matches(',');
+        run("mount", &["-o", options, image, scratch.mount_point_text()]);
         Some(scratch)
     }
 
@@ -90,7 +97,7 @@ impl ScratchExt4 {
     }
 }
 
-impl Drop for ScratchExt4 {
+impl Drop for Scratch {
     fn drop(&mut self) {
         // A descriptor that a failing test has not closed yet keeps it busy for a moment.
         for _ in 0..50 {
