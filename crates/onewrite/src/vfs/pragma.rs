@@ -206,6 +206,10 @@ impl Database {
     }
 
     fn journal_mode(&self, value: Option<&str>) -> Answer {
+        if self.switch.get() != Switch::Idle {
+            // A statement of our own, on the way from one mode to another.
+            return Answer::Pass;
+        }
         let Some(word) = value.map(str::to_ascii_lowercase) else {
             return match self.settle() {
                 Ok(()) => self
@@ -272,8 +276,11 @@ impl Database {
         self.check_suits(mode, connection, &schema)?;
         self.leave_for("delete")?;
         let pragma = |word| connection.query(&format!("PRAGMA {schema}.journal_mode={word}"));
-        // What a stock connection has left of WAL goes first; then the way in is always the same.
-        self.expect_mode(pragma("delete"), "delete")?;
+        // From SQLite's own WAL by way of DELETE, so that the way in is always the same.
+        self.switch.set(Switch::ToStock);
+        let left = self.expect_mode(pragma("delete"), "delete");
+        self.switch.set(Switch::Idle);
+        left?;
         self.switch.set(Switch::To(mode));
         let entered = self
             .expect_mode(pragma("wal"), "wal")
