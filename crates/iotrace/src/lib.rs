@@ -6,6 +6,7 @@
 
 pub mod device;
 mod error;
+pub mod meter;
 pub mod scratch;
 
 pub use error::Error;

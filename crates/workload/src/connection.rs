@@ -14,6 +14,30 @@ use serde_json::{Map, Value};
 use crate::mode::{Mode, Synchronous, Vfs};
 use crate::{Error, engine};
 
+/// The system call with which this build's SQLite makes a file durable: `fdatasync` as every
+/// distribution builds it (`.cargo/config.toml` says so to the bundled one), or `fsync`, which writes
+/// a file's time stamps too and so costs stock modes a file-system journal commit they need not have.
+pub const SYNC_CALL: &str = match option_env!("LIBSQLITE3_FLAGS") {
+    Some(flags) if mentions_fdatasync(flags.as_bytes()) => "fdatasync",
+    _ => "fsync",
+};
+
+const fn mentions_fdatasync(flags: &[u8]) -> bool {
+    let word = b"HAVE_FDATASYNC";
+    let mut at = 0;
+    while at + word.len() <= flags.len() {
+        let mut same = 0;
+        while same < word.len() && flags[at + same] == word[same] {
+            same += 1;
+        }
+        if same == word.len() {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
 /// How long a connection waits for another's lock, in milliseconds.
 const BUSY_TIMEOUT_MS: u32 = 60_000;
 
@@ -203,6 +227,12 @@ mod tests {
             synchronous: Synchronous::Full,
             autocheckpoint: 0,
         }
+    }
+
+    #[test]
+    fn this_build_of_sqlite_is_told_that_there_is_fdatasync() {
+        assert_eq!(SYNC_CALL, "fdatasync");
+        assert!(!mentions_fdatasync(b"-DHAVE_FDATASYN") && !mentions_fdatasync(b""));
     }
 
     #[test]

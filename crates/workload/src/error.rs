@@ -40,6 +40,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether this only says that work was stopped, and not why.
+    pub fn is_interruption(&self) -> bool {
+        matches!(self, Self::Interrupted)
+    }
+
     /// A closure for `map_err` that says what SQLite was asked to do.
     pub(crate) fn sqlite(doing: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Self {
         let doing = doing.into();

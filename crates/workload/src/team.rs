@@ -14,13 +14,13 @@ use crate::clock::{Nanos, process_cpu_nanos};
 use crate::latency::Latencies;
 use crate::plan::{Op, Plan, Step};
 
-/// What a team reports while it works, and how it is told to stop.
+/// What a team reports while it works, and how its workers tell each other to stop.
 #[derive(Debug, Default)]
 pub struct Control {
     /// Transactions committed so far.
     pub done: AtomicU64,
-    /// Set to make every worker stop before its next transaction.
-    pub stop: AtomicBool,
+    /// Set when one of the workers has failed.
+    failed: AtomicBool,
 }
 
 /// What a team measured.
@@ -56,11 +56,13 @@ struct Share {
 
 /// Executes the transactions of the workers `first_worker..` of `plan`, one worker for each connection
 /// and each on a thread of its own. `gate` is called when all stand ready; they start when it returns.
+/// When `stop` is set, every worker stops before its next transaction.
 pub fn run(
     plan: &Plan,
     first_worker: u32,
     connections: &mut [Connection],
     control: &Control,
+    stop: &AtomicBool,
     gate: impl FnOnce() -> Result<(), Error>,
 ) -> Result<Finished, Error> {
     for connection in &*connections {
@@ -75,12 +77,12 @@ pub fn run(
             .zip(connections)
             .map(|(worker, connection)| {
                 let start = &start;
-                scope.spawn(move || work(plan, worker, connection, control, start))
+                scope.spawn(move || work(plan, worker, connection, control, stop, start))
             })
             .collect();
         let opened = gate();
         if opened.is_err() {
-            control.stop.store(true, Ordering::Relaxed);
+            control.failed.store(true, Ordering::Relaxed);
         }
         let cpu_before = process_cpu_nanos();
         start.wait();
@@ -117,6 +119,7 @@ fn work(
     worker: u32,
     connection: &Connection,
     control: &Control,
+    stop: &AtomicBool,
     start: &Barrier,
 ) -> Result<Share, Error> {
     let mut latencies = Latencies::new();
@@ -126,13 +129,13 @@ fn work(
     let first = Nanos::now();
     let mut last = first;
     for step in steps {
-        if control.stop.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) || control.failed.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
         let begin = Nanos::now();
         transact(plan, connection, &step).inspect_err(|_| {
             // One failed transaction fails the run; the others need not go on.
-            control.stop.store(true, Ordering::Relaxed);
+            control.failed.store(true, Ordering::Relaxed);
         })?;
         last = Nanos::now();
         latencies.record_nanos(last.0.saturating_sub(begin.0));
@@ -181,6 +184,8 @@ mod tests {
     use crate::mode::{Mode, Synchronous};
     use crate::plan::Order;
 
+    static NEVER: AtomicBool = AtomicBool::new(false);
+
     fn plan(op: Op, workers: u32) -> Plan {
         Plan {
             op,
@@ -213,7 +218,8 @@ mod tests {
                 let mut connections: Vec<_> =
                     (0..3).map(|_| settings.open(&path).unwrap()).collect();
                 let control = Control::default();
-                let finished = run(&plan, 0, &mut connections, &control, || Ok(())).unwrap();
+                let finished =
+                    run(&plan, 0, &mut connections, &control, &NEVER, || Ok(())).unwrap();
                 assert_eq!(finished.latencies.count(), 60);
                 assert_eq!(control.done.load(Ordering::Relaxed), 60);
                 assert!(finished.last > finished.first);
@@ -230,8 +236,8 @@ mod tests {
         let mut connection = Connection::open_in_memory().unwrap();
         plan.populate(&mut connection).unwrap();
         let control = Control::default();
-        control.stop.store(true, Ordering::Relaxed);
-        let error = run(&plan, 0, &mut [connection], &control, || Ok(())).unwrap_err();
+        let stop = AtomicBool::new(true);
+        let error = run(&plan, 0, &mut [connection], &control, &stop, || Ok(())).unwrap_err();
         assert!(matches!(error, Error::Interrupted));
         assert_eq!(control.done.load(Ordering::Relaxed), 0);
     }
@@ -247,7 +253,7 @@ mod tests {
         }
         let control = Control::default();
         let gate = || Err(Error::Wrong("closed".to_owned()));
-        let error = run(&plan, 0, &mut connections, &control, gate).unwrap_err();
+        let error = run(&plan, 0, &mut connections, &control, &NEVER, gate).unwrap_err();
         assert_eq!(error.to_string(), "closed");
         assert_eq!(control.done.load(Ordering::Relaxed), 0);
     }
@@ -260,7 +266,15 @@ mod tests {
         connection
             .execute_batch("DELETE FROM mobibench WHERE id = 7")
             .unwrap();
-        let error = run(&plan, 0, &mut [connection], &Control::default(), || Ok(())).unwrap_err();
+        let error = run(
+            &plan,
+            0,
+            &mut [connection],
+            &Control::default(),
+            &NEVER,
+            || Ok(()),
+        )
+        .unwrap_err();
         assert_eq!(error.to_string(), "update of id 7 changed 0 rows, not one");
     }
 }
