@@ -1,3 +1,110 @@
-//! Processes that are killed.
+//! The command `onewrite-torture`: orchestrators, and the workers that they start.
+//!
+//! An orchestrator prints one JSON document on standard output. Exit code 1: a promise of the
+//! engine was broken; 2: the harness could not do its work; either way standard error says what.
 
-fn main() {}
+use clap::{Parser, Subcommand};
+use onewrite_torture::checks::{self, CheckArguments, connect_patiently};
+use onewrite_torture::database::{Database, Engine};
+use onewrite_torture::failure::Failure;
+use onewrite_torture::kill::{self, KillArguments};
+use onewrite_torture::model::{self, WriterId};
+use onewrite_torture::transactions::Lie;
+use onewrite_torture::workers::{self, WorkerArguments};
+use onewrite_torture::{probe, processes};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Tortures onewrite's journal modes.
+#[derive(Debug, Parser)]
+#[command(name = "onewrite-torture", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Kill processes at random moments, and check after each.
+    Kill(KillArguments),
+    /// Worker: make the tables.
+    Create {
+        /// How to connect.
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Worker: write until killed.
+    Writer {
+        /// How, where and with which choices.
+        #[command(flatten)]
+        worker: WorkerArguments,
+        /// Which writer.
+        #[arg(long)]
+        writer: u32,
+        /// The lie that it tells.
+        #[arg(long, value_enum)]
+        lie: Option<Lie>,
+    },
+    /// Worker: verify snapshots until killed.
+    Reader {
+        /// How, where and with which choices.
+        #[command(flatten)]
+        worker: WorkerArguments,
+    },
+    /// Worker: check everything.
+    Check(CheckArguments),
+    /// Worker: try to get at a guarded database with stock SQLite.
+    Probe {
+        /// The database file.
+        #[arg(long)]
+        db: PathBuf,
+        /// Which stock SQLite.
+        #[arg(long, value_enum)]
+        engine: Engine,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(document) => {
+            println!("{document}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("{}", serde_json::json!(failure));
+            eprintln!("{failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(command: Command) -> Result<String, Failure> {
+    match command {
+        Command::Kill(arguments) => document(&kill::run(&arguments)?),
+        Command::Create { database } => document(&create(&database)?),
+        Command::Writer { worker, writer, lie } => {
+            document(&workers::write(&worker, WriterId(writer), lie)?)
+        }
+        Command::Reader { worker } => document(&workers::read(&worker)?),
+        Command::Check(arguments) => {
+            processes::die_with_parent()?;
+            document(&checks::check(&arguments)?)
+        }
+        Command::Probe { db, engine } => {
+            processes::die_with_parent()?;
+            document(&probe::run(&db, engine)?)
+        }
+    }
+}
+
+fn create(database: &Database) -> Result<(), Failure> {
+    processes::die_with_parent()?;
+    let mut session = connect_patiently(database)?;
+    model::create(session.as_mut()).map_err(|error| checks::unexpected(&error))?;
+    session.close().map_err(|error| checks::unexpected(&error))
+}
+
+fn document(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::Harness(format!("JSON: {error}")))
+}
