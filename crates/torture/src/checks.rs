@@ -118,9 +118,13 @@ pub fn read_snapshot(
     if known.tick() < promised {
         let detail = format!(
             "a snapshot at tick {}, begun after tick {} was acknowledged",
-            known.tick().0, promised.0
+            known.tick().0,
+            promised.0
         );
-        return Err(SnapshotError::Broken(Failure::broken(Promise::SnapshotsAreFresh, detail)));
+        return Err(SnapshotError::Broken(Failure::broken(
+            Promise::SnapshotsAreFresh,
+            detail,
+        )));
     }
     Ok(known.tick())
 }
@@ -129,9 +133,15 @@ fn verify_again(session: &mut dyn Session, known: &Verified) -> Result<(), Snaps
     let mut again = known.clone();
     verify_snapshot(session, &mut again)?;
     if (again.tick(), again.chain()) != (known.tick(), known.chain()) {
-        let detail =
-            format!("one snapshot was at tick {} and then at {}", known.tick().0, again.tick().0);
-        return Err(SnapshotError::Broken(Failure::broken(Promise::SnapshotsAreWhole, detail)));
+        let detail = format!(
+            "one snapshot was at tick {} and then at {}",
+            known.tick().0,
+            again.tick().0
+        );
+        return Err(SnapshotError::Broken(Failure::broken(
+            Promise::SnapshotsAreWhole,
+            detail,
+        )));
     }
     Ok(())
 }
@@ -169,7 +179,10 @@ impl CheckArguments {
         let mut arguments = vec!["check".to_owned()];
         arguments.extend(self.database.arguments());
         arguments.extend(["--ledgers".to_owned(), self.ledgers.display().to_string()]);
-        arguments.extend(["--leave".to_owned(), crate::database::value_name(self.leave)]);
+        arguments.extend([
+            "--leave".to_owned(),
+            crate::database::value_name(self.leave),
+        ]);
         if self.settle {
             arguments.push("--settle".to_owned());
         }
@@ -197,7 +210,10 @@ pub fn check(arguments: &CheckArguments) -> Result<CheckReport, Failure> {
     if arguments.settle {
         settle(&arguments.ledgers, last_tick(&found))?;
     }
-    let report = CheckReport { commits: found.len(), acknowledged: before.acknowledged() };
+    let report = CheckReport {
+        commits: found.len(),
+        acknowledged: before.acknowledged(),
+    };
     match arguments.leave {
         Leave::Close => session.close().map_err(|error| unexpected(&error))?,
         Leave::Die => {
@@ -225,20 +241,34 @@ pub fn check_everything(
 ) -> Result<BTreeMap<Tick, Commit>, Failure> {
     let mut patience = Patience::new();
     loop {
-        match read_everything(session) {
-            Ok(found) => {
-                before.expect_acknowledged(&found)?;
-                Ledgers::read(ledgers)?.expect_nothing_else(&found)?;
-                return Ok(found);
-            }
-            Err(SnapshotError::Sql(error)) => {
-                // Refused where no transaction is open, which is well.
-                let _ = session.run("ROLLBACK", &[]);
-                patience.wait(&error)?;
-            }
+        match check_everything_once(session, before, ledgers) {
+            Ok(found) => return Ok(found),
+            Err(SnapshotError::Sql(error)) => patience.wait(&error)?,
             Err(SnapshotError::Broken(failure)) => return Err(failure),
         }
     }
+}
+
+/// The same without asking again where the database is busy.
+///
+/// # Errors
+/// What is wrong, or SQLite's.
+pub fn check_everything_once(
+    session: &mut dyn Session,
+    before: &Ledgers,
+    ledgers: &Path,
+) -> Result<BTreeMap<Tick, Commit>, SnapshotError> {
+    let read = read_everything(session);
+    if read.is_err() {
+        // Refused where no transaction is open, which is well.
+        let _ = session.run("ROLLBACK", &[]);
+    }
+    let found = read?;
+    before
+        .expect_acknowledged(&found)
+        .and_then(|()| Ledgers::read(ledgers)?.expect_nothing_else(&found))
+        .map_err(SnapshotError::Broken)?;
+    Ok(found)
 }
 
 fn read_everything(session: &mut dyn Session) -> Result<BTreeMap<Tick, Commit>, SnapshotError> {
@@ -247,7 +277,10 @@ fn read_everything(session: &mut dyn Session) -> Result<BTreeMap<Tick, Commit>, 
     let answer = session.rows("PRAGMA integrity_check", &[])?;
     if answer != [[Value::Text("ok".to_owned())]] {
         let detail = format!("{answer:?}");
-        return Err(SnapshotError::Broken(Failure::broken(Promise::IntegrityCheck, detail)));
+        return Err(SnapshotError::Broken(Failure::broken(
+            Promise::IntegrityCheck,
+            detail,
+        )));
     }
     session.run("COMMIT", &[])?;
     Ok(found)
@@ -259,7 +292,12 @@ fn read_everything(session: &mut dyn Session) -> Result<BTreeMap<Tick, Commit>, 
 /// The file system's.
 pub fn settle(ledgers: &Path, tick: Tick) -> Result<(), Failure> {
     for writer in ledger::writers(ledgers)? {
-        let mark = Commit { writer, tick, seq: Seq(0), chain: 0 };
+        let mark = Commit {
+            writer,
+            tick,
+            seq: Seq(0),
+            chain: 0,
+        };
         Ledger::open(ledgers, writer)?.append(Event::Settled, &mark)?;
     }
     Ok(())

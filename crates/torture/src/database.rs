@@ -167,7 +167,10 @@ impl Database {
         if let Some(mode) = self.mode {
             request_mode(session.as_mut(), mode)?;
         }
-        session.run(&format!("PRAGMA synchronous={}", self.synchronous.name()), &[])?;
+        session.run(
+            &format!("PRAGMA synchronous={}", self.synchronous.name()),
+            &[],
+        )?;
         if let Some(group_synch) = &self.group_synch {
             session.run(&format!("PRAGMA onewrite_group_synch='{group_synch}'"), &[])?;
         }
@@ -223,5 +226,8 @@ pub fn switch_mode(session: &mut dyn Session, mode: JournalMode) -> Result<Strin
 
 /// The name that clap knows `value` by.
 pub fn value_name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map(|name| name.get_name().to_owned()).unwrap_or_default()
+    value
+        .to_possible_value()
+        .map(|name| name.get_name().to_owned())
+        .unwrap_or_default()
 }

@@ -53,7 +53,11 @@ mod tests {
         for bit in 0..base.len() * 8 {
             let mut changed = base.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_ne!(Digest::new(1).bytes(&changed).summable(), whole, "bit {bit}");
+            assert_ne!(
+                Digest::new(1).bytes(&changed).summable(),
+                whole,
+                "bit {bit}"
+            );
         }
         assert_ne!(Digest::new(1).bytes(&base[..99]).summable(), whole);
         assert_ne!(Digest::new(2).bytes(&base).summable(), whole);

@@ -63,7 +63,10 @@ pub enum Failure {
 impl Failure {
     /// A broken promise.
     pub fn broken(promise: Promise, detail: impl Into<String>) -> Self {
-        Self::Broken { promise, detail: detail.into() }
+        Self::Broken {
+            promise,
+            detail: detail.into(),
+        }
     }
 
     /// An I/O error of the harness itself on `path`.
@@ -74,9 +77,10 @@ impl Failure {
     /// The same, with where it was seen in front.
     pub fn at(self, place: &str) -> Self {
         match self {
-            Self::Broken { promise, detail } => {
-                Self::Broken { promise, detail: format!("{place}: {detail}") }
-            }
+            Self::Broken { promise, detail } => Self::Broken {
+                promise,
+                detail: format!("{place}: {detail}"),
+            },
             Self::Harness(detail) => Self::Harness(format!("{place}: {detail}")),
         }
     }

@@ -45,7 +45,10 @@ pub fn header(path: &Path) -> Result<Option<Header>, Failure> {
     }
     let mut log_id = [0u8; 8];
     log_id.copy_from_slice(&bytes[72..80]);
-    Ok(Some(Header { read_version: bytes[19], log_id }))
+    Ok(Some(Header {
+        read_version: bytes[19],
+        log_id,
+    }))
 }
 
 /// The file beside the database whose name ends in `suffix`.
@@ -76,7 +79,10 @@ impl FileImage {
             Ok(bytes) => {
                 let digest = |block: &[u8]| Digest::new(4).bytes(block).wide();
                 let blocks = bytes.chunks(BLOCK).map(digest).collect();
-                Ok(Self::Bytes { length: bytes.len(), blocks })
+                Ok(Self::Bytes {
+                    length: bytes.len(),
+                    blocks,
+                })
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::Missing),
             Err(error) => Err(Failure::io("read", path, error)),
@@ -92,7 +98,11 @@ impl FileImage {
                 Some(format!("had {was} bytes and has {is}"))
             }
             (Self::Bytes { blocks: was, .. }, Self::Bytes { blocks: is, .. }) => {
-                let changed = was.iter().zip(is).enumerate().filter(|(_, (was, is))| was != is);
+                let changed = was
+                    .iter()
+                    .zip(is)
+                    .enumerate()
+                    .filter(|(_, (was, is))| was != is);
                 let offsets: Vec<_> = changed.map(|(block, _)| block * BLOCK).take(8).collect();
                 Some(format!("has changed in the 512 bytes at {offsets:?}"))
             }
@@ -123,9 +133,14 @@ impl Image {
 
     /// What has changed since `self` was taken.
     pub fn difference(&self, after: &Self, watched: Watched) -> Option<String> {
-        let database =
-            self.database.difference(&after.database).map(|what| format!("the database {what}"));
-        let log = self.log.difference(&after.log).map(|what| format!("the log {what}"));
+        let database = self
+            .database
+            .difference(&after.database)
+            .map(|what| format!("the database {what}"));
+        let log = self
+            .log
+            .difference(&after.log)
+            .map(|what| format!("the log {what}"));
         database.or(log.filter(|_| watched == Watched::DatabaseAndLog))
     }
 }
@@ -142,7 +157,10 @@ mod tests {
         std::fs::write(&database, vec![7u8; 5000]).unwrap();
         std::fs::write(&log, vec![9u8; 5000]).unwrap();
         let before = Image::take(&database).unwrap();
-        assert_eq!(before.difference(&before.clone(), Watched::DatabaseAndLog), None);
+        assert_eq!(
+            before.difference(&before.clone(), Watched::DatabaseAndLog),
+            None
+        );
 
         let file = File::options().write(true).open(&log).unwrap();
         file.write_all_at(&[8], 3000).unwrap();
@@ -151,8 +169,16 @@ mod tests {
         assert_eq!(before.difference(&after, Watched::Database), None);
 
         std::fs::remove_file(&log).unwrap();
-        assert!(before.difference(&Image::take(&database).unwrap(), Watched::DatabaseAndLog).is_some());
+        assert!(
+            before
+                .difference(&Image::take(&database).unwrap(), Watched::DatabaseAndLog)
+                .is_some()
+        );
         std::fs::write(&database, vec![7u8; 5001]).unwrap();
-        assert!(before.difference(&Image::take(&database).unwrap(), Watched::Database).is_some());
+        assert!(
+            before
+                .difference(&Image::take(&database).unwrap(), Watched::Database)
+                .is_some()
+        );
     }
 }

@@ -101,7 +101,10 @@ impl<'a> Run<'a> {
             place,
             random: scene.random(),
             workers: std::iter::repeat_with(|| None).take(count).collect(),
-            report: KillReport { seed: scene.seed(), ..KillReport::default() },
+            report: KillReport {
+                seed: scene.seed(),
+                ..KillReport::default()
+            },
         })
     }
 
@@ -117,7 +120,8 @@ impl<'a> Run<'a> {
                 self.expect_progress()?;
             }
             std::thread::sleep(
-                self.random.pause(Duration::from_millis(self.arguments.longest_pause)),
+                self.random
+                    .pause(Duration::from_millis(self.arguments.longest_pause)),
             );
             self.one_kill()?;
             if told.elapsed() > Duration::from_secs(5) {
@@ -145,7 +149,10 @@ impl<'a> Run<'a> {
             let (name, arguments) = match u32::try_from(index) {
                 Ok(writer) if writer < self.arguments.writers => {
                     let lie = self.arguments.lie;
-                    (format!("writer {writer}"), worker.writer_arguments(WriterId(writer), lie))
+                    (
+                        format!("writer {writer}"),
+                        worker.writer_arguments(WriterId(writer), lie),
+                    )
                 }
                 _ => (format!("reader {index}"), worker.reader_arguments()),
             };
@@ -155,14 +162,19 @@ impl<'a> Run<'a> {
     }
 
     fn check_workers(&mut self) -> Result<(), Failure> {
-        self.workers.iter_mut().flatten().try_for_each(Worker::check)
+        self.workers
+            .iter_mut()
+            .flatten()
+            .try_for_each(Worker::check)
     }
 
     /// Kills the workers `victims`, all signals before the first wait.
     fn kill(&mut self, victims: &[usize]) -> Result<(), Failure> {
         self.check_workers()?;
-        let mut killed: Vec<_> =
-            victims.iter().filter_map(|victim| self.workers[*victim].take()).collect();
+        let mut killed: Vec<_> = victims
+            .iter()
+            .filter_map(|victim| self.workers[*victim].take())
+            .collect();
         killed.iter_mut().for_each(Worker::signal);
         self.report.processes_killed += killed.len() as u64;
         killed.into_iter().try_for_each(Worker::kill)
@@ -172,7 +184,9 @@ impl<'a> Run<'a> {
         let count = self.workers.len() as u64;
         let victims: Vec<usize> = match self.random.below(10) {
             0..4 => vec![self.random.below(count) as usize],
-            4..6 => (0..count as usize).filter(|_| self.random.one_in(2)).collect(),
+            4..6 => (0..count as usize)
+                .filter(|_| self.random.one_in(2))
+                .collect(),
             _ => (0..count as usize).collect(),
         };
         self.kill(&victims)?;
@@ -184,7 +198,11 @@ impl<'a> Run<'a> {
             }
             return Ok(());
         }
-        let leave = if self.random.one_in(2) { Leave::Close } else { Leave::Die };
+        let leave = if self.random.one_in(2) {
+            Leave::Close
+        } else {
+            Leave::Die
+        };
         self.check_dead(leave)
     }
 
@@ -249,18 +267,29 @@ impl<'a> Run<'a> {
             crate::ledger::read(&self.place.ledgers, WriterId(writer)).map(|records| records.len())
         };
         let writers = 0..self.arguments.writers;
-        let before = writers.clone().map(written).collect::<Result<Vec<_>, _>>()?;
+        let before = writers
+            .clone()
+            .map(written)
+            .collect::<Result<Vec<_>, _>>()?;
         loop {
-            let now = writers.clone().map(written).collect::<Result<Vec<_>, _>>()?;
+            let now = writers
+                .clone()
+                .map(written)
+                .collect::<Result<Vec<_>, _>>()?;
             // Two records more: the first may be the end of a commit that was under way.
-            let stuck = writers.clone().find(|w| now[*w as usize] < before[*w as usize] + 2);
+            let stuck = writers
+                .clone()
+                .find(|w| now[*w as usize] < before[*w as usize] + 2);
             let Some(stuck) = stuck else { return Ok(()) };
             if Instant::now() > deadline {
                 let detail = format!("writer {stuck} has not committed for 30 s");
                 return Err(Failure::broken(Promise::Progress, detail));
             }
             std::thread::sleep(Duration::from_millis(5));
-            self.workers.iter_mut().flatten().try_for_each(Worker::check)?;
+            self.workers
+                .iter_mut()
+                .flatten()
+                .try_for_each(Worker::check)?;
         }
     }
 }

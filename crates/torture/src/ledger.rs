@@ -38,15 +38,25 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [(u64, Self); 4] =
-        [(1, Self::Intent), (2, Self::Acknowledged), (3, Self::Withdrawn), (4, Self::Settled)];
+    const ALL: [(u64, Self); 4] = [
+        (1, Self::Intent),
+        (2, Self::Acknowledged),
+        (3, Self::Withdrawn),
+        (4, Self::Settled),
+    ];
 
     fn code(self) -> u64 {
-        Self::ALL.iter().find(|(_, event)| *event == self).map_or(0, |(code, _)| *code)
+        Self::ALL
+            .iter()
+            .find(|(_, event)| *event == self)
+            .map_or(0, |(code, _)| *code)
     }
 
     fn of_code(code: u64) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == code).map(|(_, event)| *event)
+        Self::ALL
+            .iter()
+            .find(|(known, _)| *known == code)
+            .map(|(_, event)| *event)
     }
 }
 
@@ -88,7 +98,10 @@ impl Ledger {
             .create(true)
             .append(true)
             .open(&path)
-            .map(|file| Self { file, path: path.clone() })
+            .map(|file| Self {
+                file,
+                path: path.clone(),
+            })
             .map_err(|error| Failure::io("open the ledger", &path, error))
     }
 
@@ -97,7 +110,11 @@ impl Ledger {
     /// # Errors
     /// The file system's.
     pub fn append(&mut self, event: Event, commit: &Commit) -> Result<(), Failure> {
-        let record = Record { event, commit: *commit, nanoseconds: now_nanoseconds() };
+        let record = Record {
+            event,
+            commit: *commit,
+            nanoseconds: now_nanoseconds(),
+        };
         match self.file.write(&encode(&record)) {
             Ok(RECORD) => Ok(()),
             Ok(short) => Err(Failure::io("append all 64 bytes to", &self.path, short)),
@@ -135,13 +152,23 @@ fn decode(bytes: &[u8], writer: WriterId) -> Option<Record> {
     }
     Some(Record {
         event: Event::of_code(words[0] as u64)?,
-        commit: Commit { writer, seq: Seq(words[1]), tick: Tick(words[2]), chain: words[3] },
+        commit: Commit {
+            writer,
+            seq: Seq(words[1]),
+            tick: Tick(words[2]),
+            chain: words[3],
+        },
         nanoseconds: words[4] as u64,
     })
 }
 
 fn words_digest(words: &[i64; 8]) -> i64 {
-    words[..7].iter().fold(Digest::new(0x6C65_6467), |digest, word| digest.number(*word)).wide()
+    words[..7]
+        .iter()
+        .fold(Digest::new(0x6C65_6467), |digest, word| {
+            digest.number(*word)
+        })
+        .wide()
 }
 
 /// All records of `writer`, oldest first.
@@ -157,7 +184,9 @@ pub fn read(directory: &Path, writer: WriterId) -> Result<Vec<Record>, Failure> 
     };
     let whole = bytes.chunks_exact(RECORD);
     // A record that is being appended at this moment may show its first bytes; it is no record yet.
-    let records = whole.map(|record| decode(record, writer)).collect::<Option<Vec<_>>>();
+    let records = whole
+        .map(|record| decode(record, writer))
+        .collect::<Option<Vec<_>>>();
     records.ok_or_else(|| Failure::io("decode", &path, "a record is damaged"))
 }
 
@@ -171,7 +200,9 @@ pub fn writers(directory: &Path) -> Result<Vec<WriterId>, Failure> {
     let mut writers = BTreeSet::new();
     for entry in entries {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        let number = name.strip_prefix("writer-").and_then(|rest| rest.strip_suffix(".ledger"));
+        let number = name
+            .strip_prefix("writer-")
+            .and_then(|rest| rest.strip_suffix(".ledger"));
         if let Some(number) = number.and_then(|number| number.parse().ok()) {
             writers.insert(WriterId(number));
         }
@@ -268,7 +299,9 @@ impl Ledgers {
     pub fn expect_acknowledged(&self, found: &BTreeMap<Tick, Commit>) -> Result<(), Failure> {
         let lost = |commit: &&Commit| found.get(&commit.tick) != Some(*commit);
         let all: Vec<_> = self.acknowledged.iter().filter(lost).collect();
-        let Some(first) = all.iter().min_by_key(|commit| commit.tick) else { return Ok(()) };
+        let Some(first) = all.iter().min_by_key(|commit| commit.tick) else {
+            return Ok(());
+        };
         let detail = format!(
             "{} of {} acknowledged commits are gone, first {first}; the database ends at tick {}, \
              and holds there {:?}",
@@ -302,6 +335,10 @@ impl Ledgers {
 
     /// The latest acknowledged tick.
     pub fn latest(&self) -> Tick {
-        self.acknowledged.iter().map(|commit| commit.tick).max().unwrap_or(Tick(0))
+        self.acknowledged
+            .iter()
+            .map(|commit| commit.tick)
+            .max()
+            .unwrap_or(Tick(0))
     }
 }

@@ -11,16 +11,19 @@
 //! An orchestrator never opens SQLite itself: it looks at the database's bytes, which a process
 //! with a connection must not. Everything else happens in workers, which are this same program.
 
+pub mod actor;
 pub mod checks;
 pub mod database;
 pub mod digest;
 pub mod failure;
 pub mod files;
+pub mod group_synch;
 pub mod kill;
 pub mod ledger;
 pub mod model;
 pub mod probe;
 pub mod processes;
+pub mod races;
 pub mod random;
 pub mod scene;
 pub mod session;

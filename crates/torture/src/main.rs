@@ -7,11 +7,13 @@ use clap::{Parser, Subcommand};
 use onewrite_torture::checks::{self, CheckArguments, connect_patiently};
 use onewrite_torture::database::{Database, Engine};
 use onewrite_torture::failure::Failure;
+use onewrite_torture::group_synch::{self, GroupSynchArguments, RingArguments};
 use onewrite_torture::kill::{self, KillArguments};
 use onewrite_torture::model::{self, WriterId};
+use onewrite_torture::races::{self, RaceArguments};
 use onewrite_torture::transactions::Lie;
 use onewrite_torture::workers::{self, WorkerArguments};
-use onewrite_torture::{probe, processes};
+use onewrite_torture::{actor, probe, processes};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,6 +30,19 @@ struct Arguments {
 enum Command {
     /// Kill processes at random moments, and check after each.
     Kill(KillArguments),
+    /// Kill a process that uses group synch, and see how much it loses.
+    GroupSynch(GroupSynchArguments),
+    /// Let stock SQLite and ours race for one database.
+    Races(RaceArguments),
+    /// Worker: play the scripts that come on standard input.
+    Actor {
+        /// How, where and with which choices.
+        #[command(flatten)]
+        worker: WorkerArguments,
+        /// Which writer.
+        #[arg(long)]
+        writer: u32,
+    },
     /// Worker: make the tables.
     Create {
         /// How to connect.
@@ -54,6 +69,23 @@ enum Command {
     },
     /// Worker: check everything.
     Check(CheckArguments),
+    /// Worker: commit one frame at a time until killed.
+    RingWriter(RingArguments),
+    /// Worker: check what the ring writer left.
+    RingCheck {
+        /// How to connect.
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Worker: keep the database open beside the ring writer.
+    RingCompanion {
+        /// How to connect.
+        #[command(flatten)]
+        database: Database,
+        /// The file to make when it has read.
+        #[arg(long)]
+        ready: PathBuf,
+    },
     /// Worker: try to get at a guarded database with stock SQLite.
     Probe {
         /// The database file.
@@ -82,10 +114,20 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<String, Failure> {
     match command {
         Command::Kill(arguments) => document(&kill::run(&arguments)?),
-        Command::Create { database } => document(&create(&database)?),
-        Command::Writer { worker, writer, lie } => {
-            document(&workers::write(&worker, WriterId(writer), lie)?)
+        Command::GroupSynch(arguments) => document(&group_synch::run(&arguments)?),
+        Command::RingWriter(arguments) => document(&group_synch::write(&arguments)?),
+        Command::RingCheck { database } => document(&group_synch::check(&database)?),
+        Command::RingCompanion { database, ready } => {
+            document(&group_synch::accompany(&database, &ready)?)
         }
+        Command::Races(arguments) => document(&races::run(&arguments)?),
+        Command::Actor { worker, writer } => document(&actor::play(&worker, WriterId(writer))?),
+        Command::Create { database } => document(&create(&database)?),
+        Command::Writer {
+            worker,
+            writer,
+            lie,
+        } => document(&workers::write(&worker, WriterId(writer), lie)?),
         Command::Reader { worker } => document(&workers::read(&worker)?),
         Command::Check(arguments) => {
             processes::die_with_parent()?;

@@ -48,8 +48,17 @@ pub struct Commit {
 
 impl fmt::Display for Commit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tick, writer, seq, chain } = self;
-        write!(out, "tick {} (writer {}, seq {}, chain {chain:x})", tick.0, writer.0, seq.0)
+        let Self {
+            tick,
+            writer,
+            seq,
+            chain,
+        } = self;
+        write!(
+            out,
+            "tick {} (writer {}, seq {}, chain {chain:x})",
+            tick.0, writer.0, seq.0
+        )
     }
 }
 
@@ -110,7 +119,11 @@ pub struct Totals {
 
 impl Totals {
     /// What a writer has before its first commit.
-    pub const EMPTY: Self = Self { seq: Seq(0), items: 0, sum: 0 };
+    pub const EMPTY: Self = Self {
+        seq: Seq(0),
+        items: 0,
+        sum: 0,
+    };
 
     /// The digest that the writer's commit carries.
     pub fn digest(&self, writer: WriterId) -> i64 {
@@ -125,7 +138,11 @@ impl Totals {
 
 /// The chain after a commit with `digest` at `tick`.
 pub fn next_chain(chain: i64, tick: Tick, digest: i64) -> i64 {
-    Digest::new(3).number(chain).number(tick.0).number(digest).wide()
+    Digest::new(3)
+        .number(chain)
+        .number(tick.0)
+        .number(digest)
+        .wide()
 }
 
 /// How far a reader has verified the history.
@@ -190,7 +207,10 @@ pub fn verify_snapshot(
     let (tick, chain) = (integer(clock, 0), integer(clock, 1));
     if tick < known.tick {
         let detail = format!("a snapshot at tick {tick} after one at tick {}", known.tick);
-        return Err(SnapshotError::Broken(Failure::broken(Promise::SnapshotsAreFresh, detail)));
+        return Err(SnapshotError::Broken(Failure::broken(
+            Promise::SnapshotsAreFresh,
+            detail,
+        )));
     }
     let commits = verify_commits(session, known)?;
     if (known.tick, known.chain) != (tick, chain) {
@@ -234,7 +254,10 @@ fn verify_commits(
 }
 
 fn verify_next(known: &mut Verified, commit: &Commit, digest: i64) -> Result<(), String> {
-    let last_seq = known.writers.get(&commit.writer).map_or(0, |last| last.seq.0);
+    let last_seq = known
+        .writers
+        .get(&commit.writer)
+        .map_or(0, |last| last.seq.0);
     if commit.tick.0 != known.tick + 1 || commit.seq.0 != last_seq + 1 {
         return Err(format!(
             "{commit} follows tick {} and, of its writer, seq {last_seq}",
@@ -247,7 +270,13 @@ fn verify_next(known: &mut Verified, commit: &Commit, digest: i64) -> Result<(),
     }
     known.tick = commit.tick.0;
     known.chain = chain;
-    known.writers.insert(commit.writer, LastCommit { seq: commit.seq, digest });
+    known.writers.insert(
+        commit.writer,
+        LastCommit {
+            seq: commit.seq,
+            digest,
+        },
+    );
     Ok(())
 }
 
@@ -260,8 +289,11 @@ fn verify_items(
     let by_table = add_up_table(session)?;
     let index_sql = "SELECT writer, count(*), sum(digest) FROM items \
                      INDEXED BY items_by_writer GROUP BY writer";
-    let by_index: BTreeMap<_, _> =
-        session.rows(index_sql, &[])?.iter().map(|row| counted(row, 0)).collect();
+    let by_index: BTreeMap<_, _> = session
+        .rows(index_sql, &[])?
+        .iter()
+        .map(|row| counted(row, 0))
+        .collect();
     for (writer, last) in writers {
         let totals = totals.remove(writer).unwrap_or(Totals::EMPTY);
         if totals.seq != last.seq || totals.digest(*writer) != last.digest {
@@ -284,24 +316,39 @@ fn verify_items(
         }
     }
     if let Some((writer, totals)) = totals.pop_first() {
-        return Err(broken(format!("writer {} has {totals:?} but no commit", writer.0)));
+        return Err(broken(format!(
+            "writer {} has {totals:?} but no commit",
+            writer.0
+        )));
     }
-    let strays = by_table.keys().chain(by_index.keys()).find(|writer| !writers.contains_key(writer));
+    let strays = by_table
+        .keys()
+        .chain(by_index.keys())
+        .find(|writer| !writers.contains_key(writer));
     if let Some(writer) = strays {
-        return Err(broken(format!("writer {} has items but no commit", writer.0)));
+        return Err(broken(format!(
+            "writer {} has items but no commit",
+            writer.0
+        )));
     }
     verify_names(session, by_table.values().map(|(count, _)| count).sum())
 }
 
 fn counted(row: &Row, first: usize) -> (WriterId, (i64, i64)) {
-    (WriterId(integer(row, first) as u32), (integer(row, first + 1), integer(row, first + 2)))
+    (
+        WriterId(integer(row, first) as u32),
+        (integer(row, first + 1), integer(row, first + 2)),
+    )
 }
 
 fn read_totals(session: &mut dyn Session) -> Result<BTreeMap<WriterId, Totals>, SqlError> {
     let rows = session.rows("SELECT writer, seq, items, sum FROM totals", &[])?;
     let totals = |row: &Row| {
-        let totals =
-            Totals { seq: Seq(integer(row, 1)), items: integer(row, 2), sum: integer(row, 3) };
+        let totals = Totals {
+            seq: Seq(integer(row, 1)),
+            items: integer(row, 2),
+            sum: integer(row, 3),
+        };
         (WriterId(integer(row, 0) as u32), totals)
     };
     Ok(rows.iter().map(totals).collect())
@@ -316,7 +363,9 @@ fn add_up_table(
     for row in session.rows(sql, &[])? {
         let (id, writer) = (integer(&row, 0), WriterId(integer(&row, 1) as u32));
         let (Some(Value::Text(name)), Some(Value::Blob(body))) = (row.get(2), row.get(3)) else {
-            return Err(broken(format!("item {id} has a name or body of another type")));
+            return Err(broken(format!(
+                "item {id} has a name or body of another type"
+            )));
         };
         let digest = item_digest(id, writer, name, body);
         if digest != integer(&row, 4) {
@@ -339,9 +388,12 @@ fn verify_names(session: &mut dyn Session, items: i64) -> Result<(), SnapshotErr
     let sql = "SELECT count(*), count(DISTINCT name) FROM items INDEXED BY items_by_name \
                WHERE name > ''";
     let rows = session.rows(sql, &[])?;
-    let found = rows.first().map_or((0, 0), |row| (integer(row, 0), integer(row, 1)));
+    let found = rows
+        .first()
+        .map_or((0, 0), |row| (integer(row, 0), integer(row, 1)));
     if found != (items, items) {
-        let detail = format!("the index of names holds {found:?} (distinct) names of {items} items");
+        let detail =
+            format!("the index of names holds {found:?} (distinct) names of {items} items");
         return Err(broken(detail));
     }
     Ok(())

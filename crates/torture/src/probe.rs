@@ -22,8 +22,11 @@ const REFUSED: [&str; 8] = [
 ];
 
 /// Statements that a connection may answer from what it remembers, without the file.
-const HARMLESS: [&str; 3] =
-    ["PRAGMA journal_mode=delete", "PRAGMA wal_checkpoint(TRUNCATE)", "PRAGMA journal_mode"];
+const HARMLESS: [&str; 3] = [
+    "PRAGMA journal_mode=delete",
+    "PRAGMA wal_checkpoint(TRUNCATE)",
+    "PRAGMA journal_mode",
+];
 
 /// Tries everything on `session`, which may be new or have been idle with its cache.
 ///
@@ -97,7 +100,9 @@ pub fn expect_refused(scene: &Scene, database: &Path, watched: Watched) -> Resul
                 "--engine".to_owned(),
                 value_name(engine),
             ];
-            scene.run(&format!("probe through {engine:?}"), &arguments).map(drop)
+            scene
+                .run(&format!("probe through {engine:?}"), &arguments)
+                .map(drop)
         })
     })
 }

@@ -49,7 +49,11 @@ pub fn this_program(arguments: &[String], log: &Path) -> Result<Command, Failure
         .map_err(|error| Failure::io("open", log, error))?;
     let program: PathBuf = std::env::current_exe()?;
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log_file);
     Ok(command)
 }
 
@@ -66,7 +70,10 @@ impl Worker {
     /// That it cannot be started.
     pub fn start(name: &str, arguments: &[String], log: &Path) -> Result<Self, Failure> {
         let child = this_program(arguments, log)?.spawn()?;
-        Ok(Self { child, name: name.to_owned() })
+        Ok(Self {
+            child,
+            name: name.to_owned(),
+        })
     }
 
     /// Sends it the signal that kills it, without waiting for its end.

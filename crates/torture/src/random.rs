@@ -123,6 +123,12 @@ mod tests {
         let longest = Duration::from_millis(50);
         let pauses: Vec<_> = (0..1000).map(|_| random.pause(longest)).collect();
         assert!(pauses.iter().all(|pause| *pause <= longest));
-        assert!(pauses.iter().filter(|pause| **pause < Duration::from_millis(1)).count() > 300);
+        assert!(
+            pauses
+                .iter()
+                .filter(|pause| **pause < Duration::from_millis(1))
+                .count()
+                > 300
+        );
     }
 }

@@ -61,8 +61,15 @@ impl Scene {
         let seed = arguments.seed.unwrap_or_else(fresh_seed);
         eprintln!("seed {seed} (ONEWRITE_TORTURE_SEED={seed} repeats its choices)");
         let started = Instant::now();
-        let end = arguments.max_seconds.map(|seconds| started + Duration::from_secs(seconds));
-        Ok(Self { directory, seed, started, end })
+        let end = arguments
+            .max_seconds
+            .map(|seconds| started + Duration::from_secs(seconds));
+        Ok(Self {
+            directory,
+            seed,
+            started,
+            end,
+        })
     }
 
     /// The seed.

@@ -47,7 +47,12 @@ impl SqlError {
             26 => SqlErrorKind::NotADatabase,
             _ => SqlErrorKind::Other,
         };
-        Self { kind, code, message: message.into(), sql: sql.to_owned() }
+        Self {
+            kind,
+            code,
+            message: message.into(),
+            sql: sql.to_owned(),
+        }
     }
 }
 

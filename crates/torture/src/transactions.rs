@@ -86,7 +86,12 @@ pub struct Writer {
 impl Writer {
     /// A writer that appends to `ledger`.
     pub fn new(id: WriterId, seed: u64, ledger: Ledger, lie: Option<Lie>) -> Self {
-        Self { id, random: Random::new(seed), ledger, lie }
+        Self {
+            id,
+            random: Random::new(seed),
+            ledger,
+            lie,
+        }
     }
 
     /// Its choices.
@@ -122,7 +127,11 @@ impl Writer {
         shape: Shape,
     ) -> Result<(), TransactionError> {
         // A deferred transaction meets BUSY_SNAPSHOT, an immediate one waits for its turn.
-        let begin = if self.random.one_in(10) { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        let begin = if self.random.one_in(10) {
+            "BEGIN"
+        } else {
+            "BEGIN IMMEDIATE"
+        };
         session.run(begin, &[])?;
         let mut totals = self.read_totals(session)?;
         self.change_items(session, shape, &mut totals)?;
@@ -290,12 +299,23 @@ impl Writer {
         let offset = self.random.below(length as u64) as usize;
         let size = self.random.between(1, (length - offset) as u64) as usize;
         let bytes = self.random.bytes(size);
-        let place = BlobPlace { table: "items", column: "body", rowid: id, offset };
+        let place = BlobPlace {
+            table: "items",
+            column: "body",
+            rowid: id,
+            offset,
+        };
         session.overwrite_blob(place, &bytes)?;
-        let rows = session
-            .rows("SELECT name, body FROM items WHERE id = ?1", &[Value::Integer(id)])?;
+        let rows = session.rows(
+            "SELECT name, body FROM items WHERE id = ?1",
+            &[Value::Integer(id)],
+        )?;
         let Some([Value::Text(name), Value::Blob(body)]) = rows.first().map(Vec::as_slice) else {
-            return Err(SqlError::of_code(0, format!("item {id} has vanished"), "SELECT"));
+            return Err(SqlError::of_code(
+                0,
+                format!("item {id} has vanished"),
+                "SELECT",
+            ));
         };
         let digest = item_digest(id, self.id, name, body);
         totals.sum += digest;
@@ -310,22 +330,42 @@ impl Writer {
         mut totals: Totals,
     ) -> Result<Commit, SqlError> {
         let rows = session.rows("SELECT tick, chain FROM clock", &[])?;
-        let (last_tick, last_chain) =
-            rows.first().map_or((0, 0), |row| (integer(row, 0), integer(row, 1)));
+        let (last_tick, last_chain) = rows
+            .first()
+            .map_or((0, 0), |row| (integer(row, 0), integer(row, 1)));
         totals.seq = Seq(totals.seq.0 + 1);
         let (tick, digest) = (Tick(last_tick + 1), totals.digest(self.id));
         let chain = next_chain(last_chain, tick, digest);
-        let commit = Commit { tick, writer: self.id, seq: totals.seq, chain };
+        let commit = Commit {
+            tick,
+            writer: self.id,
+            seq: totals.seq,
+            chain,
+        };
         let seq = Value::Integer(totals.seq.0);
         session.run(
             "INSERT OR REPLACE INTO totals VALUES(?1, ?2, ?3, ?4)",
-            &[self.id_value(), seq.clone(), totals.items.into(), totals.sum.into()],
+            &[
+                self.id_value(),
+                seq.clone(),
+                totals.items.into(),
+                totals.sum.into(),
+            ],
         )?;
         session.run(
             "INSERT INTO commits VALUES(?1, ?2, ?3, ?4, ?5)",
-            &[tick.0.into(), self.id_value(), seq, digest.into(), chain.into()],
+            &[
+                tick.0.into(),
+                self.id_value(),
+                seq,
+                digest.into(),
+                chain.into(),
+            ],
         )?;
-        session.run("UPDATE clock SET tick = ?1, chain = ?2", &[tick.0.into(), chain.into()])?;
+        session.run(
+            "UPDATE clock SET tick = ?1, chain = ?2",
+            &[tick.0.into(), chain.into()],
+        )?;
         Ok(commit)
     }
 

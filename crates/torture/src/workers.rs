@@ -40,6 +40,13 @@ impl WorkerArguments {
         self.arguments("reader")
     }
 
+    /// The arguments of a worker that plays scripts.
+    pub fn actor_arguments(&self, writer: WriterId) -> Vec<String> {
+        let mut arguments = self.arguments("actor");
+        arguments.extend(["--writer".to_owned(), writer.0.to_string()]);
+        arguments
+    }
+
     /// The arguments of a writer.
     pub fn writer_arguments(&self, writer: WriterId, lie: Option<Lie>) -> Vec<String> {
         let mut arguments = self.arguments("writer");

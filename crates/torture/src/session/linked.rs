@@ -26,7 +26,10 @@ impl Linked {
     ///
     /// # Errors
     /// SQLite's, or that the VFS cannot be registered.
-    pub fn open_ours(path: &Path, timeout: Duration) -> Result<Self, crate::database::ConnectError> {
+    pub fn open_ours(
+        path: &Path,
+        timeout: Duration,
+    ) -> Result<Self, crate::database::ConnectError> {
         register_engine()?;
         Ok(Self::open(path, "onewrite", timeout)?)
     }
@@ -82,7 +85,12 @@ impl Session for Linked {
     }
 
     fn overwrite_blob(&mut self, place: BlobPlace<'_>, bytes: &[u8]) -> Result<(), SqlError> {
-        let BlobPlace { table, column, rowid, offset } = place;
+        let BlobPlace {
+            table,
+            column,
+            rowid,
+            offset,
+        } = place;
         self.connection
             .blob_open("main", table, column, rowid, false)
             .and_then(|mut blob| {
@@ -101,7 +109,9 @@ impl Session for Linked {
     }
 
     fn close(self: Box<Self>) -> Result<(), SqlError> {
-        self.connection.close().map_err(|(_, error)| sql_error(&error, "sqlite3_close"))
+        self.connection
+            .close()
+            .map_err(|(_, error)| sql_error(&error, "sqlite3_close"))
     }
 }
 

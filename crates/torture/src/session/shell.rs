@@ -54,7 +54,11 @@ impl Shell {
             sql: String::new(),
         })?;
         let input = child.stdin.take();
-        let mut shell = Self { child, input, output: BufReader::new(output) };
+        let mut shell = Self {
+            child,
+            input,
+            output: BufReader::new(output),
+        };
         shell.send(&format!(".mode quote\n.timeout {}\n", timeout.as_millis()))?;
         Ok(shell)
     }
@@ -93,7 +97,12 @@ impl Session for Shell {
     }
 
     fn overwrite_blob(&mut self, place: BlobPlace<'_>, bytes: &[u8]) -> Result<(), SqlError> {
-        let BlobPlace { table, column, rowid, offset } = place;
+        let BlobPlace {
+            table,
+            column,
+            rowid,
+            offset,
+        } = place;
         // substr() of a BLOB is a BLOB, but || makes text of two: hence the casts.
         let sql = format!(
             "UPDATE {table} SET {column} = CAST(substr({column}, 1, {offset}) || ?1 || \
@@ -157,9 +166,15 @@ fn spell_out(sql: &str, parameters: &[Value]) -> String {
     let mut rest = sql;
     while let Some((before, after)) = rest.split_once('?') {
         text.push_str(before);
-        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let digits = after
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(after.len());
         let number: usize = after[..digits].parse().unwrap_or(0);
-        text.push_str(&literal(number.checked_sub(1).and_then(|index| parameters.get(index))));
+        text.push_str(&literal(
+            number
+                .checked_sub(1)
+                .and_then(|index| parameters.get(index)),
+        ));
         rest = &after[digits..];
     }
     text.push_str(rest);
@@ -190,7 +205,10 @@ fn parse_row(line: &str, sql: &str) -> Result<Row, SqlError> {
     let odd = || SqlError {
         kind: SqlErrorKind::Other,
         code: 0,
-        message: format!("the shell answered {:?}", line.chars().take(200).collect::<String>()),
+        message: format!(
+            "the shell answered {:?}",
+            line.chars().take(200).collect::<String>()
+        ),
         sql: sql.to_owned(),
     };
     let mut row = Row::new();
@@ -265,7 +283,11 @@ mod tests {
 
     #[test]
     fn parameters_are_spelled_out_by_their_number() {
-        let values = [Value::Integer(4), Value::Text("it's".to_owned()), Value::Blob(vec![1, 0xAB])];
+        let values = [
+            Value::Integer(4),
+            Value::Text("it's".to_owned()),
+            Value::Blob(vec![1, 0xAB]),
+        ];
         let sql = spell_out("SELECT ?2, ?1, ?3 WHERE a = ?1", &values);
         assert_eq!(sql, "SELECT 'it''s', 4, x'01ab' WHERE a = 4");
     }
@@ -274,7 +296,8 @@ mod tests {
     fn errors_of_the_shell_carry_their_code() {
         let busy = error_of("Runtime error near line 7: database is locked (5)", "x").unwrap();
         assert_eq!(busy.kind, SqlErrorKind::Busy);
-        let refused = error_of("Parse error near line 1: file is not a database (26)", "x").unwrap();
+        let refused =
+            error_of("Parse error near line 1: file is not a database (26)", "x").unwrap();
         assert_eq!(refused.kind, SqlErrorKind::NotADatabase);
         let other = error_of("Parse error near line 5: no such table: nope", "x").unwrap();
         assert_eq!(other.kind, SqlErrorKind::Other);
