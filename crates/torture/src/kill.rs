@@ -3,15 +3,15 @@
 //! Done-when: every acknowledged commit is there, none in part, nothing else appears, and
 //! `integrity_check` is ok, whoever was killed and whenever.
 
-use crate::checks::{CheckArguments, CheckReport, Leave};
+use crate::checks::Leave;
 use crate::database::Engine;
 use crate::failure::{Failure, Promise};
-use crate::files::{self, Watched};
+use crate::files::Watched;
 use crate::model::WriterId;
 use crate::probe;
 use crate::processes::Worker;
 use crate::random::Random;
-use crate::scene::{Place, Scene, SceneArguments};
+use crate::scene::{Place, Scene, SceneArguments, Settle};
 use crate::transactions::Lie;
 use crate::workers::WorkerArguments;
 use clap::Args;
@@ -91,9 +91,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(arguments: &'a KillArguments, scene: &'a Scene) -> Result<Self, Failure> {
         let place = scene.place(0)?;
-        let mut create = vec!["create".to_owned()];
-        create.extend(place.connection(&arguments.scene).arguments());
-        scene.run("create", &create)?;
+        scene.create(&place, &arguments.scene)?;
         let count = (arguments.writers + arguments.readers) as usize;
         Ok(Self {
             arguments,
@@ -119,10 +117,7 @@ impl<'a> Run<'a> {
             if self.report.kills % 50 == 25 {
                 self.expect_progress()?;
             }
-            std::thread::sleep(
-                self.random
-                    .pause(Duration::from_millis(self.arguments.longest_pause)),
-            );
+            std::thread::sleep(self.pause());
             self.one_kill()?;
             if told.elapsed() > Duration::from_secs(5) {
                 told = Instant::now();
@@ -134,6 +129,15 @@ impl<'a> Run<'a> {
         self.check_dead(Leave::Close)?;
         self.report.elapsed_s = self.scene.elapsed_seconds();
         Ok(self.report)
+    }
+
+    /// Half of the kills hit opening and recovery, half of them work in full swing.
+    fn pause(&mut self) -> Duration {
+        let longest = self.arguments.longest_pause;
+        match self.random.below(2) {
+            0 => self.random.pause(Duration::from_millis(longest)),
+            _ => Duration::from_millis(self.random.below(longest + 1)),
+        }
     }
 
     fn start_the_dead(&mut self) -> Result<(), Failure> {
@@ -193,9 +197,13 @@ impl<'a> Run<'a> {
         self.report.kills += 1;
         if self.workers.iter().any(Option::is_some) {
             if self.random.one_in(4) {
-                self.check(Leave::Close, Peers::Alive, self.arguments.scene.engine)?;
+                self.check(Leave::Close, Settle::No, self.arguments.scene.engine)?;
                 self.report.checks_alive += 1;
             }
+            return Ok(());
+        }
+        if self.random.one_in(4) {
+            // The workers recover it themselves, under the next kill.
             return Ok(());
         }
         let leave = if self.random.one_in(2) {
@@ -218,43 +226,25 @@ impl<'a> Run<'a> {
             0 if !self.arguments.scene.mode.is_guarded() => Engine::Stock,
             _ => engine,
         };
-        self.check(leave, Peers::Dead, first)?;
+        self.check(leave, Settle::Yes, first)?;
         self.report.checks_dead += 1;
         if leave == Leave::Close && self.random.one_in(3) {
-            self.expect_stock_database()?;
-            self.check(Leave::Close, Peers::Dead, Engine::Stock)?;
+            probe::expect_stock_header(&self.place.database)?;
+            self.check(Leave::Close, Settle::Yes, Engine::Stock)?;
             self.report.stock_checks += 1;
         }
         Ok(())
     }
 
-    fn expect_stock_database(&self) -> Result<(), Failure> {
-        match files::header(&self.place.database)? {
-            Some(header) if header.read_version <= 2 => Ok(()),
-            header => {
-                let detail = format!("after a clean close the header is {header:?}");
-                Err(Failure::broken(Promise::CleanCloseIsStock, detail))
-            }
-        }
-    }
-
-    fn check(&mut self, leave: Leave, peers: Peers, engine: Engine) -> Result<(), Failure> {
+    fn check(&mut self, leave: Leave, settle: Settle, engine: Engine) -> Result<(), Failure> {
         let mut database = self.place.connection(&self.arguments.scene);
         if engine != self.arguments.scene.engine {
             database = database.through(engine);
         }
-        let check = CheckArguments {
-            database,
-            ledgers: self.place.ledgers.clone(),
-            settle: peers == Peers::Dead,
-            leave,
-        };
-        let output = self
+        let report = self
             .scene
-            .run("check", &check.arguments())
+            .check(&self.place, database, settle, leave)
             .map_err(|failure| failure.at(&format!("after kill {}", self.report.kills)))?;
-        let report: CheckReport = serde_json::from_str(output.trim())
-            .map_err(|error| Failure::Harness(format!("check said {output:?}: {error}")))?;
         self.report.commits = report.commits;
         self.report.acknowledged = report.acknowledged;
         Ok(())
@@ -292,11 +282,4 @@ impl<'a> Run<'a> {
                 .try_for_each(Worker::check)?;
         }
     }
-}
-
-/// Whether others have the database open during a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Peers {
-    Alive,
-    Dead,
 }

@@ -5,6 +5,7 @@
 
 use clap::{Parser, Subcommand};
 use onewrite_torture::checks::{self, CheckArguments, connect_patiently};
+use onewrite_torture::crash::{self, CrashArguments};
 use onewrite_torture::database::{Database, Engine};
 use onewrite_torture::failure::Failure;
 use onewrite_torture::group_synch::{self, GroupSynchArguments, RingArguments};
@@ -34,6 +35,8 @@ enum Command {
     GroupSynch(GroupSynchArguments),
     /// Let stock SQLite and ours race for one database.
     Races(RaceArguments),
+    /// Kill a writer, and show the guarded database to stock SQLite.
+    Crash(CrashArguments),
     /// Worker: play the scripts that come on standard input.
     Actor {
         /// How, where and with which choices.
@@ -120,6 +123,7 @@ fn run(command: Command) -> Result<String, Failure> {
         Command::RingCompanion { database, ready } => {
             document(&group_synch::accompany(&database, &ready)?)
         }
+        Command::Crash(arguments) => document(&crash::run(&arguments)?),
         Command::Races(arguments) => document(&races::run(&arguments)?),
         Command::Actor { worker, writer } => document(&actor::play(&worker, WriterId(writer))?),
         Command::Create { database } => document(&create(&database)?),

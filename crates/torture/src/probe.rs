@@ -77,6 +77,20 @@ pub fn is_guarded(database: &Path) -> Result<bool, Failure> {
     Ok(files::header(database)?.is_some_and(|header| header.is_guarded()))
 }
 
+/// After a clean close the header is a stock one.
+///
+/// # Errors
+/// [`Promise::CleanCloseIsStock`].
+pub fn expect_stock_header(database: &Path) -> Result<(), Failure> {
+    match files::header(database)? {
+        Some(header) if header.read_version <= 2 => Ok(()),
+        header => {
+            let detail = format!("all have closed, and the header is {header:?}");
+            Err(Failure::broken(Promise::CleanCloseIsStock, detail))
+        }
+    }
+}
+
 /// The stock SQLites of this machine.
 pub fn stock_engines() -> Vec<Engine> {
     let mut engines = vec![Engine::Stock];

@@ -241,14 +241,9 @@ impl Run<'_> {
         let stock: Vec<_> = cast.stock().collect();
         let actor = *self.random.choose(&stock);
         let played = cast.play(actor, &[Step::Close, Step::Read(0)])?;
-        if let Played::Reply(Reply { outcomes, .. }) = &played {
-            if outcomes
-                .iter()
-                .any(|outcome| matches!(outcome, Outcome::Refused))
-            {
-                let detail = format!("{} is refused an unguarded database", cast.name(actor));
-                return Err(Failure::broken(Promise::StockIsRefused, detail));
-            }
+        if matches!(&played, Played::Reply(reply) if is_refused(reply)) {
+            let detail = format!("{} is refused an unguarded database", cast.name(actor));
+            return Err(Failure::broken(Promise::StockIsRefused, detail));
         }
         self.report.unguarded += 1;
         self.tally(cast, actor, &played)
@@ -340,13 +335,7 @@ impl Run<'_> {
     fn close_cleanly(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
         let all: Vec<_> = (0..cast.len()).collect();
         cast.close_all(all.into_iter())?;
-        match files::header(&cast.place().database)? {
-            Some(header) if header.read_version <= 2 => {}
-            header => {
-                let detail = format!("all have closed, and the header is {header:?}");
-                return Err(Failure::broken(Promise::CleanCloseIsStock, detail));
-            }
-        }
+        probe::expect_stock_header(&cast.place().database)?;
         let stock: Vec<_> = cast.stock().collect();
         let actor = *self.random.choose(&stock);
         expect_all_done_by(cast, actor, &[Step::Check, Step::Close])?;
@@ -439,4 +428,11 @@ fn is_busy(reply: &Reply) -> bool {
         .outcomes
         .iter()
         .any(|outcome| matches!(outcome, Outcome::Busy(_)))
+}
+
+fn is_refused(reply: &Reply) -> bool {
+    reply
+        .outcomes
+        .iter()
+        .any(|outcome| matches!(outcome, Outcome::Refused))
 }

@@ -1,6 +1,7 @@
 //! Where a run takes place: a directory with the database, the ledgers and the workers' log, which
 //! is kept when something is found and removed otherwise.
 
+use crate::checks::{CheckArguments, CheckReport, Leave};
 use crate::database::{Database, Engine, JournalMode, Synchronous};
 use crate::failure::Failure;
 use crate::processes::run_to_end;
@@ -116,6 +117,40 @@ impl Scene {
         run_to_end(name, arguments, &self.log(), CHECK_LIMIT)
     }
 
+    /// Lets a process make the tables at `place`.
+    ///
+    /// # Errors
+    /// What it finds.
+    pub fn create(&self, place: &Place, arguments: &SceneArguments) -> Result<(), Failure> {
+        let mut create = vec!["create".to_owned()];
+        create.extend(place.connection(arguments).arguments());
+        self.run("create", &create).map(drop)
+    }
+
+    /// Lets a process check everything at `place`, through `database`.
+    ///
+    /// # Errors
+    /// What it finds.
+    pub fn check(
+        &self,
+        place: &Place,
+        database: Database,
+        settle: Settle,
+        leave: Leave,
+    ) -> Result<CheckReport, Failure> {
+        let ledgers = place.ledgers.clone();
+        let settle = settle == Settle::Yes;
+        let check = CheckArguments {
+            database,
+            ledgers,
+            settle,
+            leave,
+        };
+        let output = self.run("check", &check.arguments())?;
+        serde_json::from_str(output.trim())
+            .map_err(|error| Failure::Harness(format!("check said {output:?}: {error}")))
+    }
+
     /// Ends the run: the directory goes, unless something was found in it.
     pub fn finish<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
         result.map_err(|failure| {
@@ -124,6 +159,15 @@ impl Scene {
             failure.at(&format!("seed {seed}, files kept in {}", kept.display()))
         })
     }
+}
+
+/// Whether what a check does not find is lost for good: it is where no writer lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settle {
+    /// Writers live.
+    No,
+    /// None does.
+    Yes,
 }
 
 /// A database and its ledgers.
