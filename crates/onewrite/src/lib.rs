@@ -1,1 +1,42 @@
 //! onewrite: journal modes for stock SQLite that make a commit durable in one device write.
+//!
+//! ```text
+//! vfs      the SQLite boundary: translates calls, guards databases, answers pragmas
+//! commit   when frames are written, and with what durability
+//! log      how they lie on the device, and where they are found
+//! storage  direct and durable block I/O, preallocation, what the device can do
+//! wal      SQLite's own log format, a leaf
+//! ```
+//!
+//! Each layer uses those below it. A program that links SQLite (through `rusqlite`, say) calls
+//! [`register`] once; then every connection that is opened with the VFS `onewrite` can say
+//! `PRAGMA journal_mode=waldio`. `docs/design.md` is the map.
+
+pub mod commit;
+pub mod log;
+pub mod mode;
+pub mod storage;
+mod vfs;
+pub mod wal;
+
+pub use vfs::{DATABASE_HEADER_BYTES, GUARD_BYTE, RegisterError};
+
+/// The name of the VFS, as `sqlite3_open_v2` and the URI parameter `vfs=` take it.
+pub const VFS_NAME: &str = "onewrite";
+
+/// Registers the VFS `onewrite` with the SQLite that this program is linked with. It does not
+/// become the default one, unless the environment says `ONEWRITE_MAKE_DEFAULT=1`.
+///
+/// # Errors
+/// SQLite has no default VFS to build on, or refuses.
+pub fn register() -> Result<(), RegisterError> {
+    vfs::register(false)
+}
+
+/// Like [`register`], and makes `onewrite` the default VFS: for drivers that cannot name one.
+///
+/// # Errors
+/// As for [`register`].
+pub fn register_as_default() -> Result<(), RegisterError> {
+    vfs::register(true)
+}

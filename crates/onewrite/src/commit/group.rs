@@ -1,0 +1,306 @@
+//! Group synch: commits return before their frames are written, and a group of them shares one
+//! write (WALDIO's relaxed durability, off by default).
+//!
+//! The loss is bounded twice: a group is written as soon as it has `frames` frames, by the commit
+//! that fills it, and at the latest `interval` after its first commit, by a thread. Order is never
+//! lost: groups are written one after the other, each in one write of consecutive frames.
+//!
+//! Frames of a group are published in the wal-index but not in the file. No other process may see
+//! that, so a group is opened only under the log's presence lock held exclusively, which says that
+//! no other process uses the log; it is shared again once the group is written. Whoever opens the
+//! log waits for that. If this process dies its wal-index dies with it, for nobody else had it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::commit::Writer;
+use crate::commit::run::Run;
+use crate::log::{Log, LogError};
+use crate::mode::{GroupSynch, SyncPolicy};
+use crate::storage::{AlignedBuf, Durability, LockByte, LockKind};
+use crate::wal::{FrameNo, Salts, array};
+
+/// A thread that has had nothing to do for so long ends.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// The commits of this process that wait for their write.
+#[derive(Default)]
+pub struct Group {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+    /// Whether frames wait: lets everybody else pass without the mutex.
+    any: AtomicBool,
+}
+
+#[derive(Default)]
+struct Waiting {
+    run: Option<Run>,
+    /// The policy of the strictest member.
+    policy: Option<SyncPolicy>,
+    due: Option<Instant>,
+    thread: Thread,
+    blocks: AlignedBuf,
+    sizes: Sizes,
+}
+
+/// What the thread that writes overdue groups is doing.
+#[derive(Default, PartialEq, Eq)]
+enum Thread {
+    #[default]
+    None,
+    /// Waiting without a deadline: must be woken.
+    Idle,
+    /// Waiting for a deadline: will look at the new one by itself.
+    Timing,
+}
+
+/// How large the groups were that this process wrote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Sizes {
+    /// Groups written.
+    pub groups: u64,
+    /// Commits in them.
+    pub commits: u64,
+    /// Frames in them.
+    pub frames: u64,
+    /// Frames of the largest.
+    pub largest: u32,
+    /// Groups that were written because their time was up, not because they were full.
+    pub by_interval: u64,
+}
+
+impl Group {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How large the groups were.
+    pub fn sizes(&self) -> Sizes {
+        self.waiting().sizes
+    }
+
+    /// Copies a part of a frame that waits, from byte `at` of the frame on.
+    pub fn read(&self, frame: FrameNo, salts: Salts, at: usize, out: &mut [u8]) -> bool {
+        if !self.any.load(Ordering::Acquire) {
+            return false;
+        }
+        let waiting = self.waiting();
+        let bytes = waiting.run.as_ref().and_then(|run| run.frame(frame));
+        match bytes.filter(|bytes| bytes[8..16] == salts.0) {
+            Some(bytes) => {
+                out.copy_from_slice(&bytes[at..at + out.len()]);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// The write failed: commits that were acknowledged are lost, and the log is poisoned.
+    pub fn write_all(&self, log: &Log) -> Result<(), LogError> {
+        if !self.any.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.write(&mut self.waiting(), log)
+    }
+
+    fn write(&self, waiting: &mut Waiting, log: &Log) -> Result<(), LogError> {
+        let Some(run) = waiting.run.take_if(|run| !run.is_empty()) else {
+            return Ok(());
+        };
+        let written = write_group(&run, waiting, log);
+        waiting.sizes.groups += 1;
+        waiting.sizes.frames += u64::from(run.frames());
+        waiting.sizes.largest = waiting.sizes.largest.max(run.frames());
+        (waiting.due, waiting.policy) = (None, None);
+        if let Err(e) = &written {
+            // The frames stay readable for nobody: the log is poisoned, and stays ours alone, so
+            // that no other process builds on a wal-index that says more than the file.
+            log.poison(&format!("a group of commits could not be written: {e}"));
+            return written;
+        }
+        self.any.store(false, Ordering::Release);
+        let mut run = run;
+        run.clear();
+        waiting.run = Some(run);
+        log.file().lock(LockByte::Presence, LockKind::Shared)?;
+        Ok(())
+    }
+
+    /// Takes a commit in. `false` where it cannot wait, because other processes use the log.
+    fn join(
+        &self,
+        log: &Arc<Log>,
+        commit: &Run,
+        bounds: GroupSynch,
+        policy: SyncPolicy,
+    ) -> Result<bool, LogError> {
+        let mut guard = self.waiting();
+        let waiting = &mut *guard;
+        let run = waiting
+            .run
+            .get_or_insert_with(|| Run::new(log.geometry().page()));
+        if run.is_empty()
+            && !log
+                .file()
+                .try_lock(LockByte::Presence, LockKind::Exclusive)?
+        {
+            return Ok(false);
+        }
+        if commit.first() <= run.last() && !run.is_empty() {
+            // A commit whose publication failed is superseded.
+            run.truncate(commit.first());
+        }
+        if !run.accepts(commit.first()) {
+            self.write(waiting, log)?;
+            return Ok(false);
+        }
+        run.append(commit);
+        let full = run.frames() >= bounds.frames;
+        self.any.store(true, Ordering::Release);
+        waiting.sizes.commits += 1;
+        waiting.policy = Some(strictest(waiting.policy, policy));
+        if full {
+            return self.write(waiting, log).map(|()| true);
+        }
+        let due = Instant::now() + bounds.interval;
+        waiting.due = Some(waiting.due.map_or(due, |earlier| earlier.min(due)));
+        match waiting.thread {
+            Thread::Timing => {}
+            Thread::Idle => self.changed.notify_one(),
+            Thread::None => return self.start_thread(guard, log).map(|()| true),
+        }
+        Ok(true)
+    }
+
+    fn start_thread(
+        &self,
+        mut waiting: MutexGuard<'_, Waiting>,
+        log: &Arc<Log>,
+    ) -> Result<(), LogError> {
+        let its_log = Arc::clone(log);
+        let started = std::thread::Builder::new()
+            .name("onewrite-group".into())
+            .spawn(move || its_log.group.write_overdue(&its_log));
+        match started {
+            Ok(_) => waiting.thread = Thread::Timing,
+            // Nobody would write this group in time.
+            Err(_) => self.write(&mut waiting, log)?,
+        }
+        Ok(())
+    }
+
+    /// The thread's work: to write groups whose time is up.
+    fn write_overdue(&self, log: &Log) {
+        let mut waiting = self.waiting();
+        loop {
+            let now = Instant::now();
+            match waiting.due {
+                Some(due) if due <= now => {
+                    waiting.sizes.by_interval += 1;
+                    // The error is in the log: it is poisoned.
+                    let _ = self.write(&mut waiting, log);
+                }
+                Some(due) => {
+                    waiting.thread = Thread::Timing;
+                    waiting = self.wait(waiting, due - now).0;
+                }
+                None => {
+                    waiting.thread = Thread::Idle;
+                    let (woken, timed_out) = self.wait(waiting, IDLE);
+                    waiting = woken;
+                    if timed_out && waiting.due.is_none() {
+                        waiting.thread = Thread::None;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn wait<'a>(
+        &self,
+        waiting: MutexGuard<'a, Waiting>,
+        time: Duration,
+    ) -> (MutexGuard<'a, Waiting>, bool) {
+        let woken = self.changed.wait_timeout(waiting, time);
+        let (guard, result) = woken.unwrap_or_else(PoisonError::into_inner);
+        (guard, result.timed_out())
+    }
+}
+
+fn strictest(a: Option<SyncPolicy>, b: SyncPolicy) -> SyncPolicy {
+    match a {
+        Some(SyncPolicy::Normal) | None => b,
+        Some(stricter) => stricter,
+    }
+}
+
+fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogError> {
+    let geometry = log.geometry();
+    log.make_room(geometry.end_of(run.last()))?;
+    let mut load = |offset: u64, out: &mut [u8]| log.load_block(offset, out);
+    let (offset, side) = geometry
+        .encode(
+            run.first(),
+            run.bytes(),
+            run.last(),
+            &mut load,
+            &mut waiting.blocks,
+        )
+        .map_err(|e| LogError::io(log.file().path(), "read back a block of", &e))?;
+    let salts = Salts(
+        run.frame(run.first())
+            .map_or([0; 8], |frame| array(&frame[8..16])),
+    );
+    let policy = waiting.policy.unwrap_or(SyncPolicy::Full);
+    let in_one_write = side.is_none()
+        && policy == SyncPolicy::Persistent
+        && (log.durable_before(run.first(), salts) || log.file().capabilities().fua.is_err());
+    if let Some(side) = side {
+        log.make_room(side.offset + side.bytes.len() as u64)?;
+        log.file()
+            .write_at(side.bytes.as_slice(), side.offset, Durability::None)?;
+    }
+    let durability = if in_one_write {
+        Durability::WriteThrough
+    } else {
+        Durability::None
+    };
+    log.file()
+        .write_at(waiting.blocks.as_slice(), offset, durability)?;
+    if policy != SyncPolicy::Normal && !in_one_write {
+        log.file().flush()?;
+    }
+    if policy != SyncPolicy::Normal {
+        log.set_durable(run.last(), salts);
+    }
+    Ok(())
+}
+
+impl Writer {
+    /// Leaves the commit that was gathered to the group, where that is wanted and possible.
+    pub(super) fn try_group(&mut self, policy: SyncPolicy) -> Result<bool, LogError> {
+        let Some(bounds) = self.config.group_synch else {
+            return Ok(false);
+        };
+        let alone = !self.run_is_out
+            && !self.spilled
+            && self.header.is_none()
+            && !self.run.is_empty()
+            && self.log.id().is_some();
+        if !alone {
+            return Ok(false);
+        }
+        let log = Arc::clone(&self.log);
+        for frame in self.run.first().0..=self.run.last().0 {
+            log.memory().forget(FrameNo(frame));
+        }
+        let joined = log.group.join(&log, &self.run, bounds, policy)?;
+        self.run_is_out |= joined;
+        Ok(joined)
+    }
+}

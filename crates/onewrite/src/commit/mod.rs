@@ -1,0 +1,361 @@
+//! When frames go to the log, and with what durability.
+//!
+//! One [`Writer`] stands for one connection's open log. SQLite writes frames piece by piece
+//! (`xWrite` of a header, `xWrite` of a page, for every frame), then calls `xSync`, then publishes
+//! the frames in the wal-index. The writer gathers the pieces of a transaction and writes them in
+//! one write, before they are published:
+//!
+//! - at `synchronous=FULL` in the commit's `xSync`, with the durability that `onewrite_sync` asks
+//!   for;
+//! - at `synchronous=NORMAL`, where no `xSync` comes, as soon as the commit frame is complete,
+//!   without waiting for the device;
+//! - a transaction too large to be gathered ([`MAX_RUN_BYTES`]) through the page cache, piece by
+//!   piece, with one flush at its end: its cost is then that of stock SQLite.
+//!
+//! Invariants:
+//! - What another process can see in the wal-index is in the file. The exception, group synch, is
+//!   taken only while no other process uses the log ([`group`]).
+//! - A write-through write is trusted to make a commit durable only if all before it is durable
+//!   already; else everything is flushed.
+//! - A failed write or flush is reported, and never repeated as if it had not happened. If it may
+//!   have hit frames that were published before, the log is poisoned.
+
+pub mod group;
+
+mod read;
+mod run;
+mod write_out;
+
+use std::sync::Arc;
+
+use crate::log::{ErrorKind, Log, LogError};
+use crate::mode::{GroupSynch, SyncPolicy};
+use crate::storage::{AlignedBuf, Durability};
+use crate::wal::{self, FrameNo, Salts, array};
+use run::Run;
+use write_out::StockTail;
+
+/// A transaction's frames are gathered up to this size, in bytes.
+pub const MAX_RUN_BYTES: usize = 1 << 20;
+
+/// What of a commit is up to the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CommitConfig {
+    /// `onewrite_sync`.
+    pub sync: SyncPolicy,
+    /// `onewrite_group_synch`.
+    pub group_synch: Option<GroupSynch>,
+}
+
+/// What SQLite's wal-index says now, as far as the connection has mapped it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexView {
+    /// The present generation.
+    pub salts: Salts,
+    /// The last published frame.
+    pub last_frame: FrameNo,
+    /// The checksum at that frame.
+    pub checksum: [u8; 8],
+}
+
+/// One connection's open log; see the module.
+pub struct Writer {
+    log: Arc<Log>,
+    /// What the connection has set.
+    pub config: CommitConfig,
+    /// The frames gathered, or those last written, until the next transaction begins.
+    run: Run,
+    /// Whether `run` stands in the file (or in the group) as it is.
+    run_is_out: bool,
+    /// A WAL header that SQLite wrote and nobody needs yet.
+    header: Option<[u8; wal::HEADER_BYTES]>,
+    in_transaction: bool,
+    /// The last frame that this transaction has written, whether it still counts or not.
+    live_until: FrameNo,
+    /// A part of this transaction went through the page cache.
+    spilled: bool,
+    /// A commit frame was written since the last `xSync`, or end of transaction.
+    commit_written: bool,
+    /// The connection's commits are followed by `xSync` (`synchronous=FULL`).
+    expects_sync: bool,
+    blocks: AlignedBuf,
+    stock_tail: Option<StockTail>,
+}
+
+impl Writer {
+    /// A connection opens the log.
+    pub fn new(log: Arc<Log>, config: CommitConfig) -> Writer {
+        let page = log.geometry().page();
+        Writer {
+            log,
+            config,
+            run: Run::new(page),
+            run_is_out: false,
+            header: None,
+            in_transaction: false,
+            live_until: FrameNo(0),
+            spilled: false,
+            commit_written: false,
+            expects_sync: false,
+            blocks: AlignedBuf::new(),
+            stock_tail: None,
+        }
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// The application has changed `synchronous`: whether commits are synced is to be seen again.
+    pub fn synchronous_changed(&mut self) {
+        self.expects_sync = false;
+    }
+
+    /// The connection has the write lock: what it gathered before belongs to nothing any more.
+    pub fn transaction_may_begin(&mut self) {
+        self.in_transaction = false;
+        self.forget_run();
+    }
+
+    /// The end of a write transaction, committed or not: the write lock is being released.
+    ///
+    /// # Errors
+    /// Published frames could not be written; the log is poisoned.
+    pub fn transaction_ends(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+        self.in_transaction = false;
+        let published = index.is_none_or(|index| self.has_published(&index));
+        if !std::mem::take(&mut self.commit_written) || self.run_is_out || !published {
+            return Ok(());
+        }
+        // The connection was set to a lower synchronous level, and we did not see it. What it
+        // published comes late; if it cannot be written, the log is lost for everybody.
+        self.expects_sync = false;
+        self.write_out(Durability::None).inspect_err(|e| {
+            self.log
+                .poison(&format!("a published commit could not be written: {e}"));
+        })
+    }
+
+    fn has_published(&self, index: &IndexView) -> bool {
+        self.run_salts() == Some(index.salts) && index.last_frame >= self.run.last()
+    }
+
+    /// The commit is published (`SQLITE_FCNTL_COMMIT_PHASETWO`): its frames may be remembered.
+    ///
+    /// # Errors
+    /// As [`Writer::transaction_ends`].
+    pub fn published(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+        self.transaction_ends(index)?;
+        let is_commit = !self.run.is_empty() && self.run.is_commit(self.run.last());
+        if let Some(salts) = self.run_salts().filter(|_| self.run_is_out && is_commit) {
+            for (frame, page) in self.run.pages() {
+                self.log.memory().insert(frame, salts, page);
+            }
+            self.log.set_committed(self.run.last());
+            self.prepare_ahead();
+        }
+        self.forget_run();
+        self.log.check_poison()
+    }
+
+    fn forget_run(&mut self) {
+        self.run.clear();
+        self.run_is_out = false;
+    }
+
+    fn prepare_ahead(&self) {
+        let end = self.log.geometry().end_of(self.run.last());
+        if self.log.is_running_low(end) {
+            let log = Arc::clone(&self.log);
+            // Without a thread the commit that needs the chunk makes it.
+            let _ = std::thread::Builder::new()
+                .name("onewrite-prepare".into())
+                .spawn(move || log.prepare_next_chunk());
+        }
+    }
+
+    /// The generation that the gathered frames belong to.
+    fn run_salts(&self) -> Option<Salts> {
+        let header = self.run.frame(self.run.first())?;
+        Some(Salts(array(&header[8..16])))
+    }
+
+    /// `xWrite`: some bytes of SQLite's log.
+    ///
+    /// # Errors
+    /// The log is poisoned or full; an I/O error; bytes where SQLite writes none.
+    pub fn write(
+        &mut self,
+        data: &[u8],
+        offset: u64,
+        index: Option<IndexView>,
+    ) -> Result<(), LogError> {
+        self.log.check_poison()?;
+        if offset == 0 && data.len() == wal::HEADER_BYTES {
+            return self.begin_generation(array(data));
+        }
+        let page = self.log.geometry().page();
+        let mut rest = data;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let (frame, within) = page
+                .locate(at)
+                .ok_or_else(|| self.unexpected(offset, data))?;
+            let n = rest.len().min(page.frame_bytes() - within);
+            let (piece, behind) = rest.split_at(n);
+            self.write_piece(frame, within, piece, index)?;
+            rest = behind;
+            at += n as u64;
+        }
+        Ok(())
+    }
+
+    fn unexpected(&self, offset: u64, data: &[u8]) -> LogError {
+        let what = format!(
+            "SQLite wrote {} bytes at {offset}, which is no frame",
+            data.len()
+        );
+        self.log.error(ErrorKind::Write, &what)
+    }
+
+    /// The log starts again from its first frame.
+    fn begin_generation(&mut self, header: [u8; wal::HEADER_BYTES]) -> Result<(), LogError> {
+        let page = wal::WalHeader::parse(&header).map(|header| header.page_size);
+        if page != Some(self.log.geometry().page()) {
+            let what = "the WAL header has another page size than the database";
+            return Err(self.log.error(ErrorKind::Corrupt, what));
+        }
+        self.log.group.write_all(&self.log)?;
+        self.begin_transaction(FrameNo(1))?;
+        self.forget_run();
+        self.stock_tail = None;
+        self.header = Some(header);
+        self.log.note_wal_header(&header);
+        Ok(())
+    }
+
+    fn begin_transaction(&mut self, first: FrameNo) -> Result<(), LogError> {
+        if self.in_transaction {
+            return Ok(());
+        }
+        self.log.refresh()?;
+        self.in_transaction = true;
+        self.live_until = FrameNo(first.0.saturating_sub(1));
+        self.spilled = false;
+        self.forget_run();
+        Ok(())
+    }
+
+    fn write_piece(
+        &mut self,
+        frame: FrameNo,
+        within: usize,
+        piece: &[u8],
+        index: Option<IndexView>,
+    ) -> Result<(), LogError> {
+        if !self.in_transaction {
+            self.begin_transaction(frame)?;
+            self.check_stock_tail(index);
+        }
+        if !self.run.contains(frame) {
+            self.gather(frame, within, index)?;
+        }
+        self.run_is_out = false;
+        let page = self.log.geometry().page();
+        if let Some(bytes) = self.run.frame_mut(frame) {
+            bytes[within..within + piece.len()].copy_from_slice(piece);
+        }
+        self.live_until = self.live_until.max(frame);
+        if within + piece.len() < page.frame_bytes() {
+            return Ok(());
+        }
+        if self.run.is_commit(frame) {
+            if !self.expects_sync && !self.try_group(SyncPolicy::Normal)? {
+                self.write_out(Durability::None)?;
+            }
+            self.commit_written = true;
+        } else if self.run.len() >= MAX_RUN_BYTES && frame == self.run.last() {
+            return self.spill();
+        }
+        Ok(())
+    }
+
+    /// Makes `frame` part of the run, with its present content if it has one that counts.
+    fn gather(
+        &mut self,
+        frame: FrameNo,
+        within: usize,
+        index: Option<IndexView>,
+    ) -> Result<(), LogError> {
+        let is_new = frame > self.live_until && within == 0;
+        let mut present = Vec::new();
+        if !is_new {
+            present.resize(self.log.geometry().page().frame_bytes(), 0);
+            self.read_whole_frame(frame, &mut present, index)?;
+        }
+        if !self.run.accepts(frame) || self.run.len() >= MAX_RUN_BYTES {
+            if !self.run_is_out {
+                self.spill()?;
+            }
+            self.forget_run();
+        }
+        let bytes = self.run.push(frame);
+        if !is_new {
+            bytes.copy_from_slice(&present);
+        }
+        Ok(())
+    }
+
+    /// `xSync`.
+    ///
+    /// # Errors
+    /// What was to be made durable may not be.
+    pub fn sync(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+        self.log.check_poison()?;
+        if !std::mem::take(&mut self.commit_written) {
+            return self.sync_everything(index);
+        }
+        self.expects_sync = true;
+        self.sync_commit(index)
+    }
+
+    /// `xTruncate`.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn truncate(&mut self, size: u64) -> Result<(), LogError> {
+        self.log.check_poison()?;
+        self.log.group.write_all(&self.log)?;
+        if size == 0 && self.log.id().is_some() {
+            self.header = None;
+            self.log
+                .write_wal_header(&[0; wal::HEADER_BYTES], Durability::None)?;
+        }
+        self.stock_tail = None;
+        self.log.shrink(size)
+    }
+
+    /// `xFileSize`.
+    ///
+    /// # Errors
+    /// The log is poisoned or damaged; an I/O error.
+    pub fn size(&self) -> Result<u64, LogError> {
+        self.log.check_poison()?;
+        let in_file = self.log.logical_size()?;
+        let gathered = match self.run.is_empty() || self.run_is_out {
+            true => 0,
+            false => self.log.geometry().page().frame_range(self.run.last()).end,
+        };
+        let header = self.header.map_or(0, |_| wal::HEADER_BYTES as u64);
+        Ok(in_file.max(gathered).max(header))
+    }
+
+    /// A checkpoint begins, or the log is being closed: nothing may wait any longer.
+    ///
+    /// # Errors
+    /// A write failed.
+    pub fn drain(&self) -> Result<(), LogError> {
+        self.log.group.write_all(&self.log)
+    }
+}

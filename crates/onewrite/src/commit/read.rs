@@ -1,0 +1,161 @@
+//! Reading SQLite's log back: from what was gathered, from the frame memory, from the file.
+
+use crate::commit::{IndexView, Writer};
+use crate::log::{ErrorKind, LogError};
+use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, Salts, array};
+
+/// The generations that a frame may belong to: that of the wal-index, which readers go by, and
+/// that of the header, which recovery goes by.
+struct Generations {
+    salts: [Salts; 2],
+    known: usize,
+}
+
+impl Generations {
+    fn as_slice(&self) -> &[Salts] {
+        &self.salts[..self.known]
+    }
+}
+
+impl Writer {
+    /// `xRead`: some bytes of SQLite's log.
+    ///
+    /// # Errors
+    /// The log is poisoned or damaged; [`ErrorKind::ShortRead`] behind its end, the rest being
+    /// filled with zeros.
+    pub fn read(
+        &self,
+        out: &mut [u8],
+        offset: u64,
+        index: Option<IndexView>,
+    ) -> Result<(), LogError> {
+        self.log.check_poison()?;
+        let header_end = wal::HEADER_BYTES as u64;
+        let mut at = offset;
+        let mut rest = out;
+        if at < header_end {
+            let n = rest.len().min((header_end - at) as usize);
+            let (head, behind) = rest.split_at_mut(n);
+            let header = self.read_wal_header()?;
+            head.copy_from_slice(&header[at as usize..at as usize + n]);
+            (rest, at) = (behind, header_end);
+        }
+        let page = self.log.geometry().page();
+        while !rest.is_empty() {
+            let (frame, within) = page.locate(at).ok_or_else(|| self.short_read(at))?;
+            let n = rest.len().min(page.frame_bytes() - within);
+            let (piece, behind) = rest.split_at_mut(n);
+            self.read_piece(frame, within, piece, index)?;
+            (rest, at) = (behind, at + n as u64);
+        }
+        Ok(())
+    }
+
+    fn short_read(&self, at: u64) -> LogError {
+        self.log
+            .error(ErrorKind::ShortRead, &format!("there is no byte {at}"))
+    }
+
+    /// SQLite's WAL header. Who reads it is about to recover the log, or to start it again.
+    fn read_wal_header(&self) -> Result<[u8; wal::HEADER_BYTES], LogError> {
+        if let Some(header) = self.header {
+            return Ok(header);
+        }
+        let mut header = [0; wal::HEADER_BYTES];
+        if self.log.id().is_some() {
+            header = self.log.read_header()?.wal;
+        } else if self.log.file().read_at(&mut header, 0)? < header.len() {
+            return Err(self.short_read(0));
+        }
+        self.log.note_wal_header(&header);
+        Ok(header)
+    }
+
+    fn read_piece(
+        &self,
+        frame: FrameNo,
+        within: usize,
+        out: &mut [u8],
+        index: Option<IndexView>,
+    ) -> Result<(), LogError> {
+        if let Some(bytes) = self.gathered(frame) {
+            out.copy_from_slice(&bytes[within..within + out.len()]);
+            return Ok(());
+        }
+        if within >= FRAME_HEADER_BYTES {
+            return self.read_page(frame, within - FRAME_HEADER_BYTES, out, index);
+        }
+        let mut whole = vec![0; self.log.geometry().page().frame_bytes()];
+        self.read_whole_frame(frame, &mut whole, index)?;
+        out.copy_from_slice(&whole[within..within + out.len()]);
+        Ok(())
+    }
+
+    /// A frame of this transaction. When it is over, others may have written the same frame anew.
+    fn gathered(&self, frame: FrameNo) -> Option<&[u8]> {
+        self.run.frame(frame).filter(|_| self.in_transaction)
+    }
+
+    /// A page of a published frame, or of one that this transaction spilled.
+    fn read_page(
+        &self,
+        frame: FrameNo,
+        at: usize,
+        out: &mut [u8],
+        index: Option<IndexView>,
+    ) -> Result<(), LogError> {
+        let salts = index
+            .map(|index| index.salts)
+            .or_else(|| self.log.header_salts());
+        let spilled = self.in_transaction && frame <= self.live_until && self.spilled;
+        if let Some(salts) = salts.filter(|_| !spilled) {
+            let remembered = self.log.memory().read(frame, salts, at, out)
+                || self
+                    .log
+                    .group
+                    .read(frame, salts, at + FRAME_HEADER_BYTES, out);
+            if remembered {
+                return Ok(());
+            }
+        }
+        self.log
+            .read_page(frame, at, out, self.generations(index).as_slice())
+    }
+
+    /// A frame, header and page, as SQLite wrote it.
+    pub(super) fn read_whole_frame(
+        &self,
+        frame: FrameNo,
+        out: &mut [u8],
+        index: Option<IndexView>,
+    ) -> Result<(), LogError> {
+        if let Some(bytes) = self.gathered(frame) {
+            out.copy_from_slice(bytes);
+            return Ok(());
+        }
+        let generations = self.generations(index);
+        for salts in generations.as_slice() {
+            if self.log.group.read(frame, *salts, 0, out) {
+                return Ok(());
+            }
+        }
+        self.log.read_frame(frame, out, generations.as_slice())
+    }
+
+    fn generations(&self, index: Option<IndexView>) -> Generations {
+        let header = match self.header {
+            Some(header) => Some(Salts(array(&header[16..24]))),
+            None => self.log.header_salts(),
+        };
+        let mut known = 0;
+        let mut salts = [Salts([0; 8]); 2];
+        for generation in [index.map(|index| index.salts), header]
+            .into_iter()
+            .flatten()
+        {
+            salts[known] = generation;
+            known += 1;
+        }
+        Generations { salts, known }
+    }
+}

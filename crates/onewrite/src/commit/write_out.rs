@@ -1,0 +1,226 @@
+//! Writing a run of frames: which write, which flush, and what is known to be durable after it.
+
+use crate::commit::{IndexView, Writer};
+use crate::log::{Layout, LogError};
+use crate::mode::SyncPolicy;
+use crate::storage::{AlignedBuf, Durability};
+use crate::wal::FrameNo;
+
+const BLOCK: u64 = 4096;
+
+/// The block of a `-wal` file that the next frame begins in, as this connection wrote it: frames of
+/// SQLite's own layout share blocks, and after a direct write the page cache does not hold them.
+pub(super) struct StockTail {
+    offset: u64,
+    block: AlignedBuf,
+    /// The checksum of the last frame: whoever finds another in the wal-index may not use it.
+    checksum: [u8; 8],
+}
+
+impl Writer {
+    /// Drops the remembered tail if somebody else has written frames since.
+    pub(super) fn check_stock_tail(&mut self, index: Option<IndexView>) {
+        let others = |tail: &StockTail| index.is_none_or(|index| index.checksum != tail.checksum);
+        if self.stock_tail.as_ref().is_some_and(others) {
+            self.stock_tail = None;
+        }
+    }
+
+    /// Writes the gathered frames to where they belong, in one write.
+    pub(super) fn write_out(&mut self, durability: Durability) -> Result<(), LogError> {
+        if self.run.is_empty() || self.run_is_out {
+            return Ok(());
+        }
+        self.log.group.write_all(&self.log)?;
+        self.write_header()?;
+        self.log
+            .make_room(self.log.geometry().end_of(self.run.last()))?;
+        let offset = self.encode()?;
+        self.log
+            .file()
+            .write_at(self.blocks.as_slice(), offset, durability)?;
+        self.run_is_out = true;
+        self.remember_stock_tail(offset);
+        Ok(())
+    }
+
+    /// Writes the gathered frames through the page cache: the transaction is too large to be
+    /// gathered whole, and its end will be flushed.
+    pub(super) fn spill(&mut self) -> Result<(), LogError> {
+        if self.run.is_empty() || self.run_is_out {
+            return Ok(());
+        }
+        self.log.group.write_all(&self.log)?;
+        self.write_header()?;
+        self.spilled = true;
+        self.stock_tail = None;
+        let offset = self.encode()?;
+        let file = self.log.file();
+        let write = || file.write_buffered_at(self.blocks.as_slice(), offset);
+        match self.log.lacks_room(offset + self.blocks.len() as u64) {
+            true => self.log.write_beyond(write)?,
+            false => write()?,
+        }
+        self.run_is_out = true;
+        Ok(())
+    }
+
+    /// Lays the run out in `blocks`, and writes the side block that belongs before it.
+    fn encode(&mut self) -> Result<u64, LogError> {
+        let (log, tail) = (&self.log, &self.stock_tail);
+        for frame in self.run.first().0..=self.run.last().0 {
+            log.memory().forget(FrameNo(frame));
+        }
+        let mut load = |offset: u64, out: &mut [u8]| match tail {
+            Some(tail) if tail.offset == offset && tail.block.len() == out.len() => {
+                out.copy_from_slice(tail.block.as_slice());
+                Ok(())
+            }
+            _ => log.load_block(offset, out),
+        };
+        let (offset, side) = log
+            .geometry()
+            .encode(
+                self.run.first(),
+                self.run.bytes(),
+                self.live_until,
+                &mut load,
+                &mut self.blocks,
+            )
+            .map_err(|e| LogError::io(log.file().path(), "read back a block of", &e))?;
+        if let Some(side) = side {
+            log.make_room(side.offset + side.bytes.len() as u64)?;
+            log.file()
+                .write_at(side.bytes.as_slice(), side.offset, Durability::None)?;
+            // The frames must not become durable before what they lean on.
+            self.spilled = true;
+        }
+        Ok(offset)
+    }
+
+    fn remember_stock_tail(&mut self, offset: u64) {
+        if self.log.geometry().layout() != Layout::Stock {
+            return;
+        }
+        let header = self.run.frame(self.run.last());
+        let end = self.log.geometry().page().frame_range(self.run.last()).end;
+        let last = end - end % BLOCK;
+        let in_blocks = (last - offset) as usize;
+        self.stock_tail = header.and_then(|header| {
+            let mut block = AlignedBuf::new();
+            block.extend_from_slice(self.blocks.as_slice().get(in_blocks..)?.get(..4096)?);
+            Some(StockTail {
+                offset: last,
+                block,
+                checksum: crate::wal::array(&header[16..24]),
+            })
+        });
+    }
+
+    fn write_header(&mut self) -> Result<(), LogError> {
+        let Some(header) = self.header else {
+            return Ok(());
+        };
+        self.log.make_room(BLOCK)?;
+        self.log.write_wal_header(&header, Durability::None)?;
+        self.header = None;
+        // Frames of the new generation must not be durable alone.
+        self.spilled = true;
+        Ok(())
+    }
+
+    /// `xSync` of a commit.
+    pub(super) fn sync_commit(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+        let policy = self.config.sync.resolved();
+        if self.try_group(policy)? {
+            return Ok(());
+        }
+        let Some(salts) = self.run_salts() else {
+            return self.sync_everything(index);
+        };
+        if policy == SyncPolicy::Normal {
+            self.write_out(Durability::None)?;
+            return self.keep_spilled_on_disk();
+        }
+        let everything_before = self.log.durable_before(self.run.first(), salts);
+        let one_write = policy == SyncPolicy::Persistent
+            && !self.run_is_out
+            && !self.spilled
+            && self.header.is_none()
+            && (everything_before || self.write_through_flushes());
+        if one_write {
+            self.write_out(Durability::WriteThrough)?;
+        } else {
+            self.write_out(Durability::None)?;
+            self.flush(everything_before, index)?;
+        }
+        // A side block may have been written on the way, behind the back of a FUA write.
+        if one_write && self.spilled {
+            self.flush(everything_before, index)?;
+        }
+        self.log.set_durable(self.run.last(), salts);
+        Ok(())
+    }
+
+    /// Whether the kernel turns a write-through write into a write and a flush of the device's
+    /// whole cache, because the device has no FUA. Frames of others may then be in that cache,
+    /// though not in the page cache, where stock connections leave theirs.
+    fn write_through_flushes(&self) -> bool {
+        let file = self.log.file();
+        self.log.geometry().layout() != Layout::Stock
+            && file.direct().is_some()
+            && file.capabilities().fua.is_err()
+    }
+
+    /// `onewrite_sync=normal` promises that a commit survives a crash of the system: what a large
+    /// transaction left in the page cache would not.
+    fn keep_spilled_on_disk(&self) -> Result<(), LogError> {
+        match self.spilled {
+            true => Ok(self.log.file().flush()?),
+            false => Ok(()),
+        }
+    }
+
+    /// `xSync` that belongs to no commit: of a checkpoint, or of a WAL header. Everything written
+    /// so far, by whatever process, is durable when it returns.
+    pub(super) fn sync_everything(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+        self.log.group.write_all(&self.log)?;
+        if self.run.is_empty()
+            && let Some(header) = self.header
+        {
+            // Only the header is new, and it depends on nothing: one write-through write.
+            self.log.make_room(BLOCK)?;
+            self.log
+                .write_wal_header(&header, Durability::WriteThrough)?;
+            self.header = None;
+            if let Some(salts) = self.log.header_salts() {
+                self.log.set_durable(FrameNo(0), salts);
+            }
+            return Ok(());
+        }
+        self.write_header()?;
+        let everything_before = index.is_some_and(|index| {
+            self.log
+                .durable_before(index.last_frame.plus(1), index.salts)
+        });
+        self.flush(everything_before, index)
+    }
+
+    fn flush(&self, everything_before: bool, index: Option<IndexView>) -> Result<(), LogError> {
+        self.log.group.write_all(&self.log)?;
+        if !everything_before {
+            self.log.check_poison_everywhere()?;
+        }
+        let flushed = self.log.file().flush().map_err(LogError::from);
+        let published_before = index.is_none_or(|index| index.last_frame.0 > 0);
+        if let Err(e) = &flushed
+            && !everything_before
+            && published_before
+        {
+            // Commits that were published before this one may be lost, and a later flush would
+            // not say so.
+            self.log.poison(&format!("a flush failed: {e}"));
+        }
+        flushed
+    }
+}

@@ -1,0 +1,125 @@
+//! What can be wrong with a log, in words for people and in kinds for SQLite's error codes.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::log::LogId;
+use crate::storage::{Operation, StorageError};
+
+/// Decides which of SQLite's error codes the application gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorKind {
+    /// `SQLITE_CANTOPEN`: missing, damaged, of a newer version, of another database.
+    CantOpen,
+    /// `SQLITE_CANTOPEN`: this combination of layout, page size and device is not possible.
+    Unsuited,
+    /// `SQLITE_FULL`.
+    Full,
+    /// `SQLITE_IOERR_READ`.
+    Read,
+    /// `SQLITE_IOERR_SHORT_READ`.
+    ShortRead,
+    /// `SQLITE_IOERR_WRITE`.
+    Write,
+    /// `SQLITE_IOERR_FSYNC`.
+    Flush,
+    /// `SQLITE_IOERR_LOCK`.
+    Lock,
+    /// `SQLITE_READONLY`.
+    ReadOnly,
+    /// `SQLITE_IOERR_DATA`: what was read is not what was written.
+    Corrupt,
+    /// `SQLITE_IOERR_FSYNC`: an earlier write failed; see "Poison" in `docs/durability.md`.
+    Poisoned,
+}
+
+/// An error of a log; names the file.
+#[derive(Debug)]
+pub struct LogError {
+    kind: ErrorKind,
+    path: PathBuf,
+    text: String,
+}
+
+impl LogError {
+    /// An error about the log at `path`.
+    pub fn new(kind: ErrorKind, path: &Path, text: impl Into<String>) -> LogError {
+        LogError {
+            kind,
+            path: path.to_owned(),
+            text: text.into(),
+        }
+    }
+
+    /// An I/O error outside the storage layer.
+    pub fn io(path: &Path, doing: &str, error: &io::Error) -> LogError {
+        LogError::new(
+            ErrorKind::Write,
+            path,
+            format!("cannot {doing} it: {error}"),
+        )
+    }
+
+    pub(super) fn missing(path: &Path, error: &StorageError) -> LogError {
+        let text = if error.is_not_found() {
+            "the database's newest transactions are in this log, and it is missing: put it back \
+             beside the database; \"onewrite detach --discard DB\" gives up what was in it"
+                .to_owned()
+        } else {
+            error.to_string()
+        };
+        LogError::new(ErrorKind::CantOpen, path, text)
+    }
+
+    pub(super) fn other_database(path: &Path, found: LogId, expected: LogId) -> LogError {
+        LogError::new(
+            ErrorKind::CantOpen,
+            path,
+            format!(
+                "this log belongs to another database (id {found}, the database says {expected}): \
+                 put the right log back; \"onewrite detach --discard DB\" gives up what was in it"
+            ),
+        )
+    }
+
+    /// Which error code it becomes.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl From<StorageError> for LogError {
+    fn from(error: StorageError) -> LogError {
+        let kind = match &error {
+            e if e.is_no_space() => ErrorKind::Full,
+            StorageError::Io { operation, .. } => match operation {
+                Operation::Open | Operation::Create => ErrorKind::CantOpen,
+                Operation::Inspect | Operation::Read => ErrorKind::Read,
+                Operation::Write | Operation::Truncate | Operation::Initialize => ErrorKind::Write,
+                Operation::Flush => ErrorKind::Flush,
+                Operation::Lock(_) => ErrorKind::Lock,
+            },
+            StorageError::ReadOnly { .. } => ErrorKind::ReadOnly,
+            StorageError::NotAFile { .. } | StorageError::Replaced { .. } => ErrorKind::CantOpen,
+            _ => ErrorKind::Write,
+        };
+        // A storage error names the file itself; the path here would only repeat it.
+        LogError {
+            kind,
+            path: PathBuf::new(),
+            text: error.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.as_os_str().is_empty() {
+            return f.write_str(&self.text);
+        }
+        write!(f, "{}: {}", self.path.display(), self.text)
+    }
+}
+
+impl std::error::Error for LogError {}

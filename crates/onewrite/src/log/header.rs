@@ -1,0 +1,263 @@
+//! The first block of a `-onewrite` log: what the log is, whose it is, and whether it holds frames.
+//!
+//! ```text
+//! offset  bytes
+//!      0      8  "onewrite"
+//!      8      4  format version, 1
+//!     12      4  journal mode that the file remembers: 1 direct, 2 waldio
+//!     16      4  layout: 0 stock, 1 embedded, 2 sector, 3 page4k, 4 page8k
+//!     20      4  page size in bytes, 0 while no database uses the log
+//!     24      8  log id: the database's header carries the same while it is guarded
+//!     32     32  SQLite's WAL header; all zero while the log is empty
+//!     64     60  zero
+//!    124      4  CRC-32C of bytes 0 to 123
+//! ```
+//!
+//! Integers are big-endian, as in SQLite's own files. The header fits in one 512-byte sector, so
+//! that a torn write leaves the old or the new one. Written by `commit` and the guard; parsed
+//! wherever a log is opened.
+
+use std::fmt;
+
+use crate::log::Layout;
+use crate::mode::JournalMode;
+use crate::wal::{self, PageSize, WalHeader, array, be32};
+
+/// Bytes of the block that the header stands in.
+pub const BLOCK_BYTES: usize = 4096;
+/// Bytes of the header itself: less than a sector.
+pub const HEADER_BYTES: usize = 128;
+
+const MAGIC: &[u8; 8] = b"onewrite";
+const VERSION: u32 = 1;
+const CRC_AT: usize = HEADER_BYTES - 4;
+
+/// Ties a log to the one database whose header carries the same id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogId(pub [u8; 8]);
+
+impl LogId {
+    /// A new id, never zero, from the system's random numbers.
+    ///
+    /// # Errors
+    /// Where the system has none to give.
+    pub fn random() -> std::io::Result<LogId> {
+        let mut id = [0; 8];
+        getrandom::fill(&mut id).map_err(|e| std::io::Error::other(e.to_string()))?;
+        id[0] |= 1;
+        Ok(LogId(id))
+    }
+}
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What the first block of a log says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogHeader {
+    /// The mode that the database had when it was last closed, or has now.
+    pub mode: JournalMode,
+    /// How frames lie in the log.
+    pub layout: Layout,
+    /// The database's page size; `None` while no database uses the log.
+    pub page_size: Option<PageSize>,
+    /// Which database the log belongs to.
+    pub id: LogId,
+    /// SQLite's WAL header as it was written, zeros in an empty log.
+    pub wal: [u8; wal::HEADER_BYTES],
+}
+
+impl LogHeader {
+    /// The header of a log that holds no frames.
+    pub fn empty(
+        mode: JournalMode,
+        layout: Layout,
+        page_size: Option<PageSize>,
+        id: LogId,
+    ) -> Self {
+        LogHeader {
+            mode,
+            layout,
+            page_size,
+            id,
+            wal: [0; wal::HEADER_BYTES],
+        }
+    }
+
+    /// Whether SQLite sees no log at all.
+    pub fn is_empty(&self) -> bool {
+        self.wal == [0; wal::HEADER_BYTES]
+    }
+
+    /// SQLite's header, where it is one that SQLite would accept.
+    pub fn wal_header(&self) -> Option<WalHeader> {
+        WalHeader::parse(&self.wal)
+    }
+
+    /// The header as it stands on disk.
+    pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let page_size = self.page_size.map_or(0, |size| size.bytes() as u32);
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.mode.code().to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.layout.code().to_be_bytes());
+        bytes[20..24].copy_from_slice(&page_size.to_be_bytes());
+        bytes[24..32].copy_from_slice(&self.id.0);
+        bytes[32..64].copy_from_slice(&self.wal);
+        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a header from the start of a log file, of which `bytes` are all that is there.
+    ///
+    /// # Errors
+    /// What is wrong with it; never a panic, whatever the bytes.
+    pub fn parse(bytes: &[u8]) -> Result<LogHeader, HeaderError> {
+        let bytes: &[u8; HEADER_BYTES] = bytes
+            .first_chunk()
+            .ok_or(HeaderError::Truncated(bytes.len()))?;
+        if &bytes[..8] != MAGIC {
+            return Err(HeaderError::Magic);
+        }
+        // The version before the checksum: a later format may keep its checksum elsewhere.
+        match be32(bytes, 8) {
+            VERSION => {}
+            newer => return Err(HeaderError::Version(newer)),
+        }
+        let (found, expected) = (be32(bytes, CRC_AT), crc32c::crc32c(&bytes[..CRC_AT]));
+        if found != expected {
+            return Err(HeaderError::Checksum { found, expected });
+        }
+        let page_size = match be32(bytes, 20) {
+            0 => None,
+            n => Some(PageSize::new(n).ok_or(HeaderError::Field {
+                name: "page size",
+                value: n,
+            })?),
+        };
+        let field = |name, at| HeaderError::Field {
+            name,
+            value: be32(bytes, at),
+        };
+        Ok(LogHeader {
+            mode: JournalMode::from_code(be32(bytes, 12)).ok_or(field("journal mode", 12))?,
+            layout: Layout::from_code(be32(bytes, 16)).ok_or(field("layout", 16))?,
+            page_size,
+            id: LogId(array(&bytes[24..32])),
+            wal: array(&bytes[32..64]),
+        })
+    }
+}
+
+/// Why the first block of a file is not the header of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeaderError {
+    /// The file has only so many bytes.
+    Truncated(usize),
+    /// The file does not begin with the word "onewrite".
+    Magic,
+    /// Written by another version of the format.
+    Version(u32),
+    /// The header is damaged.
+    Checksum {
+        /// The CRC-32C that stands in the header.
+        found: u32,
+        /// The CRC-32C of the bytes before it.
+        expected: u32,
+    },
+    /// A value that this version has no meaning for.
+    Field {
+        /// Which one.
+        name: &'static str,
+        /// What stands there.
+        value: u32,
+    },
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeaderError::Truncated(len) => {
+                write!(
+                    f,
+                    "the log is cut short: {len} bytes of a header of {HEADER_BYTES}"
+                )
+            }
+            HeaderError::Magic => {
+                f.write_str("not a onewrite log: it does not begin with \"onewrite\"")
+            }
+            HeaderError::Version(v) => {
+                write!(
+                    f,
+                    "the log has format version {v}, this onewrite reads {VERSION}: use a newer onewrite"
+                )
+            }
+            HeaderError::Checksum { found, expected } => {
+                write!(
+                    f,
+                    "the log's header is damaged: CRC-32C {found:08x}, expected {expected:08x}"
+                )
+            }
+            HeaderError::Field { name, value } => {
+                write!(f, "the log's header is damaged: {name} {value}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wal::Salts;
+
+    fn header() -> LogHeader {
+        let page_size = PageSize::new(4096);
+        let mut header = LogHeader::empty(
+            JournalMode::Waldio,
+            Layout::Embedded,
+            page_size,
+            LogId(*b"\x01bcdefgh"),
+        );
+        let page_size = page_size.expect("4096 is a page size");
+        header.wal = WalHeader::build(page_size, 1, Salts([9; 8])).bytes;
+        header
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        assert_eq!(LogHeader::parse(&header().to_bytes()), Ok(header()));
+        assert!(!header().is_empty());
+        assert!(header().wal_header().is_some());
+    }
+
+    #[test]
+    fn every_flipped_bit_is_an_error() {
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut damaged = header().to_bytes();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(LogHeader::parse(&damaged).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn every_prefix_is_an_error() {
+        for len in 0..HEADER_BYTES {
+            let cut = &header().to_bytes()[..len];
+            assert_eq!(LogHeader::parse(cut), Err(HeaderError::Truncated(len)));
+        }
+    }
+
+    #[test]
+    fn a_newer_version_says_so() {
+        let mut newer = header().to_bytes();
+        newer[11] = 9;
+        assert_eq!(LogHeader::parse(&newer), Err(HeaderError::Version(9)));
+    }
+}

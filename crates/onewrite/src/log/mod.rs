@@ -1,0 +1,555 @@
+//! One open log, shared by all connections of this process to one database.
+//!
+//! A log is either a `-onewrite` file of ours, with a header block ([`header`]) and a layout
+//! ([`layout`]), or SQLite's own `-wal` file (journal mode `direct`). This module finds frames in
+//! it, keeps its space ready, and knows whether it may still be trusted. Who writes what and when
+//! is decided in `commit`.
+//!
+//! What several connections share here is either fixed for as long as the log is open (file,
+//! geometry), atomic, or under a mutex. What several *processes* must agree on is in the file or
+//! in SQLite's wal-index; nothing here is believed across processes without being looked up.
+
+pub mod header;
+pub mod layout;
+pub mod memory;
+
+mod error;
+mod space;
+
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::commit::group::Group;
+use crate::mode::{InitPolicy, JournalMode};
+use crate::storage::{
+    Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, NewFile,
+    StorageError,
+};
+use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, PageSize, Salts, WalHeader};
+
+pub use error::{ErrorKind, LogError};
+pub use header::{HeaderError, LogHeader, LogId};
+use layout::Slot;
+pub use layout::{Geometry, Layout};
+use memory::FrameMemory;
+use space::Space;
+
+/// How far this process knows the log to be durable.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// The generation whose header this process read or wrote last.
+    salts: Option<Salts>,
+    /// Every frame up to this one of this generation is on the device for good.
+    durable: Option<(Salts, FrameNo)>,
+    /// The last frame of the last commit of this process.
+    committed: Option<FrameNo>,
+}
+
+/// See the module.
+pub struct Log {
+    file: LogFile,
+    mode: JournalMode,
+    /// `None` in a `-wal` file.
+    id: Option<LogId>,
+    geometry: Geometry,
+    init: Init,
+    memory: FrameMemory,
+    space: Space,
+    known: Mutex<Known>,
+    poison: OnceLock<String>,
+    pub(crate) group: Group,
+}
+
+/// What a log needs to be opened.
+pub struct OpenLog<'a> {
+    /// The log file.
+    pub path: &'a Path,
+    /// The mode that it is opened for.
+    pub mode: JournalMode,
+    /// The database's page size.
+    pub page: PageSize,
+    /// Read-only where the database is.
+    pub access: Access,
+    /// Permissions of the database, for a file that must be created.
+    pub new_file: NewFile,
+    /// How blocks are initialized.
+    pub init: InitPolicy,
+    /// Whether direct I/O may be used.
+    pub direct: DirectIo,
+}
+
+impl Log {
+    /// Opens the log of a guarded database; `id` is the one in the database's header.
+    ///
+    /// # Errors
+    /// The log is missing, damaged, of a newer version, or belongs to another database.
+    pub fn open_guarded(open: &OpenLog<'_>, id: LogId) -> Result<Log, LogError> {
+        let file = LogFile::open(open.path, Create::Never, open.access, open.direct)
+            .map_err(|e| LogError::missing(open.path, &e))?;
+        let header = read_header(&file)?;
+        if header.id != id {
+            return Err(LogError::other_database(open.path, header.id, id));
+        }
+        let page = header.page_size.unwrap_or(open.page);
+        let log = Log::assemble(file, open, header.layout, page, Some(id))?;
+        log.known().salts = header.wal_header().map(|wal| wal.salts);
+        log.join()?;
+        Ok(log)
+    }
+
+    /// Makes the empty log of a database that is about to be guarded: under an EXCLUSIVE lock on
+    /// the database. The log, its first blocks and its directory entry are durable when this
+    /// returns.
+    ///
+    /// # Errors
+    /// The layout cannot carry the page size; no space; an I/O error.
+    pub fn create(open: &OpenLog<'_>, layout: Layout) -> Result<Log, LogError> {
+        let existed = open.path.exists();
+        let file = LogFile::open(
+            open.path,
+            Create::IfMissing(open.new_file),
+            open.access,
+            open.direct,
+        )?;
+        let id = LogId::random().map_err(|e| LogError::io(open.path, "make an id for", &e))?;
+        let log = Log::assemble(file, open, layout, open.page, Some(id))?;
+        log.join()?;
+        let header = LogHeader::empty(open.mode, layout, Some(open.page), id);
+        log.write_header(&header, Durability::None)?;
+        // The header block counts as ready from here on; the rest of the first chunk follows.
+        log.space.prepare(&log.file, &log.geometry, log.init)?;
+        log.file.flush()?;
+        if !existed {
+            crate::storage::sync_directory(open.path)?;
+        }
+        Ok(log)
+    }
+
+    /// Opens SQLite's own `-wal` file, which stock connections may use at the same time.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open_stock(open: &OpenLog<'_>) -> Result<Log, LogError> {
+        let create = match open.access {
+            Access::ReadWrite => Create::IfMissing(open.new_file),
+            Access::ReadOnly => Create::Never,
+        };
+        let file = LogFile::open(open.path, create, open.access, open.direct)?;
+        Log::assemble(file, open, Layout::Stock, open.page, None)
+    }
+
+    fn assemble(
+        file: LogFile,
+        open: &OpenLog<'_>,
+        layout: Layout,
+        page: PageSize,
+        id: Option<LogId>,
+    ) -> Result<Log, LogError> {
+        let align = file.direct().map_or(1, |align| align.offset);
+        let geometry = Geometry::new(layout, page, align)
+            .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
+        let init = resolve_init(open.init, &file)?;
+        let space = Space::new(file.size()?);
+        Ok(Log {
+            file,
+            mode: open.mode,
+            id,
+            geometry,
+            init,
+            memory: FrameMemory::new(page),
+            space,
+            known: Mutex::default(),
+            poison: OnceLock::new(),
+            group: Group::default(),
+        })
+    }
+
+    /// Says to other processes that this one uses the log: nobody may keep published frames to
+    /// itself from here on.
+    fn join(&self) -> Result<(), LogError> {
+        if self
+            .file
+            .is_locked_by_other(LockByte::Poison, LockKind::Shared)?
+        {
+            return Err(self.error(
+                ErrorKind::Poisoned,
+                "another process could not write this log: close every connection, then open it \
+                 again to recover",
+            ));
+        }
+        Ok(self.file.lock(LockByte::Presence, LockKind::Shared)?)
+    }
+
+    /// The file.
+    pub fn file(&self) -> &LogFile {
+        &self.file
+    }
+
+    /// The journal mode that the log serves.
+    pub fn mode(&self) -> JournalMode {
+        self.mode
+    }
+
+    /// The id that ties the log to its database; `None` for a `-wal` file.
+    pub fn id(&self) -> Option<LogId> {
+        self.id
+    }
+
+    /// How frames lie.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// How blocks are initialized.
+    pub fn init(&self) -> Init {
+        self.init
+    }
+
+    /// The frames that this process remembers.
+    pub fn memory(&self) -> &FrameMemory {
+        &self.memory
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The generation whose header this process read or wrote last.
+    pub fn header_salts(&self) -> Option<Salts> {
+        self.known().salts
+    }
+
+    /// Whether every frame before `first` is known to be on the device for good.
+    pub fn durable_before(&self, first: FrameNo, salts: Salts) -> bool {
+        self.known().durable == Some((salts, FrameNo(first.0.saturating_sub(1))))
+    }
+
+    /// Notes that everything up to `last` is on the device for good.
+    pub fn set_durable(&self, last: FrameNo, salts: Salts) {
+        self.known().durable = Some((salts, last));
+    }
+
+    /// Notes the last frame of a commit.
+    pub fn set_committed(&self, last: FrameNo) {
+        self.known().committed = Some(last);
+    }
+
+    /// The last frame that this process committed.
+    pub fn committed(&self) -> Option<FrameNo> {
+        self.known().committed
+    }
+
+    /// Says that the log can no longer be trusted to hold what was committed: from now on every
+    /// connection of this process refuses it, and every process that asks before a flush.
+    pub fn poison(&self, why: &str) {
+        if self.poison.set(why.to_owned()).is_ok() {
+            // Others that hold the byte shared said the same; that we cannot say it is no reason
+            // to trust the log.
+            let _ = self.file.try_lock(LockByte::Poison, LockKind::Exclusive);
+        }
+    }
+
+    /// Why the log is poisoned.
+    pub fn poisoned(&self) -> Option<&str> {
+        self.poison.get().map(String::as_str)
+    }
+
+    /// # Errors
+    /// Where the log is poisoned.
+    pub fn check_poison(&self) -> Result<(), LogError> {
+        match self.poisoned() {
+            None => Ok(()),
+            Some(why) => Err(self.error(ErrorKind::Poisoned, why)),
+        }
+    }
+
+    /// Makes sure that nobody has poisoned the log, in whatever process: asked before a flush
+    /// that must cover frames of others.
+    ///
+    /// # Errors
+    /// Where somebody has.
+    pub fn check_poison_everywhere(&self) -> Result<(), LogError> {
+        self.check_poison()?;
+        if self
+            .file
+            .is_locked_by_other(LockByte::Poison, LockKind::Shared)?
+        {
+            self.poison("another process could not write this log");
+        }
+        self.check_poison()
+    }
+
+    /// Looks up how much is ready: at the begin of every write transaction.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn refresh(&self) -> Result<(), LogError> {
+        Ok(self.space.refresh(&self.file)?)
+    }
+
+    /// Makes room for frames up to byte `end`, by initialized blocks where time allows.
+    ///
+    /// # Errors
+    /// No space left; an I/O error.
+    pub fn make_room(&self, end: u64) -> Result<(), LogError> {
+        Ok(self
+            .space
+            .ensure(&self.file, &self.geometry, self.init, end)?)
+    }
+
+    /// Whether byte `end` lies beyond the blocks that are ready.
+    pub fn lacks_room(&self, end: u64) -> bool {
+        self.space.lacks(end)
+    }
+
+    /// Whether it is time to prepare the next chunk in the background.
+    pub fn is_running_low(&self, end: u64) -> bool {
+        self.id.is_some() && self.space.is_running_low(&self.geometry, end)
+    }
+
+    /// Prepares the next chunk; for a thread of its own.
+    pub fn prepare_next_chunk(&self) {
+        // A failure is met again, and reported, by the commit that needs the space.
+        let _ = self
+            .space
+            .prepare_next(&self.file, &self.geometry, self.init);
+    }
+
+    /// Writes frames beyond the ready blocks: excludes the preparation of the same blocks.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn write_beyond(
+        &self,
+        write: impl FnOnce() -> Result<(), StorageError>,
+    ) -> Result<(), LogError> {
+        Ok(self.space.write_beyond(&self.file, write)?)
+    }
+
+    /// The log's header block as it stands in the file now.
+    ///
+    /// # Errors
+    /// The header is damaged, or cannot be read.
+    pub fn read_header(&self) -> Result<LogHeader, LogError> {
+        read_header(&self.file)
+    }
+
+    /// Writes SQLite's WAL header: the log starts again.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn write_wal_header(
+        &self,
+        bytes: &[u8; wal::HEADER_BYTES],
+        durability: Durability,
+    ) -> Result<(), LogError> {
+        let Some(id) = self.id else {
+            let mut block = AlignedBuf::new();
+            let load: layout::Load<'_> = &mut |_, _| Ok(());
+            layout::encode_stock(0, bytes, false, load, &mut block)
+                .map_err(|e| LogError::io(self.file.path(), "build a header for", &e))?;
+            return Ok(self.file.write_at(block.as_slice(), 0, durability)?);
+        };
+        let empty = LogHeader::empty(
+            self.mode,
+            self.geometry.layout(),
+            Some(self.geometry.page()),
+            id,
+        );
+        self.write_header(
+            &LogHeader {
+                wal: *bytes,
+                ..empty
+            },
+            durability,
+        )
+    }
+
+    fn write_header(&self, header: &LogHeader, durability: Durability) -> Result<(), LogError> {
+        let mut block = AlignedBuf::new();
+        block.resize_zeroed(header::BLOCK_BYTES);
+        block.as_mut_slice()[..header::HEADER_BYTES].copy_from_slice(&header.to_bytes());
+        Ok(self.file.write_at(block.as_slice(), 0, durability)?)
+    }
+
+    /// Notes the generation of a WAL header that this process read or wrote.
+    pub fn note_wal_header(&self, bytes: &[u8; wal::HEADER_BYTES]) {
+        let mut known = self.known();
+        known.salts = WalHeader::parse(bytes).map(|header| header.salts);
+        known.durable = None;
+    }
+
+    /// Makes the log empty, durably: the database holds everything.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn reset(&self) -> Result<(), LogError> {
+        self.write_wal_header(&[0; wal::HEADER_BYTES], Durability::None)?;
+        self.file.flush()?;
+        *self.known() = Known::default();
+        Ok(())
+    }
+
+    /// Shrinks the file to the frames that SQLite's log would have in `size` bytes; the first
+    /// chunk stays, so that the next commits need not wait for space.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn shrink(&self, size: u64) -> Result<(), LogError> {
+        let keep = match self.id {
+            None => size,
+            Some(_) => {
+                let last = self.geometry.page().locate(size.saturating_sub(1));
+                let end = last.map_or(0, |(frame, _)| self.geometry.end_of(frame));
+                end.max(space::chunk_end(&self.geometry, 0))
+            }
+        };
+        Ok(self.space.shrink(&self.file, keep)?)
+    }
+
+    /// Reads one page from the file, from byte `at` of it on, of a frame of one of `generations`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] where the slot holds no such frame; an I/O error.
+    pub fn read_page(
+        &self,
+        frame: FrameNo,
+        at: usize,
+        out: &mut [u8],
+        generations: &[Salts],
+    ) -> Result<(), LogError> {
+        if self.geometry.layout() != Layout::Embedded {
+            return self.read_exactly(self.geometry.page_offset(frame) + at as u64, out);
+        }
+        let mut header = [0; FRAME_HEADER_BYTES];
+        let slot = if out.len() == self.geometry.page().bytes() {
+            self.read_slot(frame, out, &mut header, generations)?
+        } else {
+            let mut page = vec![0; self.geometry.page().bytes()];
+            let slot = self.read_slot(frame, &mut page, &mut header, generations)?;
+            out.copy_from_slice(&page[at..at + out.len()]);
+            slot
+        };
+        match slot {
+            Slot::Plain | Slot::Escaped => Ok(()),
+            Slot::Foreign => Err(self.error(
+                ErrorKind::Corrupt,
+                &format!("frame {frame} is not of the log's present generation"),
+            )),
+        }
+    }
+
+    /// Reads a whole frame from the file as SQLite wrote it: header, then page. Whether it is
+    /// valid is for SQLite's checksums to say.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn read_frame(
+        &self,
+        frame: FrameNo,
+        out: &mut [u8],
+        generations: &[Salts],
+    ) -> Result<(), LogError> {
+        let (header, page) = out.split_at_mut(FRAME_HEADER_BYTES);
+        if self.geometry.layout() == Layout::Embedded {
+            let mut bytes = [0; FRAME_HEADER_BYTES];
+            self.read_slot(frame, page, &mut bytes, generations)?;
+            header.copy_from_slice(&bytes);
+            return Ok(());
+        }
+        self.read_exactly(self.geometry.header_offset(frame), header)?;
+        self.read_exactly(self.geometry.page_offset(frame), page)
+    }
+
+    fn read_slot(
+        &self,
+        frame: FrameNo,
+        page: &mut [u8],
+        header: &mut [u8; FRAME_HEADER_BYTES],
+        generations: &[Salts],
+    ) -> Result<Slot, LogError> {
+        self.read_exactly(self.geometry.slot(frame), page)?;
+        let slot = Geometry::extract(page, header, generations);
+        if slot != Slot::Escaped {
+            return Ok(slot);
+        }
+        let mut entry = [0; 32];
+        self.read_exactly(self.geometry.entry_offset(frame), &mut entry)?;
+        match Geometry::restore(page, header, &entry) {
+            true => Ok(Slot::Escaped),
+            false => Ok(Slot::Foreign),
+        }
+    }
+
+    fn read_exactly(&self, offset: u64, out: &mut [u8]) -> Result<(), LogError> {
+        match self.file.read_at(out, offset)? {
+            n if n == out.len() => Ok(()),
+            n => {
+                out[n..].fill(0);
+                Err(self.error(
+                    ErrorKind::ShortRead,
+                    &format!("it ends at byte {}", offset + n as u64),
+                ))
+            }
+        }
+    }
+
+    /// What a block holds that is about to be changed in part; zeros behind the end of the file.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn load_block(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let n = self.file.read_at(out, offset).map_err(io::Error::other)?;
+        out[n..].fill(0);
+        Ok(())
+    }
+
+    /// How large SQLite's own log would be at most, given the size of the file.
+    ///
+    /// # Errors
+    /// The header is damaged; an I/O error.
+    pub fn logical_size(&self) -> Result<u64, LogError> {
+        let size = self.file.size()?;
+        if self.id.is_none() {
+            return Ok(size);
+        }
+        if self.read_header()?.is_empty() {
+            return Ok(0);
+        }
+        Ok(match self.geometry.capacity(size) {
+            0 => wal::HEADER_BYTES as u64,
+            frames => self.geometry.page().frame_range(FrameNo(frames)).end,
+        })
+    }
+
+    /// An error about this log.
+    pub fn error(&self, kind: ErrorKind, what: &str) -> LogError {
+        LogError::new(kind, self.file.path(), what)
+    }
+}
+
+/// Reads the header of a `-onewrite` log.
+///
+/// # Errors
+/// It is damaged, of a newer version, or cannot be read.
+pub fn read_header(file: &LogFile) -> Result<LogHeader, LogError> {
+    let mut bytes = [0; header::HEADER_BYTES];
+    let n = file.read_at(&mut bytes, 0)?;
+    LogHeader::parse(&bytes[..n])
+        .map_err(|e| LogError::new(ErrorKind::CantOpen, file.path(), e.to_string()))
+}
+
+fn resolve_init(policy: InitPolicy, file: &LogFile) -> Result<Init, LogError> {
+    let offered = &file.capabilities().write_zeroes;
+    match (policy, offered) {
+        (InitPolicy::Auto, Ok(())) => Ok(Init::WriteZeroes),
+        (InitPolicy::Auto, Err(_)) => Ok(Init::ZeroFill),
+        (InitPolicy::Always(Init::WriteZeroes), Err(why)) => Err(LogError::new(
+            ErrorKind::Unsuited,
+            file.path(),
+            format!("onewrite_init=write-zeroes cannot be used here: {why}"),
+        )),
+        (InitPolicy::Always(init), _) => Ok(init),
+    }
+}

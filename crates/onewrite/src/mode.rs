@@ -1,0 +1,267 @@
+//! The journal modes, and the parts that a mode is made of.
+//!
+//! Every word that a user can say (a pragma's value, a URI parameter, an environment variable) is
+//! parsed and printed here, and nowhere else.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::storage::Init;
+
+/// A journal mode of ours. Everything else is SQLite's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JournalMode {
+    /// SQLite's own log in SQLite's own `-wal` file, written with direct I/O.
+    Direct,
+    /// WALDIO: frames in preallocated blocks, one direct write a commit (USENIX ATC '15).
+    Waldio,
+}
+
+impl JournalMode {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [JournalMode; 2] = [JournalMode::Direct, JournalMode::Waldio];
+
+    /// What `PRAGMA journal_mode` says.
+    pub fn name(self) -> &'static str {
+        match self {
+            JournalMode::Direct => "direct",
+            JournalMode::Waldio => "waldio",
+        }
+    }
+
+    /// The mode's number in a log's header.
+    pub fn code(self) -> u32 {
+        match self {
+            JournalMode::Direct => 1,
+            JournalMode::Waldio => 2,
+        }
+    }
+
+    /// The mode with this number.
+    pub fn from_code(code: u32) -> Option<JournalMode> {
+        JournalMode::ALL
+            .into_iter()
+            .find(|mode| mode.code() == code)
+    }
+
+    /// The mode with this name; SQLite compares such words without regard to case.
+    pub fn from_name(name: &str) -> Option<JournalMode> {
+        JournalMode::ALL
+            .into_iter()
+            .find(|mode| mode.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Whether the log is in a file that stock SQLite does not know, so that the database must be
+    /// guarded against stock SQLite while the log is in use.
+    pub fn is_guarded(self) -> bool {
+        self == JournalMode::Waldio
+    }
+}
+
+impl fmt::Display for JournalMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A word that is not one of those that a setting takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownWord {
+    /// What was said.
+    pub said: String,
+    /// What can be said.
+    pub known: &'static str,
+}
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown value '{}': use {}", self.said, self.known)
+    }
+}
+
+impl std::error::Error for UnknownWord {}
+
+fn unknown(said: &str, known: &'static str) -> UnknownWord {
+    UnknownWord {
+        said: said.to_owned(),
+        known,
+    }
+}
+
+/// `onewrite_sync`: what a commit at `synchronous=FULL` does after its direct write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SyncPolicy {
+    /// `full`: write, then flush (WALDIO-FS).
+    Full,
+    /// `persistent`: the write itself is durable: FUA, or a flush by the kernel (WALDIO-PD).
+    Persistent,
+    /// `normal`: write only; survives a crash of the system, not a power cut (WALDIO-NS).
+    Normal,
+    /// `auto`: `persistent`.
+    ///
+    /// On a device with FUA that is one write-through write. On one without, the kernel turns it
+    /// into a write and a flush, which is `full` with one system call less.
+    #[default]
+    Auto,
+}
+
+impl SyncPolicy {
+    /// The policy with `auto` decided.
+    pub fn resolved(self) -> SyncPolicy {
+        match self {
+            SyncPolicy::Auto => SyncPolicy::Persistent,
+            decided => decided,
+        }
+    }
+}
+
+impl FromStr for SyncPolicy {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        match word.to_ascii_lowercase().as_str() {
+            "full" => Ok(SyncPolicy::Full),
+            "persistent" => Ok(SyncPolicy::Persistent),
+            "normal" => Ok(SyncPolicy::Normal),
+            "auto" => Ok(SyncPolicy::Auto),
+            _ => Err(unknown(word, "full, persistent, normal or auto")),
+        }
+    }
+}
+
+impl fmt::Display for SyncPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SyncPolicy::Full => "full",
+            SyncPolicy::Persistent => "persistent",
+            SyncPolicy::Normal => "normal",
+            SyncPolicy::Auto => "auto",
+        })
+    }
+}
+
+/// `onewrite_init`: how the log's blocks are made ready for writes that allocate nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum InitPolicy {
+    /// `write-zeroes` where the kernel, the file system and the device offer it, else `zero-fill`.
+    #[default]
+    Auto,
+    /// One way, or an error.
+    Always(Init),
+}
+
+impl FromStr for InitPolicy {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        if word.eq_ignore_ascii_case("auto") {
+            return Ok(InitPolicy::Auto);
+        }
+        Init::from_str(&word.to_ascii_lowercase())
+            .map(InitPolicy::Always)
+            .map_err(|_| unknown(word, "zero-fill, write-zeroes, unwritten or auto"))
+    }
+}
+
+impl fmt::Display for InitPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InitPolicy::Auto => f.write_str("auto"),
+            InitPolicy::Always(init) => init.fmt(f),
+        }
+    }
+}
+
+/// `onewrite_group_synch`: commits return before their write, which follows soon (the paper's
+/// group synch). Off by default: it gives up durability within these two bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupSynch {
+    /// A group is written as soon as it has this many frames.
+    pub frames: u32,
+    /// A group is written when its first commit is this old.
+    pub interval: Duration,
+}
+
+impl GroupSynch {
+    const WORDS: &str = "'FRAMES,MILLISECONDS' with 1 to 1024 frames and 1 to 10000 ms, or off";
+
+    /// Parses `'4,2'`, `'4/2'` or `off`.
+    ///
+    /// # Errors
+    /// For anything else.
+    pub fn parse(word: &str) -> Result<Option<GroupSynch>, UnknownWord> {
+        if ["off", "0", "no", "false"]
+            .iter()
+            .any(|off| word.eq_ignore_ascii_case(off))
+        {
+            return Ok(None);
+        }
+        let numbers = word.split_once([',', '/']).and_then(|(frames, ms)| {
+            Some((
+                frames.trim().parse::<u32>().ok()?,
+                ms.trim().parse::<u64>().ok()?,
+            ))
+        });
+        match numbers {
+            Some((frames @ 1..=1024, ms @ 1..=10_000)) => Ok(Some(GroupSynch {
+                frames,
+                interval: Duration::from_millis(ms),
+            })),
+            _ => Err(unknown(word, GroupSynch::WORDS)),
+        }
+    }
+}
+
+impl fmt::Display for GroupSynch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.frames, self.interval.as_millis())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_they_are_printed() {
+        for mode in JournalMode::ALL {
+            assert_eq!(JournalMode::from_name(mode.name()), Some(mode));
+            assert_eq!(JournalMode::from_code(mode.code()), Some(mode));
+        }
+        for word in ["full", "persistent", "normal", "auto"] {
+            assert_eq!(
+                word.parse::<SyncPolicy>().map(|p| p.to_string()),
+                Ok(word.to_owned())
+            );
+        }
+        for word in ["zero-fill", "write-zeroes", "unwritten", "auto"] {
+            assert_eq!(
+                word.parse::<InitPolicy>().map(|p| p.to_string()),
+                Ok(word.to_owned())
+            );
+        }
+        let four_two = GroupSynch {
+            frames: 4,
+            interval: Duration::from_millis(2),
+        };
+        assert_eq!(GroupSynch::parse("4,2"), Ok(Some(four_two)));
+        assert_eq!(GroupSynch::parse(" 4 / 2 "), Ok(Some(four_two)));
+        assert_eq!(GroupSynch::parse("off"), Ok(None));
+    }
+
+    #[test]
+    fn an_unknown_word_is_answered_with_the_known_ones() {
+        let error = "sometimes"
+            .parse::<SyncPolicy>()
+            .expect_err("not a policy")
+            .to_string();
+        assert!(
+            error.contains("'sometimes'") && error.contains("persistent"),
+            "{error}"
+        );
+        for word in ["4", "0,2", "4,0", "-1,2", "4,2,1", "99999,2"] {
+            assert!(GroupSynch::parse(word).is_err(), "{word}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What this process has sent to one log file, for `PRAGMA onewrite_status` and tests.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Running totals of one [`LogFile`](super::LogFile). Set-up (preallocation) is counted apart from
+/// the work of commits, so that neither hides in the other.
+///
+/// Relaxed atomics: each total is exact, but two of them read one after the other need not belong
+/// to the same moment.
+#[derive(Debug, Default)]
+pub struct IoCounters {
+    /// Write calls for commits (a short write that had to be continued counts again).
+    pub writes: AtomicU64,
+    /// Bytes of these writes.
+    pub write_bytes: AtomicU64,
+    /// Those of `writes` that asked the kernel for write-through (`RWF_DSYNC`).
+    pub write_through: AtomicU64,
+    /// fdatasync calls for commits.
+    pub flushes: AtomicU64,
+    /// Write and allocation calls of preallocation.
+    pub setup_writes: AtomicU64,
+    /// Bytes that preallocation initialized by writing or by write-zeroes.
+    pub setup_write_bytes: AtomicU64,
+    /// fdatasync calls of preallocation, and fsync calls on the directory.
+    pub setup_flushes: AtomicU64,
+}
+
+/// The values of [`IoCounters`] at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct IoCounts {
+    /// Write calls for commits.
+    pub writes: u64,
+    /// Bytes of these writes.
+    pub write_bytes: u64,
+    /// Those of `writes` that asked the kernel for write-through.
+    pub write_through: u64,
+    /// fdatasync calls for commits.
+    pub flushes: u64,
+    /// Write and allocation calls of preallocation.
+    pub setup_writes: u64,
+    /// Bytes that preallocation initialized.
+    pub setup_write_bytes: u64,
+    /// fdatasync and fsync calls of preallocation.
+    pub setup_flushes: u64,
+}
+
+impl IoCounters {
+    /// The values now.
+    #[must_use]
+    pub fn snapshot(&self) -> IoCounts {
+        IoCounts {
+            writes: self.writes.load(Relaxed),
+            write_bytes: self.write_bytes.load(Relaxed),
+            write_through: self.write_through.load(Relaxed),
+            flushes: self.flushes.load(Relaxed),
+            setup_writes: self.setup_writes.load(Relaxed),
+            setup_write_bytes: self.setup_write_bytes.load(Relaxed),
+            setup_flushes: self.setup_flushes.load(Relaxed),
+        }
+    }
+
+    pub(super) fn count_write(&self, bytes: usize) {
+        self.writes.fetch_add(1, Relaxed);
+        self.write_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(super) fn count_setup(&self, bytes: u64) {
+        self.setup_writes.fetch_add(1, Relaxed);
+        self.setup_write_bytes.fetch_add(bytes, Relaxed);
+    }
+}

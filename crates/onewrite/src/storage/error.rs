@@ -1,0 +1,256 @@
+//! What went wrong with a log file, where, and the way out.
+
+use super::capabilities::DirectAlign;
+use super::lock::LockByte;
+use rustix::io::Errno;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What was being done when an error came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Opening an existing file.
+    Open,
+    /// Creating a file.
+    Create,
+    /// Asking the file system about a file or a directory.
+    Inspect,
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// Making written data durable (fdatasync or fsync).
+    Flush,
+    /// Setting the size.
+    Truncate,
+    /// Allocating and initializing blocks.
+    Initialize,
+    /// Locking or unlocking.
+    Lock(LockByte),
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => f.write_str("open"),
+            Self::Create => f.write_str("create"),
+            Self::Inspect => f.write_str("inspect"),
+            Self::Read => f.write_str("read"),
+            Self::Write => f.write_str("write"),
+            Self::Flush => f.write_str("flush"),
+            Self::Truncate => f.write_str("set the size of"),
+            Self::Initialize => f.write_str("preallocate blocks of"),
+            Self::Lock(byte) => write!(f, "lock the {byte:?} byte of"),
+        }
+    }
+}
+
+/// An error of the storage layer. `Display` names the file and, where there is one, the way out.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// The kernel refused an operation.
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was being done.
+        operation: Operation,
+        /// Byte offset in the file, where the operation has one.
+        offset: Option<u64>,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A direct write whose buffer, offset or length the device cannot take. A bug of the caller.
+    Misaligned {
+        /// The file.
+        path: PathBuf,
+        /// Offset of the write in bytes.
+        offset: u64,
+        /// Length of the write in bytes.
+        len: usize,
+        /// Address of the buffer modulo the alignment that it needs.
+        memory_remainder: usize,
+        /// What is needed.
+        align: DirectAlign,
+    },
+    /// The path names something else than a regular file.
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file was replaced while it was being opened.
+    Replaced {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A write or an exclusive lock on a file that was opened read-only.
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        operation: Operation,
+    },
+}
+
+impl StorageError {
+    pub(super) fn io(path: &Path, operation: Operation, source: impl Into<io::Error>) -> Self {
+        Self::Io {
+            path: path.to_owned(),
+            operation,
+            offset: None,
+            source: source.into(),
+        }
+    }
+
+    /// The file or directory that the error is about.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Io { path, .. }
+            | Self::Misaligned { path, .. }
+            | Self::NotAFile { path }
+            | Self::Replaced { path }
+            | Self::ReadOnly { path, .. } => path,
+        }
+    }
+
+    /// The kind that [`io::Error`] would report.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Io { source, .. } => source.kind(),
+            Self::Misaligned { .. } | Self::NotAFile { .. } => io::ErrorKind::InvalidInput,
+            Self::Replaced { .. } => io::ErrorKind::Other,
+            Self::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
+        }
+    }
+
+    /// The error number of the system call, where there was one.
+    #[must_use]
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Self::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
+    fn is(&self, errno: Errno) -> bool {
+        self.raw_os_error() == Some(errno.raw_os_error())
+    }
+
+    /// Whether the file system or a quota has no room left.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        self.is(Errno::NOSPC) || self.is(Errno::DQUOT)
+    }
+
+    /// Whether the file system, the device or the kernel does not know the operation.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        self.is(Errno::OPNOTSUPP) || self.is(Errno::NOSYS)
+    }
+
+    /// Whether the file does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.is(Errno::NOENT)
+    }
+
+    /// What a person can do about it.
+    fn way_out(&self) -> Option<&'static str> {
+        let Self::Io { operation, .. } = self else {
+            return None;
+        };
+        if self.is_no_space() {
+            return Some("free some space on this file system, or raise the quota");
+        }
+        if self.is(Errno::LOOP) {
+            return Some("the path is a symbolic link: use the path of the file itself");
+        }
+        if self.is(Errno::ROFS) {
+            return Some("the file system is mounted read-only");
+        }
+        if self.is(Errno::FBIG) {
+            return Some("the file system or a process limit (ulimit -f) allows no larger file");
+        }
+        if *operation == Operation::Initialize && self.is_unsupported() {
+            return Some(
+                "this way of initializing is not available here: use onewrite_init=zero-fill",
+            );
+        }
+        if self.is(Errno::IO) && matches!(operation, Operation::Write | Operation::Flush) {
+            return Some("the device failed; what it holds is known only after the next recovery");
+        }
+        None
+    }
+}
+
+impl fmt::Display for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io {
+                path,
+                operation,
+                offset,
+                source,
+            } => {
+                write!(f, "cannot {operation} {}", path.display())?;
+                if let Some(offset) = offset {
+                    write!(f, " at byte {offset}")?;
+                }
+                write!(f, ": {source}")?;
+            }
+            Self::Misaligned {
+                path,
+                offset,
+                len,
+                memory_remainder,
+                align,
+            } => write!(
+                f,
+                "cannot write {len} bytes at byte {offset} of {} directly: offset and length must \
+                 be multiples of {}, and the buffer, {memory_remainder} bytes past such an \
+                 address, must start at a multiple of {}",
+                path.display(),
+                align.offset,
+                align.memory
+            )?,
+            Self::NotAFile { path } => write!(f, "{} is not a regular file", path.display())?,
+            Self::Replaced { path } => write!(
+                f,
+                "{} was replaced by another file while it was being opened",
+                path.display()
+            )?,
+            Self::ReadOnly { path, operation } => {
+                write!(
+                    f,
+                    "cannot {operation} {}: it was opened read-only",
+                    path.display()
+                )?;
+            }
+        }
+        if let Some(way_out) = self.way_out() {
+            write!(f, "; {way_out}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for StorageError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<StorageError> for io::Error {
+    /// Keeps the kind and the whole text; the error number is reached through
+    /// [`io::Error::get_ref`].
+    fn from(error: StorageError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}

@@ -1,0 +1,468 @@
+//! One open log file.
+//!
+//! Two descriptors on one file: a buffered one for reads, locks, flushes and the writes of huge
+//! transactions, and one with O_DIRECT for commits where [`Capabilities`] allow it. Direct writes
+//! and buffered reads of one file are coherent on ext4, XFS and Btrfs.
+//!
+//! Guarantees: a call that fails has said so; the one thing that is ever tried in another way is a
+//! request that the kernel refused before any I/O (EINVAL for O_DIRECT, EOPNOTSUPP for RWF_DSYNC).
+
+use super::capabilities::{Capabilities, DirectAlign};
+use super::counters::IoCounters;
+use super::error::{Operation, StorageError};
+use super::open::{self, Access};
+use rustix::fs::{fdatasync, fstat, ftruncate};
+use rustix::io::{Errno, IoSlice, ReadWriteFlags, pread, pwrite, pwritev2};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Largest offset that the kernel knows (`off_t`).
+const MAX_OFFSET: u64 = i64::MAX as u64;
+
+/// What a single write must guarantee when it returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Durability {
+    /// The bytes are where reads find them. They survive a kill of the process; with direct I/O
+    /// also a crash of the system, though not a power cut.
+    None,
+    /// These bytes survive a power cut. Of earlier writes it says nothing: with FUA they may still
+    /// be in the device's cache.
+    WriteThrough,
+}
+
+/// One open log file. All methods take `&self` and may be called from several threads; writes to
+/// overlapping ranges at the same time are for the caller to exclude.
+#[derive(Debug)]
+pub struct LogFile {
+    pub(super) path: PathBuf,
+    pub(super) access: Access,
+    pub(super) buffered: File,
+    pub(super) direct: Option<Direct>,
+    pub(super) capabilities: Capabilities,
+    /// The kernel or the file system does not take RWF_DSYNC; fdatasync does its work.
+    pub(super) no_dsync_flag: AtomicBool,
+    pub(super) counters: IoCounters,
+}
+
+/// The descriptor for direct writes.
+#[derive(Debug)]
+pub(super) struct Direct {
+    pub(super) file: File,
+    pub(super) align: DirectAlign,
+    /// Set when a well-aligned direct write was refused with EINVAL in spite of all signs.
+    pub(super) refused: OnceLock<String>,
+}
+
+impl LogFile {
+    /// The path that the file was opened with.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the file system and the device can do. `direct` there is an error too when direct I/O
+    /// was not asked for.
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// Alignment that [`LogFile::write_at`] needs now; `None` while it goes through the page cache.
+    #[must_use]
+    pub fn direct(&self) -> Option<DirectAlign> {
+        self.direct
+            .as_ref()
+            .filter(|d| d.refused.get().is_none())
+            .map(|d| d.align)
+    }
+
+    /// Why writes go through the page cache; `None` while they are direct.
+    #[must_use]
+    pub fn why_not_direct(&self) -> Option<&str> {
+        match (&self.capabilities.direct, &self.direct) {
+            (Err(reason), _) => Some(reason),
+            (Ok(_), Some(direct)) => direct.refused.get().map(String::as_str),
+            (Ok(_), None) => None,
+        }
+    }
+
+    /// What this process has done to the file through this object.
+    #[must_use]
+    pub fn counters(&self) -> &IoCounters {
+        &self.counters
+    }
+
+    /// Device and inode number of the open file.
+    ///
+    /// # Errors
+    /// Whatever fstat(2) reports.
+    pub fn identity(&self) -> Result<(u64, u64), StorageError> {
+        self.identity_of(&self.buffered)
+    }
+
+    pub(super) fn identity_of(&self, file: &File) -> Result<(u64, u64), StorageError> {
+        let stat = fstat(file).map_err(|e| self.error(Operation::Inspect, None, e))?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// Whether the path still names the open file; false when it was deleted, moved or replaced.
+    ///
+    /// # Errors
+    /// Whatever stat(2) reports, except that nothing is there.
+    pub fn same_as_path(&self) -> Result<bool, StorageError> {
+        match rustix::fs::lstat(&self.path) {
+            Ok(stat) => Ok((stat.st_dev, stat.st_ino) == self.identity()?),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(e) => Err(self.error(Operation::Inspect, None, e)),
+        }
+    }
+
+    /// Reads from `offset` through the page cache. Returns the number of bytes before the end of
+    /// the file, which is less than asked for only there.
+    ///
+    /// # Errors
+    /// Whatever pread(2) reports.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, StorageError> {
+        // No file has bytes beyond the largest off_t.
+        let room = usize::try_from(MAX_OFFSET.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let wanted = buf.len().min(room);
+        let mut done = 0;
+        while done < wanted {
+            let at = offset + done as u64;
+            match retry(|| pread(&self.buffered, &mut buf[done..wanted], at)) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) => return Err(self.error(Operation::Read, Some(at), e)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes `buf` at `offset`: one pwritev2 in the good case, direct where [`LogFile::direct`]
+    /// is `Some`, with RWF_DSYNC for [`Durability::WriteThrough`]. Through the page cache
+    /// otherwise, followed by fdatasync for write-through.
+    ///
+    /// # Errors
+    /// [`StorageError::Misaligned`] for a direct write of unaligned bytes; whatever the kernel
+    /// reports otherwise. After an error any part of `buf` may be on the device.
+    pub fn write_at(
+        &self,
+        buf: &[u8],
+        offset: u64,
+        durability: Durability,
+    ) -> Result<(), StorageError> {
+        self.check_write(buf, offset)?;
+        if let (Some(align), Some(direct)) = (self.direct(), &self.direct) {
+            self.check_aligned(buf, offset, align)?;
+            if self.write_direct(direct, buf, offset, durability)? {
+                return Ok(());
+            }
+        }
+        self.write_buffered_at(buf, offset)?;
+        match durability {
+            Durability::None => Ok(()),
+            Durability::WriteThrough => self.flush(),
+        }
+    }
+
+    /// Returns false if the kernel refused the first byte with EINVAL: then nothing was written,
+    /// and from now on everything is buffered.
+    fn write_direct(
+        &self,
+        direct: &Direct,
+        buf: &[u8],
+        offset: u64,
+        durability: Durability,
+    ) -> Result<bool, StorageError> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let written = match self.pwrite_through(&direct.file, &buf[done..], at, durability) {
+                Ok(0) => return Err(self.error(Operation::Write, Some(at), write_zero())),
+                Ok(n) => n,
+                Err(Errno::INVAL) if done == 0 => {
+                    direct.refused.get_or_init(|| {
+                        format!(
+                            "{} refused an aligned direct write",
+                            self.capabilities.filesystem
+                        )
+                    });
+                    return Ok(false);
+                }
+                Err(e) => return Err(self.error(Operation::Write, Some(at), e)),
+            };
+            self.counters.count_write(written);
+            done = resume_at(done, written, buf.len(), direct.align.offset as usize)
+                .ok_or_else(|| self.error(Operation::Write, Some(at), write_zero()))?;
+        }
+        Ok(true)
+    }
+
+    /// One write of some of `buf`, durable if asked for.
+    fn pwrite_through(
+        &self,
+        file: &File,
+        buf: &[u8],
+        offset: u64,
+        durability: Durability,
+    ) -> Result<usize, Errno> {
+        if durability == Durability::None {
+            return retry(|| pwrite(file, buf, offset));
+        }
+        if !self.no_dsync_flag.load(Relaxed) {
+            let slices = [IoSlice::new(buf)];
+            match retry(|| pwritev2(file, &slices, offset, ReadWriteFlags::DSYNC)) {
+                // Refused before any I/O: a kernel before 4.7, or a file system without it.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.no_dsync_flag.store(true, Relaxed),
+                Ok(n) => {
+                    self.counters.write_through.fetch_add(1, Relaxed);
+                    return Ok(n);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        let written = retry(|| pwrite(file, buf, offset))?;
+        fdatasync(file)?;
+        self.counters.flushes.fetch_add(1, Relaxed);
+        Ok(written)
+    }
+
+    fn check_write(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
+        self.check_writable(Operation::Write)?;
+        match offset.checked_add(buf.len() as u64) {
+            Some(end) if end <= MAX_OFFSET => Ok(()),
+            _ => Err(self.error(Operation::Write, Some(offset), Errno::FBIG)),
+        }
+    }
+
+    fn check_aligned(
+        &self,
+        buf: &[u8],
+        offset: u64,
+        align: DirectAlign,
+    ) -> Result<(), StorageError> {
+        let memory_remainder = buf.as_ptr().addr() % align.memory as usize;
+        let aligned = memory_remainder == 0
+            && offset.is_multiple_of(u64::from(align.offset))
+            && buf.len().is_multiple_of(align.offset as usize);
+        if aligned {
+            return Ok(());
+        }
+        Err(StorageError::Misaligned {
+            path: self.path.clone(),
+            offset,
+            len: buf.len(),
+            memory_remainder,
+            align,
+        })
+    }
+
+    /// Writes `buf` at `offset` through the page cache, whatever the capabilities: for
+    /// transactions so large that one flush at the end is cheaper. Not durable before
+    /// [`LogFile::flush`].
+    ///
+    /// # Errors
+    /// Whatever pwrite(2) reports. After an error any part of `buf` may be in the file.
+    pub fn write_buffered_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
+        self.check_write(buf, offset)?;
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            match retry(|| pwrite(&self.buffered, &buf[done..], at)) {
+                Ok(0) => return Err(self.error(Operation::Write, Some(at), write_zero())),
+                Ok(n) => {
+                    self.counters.count_write(n);
+                    done += n;
+                }
+                Err(e) => return Err(self.error(Operation::Write, Some(at), e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable that was written to this file before, by whatever descriptor or
+    /// process, and empties the device's cache (fdatasync).
+    ///
+    /// # Errors
+    /// Whatever fdatasync(2) reports. The state of the written data is unknown then, and a later
+    /// success says nothing about it.
+    pub fn flush(&self) -> Result<(), StorageError> {
+        // Not even tried again after a signal: what the first attempt saw may not show twice.
+        fdatasync(&self.buffered).map_err(|e| self.error(Operation::Flush, None, e))?;
+        self.counters.flushes.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Makes the file's name durable: fsync of the directory that holds it. Counted as set-up.
+    ///
+    /// # Errors
+    /// The directory cannot be opened or flushed.
+    pub fn sync_directory(&self) -> Result<(), StorageError> {
+        open::sync_directory(&self.path)?;
+        self.counters.setup_flushes.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Size in bytes.
+    ///
+    /// # Errors
+    /// Whatever fstat(2) reports.
+    pub fn size(&self) -> Result<u64, StorageError> {
+        let stat = fstat(&self.buffered).map_err(|e| self.error(Operation::Inspect, None, e))?;
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    /// Sets the size, and frees blocks beyond it. Bytes that come into being are a hole: use
+    /// [`LogFile::initialize`] to get blocks. Not durable before [`LogFile::flush`].
+    ///
+    /// # Errors
+    /// Whatever ftruncate(2) reports.
+    pub fn truncate(&self, size: u64) -> Result<(), StorageError> {
+        self.check_writable(Operation::Truncate)?;
+        retry(|| ftruncate(&self.buffered, size))
+            .map_err(|e| self.error(Operation::Truncate, Some(size), e))
+    }
+
+    pub(super) fn buffered_fd(&self) -> BorrowedFd<'_> {
+        self.buffered.as_fd()
+    }
+
+    /// The descriptor for set-up writes of `range`, and its alignment if it is direct.
+    pub(super) fn setup_fd(&self, aligned_to: impl Fn(DirectAlign) -> bool) -> BorrowedFd<'_> {
+        match (self.direct(), &self.direct) {
+            (Some(align), Some(direct)) if aligned_to(align) => direct.file.as_fd(),
+            _ => self.buffered.as_fd(),
+        }
+    }
+
+    pub(super) fn check_writable(&self, operation: Operation) -> Result<(), StorageError> {
+        match self.access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(StorageError::ReadOnly {
+                path: self.path.clone(),
+                operation,
+            }),
+        }
+    }
+
+    pub(super) fn error(
+        &self,
+        operation: Operation,
+        offset: Option<u64>,
+        source: impl Into<std::io::Error>,
+    ) -> StorageError {
+        StorageError::Io {
+            path: self.path.clone(),
+            operation,
+            offset,
+            source: source.into(),
+        }
+    }
+}
+
+/// Runs a system call again when a signal interrupted it before it did anything.
+pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Where a direct write of `len` bytes goes on after the kernel took `written` bytes from `done` on:
+/// on a block boundary, so that bytes past it are written again. `None` if that is no progress.
+fn resume_at(done: usize, written: usize, len: usize, block: usize) -> Option<usize> {
+    let reached = done + written;
+    let next = if reached >= len {
+        reached
+    } else {
+        reached - reached % block
+    };
+    (next > done).then_some(next)
+}
+
+pub(super) fn write_zero() -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::WriteZero, "the kernel wrote nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::open::{Create, DirectIo, NewFile};
+    use super::*;
+
+    fn open(directory: &Path) -> LogFile {
+        let create = Create::IfMissing(NewFile {
+            mode: 0o600,
+            owner: None,
+        });
+        LogFile::open(
+            &directory.join("log"),
+            create,
+            Access::ReadWrite,
+            DirectIo::Auto,
+        )
+        .expect("a log file")
+    }
+
+    #[test]
+    fn a_short_direct_write_goes_on_at_a_block_boundary() {
+        assert_eq!(resume_at(0, 4096, 4096, 512), Some(4096));
+        assert_eq!(resume_at(0, 1024, 4096, 512), Some(1024));
+        assert_eq!(resume_at(1024, 1000, 4096, 512), Some(1536));
+        assert_eq!(resume_at(1024, 511, 4096, 512), None, "no progress");
+        assert_eq!(resume_at(0, 0, 4096, 512), None);
+    }
+
+    #[test]
+    fn a_refused_direct_write_goes_through_the_page_cache_from_then_on() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut file = open(directory.path());
+        let Some(direct) = &mut file.direct else {
+            eprintln!("SKIPPED: no direct I/O in the temporary directory");
+            return;
+        };
+        // As if the file system had promised more than it keeps.
+        direct.align = DirectAlign {
+            memory: 1,
+            offset: 1,
+        };
+        file.write_at(&[5; 100], 3, Durability::WriteThrough)
+            .expect("a buffered write");
+        assert_eq!(file.direct(), None);
+        assert!(
+            file.why_not_direct()
+                .is_some_and(|reason| reason.contains("refused"))
+        );
+        let counts = file.counters().snapshot();
+        assert_eq!(
+            (counts.writes, counts.write_through, counts.flushes),
+            (1, 0, 1)
+        );
+        let mut back = [0; 100];
+        assert_eq!(file.read_at(&mut back, 3).expect("a read"), 100);
+        assert_eq!(back, [5; 100]);
+    }
+
+    #[test]
+    fn without_the_dsync_flag_a_durable_write_is_a_write_and_a_flush() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = open(directory.path());
+        if file.direct().is_none() {
+            eprintln!("SKIPPED: no direct I/O in the temporary directory");
+            return;
+        }
+        file.no_dsync_flag.store(true, Relaxed);
+        let buf = super::super::AlignedBuf::zeroed(4096);
+        file.write_at(&buf, 0, Durability::WriteThrough)
+            .expect("a write");
+        let counts = file.counters().snapshot();
+        assert_eq!(
+            (counts.writes, counts.write_through, counts.flushes),
+            (1, 0, 1)
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! Preallocation: blocks that are allocated *and* initialized before a commit needs them.
+//!
+//! A commit into such blocks changes no metadata, so that the file system has nothing to journal
+//! (WALDIO's "preallocation with explicit journaling"). One fdatasync at the end makes the extents
+//! and the size durable; until it returns, writes into the range work but may be journaled.
+
+use super::aligned::AlignedBuf;
+use super::error::{Operation, StorageError};
+use super::file::{LogFile, retry, write_zero};
+use super::probe::FALLOC_FL_WRITE_ZEROES;
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::io::{Errno, pwrite};
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes of zeros that one write carries. Extending writes hold the inode's lock, so that this is
+/// also what a commit may have to wait for: measured 1 to 3 ms while 32 MiB were initialized, and
+/// 11 ms with pieces of 8 MiB.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// How blocks are initialized.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Init {
+    /// Writes zeros. Works everywhere; costs the range once in device writes.
+    ZeroFill,
+    /// `FALLOC_FL_WRITE_ZEROES` (Linux 6.17): the device zeroes the blocks by one command and the
+    /// extents are marked as written.
+    WriteZeroes,
+    /// Plain fallocate. The first write to each block changes an extent and is journaled, and
+    /// that mark is lost in a crash before the journal commit: for measurements only.
+    Unwritten,
+}
+
+impl fmt::Display for Init {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ZeroFill => "zero-fill",
+            Self::WriteZeroes => "write-zeroes",
+            Self::Unwritten => "unwritten",
+        })
+    }
+}
+
+/// A text that names no way to initialize.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseInitError(String);
+
+impl fmt::Display for ParseInitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no initialization method {:?}: zero-fill, write-zeroes and unwritten are known",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for ParseInitError {}
+
+impl FromStr for Init {
+    type Err = ParseInitError;
+
+    fn from_str(text: &str) -> Result<Self, ParseInitError> {
+        [Self::ZeroFill, Self::WriteZeroes, Self::Unwritten]
+            .into_iter()
+            .find(|init| init.to_string().eq_ignore_ascii_case(text))
+            .ok_or_else(|| ParseInitError(text.to_owned()))
+    }
+}
+
+impl LogFile {
+    /// Allocates and initializes `range` (in bytes), extending the file to its end, and makes that
+    /// durable with one fdatasync. What the range held is lost. The caller excludes others that
+    /// might change the size at the same time ([`LockByte::Extension`](super::LockByte)).
+    ///
+    /// The size grows only as initialized blocks come to be, so that a crash in between leaves
+    /// no unwritten extent below it (except with [`Init::Unwritten`], which is that).
+    ///
+    /// # Errors
+    /// No space, an unsupported `init`, or an I/O error; the file then has its former size and no
+    /// blocks beyond.
+    pub fn initialize(&self, range: Range<u64>, init: Init) -> Result<(), StorageError> {
+        self.check_writable(Operation::Initialize)?;
+        let former = self.size()?;
+        let done = self.fill(&range, init).and_then(|()| self.setup_flush());
+        if done.is_err() && range.end > former {
+            // Undo. What is reported is why, not how the undoing went.
+            let _ = self.truncate(former);
+        }
+        done
+    }
+
+    fn fill(&self, range: &Range<u64>, init: Init) -> Result<(), StorageError> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        match init {
+            Init::ZeroFill => {
+                // All blocks at once: one extent if there is one, and ENOSPC before any work.
+                match self.allocate(range, FallocateFlags::KEEP_SIZE) {
+                    Err(e) if e.is_unsupported() => {}
+                    other => other?,
+                }
+                self.write_zeros(range)
+            }
+            Init::WriteZeroes => {
+                self.allocate(range, FALLOC_FL_WRITE_ZEROES)?;
+                self.counters().count_setup(range.end - range.start);
+                Ok(())
+            }
+            Init::Unwritten => {
+                self.allocate(range, FallocateFlags::empty())?;
+                self.counters().count_setup(0);
+                Ok(())
+            }
+        }
+    }
+
+    fn allocate(&self, range: &Range<u64>, flags: FallocateFlags) -> Result<(), StorageError> {
+        let len = range.end - range.start;
+        retry(|| fallocate(self.buffered_fd(), flags, range.start, len))
+            .map_err(|e| self.error(Operation::Initialize, Some(range.start), e))
+    }
+
+    fn write_zeros(&self, range: &Range<u64>) -> Result<(), StorageError> {
+        let zeros = AlignedBuf::zeroed(PIECE_BYTES);
+        let mut fd = self.setup_fd(|align| {
+            let block = u64::from(align.offset);
+            range.start.is_multiple_of(block) && range.end.is_multiple_of(block)
+        });
+        let mut at = range.start;
+        while at < range.end {
+            let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+            let piece = &zeros[..left.min(PIECE_BYTES)];
+            match retry(|| pwrite(fd, piece, at)) {
+                Ok(0) => return Err(self.error(Operation::Initialize, Some(at), write_zero())),
+                Ok(n) => {
+                    self.counters().count_setup(n as u64);
+                    at += n as u64;
+                }
+                // Direct I/O refused, or a short write that ended between blocks.
+                Err(Errno::INVAL) => fd = self.setup_buffered(fd, at)?,
+                Err(e) => return Err(self.error(Operation::Initialize, Some(at), e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The buffered descriptor, to go on with after a refused direct write; an error if it was
+    /// that one which was refused.
+    fn setup_buffered<'a>(
+        &'a self,
+        refused: std::os::fd::BorrowedFd<'_>,
+        at: u64,
+    ) -> Result<std::os::fd::BorrowedFd<'a>, StorageError> {
+        use std::os::fd::AsRawFd;
+        let buffered = self.buffered_fd();
+        if refused.as_raw_fd() == buffered.as_raw_fd() {
+            return Err(self.error(Operation::Initialize, Some(at), Errno::INVAL));
+        }
+        Ok(buffered)
+    }
+
+    fn setup_flush(&self) -> Result<(), StorageError> {
+        fdatasync(self.buffered_fd()).map_err(|e| self.error(Operation::Flush, None, e))?;
+        self.counters().setup_flushes.fetch_add(1, Relaxed);
+        Ok(())
+    }
+}

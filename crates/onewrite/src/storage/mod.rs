@@ -1,0 +1,39 @@
+//! Block I/O under the log: aligned buffers, direct files, preallocation, capability probe.
+//!
+//! What it guarantees:
+//!
+//! - A [`LogFile`] is one open log. A write that returns with [`Durability::WriteThrough`] survives
+//!   a power cut as far as the file system and the device keep their word; nothing is retried after
+//!   an error that could have left a part of a write behind.
+//! - Bytes below [`LogFile::size`] are allocated and read back as what was written or as zeros,
+//!   never as what the device held before ([`LogFile::initialize`]).
+//! - Where direct I/O is refused or unreal, the same calls work through the page cache and
+//!   [`Capabilities`] says why.
+//! - Every error names the file, the operation and the offset ([`StorageError`]).
+//!
+//! It knows nothing of SQLite, frames or transactions. It is called by the log layer alone, and
+//! with log files alone: opening and closing a database file or its `-shm` in this process would
+//! drop all POSIX locks that SQLite holds on it.
+
+mod aligned;
+mod capabilities;
+mod counters;
+mod device;
+mod error;
+mod file;
+mod initialize;
+mod lock;
+mod mount;
+mod open;
+mod probe;
+mod sys;
+
+pub use aligned::{AlignedBuf, BUFFER_ALIGN};
+pub use capabilities::{Capabilities, DirectAlign};
+pub use counters::{IoCounters, IoCounts};
+pub use device::WriteCache;
+pub use error::{Operation, StorageError};
+pub use file::{Durability, LogFile};
+pub use initialize::{Init, ParseInitError};
+pub use lock::{LockByte, LockKind};
+pub use open::{Access, Create, DirectIo, NewFile, sync_directory};

@@ -1,0 +1,195 @@
+//! Opening and creating a log file, and making its name durable.
+
+use super::capabilities::Capabilities;
+use super::counters::IoCounters;
+use super::error::{Operation, StorageError};
+use super::file::{Direct, LogFile, retry};
+use rustix::fs::{FileType, Mode, OFlags, fstat};
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+
+/// Descriptors below this are stdin, stdout and stderr of somebody: in a process that closed them,
+/// a stray message would land in the log. SQLite keeps off them too.
+const LEAST_DESCRIPTOR: i32 = 3;
+
+/// Permissions and owner of a file that is created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewFile {
+    /// Permission bits; set whatever the umask is, as SQLite does for its log.
+    pub mode: u32,
+    /// User and group, set when this process is root, as SQLite does; `None` leaves them.
+    pub owner: Option<(u32, u32)>,
+}
+
+/// What [`LogFile::open`] does about a missing file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Create {
+    /// Fail.
+    Never,
+    /// Create it.
+    IfMissing(NewFile),
+    /// Create it, and fail if it exists.
+    New(NewFile),
+}
+
+/// What the file is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reads, writes, shared and exclusive locks.
+    ReadWrite,
+    /// Reads and shared locks.
+    ReadOnly,
+}
+
+/// Whether writes may be direct.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectIo {
+    /// Where the capabilities allow it.
+    Auto,
+    /// Never: everything goes through the page cache.
+    Never,
+}
+
+impl LogFile {
+    /// Opens a log file. Like SQLite it follows no symbolic link at the end of the path, and does
+    /// not let a child process inherit the descriptors. A created file's directory entry is not
+    /// durable before [`sync_directory`].
+    ///
+    /// # Errors
+    /// The path cannot be opened, is no regular file, or was replaced meanwhile.
+    pub fn open(
+        path: &Path,
+        create: Create,
+        access: Access,
+        direct: DirectIo,
+    ) -> Result<Self, StorageError> {
+        let buffered = open_buffered(path, create, access)?;
+        let capabilities = Capabilities::of_file(&buffered, path)?;
+        let mut file = Self {
+            path: path.to_owned(),
+            access,
+            buffered,
+            direct: None,
+            capabilities,
+            no_dsync_flag: AtomicBool::new(false),
+            counters: IoCounters::default(),
+        };
+        if access == Access::ReadWrite && direct == DirectIo::Auto {
+            file.open_direct()?;
+        } else if file.capabilities.direct.is_ok() {
+            file.capabilities.direct = Err(match direct {
+                DirectIo::Never => "direct I/O was turned off".to_owned(),
+                DirectIo::Auto => "the file was opened read-only".to_owned(),
+            });
+        }
+        Ok(file)
+    }
+
+    fn open_direct(&mut self) -> Result<(), StorageError> {
+        let Ok(align) = self.capabilities.direct else {
+            return Ok(());
+        };
+        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = match open_descriptor(&self.path, flags, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(e @ (Errno::INVAL | Errno::OPNOTSUPP)) => {
+                self.capabilities.direct = Err(format!(
+                    "{} refuses to open a file with O_DIRECT: {e}",
+                    self.capabilities.filesystem
+                ));
+                return Ok(());
+            }
+            Err(e) => return Err(self.error(Operation::Open, None, e)),
+        };
+        if self.identity_of(&file)? != self.identity()? {
+            return Err(StorageError::Replaced {
+                path: self.path.clone(),
+            });
+        }
+        self.direct = Some(Direct {
+            file,
+            align,
+            refused: OnceLock::new(),
+        });
+        Ok(())
+    }
+}
+
+/// Makes the creation or deletion of `of` durable: fsync of the directory that holds it.
+///
+/// # Errors
+/// The directory cannot be opened or flushed.
+pub fn sync_directory(of: &Path) -> Result<(), StorageError> {
+    let parent = match of.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = retry(|| rustix::fs::open(parent, flags, Mode::empty()))
+        .map_err(|e| StorageError::io(parent, Operation::Open, e))?;
+    retry(|| rustix::fs::fsync(&directory))
+        .map_err(|e| StorageError::io(parent, Operation::Flush, e))
+}
+
+fn open_buffered(path: &Path, create: Create, access: Access) -> Result<File, StorageError> {
+    // NONBLOCK has no effect on a regular file; it keeps the open of a FIFO that stands in the
+    // log's place from waiting for ever.
+    let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    flags |= match access {
+        Access::ReadWrite => OFlags::RDWR,
+        Access::ReadOnly => OFlags::RDONLY,
+    };
+    let (operation, new) = match create {
+        Create::Never => (Operation::Open, None),
+        Create::IfMissing(new) => {
+            flags |= OFlags::CREATE;
+            (Operation::Create, Some(new))
+        }
+        Create::New(new) => {
+            flags |= OFlags::CREATE | OFlags::EXCL;
+            (Operation::Create, Some(new))
+        }
+    };
+    let mode = new.map_or(Mode::empty(), |n| Mode::from_raw_mode(n.mode & 0o777));
+    let error = |e: Errno| StorageError::io(path, operation, e);
+    let fd = open_descriptor(path, flags, mode).map_err(error)?;
+    let stat = fstat(&fd).map_err(error)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(StorageError::NotAFile {
+            path: path.to_owned(),
+        });
+    }
+    if let Some(new) = new.filter(|_| stat.st_size == 0) {
+        give_permissions(&fd, new, stat.st_mode);
+    }
+    Ok(fd.into())
+}
+
+/// As SQLite treats a new log: right permissions in spite of the umask and the database's owner
+/// when we are root. A failure is ignored there and here; the file works for this process.
+fn give_permissions(fd: impl AsFd, new: NewFile, current: u32) {
+    let fd = fd.as_fd();
+    if current & 0o777 != new.mode & 0o777 {
+        let _ = rustix::fs::fchmod(fd, Mode::from_raw_mode(new.mode & 0o777));
+    }
+    if let Some((user, group)) = new.owner
+        && rustix::process::geteuid().is_root()
+    {
+        let user = rustix::fs::Uid::from_raw(user);
+        let group = rustix::fs::Gid::from_raw(group);
+        let _ = rustix::fs::fchown(fd, Some(user), Some(group));
+    }
+}
+
+/// Opens a file on a descriptor above those of stdin, stdout and stderr.
+fn open_descriptor(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let fd = retry(|| rustix::fs::open(path, flags, mode))?;
+    if fd.as_raw_fd() >= LEAST_DESCRIPTOR {
+        return Ok(fd);
+    }
+    retry(|| rustix::io::fcntl_dupfd_cloexec(&fd, LEAST_DESCRIPTOR))
+}

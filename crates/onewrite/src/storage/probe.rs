@@ -1,0 +1,270 @@
+//! Finds out what [`Capabilities`] reports: statx, mountinfo, sysfs, and for a directory a trial.
+//!
+//! statx (`STATX_DIOALIGN`, Linux 6.1) is believed rather than a successful open: ext4 with
+//! data=journal opens files with O_DIRECT and then runs them through the page cache.
+
+use super::aligned::{AlignedBuf, BUFFER_ALIGN};
+use super::capabilities::{Capabilities, DirectAlign};
+use super::device::{BlockDevice, WriteCache};
+use super::error::{Operation, StorageError};
+use super::mount::{Mount, mount_by_id};
+use rustix::fs::{
+    AtFlags, FallocateFlags, IFlags, Mode, OFlags, Statx, StatxFlags, fallocate, fstatfs,
+    ioctl_getflags, statx,
+};
+use rustix::io::{Errno, IoSlice, ReadWriteFlags};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// `STATX_WRITE_ATOMIC` of linux/stat.h (6.11), which rustix does not name yet.
+const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
+
+/// `FALLOC_FL_WRITE_ZEROES` of linux/falloc.h (6.17), which rustix does not name yet.
+pub(super) const FALLOC_FL_WRITE_ZEROES: FallocateFlags = FallocateFlags::from_bits_retain(0x80);
+
+pub(super) fn of_file(file: &File, path: &Path) -> Result<Capabilities, StorageError> {
+    let wanted = StatxFlags::BASIC_STATS
+        | StatxFlags::MNT_ID
+        | StatxFlags::DIOALIGN
+        | StatxFlags::from_bits_retain(STATX_WRITE_ATOMIC);
+    let stat = statx(file, c"", AtFlags::EMPTY_PATH, wanted)
+        .map_err(|e| StorageError::io(path, Operation::Inspect, e))?;
+    let mount = has(&stat, StatxFlags::MNT_ID)
+        .then(|| mount_by_id(stat.stx_mnt_id))
+        .flatten();
+    let device = BlockDevice::by_number(stat.stx_dev_major, stat.stx_dev_minor)
+        .or_else(|| mount.as_ref().and_then(device_of_source));
+    let mut found = from_parts(file, &stat, mount, device);
+    found.direct = direct_io(file, &stat, &found);
+    Ok(found)
+}
+
+fn has(stat: &Statx, flag: StatxFlags) -> bool {
+    stat.stx_mask & flag.bits() != 0
+}
+
+/// Btrfs and others give files a device number of their own; the mount's source names the device.
+fn device_of_source(mount: &Mount) -> Option<BlockDevice> {
+    if !mount.source.is_absolute() {
+        return None;
+    }
+    let stat = rustix::fs::stat(&mount.source).ok()?;
+    let block = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_block_device();
+    let number = stat.st_rdev;
+    block
+        .then(|| BlockDevice::by_number(rustix::fs::major(number), rustix::fs::minor(number)))
+        .flatten()
+}
+
+/// Everything but `direct`, which is decided with the rest in hand.
+fn from_parts(
+    file: &File,
+    stat: &Statx,
+    mount: Option<Mount>,
+    device: Option<BlockDevice>,
+) -> Capabilities {
+    let filesystem = mount
+        .as_ref()
+        .map_or_else(|| name_of_magic(file), |m| m.filesystem.clone());
+    let (mount_point, mount_options) =
+        mount.map_or((None, Vec::new()), |m| (Some(m.point), m.options));
+    let nobarrier = mount_options
+        .iter()
+        .any(|o| o == "nobarrier" || o == "barrier=0");
+    let atomic = stat.stx_mask & STATX_WRITE_ATOMIC != 0 && stat.stx_atomic_write_unit_max > 0;
+    Capabilities {
+        mount_point,
+        device: device.as_ref().map_or_else(String::new, |d| d.name.clone()),
+        backing_file: device.as_ref().and_then(|d| d.backing_file.clone()),
+        direct: Err(String::new()),
+        fua: fua(&filesystem, device.as_ref()),
+        write_cache: device
+            .as_ref()
+            .map_or(WriteCache::Unknown, |d| d.write_cache),
+        barriers: if nobarrier {
+            Err(format!(
+                "{filesystem} is mounted with nobarrier: it never tells the device to flush its cache"
+            ))
+        } else {
+            Ok(())
+        },
+        write_zeroes: write_zeroes(&filesystem, device.as_ref()),
+        device_atomic_write_bytes: device.as_ref().and_then(|d| d.atomic_write_bytes),
+        atomic_write_bytes: atomic.then_some(stat.stx_atomic_write_unit_max),
+        logical_block_bytes: device.as_ref().map_or(512, |d| d.logical_block_bytes),
+        physical_block_bytes: device.as_ref().map_or(512, |d| d.physical_block_bytes),
+        filesystem,
+        mount_options,
+    }
+}
+
+fn fua(filesystem: &str, device: Option<&BlockDevice>) -> Result<(), String> {
+    match device {
+        None => Err(format!("no block device is known under this {filesystem}")),
+        Some(d) if d.fua => Ok(()),
+        Some(d) if d.write_cache == WriteCache::WriteThrough => Err(format!(
+            "{} has no volatile write cache and needs no FUA: every completed write is durable",
+            d.name
+        )),
+        Some(d) => Err(format!(
+            "{} has no FUA: the kernel sends each durable write as a write and a cache flush",
+            d.name
+        )),
+    }
+}
+
+fn write_zeroes(filesystem: &str, device: Option<&BlockDevice>) -> Result<(), String> {
+    match device {
+        None => Err(format!("no block device is known under this {filesystem}")),
+        Some(d) => match d.write_zeroes_unmap_bytes {
+            None => Err("this kernel has no FALLOC_FL_WRITE_ZEROES (Linux 6.17)".to_owned()),
+            Some(0) => Err(format!(
+                "{} has no write-zeroes command that unmaps",
+                d.name
+            )),
+            Some(_) => Ok(()),
+        },
+    }
+}
+
+fn direct_io(file: &File, stat: &Statx, found: &Capabilities) -> Result<DirectAlign, String> {
+    let name = &found.filesystem;
+    let flags = ioctl_getflags(file).unwrap_or(IFlags::empty());
+    if name == "btrfs" && !flags.contains(IFlags::NOCOW) && !found.has_option("nodatasum") {
+        return Err(
+            "Btrfs runs direct writes to files with checksums through the page cache".to_owned(),
+        );
+    }
+    if !has(stat, StatxFlags::DIOALIGN) {
+        // Before Linux 6.1 nobody reports it; these run aligned direct writes as such.
+        let block = found.logical_block_bytes;
+        let known = ["ext4", "xfs", "f2fs"].contains(&name.as_str());
+        return if known && !found.device.is_empty() && !journals_data(found, flags) {
+            usable(DirectAlign {
+                memory: block,
+                offset: block,
+            })
+        } else {
+            Err(format!(
+                "{name} does not report an alignment for direct I/O"
+            ))
+        };
+    }
+    if stat.stx_dio_offset_align == 0 {
+        return Err(why_not_direct(found, flags));
+    }
+    usable(DirectAlign {
+        memory: stat.stx_dio_mem_align.max(1),
+        offset: stat.stx_dio_offset_align,
+    })
+}
+
+fn usable(align: DirectAlign) -> Result<DirectAlign, String> {
+    if align.memory as usize > BUFFER_ALIGN || align.offset as usize > BUFFER_ALIGN {
+        return Err(format!(
+            "direct I/O here needs {}-byte aligned buffers and {}-byte blocks; the log's are {BUFFER_ALIGN}",
+            align.memory, align.offset
+        ));
+    }
+    Ok(align)
+}
+
+fn journals_data(found: &Capabilities, flags: IFlags) -> bool {
+    flags.contains(IFlags::JOURNALING)
+        || found.has_option("data=journal")
+        // Default options of the superblock are not among those of mountinfo.
+        || std::fs::read_to_string(format!("/proc/fs/ext4/{}/options", found.device))
+            .is_ok_and(|all| all.lines().any(|line| line == "data=journal"))
+}
+
+fn why_not_direct(found: &Capabilities, flags: IFlags) -> String {
+    let name = &found.filesystem;
+    if name == "ext4" && flags.contains(IFlags::JOURNALING) && !found.has_option("data=journal") {
+        return "this file has the attribute j: ext4 journals its data and runs direct writes \
+                through the page cache"
+            .to_owned();
+    }
+    if name == "ext4" && journals_data(found, flags) {
+        return "ext4 mounted with data=journal runs direct writes through the page cache"
+            .to_owned();
+    }
+    format!("{name} reports that this file has no direct I/O")
+}
+
+/// The commonest file systems by `f_type`, for where `/proc` is missing.
+fn name_of_magic(file: &File) -> String {
+    let Ok(stat) = fstatfs(file) else {
+        return "unknown file system".to_owned();
+    };
+    match stat.f_type as u32 {
+        0xef53 => "ext4".to_owned(),
+        0x5846_5342 => "xfs".to_owned(),
+        0x9123_683e => "btrfs".to_owned(),
+        0xf2f5_2010 => "f2fs".to_owned(),
+        0x0102_1994 => "tmpfs".to_owned(),
+        0x6969 => "nfs".to_owned(),
+        0x794c_7630 => "overlay".to_owned(),
+        0x6573_5546 => "fuse".to_owned(),
+        0x2fc1_2fc1 => "zfs".to_owned(),
+        other => format!("file system {other:#x}"),
+    }
+}
+
+pub(super) fn of_dir(dir: &Path) -> Result<Capabilities, StorageError> {
+    let file = scratch_file(dir)?;
+    let mut found = of_file(&file, dir)?;
+    if let (Ok(align), Err(reason)) = (&found.direct, try_direct_write(&file)) {
+        found.direct = Err(format!(
+            "{} reports {}-byte direct I/O but refuses it: {reason}",
+            found.filesystem, align.offset
+        ));
+    }
+    if found.write_zeroes.is_ok()
+        && let Err(reason) = try_write_zeroes(&file)
+    {
+        found.write_zeroes = Err(format!(
+            "{} refuses FALLOC_FL_WRITE_ZEROES: {reason}",
+            found.filesystem
+        ));
+    }
+    Ok(found)
+}
+
+/// A file in `dir` that disappears with its descriptor.
+fn scratch_file(dir: &Path) -> Result<File, StorageError> {
+    let error = |e: Errno| StorageError::io(dir, Operation::Inspect, e);
+    let mode = Mode::RUSR | Mode::WUSR;
+    let nameless = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(dir, nameless, mode) {
+        Ok(fd) => return Ok(fd.into()),
+        // EISDIR: a kernel that does not know O_TMPFILE.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+        Err(e) => return Err(error(e)),
+    }
+    let mut tag = [0_u8; 8];
+    getrandom::fill(&mut tag)
+        .map_err(|e| StorageError::io(dir, Operation::Inspect, io::Error::other(e)))?;
+    let path = dir.join(format!(".onewrite-probe-{:016x}", u64::from_ne_bytes(tag)));
+    let named = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::open(&path, named, mode).map_err(error)?;
+    rustix::fs::unlink(&path).map_err(error)?;
+    Ok(file.into())
+}
+
+fn try_direct_write(file: &File) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT)?;
+    let block = AlignedBuf::zeroed(BUFFER_ALIGN);
+    let written = rustix::io::pwritev2(file, &[IoSlice::new(&block)], 0, ReadWriteFlags::DSYNC);
+    rustix::fs::fcntl_setfl(file, flags)?;
+    match written? {
+        BUFFER_ALIGN => Ok(()),
+        short => Err(io::Error::other(format!("only {short} bytes were written"))),
+    }
+}
+
+fn try_write_zeroes(file: &File) -> io::Result<()> {
+    fallocate(file, FALLOC_FL_WRITE_ZEROES, 0, 1 << 16)?;
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Work on a database that needs a connection of its own, while ours holds no lock: recovery by
+//! stock SQLite, and conversion to the mode that the URI or the environment ask for.
+
+use std::cell::Cell;
+
+use super::database::Paths;
+use super::ffi;
+use super::host::{self, SqlError};
+use crate::mode::JournalMode;
+
+thread_local! {
+    /// The connection that converts must not itself be converted.
+    static CONVERTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is opening a database in order to convert it.
+pub fn is_converting() -> bool {
+    CONVERTING.get()
+}
+
+/// Lets stock SQLite roll back a hot journal, or recover and checkpoint a `-wal` file, with its own
+/// code through its own VFS. The log is gone afterwards, unless others use it: then it is busy.
+pub fn recover_with_stock(paths: &Paths) -> Result<(), SqlError> {
+    let Some(base) = super::base_name() else {
+        return Ok(());
+    };
+    let recovered = host::with_connection(&paths.database, base, |query| {
+        query("SELECT count(*) FROM sqlite_schema").map(drop)
+    });
+    recovered.inspect_err(|e| {
+        host::log(
+            e.code,
+            &format!(
+                "{}: recovery by stock SQLite: {}",
+                paths.database.display(),
+                e.message
+            ),
+        );
+    })
+}
+
+/// Converts the database to a mode of ours. Where that is not possible now, the database stays as
+/// it is, which is correct if slower; the reason goes to SQLite's log.
+pub fn convert(paths: &Paths, mode: JournalMode) {
+    CONVERTING.set(true);
+    let converted = host::with_connection(&paths.database, super::VFS_NAME, |query| {
+        query(&format!("PRAGMA journal_mode={mode}"))
+    });
+    CONVERTING.set(false);
+    if let Err(e) = converted {
+        host::log(
+            ffi::SQLITE_WARNING,
+            &format!(
+                "{}: not converted to {mode}: {}",
+                paths.database.display(),
+                e.message
+            ),
+        );
+    }
+}

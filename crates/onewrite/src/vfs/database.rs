@@ -1,0 +1,238 @@
+//! A main database that is open through our VFS: which mode it is in, its lock, its log.
+//!
+//! SQLite uses a database file and its log from one thread at a time, under the connection's own
+//! mutex; so does this. What connections of one process share is in [`Log`], found by path.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::ffi;
+use super::host::{self, Connection};
+use super::inner::{Inner, LockLevel};
+use crate::commit::{CommitConfig, Writer};
+use crate::log::{ErrorKind, Layout, Log, LogError, OpenLog};
+use crate::mode::{InitPolicy, JournalMode};
+use crate::storage::{Access, DirectIo, NewFile};
+use crate::wal::PageSize;
+
+/// What a connection can set by pragma or URI.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// `onewrite_layout`; `None` keeps the one that the log has.
+    pub layout: Option<Layout>,
+    pub init: InitPolicy,
+    pub commit: CommitConfig,
+    pub direct: DirectIo,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            layout: None,
+            init: InitPolicy::default(),
+            commit: CommitConfig::default(),
+            direct: DirectIo::Auto,
+        }
+    }
+}
+
+/// A switch of the journal mode that is under way on this connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Switch {
+    /// None is.
+    Idle,
+    /// To one of SQLite's own modes.
+    ToStock,
+    /// To one of ours.
+    To(JournalMode),
+}
+
+/// See the module.
+///
+/// SQLite calls back into this file while a method of it runs a statement on the connection. So
+/// nothing here is ever borrowed mutably as a whole: what changes is in cells, and no borrow of a
+/// cell is held over a call into SQLite.
+pub struct Database {
+    pub inner: Inner,
+    pub connection: Cell<Option<Connection>>,
+    pub paths: Paths,
+    pub read_only: bool,
+    pub lock: Cell<LockLevel>,
+    pub settings: Cell<Settings>,
+    pub switch: Cell<Switch>,
+    /// The mode that URI or environment ask for.
+    pub wanted: Option<JournalMode>,
+    /// The application has named a journal mode itself.
+    pub mode_was_named: Cell<bool>,
+    /// The database has been converted to the wanted mode, or that has failed.
+    pub conversion_tried: Cell<bool>,
+    /// A log that nobody guards was looked for.
+    pub leftover_checked: Cell<bool>,
+    /// The log while the database is in one of our modes, decided anew with every first lock.
+    pub log: RefCell<Option<Arc<Log>>>,
+    /// SQLite's open log, while `log` is that.
+    pub writer: RefCell<Option<Writer>>,
+    pub holds_write_lock: Cell<bool>,
+    pub index_invalidated: Cell<bool>,
+    /// The last thing that went wrong, for `onewrite_status` and for a failed pragma's message.
+    pub last_error: RefCell<Option<String>>,
+}
+
+/// The files of a database.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    pub database: PathBuf,
+    pub wal: PathBuf,
+    pub journal: PathBuf,
+    pub log: PathBuf,
+}
+
+impl Paths {
+    pub fn of(database: PathBuf) -> Paths {
+        let beside = |suffix: &str| {
+            let mut name = database.clone().into_os_string();
+            name.push(suffix);
+            PathBuf::from(name)
+        };
+        Paths {
+            wal: beside("-wal"),
+            journal: beside("-journal"),
+            log: beside("-onewrite"),
+            database,
+        }
+    }
+}
+
+impl Database {
+    /// The mode that the database is in now, if it is one of ours.
+    pub fn mode(&self) -> Option<JournalMode> {
+        self.log.borrow().as_ref().map(|log| log.mode())
+    }
+
+    /// The log, while the database is in a mode of ours.
+    pub fn log(&self) -> Option<Arc<Log>> {
+        self.log.borrow().clone()
+    }
+
+    /// Whether header byte 19 is guarded because of us.
+    pub fn is_guarded(&self) -> bool {
+        self.mode().is_some_and(JournalMode::is_guarded)
+    }
+
+    /// Notes and logs what went wrong, and gives SQLite's code for it.
+    pub fn fail(&self, error: &LogError) -> c_int {
+        let code = code_of(error.kind());
+        let message = error.to_string();
+        // A short read is SQLite's own way of asking where a file ends.
+        if code != ffi::SQLITE_IOERR_SHORT_READ {
+            let before = self.last_error.replace(Some(message.clone()));
+            if before.as_ref() != Some(&message) {
+                host::log(code, &message);
+            }
+        }
+        code
+    }
+
+    /// What a log of this database is opened with.
+    pub fn open_log<'a>(
+        &self,
+        path: &'a Path,
+        mode: JournalMode,
+        page: PageSize,
+    ) -> Result<OpenLog<'a>, LogError> {
+        Ok(OpenLog {
+            path,
+            mode,
+            page,
+            access: if self.read_only {
+                Access::ReadOnly
+            } else {
+                Access::ReadWrite
+            },
+            new_file: self.permissions()?,
+            init: self.settings.get().init,
+            direct: self.settings.get().direct,
+        })
+    }
+
+    /// The log gets the database's permissions and owner, as SQLite's own log does.
+    fn permissions(&self) -> Result<NewFile, LogError> {
+        let path = &self.paths.database;
+        let stat = rustix::fs::stat(path)
+            .map_err(|e| LogError::io(path, "look at the permissions of", &e.into()))?;
+        Ok(NewFile {
+            mode: stat.st_mode & 0o777,
+            owner: Some((stat.st_uid, stat.st_gid)),
+        })
+    }
+
+    /// SQLite opens its log, and the log is ours.
+    pub fn open_writer(&self) -> bool {
+        let Some(log) = self.log() else { return false };
+        self.writer
+            .replace(Some(Writer::new(log, self.settings.get().commit)));
+        true
+    }
+
+    /// After an error of the log: makes a poisoned log known to the other processes.
+    pub fn spread_poison(&self) {
+        let poisoned = self.log().is_some_and(|log| log.poisoned().is_some());
+        if !poisoned || self.index_invalidated.replace(true) {
+            return;
+        }
+        const WRITE_LOCK: c_int = 0;
+        if self.holds_write_lock.get() {
+            self.inner.invalidate_index();
+        } else if self
+            .inner
+            .shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_LOCK_EXCLUSIVE)
+            == ffi::SQLITE_OK
+        {
+            self.inner.invalidate_index();
+            self.inner
+                .shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_UNLOCK_EXCLUSIVE);
+        }
+    }
+}
+
+/// SQLite's result code for an error.
+pub fn code_of(kind: ErrorKind) -> c_int {
+    match kind {
+        ErrorKind::CantOpen | ErrorKind::Unsuited => ffi::SQLITE_CANTOPEN,
+        ErrorKind::Full => ffi::SQLITE_FULL,
+        ErrorKind::Read => ffi::SQLITE_IOERR_READ,
+        ErrorKind::ShortRead => ffi::SQLITE_IOERR_SHORT_READ,
+        ErrorKind::Write => ffi::SQLITE_IOERR_WRITE,
+        ErrorKind::Flush | ErrorKind::Poisoned => ffi::SQLITE_IOERR_FSYNC,
+        ErrorKind::Lock => ffi::SQLITE_IOERR_LOCK,
+        ErrorKind::ReadOnly => ffi::SQLITE_READONLY,
+        ErrorKind::Corrupt => ffi::SQLITE_IOERR_DATA,
+    }
+}
+
+/// The logs that are open in this process, so that connections to one database share one.
+static LOGS: Mutex<Option<HashMap<PathBuf, Weak<Log>>>> = Mutex::new(None);
+
+/// The log that this process has open at `path`, if `fits`; else the one that `open` opens.
+pub fn shared_log(
+    path: &Path,
+    fits: impl FnOnce(&Log) -> bool,
+    open: impl FnOnce() -> Result<Log, LogError>,
+) -> Result<Arc<Log>, LogError> {
+    let mut logs = LOGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let logs = logs.get_or_insert_default();
+    if let Some(log) = logs
+        .get(path)
+        .and_then(Weak::upgrade)
+        .filter(|log| fits(log))
+    {
+        return Ok(log);
+    }
+    logs.retain(|_, log| log.strong_count() > 0);
+    let log = Arc::new(open()?);
+    logs.insert(path.to_owned(), Arc::downgrade(&log));
+    Ok(log)
+}

@@ -1,0 +1,452 @@
+//! The guard: keeps stock SQLite off a database whose newest transactions are in a log that stock
+//! SQLite does not know. And with it: which mode a database is in, decided whenever a connection
+//! goes from no lock to SHARED.
+//!
+//! While a log of ours is in use, byte 19 of the database header (the read version) is
+//! [`GUARD_BYTE`] on disk, and bytes 72 to 79 are the log's id. SQLite reads 2 and zeros through us;
+//! a stock connection sees a version that it must not read, says "file is not a database" and
+//! touches nothing. The interleavings are argued in `docs/durability.md`.
+
+use std::ffi::c_int;
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use super::convert;
+use super::database::{Database, Switch, shared_log};
+use super::ffi;
+use super::host;
+use super::inner::LockLevel;
+use crate::log::{ErrorKind, Layout, Log, LogError, LogHeader, LogId};
+use crate::mode::JournalMode;
+use crate::wal::{PageSize, array, be32};
+
+/// The read version on disk while the database is guarded. Bit 7 keeps it above every version that
+/// SQLite could reach.
+pub const GUARD_BYTE: u8 = 0xA1;
+/// The read version of a database in WAL mode.
+const WAL_VERSION: u8 = 2;
+/// Bytes of the database header.
+pub const HEADER_BYTES: usize = 100;
+const READ_VERSION_AT: usize = 19;
+const ID_AT: usize = 72;
+/// Where the change counter stands: the counter itself, and the "version-valid-for" copy.
+const COUNTERS_AT: [usize; 2] = [24, 92];
+
+/// Two connections that both hold SHARED keep each other from EXCLUSIVE. Each backs out, waits a
+/// different time, and tries again; after so many times SQLite's busy handler takes over.
+const PATIENCE: u32 = 20;
+
+pub type Header = [u8; HEADER_BYTES];
+
+/// What the first look under a SHARED lock came to.
+enum Look {
+    /// The mode is decided, the lock stays.
+    Settled,
+    /// Somebody else has the database open, and EXCLUSIVE is needed.
+    Refused,
+    /// A journal or log of stock SQLite must be recovered first, by stock SQLite.
+    StockFirst,
+    /// The URI or the environment ask for a mode that the database does not have yet.
+    Convert(JournalMode),
+}
+
+/// Replaces the guard in bytes read from the database at `offset` by what SQLite expects there.
+pub fn hide(bytes: &mut [u8], offset: u64) {
+    if offset >= HEADER_BYTES as u64 {
+        return;
+    }
+    let at = |position: usize| position.checked_sub(offset as usize);
+    if let Some(version) = at(READ_VERSION_AT).and_then(|i| bytes.get_mut(i))
+        && *version == GUARD_BYTE
+    {
+        *version = WAL_VERSION;
+    }
+    for position in ID_AT..ID_AT + 8 {
+        if let Some(byte) = at(position).and_then(|i| bytes.get_mut(i)) {
+            *byte = 0;
+        }
+    }
+}
+
+/// Puts the guard into page 1, which is about to be written.
+pub fn keep(page: &mut [u8], id: LogId) {
+    if page.len() >= HEADER_BYTES {
+        page[READ_VERSION_AT] = GUARD_BYTE;
+        page[ID_AT..ID_AT + 8].copy_from_slice(&id.0);
+    }
+}
+
+impl Database {
+    /// `xLock(SHARED)` from no lock.
+    pub fn lock_shared(&self) -> c_int {
+        for attempt in 0..PATIENCE {
+            let code = self.inner.lock(LockLevel::SHARED);
+            if code != ffi::SQLITE_OK {
+                return code;
+            }
+            let look = self.look();
+            if matches!(look, Ok(Look::Settled)) {
+                self.lock.set(LockLevel::SHARED);
+                return ffi::SQLITE_OK;
+            }
+            self.log.replace(None);
+            self.inner.unlock(LockLevel::NONE);
+            match look {
+                Ok(Look::StockFirst) => match convert::recover_with_stock(&self.paths) {
+                    Ok(()) => {}
+                    Err(e) => return e.code,
+                },
+                Ok(Look::Convert(mode)) => {
+                    self.conversion_tried.set(true);
+                    convert::convert(&self.paths, mode);
+                }
+                Ok(_) => std::thread::sleep(pause(attempt)),
+                Err(e) => return self.fail(&e),
+            }
+        }
+        host::log(
+            ffi::SQLITE_BUSY,
+            &format!(
+                "{}: cannot be opened in its journal mode while another program has it open with \
+                 stock SQLite",
+                self.paths.database.display()
+            ),
+        );
+        ffi::SQLITE_BUSY
+    }
+
+    /// SQLite opens its log under EXCLUSIVE (`locking_mode=EXCLUSIVE`), without ever coming from no
+    /// lock: the last chance to guard.
+    pub fn settle_exclusively(&self) -> Result<(), LogError> {
+        if self.mode().is_some() || self.lock.get() != LockLevel::EXCLUSIVE {
+            return Ok(());
+        }
+        let Some(header) = self.read_header()? else {
+            return Ok(());
+        };
+        match self.remembered_mode(&header)? {
+            Some(mode) if !mode.is_guarded() => self.use_direct(&header, mode),
+            Some(mode) if !self.read_only => self.guard(header, mode),
+            _ => Ok(()),
+        }
+    }
+
+    fn look(&self) -> Result<Look, LogError> {
+        let Some(header) = self.read_header()? else {
+            return self.look_at_empty();
+        };
+        match header[READ_VERSION_AT] {
+            GUARD_BYTE => {
+                let id = LogId(array(&header[ID_AT..ID_AT + 8]));
+                self.log.replace(Some(self.open_guarded(&header, id)?));
+                Ok(Look::Settled)
+            }
+            WAL_VERSION => match self.remembered_mode(&header)? {
+                None => Ok(Look::Settled),
+                Some(mode) if !mode.is_guarded() => {
+                    self.use_direct(&header, mode).map(|()| Look::Settled)
+                }
+                // It cannot write the guard. It cannot write frames either: it reads as stock
+                // SQLite does, and its SHARED lock keeps anybody from guarding meanwhile.
+                Some(_) if self.read_only => Ok(Look::Settled),
+                Some(mode) => self.guard_from_shared(mode),
+            },
+            _ => {
+                self.refuse_leftover()?;
+                match self.conversion_due() {
+                    Some(mode) => Ok(Look::Convert(mode)),
+                    None => Ok(Look::Settled),
+                }
+            }
+        }
+    }
+
+    fn look_at_empty(&self) -> Result<Look, LogError> {
+        self.refuse_leftover()?;
+        let reserves = matches!(self.settings.get().layout, None | Some(Layout::Embedded));
+        if let Some(connection) = self.connection.get()
+            && self.conversion_due() == Some(JournalMode::Waldio)
+            && reserves
+            && let Some(schema) = connection.schema()
+        {
+            // The database will be converted once it has content; its pages must have room for
+            // frame headers from the first one on.
+            connection.reserve_bytes(&schema, crate::wal::FRAME_HEADER_BYTES as c_int);
+        }
+        Ok(Look::Settled)
+    }
+
+    fn conversion_due(&self) -> Option<JournalMode> {
+        let idle = self.switch.get() == Switch::Idle && !self.read_only;
+        self.wanted
+            .filter(|_| idle && !self.mode_was_named.get() && !self.conversion_tried.get())
+    }
+
+    /// The header as it is on disk; `None` in an empty database.
+    fn read_header(&self) -> Result<Option<Header>, LogError> {
+        let mut header = [0; HEADER_BYTES];
+        match self.inner.read(&mut header, 0) {
+            ffi::SQLITE_OK => Ok(Some(header)),
+            ffi::SQLITE_IOERR_SHORT_READ => Ok(None),
+            code => Err(self.inner_error("read the header of", code)),
+        }
+    }
+
+    fn inner_error(&self, doing: &str, code: c_int) -> LogError {
+        let kind = match code & 0xff {
+            ffi::SQLITE_FULL => ErrorKind::Full,
+            ffi::SQLITE_READONLY => ErrorKind::ReadOnly,
+            _ => ErrorKind::Write,
+        };
+        let text = format!("cannot {doing} the database: SQLite's VFS says {code}");
+        LogError::new(kind, &self.paths.database, text)
+    }
+
+    /// A log with content beside a database that is not guarded belongs to another database that
+    /// once had this name. It is never replayed into this one.
+    fn refuse_leftover(&self) -> Result<(), LogError> {
+        if self.leftover_checked.get() {
+            return Ok(());
+        }
+        if self.present_log()?.is_some_and(|header| !header.is_empty()) {
+            return Err(LogError::new(
+                ErrorKind::CantOpen,
+                &self.paths.log,
+                "this log holds transactions of a database that is no longer here: put that \
+                 database back, or move the log away",
+            ));
+        }
+        self.leftover_checked.set(true);
+        Ok(())
+    }
+
+    /// The header of the log file, if there is one.
+    fn present_log(&self) -> Result<Option<LogHeader>, LogError> {
+        let path = &self.paths.log;
+        let bytes = match fs::File::open(path) {
+            Ok(mut file) => {
+                let mut bytes = Vec::new();
+                let mut head = io::Read::take(&mut file, crate::log::header::HEADER_BYTES as u64);
+                io::Read::read_to_end(&mut head, &mut bytes).map(|_| bytes)
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => Err(e),
+        }
+        .map_err(|e| LogError::io(path, "read", &e))?;
+        if bytes.is_empty() {
+            // Created, and never written: somebody died there.
+            return Ok(None);
+        }
+        LogHeader::parse(&bytes)
+            .map(Some)
+            .map_err(|e| LogError::new(ErrorKind::CantOpen, path, e.to_string()))
+    }
+
+    /// The mode of ours that a database in WAL mode is to be used in.
+    fn remembered_mode(&self, header: &Header) -> Result<Option<JournalMode>, LogError> {
+        match self.switch.get() {
+            Switch::To(mode) => return Ok(Some(mode)),
+            Switch::ToStock => return Ok(None),
+            Switch::Idle => {}
+        }
+        self.refuse_leftover()?;
+        let Some(log) = self.present_log()? else {
+            return Ok(None);
+        };
+        let reserved = usize::from(header[20]);
+        if log.layout == Layout::Embedded && reserved < crate::wal::FRAME_HEADER_BYTES {
+            // Another database has taken this one's place since.
+            host::log(
+                ffi::SQLITE_WARNING,
+                &format!(
+                    "{}: no longer has the reserved bytes for journal mode waldio; using wal",
+                    self.paths.database.display()
+                ),
+            );
+            return Ok(None);
+        }
+        Ok(Some(log.mode))
+    }
+
+    fn open_guarded(&self, header: &Header, id: LogId) -> Result<std::sync::Arc<Log>, LogError> {
+        let path = &self.paths.log;
+        // The mode is the log's own; what is passed here is only for a log without one.
+        let mode = self
+            .present_log()?
+            .map_or(JournalMode::Waldio, |log| log.mode);
+        let open = self.open_log(path, mode, page_size(header)?)?;
+        shared_log(
+            path,
+            |log| log.id() == Some(id),
+            || Log::open_guarded(&open, id),
+        )
+    }
+
+    fn use_direct(&self, header: &Header, mode: JournalMode) -> Result<(), LogError> {
+        let path = &self.paths.wal;
+        let open = self.open_log(path, mode, page_size(header)?)?;
+        let same = |log: &Log| log.file().same_as_path().unwrap_or(false);
+        self.log
+            .replace(Some(shared_log(path, same, || Log::open_stock(&open))?));
+        Ok(())
+    }
+
+    /// Under SHARED, on an unguarded database: takes EXCLUSIVE, guards, goes back to SHARED.
+    fn guard_from_shared(&self, mode: JournalMode) -> Result<Look, LogError> {
+        match self.inner.lock(LockLevel::EXCLUSIVE) {
+            ffi::SQLITE_OK => {}
+            code if code & 0xff == ffi::SQLITE_BUSY => return Ok(Look::Refused),
+            code => return Err(self.inner_error("lock", code)),
+        }
+        // Between the look under SHARED and the EXCLUSIVE lock nothing can have changed: nobody
+        // writes the header without EXCLUSIVE, and SHARED was held throughout.
+        let Some(header) = self.read_header()? else {
+            return Ok(Look::Refused);
+        };
+        if self.stock_files_in_the_way()? {
+            return Ok(Look::StockFirst);
+        }
+        self.guard(header, mode)?;
+        match self.inner.unlock(LockLevel::SHARED) {
+            ffi::SQLITE_OK => Ok(Look::Settled),
+            code => Err(self.inner_error("unlock", code)),
+        }
+    }
+
+    /// Whether stock SQLite has left a hot journal or a log: it would read them before it reads the
+    /// header, and so before it meets the guard.
+    fn stock_files_in_the_way(&self) -> Result<bool, LogError> {
+        if file_begins_with_content(&self.paths.journal)? {
+            return Ok(true);
+        }
+        match fs::metadata(&self.paths.wal) {
+            Ok(wal) if wal.len() == 0 => {
+                fs::remove_file(&self.paths.wal)
+                    .map_err(|e| LogError::io(&self.paths.wal, "remove", &e))?;
+                Ok(false)
+            }
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(LogError::io(&self.paths.wal, "look at", &e)),
+        }
+    }
+
+    /// Under EXCLUSIVE: makes an empty log, then guards the database with its id.
+    fn guard(&self, mut header: Header, mode: JournalMode) -> Result<(), LogError> {
+        let remembered = self
+            .present_log()?
+            .filter(|log| log.mode == mode)
+            .map(|log| log.layout);
+        let layout = self
+            .settings
+            .get()
+            .layout
+            .or(remembered)
+            .unwrap_or(Layout::Embedded);
+        let path = &self.paths.log;
+        let open = self.open_log(path, mode, page_size(&header)?)?;
+        let log = shared_log(path, |_| false, || Log::create(&open, layout))?;
+        let id = log.id().unwrap_or(LogId([0; 8]));
+        keep(&mut header, id);
+        self.write_header(&mut header)?;
+        self.log.replace(Some(log));
+        Ok(())
+    }
+
+    /// Writes the header with the change counter moved on, so that idle stock connections read it
+    /// anew before they trust what they remember of the database.
+    fn write_header(&self, header: &mut Header) -> Result<(), LogError> {
+        let counter = be32(&header[..], COUNTERS_AT[0]).wrapping_add(1);
+        for at in COUNTERS_AT {
+            header[at..at + 4].copy_from_slice(&counter.to_be_bytes());
+        }
+        match self.inner.write(&header[..], 0) {
+            ffi::SQLITE_OK => {}
+            code => return Err(self.inner_error("write the header of", code)),
+        }
+        match self.inner.sync() {
+            ffi::SQLITE_OK => Ok(()),
+            code => Err(self.inner_error("flush", code)),
+        }
+    }
+
+    /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database:
+    /// the log becomes empty, the database a stock one again.
+    pub fn delete_log(&self) -> Result<(), LogError> {
+        let Some(log) = self
+            .log()
+            .filter(|_| self.lock.get() == LockLevel::EXCLUSIVE)
+        else {
+            return Ok(());
+        };
+        log.check_poison()?;
+        match self.inner.sync() {
+            ffi::SQLITE_OK => {}
+            code => return Err(self.inner_error("flush", code)),
+        }
+        log.reset()?;
+        let Some(mut header) = self.read_header()? else {
+            return Ok(());
+        };
+        header[READ_VERSION_AT] = WAL_VERSION;
+        header[ID_AT..ID_AT + 8].fill(0);
+        self.write_header(&mut header)?;
+        self.log.replace(None);
+        match self.switch.get() {
+            Switch::Idle => Ok(()),
+            Switch::ToStock | Switch::To(_) => self.forget_mode(),
+        }
+    }
+
+    /// Writes the file that remembers a mode which has no log of its own.
+    pub fn remember_mode(&self, mode: JournalMode) -> Result<(), LogError> {
+        let path = &self.paths.log;
+        let id = LogId::random().map_err(|e| LogError::io(path, "make an id for", &e))?;
+        let header = LogHeader::empty(mode, Layout::Stock, None, id);
+        let mut file = fs::File::create(path).map_err(|e| LogError::io(path, "create", &e))?;
+        io::Write::write_all(&mut file, &header.to_bytes())
+            .and_then(|()| file.sync_all())
+            .map_err(|e| LogError::io(path, "write", &e))?;
+        Ok(crate::storage::sync_directory(path)?)
+    }
+
+    /// Removes the file that remembers the mode.
+    pub fn forget_mode(&self) -> Result<(), LogError> {
+        match fs::remove_file(&self.paths.log) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(LogError::io(&self.paths.log, "remove", &e))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn page_size(header: &Header) -> Result<PageSize, LogError> {
+    PageSize::from_database_header(array(&header[16..18])).ok_or_else(|| {
+        let text = "the database header has an impossible page size";
+        LogError::new(ErrorKind::Corrupt, std::path::Path::new("database"), text)
+    })
+}
+
+/// Whether a rollback journal is hot: SQLite overwrites its first bytes with zeros, truncates or
+/// deletes it when a transaction ends.
+fn file_begins_with_content(path: &std::path::Path) -> Result<bool, LogError> {
+    let first = fs::File::open(path).and_then(|mut file| {
+        let mut first = [0];
+        io::Read::read(&mut file, &mut first).map(|n| n == 1 && first[0] != 0)
+    });
+    match first {
+        Ok(hot) => Ok(hot),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(LogError::io(path, "read", &e)),
+    }
+}
+
+/// 0.2 to 10 ms, longer with every attempt and different for every thread.
+fn pause(attempt: u32) -> Duration {
+    let mut random = [0; 2];
+    let _ = getrandom::fill(&mut random);
+    let spread = u64::from(u16::from_be_bytes(random)) % 500;
+    Duration::from_micros(200 + u64::from(attempt) * spread)
+}

@@ -1,0 +1,149 @@
+//! The file underneath a database of ours, in the VFS underneath ours.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use super::ffi::{self, sqlite3_file, sqlite3_io_methods};
+use crate::commit::IndexView;
+use crate::wal::{FrameNo, Salts};
+
+/// SQLite's locks on a database file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct LockLevel(pub c_int);
+
+impl LockLevel {
+    pub const NONE: LockLevel = LockLevel(0);
+    pub const SHARED: LockLevel = LockLevel(1);
+    pub const EXCLUSIVE: LockLevel = LockLevel(4);
+}
+
+/// See the module. Its methods return SQLite's result codes.
+pub struct Inner {
+    file: *mut sqlite3_file,
+    /// The first region of the wal-index, while it is mapped.
+    index: Cell<*const u32>,
+}
+
+impl Inner {
+    /// # Safety
+    /// `file` was opened by the VFS underneath, and stays open for as long as this lives.
+    pub unsafe fn new(file: *mut sqlite3_file) -> Inner {
+        Inner {
+            file,
+            index: Cell::new(ptr::null()),
+        }
+    }
+
+    pub fn methods(&self) -> &sqlite3_io_methods {
+        // SAFETY: an open file has methods.
+        unsafe { &*(*self.file).pMethods }
+    }
+
+    pub fn file(&self) -> *mut sqlite3_file {
+        self.file
+    }
+
+    pub fn close(&self) -> c_int {
+        self.index.set(ptr::null());
+        // SAFETY: the file is open; nobody uses it afterwards.
+        unsafe { (self.methods().xClose)(self.file) }
+    }
+
+    pub fn read(&self, out: &mut [u8], offset: i64) -> c_int {
+        // SAFETY: the buffer has the length that is passed.
+        unsafe {
+            (self.methods().xRead)(
+                self.file,
+                out.as_mut_ptr().cast(),
+                out.len() as c_int,
+                offset,
+            )
+        }
+    }
+
+    pub fn write(&self, data: &[u8], offset: i64) -> c_int {
+        // SAFETY: as in `read`.
+        unsafe {
+            (self.methods().xWrite)(self.file, data.as_ptr().cast(), data.len() as c_int, offset)
+        }
+    }
+
+    pub fn sync(&self) -> c_int {
+        // SAFETY: the file is open.
+        unsafe { (self.methods().xSync)(self.file, ffi::SQLITE_SYNC_NORMAL) }
+    }
+
+    pub fn lock(&self, level: LockLevel) -> c_int {
+        // SAFETY: the file is open.
+        unsafe { (self.methods().xLock)(self.file, level.0) }
+    }
+
+    pub fn unlock(&self, level: LockLevel) -> c_int {
+        // SAFETY: the file is open.
+        unsafe { (self.methods().xUnlock)(self.file, level.0) }
+    }
+
+    pub fn control(&self, op: c_int, argument: *mut c_void) -> c_int {
+        // SAFETY: the argument came from SQLite together with `op`.
+        unsafe { (self.methods().xFileControl)(self.file, op, argument) }
+    }
+
+    pub fn shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
+        // SAFETY: the file is open.
+        unsafe { (self.methods().xShmLock)(self.file, offset, count, flags) }
+    }
+
+    /// Notes where SQLite has mapped the first region of the wal-index.
+    ///
+    /// # Safety
+    /// The region is that of SQLite's wal-index, and stays mapped until [`Inner::unmapped`].
+    pub unsafe fn mapped(&self, region: *const c_void) {
+        self.index.set(region.cast());
+    }
+
+    pub fn unmapped(&self) {
+        self.index.set(ptr::null());
+    }
+
+    fn index_word(&self, word: usize) -> u32 {
+        // SAFETY: `index` is mapped and not null here, and its header has 34 words. Other
+        // processes write it: hence volatile.
+        unsafe { ptr::read_volatile(self.index.get().add(word)) }
+    }
+
+    /// What the wal-index says now; `None` while it is not mapped or not valid.
+    ///
+    /// The header is that of SQLite's "WAL-Index File Format": word 3 begins with `isInit`, words 4,
+    /// 6-7 and 8-9 are `mxFrame`, `aFrameCksum` and `aSalt`.
+    pub fn index_view(&self) -> Option<IndexView> {
+        if self.index.get().is_null() || self.index_word(3).to_ne_bytes()[0] == 0 {
+            return None;
+        }
+        let mut salts = [0; 8];
+        salts[..4].copy_from_slice(&self.index_word(8).to_ne_bytes());
+        salts[4..].copy_from_slice(&self.index_word(9).to_ne_bytes());
+        let mut checksum = [0; 8];
+        checksum[..4].copy_from_slice(&self.index_word(6).to_be_bytes());
+        checksum[4..].copy_from_slice(&self.index_word(7).to_be_bytes());
+        let last_frame = FrameNo(self.index_word(4));
+        Some(IndexView {
+            salts: Salts(salts),
+            last_frame,
+            checksum,
+        })
+    }
+
+    /// Makes both copies of the wal-index header invalid, so that every connection, in every
+    /// process, recovers from the log before it reads again. The caller holds the write lock.
+    pub fn invalidate_index(&self) {
+        if self.index.get().is_null() {
+            return;
+        }
+        for word in 0..24 {
+            // SAFETY: as in `index_word`; the write lock keeps other writers out.
+            unsafe { ptr::write_volatile(self.index.get().cast_mut().add(word), 0) }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The SQLite boundary: a VFS named `onewrite` over the platform's default VFS.
+//!
+//! A main database gets our methods; its log too, while the database is in a mode of ours.
+//! Everything else (temporary files, rollback journals, super-journals, the `-wal` file of a
+//! database in one of SQLite's own modes) is opened by the VFS underneath in the very memory that
+//! SQLite passed, so that nothing of ours is in its way.
+//!
+//! Unsafe code stands in `entry`, `ffi`, `host`, `inner`, `thunks` and nowhere else. `guard`, `convert`,
+//! `pragma` and `status` are what those hand safe values to.
+
+mod convert;
+mod database;
+mod entry;
+mod ffi;
+mod guard;
+mod host;
+mod inner;
+mod pragma;
+mod status;
+mod thunks;
+
+use std::ffi::CStr;
+use std::fmt;
+
+pub use guard::{GUARD_BYTE, HEADER_BYTES as DATABASE_HEADER_BYTES};
+use thunks::make_default;
+
+/// The name that the VFS is registered under.
+pub const VFS_NAME: &CStr = c"onewrite";
+
+/// Why the VFS could not be registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegisterError {
+    /// The host's SQLite is older than 3.40, whose version number is the first one supported.
+    TooOld(i32),
+    /// The host's function table lacks functions.
+    NoFunctions,
+    /// There is no default VFS to build on, or it lacks shared memory.
+    NoBase,
+    /// SQLite refused, with this result code.
+    Refused(i32),
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegisterError::TooOld(version) => write!(
+                f,
+                "onewrite needs SQLite 3.40 or later, this is {}.{}.{}",
+                version / 1_000_000,
+                version / 1000 % 1000,
+                version % 1000
+            ),
+            RegisterError::NoFunctions => {
+                f.write_str("this SQLite does not offer the functions that onewrite needs")
+            }
+            RegisterError::NoBase => f.write_str("this SQLite has no default VFS to build on"),
+            RegisterError::Refused(code) => {
+                write!(
+                    f,
+                    "SQLite refused to register the VFS onewrite: result code {code}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for RegisterError {}
+
+/// Registers the VFS with the SQLite that this program is linked with.
+///
+/// # Errors
+/// See [`RegisterError`].
+pub fn register(default: bool) -> Result<(), RegisterError> {
+    thunks::register(ffi::Api::linked(), default || entry::default_is_wanted())
+}
+
+/// The name of the VFS underneath.
+fn base_name() -> Option<&'static CStr> {
+    thunks::base_name()
+}

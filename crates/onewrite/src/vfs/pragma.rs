@@ -1,0 +1,396 @@
+//! Pragmas: `journal_mode`, as far as it concerns our modes, and `onewrite_*`.
+//!
+//! SQLite asks the VFS before it acts on a pragma itself (`SQLITE_FCNTL_PRAGMA`), while the statement
+//! is being prepared: also for EXPLAIN, and again when the statement is prepared anew. So every
+//! pragma here does the same when it is asked twice.
+
+use std::env;
+
+use super::database::{Database, Settings, Switch};
+use super::host::{Connection, SqlError};
+use super::inner::LockLevel;
+use super::{ffi, status};
+use crate::log::Layout;
+use crate::mode::{GroupSynch, InitPolicy, JournalMode};
+use crate::storage::DirectIo;
+use crate::wal::FRAME_HEADER_BYTES;
+
+/// What becomes of a pragma.
+pub enum Answer {
+    /// SQLite goes on with it.
+    Pass,
+    /// The pragma's result.
+    Text(String),
+    /// The statement fails with this message.
+    Fail(String),
+}
+
+/// SQLite's own journal modes.
+const STOCK_MODES: [&str; 6] = ["delete", "truncate", "persist", "memory", "wal", "off"];
+
+impl Database {
+    /// Answers `PRAGMA name` or `PRAGMA name=value`.
+    pub fn pragma(&self, name: &str, value: Option<&str>) -> Answer {
+        let name = name.to_ascii_lowercase();
+        match name.as_str() {
+            "journal_mode" => self.journal_mode(value),
+            "synchronous" => {
+                if let (Some(writer), Some(_)) = (self.writer.borrow_mut().as_mut(), value) {
+                    writer.synchronous_changed();
+                }
+                Answer::Pass
+            }
+            "onewrite_status" => self.status_pragma(),
+            "onewrite_reserve_bytes" => self.reserve_bytes(value),
+            "onewrite_make_default" => match super::make_default() {
+                true => Answer::Text("onewrite".into()),
+                false => Answer::Fail("onewrite cannot be made the default VFS".into()),
+            },
+            _ => match (name.strip_prefix("onewrite_"), value) {
+                (Some(setting), None) => self.setting(setting),
+                (Some(setting), Some(value)) => match self.set(setting, value) {
+                    Ok(()) => self.setting(setting),
+                    Err(message) => Answer::Fail(message),
+                },
+                (None, _) => Answer::Pass,
+            },
+        }
+    }
+
+    fn setting(&self, name: &str) -> Answer {
+        let settings = self.settings.get();
+        Answer::Text(match name {
+            "layout" => {
+                let in_use = self.log().map(|log| log.geometry().layout());
+                in_use
+                    .or(settings.layout)
+                    .unwrap_or(Layout::Embedded)
+                    .to_string()
+            }
+            "sync" => settings.commit.sync.to_string(),
+            "init" => settings.init.to_string(),
+            "group_synch" => settings
+                .commit
+                .group_synch
+                .map_or("off".into(), |group| group.to_string()),
+            "direct_io" => match settings.direct {
+                DirectIo::Auto => "auto".into(),
+                DirectIo::Never => "off".into(),
+            },
+            _ => return Answer::Fail(unknown_setting(name)),
+        })
+    }
+
+    /// Sets what `onewrite_<name>` stands for; also for URI parameters.
+    pub fn set(&self, name: &str, value: &str) -> Result<(), String> {
+        let in_words = |e: crate::mode::UnknownWord| format!("onewrite_{name}: {e}");
+        match name {
+            "layout" => {
+                let layout = value.parse().map_err(in_words)?;
+                self.only_before_the_log("layout", |log| log.geometry().layout() == layout)?;
+                self.change(|settings| settings.layout = Some(layout));
+            }
+            "init" => {
+                let init: InitPolicy = value.parse().map_err(in_words)?;
+                self.only_before_the_log("init", |log| match init {
+                    InitPolicy::Auto => true,
+                    InitPolicy::Always(init) => log.init() == init,
+                })?;
+                self.change(|settings| settings.init = init);
+            }
+            "direct_io" => {
+                let direct = match value.to_ascii_lowercase().as_str() {
+                    "auto" | "on" | "1" => DirectIo::Auto,
+                    "off" | "0" => DirectIo::Never,
+                    _ => {
+                        return Err(format!(
+                            "onewrite_direct_io: unknown value '{value}': use auto or off"
+                        ));
+                    }
+                };
+                self.only_before_the_log("direct_io", |log| {
+                    log.file().direct().is_some() == (direct == DirectIo::Auto)
+                })?;
+                self.change(|settings| settings.direct = direct);
+            }
+            "sync" => {
+                let sync = value.parse().map_err(in_words)?;
+                self.change(|settings| settings.commit.sync = sync);
+                self.apply_commit_settings()?;
+            }
+            "group_synch" => {
+                let group = GroupSynch::parse(value).map_err(in_words)?;
+                if group.is_some() && self.mode() == Some(JournalMode::Direct) {
+                    return Err(
+                        "onewrite_group_synch: not in journal mode direct, where stock \
+                                connections read the log at any moment; use journal_mode=waldio"
+                            .into(),
+                    );
+                }
+                self.change(|settings| settings.commit.group_synch = group);
+                self.apply_commit_settings()?;
+            }
+            _ => return Err(unknown_setting(name)),
+        }
+        Ok(())
+    }
+
+    /// A log is what it was made as: settings that shape it come before it is in use.
+    fn only_before_the_log(
+        &self,
+        name: &str,
+        same: impl FnOnce(&crate::log::Log) -> bool,
+    ) -> Result<(), String> {
+        match self.log() {
+            Some(log) if !same(&log) => Err(format!(
+                "onewrite_{name}: the log is in use: PRAGMA journal_mode=delete, then set it, then \
+                 PRAGMA journal_mode={}",
+                log.mode()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn apply_commit_settings(&self) -> Result<(), String> {
+        let mut writer = self.writer.borrow_mut();
+        let Some(writer) = writer.as_mut() else {
+            return Ok(());
+        };
+        writer.drain().map_err(|e| e.to_string())?;
+        writer.config = self.settings.get().commit;
+        Ok(())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Settings)) {
+        let mut settings = self.settings.get();
+        change(&mut settings);
+        self.settings.set(settings);
+    }
+
+    fn status_pragma(&self) -> Answer {
+        // A status without the database's mode would be of little use; but it must be given also
+        // where the database cannot be read.
+        let _ = self.settle();
+        Answer::Text(status::json(self))
+    }
+
+    fn reserve_bytes(&self, value: Option<&str>) -> Answer {
+        let Some((connection, schema)) = self.connection_and_schema() else {
+            return Answer::Fail("onewrite_reserve_bytes: the connection is not known".into());
+        };
+        let wanted = match value.map(str::parse::<i32>) {
+            None => -1,
+            Some(Ok(bytes @ 0..=255)) => bytes,
+            Some(_) => return Answer::Fail("onewrite_reserve_bytes takes 0 to 255 bytes".into()),
+        };
+        connection.reserve_bytes(&schema, wanted);
+        Answer::Text(connection.reserve_bytes(&schema, -1).to_string())
+    }
+
+    fn connection_and_schema(&self) -> Option<(Connection, String)> {
+        let connection = self.connection.get()?;
+        Some((connection, connection.schema()?))
+    }
+
+    /// Makes SQLite look at the database once, so that its mode is known.
+    fn settle(&self) -> Result<(), SqlError> {
+        if self.lock.get() != LockLevel::NONE {
+            return Ok(());
+        }
+        let Some((connection, schema)) = self.connection_and_schema() else {
+            return Ok(());
+        };
+        connection
+            .query(&format!("PRAGMA {schema}.schema_version"))
+            .map(drop)
+    }
+
+    fn journal_mode(&self, value: Option<&str>) -> Answer {
+        if self.switch.get() != Switch::Idle {
+            // A statement of our own, on the way from one mode to another.
+            return Answer::Pass;
+        }
+        let Some(word) = value.map(str::to_ascii_lowercase) else {
+            return match self.settle() {
+                Ok(()) => self
+                    .mode()
+                    .map_or(Answer::Pass, |mode| Answer::Text(mode.to_string())),
+                Err(e) => Answer::Fail(self.why(e)),
+            };
+        };
+        if let Some(mode) = JournalMode::from_name(&word) {
+            self.mode_was_named.set(true);
+            return self.switch_to(mode);
+        }
+        if !STOCK_MODES.contains(&word.as_str()) {
+            // SQLite ignores such a word, and then tells the mode; so do we.
+            return self.journal_mode(None);
+        }
+        if word == "wal"
+            && let Some(mode) = self.wanted
+            && env::var_os("ONEWRITE_UPGRADE_WAL").is_some_and(|on| on == "1")
+        {
+            return self.switch_to(mode);
+        }
+        self.mode_was_named.set(true);
+        match self.leave_for(&word) {
+            Ok(()) => Answer::Pass,
+            Err(message) => Answer::Fail(message),
+        }
+    }
+
+    /// The most telling words for why a statement of ours failed.
+    fn why(&self, error: SqlError) -> String {
+        match self.last_error.take() {
+            Some(own) => own,
+            None => error.message,
+        }
+    }
+
+    fn switch_to(&self, mode: JournalMode) -> Answer {
+        self.last_error.replace(None);
+        match self.try_switch_to(mode) {
+            Ok(()) => Answer::Text(mode.to_string()),
+            Err(message) => Answer::Fail(message),
+        }
+    }
+
+    fn try_switch_to(&self, mode: JournalMode) -> Result<(), String> {
+        let (connection, schema) = self
+            .connection_and_schema()
+            .ok_or_else(|| "the connection is not known to the VFS".to_owned())?;
+        self.settle().map_err(|e| self.why(e))?;
+        if self.mode() == Some(mode) {
+            return Ok(());
+        }
+        if !connection.is_autocommit() {
+            return Err(format!(
+                "cannot change into {mode} mode from within a transaction"
+            ));
+        }
+        if self.read_only {
+            return Err(format!(
+                "cannot change into {mode} mode: the database is read-only"
+            ));
+        }
+        self.check_suits(mode, connection, &schema)?;
+        self.leave_for("delete")?;
+        let pragma = |word| connection.query(&format!("PRAGMA {schema}.journal_mode={word}"));
+        // From SQLite's own WAL by way of DELETE, so that the way in is always the same.
+        self.switch.set(Switch::ToStock);
+        let left = self.expect_mode(pragma("delete"), "delete");
+        self.switch.set(Switch::Idle);
+        left?;
+        self.switch.set(Switch::To(mode));
+        let entered = self
+            .expect_mode(pragma("wal"), "wal")
+            .and_then(|()| self.enter(mode, connection, &schema));
+        self.switch.set(Switch::Idle);
+        if entered.is_err() && self.mode().is_none() {
+            // The database says WAL by now, and no log of ours came of it.
+            self.switch.set(Switch::ToStock);
+            let _ = pragma("delete");
+            self.switch.set(Switch::Idle);
+        }
+        entered
+    }
+
+    /// The database is in WAL mode on disk: the next look at it opens our log.
+    fn enter(&self, mode: JournalMode, connection: Connection, schema: &str) -> Result<(), String> {
+        let looked = connection.query(&format!("PRAGMA {schema}.schema_version"));
+        looked.map_err(|e| self.why(e))?;
+        if self.mode() != Some(mode) || self.writer.borrow().is_none() {
+            return Err(self.last_error.take().unwrap_or_else(|| {
+                format!("cannot change into {mode} mode: another connection is using the database")
+            }));
+        }
+        match mode.is_guarded() {
+            true => Ok(()),
+            false => self.remember_mode(mode).map_err(|e| e.to_string()),
+        }
+    }
+
+    fn expect_mode(
+        &self,
+        result: Result<Option<String>, SqlError>,
+        word: &str,
+    ) -> Result<(), String> {
+        match result.map_err(|e| self.why(e))? {
+            Some(found) if found == word => Ok(()),
+            found => Err(format!(
+                "cannot change the journal mode: it stays {}: another connection may be using the \
+                 database",
+                found.as_deref().unwrap_or("unknown")
+            )),
+        }
+    }
+
+    /// A mode must be able to carry the database's pages. An empty database is made to suit it.
+    fn check_suits(
+        &self,
+        mode: JournalMode,
+        connection: Connection,
+        schema: &str,
+    ) -> Result<(), String> {
+        let embedded = matches!(self.settings.get().layout, None | Some(Layout::Embedded));
+        if mode != JournalMode::Waldio || !embedded {
+            return Ok(());
+        }
+        let needed = FRAME_HEADER_BYTES as u8;
+        let mut header = [0; super::guard::HEADER_BYTES];
+        match self.inner.read(&mut header, 0) {
+            ffi::SQLITE_OK if header[20] >= needed => Ok(()),
+            ffi::SQLITE_OK => Err(format!(
+                "journal mode waldio keeps each frame's header in {needed} reserved bytes of its \
+                 page, and this database reserves {}: convert it with PRAGMA \
+                 onewrite_reserve_bytes={needed}; PRAGMA journal_mode=delete; VACUUM; or use PRAGMA \
+                 onewrite_layout=page4k first",
+                header[20]
+            )),
+            ffi::SQLITE_IOERR_SHORT_READ => {
+                connection.reserve_bytes(schema, i32::from(needed));
+                Ok(())
+            }
+            code => Err(format!(
+                "cannot read the database header: SQLite's VFS says {code}"
+            )),
+        }
+    }
+
+    /// Leaves a mode of ours by way of DELETE, and forgets it. SQLite goes on from there.
+    fn leave_for(&self, word: &str) -> Result<(), String> {
+        self.settle().map_err(|e| self.why(e))?;
+        let Some(mode) = self.mode() else {
+            return match self.read_only || !self.paths.log.exists() {
+                true => Ok(()),
+                // A remembered mode that is not in use, because it could not be.
+                false => self.forget_mode().map_err(|e| e.to_string()),
+            };
+        };
+        let (connection, schema) = self
+            .connection_and_schema()
+            .ok_or_else(|| "the connection is not known to the VFS".to_owned())?;
+        if !connection.is_autocommit() {
+            return Err(format!(
+                "cannot change out of {mode} mode from within a transaction"
+            ));
+        }
+        self.switch.set(Switch::ToStock);
+        let left = connection.query(&format!("PRAGMA {schema}.journal_mode=delete"));
+        self.switch.set(Switch::Idle);
+        self.expect_mode(left, "delete")
+            .map_err(|e| format!("cannot change from {mode} to {word} mode: {e}"))?;
+        match mode.is_guarded() {
+            true => Ok(()),
+            false => self.forget_mode().map_err(|e| e.to_string()),
+        }
+    }
+}
+
+fn unknown_setting(name: &str) -> String {
+    format!(
+        "there is no PRAGMA onewrite_{name}: there are onewrite_status, onewrite_layout, \
+         onewrite_sync, onewrite_init, onewrite_group_synch, onewrite_direct_io, \
+         onewrite_reserve_bytes and onewrite_make_default"
+    )
+}

@@ -1,0 +1,96 @@
+//! `PRAGMA onewrite_status`: what is in use and why, as one JSON object.
+
+use serde::Serialize;
+
+use super::database::Database;
+use crate::commit::group::Sizes;
+use crate::log::Log;
+use crate::log::memory::MAX_BYTES;
+use crate::storage::IoCounts;
+
+#[derive(Serialize)]
+struct Status<'a> {
+    version: &'static str,
+    /// The mode of ours; null in SQLite's own modes.
+    mode: Option<&'static str>,
+    layout: Option<String>,
+    sync: String,
+    /// What `auto` has come to.
+    sync_in_use: String,
+    group_synch: Option<String>,
+    init: Option<String>,
+    guarded: bool,
+    #[serde(flatten)]
+    log: Option<LogStatus<'a>>,
+    /// The last thing that went wrong on this connection.
+    error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct LogStatus<'a> {
+    log: String,
+    log_id: Option<String>,
+    page_size: usize,
+    /// Every write begins and ends on a multiple of so many bytes.
+    block_bytes: u64,
+    /// Bytes that one frame takes.
+    frame_bytes: u64,
+    /// The last frame in the wal-index, while it is mapped.
+    frames: Option<u32>,
+    log_bytes: Option<u64>,
+    frame_memory_max_bytes: usize,
+    #[serde(flatten)]
+    io: IoCounts,
+    groups: Sizes,
+    direct_io: bool,
+    direct_io_why_not: Option<&'a str>,
+    fua: bool,
+    fua_why_not: Option<&'a str>,
+    filesystem: &'a str,
+    device: &'a str,
+    poisoned: Option<&'a str>,
+}
+
+/// The status of a database.
+pub fn json(database: &Database) -> String {
+    let settings = database.settings.get();
+    let log = database.log();
+    let error = database.last_error.borrow();
+    let status = Status {
+        version: env!("CARGO_PKG_VERSION"),
+        mode: database.mode().map(|mode| mode.name()),
+        layout: log.as_ref().map(|log| log.geometry().layout().to_string()),
+        sync: settings.commit.sync.to_string(),
+        sync_in_use: settings.commit.sync.resolved().to_string(),
+        group_synch: settings.commit.group_synch.map(|group| group.to_string()),
+        init: log.as_ref().map(|log| log.init().to_string()),
+        guarded: database.is_guarded(),
+        log: log.as_deref().map(|log| log_status(database, log)),
+        error: error.as_deref(),
+    };
+    serde_json::to_string(&status).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"))
+}
+
+fn log_status<'a>(database: &Database, log: &'a Log) -> LogStatus<'a> {
+    let file = log.file();
+    let capabilities = file.capabilities();
+    LogStatus {
+        log: file.path().display().to_string(),
+        log_id: log.id().map(|id| id.to_string()),
+        page_size: log.geometry().page().bytes(),
+        block_bytes: log.geometry().unit(),
+        frame_bytes: log.geometry().slot_bytes(),
+        frames: database.inner.index_view().map(|index| index.last_frame.0),
+        log_bytes: file.size().ok(),
+        frame_memory_max_bytes: MAX_BYTES,
+        io: file.counters().snapshot(),
+        groups: log.group.sizes(),
+        direct_io: file.direct().is_some(),
+        direct_io_why_not: file.why_not_direct(),
+        fua: capabilities.fua.is_ok(),
+        fua_why_not: capabilities.fua.as_ref().err().map(String::as_str),
+        filesystem: &capabilities.filesystem,
+        device: &capabilities.device,
+        poisoned: log.poisoned(),
+    }
+}

@@ -1,0 +1,129 @@
+//! A small file system of its own for one test: an image file, mounted through a loop device.
+//!
+//! Unmounted, detached and deleted when it goes out of scope, also when the test fails.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A mounted image.
+pub struct Scratch {
+    mount_point: PathBuf,
+    /// Holds image and mount point; dropped, and so deleted, after the unmounting.
+    _directory: tempfile::TempDir,
+}
+
+impl Scratch {
+    /// An ext4, with further arguments for mkfs.ext4 and further mount options (`""` for none).
+    /// `None`, and a line that says so, without root.
+    pub fn ext4(megabytes: u64, mkfs_args: &[&str], mount_options: &str) -> Option<Self> {
+        Self::tuned_ext4(megabytes, mkfs_args, &[], mount_options)
+    }
+
+    /// The same, with a command that changes the image between making and mounting; the image's
+    /// path is its last argument.
+    pub fn tuned_ext4(
+        megabytes: u64,
+        mkfs_args: &[&str],
+        tune: &[&str],
+        mount_options: &str,
+    ) -> Option<Self> {
+        let mkfs = [&["mkfs.ext4", "-q", "-F"], mkfs_args].concat();
+        Self::make(megabytes, &mkfs, tune, mount_options)
+    }
+
+    /// An XFS. `None`, and a line that says so, without root or xfsprogs.
+    pub fn xfs() -> Option<Self> {
+        Self::make(320, &["mkfs.xfs", "-q"], &[], "")
+    }
+
+    /// A Btrfs. `None`, and a line that says so, without root or btrfs-progs.
+    pub fn btrfs() -> Option<Self> {
+        Self::make(128, &["mkfs.btrfs", "-q"], &[], "")
+    }
+
+    fn make(megabytes: u64, mkfs: &[&str], tune: &[&str], mount_options: &str) -> Option<Self> {
+        let (mkfs, args) = mkfs.split_first().expect("a program");
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED with {mkfs}: mounting a loop image needs root");
+            return None;
+        }
+        if Command::new(mkfs).arg("-V").output().is_err() {
+            eprintln!("SKIPPED with {mkfs}: it is not installed");
+            return None;
+        }
+        let directory = tempfile::Builder::new()
+            .prefix("onewrite-scratch-")
+            .tempdir()
+            .expect("a temporary directory");
+        let image = directory.path().join("image");
+        let mount_point = directory.path().join("mnt");
+        std::fs::create_dir(&mount_point).expect("a mount point");
+        File::create(&image)
+            .and_then(|file| file.set_len(megabytes << 20))
+            .expect("an image file");
+        let image = image.to_str().expect("a temporary path in UTF-8");
+        run(mkfs, &[args, &[image]].concat());
+        if let Some((program, args)) = tune.split_first() {
+            run(program, &[args, &[image]].concat());
+        }
+        let scratch = Self {
+            mount_point,
+            _directory: directory,
+        };
+        let options = format!("loop,{mount_options}");
+        let options = options.trim_end_matches(',');
+        run("mount", &["-o", options, image, scratch.mount_point_text()]);
+        Some(scratch)
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// Mounts it again with other options, for example `ro`.
+    #[allow(dead_code)] // not every test that includes this module needs it
+    pub fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        run("mount", &["-o", &options, self.mount_point_text()]);
+    }
+
+    fn mount_point_text(&self) -> &str {
+        self.mount_point
+            .to_str()
+            .expect("a temporary path in UTF-8")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A descriptor that a failing test has not closed yet keeps it busy for a moment.
+        for _ in 0..50 {
+            let umount = Command::new("umount").arg(&self.mount_point).output();
+            if umount.is_ok_and(|o| o.status.success() || is_unmounted(&o.stderr)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let _ = Command::new("umount")
+            .arg("-l")
+            .arg(&self.mount_point)
+            .output();
+    }
+}
+
+fn is_unmounted(stderr: &[u8]) -> bool {
+    String::from_utf8_lossy(stderr).contains("not mounted")
+}
+
+fn run(program: &str, args: &[&str]) {
+    let output = Command::new(program).args(args).output();
+    let output = output.unwrap_or_else(|e| panic!("cannot run {program}: {e}"));
+    assert!(
+        output.status.success(),
+        "{program} {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,0 +1,140 @@
+//! What the probe says about a place.
+
+use super::*;
+
+#[test]
+fn ext4_on_a_loop_device_is_described_as_it_is() {
+    let Some(ext4) = Scratch::ext4(64, &[], "nobarrier") else {
+        return;
+    };
+    let found = Capabilities::of_dir(ext4.path()).expect("capabilities");
+    assert_eq!(found.filesystem, "ext4");
+    assert_eq!(found.mount_point.as_deref(), Some(ext4.path()));
+    assert!(found.device.starts_with("loop"), "{found:?}");
+    assert!(found.backing_file.is_some());
+    assert!(found.direct.is_ok(), "{found:?}");
+    assert_eq!(found.write_cache, WriteCache::WriteBack);
+    assert!(
+        found.fua.as_ref().is_err_and(|r| r.contains(&found.device)),
+        "{found:?}"
+    );
+    assert!(!found.writes_through_in_one_command());
+    assert!(
+        found
+            .barriers
+            .as_ref()
+            .is_err_and(|r| r.contains("nobarrier")),
+        "{found:?}"
+    );
+    assert_eq!(found.logical_block_bytes, 512);
+    let file = open(&ext4.path().join("log"), DirectIo::Auto);
+    assert_eq!(file.capabilities().direct, found.direct);
+    let left: Vec<_> = std::fs::read_dir(ext4.path())
+        .expect("a directory")
+        .collect();
+    assert_eq!(left.len(), 2, "lost+found and log, nothing of the probe");
+}
+
+#[test]
+fn data_journaling_means_no_direct_io_and_says_so() {
+    let by_mount = Scratch::ext4(64, &[], "data=journal");
+    // The superblock's default does not show among the options of the mount table.
+    let by_default = Scratch::tuned_ext4(64, &[], &["tune2fs", "-o", "journal_data"], "");
+    for ext4 in [by_mount, by_default].into_iter().flatten() {
+        let found = Capabilities::of_dir(ext4.path()).expect("capabilities");
+        let reason = found.direct.expect_err("no direct I/O");
+        assert!(reason.contains("data=journal"), "{reason}");
+        let file = open(&ext4.path().join("log"), DirectIo::Auto);
+        assert_eq!(file.direct(), None);
+        assert_eq!(file.why_not_direct(), Some(reason.as_str()));
+        file.initialize(0..MIB, Init::ZeroFill)
+            .expect("a preallocation");
+        file.write_at(&[9; 10], 5, Durability::WriteThrough)
+            .expect("a buffered write");
+        assert_eq!(read(&file, 5, 10), [9; 10]);
+    }
+}
+
+#[test]
+fn a_file_whose_data_is_journaled_has_no_direct_io_and_says_so() {
+    // `chattr +j` needs a privilege that containers lack, so set the flag in the image: 0x4000,
+    // beside 0x80000 of a file with extents. ext4 ignores it under delayed allocation.
+    let content = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(content.path().join("log"), [1; 8192]).expect("a file");
+    let content = content.path().to_str().expect("UTF-8");
+    let set_flag = ["debugfs", "-w", "-R", "set_inode_field /log flags 0x84000"];
+    let Some(ext4) = Scratch::tuned_ext4(64, &["-d", content], &set_flag, "nodelalloc") else {
+        return;
+    };
+    let file = open(&ext4.path().join("log"), DirectIo::Auto);
+    let reason = file.why_not_direct().expect("no direct I/O");
+    assert!(reason.contains("attribute j"), "{reason}");
+    assert_eq!(read(&file, 0, 8192), [1; 8192]);
+    // Another file there has direct I/O.
+    assert!(
+        open(&ext4.path().join("other"), DirectIo::Auto)
+            .direct()
+            .is_some()
+    );
+}
+
+#[test]
+fn a_place_without_files_is_an_error_that_says_why() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let missing = Capabilities::of_dir(&directory.path().join("none")).expect_err("missing");
+    assert!(missing.is_not_found(), "{missing}");
+    let path = directory.path().join("file");
+    std::fs::write(&path, b"").expect("a file");
+    let error = Capabilities::of_dir(&path).expect_err("a file");
+    assert_eq!(error.kind(), std::io::ErrorKind::NotADirectory, "{error}");
+    let Some(ext4) = Scratch::ext4(64, &[], "") else {
+        return;
+    };
+    ext4.remount("ro");
+    let error = Capabilities::of_dir(ext4.path()).expect_err("read-only");
+    assert!(error.to_string().contains("mounted read-only"), "{error}");
+}
+
+#[test]
+fn memory_file_systems_have_no_direct_io() {
+    let path = Path::new("/dev/shm");
+    let Ok(found) = Capabilities::of_dir(path) else {
+        eprintln!("SKIPPED: no /dev/shm here");
+        return;
+    };
+    if found.filesystem != "tmpfs" {
+        eprintln!("SKIPPED: /dev/shm is {}", found.filesystem);
+        return;
+    }
+    assert!(
+        found.direct.as_ref().is_err_and(|r| r.contains("tmpfs")),
+        "{found:?}"
+    );
+    assert_eq!(
+        (found.device.as_str(), found.write_cache),
+        ("", WriteCache::Unknown)
+    );
+    assert!(found.fua.is_err() && found.write_zeroes.is_err());
+}
+
+#[test]
+fn xfs_is_direct_and_btrfs_with_checksums_is_not() {
+    if let Some(xfs) = Scratch::xfs() {
+        let found = Capabilities::of_dir(xfs.path()).expect("capabilities");
+        assert_eq!(found.filesystem, "xfs");
+        assert!(found.direct.is_ok(), "{found:?}");
+    }
+    if let Some(btrfs) = Scratch::btrfs() {
+        let found = Capabilities::of_dir(btrfs.path()).expect("capabilities");
+        assert_eq!(found.filesystem, "btrfs");
+        // Btrfs numbers its files itself; the mount table names the device.
+        assert!(found.device.starts_with("loop"), "{found:?}");
+        assert!(
+            found
+                .direct
+                .as_ref()
+                .is_err_and(|r| r.contains("checksums")),
+            "{found:?}"
+        );
+    }
+}
