@@ -1,3 +1,156 @@
-//! Processes that are killed.
+//! The command `onewrite-torture`: orchestrators, and the workers that they start.
+//!
+//! An orchestrator prints one JSON document on standard output. Exit code 1: a promise of the
+//! engine was broken; 2: the harness could not do its work; either way standard error says what.
 
-fn main() {}
+use clap::{Parser, Subcommand};
+use onewrite_torture::checks::{self, CheckArguments, connect_patiently};
+use onewrite_torture::crash::{self, CrashArguments};
+use onewrite_torture::database::{Database, Engine};
+use onewrite_torture::failure::Failure;
+use onewrite_torture::group_synch::{self, GroupSynchArguments, RingArguments};
+use onewrite_torture::kill::{self, KillArguments};
+use onewrite_torture::model::{self, WriterId};
+use onewrite_torture::races::{self, RaceArguments};
+use onewrite_torture::transactions::Lie;
+use onewrite_torture::workers::{self, WorkerArguments};
+use onewrite_torture::{actor, probe, processes};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Tortures onewrite's journal modes.
+#[derive(Debug, Parser)]
+#[command(name = "onewrite-torture", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Kill processes at random moments, and check after each.
+    Kill(KillArguments),
+    /// Kill a process that uses group synch, and see how much it loses.
+    GroupSynch(GroupSynchArguments),
+    /// Let stock SQLite and ours race for one database.
+    Races(RaceArguments),
+    /// Kill a writer, and show the guarded database to stock SQLite.
+    Crash(CrashArguments),
+    /// Worker: play the scripts that come on standard input.
+    Actor {
+        /// How, where and with which choices.
+        #[command(flatten)]
+        worker: WorkerArguments,
+        /// Which writer.
+        #[arg(long)]
+        writer: u32,
+    },
+    /// Worker: make the tables.
+    Create {
+        /// How to connect.
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Worker: write until killed.
+    Writer {
+        /// How, where and with which choices.
+        #[command(flatten)]
+        worker: WorkerArguments,
+        /// Which writer.
+        #[arg(long)]
+        writer: u32,
+        /// The lie that it tells.
+        #[arg(long, value_enum)]
+        lie: Option<Lie>,
+    },
+    /// Worker: verify snapshots until killed.
+    Reader {
+        /// How, where and with which choices.
+        #[command(flatten)]
+        worker: WorkerArguments,
+    },
+    /// Worker: check everything.
+    Check(CheckArguments),
+    /// Worker: commit one frame at a time until killed.
+    RingWriter(RingArguments),
+    /// Worker: check what the ring writer left.
+    RingCheck {
+        /// How to connect.
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Worker: keep the database open beside the ring writer.
+    RingCompanion {
+        /// How to connect.
+        #[command(flatten)]
+        database: Database,
+        /// The file to make when it has read.
+        #[arg(long)]
+        ready: PathBuf,
+    },
+    /// Worker: try to get at a guarded database with stock SQLite.
+    Probe {
+        /// The database file.
+        #[arg(long)]
+        db: PathBuf,
+        /// Which stock SQLite.
+        #[arg(long, value_enum)]
+        engine: Engine,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(document) => {
+            println!("{document}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("{}", serde_json::json!(failure));
+            eprintln!("{failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(command: Command) -> Result<String, Failure> {
+    match command {
+        Command::Kill(arguments) => document(&kill::run(&arguments)?),
+        Command::GroupSynch(arguments) => document(&group_synch::run(&arguments)?),
+        Command::RingWriter(arguments) => document(&group_synch::write(&arguments)?),
+        Command::RingCheck { database } => document(&group_synch::check(&database)?),
+        Command::RingCompanion { database, ready } => {
+            document(&group_synch::accompany(&database, &ready)?)
+        }
+        Command::Crash(arguments) => document(&crash::run(&arguments)?),
+        Command::Races(arguments) => document(&races::run(&arguments)?),
+        Command::Actor { worker, writer } => document(&actor::play(&worker, WriterId(writer))?),
+        Command::Create { database } => document(&create(&database)?),
+        Command::Writer {
+            worker,
+            writer,
+            lie,
+        } => document(&workers::write(&worker, WriterId(writer), lie)?),
+        Command::Reader { worker } => document(&workers::read(&worker)?),
+        Command::Check(arguments) => {
+            processes::die_with_parent()?;
+            document(&checks::check(&arguments)?)
+        }
+        Command::Probe { db, engine } => {
+            processes::die_with_parent()?;
+            document(&probe::run(&db, engine)?)
+        }
+    }
+}
+
+fn create(database: &Database) -> Result<(), Failure> {
+    processes::die_with_parent()?;
+    let mut session = connect_patiently(database)?;
+    model::create(session.as_mut()).map_err(|error| checks::unexpected(&error))?;
+    session.close().map_err(|error| checks::unexpected(&error))
+}
+
+fn document(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::Harness(format!("JSON: {error}")))
+}

@@ -1,0 +1,118 @@
+//! After a crash: stock SQLite is kept out of a guarded database that nobody has open, byte for
+//! byte; ours recovers it; and after a clean close stock finds everything.
+
+use crate::checks::Leave;
+use crate::failure::{Failure, Promise};
+use crate::files::Watched;
+use crate::ledger;
+use crate::model::WriterId;
+use crate::probe;
+use crate::processes::Worker;
+use crate::scene::{Place, Scene, SceneArguments, Settle};
+use crate::workers::WorkerArguments;
+use clap::Args;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// The arguments of `crash`.
+#[derive(Debug, Clone, Args)]
+pub struct CrashArguments {
+    /// Where, how, and with which seed.
+    #[command(flatten)]
+    pub scene: SceneArguments,
+    /// How many crashes.
+    #[arg(long, default_value_t = 10)]
+    pub crashes: u64,
+}
+
+/// What a run did.
+#[derive(Debug, Default, Serialize)]
+pub struct CrashReport {
+    /// The seed.
+    pub seed: u64,
+    /// Crashes that left a guarded database.
+    pub crashes: u64,
+    /// Commits that were acknowledged, all of which stock has found.
+    pub acknowledged: usize,
+    /// Which stock SQLites took part.
+    pub stock: Vec<String>,
+    /// Seconds.
+    pub elapsed_s: f64,
+}
+
+/// Crashes and looks.
+///
+/// # Errors
+/// What was found.
+pub fn run(arguments: &CrashArguments) -> Result<CrashReport, Failure> {
+    let scene = Scene::new(&arguments.scene)?;
+    let result = all_crashes(arguments, &scene);
+    scene.finish(result)
+}
+
+fn all_crashes(arguments: &CrashArguments, scene: &Scene) -> Result<CrashReport, Failure> {
+    let place = scene.place(0)?;
+    let ours = place.connection(&arguments.scene);
+    scene.create(&place, &arguments.scene)?;
+    let mut seeds = scene.random();
+    let mut report = CrashReport {
+        seed: scene.seed(),
+        ..CrashReport::default()
+    };
+    for _ in 0..arguments.crashes {
+        crash_while_guarded(arguments, scene, &place, seeds.next())?;
+        probe::expect_refused(scene, &place.database, Watched::DatabaseAndLog)?;
+        scene.check(&place, ours.clone(), Settle::Yes, Leave::Close)?;
+        probe::expect_stock_header(&place.database)?;
+        for engine in probe::stock_engines() {
+            let found = scene.check(&place, ours.through(engine), Settle::Yes, Leave::Close)?;
+            report.acknowledged = found.acknowledged;
+        }
+        report.crashes += 1;
+    }
+    report.stock = probe::stock_engines()
+        .iter()
+        .map(|engine| format!("{engine:?}"))
+        .collect();
+    report.elapsed_s = scene.elapsed_seconds();
+    Ok(report)
+}
+
+/// Kills a writer until it leaves a guarded database: it closes now and then, and a kill may hit
+/// just that moment.
+fn crash_while_guarded(
+    arguments: &CrashArguments,
+    scene: &Scene,
+    place: &Place,
+    seed: u64,
+) -> Result<(), Failure> {
+    let writer = WriterId(0);
+    let worker = WorkerArguments {
+        database: place.connection(&arguments.scene),
+        ledgers: place.ledgers.clone(),
+        seed,
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < deadline {
+        let before = ledger::read(&place.ledgers, writer)?.len();
+        let mut process = Worker::start(
+            "writer",
+            &worker.writer_arguments(writer, None),
+            &scene.log(),
+        )?;
+        while ledger::read(&place.ledgers, writer)?.len() < before + 20 {
+            process.check()?;
+            if Instant::now() > deadline {
+                let detail = "the writer has not committed for 30 s";
+                return Err(Failure::broken(Promise::Progress, detail));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        process.kill()?;
+        if probe::is_guarded(&place.database)? {
+            return Ok(());
+        }
+    }
+    let detail = "no kill has left a guarded database for 30 s";
+    Err(Failure::broken(Promise::StockIsRefused, detail))
+}

@@ -1,0 +1,233 @@
+//! How a process connects: through which SQLite, in which journal mode, at which durability.
+
+use crate::failure::{Failure, Promise};
+use crate::session::{Session, SqlError, Value, linked::Linked, shell::Shell};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A journal mode, stock or ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum JournalMode {
+    /// Rollback journal, deleted at commit.
+    Delete,
+    /// Rollback journal, truncated at commit.
+    Truncate,
+    /// Rollback journal, its header zeroed at commit.
+    Persist,
+    /// Stock write-ahead log.
+    Wal,
+    /// Stock log bytes in the stock log file, by direct I/O.
+    Direct,
+    /// One block a frame, guarded.
+    Waldio,
+}
+
+impl JournalMode {
+    /// As `PRAGMA journal_mode` spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Delete => "delete",
+            Self::Truncate => "truncate",
+            Self::Persist => "persist",
+            Self::Wal => "wal",
+            Self::Direct => "direct",
+            Self::Waldio => "waldio",
+        }
+    }
+
+    /// Whether a database in use in this mode is guarded against stock SQLite.
+    pub fn is_guarded(self) -> bool {
+        self == Self::Waldio
+    }
+
+    /// Whether only our VFS knows it.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Self::Direct | Self::Waldio)
+    }
+}
+
+impl fmt::Display for JournalMode {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// Which SQLite a process uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// SQLite with our VFS.
+    Ours,
+    /// The same SQLite through its own `unix` VFS.
+    Stock,
+    /// The system's `sqlite3` shell, driven through pipes: another, older SQLite.
+    Shell,
+}
+
+/// `PRAGMA synchronous`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Synchronous {
+    /// Durable at every commit.
+    Full,
+    /// Written at every commit, durable at checkpoints.
+    Normal,
+}
+
+impl Synchronous {
+    /// As the pragma spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Normal => "normal",
+        }
+    }
+}
+
+/// Everything that a process needs to open its connection; passed from process to process as
+/// arguments.
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
+pub struct Database {
+    /// The database file.
+    #[arg(long)]
+    pub db: PathBuf,
+    /// Which SQLite opens it.
+    #[arg(long, value_enum, default_value = "ours")]
+    pub engine: Engine,
+    /// The journal mode to ask for; without it the database's own.
+    #[arg(long, value_enum)]
+    pub mode: Option<JournalMode>,
+    /// The durability of a commit.
+    #[arg(long, value_enum, default_value = "full")]
+    pub synchronous: Synchronous,
+    /// `PRAGMA onewrite_group_synch`, as 'frames,milliseconds'.
+    #[arg(long)]
+    pub group_synch: Option<String>,
+    /// How long SQLite waits for a lock, in milliseconds.
+    #[arg(long, default_value_t = 5000)]
+    pub busy_timeout: u64,
+}
+
+impl Database {
+    /// The arguments from which clap makes the same value again.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![
+            "--db".to_owned(),
+            self.db.display().to_string(),
+            "--engine".to_owned(),
+            value_name(self.engine),
+            "--synchronous".to_owned(),
+            self.synchronous.name().to_owned(),
+            "--busy-timeout".to_owned(),
+            self.busy_timeout.to_string(),
+        ];
+        if let Some(mode) = self.mode {
+            arguments.extend(["--mode".to_owned(), mode.name().to_owned()]);
+        }
+        if let Some(group_synch) = &self.group_synch {
+            arguments.extend(["--group-synch".to_owned(), group_synch.clone()]);
+        }
+        arguments
+    }
+
+    /// The same database through stock SQLite, which takes it in whatever mode it is.
+    pub fn through(&self, engine: Engine) -> Self {
+        let mut other = self.clone();
+        other.engine = engine;
+        if engine != Engine::Ours {
+            other.group_synch = None;
+            other.mode = self.mode.filter(|mode| !mode.is_ours());
+        }
+        other
+    }
+
+    /// Opens a connection and sets nothing: SQLite has not looked at the file yet.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn open(&self) -> Result<Box<dyn Session>, ConnectError> {
+        let timeout = Duration::from_millis(self.busy_timeout);
+        Ok(match self.engine {
+            Engine::Ours => Box::new(Linked::open_ours(&self.db, timeout)?),
+            Engine::Stock => Box::new(Linked::open_stock(&self.db, timeout)?),
+            Engine::Shell => Box::new(Shell::open(&self.db, timeout)?),
+        })
+    }
+
+    /// Opens a connection and sets its pragmas.
+    ///
+    /// # Errors
+    /// SQLite's; a busy database as [`SqlError`] of kind `Busy`.
+    pub fn connect(&self) -> Result<Box<dyn Session>, ConnectError> {
+        let mut session = self.open()?;
+        if let Some(mode) = self.mode {
+            request_mode(session.as_mut(), mode)?;
+        }
+        session.run(
+            &format!("PRAGMA synchronous={}", self.synchronous.name()),
+            &[],
+        )?;
+        if let Some(group_synch) = &self.group_synch {
+            session.run(&format!("PRAGMA onewrite_group_synch='{group_synch}'"), &[])?;
+        }
+        Ok(session)
+    }
+}
+
+/// Why a connection could not be had.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// SQLite said so.
+    Sql(SqlError),
+    /// It was had, but not as it was asked for; or the harness failed.
+    Other(Failure),
+}
+
+impl From<SqlError> for ConnectError {
+    fn from(error: SqlError) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<Failure> for ConnectError {
+    fn from(failure: Failure) -> Self {
+        Self::Other(failure)
+    }
+}
+
+/// Asks for a journal mode and looks at the answer.
+///
+/// # Errors
+/// SQLite's; [`Promise::ModeIsTrue`] where SQLite answered with another mode without an error.
+pub fn request_mode(session: &mut dyn Session, mode: JournalMode) -> Result<(), ConnectError> {
+    let answer = switch_mode(session, mode)?;
+    if answer == mode.name() {
+        return Ok(());
+    }
+    let detail = format!("PRAGMA journal_mode={mode} was answered with {answer:?}");
+    Err(Failure::broken(Promise::ModeIsTrue, detail).into())
+}
+
+/// Asks for a journal mode and returns SQLite's answer.
+///
+/// # Errors
+/// SQLite's.
+pub fn switch_mode(session: &mut dyn Session, mode: JournalMode) -> Result<String, SqlError> {
+    let rows = session.rows(&format!("PRAGMA journal_mode={mode}"), &[])?;
+    Ok(match rows.first().and_then(|row| row.first()) {
+        Some(Value::Text(text)) => text.clone(),
+        other => format!("{other:?}"),
+    })
+}
+
+/// The name that clap knows `value` by.
+pub fn value_name(value: impl ValueEnum) -> String {
+    value
+        .to_possible_value()
+        .map(|name| name.get_name().to_owned())
+        .unwrap_or_default()
+}

@@ -1,0 +1,442 @@
+//! The loss bound of group synch: a killed process that had the database alone loses at most the
+//! newest N frames or T milliseconds of its acknowledged commits, and never out of order; a
+//! process with company loses nothing.
+//!
+//! Commit number s writes s into table s mod 8, each of which is one page: a commit is one frame,
+//! and each frame another page than the seven before it. After a kill the tables must hold what a
+//! prefix of the commits wrote.
+
+use crate::checks::{Patience, connect_patiently, unexpected};
+use crate::database::Database;
+use crate::failure::{Failure, Promise};
+use crate::ledger::{self, Event, Ledger, Record, now_nanoseconds};
+use crate::model::{Commit, Seq, Tick, WriterId};
+use crate::processes::Worker;
+use crate::random::Random;
+use crate::scene::{Place, Scene, SceneArguments};
+use crate::session::{Session, SqlError, integer};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const TABLES: i64 = 8;
+const WRITER: WriterId = WriterId(0);
+
+/// The arguments of `group-synch`. The bound is `--group-synch`; without it nothing may be lost.
+#[derive(Debug, Clone, Args)]
+pub struct GroupSynchArguments {
+    /// Where, how, and with which seed.
+    #[command(flatten)]
+    pub scene: SceneArguments,
+    /// How often the writer is killed.
+    #[arg(long, default_value_t = 40)]
+    pub kills: u64,
+    /// What scheduling may add to the milliseconds of the bound.
+    #[arg(long, default_value_t = 100)]
+    pub tolerance_ms: u64,
+    /// A lie, to show that the check sees it: so many commits are acknowledged one by one, but
+    /// committed together.
+    #[arg(long, default_value_t = 1)]
+    pub hoard: i64,
+}
+
+/// What a run did.
+#[derive(Debug, Default, Serialize)]
+pub struct GroupSynchReport {
+    /// The seed.
+    pub seed: u64,
+    /// How often the writer was killed while it was alone.
+    pub kills_alone: u64,
+    /// How often while another process had the database open.
+    pub kills_in_company: u64,
+    /// Commits that were acknowledged.
+    pub acknowledged: u64,
+    /// Acknowledged commits that were lost, all of them by a writer that was alone.
+    pub lost: u64,
+    /// Most that one kill lost.
+    pub most_lost: u64,
+    /// The greatest age of a lost commit when its writer was dead, in microseconds.
+    pub oldest_lost_us: u64,
+    /// Seconds.
+    pub elapsed_s: f64,
+    /// Whether the time was over before all kills were done.
+    pub stopped_early: bool,
+}
+
+/// The bound: frames and milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Bound {
+    frames: u64,
+    milliseconds: u64,
+}
+
+impl Bound {
+    const NOTHING: Self = Self {
+        frames: 0,
+        milliseconds: 0,
+    };
+
+    fn parse(text: Option<&str>) -> Result<Self, Failure> {
+        let Some(text) = text else {
+            return Ok(Self::NOTHING);
+        };
+        text.split_once(',')
+            .and_then(|(frames, milliseconds)| {
+                Some(Self {
+                    frames: frames.trim().parse().ok()?,
+                    milliseconds: milliseconds.trim().parse().ok()?,
+                })
+            })
+            .ok_or_else(|| {
+                Failure::Harness(format!(
+                    "--group-synch {text:?} is not 'frames,milliseconds'"
+                ))
+            })
+    }
+}
+
+/// Kills and checks.
+///
+/// # Errors
+/// What was found.
+pub fn run(arguments: &GroupSynchArguments) -> Result<GroupSynchReport, Failure> {
+    let scene = Scene::new(&arguments.scene)?;
+    let result = all_kills(arguments, &scene);
+    scene.finish(result)
+}
+
+fn all_kills(arguments: &GroupSynchArguments, scene: &Scene) -> Result<GroupSynchReport, Failure> {
+    let bound = Bound::parse(arguments.scene.group_synch.as_deref())?;
+    let place = scene.place(0)?;
+    let mut random = scene.random();
+    let mut report = GroupSynchReport {
+        seed: scene.seed(),
+        ..GroupSynchReport::default()
+    };
+    survivors(arguments, scene, &place)?;
+    let mut seen = 0;
+    for kill in 0..arguments.kills {
+        if scene.is_over() {
+            report.stopped_early = true;
+            break;
+        }
+        let company = kill % 4 == 3;
+        let dead_at = one_kill(arguments, scene, &place, &mut random, company)?;
+        let survived = survivors(arguments, scene, &place)?;
+        let records = ledger::read(&place.ledgers, WRITER)?;
+        let loss = Loss::of(&records[seen..], survived, dead_at);
+        seen = records.len();
+        let bound = if company { Bound::NOTHING } else { bound };
+        loss.check(bound, arguments.tolerance_ms, &format!("kill {kill}"))?;
+        loss.add_to(&mut report, company);
+    }
+    report.elapsed_s = scene.elapsed_seconds();
+    Ok(report)
+}
+
+/// Starts a writer, kills it, and returns when it was dead.
+fn one_kill(
+    arguments: &GroupSynchArguments,
+    scene: &Scene,
+    place: &Place,
+    random: &mut Random,
+    company: bool,
+) -> Result<u64, Failure> {
+    let ring = RingArguments {
+        database: place.connection(&arguments.scene),
+        ledgers: place.ledgers.clone(),
+        // Half of the writers leave time enough between commits for the interval to end a group.
+        pause_us: *random.choose(&[0, 0, 0, 300, 1500, 6000]),
+        hoard: arguments.hoard,
+    };
+    let mut writer = Worker::start("ring writer", &ring.arguments(), &scene.log())?;
+    wait_for_commits(&mut writer, place)?;
+    let companion = if company {
+        Some(start_companion(&ring, scene, place)?)
+    } else {
+        None
+    };
+    std::thread::sleep(Duration::from_millis(2) + random.pause(Duration::from_millis(60)));
+    writer.kill()?;
+    let dead_at = now_nanoseconds();
+    companion.map_or(Ok(()), Worker::kill)?;
+    Ok(dead_at)
+}
+
+fn acknowledged(records: &[Record]) -> impl Iterator<Item = &Record> {
+    records
+        .iter()
+        .filter(|record| record.event == Event::Acknowledged)
+}
+
+fn wait_for_commits(writer: &mut Worker, place: &Place) -> Result<(), Failure> {
+    let before = ledger::read(&place.ledgers, WRITER)?.len();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while ledger::read(&place.ledgers, WRITER)?.len() < before + 2 {
+        writer.check()?;
+        if Instant::now() > deadline {
+            let detail = "the ring writer has not committed for 30 s";
+            return Err(Failure::broken(Promise::Progress, detail));
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}
+
+/// Starts a process that opens the database and reads it, and waits until it has, and until the
+/// writer has committed since.
+fn start_companion(ring: &RingArguments, scene: &Scene, place: &Place) -> Result<Worker, Failure> {
+    let ready = place.ledgers.join("companion-is-ready");
+    let _ = std::fs::remove_file(&ready); // it is there from the second time on
+    let mut arguments = vec!["ring-companion".to_owned()];
+    arguments.extend(ring.database.arguments());
+    arguments.extend(["--ready".to_owned(), ready.display().to_string()]);
+    let mut companion = Worker::start("ring companion", &arguments, &scene.log())?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !ready.exists() {
+        companion.check()?;
+        if Instant::now() > deadline {
+            let detail = "the companion could not read for 30 s";
+            return Err(Failure::broken(Promise::Progress, detail));
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    wait_for_commits(&mut companion, place)?;
+    Ok(companion)
+}
+
+fn survivors(
+    arguments: &GroupSynchArguments,
+    scene: &Scene,
+    place: &Place,
+) -> Result<i64, Failure> {
+    let mut check = vec!["ring-check".to_owned()];
+    check.extend(place.connection(&arguments.scene).arguments());
+    let output = scene.run("ring check", &check)?;
+    let survivors: Survivors = serde_json::from_str(output.trim())
+        .map_err(|error| Failure::Harness(format!("ring-check said {output:?}: {error}")))?;
+    Ok(survivors.last)
+}
+
+/// What one kill lost.
+struct Loss {
+    acknowledged: u64,
+    last_intent: i64,
+    survived: i64,
+    lost: u64,
+    oldest_us: u64,
+}
+
+impl Loss {
+    fn of(records: &[Record], survived: i64, dead_at: u64) -> Self {
+        let lost = |record: &&Record| record.commit.tick.0 > survived;
+        let oldest = acknowledged(records)
+            .find(lost)
+            .map(|record| record.nanoseconds);
+        Self {
+            acknowledged: acknowledged(records).count() as u64,
+            last_intent: records.iter().map(|r| r.commit.tick.0).max().unwrap_or(0),
+            survived,
+            lost: acknowledged(records).filter(lost).count() as u64,
+            oldest_us: oldest.map_or(0, |at| dead_at.saturating_sub(at) / 1000),
+        }
+    }
+
+    fn check(&self, bound: Bound, tolerance_ms: u64, place: &str) -> Result<(), Failure> {
+        let late = self.oldest_us > (bound.milliseconds + tolerance_ms) * 1000;
+        if self.lost > bound.frames || (self.lost > 0 && late) {
+            let detail = format!(
+                "{place}: {} acknowledged commits lost, the oldest {} us old; {bound:?} allows \
+                 fewer or younger ones (tolerance {tolerance_ms} ms)",
+                self.lost, self.oldest_us
+            );
+            return Err(Failure::broken(Promise::GroupSynchBound, detail));
+        }
+        if self.survived > self.last_intent {
+            let detail = format!(
+                "{place}: commit {} survived, {} is the last",
+                self.survived, self.last_intent
+            );
+            return Err(Failure::broken(Promise::NothingElseAppears, detail));
+        }
+        Ok(())
+    }
+
+    fn add_to(&self, report: &mut GroupSynchReport, company: bool) {
+        if company {
+            report.kills_in_company += 1;
+        } else {
+            report.kills_alone += 1;
+        }
+        report.acknowledged += self.acknowledged;
+        report.lost += self.lost;
+        report.most_lost = report.most_lost.max(self.lost);
+        report.oldest_lost_us = report.oldest_lost_us.max(self.oldest_us);
+    }
+}
+
+/// The arguments of the writer.
+#[derive(Debug, Clone, Args)]
+pub struct RingArguments {
+    /// How to connect.
+    #[command(flatten)]
+    pub database: Database,
+    /// The directory of the ledger.
+    #[arg(long)]
+    pub ledgers: PathBuf,
+    /// Between two commits, in microseconds.
+    #[arg(long)]
+    pub pause_us: u64,
+    /// Commits that are acknowledged one by one but committed together.
+    #[arg(long)]
+    pub hoard: i64,
+}
+
+impl RingArguments {
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["ring-writer".to_owned()];
+        arguments.extend(self.database.arguments());
+        arguments.extend(["--ledgers".to_owned(), self.ledgers.display().to_string()]);
+        arguments.extend(["--pause-us".to_owned(), self.pause_us.to_string()]);
+        arguments.extend(["--hoard".to_owned(), self.hoard.to_string()]);
+        arguments
+    }
+}
+
+/// The worker `ring-writer`: commits until it is killed.
+///
+/// # Errors
+/// SQLite's.
+pub fn write(arguments: &RingArguments) -> Result<(), Failure> {
+    crate::processes::die_with_parent()?;
+    let mut ledger = Ledger::open(&arguments.ledgers, WRITER)?;
+    let mut session = connect_patiently(&arguments.database)?;
+    let mut last = read_ring(session.as_mut())?;
+    let mut patience = Patience::new();
+    loop {
+        match write_some(session.as_mut(), &mut ledger, last, arguments.hoard) {
+            Ok(()) => {
+                last += arguments.hoard;
+                patience.renew();
+            }
+            Err(RingError::Sql(error)) => patience.wait(&error)?,
+            Err(RingError::Harness(failure)) => return Err(failure),
+        }
+        if arguments.pause_us > 0 {
+            std::thread::sleep(Duration::from_micros(arguments.pause_us));
+        }
+    }
+}
+
+enum RingError {
+    Sql(SqlError),
+    Harness(Failure),
+}
+
+/// Commits the numbers after `last`: one, by itself; or, lying, several together.
+fn write_some(
+    session: &mut dyn Session,
+    ledger: &mut Ledger,
+    last: i64,
+    hoard: i64,
+) -> Result<(), RingError> {
+    let lying = hoard > 1;
+    if lying {
+        session.run("BEGIN", &[]).map_err(RingError::Sql)?;
+    }
+    for number in last + 1..=last + hoard {
+        let commit = Commit {
+            tick: Tick(number),
+            writer: WRITER,
+            seq: Seq(number),
+            chain: 0,
+        };
+        ledger
+            .append(Event::Intent, &commit)
+            .map_err(RingError::Harness)?;
+        let sql = format!("UPDATE ring_{} SET last = ?1", number % TABLES);
+        session
+            .run(&sql, &[number.into()])
+            .map_err(RingError::Sql)?;
+        ledger
+            .append(Event::Acknowledged, &commit)
+            .map_err(RingError::Harness)?;
+    }
+    if lying {
+        session.run("COMMIT", &[]).map_err(RingError::Sql)?;
+    }
+    Ok(())
+}
+
+/// Makes the tables where they are not there yet.
+fn make_ring(session: &mut dyn Session) -> Result<(), SqlError> {
+    for table in 0..TABLES {
+        let create = format!("CREATE TABLE IF NOT EXISTS ring_{table}(last INTEGER)");
+        session.run(&create, &[])?;
+        let fill = format!(
+            "INSERT INTO ring_{table} SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM ring_{table})"
+        );
+        session.run(&fill, &[])?;
+    }
+    Ok(())
+}
+
+/// The last number in the tables, which must hold what the numbers up to it wrote.
+fn read_ring(session: &mut dyn Session) -> Result<i64, Failure> {
+    let select = |table| format!("SELECT (SELECT last FROM ring_{table})");
+    let sql = (0..TABLES)
+        .map(select)
+        .collect::<Vec<_>>()
+        .join(" UNION ALL ");
+    let rows = session
+        .rows(&sql, &[])
+        .map_err(|error| unexpected(&error))?;
+    let found: Vec<i64> = rows.iter().map(|row| integer(row, 0)).collect();
+    let last = found.iter().copied().max().unwrap_or(0);
+    for (table, number) in (0..TABLES).zip(&found) {
+        let expected = (last - (last - table).rem_euclid(TABLES)).max(0);
+        if *number != expected {
+            let detail = format!(
+                "the tables hold {found:?}: of the commits up to {last}, table {table} lacks \
+                 {expected}"
+            );
+            return Err(Failure::broken(Promise::GroupSynchBound, detail));
+        }
+    }
+    Ok(last)
+}
+
+/// What `ring-check` found.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Survivors {
+    /// The last commit that survived; all before it did too.
+    pub last: i64,
+}
+
+/// The worker `ring-check`, which also makes the tables before the first kill.
+///
+/// # Errors
+/// What it finds.
+pub fn check(database: &Database) -> Result<Survivors, Failure> {
+    crate::processes::die_with_parent()?;
+    let mut session = connect_patiently(database)?;
+    make_ring(session.as_mut()).map_err(|error| unexpected(&error))?;
+    let last = read_ring(session.as_mut())?;
+    session.close().map_err(|error| unexpected(&error))?;
+    Ok(Survivors { last })
+}
+
+/// The worker `ring-companion`: reads once, tells so by making the file `ready`, and stays.
+///
+/// # Errors
+/// What it finds.
+pub fn accompany(database: &Database, ready: &Path) -> Result<(), Failure> {
+    crate::processes::die_with_parent()?;
+    let mut session = connect_patiently(database)?;
+    read_ring(session.as_mut())?;
+    std::fs::write(ready, []).map_err(|error| Failure::io("make", ready, error))?;
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,285 @@
+//! kill -9 at random moments, under writers and readers on one database, and a check after each.
+//!
+//! Done-when: every acknowledged commit is there, none in part, nothing else appears, and
+//! `integrity_check` is ok, whoever was killed and whenever.
+
+use crate::checks::Leave;
+use crate::database::Engine;
+use crate::failure::{Failure, Promise};
+use crate::files::Watched;
+use crate::model::WriterId;
+use crate::probe;
+use crate::processes::Worker;
+use crate::random::Random;
+use crate::scene::{Place, Scene, SceneArguments, Settle};
+use crate::transactions::Lie;
+use crate::workers::WorkerArguments;
+use clap::Args;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// The arguments of `kill`.
+#[derive(Debug, Clone, Args)]
+pub struct KillArguments {
+    /// Where, how, and with which seed.
+    #[command(flatten)]
+    pub scene: SceneArguments,
+    /// Moments at which one, several or all processes are killed.
+    #[arg(long, default_value_t = 500)]
+    pub kills: u64,
+    /// Writer processes.
+    #[arg(long, default_value_t = 4)]
+    pub writers: u32,
+    /// Reader processes.
+    #[arg(long, default_value_t = 2)]
+    pub readers: u32,
+    /// The longest time between two kills, in milliseconds.
+    #[arg(long, default_value_t = 150)]
+    pub longest_pause: u64,
+    /// A lie that the writers tell, to show that the checks see it.
+    #[arg(long, value_enum)]
+    pub lie: Option<Lie>,
+}
+
+/// What a run did.
+#[derive(Debug, Default, Serialize)]
+pub struct KillReport {
+    /// The seed.
+    pub seed: u64,
+    /// Moments at which processes were killed.
+    pub kills: u64,
+    /// Processes that were killed.
+    pub processes_killed: u64,
+    /// Checks while other processes were at work.
+    pub checks_alive: u64,
+    /// Checks after everybody was killed.
+    pub checks_dead: u64,
+    /// Times that stock SQLite was shown a guarded database that nobody had open.
+    pub stock_refused: u64,
+    /// Times that stock SQLite checked the database.
+    pub stock_checks: u64,
+    /// Commits in the database at the end.
+    pub commits: usize,
+    /// Commits that were acknowledged, all of which are there.
+    pub acknowledged: usize,
+    /// Seconds.
+    pub elapsed_s: f64,
+    /// Whether the time was over before all kills were done.
+    pub stopped_early: bool,
+}
+
+/// Kills and checks.
+///
+/// # Errors
+/// What was found.
+pub fn run(arguments: &KillArguments) -> Result<KillReport, Failure> {
+    let scene = Scene::new(&arguments.scene)?;
+    let result = Run::new(arguments, &scene).and_then(Run::all_kills);
+    scene.finish(result)
+}
+
+struct Run<'a> {
+    arguments: &'a KillArguments,
+    scene: &'a Scene,
+    place: Place,
+    random: Random,
+    /// Writers first, then readers; none where one is dead.
+    workers: Vec<Option<Worker>>,
+    report: KillReport,
+}
+
+impl<'a> Run<'a> {
+    fn new(arguments: &'a KillArguments, scene: &'a Scene) -> Result<Self, Failure> {
+        let place = scene.place(0)?;
+        scene.create(&place, &arguments.scene)?;
+        let count = (arguments.writers + arguments.readers) as usize;
+        Ok(Self {
+            arguments,
+            scene,
+            place,
+            random: scene.random(),
+            workers: std::iter::repeat_with(|| None).take(count).collect(),
+            report: KillReport {
+                seed: scene.seed(),
+                ..KillReport::default()
+            },
+        })
+    }
+
+    fn all_kills(mut self) -> Result<KillReport, Failure> {
+        let mut told = Instant::now();
+        while self.report.kills < self.arguments.kills {
+            if self.scene.is_over() {
+                self.report.stopped_early = true;
+                break;
+            }
+            self.start_the_dead()?;
+            if self.report.kills % 50 == 25 {
+                self.expect_progress()?;
+            }
+            std::thread::sleep(self.pause());
+            self.one_kill()?;
+            if told.elapsed() > Duration::from_secs(5) {
+                told = Instant::now();
+                eprintln!("{} of {} kills", self.report.kills, self.arguments.kills);
+            }
+        }
+        let everybody: Vec<_> = (0..self.workers.len()).collect();
+        self.kill(&everybody)?;
+        self.check_dead(Leave::Close)?;
+        self.report.elapsed_s = self.scene.elapsed_seconds();
+        Ok(self.report)
+    }
+
+    /// Half of the kills hit opening and recovery, half of them work in full swing.
+    fn pause(&mut self) -> Duration {
+        let longest = self.arguments.longest_pause;
+        match self.random.below(2) {
+            0 => self.random.pause(Duration::from_millis(longest)),
+            _ => Duration::from_millis(self.random.below(longest + 1)),
+        }
+    }
+
+    fn start_the_dead(&mut self) -> Result<(), Failure> {
+        for index in 0..self.workers.len() {
+            if self.workers[index].is_some() {
+                continue;
+            }
+            let worker = WorkerArguments {
+                database: self.place.connection(&self.arguments.scene),
+                ledgers: self.place.ledgers.clone(),
+                seed: self.random.next(),
+            };
+            let (name, arguments) = match u32::try_from(index) {
+                Ok(writer) if writer < self.arguments.writers => {
+                    let lie = self.arguments.lie;
+                    (
+                        format!("writer {writer}"),
+                        worker.writer_arguments(WriterId(writer), lie),
+                    )
+                }
+                _ => (format!("reader {index}"), worker.reader_arguments()),
+            };
+            self.workers[index] = Some(Worker::start(&name, &arguments, &self.scene.log())?);
+        }
+        Ok(())
+    }
+
+    fn check_workers(&mut self) -> Result<(), Failure> {
+        self.workers
+            .iter_mut()
+            .flatten()
+            .try_for_each(Worker::check)
+    }
+
+    /// Kills the workers `victims`, all signals before the first wait.
+    fn kill(&mut self, victims: &[usize]) -> Result<(), Failure> {
+        self.check_workers()?;
+        let mut killed: Vec<_> = victims
+            .iter()
+            .filter_map(|victim| self.workers[*victim].take())
+            .collect();
+        killed.iter_mut().for_each(Worker::signal);
+        self.report.processes_killed += killed.len() as u64;
+        killed.into_iter().try_for_each(Worker::kill)
+    }
+
+    fn one_kill(&mut self) -> Result<(), Failure> {
+        let count = self.workers.len() as u64;
+        let victims: Vec<usize> = match self.random.below(10) {
+            0..4 => vec![self.random.below(count) as usize],
+            4..6 => (0..count as usize)
+                .filter(|_| self.random.one_in(2))
+                .collect(),
+            _ => (0..count as usize).collect(),
+        };
+        self.kill(&victims)?;
+        self.report.kills += 1;
+        if self.workers.iter().any(Option::is_some) {
+            if self.random.one_in(4) {
+                self.check(Leave::Close, Settle::No, self.arguments.scene.engine)?;
+                self.report.checks_alive += 1;
+            }
+            return Ok(());
+        }
+        if self.random.one_in(4) {
+            // The workers recover it themselves, under the next kill.
+            return Ok(());
+        }
+        let leave = if self.random.one_in(2) {
+            Leave::Close
+        } else {
+            Leave::Die
+        };
+        self.check_dead(leave)
+    }
+
+    /// Checks while nobody has the database open.
+    fn check_dead(&mut self, leave: Leave) -> Result<(), Failure> {
+        if self.random.one_in(8) && probe::is_guarded(&self.place.database)? {
+            probe::expect_refused(self.scene, &self.place.database, Watched::DatabaseAndLog)?;
+            self.report.stock_refused += 1;
+        }
+        let engine = self.arguments.scene.engine;
+        // In a mode without a guard any SQLite recovers the database.
+        let first = match self.random.below(3) {
+            0 if !self.arguments.scene.mode.is_guarded() => Engine::Stock,
+            _ => engine,
+        };
+        self.check(leave, Settle::Yes, first)?;
+        self.report.checks_dead += 1;
+        if leave == Leave::Close && self.random.one_in(3) {
+            probe::expect_stock_header(&self.place.database)?;
+            self.check(Leave::Close, Settle::Yes, Engine::Stock)?;
+            self.report.stock_checks += 1;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, leave: Leave, settle: Settle, engine: Engine) -> Result<(), Failure> {
+        let mut database = self.place.connection(&self.arguments.scene);
+        if engine != self.arguments.scene.engine {
+            database = database.through(engine);
+        }
+        let report = self
+            .scene
+            .check(&self.place, database, settle, leave)
+            .map_err(|failure| failure.at(&format!("after kill {}", self.report.kills)))?;
+        self.report.commits = report.commits;
+        self.report.acknowledged = report.acknowledged;
+        Ok(())
+    }
+
+    /// Waits until every writer has committed once more: nobody waits for ever.
+    fn expect_progress(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let written = |writer: u32| {
+            crate::ledger::read(&self.place.ledgers, WriterId(writer)).map(|records| records.len())
+        };
+        let writers = 0..self.arguments.writers;
+        let before = writers
+            .clone()
+            .map(written)
+            .collect::<Result<Vec<_>, _>>()?;
+        loop {
+            let now = writers
+                .clone()
+                .map(written)
+                .collect::<Result<Vec<_>, _>>()?;
+            // Two records more: the first may be the end of a commit that was under way.
+            let stuck = writers
+                .clone()
+                .find(|w| now[*w as usize] < before[*w as usize] + 2);
+            let Some(stuck) = stuck else { return Ok(()) };
+            if Instant::now() > deadline {
+                let detail = format!("writer {stuck} has not committed for 30 s");
+                return Err(Failure::broken(Promise::Progress, detail));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            self.workers
+                .iter_mut()
+                .flatten()
+                .try_for_each(Worker::check)?;
+        }
+    }
+}

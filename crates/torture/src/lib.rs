@@ -1,0 +1,33 @@
+//! Processes that write, read and are killed, and the checks that nothing was lost.
+//!
+//! The command `onewrite-torture` (and the integration tests, which run it) proves four things of
+//! a journal mode on a running machine; power cuts are tested elsewhere.
+//!
+//! - [`kill`]: processes die by kill -9 at any moment, and every acknowledged commit survives.
+//! - [`races`]: stock SQLite and ours open, write, close, switch modes and die around each other,
+//!   and neither harms the other.
+//! - [`crash`]: stock SQLite is kept out of what a crash leaves, and let in after a clean close.
+//! - [`group_synch`]: the relaxed mode loses no more than it says, and never out of order.
+//!
+//! An orchestrator never opens SQLite itself: it looks at the database's bytes, which a process
+//! with a connection must not. Everything else happens in workers, which are this same program.
+
+pub mod actor;
+pub mod checks;
+pub mod crash;
+pub mod database;
+pub mod digest;
+pub mod failure;
+pub mod files;
+pub mod group_synch;
+pub mod kill;
+pub mod ledger;
+pub mod model;
+pub mod probe;
+pub mod processes;
+pub mod races;
+pub mod random;
+pub mod scene;
+pub mod session;
+pub mod transactions;
+pub mod workers;

@@ -1,0 +1,438 @@
+//! Races between stock SQLite and ours: opening, writing, switching modes, closing, dying.
+//!
+//! Done-when: never corrupt; every acknowledged commit of both sides is there; and while the
+//! database is guarded, stock says "file is not a database" and changes no byte of it. After each
+//! race all processes stand still, some with open connections and full caches, and then:
+//!
+//! 1. a guarded database is shown to every stock process, old and new, and its bytes compared;
+//! 2. an unguarded one must not be refused;
+//! 3. everything is checked by one of ours, and now and then, after all have closed, by stock.
+
+pub mod cast;
+pub mod scripts;
+
+use crate::actor::{Outcome, Reply, Step};
+use crate::failure::{Failure, Promise};
+use crate::files::{self, Watched, beside};
+use crate::probe;
+use crate::random::Random;
+use crate::scene::{Scene, SceneArguments};
+use cast::{Cast, Played, expect_all_done};
+use clap::Args;
+use scripts::{Kind, OURS, Part, Race, Scripts};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// Races on one database before the next one is begun.
+const RACES_A_DATABASE: u64 = 50;
+
+/// Races after which every kind of thing must have happened; fewer may miss one by chance.
+const ENOUGH: u64 = 100;
+
+/// The arguments of `races`.
+#[derive(Debug, Clone, Args)]
+pub struct RaceArguments {
+    /// Where, how, and with which seed.
+    #[command(flatten)]
+    pub scene: SceneArguments,
+    /// How many races.
+    #[arg(long, default_value_t = 2000)]
+    pub count: u64,
+    /// A lie, to show that the check sees it: a stock process writes a byte into the guarded file.
+    #[arg(long)]
+    pub scribble: bool,
+}
+
+/// How steps ended, of one side.
+#[derive(Debug, Default, Serialize)]
+pub struct Tally {
+    /// Done.
+    pub done: u64,
+    /// Somebody held a lock.
+    pub busy: u64,
+    /// "file is not a database".
+    pub refused: u64,
+    /// Processes that died.
+    pub died: u64,
+}
+
+/// What a run did.
+#[derive(Debug, Default, Serialize)]
+pub struct RaceReport {
+    /// The seed.
+    pub seed: u64,
+    /// Races.
+    pub races: u64,
+    /// Steps of ours.
+    pub ours: Tally,
+    /// Steps of stock.
+    pub stock: Tally,
+    /// Commits of ours that were acknowledged.
+    pub commits_of_ours: usize,
+    /// Commits of stock that were acknowledged.
+    pub commits_of_stock: usize,
+    /// Races that began with a hot rollback journal left by the dead.
+    pub hot_journals: u64,
+    /// Races that began with a log left by the dead.
+    pub hot_logs: u64,
+    /// Times that a guarded database was shown to stock, and its bytes compared.
+    pub guarded: u64,
+    /// Of these, times that a stock process had been idle with its cache since before the guard.
+    pub guarded_under_idle_cache: u64,
+    /// Of these, times that ours were all dead.
+    pub guarded_after_death: u64,
+    /// Of these, times that ours went on committing meanwhile.
+    pub guarded_while_committing: u64,
+    /// Times that an unguarded database was shown to stock.
+    pub unguarded: u64,
+    /// Full checks.
+    pub checks: u64,
+    /// Times that all closed and stock checked what was left.
+    pub clean_closes: u64,
+    /// Seconds.
+    pub elapsed_s: f64,
+    /// Whether the time was over before all races were run.
+    pub stopped_early: bool,
+}
+
+/// Races.
+///
+/// # Errors
+/// What was found.
+pub fn run(arguments: &RaceArguments) -> Result<RaceReport, Failure> {
+    let scene = Scene::new(&arguments.scene)?;
+    let result = all_races(arguments, &scene);
+    scene.finish(result)
+}
+
+fn all_races(arguments: &RaceArguments, scene: &Scene) -> Result<RaceReport, Failure> {
+    let mut run = Run {
+        arguments,
+        random: scene.random(),
+        report: RaceReport {
+            seed: scene.seed(),
+            ..RaceReport::default()
+        },
+    };
+    let mut told = Instant::now();
+    while run.report.races < arguments.count && !run.report.stopped_early {
+        let place = scene.place(run.report.races / RACES_A_DATABASE)?;
+        let seeds = Random::of_part(scene.seed(), run.report.races);
+        let mut cast = Cast::new(scene, &arguments.scene, place, seeds);
+        for _ in 0..RACES_A_DATABASE.min(arguments.count - run.report.races) {
+            run.report.stopped_early = scene.is_over();
+            if run.report.stopped_early {
+                break;
+            }
+            run.race(&mut cast)?;
+            if told.elapsed() > Duration::from_secs(5) {
+                told = Instant::now();
+                eprintln!("{} of {} races", run.report.races, arguments.count);
+            }
+        }
+        run.count_commits(&cast)?;
+        cast.place().remove();
+    }
+    run.report.elapsed_s = scene.elapsed_seconds();
+    run.expect_coverage()?;
+    Ok(run.report)
+}
+
+struct Run<'a> {
+    arguments: &'a RaceArguments,
+    random: Random,
+    report: RaceReport,
+}
+
+impl Run<'_> {
+    fn race(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
+        let scripts = Scripts {
+            actors: cast.len(),
+            mode: self.arguments.scene.mode,
+        };
+        let is_first = self.report.races.is_multiple_of(RACES_A_DATABASE);
+        let race = if is_first {
+            first_race(cast.len(), self.arguments)
+        } else {
+            scripts.draw(&mut self.random)
+        };
+        let result = self.play(cast, &race, is_first);
+        result.map_err(|failure| failure.at(&format!("race {}, {race:?}", self.report.races)))?;
+        self.report.races += 1;
+        Ok(())
+    }
+
+    fn play(&mut self, cast: &mut Cast<'_>, race: &Race, is_first: bool) -> Result<(), Failure> {
+        for part in &race.before {
+            let played = cast.play(part.actor, &part.steps)?;
+            self.tally(cast, part.actor, &played)?;
+        }
+        self.count_remains(cast)?;
+        for (actor, played) in cast.at_once(&race.at_once)? {
+            self.tally(cast, actor, &played)?;
+        }
+        if is_first {
+            self.expect_tables(cast)?;
+        }
+        self.show_to_stock(cast, race)?;
+        self.check(cast)?;
+        if self.random.one_in(4) {
+            self.close_cleanly(cast)?;
+        }
+        Ok(())
+    }
+
+    /// Everybody may have stood in everybody's way: now nobody does.
+    fn expect_tables(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
+        let all: Vec<_> = (0..cast.len()).collect();
+        cast.close_all(all.into_iter())?;
+        expect_all_done_by(cast, OURS[0], &[Step::Create])
+    }
+
+    /// Counts outcomes; whoever may not be refused must not have been.
+    fn tally(&mut self, cast: &Cast<'_>, actor: usize, played: &Played) -> Result<(), Failure> {
+        let is_ours = OURS.contains(&actor);
+        let tally = if is_ours {
+            &mut self.report.ours
+        } else {
+            &mut self.report.stock
+        };
+        let Played::Reply(Reply { outcomes, .. }) = played else {
+            tally.died += 1;
+            return Ok(());
+        };
+        let may_be_refused = !is_ours && self.arguments.scene.mode.is_guarded();
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Done => tally.done += 1,
+                Outcome::Busy(_) => tally.busy += 1,
+                Outcome::Gone => tally.died += 1,
+                Outcome::Refused if may_be_refused => tally.refused += 1,
+                Outcome::Refused => {
+                    let detail = format!("{} was told: not a database", cast.name(actor));
+                    return Err(Failure::broken(Promise::StockIsRefused, detail));
+                }
+                Outcome::Failed(failure) => return Err(failure.clone().at(&cast.name(actor))),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the dead have left.
+    fn count_remains(&mut self, cast: &Cast<'_>) -> Result<(), Failure> {
+        let size = |suffix| {
+            std::fs::metadata(beside(&cast.place().database, suffix)).map_or(0, |file| file.len())
+        };
+        self.report.hot_journals += u64::from(size("-journal") > 0);
+        self.report.hot_logs += u64::from(size("-wal") > 0);
+        Ok(())
+    }
+
+    /// All stand still. Half of the time ours are made to guard the database, if it is not.
+    fn show_to_stock(&mut self, cast: &mut Cast<'_>, race: &Race) -> Result<(), Failure> {
+        let database = cast.place().database.clone();
+        let guards = self.arguments.scene.mode.is_guarded();
+        if guards && !probe::is_guarded(&database)? && self.random.one_in(2) {
+            self.make_guarded(cast)?;
+        }
+        if probe::is_guarded(&database)? {
+            return self.show_guarded(cast, race);
+        }
+        let stock: Vec<_> = cast.stock().collect();
+        let actor = *self.random.choose(&stock);
+        let played = cast.play(actor, &[Step::Close, Step::Read(0)])?;
+        if matches!(&played, Played::Reply(reply) if is_refused(reply)) {
+            let detail = format!("{} is refused an unguarded database", cast.name(actor));
+            return Err(Failure::broken(Promise::StockIsRefused, detail));
+        }
+        self.report.unguarded += 1;
+        self.tally(cast, actor, &played)
+    }
+
+    /// Stock that has the log open holds a lock for as long, so it must close; what is idle in a
+    /// rollback mode may stay.
+    fn make_guarded(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
+        let steps = [
+            Step::Open(Some(self.arguments.scene.mode)),
+            Step::Transactions(1),
+        ];
+        let actor = *self.random.choose(&OURS);
+        let played = cast.play(actor, &steps)?;
+        self.tally(cast, actor, &played)?;
+        if matches!(&played, Played::Reply(reply) if expect_all_done("", reply).is_ok()) {
+            return Ok(());
+        }
+        let stock: Vec<_> = cast.stock().collect();
+        cast.close_all(stock.into_iter())?;
+        expect_all_done_by(cast, actor, &steps)?;
+        if probe::is_guarded(&cast.place().database)? {
+            return Ok(());
+        }
+        let header = files::header(&cast.place().database)?;
+        let detail = format!("ours has committed, and the header is {header:?}");
+        Err(Failure::broken(Promise::StockIsRefused, detail))
+    }
+
+    fn show_guarded(&mut self, cast: &mut Cast<'_>, race: &Race) -> Result<(), Failure> {
+        let database = cast.place().database.clone();
+        let committing = self.random.one_in(3);
+        let watched = if committing {
+            Watched::Database
+        } else {
+            Watched::DatabaseAndLog
+        };
+        let ours = OURS[0];
+        if committing {
+            // Whatever this does to the file (opening, recovery, a checkpoint), it does before.
+            let steps = [Step::NoCheckpoints, Step::Transactions(1)];
+            let played = cast.play(ours, &steps)?;
+            self.tally(cast, ours, &played)?;
+        }
+        let stock: Vec<_> = cast.stock().collect();
+        let mut parts: Vec<_> = stock
+            .iter()
+            .map(|actor| Part {
+                actor: *actor,
+                steps: vec![Step::ExpectRefusals],
+            })
+            .collect();
+        if self.arguments.scribble {
+            parts[0].steps.push(Step::Scribble);
+        }
+        if committing {
+            parts.push(Part {
+                actor: ours,
+                steps: vec![Step::Transactions(6)],
+            });
+        }
+        probe::watch(&database, watched, || {
+            for (actor, played) in cast.at_once(&parts)? {
+                self.tally(cast, actor, &played)?;
+            }
+            Ok(())
+        })?;
+        self.report.guarded += 1;
+        self.report.guarded_while_committing += u64::from(committing);
+        self.report.guarded_under_idle_cache += u64::from(race.kind == Kind::IdleCache);
+        self.report.guarded_after_death += u64::from(race.kind == Kind::OursDied);
+        Ok(())
+    }
+
+    /// Checks everything by one of ours; when stock stands in the way, stock must close first.
+    fn check(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
+        let actor = *self.random.choose(&OURS);
+        self.report.checks += 1;
+        match cast.play(actor, &[Step::Check])? {
+            Played::Reply(reply) if is_busy(&reply) => {}
+            played => return self.tally(cast, actor, &played),
+        }
+        let all: Vec<_> = (0..cast.len()).collect();
+        cast.close_all(all.into_iter())?;
+        expect_all_done_by(cast, actor, &[Step::Check])
+    }
+
+    /// All close; what is left must be a stock database with everything in it.
+    fn close_cleanly(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
+        let all: Vec<_> = (0..cast.len()).collect();
+        cast.close_all(all.into_iter())?;
+        probe::expect_stock_header(&cast.place().database)?;
+        let stock: Vec<_> = cast.stock().collect();
+        let actor = *self.random.choose(&stock);
+        expect_all_done_by(cast, actor, &[Step::Check, Step::Close])?;
+        self.report.clean_closes += 1;
+        Ok(())
+    }
+
+    fn count_commits(&mut self, cast: &Cast<'_>) -> Result<(), Failure> {
+        for writer in crate::ledger::writers(&cast.place().ledgers)? {
+            let records = crate::ledger::read(&cast.place().ledgers, writer)?;
+            let count = records
+                .iter()
+                .filter(|record| record.event == crate::ledger::Event::Acknowledged)
+                .count();
+            if OURS.contains(&(writer.0 as usize)) {
+                self.report.commits_of_ours += count;
+            } else {
+                self.report.commits_of_stock += count;
+            }
+        }
+        Ok(())
+    }
+
+    /// A run in which something never happened proves nothing of it.
+    fn expect_coverage(&self) -> Result<(), Failure> {
+        let report = &self.report;
+        if report.races < ENOUGH {
+            return Ok(());
+        }
+        let mut happened = vec![
+            ("commits of ours", report.commits_of_ours as u64),
+            ("commits of stock", report.commits_of_stock as u64),
+            ("deaths of ours", report.ours.died),
+            ("deaths of stock", report.stock.died),
+            ("hot journals", report.hot_journals),
+            ("hot logs", report.hot_logs),
+            ("unguarded databases", report.unguarded),
+            ("clean closes", report.clean_closes),
+        ];
+        if self.arguments.scene.mode.is_guarded() {
+            happened.extend([
+                ("refusals in a race", report.stock.refused),
+                ("guarded databases", report.guarded),
+                ("guards over an idle cache", report.guarded_under_idle_cache),
+                ("guards left by the dead", report.guarded_after_death),
+                ("guards while ours commits", report.guarded_while_committing),
+            ]);
+        }
+        match happened.iter().find(|(_, times)| *times == 0) {
+            Some((what, _)) => Err(Failure::Harness(format!(
+                "no {what} in {} races",
+                report.races
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everybody makes the tables at once, on a file that does not exist yet.
+fn first_race(actors: usize, arguments: &RaceArguments) -> Race {
+    let at_once = (0..actors)
+        .map(|actor| {
+            let mut steps = vec![Step::Create];
+            if OURS.contains(&actor) {
+                steps.insert(0, Step::Open(Some(arguments.scene.mode)));
+            }
+            Part { actor, steps }
+        })
+        .collect();
+    Race {
+        kind: Kind::Scramble,
+        before: Vec::new(),
+        at_once,
+    }
+}
+
+/// Plays a script that nobody stands in the way of.
+fn expect_all_done_by(cast: &mut Cast<'_>, actor: usize, steps: &[Step]) -> Result<(), Failure> {
+    match cast.play(actor, steps)? {
+        Played::Reply(reply) => expect_all_done(&cast.name(actor), &reply),
+        Played::Died => Err(Failure::Harness(format!(
+            "{} died in no script",
+            cast.name(actor)
+        ))),
+    }
+}
+
+fn is_busy(reply: &Reply) -> bool {
+    reply
+        .outcomes
+        .iter()
+        .any(|outcome| matches!(outcome, Outcome::Busy(_)))
+}
+
+fn is_refused(reply: &Reply) -> bool {
+    reply
+        .outcomes
+        .iter()
+        .any(|outcome| matches!(outcome, Outcome::Refused))
+}

@@ -1,0 +1,255 @@
+//! The scripts of one race: who does what, first in turn and then all at once.
+
+use crate::actor::Step;
+use crate::database::JournalMode;
+use crate::random::Random;
+
+/// Which processes take part; each index is one process.
+pub const OURS: [usize; 2] = [0, 1];
+/// Stock processes through the linked SQLite.
+pub const STOCK: [usize; 2] = [2, 3];
+/// The system's shell, where there is one.
+pub const SHELL: usize = 4;
+
+/// A script for a process.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// Whose it is.
+    pub actor: usize,
+    /// What it does.
+    pub steps: Vec<Step>,
+}
+
+fn part(actor: usize, steps: impl Into<Vec<Step>>) -> Part {
+    Part {
+        actor,
+        steps: steps.into(),
+    }
+}
+
+/// What a race is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Everybody does anything.
+    Scramble,
+    /// Stock is idle with its cache in a rollback mode when ours comes in.
+    IdleCache,
+    /// Stock died in a rollback transaction; several come to recover.
+    HotJournal,
+    /// Stock died with commits in its log; several come to recover.
+    HotLog,
+    /// Ours died while the database was guarded; several come.
+    OursDied,
+    /// The last of ours close while stock comes in.
+    LastClose,
+}
+
+const KINDS: [(Kind, u64); 6] = [
+    (Kind::Scramble, 40),
+    (Kind::IdleCache, 16),
+    (Kind::HotJournal, 12),
+    (Kind::HotLog, 12),
+    (Kind::OursDied, 10),
+    (Kind::LastClose, 10),
+];
+
+/// A race: what is set up in turn, and what then happens at once.
+#[derive(Debug)]
+pub struct Race {
+    /// What it is about.
+    pub kind: Kind,
+    /// One after the other.
+    pub before: Vec<Part>,
+    /// All at once.
+    pub at_once: Vec<Part>,
+}
+
+/// Draws races between `actors` processes, ours asking for `mode`.
+#[derive(Debug, Clone, Copy)]
+pub struct Scripts {
+    /// How many processes there are.
+    pub actors: usize,
+    /// The mode of ours.
+    pub mode: JournalMode,
+}
+
+impl Scripts {
+    /// Draws one.
+    pub fn draw(&self, random: &mut Random) -> Race {
+        let kind = KINDS[random.weighted(&KINDS.map(|(_, weight)| weight))].0;
+        let mut before = Vec::new();
+        if kind != Kind::Scramble {
+            before.extend((0..self.actors).map(|actor| part(actor, [Step::Close])));
+        }
+        before.extend(self.set_up(kind, random));
+        let at_once = match kind {
+            Kind::Scramble => (0..self.actors)
+                .map(|actor| self.anything(actor, random))
+                .collect(),
+            Kind::LastClose => self.closing(random),
+            Kind::IdleCache | Kind::HotJournal | Kind::HotLog | Kind::OursDied => {
+                self.coming_in(random)
+            }
+        };
+        Race {
+            kind,
+            before,
+            at_once,
+        }
+    }
+
+    fn set_up(&self, kind: Kind, random: &mut Random) -> Vec<Part> {
+        let rollback = *random.choose(&[
+            JournalMode::Delete,
+            JournalMode::Truncate,
+            JournalMode::Persist,
+        ]);
+        let ours = Step::Open(Some(self.mode));
+        let count = random.between(1, 3);
+        match kind {
+            Kind::Scramble => Vec::new(),
+            Kind::IdleCache => STOCK
+                .iter()
+                .map(|actor| part(*actor, [Step::Switch(rollback), Step::Read(0)]))
+                .collect(),
+            Kind::HotJournal => {
+                let steps = [
+                    Step::Switch(rollback),
+                    Step::Transactions(count),
+                    self.death(random, Step::DieInTransaction),
+                    Step::Transactions(50),
+                ];
+                vec![part(STOCK[0], steps)]
+            }
+            Kind::HotLog => {
+                let steps = [
+                    Step::Switch(JournalMode::Wal),
+                    Step::NoCheckpoints,
+                    Step::Transactions(count),
+                    self.death(random, Step::DieInTransaction),
+                    Step::Transactions(50),
+                ];
+                vec![part(STOCK[0], steps)]
+            }
+            Kind::OursDied => {
+                let death = self.death(random, Step::DieInTransaction);
+                vec![part(
+                    OURS[0],
+                    [
+                        ours,
+                        Step::Transactions(count),
+                        death,
+                        Step::Transactions(50),
+                    ],
+                )]
+            }
+            Kind::LastClose => {
+                let steps = [ours, Step::Transactions(count)];
+                OURS.iter().map(|actor| part(*actor, steps)).collect()
+            }
+        }
+    }
+
+    /// `certain`, or as often a death at any moment of what follows.
+    fn death(&self, random: &mut Random, certain: Step) -> Step {
+        if random.one_in(2) {
+            certain
+        } else {
+            Step::DieAfter(random.below(20_000))
+        }
+    }
+
+    /// Everybody comes at once, each a moment later or sooner.
+    fn coming_in(&self, random: &mut Random) -> Vec<Part> {
+        let mut parts = Vec::new();
+        for actor in 0..self.actors {
+            let mut steps = vec![pause(random)];
+            let is_ours = OURS.contains(&actor);
+            if is_ours {
+                steps.push(Step::Open(Some(self.mode)));
+            }
+            steps.push(match random.below(3) {
+                0 => Step::Read(0),
+                _ => Step::Transactions(random.between(1, 2)),
+            });
+            if !is_ours && random.one_in(2) {
+                steps.push(Step::Close);
+            }
+            if !random.one_in(4) {
+                parts.push(part(actor, steps));
+            }
+        }
+        parts
+    }
+
+    /// Ours close, stock comes.
+    fn closing(&self, random: &mut Random) -> Vec<Part> {
+        let mut parts: Vec<_> = OURS
+            .iter()
+            .map(|actor| part(*actor, [pause(random), Step::Close]))
+            .collect();
+        for actor in STOCK
+            .into_iter()
+            .chain([SHELL])
+            .filter(|actor| *actor < self.actors)
+        {
+            let work = if random.one_in(2) {
+                Step::Read(0)
+            } else {
+                Step::Transactions(1)
+            };
+            parts.push(part(actor, [pause(random), work, pause(random), work]));
+        }
+        parts
+    }
+
+    /// Some steps of any kind.
+    fn anything(&self, actor: usize, random: &mut Random) -> Part {
+        let mut steps = vec![pause(random)];
+        for _ in 0..random.between(1, 5) {
+            steps.push(self.any_step(actor, random));
+        }
+        if random.one_in(6) {
+            let place = random.below(steps.len() as u64) as usize;
+            steps.insert(place, Step::DieAfter(random.below(15_000)));
+        } else if random.one_in(8) {
+            steps.push(Step::DieInTransaction);
+        }
+        part(actor, steps)
+    }
+
+    fn any_step(&self, actor: usize, random: &mut Random) -> Step {
+        let is_ours = OURS.contains(&actor);
+        match random.below(20) {
+            0..6 => Step::Transactions(random.between(1, 3)),
+            6..10 => Step::Read(if random.one_in(3) {
+                random.below(8000)
+            } else {
+                0
+            }),
+            10..14 => Step::Close,
+            14..16 if is_ours => Step::Open(Some(self.mode)),
+            14..16 => pause(random),
+            16..18 => self.any_switch(is_ours, random),
+            18 => Step::Checkpoint,
+            _ => Step::Tune,
+        }
+    }
+
+    fn any_switch(&self, is_ours: bool, random: &mut Random) -> Step {
+        use JournalMode::{Delete, Persist, Truncate, Wal};
+        if is_ours && !random.one_in(4) {
+            return Step::Switch(self.mode);
+        }
+        Step::Switch(*random.choose(&[Delete, Delete, Truncate, Persist, Wal, Wal]))
+    }
+}
+
+fn pause(random: &mut Random) -> Step {
+    // Mostly nothing: a race that starts 5 ms late is none.
+    Step::Pause(if random.one_in(3) {
+        random.below(3000)
+    } else {
+        random.below(100)
+    })
+}

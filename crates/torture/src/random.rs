@@ -1,0 +1,134 @@
+//! The seeded random choices of every process.
+//!
+//! One seed fixes every choice that the processes make; it cannot fix how the kernel schedules
+//! them, so a failure is repeated by running the same seed a few times. The generator is
+//! SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): eight bytes of state, and good enough to choose
+//! with.
+
+use std::time::Duration;
+
+/// A seeded stream of choices.
+#[derive(Debug, Clone)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// The stream of `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// A stream of its own for part number `part` of a run, so that what one part draws does not
+    /// change what another draws.
+    pub fn of_part(seed: u64, part: u64) -> Self {
+        let mut mixer = Self::new(seed ^ part.wrapping_mul(0xA24B_AED4_963E_E407));
+        Self::new(mixer.next())
+    }
+
+    /// The next 64 bits.
+    #[allow(clippy::should_implement_trait)] // an endless stream has no use for Option
+    pub fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `0..limit`; 0 where `limit` is 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        if limit == 0 {
+            return 0;
+        }
+        // The bias of a remainder is below 2^-40 for every limit used here.
+        self.next() % limit
+    }
+
+    /// A number in `low..=high`.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high.saturating_sub(low) + 1)
+    }
+
+    /// True once in `n` draws.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of `choices`, which must not be empty.
+    pub fn choose<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len() as u64) as usize]
+    }
+
+    /// An index into `weights`, each drawn as often as its weight says.
+    pub fn weighted(&mut self, weights: &[u64]) -> usize {
+        let mut left = self.below(weights.iter().sum());
+        for (index, weight) in weights.iter().enumerate() {
+            if left < *weight {
+                return index;
+            }
+            left -= weight;
+        }
+        0
+    }
+
+    /// A pause between 0 and `longest`, short ones far more often than long ones: what is
+    /// interesting (opening, recovery, a commit) is over within a millisecond.
+    pub fn pause(&mut self, longest: Duration) -> Duration {
+        let micros = longest.as_micros() as u64;
+        let bits = 64 - micros.leading_zeros() as u64;
+        let scale = self.between(0, bits);
+        Duration::from_micros(self.below(1 << scale).min(micros))
+    }
+
+    /// `length` bytes. Half of each buffer repeats itself, as real records do.
+    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(length + 8);
+        while bytes.len() < length / 2 {
+            bytes.extend_from_slice(&self.next().to_le_bytes());
+        }
+        let fill = self.next() as u8;
+        bytes.resize(length, fill);
+        bytes
+    }
+}
+
+/// A seed from the operating system, for runs that were given none.
+pub fn fresh_seed() -> u64 {
+    // Without a random device the clock will do: the seed is printed, it need not be secret.
+    getrandom::u64().unwrap_or_else(|_| {
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |age| age.as_nanos() as u64)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_stream() {
+        let draw = |seed| {
+            let mut random = Random::new(seed);
+            (0..8).map(|_| random.next()).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+    }
+
+    #[test]
+    fn pauses_stay_within_their_limit_and_are_mostly_short() {
+        let mut random = Random::new(fresh_seed());
+        let longest = Duration::from_millis(50);
+        let pauses: Vec<_> = (0..1000).map(|_| random.pause(longest)).collect();
+        assert!(pauses.iter().all(|pause| *pause <= longest));
+        assert!(
+            pauses
+                .iter()
+                .filter(|pause| **pause < Duration::from_millis(1))
+                .count()
+                > 300
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! Where a run takes place: a directory with the database, the ledgers and the workers' log, which
+//! is kept when something is found and removed otherwise.
+
+use crate::checks::{CheckArguments, CheckReport, Leave};
+use crate::database::{Database, Engine, JournalMode, Synchronous};
+use crate::failure::Failure;
+use crate::processes::run_to_end;
+use crate::random::{Random, fresh_seed};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long one process may take to check a database.
+pub const CHECK_LIMIT: Duration = Duration::from_secs(120);
+
+/// What every run is told.
+#[derive(Debug, Clone, Args)]
+pub struct SceneArguments {
+    /// The journal mode of our connections.
+    #[arg(long, value_enum, default_value = "waldio")]
+    pub mode: JournalMode,
+    /// Which SQLite takes our side; `stock` tries the harness itself on SQLite's own modes.
+    #[arg(long, value_enum, default_value = "ours")]
+    pub engine: Engine,
+    /// The durability of a commit.
+    #[arg(long, value_enum, default_value = "full")]
+    pub synchronous: Synchronous,
+    /// `PRAGMA onewrite_group_synch`, as 'frames,milliseconds'.
+    #[arg(long)]
+    pub group_synch: Option<String>,
+    /// Fixes every choice of every process; drawn and printed where it is not given.
+    #[arg(long, env = "ONEWRITE_TORTURE_SEED")]
+    pub seed: Option<u64>,
+    /// The directory in which to make the run's own; the system's temporary one by default.
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Stop after so many seconds, with fewer rounds.
+    #[arg(long)]
+    pub max_seconds: Option<u64>,
+}
+
+/// A run's place, seed and end.
+pub struct Scene {
+    directory: TempDir,
+    seed: u64,
+    started: Instant,
+    end: Option<Instant>,
+}
+
+impl Scene {
+    /// Makes the directory and tells the seed on standard error.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn new(arguments: &SceneArguments) -> Result<Self, Failure> {
+        let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let directory = tempfile::Builder::new()
+            .prefix("onewrite-torture-")
+            .tempdir_in(&parent)
+            .map_err(|error| Failure::io("make a directory in", &parent, error))?;
+        let seed = arguments.seed.unwrap_or_else(fresh_seed);
+        eprintln!("seed {seed} (ONEWRITE_TORTURE_SEED={seed} repeats its choices)");
+        let started = Instant::now();
+        let end = arguments
+            .max_seconds
+            .map(|seconds| started + Duration::from_secs(seconds));
+        Ok(Self {
+            directory,
+            seed,
+            started,
+            end,
+        })
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The choices of the orchestrator.
+    pub fn random(&self) -> Random {
+        Random::new(self.seed)
+    }
+
+    /// Seconds since the start.
+    pub fn elapsed_seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Whether the time given is over.
+    pub fn is_over(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() > end)
+    }
+
+    /// Where the workers' standard error goes.
+    pub fn log(&self) -> PathBuf {
+        self.directory.path().join("workers.log")
+    }
+
+    /// A database's place number `number`: the database file and the directory of its ledgers.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn place(&self, number: u64) -> Result<Place, Failure> {
+        let ledgers = self.directory.path().join(format!("ledgers-{number}"));
+        std::fs::create_dir(&ledgers).map_err(|error| Failure::io("make", &ledgers, error))?;
+        let database = self.directory.path().join(format!("db-{number}"));
+        Ok(Place { database, ledgers })
+    }
+
+    /// Runs a subcommand of this program to its end.
+    ///
+    /// # Errors
+    /// What it finds.
+    pub fn run(&self, name: &str, arguments: &[String]) -> Result<String, Failure> {
+        run_to_end(name, arguments, &self.log(), CHECK_LIMIT)
+    }
+
+    /// Lets a process make the tables at `place`.
+    ///
+    /// # Errors
+    /// What it finds.
+    pub fn create(&self, place: &Place, arguments: &SceneArguments) -> Result<(), Failure> {
+        let mut create = vec!["create".to_owned()];
+        create.extend(place.connection(arguments).arguments());
+        self.run("create", &create).map(drop)
+    }
+
+    /// Lets a process check everything at `place`, through `database`.
+    ///
+    /// # Errors
+    /// What it finds.
+    pub fn check(
+        &self,
+        place: &Place,
+        database: Database,
+        settle: Settle,
+        leave: Leave,
+    ) -> Result<CheckReport, Failure> {
+        let ledgers = place.ledgers.clone();
+        let settle = settle == Settle::Yes;
+        let check = CheckArguments {
+            database,
+            ledgers,
+            settle,
+            leave,
+        };
+        let output = self.run("check", &check.arguments())?;
+        serde_json::from_str(output.trim())
+            .map_err(|error| Failure::Harness(format!("check said {output:?}: {error}")))
+    }
+
+    /// Ends the run: the directory goes, unless something was found in it.
+    pub fn finish<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
+        result.map_err(|failure| {
+            let seed = self.seed;
+            let kept = self.directory.keep();
+            failure.at(&format!("seed {seed}, files kept in {}", kept.display()))
+        })
+    }
+}
+
+/// Whether what a check does not find is lost for good: it is where no writer lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settle {
+    /// Writers live.
+    No,
+    /// None does.
+    Yes,
+}
+
+/// A database and its ledgers.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The database file.
+    pub database: PathBuf,
+    /// The directory of the ledgers.
+    pub ledgers: PathBuf,
+}
+
+impl Place {
+    /// How our side connects to it.
+    pub fn connection(&self, arguments: &SceneArguments) -> Database {
+        Database {
+            db: self.database.clone(),
+            engine: arguments.engine,
+            mode: Some(arguments.mode),
+            synchronous: arguments.synchronous,
+            group_synch: arguments.group_synch.clone(),
+            busy_timeout: 5000,
+        }
+    }
+
+    /// Removes the files; a run over many databases need not keep those that were in order.
+    pub fn remove(&self) {
+        // What cannot be removed now goes with the run's directory.
+        for suffix in ["", "-wal", "-shm", "-journal", "-onewrite"] {
+            let _ = std::fs::remove_file(crate::files::beside(&self.database, suffix));
+        }
+        let _ = std::fs::remove_dir_all(&self.ledgers);
+    }
+}

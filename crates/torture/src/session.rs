@@ -1,0 +1,120 @@
+//! One connection, whichever SQLite it belongs to: statements in, rows or an error out.
+//!
+//! The model, the writers and the checks speak to this trait only, so that the linked SQLite
+//! (stock or ours) and the system's shell run the very same transactions.
+
+pub mod linked;
+pub mod shell;
+
+pub use rusqlite::types::Value;
+use std::fmt;
+
+/// One row of a result.
+pub type Row = Vec<Value>;
+
+/// What a test must know of an error of SQLite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SqlErrorKind {
+    /// Somebody else holds a lock: try again.
+    Busy,
+    /// "file is not a database".
+    NotADatabase,
+    /// The process at the other end of the pipe is dead.
+    Gone,
+    /// Anything else.
+    Other,
+}
+
+/// An error of SQLite, with the statement.
+#[derive(Debug, Clone)]
+pub struct SqlError {
+    /// What it means for a test.
+    pub kind: SqlErrorKind,
+    /// SQLite's extended result code, 0 where it is unknown.
+    pub code: i32,
+    /// SQLite's words.
+    pub message: String,
+    /// The statement.
+    pub sql: String,
+}
+
+impl SqlError {
+    /// From SQLite's result code.
+    pub fn of_code(code: i32, message: impl Into<String>, sql: &str) -> Self {
+        let kind = match code & 0xFF {
+            // SQLITE_PROTOCOL: it lost the race for a WAL read lock too often; equally transient.
+            5 | 6 | 15 => SqlErrorKind::Busy,
+            26 => SqlErrorKind::NotADatabase,
+            _ => SqlErrorKind::Other,
+        };
+        Self {
+            kind,
+            code,
+            message: message.into(),
+            sql: sql.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for SqlError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} ({}) from `{}`", self.message, self.code, self.sql)
+    }
+}
+
+/// One connection.
+pub trait Session {
+    /// Runs one statement and collects its rows.
+    ///
+    /// # Errors
+    /// SQLite's.
+    fn rows(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<Row>, SqlError>;
+
+    /// Runs one statement for its effect.
+    ///
+    /// # Errors
+    /// SQLite's.
+    fn run(&mut self, sql: &str, parameters: &[Value]) -> Result<(), SqlError> {
+        self.rows(sql, parameters).map(drop)
+    }
+
+    /// Overwrites part of a BLOB in place, through incremental I/O where there is such a thing.
+    ///
+    /// # Errors
+    /// SQLite's.
+    fn overwrite_blob(&mut self, place: BlobPlace<'_>, bytes: &[u8]) -> Result<(), SqlError>;
+
+    /// Dies as by kill -9, with whatever is half done. Of the linked SQLite that is the process
+    /// itself, which does not return.
+    fn die(&mut self);
+
+    /// The process in which this SQLite runs.
+    fn process_id(&self) -> u32;
+
+    /// Closes the connection.
+    ///
+    /// # Errors
+    /// SQLite's.
+    fn close(self: Box<Self>) -> Result<(), SqlError>;
+}
+
+/// Where in the database a BLOB's part lies.
+#[derive(Debug, Clone, Copy)]
+pub struct BlobPlace<'a> {
+    /// The table.
+    pub table: &'a str,
+    /// The column.
+    pub column: &'a str,
+    /// The row.
+    pub rowid: i64,
+    /// Bytes from the BLOB's start.
+    pub offset: usize,
+}
+
+/// The integer in `row[column]`; 0 where there is none (a `sum()` over no rows is NULL).
+pub fn integer(row: &Row, column: usize) -> i64 {
+    match row.get(column) {
+        Some(Value::Integer(number)) => *number,
+        _ => 0,
+    }
+}

@@ -1,0 +1,183 @@
+//! The processes that run until they are killed: writers and readers.
+
+use crate::checks::{Patience, connect_patiently, read_snapshot, unexpected};
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::ledger::Ledger;
+use crate::model::{SnapshotError, Verified, WriterId};
+use crate::random::Random;
+use crate::session::{Session, SqlError};
+use crate::transactions::{Lie, TransactionError, Writer};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What writers and readers have in common.
+#[derive(Debug, Clone, Args)]
+pub struct WorkerArguments {
+    /// How to connect.
+    #[command(flatten)]
+    pub database: Database,
+    /// The directory of the ledgers.
+    #[arg(long)]
+    pub ledgers: PathBuf,
+    /// Fixes every choice.
+    #[arg(long)]
+    pub seed: u64,
+}
+
+impl WorkerArguments {
+    fn arguments(&self, subcommand: &str) -> Vec<String> {
+        let mut arguments = vec![subcommand.to_owned()];
+        arguments.extend(self.database.arguments());
+        arguments.extend(["--ledgers".to_owned(), self.ledgers.display().to_string()]);
+        arguments.extend(["--seed".to_owned(), self.seed.to_string()]);
+        arguments
+    }
+
+    /// The arguments of a reader.
+    pub fn reader_arguments(&self) -> Vec<String> {
+        self.arguments("reader")
+    }
+
+    /// The arguments of a worker that plays scripts.
+    pub fn actor_arguments(&self, writer: WriterId) -> Vec<String> {
+        let mut arguments = self.arguments("actor");
+        arguments.extend(["--writer".to_owned(), writer.0.to_string()]);
+        arguments
+    }
+
+    /// The arguments of a writer.
+    pub fn writer_arguments(&self, writer: WriterId, lie: Option<Lie>) -> Vec<String> {
+        let mut arguments = self.arguments("writer");
+        arguments.extend(["--writer".to_owned(), writer.0.to_string()]);
+        if let Some(lie) = lie {
+            arguments.extend(["--lie".to_owned(), crate::database::value_name(lie)]);
+        }
+        arguments
+    }
+}
+
+/// What a writer does next.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Transaction,
+    Checkpoint,
+    Reopen,
+    Tune,
+    Vacuum,
+    Pause,
+}
+
+const STEPS: [(Step, u64); 6] = [
+    (Step::Transaction, 900),
+    (Step::Checkpoint, 25),
+    (Step::Reopen, 25),
+    (Step::Tune, 20),
+    (Step::Vacuum, 2),
+    (Step::Pause, 28),
+];
+
+/// Writes until it is killed.
+///
+/// # Errors
+/// What it finds.
+pub fn write(
+    arguments: &WorkerArguments,
+    writer: WriterId,
+    lie: Option<Lie>,
+) -> Result<(), Failure> {
+    crate::processes::die_with_parent()?;
+    let ledger = Ledger::open(&arguments.ledgers, writer)?;
+    let mut writer = Writer::new(writer, arguments.seed, ledger, lie);
+    let mut session = connect_patiently(&arguments.database)?;
+    let mut patience = Patience::new();
+    loop {
+        let weights = STEPS.map(|(_, weight)| weight);
+        let step = STEPS[writer.random().weighted(&weights)].0;
+        if let Step::Reopen = step {
+            session.close().map_err(|error| unexpected(&error))?;
+            let pause = writer.random().pause(Duration::from_millis(3));
+            std::thread::sleep(pause);
+            session = connect_patiently(&arguments.database)?;
+            continue;
+        }
+        match take(step, &mut writer, session.as_mut()) {
+            Ok(()) => patience.renew(),
+            Err(TransactionError::Sql(error)) => patience.wait(&error)?,
+            Err(TransactionError::Harness(failure)) => return Err(failure),
+        }
+    }
+}
+
+fn take(
+    step: Step,
+    writer: &mut Writer,
+    session: &mut dyn Session,
+) -> Result<(), TransactionError> {
+    match step {
+        Step::Transaction => writer.transaction(session),
+        Step::Checkpoint => Ok(checkpoint(session, writer.random())?),
+        Step::Tune => Ok(tune(session, writer.random())?),
+        Step::Vacuum => Ok(session.run("VACUUM", &[])?),
+        Step::Pause | Step::Reopen => {
+            std::thread::sleep(writer.random().pause(Duration::from_millis(5)));
+            Ok(())
+        }
+    }
+}
+
+/// A checkpoint of any kind.
+///
+/// # Errors
+/// SQLite's.
+pub fn checkpoint(session: &mut dyn Session, random: &mut Random) -> Result<(), SqlError> {
+    let kind = random.choose(&["PASSIVE", "FULL", "RESTART", "TRUNCATE"]);
+    session.run(&format!("PRAGMA wal_checkpoint({kind})"), &[])
+}
+
+/// Moves the limits that decide when the log restarts and how long it stays.
+///
+/// # Errors
+/// SQLite's.
+pub fn tune(session: &mut dyn Session, random: &mut Random) -> Result<(), SqlError> {
+    if random.one_in(2) {
+        let frames = random.choose(&["0", "10", "60", "300", "1000"]);
+        session.run(&format!("PRAGMA wal_autocheckpoint={frames}"), &[])
+    } else {
+        let bytes = random.choose(&["-1", "0", "40000", "1000000"]);
+        session.run(&format!("PRAGMA journal_size_limit={bytes}"), &[])
+    }
+}
+
+/// Verifies snapshots until it is killed.
+///
+/// # Errors
+/// What it finds.
+pub fn read(arguments: &WorkerArguments) -> Result<(), Failure> {
+    crate::processes::die_with_parent()?;
+    let mut random = Random::new(arguments.seed);
+    let mut session = connect_patiently(&arguments.database)?;
+    let mut known = Verified::default();
+    let mut patience = Patience::new();
+    loop {
+        let hold = match random.below(8) {
+            0 => random.pause(Duration::from_millis(30)),
+            _ => Duration::ZERO,
+        };
+        match read_snapshot(session.as_mut(), &arguments.ledgers, &mut known, hold) {
+            Ok(_) => patience.renew(),
+            Err(SnapshotError::Sql(error)) => {
+                // Refused where SQLite has rolled back by itself.
+                let _ = session.run("ROLLBACK", &[]);
+                patience.wait(&error)?;
+            }
+            Err(SnapshotError::Broken(failure)) => return Err(failure),
+        }
+        if random.one_in(40) {
+            session.close().map_err(|error| unexpected(&error))?;
+            session = connect_patiently(&arguments.database)?;
+        }
+        std::thread::sleep(random.pause(Duration::from_millis(4)));
+    }
+}

@@ -1,0 +1,94 @@
+//! What the integration tests share: they run `onewrite-torture` and read what it prints.
+
+#![allow(dead_code)] // each test binary uses its own part
+
+use onewrite_torture::failure::{Failure, Promise};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn torture(arguments: &str) -> (Output, String) {
+    let program = env!("CARGO_BIN_EXE_onewrite-torture");
+    let output = Command::new(program)
+        .args(arguments.split_whitespace())
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    // The seed stands there; the harness of the tests shows it when the test fails.
+    eprintln!("onewrite-torture {arguments}\n{stderr}");
+    (output, stderr)
+}
+
+/// Runs it; it must find nothing. Returns its report.
+pub fn expect_clean(arguments: &str) -> Value {
+    let (output, stderr) = torture(arguments);
+    assert!(
+        output.status.success(),
+        "onewrite-torture {arguments}\n{stderr}"
+    );
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("not one JSON document: {error}: {output:?}"));
+    eprintln!("{report}");
+    report
+}
+
+/// Runs it; it must find one of `promises` broken.
+pub fn expect_broken(arguments: &str, promises: &[Promise]) {
+    let (output, stderr) = torture(arguments);
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "onewrite-torture {arguments}\n{stderr}"
+    );
+    let failure: Failure = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("not one JSON document: {error}: {output:?}"));
+    match failure {
+        Failure::Broken { promise, detail } if promises.contains(&promise) => remove_kept(&detail),
+        other => panic!("onewrite-torture {arguments}\nfound {other}, not one of {promises:?}"),
+    }
+}
+
+/// What a lie broke need not be kept.
+fn remove_kept(detail: &str) {
+    let kept = detail
+        .split("files kept in ")
+        .nth(1)
+        .and_then(|rest| rest.split(": ").next());
+    if let Some(directory) = kept {
+        std::fs::remove_dir_all(directory)
+            .unwrap_or_else(|error| panic!("cannot remove {directory}: {error}"));
+    }
+}
+
+/// A number in a report.
+pub fn number(report: &Value, name: &str) -> u64 {
+    report[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no {name} in {report}"))
+}
+
+/// Says what is left out, and why; on CI nothing may be.
+pub fn skip(reason: &str) {
+    let on_ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
+    assert!(!on_ci, "skipped on CI: {reason}");
+    eprintln!("SKIPPED: {reason}");
+}
+
+/// The loadable extension of this build, made up to date.
+pub fn extension() -> PathBuf {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_onewrite-torture"));
+    let profile_directory = program.parent().expect("a program lies in a directory");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--package", "onewrite", "--lib"]);
+    build
+        .arg("--manifest-path")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    if profile_directory.ends_with("release") {
+        build.arg("--release");
+    }
+    let status = build.status().expect("cargo runs where its tests do");
+    assert!(status.success(), "cannot build the extension");
+    let extension = profile_directory.join("libonewrite.so");
+    assert!(extension.exists(), "there is no {}", extension.display());
+    extension
+}

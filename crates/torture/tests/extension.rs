@@ -1,0 +1,183 @@
+//! The loadable extension in programs that are not ours: Python's sqlite3 module and the shell.
+
+mod common;
+
+use common::{extension, skip};
+use onewrite_torture::files::header;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A Python whose sqlite3 module can load extensions; some builds are made without.
+fn python() -> Option<PathBuf> {
+    let named = std::env::var_os("ONEWRITE_PYTHON").map(PathBuf::from);
+    let usual = ["/usr/bin/python3", "python3", "/usr/local/bin/python3"].map(PathBuf::from);
+    let test = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension(True)";
+    let found = named.into_iter().chain(usual).find(|python| {
+        Command::new(python)
+            .args(["-c", test])
+            .output()
+            .is_ok_and(|output| output.status.success())
+    });
+    if found.is_none() {
+        skip("no python3 whose sqlite3 module can load extensions");
+    }
+    found
+}
+
+fn has_shell() -> bool {
+    let installed = onewrite_torture::session::shell::is_installed();
+    if !installed {
+        skip("the sqlite3 shell is not installed");
+    }
+    installed
+}
+
+struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir().expect("a temporary directory"),
+        }
+    }
+
+    fn database(&self) -> PathBuf {
+        self.directory.path().join("app.db")
+    }
+
+    /// Runs a script of `tests/extension/` on the database and returns what it prints.
+    fn python(&self, python: &Path, script: &str, variables: &[(&str, &str)]) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/extension")
+            .join(script);
+        let mut command = Command::new(python);
+        command.arg(path).arg(extension()).arg(self.database());
+        printed(command.envs(variables.iter().copied()))
+    }
+
+    /// Feeds the shell, which starts on an in-memory database.
+    fn shell(&self, lines: &str, variables: &[(&str, &str)]) -> String {
+        let input = self.directory.path().join("input.sql");
+        std::fs::write(&input, lines).expect("the temporary directory is writable");
+        let mut command = Command::new("sqlite3");
+        command.args(["-batch", "-bail", "-init", "/dev/null", ":memory:"]);
+        command.stdin(std::fs::File::open(&input).expect("it was just written"));
+        printed(command.envs(variables.iter().copied()))
+    }
+
+    /// What stock SQLite says: one statement in a shell of its own.
+    fn stock(&self, sql: &str) -> Output {
+        let mut command = Command::new("sqlite3");
+        command
+            .args(["-batch", "-init", "/dev/null"])
+            .arg(self.database())
+            .arg(sql);
+        command.output().expect("the shell was there a moment ago")
+    }
+
+    fn is_guarded(&self) -> bool {
+        let header = header(&self.database()).expect("the database can be read");
+        header.expect("the database is there").is_guarded()
+    }
+}
+
+fn printed(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // One of the scripts ends by killing itself.
+    let ended = output.status.success() || output.status.signal() == Some(9);
+    assert!(ended, "{command:?}\n{stdout}\n{stderr}");
+    stdout.trim().to_owned()
+}
+
+const DEFAULT: [(&str, &str); 2] = [
+    ("ONEWRITE_MAKE_DEFAULT", "1"),
+    ("ONEWRITE_JOURNAL_MODE", "waldio"),
+];
+
+#[test]
+fn python_opens_by_uri_switches_and_leaves_a_stock_database() {
+    let Some(python) = python() else { return };
+    let place = Place::new();
+    assert_eq!(place.python(&python, "by_uri.py", &[]), "waldio 100 ok");
+    assert!(!place.is_guarded());
+    assert_eq!(place.python(&python, "stock.py", &[]), "wal 100 ok");
+}
+
+#[test]
+fn python_that_knows_of_nothing_gets_waldio_from_the_environment() {
+    let Some(python) = python() else { return };
+    let place = Place::new();
+    assert_eq!(
+        place.python(&python, "unaware.py", &DEFAULT),
+        "waldio 50 ok"
+    );
+    // It has killed itself: the database must be guarded, and whole.
+    assert!(place.is_guarded());
+    assert_eq!(
+        place.python(&python, "unaware.py", &DEFAULT),
+        "waldio 100 ok"
+    );
+}
+
+#[test]
+fn python_threads_commit_side_by_side() {
+    let Some(python) = python() else { return };
+    let place = Place::new();
+    assert_eq!(place.python(&python, "threads.py", &[]), "waldio 400 ok");
+    assert!(!place.is_guarded());
+}
+
+#[test]
+fn the_shell_loads_it_and_uses_it() {
+    if !has_shell() {
+        return;
+    }
+    let place = Place::new();
+    let lines = format!(
+        ".load {}\n.open 'file:{}?vfs=onewrite'\nPRAGMA journal_mode=waldio;\n\
+         CREATE TABLE t(a);\nINSERT INTO t VALUES(1),(2),(3);\nSELECT sum(a) FROM t;\n\
+         PRAGMA integrity_check;\n",
+        extension().with_extension("").display(),
+        place.database().display()
+    );
+    assert_eq!(place.shell(&lines, &[]), "waldio\n6\nok");
+    assert!(!place.is_guarded());
+    let stock = place.stock("PRAGMA journal_mode; SELECT count(*) FROM t;");
+    assert_eq!(String::from_utf8_lossy(&stock.stdout), "wal\n3\n");
+
+    // The mode is the database's: the next one to open it through the VFS has it unasked.
+    let again = format!(
+        ".load {}\n.open 'file:{}?vfs=onewrite'\nPRAGMA journal_mode;\nSELECT count(*) FROM t;\n",
+        extension().display(),
+        place.database().display()
+    );
+    assert_eq!(place.shell(&again, &[]), "waldio\n3");
+}
+
+#[test]
+fn the_shell_that_knows_of_nothing_gets_waldio_from_the_environment() {
+    if !has_shell() {
+        return;
+    }
+    let place = Place::new();
+    let lines = format!(
+        ".load {}\n.open {}\nCREATE TABLE t(a);\nINSERT INTO t VALUES(1);\n\
+         PRAGMA journal_mode;\n.shell sqlite3 -batch {} 'SELECT * FROM t' 2>&1 || true\n",
+        extension().display(),
+        place.database().display(),
+        place.database().display()
+    );
+    let printed = place.shell(&lines, &DEFAULT);
+    assert!(printed.starts_with("waldio"), "{printed}");
+    assert!(printed.contains("file is not a database"), "{printed}");
+    let stock = place.stock("SELECT count(*) FROM t;");
+    assert_eq!(String::from_utf8_lossy(&stock.stdout), "1\n");
+}
