@@ -16,7 +16,7 @@ pub struct Linked {
 fn register_engine() -> Result<(), Failure> {
     static REGISTERED: OnceLock<Result<(), String>> = OnceLock::new();
     REGISTERED
-        .get_or_init(|| Err("this build has no engine".to_owned()))
+        .get_or_init(|| onewrite::register().map_err(|e| e.to_string()))
         .clone()
         .map_err(|error| Failure::Harness(format!("cannot register the VFS onewrite: {error}")))
 }
