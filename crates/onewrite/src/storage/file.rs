@@ -13,6 +13,7 @@ use super::error::{Operation, StorageError};
 use super::open::{self, Access};
 use rustix::fs::{fdatasync, fstat, ftruncate};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pread, pwrite, pwritev2};
+use rustix::process::Pid;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -44,6 +45,8 @@ pub struct LogFile {
     pub(super) capabilities: Capabilities,
     /// The kernel or the file system does not take RWF_DSYNC; fdatasync does its work.
     pub(super) no_dsync_flag: AtomicBool,
+    /// The process that opened it. A forked child shares the descriptors, and with them the locks.
+    pub(super) opened_by: Pid,
     pub(super) counters: IoCounters,
 }
 

@@ -76,6 +76,7 @@ impl LogFile {
             direct: None,
             capabilities,
             no_dsync_flag: AtomicBool::new(false),
+            opened_by: rustix::process::getpid(),
             counters: IoCounters::default(),
         };
         if access == Access::ReadWrite && direct == DirectIo::Auto {
