@@ -19,6 +19,7 @@ use super::host;
 use super::inner::LockLevel;
 use crate::log::{ErrorKind, Layout, Log, LogError, LogHeader, LogId};
 use crate::mode::JournalMode;
+use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
 use crate::wal::{PageSize, array, be32};
 
 /// The read version on disk while the database is guarded. Bit 7 keeps it above every version that
@@ -322,8 +323,7 @@ impl Database {
         }
         match fs::metadata(&self.paths.wal) {
             Ok(wal) if wal.len() == 0 => {
-                fs::remove_file(&self.paths.wal)
-                    .map_err(|e| LogError::io(&self.paths.wal, "remove", &e))?;
+                crate::storage::remove_file(&self.paths.wal)?;
                 Ok(false)
             }
             Ok(_) => Ok(true),
@@ -403,22 +403,18 @@ impl Database {
     pub fn remember_mode(&self, mode: JournalMode) -> Result<(), LogError> {
         let path = &self.paths.log;
         let id = LogId::random().map_err(|e| LogError::io(path, "make an id for", &e))?;
-        let header = LogHeader::empty(mode, Layout::Stock, None, id);
-        let mut file = fs::File::create(path).map_err(|e| LogError::io(path, "create", &e))?;
-        io::Write::write_all(&mut file, &header.to_bytes())
-            .and_then(|()| file.sync_all())
-            .map_err(|e| LogError::io(path, "write", &e))?;
-        Ok(crate::storage::sync_directory(path)?)
+        let header = LogHeader::empty(mode, Layout::Stock, None, id).to_bytes();
+        let new = Create::IfMissing(self.permissions()?);
+        let file = LogFile::open(path, new, Access::ReadWrite, DirectIo::Never)?;
+        file.write_at(&header, 0, Durability::None)?;
+        file.truncate(header.len() as u64)?;
+        file.flush()?;
+        Ok(file.sync_directory()?)
     }
 
     /// Removes the file that remembers the mode.
     pub fn forget_mode(&self) -> Result<(), LogError> {
-        match fs::remove_file(&self.paths.log) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(LogError::io(&self.paths.log, "remove", &e))
-            }
-            _ => Ok(()),
-        }
+        Ok(crate::storage::remove_file(&self.paths.log)?)
     }
 }
 
