@@ -235,8 +235,9 @@ impl Database {
             Err(e) => Err(e),
         }
         .map_err(|e| LogError::io(path, "read", &e))?;
-        if bytes.is_empty() {
-            // Created, and never written: somebody died there.
+        if bytes.iter().all(|&byte| byte == 0) {
+            // Created, and never written: somebody died there, or lost power when the file had
+            // its size already. Before a database is guarded its log's header is durable.
             return Ok(None);
         }
         LogHeader::parse(&bytes)
@@ -273,15 +274,29 @@ impl Database {
     fn open_guarded(&self, header: &Header, id: LogId) -> Result<std::sync::Arc<Log>, LogError> {
         let path = &self.paths.log;
         // The mode is the log's own; what is passed here is only for a log without one.
-        let mode = self
-            .present_log()?
-            .map_or(JournalMode::Waldio, |log| log.mode);
+        let present = self.present_log()?;
+        let mode = present.map_or(JournalMode::Waldio, |log| log.mode);
         let open = self.open_log(path, mode, page_size(header)?)?;
         shared_log(
             path,
-            |log| log.id() == Some(id),
-            || Log::open_guarded(&open, id),
+            |log| log.id() == Some(id) && log.file().same_as_path().unwrap_or(false),
+            || {
+                let log = Log::open_guarded(&open, id)?;
+                if present.is_none_or(|log| log.is_empty()) && !self.read_only {
+                    self.make_guard_durable()?;
+                }
+                Ok(log)
+            },
         )
+    }
+
+    /// Who set the guard may have died before it was durable. Before the first frame it must be:
+    /// after a power cut there would be a log with commits, and nothing that leads to it.
+    fn make_guard_durable(&self) -> Result<(), LogError> {
+        match self.inner.sync() {
+            ffi::SQLITE_OK => Ok(()),
+            code => Err(self.inner_error("flush", code)),
+        }
     }
 
     fn use_direct(&self, header: &Header, mode: JournalMode) -> Result<(), LogError> {
