@@ -4,10 +4,10 @@ use crate::commit::{IndexView, Writer};
 use crate::log::{ErrorKind, LogError};
 use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, Salts, array};
 
-/// The generations that a frame may belong to: that of the wal-index, which readers go by, and
-/// that of the header, which recovery goes by.
+/// The generations that a frame may belong to: that of the wal-index, which readers go by, that of
+/// the header, which recovery goes by, and none as long as a transaction is not complete.
 struct Generations {
-    salts: [Salts; 2],
+    salts: [Salts; 3],
     known: usize,
 }
 
@@ -147,9 +147,12 @@ impl Writer {
             Some(header) => Some(Salts(array(&header[16..24]))),
             None => self.log.header_salts(),
         };
+        // When a transaction writes one of its frames anew, SQLite leaves salts and checksums of
+        // the frames behind it zero until it commits. In the file are those of a large one.
+        let incomplete = (self.in_transaction && self.spilled).then_some(Salts([0; 8]));
         let mut known = 0;
-        let mut salts = [Salts([0; 8]); 2];
-        for generation in [index.map(|index| index.salts), header]
+        let mut salts = [Salts([0; 8]); 3];
+        for generation in [index.map(|index| index.salts), header, incomplete]
             .into_iter()
             .flatten()
         {
