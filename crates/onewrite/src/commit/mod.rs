@@ -36,7 +36,10 @@ use run::Run;
 use write_out::StockTail;
 
 /// A transaction's frames are gathered up to this size, in bytes.
-pub const MAX_RUN_BYTES: usize = 1 << 20;
+pub const MAX_RUN_BYTES: usize = 256 << 10;
+
+/// What a connection keeps of a buffer between transactions, in bytes.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// What of a commit is up to the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -162,6 +165,9 @@ impl Writer {
     fn forget_run(&mut self) {
         self.run.clear();
         self.run_is_out = false;
+        if self.blocks.capacity() > KEPT_BYTES {
+            self.blocks = AlignedBuf::new();
+        }
     }
 
     fn prepare_ahead(&self) {

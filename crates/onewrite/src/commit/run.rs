@@ -25,7 +25,7 @@ impl Run {
     /// Forgets the frames, and gives back the memory of a large run.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.bytes.shrink_to(16 * self.page.frame_bytes());
+        self.bytes.shrink_to(super::KEPT_BYTES);
     }
 
     pub fn is_empty(&self) -> bool {
