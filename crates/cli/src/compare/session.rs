@@ -92,7 +92,7 @@ pub fn run(
     };
     let path = dir.join("test.db");
     let boundaries = Boundaries {
-        meter: place.meter(&dir)?,
+        meter: place.meter(&path)?,
     };
     let session = Session {
         args,
