@@ -6,6 +6,7 @@
 //! when the user stopped it.
 
 mod compare;
+mod doctor;
 mod interrupt;
 
 use std::process::ExitCode;
@@ -28,6 +29,9 @@ enum Command {
     /// Run the same transactions under each journal mode and show what each costs
     #[command(after_long_help = compare::AFTER_HELP)]
     Compare(compare::Args),
+    /// Say what durable commits cost in a directory, why, and which journal mode fits
+    #[command(after_long_help = doctor::AFTER_HELP)]
+    Doctor(doctor::DoctorArgs),
     /// A process of `compare --processes`; reads its job from standard input
     #[command(hide = true)]
     CompareWorker,
@@ -36,6 +40,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Compare(args) => compare::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::CompareWorker => compare::run_worker(),
     };
     match outcome {
