@@ -181,6 +181,10 @@ impl Session<'_> {
         let mut holder = self.settings.open(&self.path).map_err(text)?;
         self.plan.populate(&mut holder).map_err(text)?;
         connection::checkpoint(&holder, Checkpoint::Truncate).map_err(text)?;
+        // One transaction of one page, so that every mode makes (and preallocates) its log here.
+        holder
+            .execute_batch("PRAGMA user_version=1")
+            .map_err(|error| format!("first transaction: {error}"))?;
         Ok(holder)
     }
 
