@@ -1,3 +1,52 @@
 //! The `onewrite` command.
+//!
+//! Each subcommand is a module of its own that parses its arguments with clap and returns an
+//! [`Outcome`]. Figures go to standard output, everything else to standard error; the exit code is 0
+//! when everything was done and right, 1 when something was not, 2 for a wrong command line, and 130
+//! when the user stopped it.
 
-fn main() {}
+mod compare;
+mod interrupt;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What a subcommand comes to: an exit code, or the text of an error.
+type Outcome = Result<ExitCode, String>;
+
+/// Durable SQLite commits in one device write: measure, explain and repair.
+#[derive(Parser)]
+#[command(name = "onewrite", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the same transactions under each journal mode and show what each costs
+    #[command(after_long_help = compare::AFTER_HELP)]
+    Compare(compare::Args),
+    /// A process of `compare --processes`; reads its job from standard input
+    #[command(hide = true)]
+    CompareWorker,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Compare(args) => compare::run(&args),
+        Command::CompareWorker => compare::run_worker(),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(_) if interrupt::is_requested() => {
+            eprintln!("onewrite: stopped");
+            ExitCode::from(interrupt::EXIT_CODE)
+        }
+        Err(message) => {
+            eprintln!("onewrite: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! `onewrite compare`: the same transactions under each journal mode, and what each of them costs.
+//!
+//! [`place`] finds or makes the file system, [`session`] runs one mode on it from set-up to close,
+//! [`processes`] shares a run out over several processes, [`report`] is the JSON document and
+//! [`table`] what people read. Every mode gets a fresh database and the same transactions.
+
+mod place;
+mod processes;
+mod progress;
+mod report;
+mod session;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use onewrite_iotrace::scratch::FileSystem;
+use onewrite_workload::connection::SYNC_CALL;
+use onewrite_workload::mode::{Mode, Synchronous};
+use onewrite_workload::plan::{Op, Order, Plan};
+use onewrite_workload::raw::{Rates, RawBench};
+
+use crate::{Outcome, interrupt};
+use place::Place;
+use progress::Progress;
+use report::{Failed, Raw, Report, Run};
+
+pub use processes::run_worker;
+
+/// Explains the figures below the options of `compare --help`.
+pub const AFTER_HELP: &str = "\
+The workload is Mobibench's: a table (id INTEGER PRIMARY KEY, value TEXT, created INTEGER), and one
+row inserted, updated or deleted in each transaction.
+
+What is counted: from the beginning of the first transaction to the end of the last, everything that
+the device completed in that time. Before it, the file system is synced and the device idle. What the
+file system still had in memory afterwards, the set-up (database, preallocation, rows to work on), a
+checkpoint and the close are measured in the same way and reported apart, for every mode alike; with
+--autocheckpoint N checkpoints happen inside the run instead.
+
+Device figures are exact, and need a device of our own: --scratch, which needs root. Anywhere else
+only rates and latencies can be told.
+
+The raw rates are those of plain system calls on the same file system, and are measured before the
+first run and after every run, because other work on the machine shows in both: medians are shown,
+the JSON has the range.
+
+Modes: delete, truncate, persist, memory, wal and off are SQLite's own and run through its own VFS.
+A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
+  layout       embedded, sector, page4k, page8k
+  sync         full, persistent, normal, auto
+  init         zero-fill, write-zeroes, unwritten, auto
+  group_synch  frames/milliseconds
+  synchronous  off, normal, full, extra (any mode)
+
+Examples:
+  onewrite compare
+  onewrite compare --dir /mnt/card --modes wal,waldio --op update
+  onewrite compare --scratch ext4 --modes wal:synchronous=full,waldio --synchronous normal --json";
+
+/// The options of `onewrite compare`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Directory to work in; a directory of its own is made there and removed [default: a scratch
+    /// ext4 file system as root, else the current directory]
+    #[arg(long, conflicts_with = "scratch")]
+    dir: Option<PathBuf>,
+
+    /// Make, mount and afterwards remove a file system of this type on a loop device (root)
+    #[arg(long, value_enum, value_name = "TYPE")]
+    scratch: Option<ScratchArg>,
+
+    /// Where the scratch image is kept while it is in use [default: $TMPDIR or /tmp]
+    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
+    scratch_dir: Option<PathBuf>,
+
+    /// Journal modes, separated by commas; each may have variations, see below
+    #[arg(long, default_value = "delete,truncate,persist,wal,direct,waldio")]
+    modes: Modes,
+
+    /// What each transaction does to one row
+    #[arg(long, value_enum, default_value_t = OpArg::Insert)]
+    op: OpArg,
+
+    /// Transactions in all, over every thread and process
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    count: u32,
+
+    /// Threads of each process, each with a connection of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+
+    /// Processes
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    processes: u32,
+
+    /// Bytes of a row as the schema sees it: 8 for id, 8 for created, the rest for value
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(17..=1_000_000))]
+    record_size: u32,
+
+    /// PRAGMA synchronous of every mode that does not say it for itself
+    #[arg(long, value_enum, default_value_t = SynchronousArg::Full)]
+    synchronous: SynchronousArg,
+
+    /// The order of updates and deletes: by id as Mobibench does, or shuffled
+    #[arg(long, value_enum, default_value_t = OrderArg::Id)]
+    order: OrderArg,
+
+    /// What values and the shuffled order are made from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Checkpoint after this many pages of log, inside the run; 0 leaves it to the end
+    #[arg(long, default_value_t = 0, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=1_000_000_000))]
+    autocheckpoint: u32,
+
+    /// Run all modes this many times; the table shows the run with the median rate
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// The list of modes, parsed.
+#[derive(Clone, Debug)]
+struct Modes(Vec<Mode>);
+
+impl FromStr for Modes {
+    type Err = onewrite_workload::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Mode::parse_list(text).map(Self)
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ScratchArg {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OpArg {
+    Insert,
+    Update,
+    Delete,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SynchronousArg {
+    Off,
+    Normal,
+    Full,
+    Extra,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OrderArg {
+    Id,
+    Random,
+}
+
+impl From<ScratchArg> for FileSystem {
+    fn from(arg: ScratchArg) -> Self {
+        match arg {
+            ScratchArg::Ext4 => Self::Ext4,
+            ScratchArg::Xfs => Self::Xfs,
+            ScratchArg::Btrfs => Self::Btrfs,
+        }
+    }
+}
+
+impl Args {
+    fn plan(&self) -> Result<Plan, String> {
+        let workers = self.threads * self.processes;
+        if self.count < workers {
+            return Err(format!(
+                "--count {} is fewer transactions than there are workers ({workers})",
+                self.count
+            ));
+        }
+        Ok(Plan {
+            op: match self.op {
+                OpArg::Insert => Op::Insert,
+                OpArg::Update => Op::Update,
+                OpArg::Delete => Op::Delete,
+            },
+            count: self.count,
+            record_size: self.record_size as usize,
+            order: match self.order {
+                OrderArg::Id => Order::Id,
+                OrderArg::Random => Order::Random,
+            },
+            seed: self.seed,
+            workers,
+        })
+    }
+
+    fn synchronous(&self) -> Synchronous {
+        match self.synchronous {
+            SynchronousArg::Off => Synchronous::Off,
+            SynchronousArg::Normal => Synchronous::Normal,
+            SynchronousArg::Full => Synchronous::Full,
+            SynchronousArg::Extra => Synchronous::Extra,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Outcome {
+    let plan = match args.plan() {
+        Ok(plan) => plan,
+        Err(message) => {
+            eprintln!("onewrite: {message}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    interrupt::install()?;
+    let progress = Progress::new();
+    let place = place::choose(args, &progress)?;
+    let compared = compare(args, &plan, &place, &progress);
+    progress.clear();
+    // Taken down before anything is reported, and whatever happened.
+    let removed = place.remove();
+    let report = compared?;
+    removed?;
+    show(args, &report)
+}
+
+/// All modes, as often as asked for, with the raw rates between them.
+fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Result<Report, String> {
+    let (mut runs, mut failed, mut notes) = (Vec::new(), Vec::new(), place.notes.clone());
+    let bench = RawBench::prepare(place.root(), args.count).map_err(|e| e.to_string())?;
+    let mut samples = vec![measure_raw(&bench, progress)?];
+    for repeat in 1..=args.repeat {
+        for mode in &args.modes.0 {
+            match session::run(args, plan, place, mode, repeat, progress) {
+                Ok((run, said)) => {
+                    runs.push(run);
+                    notes.extend(said);
+                }
+                Err(error) if interrupt::is_requested() => return Err(error),
+                Err(error) => failed.push(Failed {
+                    mode: mode.spec().to_owned(),
+                    error,
+                }),
+            }
+            samples.push(measure_raw(&bench, progress)?);
+        }
+    }
+    Ok(Report {
+        version: 1,
+        filesystem: place.file_system.clone(),
+        device: place.device_name(),
+        kernel: place::kernel_release(),
+        sqlite: rusqlite::version().to_owned(),
+        sqlite_sync: SYNC_CALL,
+        raw: Raw::of(&samples, bench.writes()),
+        runs,
+        failed,
+        notes,
+    })
+}
+
+fn measure_raw(bench: &RawBench, progress: &Progress) -> Result<Rates, String> {
+    progress.say("raw device rates");
+    if interrupt::is_requested() {
+        return Err("interrupted".to_owned());
+    }
+    bench.measure().map_err(|error| error.to_string())
+}
+
+/// Prints the report and turns what it says into an exit code.
+fn show(args: &Args, report: &Report) -> Outcome {
+    if args.json {
+        let text = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
+        println!("{text}");
+    } else {
+        print!("{}", table::render(report));
+    }
+    let mut code = ExitCode::SUCCESS;
+    for failed in &report.failed {
+        eprintln!("onewrite: {}: {}", failed.mode, failed.error);
+        code = ExitCode::FAILURE;
+    }
+    for Run { mode, checked, .. } in &report.runs {
+        if let Some(problem) = checked.problem() {
+            eprintln!("onewrite: {mode}: the database is not as it must be: {problem}");
+            code = ExitCode::FAILURE;
+        }
+    }
+    Ok(code)
+}

@@ -1,0 +1,206 @@
+//! Where the databases are: a scratch file system, or a directory of the user's.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use onewrite_iotrace::device::BlockDevice;
+use onewrite_iotrace::meter::Meter;
+use onewrite_iotrace::scratch::{self, FileSystem, Scratch};
+use tempfile::TempDir;
+
+use super::Args;
+use super::progress::Progress;
+use crate::interrupt;
+
+/// Bytes of a scratch image before any transaction: what a file system needs to be an ordinary one.
+const IMAGE_BYTES: u64 = 512 << 20;
+
+/// Bytes of a scratch image for each transaction: more than any log layout takes for a row.
+const IMAGE_BYTES_PER_OP: u64 = 64 << 10;
+
+/// What a user without root should know.
+const WITHOUT_ROOT: &str = "without root there are rates and latencies, but no device bytes, writes \
+                            and flushes, and no file-system journal: those take a device of its own";
+
+/// Where the databases are.
+pub struct Place {
+    kind: Kind,
+    /// Type of the file system.
+    pub file_system: String,
+    /// What the reader of the report should know about it.
+    pub notes: Vec<String>,
+}
+
+enum Kind {
+    Scratch(Scratch),
+    Dir {
+        dir: TempDir,
+        device: Option<BlockDevice>,
+    },
+}
+
+/// Finds or makes what the user asked for, and says which on standard error.
+pub fn choose(args: &Args, progress: &Progress) -> Result<Place, String> {
+    if let Some(dir) = &args.dir {
+        return directory(
+            dir,
+            "the device is not ours alone: device figures take --scratch",
+        );
+    }
+    if let Some(kind) = args.scratch {
+        return scratch(kind.into(), args, progress);
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("onewrite: no --dir: working in the current directory; {WITHOUT_ROOT}");
+        return directory(Path::new("."), WITHOUT_ROOT);
+    }
+    if let Some(missing) = FileSystem::Ext4.missing() {
+        eprintln!("onewrite: no --dir: working in the current directory, for {missing}");
+        return directory(
+            Path::new("."),
+            &format!("no scratch file system: {missing}"),
+        );
+    }
+    eprintln!("onewrite: no --dir: working on a scratch ext4 file system, removed afterwards");
+    scratch(FileSystem::Ext4, args, progress)
+}
+
+fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<Place, String> {
+    progress.say(&format!(
+        "making a scratch {} file system",
+        file_system.name()
+    ));
+    let parent = args.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let bytes = IMAGE_BYTES + u64::from(args.count) * IMAGE_BYTES_PER_OP;
+    let stop = interrupt::requested();
+    let options = scratch::Options {
+        file_system,
+        bytes,
+        parent: &parent,
+        stop,
+    };
+    let made = Scratch::create(&options).map_err(|error| error.to_string())?;
+    let host = type_of(&parent);
+    let notes = vec![format!(
+        "scratch {} image of {} MiB on a loop device, its file on {host}",
+        file_system.name(),
+        bytes >> 20
+    )];
+    Ok(Place {
+        kind: Kind::Scratch(made),
+        file_system: file_system.name().to_owned(),
+        notes,
+    })
+}
+
+fn directory(parent: &Path, note: &str) -> Result<Place, String> {
+    let dir = tempfile::Builder::new()
+        .prefix("onewrite-compare-")
+        .tempdir_in(parent)
+        .map_err(|error| format!("cannot make a directory in {}: {error}", parent.display()))?;
+    let file_system = type_of(dir.path());
+    let device = BlockDevice::holding(dir.path()).ok().flatten();
+    Ok(Place {
+        kind: Kind::Dir { dir, device },
+        file_system,
+        notes: vec![note.to_owned()],
+    })
+}
+
+impl Place {
+    /// The directory to work in.
+    pub fn root(&self) -> &Path {
+        match &self.kind {
+            Kind::Scratch(scratch) => scratch.root(),
+            Kind::Dir { dir, .. } => dir.path(),
+        }
+    }
+
+    /// What the report calls the device.
+    pub fn device_name(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Scratch(_) => Some("loop".to_owned()),
+            Kind::Dir { device, .. } => device.as_ref().map(|device| device.name().to_owned()),
+        }
+    }
+
+    /// Something to watch the device with while a database in `dir` is used, if it is ours alone.
+    pub fn meter(&self, dir: &Path) -> Result<Option<Meter>, String> {
+        match &self.kind {
+            Kind::Scratch(scratch) => Meter::new(scratch.device().clone(), dir)
+                .map(Some)
+                .map_err(|error| error.to_string()),
+            Kind::Dir { .. } => Ok(None),
+        }
+    }
+
+    /// Takes down what was made.
+    pub fn remove(self) -> Result<(), String> {
+        match self.kind {
+            Kind::Scratch(scratch) => scratch.remove().map_err(|error| error.to_string()),
+            Kind::Dir { dir, .. } => {
+                let path = dir.path().to_owned();
+                dir.close()
+                    .map_err(|error| format!("cannot remove {}: {error}", path.display()))
+            }
+        }
+    }
+}
+
+/// The kernel's release, for example `6.18.44`.
+pub fn kernel_release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+/// The type of the file system that holds a path, from the mount table.
+fn type_of(path: &Path) -> String {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mount_type(&table, &path).unwrap_or("unknown").to_owned()
+}
+
+/// The type in the last line of a mount table whose mount point is the longest that holds `path`.
+fn mount_type<'a>(table: &'a str, path: &Path) -> Option<&'a str> {
+    let mounts = table.lines().filter_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let point = PathBuf::from(unescape(before.split(' ').nth(4)?));
+        Some((point, after.split(' ').next()?))
+    });
+    mounts
+        .filter(|(point, _)| path.starts_with(point))
+        .max_by_key(|(point, _)| point.as_os_str().len())
+        .map(|(_, kind)| kind)
+}
+
+/// A mount point as the mount table writes it: space, tab, newline and backslash in octal.
+fn unescape(text: &str) -> String {
+    [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ]
+    .into_iter()
+    .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_and_latest_mount_point_counts() {
+        let table = "\
+22 1 254:0 / / rw,relatime - ext4 /dev/root rw
+30 22 7:0 / /mnt rw shared:1 - vfat /dev/loop0 rw
+31 30 7:1 / /mnt/a\\040b rw - xfs /dev/loop1 rw
+32 31 0:40 / /mnt/a\\040b rw - overlay overlay rw
+";
+        assert_eq!(mount_type(table, Path::new("/home/x")), Some("ext4"));
+        assert_eq!(mount_type(table, Path::new("/mnt/x")), Some("vfat"));
+        assert_eq!(mount_type(table, Path::new("/mnt/a b/x")), Some("overlay"));
+        assert_eq!(mount_type(table, Path::new("/mntx")), Some("ext4"));
+        assert_eq!(mount_type("", Path::new("/")), None);
+    }
+}

@@ -1,0 +1,265 @@
+//! A run shared out over several processes: this program again, as `onewrite compare-worker`.
+//!
+//! The parent writes a job to the standard input of each process as one line of JSON and waits until
+//! all have answered `ready`, then writes `go` to all, and reads one line of JSON from each with what
+//! it measured. A worker whose parent is gone finds its standard input closed and ends.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use onewrite_workload::Error;
+use onewrite_workload::clock::Nanos;
+use onewrite_workload::connection::Settings;
+use onewrite_workload::latency::{Bucket, Latencies};
+use onewrite_workload::mode::{Mode, Synchronous};
+use onewrite_workload::plan::Plan;
+use onewrite_workload::team::{self, Control, Finished};
+use serde::{Deserialize, Serialize};
+
+use crate::{Outcome, interrupt};
+
+const READY: &str = "ready";
+const GO: &str = "go";
+
+/// How often the parent looks whether the user wants to stop.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// What one process is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// The database.
+    pub path: PathBuf,
+    /// The mode as the user gave it.
+    pub mode: String,
+    /// As in [`Settings`].
+    pub synchronous: Synchronous,
+    /// As in [`Settings`].
+    pub autocheckpoint: u32,
+    /// The whole run.
+    pub plan: Plan,
+    /// The first of this process's workers.
+    pub first_worker: u32,
+    /// How many workers it has.
+    pub threads: u32,
+}
+
+/// What one process reports.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Finished {
+        first: Nanos,
+        last: Nanos,
+        cpu_nanos: u64,
+        latencies: Vec<Bucket>,
+    },
+    Failed(String),
+}
+
+/// A worker process. It is ended, if it still runs, when this is dropped.
+struct Worker {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+}
+
+/// Runs `job` on `processes` processes. `gate` is called when all stand ready; they start when it
+/// returns.
+pub fn run(
+    job: &Job,
+    processes: u32,
+    gate: impl FnOnce() -> Result<(), String>,
+) -> Result<Finished, String> {
+    let mut workers = Vec::new();
+    for process in 0..processes {
+        let job = Job {
+            first_worker: process * job.threads,
+            ..job.clone()
+        };
+        workers.push(Worker::start(&job)?);
+    }
+    for worker in &workers {
+        let line = worker.line()?;
+        if line != READY {
+            return Err(failure(&line));
+        }
+    }
+    gate()?;
+    for worker in &mut workers {
+        worker.send(GO)?;
+    }
+    let mut all: Option<Finished> = None;
+    for worker in &workers {
+        let finished = finished(&worker.line()?)?;
+        all = Some(match all {
+            Some(all) => all.merged(&finished),
+            None => finished,
+        });
+    }
+    all.ok_or_else(|| "no process to work with".to_owned())
+}
+
+impl Worker {
+    fn start(job: &Job) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("cannot start a worker process: {error}");
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut child = Command::new(program)
+            .arg("compare-worker")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for the parent, which then ends its workers.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("a worker process has no pipes".to_owned());
+        };
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut worker = Self {
+            child,
+            stdin,
+            lines,
+        };
+        worker.send(&serde_json::to_string(job).map_err(|error| error.to_string())?)?;
+        Ok(worker)
+    }
+
+    fn send(&mut self, line: &str) -> Result<(), String> {
+        writeln!(self.stdin, "{line}")
+            .map_err(|error| format!("worker process {}: {error}", self.child.id()))
+    }
+
+    /// Its next line, unless the user wants to stop.
+    fn line(&self) -> Result<String, String> {
+        loop {
+            match self.lines.recv_timeout(INTERVAL) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Timeout) if !interrupt::is_requested() => {}
+                Err(RecvTimeoutError::Timeout) => return Err("interrupted".to_owned()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(format!("worker process {} ended early", self.child.id()));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It has nothing left to do, or is not to go on: in either case its end is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn finished(line: &str) -> Result<Finished, String> {
+    match serde_json::from_str(line) {
+        Ok(Answer::Finished {
+            first,
+            last,
+            cpu_nanos,
+            latencies: buckets,
+        }) => {
+            let mut latencies = Latencies::new();
+            buckets
+                .into_iter()
+                .for_each(|bucket| latencies.record(bucket));
+            Ok(Finished {
+                first,
+                last,
+                cpu_nanos,
+                latencies,
+            })
+        }
+        _ => Err(failure(line)),
+    }
+}
+
+fn failure(line: &str) -> String {
+    match serde_json::from_str(line) {
+        Ok(Answer::Failed(message)) => message,
+        _ => format!("a worker process answered \"{line}\""),
+    }
+}
+
+/// The other side: does the job that is on standard input.
+pub fn run_worker() -> Outcome {
+    let answer = match work() {
+        Ok(Finished {
+            first,
+            last,
+            cpu_nanos,
+            latencies,
+        }) => Answer::Finished {
+            first,
+            last,
+            cpu_nanos,
+            latencies: latencies.buckets(),
+        },
+        Err(error) => Answer::Failed(error.to_string()),
+    };
+    println!(
+        "{}",
+        serde_json::to_string(&answer).map_err(|error| error.to_string())?
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn work() -> Result<Finished, Error> {
+    let job: Job = serde_json::from_str(&read_line()?)
+        .map_err(|error| Error::Wrong(format!("a job expected on standard input: {error}")))?;
+    let settings = Settings {
+        mode: Mode::parse(&job.mode)?,
+        synchronous: job.synchronous,
+        autocheckpoint: job.autocheckpoint,
+    };
+    let mut connections = Vec::new();
+    for _ in 0..job.threads {
+        connections.push(settings.open(&job.path)?);
+    }
+    let gate = || {
+        println!("{READY}");
+        let line = read_line()?;
+        if line != GO {
+            return Err(Error::Wrong(format!("\"{GO}\" expected, \"{line}\" read")));
+        }
+        thread::spawn(end_with_parent);
+        Ok(())
+    };
+    let never = AtomicBool::new(false);
+    team::run(
+        &job.plan,
+        job.first_worker,
+        &mut connections,
+        &Control::default(),
+        &never,
+        gate,
+    )
+}
+
+fn read_line() -> Result<String, Error> {
+    let mut line = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|error| Error::Wrong(format!("standard input: {error}")))?;
+    Ok(line.trim_end().to_owned())
+}
+
+/// Waits for the end of standard input, which is the end of the parent.
+fn end_with_parent() {
+    while read_line().is_ok_and(|line| !line.is_empty()) {}
+    std::process::exit(1);
+}

@@ -1,0 +1,291 @@
+//! What `onewrite compare --json` prints.
+//!
+//! A contract with whoever parses it: fields may be added, never renamed. A figure that was not
+//! measured is null, never estimated.
+
+use onewrite_iotrace::meter::{ByFile, Figures};
+use onewrite_workload::latency::Percentiles;
+use onewrite_workload::plan::{Op, Order};
+use onewrite_workload::raw::Rates;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// The whole document.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Of this format.
+    pub version: u32,
+    /// Type of the file system that the databases were on.
+    pub filesystem: String,
+    /// `loop` for a scratch file system, else the kernel's name of the block device; null if there
+    /// is none.
+    pub device: Option<String>,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Version of the SQLite library.
+    pub sqlite: String,
+    /// The system call with which stock modes make a file durable: `fdatasync` or `fsync`.
+    pub sqlite_sync: &'static str,
+    /// What the device can do, measured between the runs.
+    pub raw: Raw,
+    /// One for each mode and repetition, in the order in which they ran.
+    pub runs: Vec<Run>,
+    /// Modes that could not be run.
+    pub failed: Vec<Failed>,
+    /// What the reader should know about these figures.
+    pub notes: Vec<String>,
+}
+
+/// A mode that could not be run, and why.
+#[derive(Debug, Serialize)]
+pub struct Failed {
+    /// The mode as it was given.
+    pub mode: String,
+    /// Why.
+    pub error: String,
+}
+
+/// Raw rates in writes a second: the median of several measurements.
+#[derive(Debug, Serialize)]
+pub struct Raw {
+    /// Durable 4 KiB direct overwrites; null where there is no direct I/O.
+    pub direct_dsync_4k_per_s: Option<f64>,
+    /// 4 KiB direct overwrites without durability.
+    pub direct_4k_per_s: Option<f64>,
+    /// Appends of 4,120 bytes with fdatasync.
+    pub append_fdatasync_per_s: Option<f64>,
+    /// The slowest measurement of each.
+    pub min: RawBound,
+    /// The fastest measurement of each.
+    pub max: RawBound,
+    /// Measurements: before the first run, and after every run.
+    pub samples: usize,
+    /// Writes of each kind in a measurement.
+    pub writes_per_sample: u32,
+}
+
+/// One end of the range of the raw rates.
+#[derive(Debug, Serialize)]
+pub struct RawBound {
+    /// As in [`Raw`].
+    pub direct_dsync_4k_per_s: Option<f64>,
+    /// As in [`Raw`].
+    pub direct_4k_per_s: Option<f64>,
+    /// As in [`Raw`].
+    pub append_fdatasync_per_s: Option<f64>,
+}
+
+impl Raw {
+    /// Median and range of the measurements.
+    pub fn of(samples: &[Rates], writes_per_sample: u32) -> Self {
+        let sorted = |rate: fn(&Rates) -> Option<f64>| {
+            let mut rates: Vec<f64> = samples.iter().filter_map(rate).collect();
+            rates.sort_by(f64::total_cmp);
+            rates
+        };
+        let dsync = sorted(|rates| rates.direct_dsync_4k);
+        let direct = sorted(|rates| rates.direct_4k);
+        let append = sorted(|rates| Some(rates.append_fdatasync));
+        let bound = |pick: fn(&[f64]) -> Option<&f64>| RawBound {
+            direct_dsync_4k_per_s: pick(&dsync).copied(),
+            direct_4k_per_s: pick(&direct).copied(),
+            append_fdatasync_per_s: pick(&append).copied(),
+        };
+        Self {
+            direct_dsync_4k_per_s: median(&dsync),
+            direct_4k_per_s: median(&direct),
+            append_fdatasync_per_s: median(&append),
+            min: bound(<[f64]>::first),
+            max: bound(<[f64]>::last),
+            samples: samples.len(),
+            writes_per_sample,
+        }
+    }
+}
+
+/// The median of sorted figures; the mean of the middle two if their number is even.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let upper = sorted.get(sorted.len() / 2)?;
+    let lower = sorted.get((sorted.len() - 1) / 2)?;
+    Some((lower + upper) / 2.0)
+}
+
+/// One mode, run once.
+#[derive(Debug, Serialize)]
+pub struct Run {
+    /// The mode as it was given, variations included.
+    pub mode: String,
+    /// The journal mode that the connection reports.
+    pub journal_mode: String,
+    /// What each transaction did.
+    pub op: Op,
+    /// Transactions in all.
+    pub count: u32,
+    /// Threads of each process.
+    pub threads: u32,
+    /// Processes.
+    pub processes: u32,
+    /// `PRAGMA synchronous` in force.
+    pub synchronous: &'static str,
+    /// Bytes of a row as the schema sees it.
+    pub record_size: usize,
+    /// The order of updates and deletes.
+    pub order: Order,
+    /// What values and random orders were made from.
+    pub seed: u64,
+    /// Which repetition, from 1.
+    pub repeat: u32,
+    /// From the beginning of the first transaction to the end of the last.
+    pub elapsed_s: f64,
+    /// Transactions a second.
+    pub ops_per_s: f64,
+    /// User and system time of the processes that worked, during the run.
+    pub cpu_s: f64,
+    /// Latency of a transaction in microseconds.
+    pub latency_us: Percentiles,
+    /// What the device completed from the first transaction to the end of the last.
+    pub device: Option<Device>,
+    /// Which files those bytes belong to; their sum is `device.write_bytes`.
+    pub by_file: Option<ByFile>,
+    /// `device` divided by the number of transactions.
+    pub per_op: Option<PerOp>,
+    /// Before the run: database, journal mode, table, rows to work on, and a checkpoint.
+    pub setup: Phase,
+    /// After the run: what the file system still had in memory.
+    pub after: Phase,
+    /// A full checkpoint, after that.
+    pub checkpoint: Phase,
+    /// Closing the last connection.
+    pub close: Phase,
+    /// Whether the database holds what the transactions put there.
+    pub checked: Checked,
+    /// Every setting in force, as the connection states it after the run.
+    pub pragmas: Map<String, Value>,
+}
+
+/// Whether the database holds what the transactions put there.
+#[derive(Debug, Serialize)]
+pub struct Checked {
+    /// Rows in the table.
+    pub rows: u64,
+    /// `ok`, or what `PRAGMA integrity_check` found.
+    pub integrity_check: String,
+    /// `ok`, or the first difference between the rows and what was stored.
+    pub content: String,
+    /// The same checks by stock SQLite after the last connection was closed: `ok` or the problem.
+    pub stock_after_close: String,
+}
+
+impl Checked {
+    /// The first problem found.
+    pub fn problem(&self) -> Option<&str> {
+        [
+            &self.content,
+            &self.integrity_check,
+            &self.stock_after_close,
+        ]
+        .into_iter()
+        .map(String::as_str)
+        .find(|finding| *finding != "ok")
+    }
+}
+
+/// What a device completed.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Device {
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Write requests that carried data; null if they could not be told from those that did not.
+    pub writes: Option<u64>,
+    /// Flushes of the device's cache.
+    pub flushes: u64,
+    /// Write requests as the device's own counter has them: those that only flush included.
+    pub write_requests: u64,
+}
+
+/// A device's figures for one transaction.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PerOp {
+    /// Bytes written.
+    pub write_bytes: f64,
+    /// Write requests that carried data.
+    pub writes: Option<f64>,
+    /// Flushes of the device's cache.
+    pub flushes: f64,
+}
+
+/// What happened beside the run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Phase {
+    /// Bytes written to the device.
+    pub write_bytes: Option<u64>,
+    /// Write requests that carried data.
+    pub writes: Option<u64>,
+    /// Flushes of the device's cache.
+    pub flushes: Option<u64>,
+    /// How long it took, the wait for what was written lazily not included; null if it was nothing
+    /// but that wait.
+    pub elapsed_s: Option<f64>,
+    /// Which files those bytes belong to.
+    pub by_file: Option<ByFile>,
+}
+
+impl Device {
+    /// From what the meter saw.
+    pub fn of(figures: &Figures) -> Self {
+        Self {
+            write_bytes: figures.counters.write_bytes,
+            writes: figures.writes,
+            flushes: figures.counters.flushes,
+            write_requests: figures.counters.write_requests,
+        }
+    }
+
+    /// For one of `count` transactions.
+    pub fn per_op(&self, count: u32) -> PerOp {
+        let count = f64::from(count.max(1));
+        PerOp {
+            write_bytes: self.write_bytes as f64 / count,
+            writes: self.writes.map(|writes| writes as f64 / count),
+            flushes: self.flushes as f64 / count,
+        }
+    }
+}
+
+impl Phase {
+    /// From what the meter saw, if there was one.
+    pub fn of(figures: Option<&Figures>, elapsed_s: Option<f64>) -> Self {
+        Self {
+            write_bytes: figures.map(|figures| figures.counters.write_bytes),
+            writes: figures.and_then(|figures| figures.writes),
+            flushes: figures.map(|figures| figures.counters.flushes),
+            elapsed_s,
+            by_file: figures.and_then(|figures| figures.by_file),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_rates_are_medians_with_their_range() {
+        let sample = |rate| Rates {
+            direct_dsync_4k: Some(rate),
+            direct_4k: None,
+            append_fdatasync: rate * 2.0,
+        };
+        let raw = Raw::of(&[sample(30.0), sample(10.0), sample(20.0)], 1000);
+        assert_eq!(raw.direct_dsync_4k_per_s, Some(20.0));
+        assert_eq!(raw.direct_4k_per_s, None);
+        assert_eq!(raw.append_fdatasync_per_s, Some(40.0));
+        assert_eq!(raw.min.direct_dsync_4k_per_s, Some(10.0));
+        assert_eq!(raw.max.append_fdatasync_per_s, Some(60.0));
+        assert_eq!(
+            Raw::of(&[sample(1.0), sample(2.0)], 1000).direct_dsync_4k_per_s,
+            Some(1.5)
+        );
+        assert_eq!(Raw::of(&[], 1000).append_fdatasync_per_s, None);
+    }
+}

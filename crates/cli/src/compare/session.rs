@@ -1,0 +1,333 @@
+//! One mode, from an empty directory to the close of the last connection.
+//!
+//! Set-up, run, checkpoint and close are told apart by boundaries that nothing crosses: the file
+//! system is synced and the device idle. Only the end of the run is the moment at which the last
+//! transaction returned; what was written lazily after it is a figure of its own.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use onewrite_iotrace::meter::{Figures, Mark, Meter};
+use onewrite_workload::connection::{self, Checkpoint, Settings};
+use onewrite_workload::mode::Mode;
+use onewrite_workload::plan::{self, Plan};
+use onewrite_workload::team::{self, Control, Finished};
+use rusqlite::Connection;
+use serde_json::{Map, Value};
+
+use super::Args;
+use super::place::Place;
+use super::processes::{self, Job};
+use super::progress::Progress;
+use super::report::{Checked, Device, Phase, Run};
+use crate::interrupt;
+
+/// Boundaries in the life of a database, each with the meter's mark if there is a meter.
+struct Boundaries {
+    meter: Option<Meter>,
+}
+
+impl Boundaries {
+    /// A boundary that nothing crosses.
+    fn settle(&self) -> Result<Option<Mark>, String> {
+        if interrupt::is_requested() {
+            return Err("interrupted".to_owned());
+        }
+        self.meter
+            .as_ref()
+            .map(Meter::settle)
+            .transpose()
+            .map_err(|error| error.to_string())
+    }
+
+    /// The present moment.
+    fn mark(&self) -> Result<Option<Mark>, String> {
+        self.meter
+            .as_ref()
+            .map(Meter::mark)
+            .transpose()
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// The boundaries of one database's life, in the order in which they happen.
+struct Marks {
+    empty: Option<Mark>,
+    ready: Option<Mark>,
+    started: Option<Mark>,
+    ended: Option<Mark>,
+    synced: Option<Mark>,
+    checked: Option<Mark>,
+    copied: Option<Mark>,
+    closed: Option<Mark>,
+}
+
+/// A database's life: what was measured and found while it lasted.
+struct Life {
+    marks: Marks,
+    setup_s: f64,
+    checkpoint_s: f64,
+    close_s: f64,
+    finished: Finished,
+    pragmas: Map<String, Value>,
+    found: plan::Checked,
+}
+
+/// Runs one mode once. Returns what was measured and what the reader should know about it.
+pub fn run(
+    args: &Args,
+    plan: &Plan,
+    place: &Place,
+    mode: &Mode,
+    repeat: u32,
+    progress: &Progress,
+) -> Result<(Run, Vec<String>), String> {
+    let dir = place.root().join("database");
+    fs::create_dir(&dir).map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
+    let settings = Settings {
+        mode: mode.clone(),
+        synchronous: args.synchronous(),
+        autocheckpoint: args.autocheckpoint,
+    };
+    let path = dir.join("test.db");
+    let boundaries = Boundaries {
+        meter: place.meter(&dir)?,
+    };
+    let session = Session {
+        args,
+        plan,
+        settings,
+        path,
+        boundaries,
+        progress,
+    };
+    let result = session.run(repeat);
+    fs::remove_dir_all(&dir)
+        .map_err(|error| format!("cannot remove {}: {error}", dir.display()))?;
+    result
+}
+
+struct Session<'a> {
+    args: &'a Args,
+    plan: &'a Plan,
+    settings: Settings,
+    path: PathBuf,
+    boundaries: Boundaries,
+    progress: &'a Progress,
+}
+
+impl Session<'_> {
+    fn run(self, repeat: u32) -> Result<(Run, Vec<String>), String> {
+        let life = self.live()?;
+        let stock_after_close = self.check_with_stock();
+        Ok(self.describe(repeat, life, stock_after_close))
+    }
+
+    /// Set-up, run, check, checkpoint and close.
+    fn live(&self) -> Result<Life, String> {
+        self.say("set-up");
+        let empty = self.boundaries.settle()?;
+        let (holder, setup_s) = timed(|| self.set_up())?;
+        let ready = self.boundaries.settle()?;
+
+        self.say("transactions");
+        let ran = self.transactions(holder)?;
+        let synced = self.boundaries.settle()?;
+
+        self.say("check");
+        let vfs = self.settings.mode.journal().vfs;
+        let pragmas = connection::in_force(&ran.holder, vfs).map_err(text)?;
+        let found = self.plan.check(&ran.holder).map_err(text)?;
+
+        self.say("checkpoint");
+        let checked = self.boundaries.settle()?;
+        let copy = || connection::checkpoint(&ran.holder, Checkpoint::Full).map_err(text);
+        let ((), checkpoint_s) = timed(copy)?;
+        let copied = self.boundaries.settle()?;
+        let close = || {
+            ran.holder
+                .close()
+                .map_err(|(_, error)| format!("close: {error}"))
+        };
+        let ((), close_s) = timed(close)?;
+        let closed = self.boundaries.settle()?;
+
+        let (started, ended) = (ran.started, ran.ended);
+        let marks = Marks {
+            empty,
+            ready,
+            started,
+            ended,
+            synced,
+            checked,
+            copied,
+            closed,
+        };
+        Ok(Life {
+            marks,
+            setup_s,
+            checkpoint_s,
+            close_s,
+            finished: ran.finished,
+            pragmas,
+            found,
+        })
+    }
+
+    /// The database with its table and, for updates and deletes, rows; its log is empty, so that
+    /// every mode starts alike. The connection is kept: the last one to close would remove the log.
+    fn set_up(&self) -> Result<Connection, String> {
+        let mut holder = self.settings.open(&self.path).map_err(text)?;
+        self.plan.populate(&mut holder).map_err(text)?;
+        connection::checkpoint(&holder, Checkpoint::Truncate).map_err(text)?;
+        Ok(holder)
+    }
+
+    /// The transactions, in this process or in several.
+    fn transactions(&self, holder: Connection) -> Result<Ran, String> {
+        let control = Control::default();
+        let (mut started, mut connections) = (None, vec![holder]);
+        let total = self.plan.count;
+        let mut gate = || {
+            started = self.boundaries.mark()?;
+            Ok(())
+        };
+        let finished = if self.args.processes > 1 {
+            let job = Job {
+                path: self.path.clone(),
+                mode: self.settings.mode.spec().to_owned(),
+                synchronous: self.settings.synchronous,
+                autocheckpoint: self.settings.autocheckpoint,
+                plan: self.plan.clone(),
+                first_worker: 0,
+                threads: self.args.threads,
+            };
+            processes::run(&job, self.args.processes, gate)
+        } else {
+            for _ in 1..self.args.threads {
+                connections.push(self.settings.open(&self.path).map_err(text)?);
+            }
+            let gate = || gate().map_err(onewrite_workload::Error::Wrong);
+            let stop = interrupt::requested();
+            self.progress.during(total, &control, || {
+                team::run(self.plan, 0, &mut connections, &control, stop, gate).map_err(text)
+            })
+        }?;
+        let ended = self.boundaries.mark()?;
+        let holder = connections.swap_remove(0);
+        Ok(Ran {
+            holder,
+            started,
+            ended,
+            finished,
+        })
+    }
+
+    /// What any other program finds when the database has been closed: `ok` or the problem.
+    fn check_with_stock(&self) -> String {
+        let found = connection::open_stock(&self.path).and_then(|stock| self.plan.check(&stock));
+        match found {
+            Ok(found) if found.content != "ok" => found.content,
+            Ok(found) => found.integrity_check,
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn describe(self, repeat: u32, life: Life, stock_after_close: String) -> (Run, Vec<String>) {
+        let (phases, notes) = phases(self.boundaries.meter, &life.marks);
+        let count = self.plan.count;
+        let device = phases.run.as_ref().map(Device::of);
+        let elapsed_s = life.finished.last.seconds_since(life.finished.first);
+        let run = Run {
+            mode: self.settings.mode.spec().to_owned(),
+            journal_mode: self.settings.mode.journal().name.to_owned(),
+            op: self.plan.op,
+            count,
+            threads: self.args.threads,
+            processes: self.args.processes,
+            synchronous: self.settings.synchronous().name(),
+            record_size: self.plan.record_size,
+            order: self.plan.order,
+            seed: self.plan.seed,
+            repeat,
+            elapsed_s,
+            ops_per_s: f64::from(count) / elapsed_s.max(1e-9),
+            cpu_s: life.finished.cpu_nanos as f64 / 1e9,
+            latency_us: life.finished.latencies.percentiles(),
+            device,
+            by_file: phases.run.and_then(|figures| figures.by_file),
+            per_op: device.map(|device| device.per_op(count)),
+            setup: Phase::of(phases.setup.as_ref(), Some(life.setup_s)),
+            after: Phase::of(phases.after.as_ref(), None),
+            checkpoint: Phase::of(phases.checkpoint.as_ref(), Some(life.checkpoint_s)),
+            close: Phase::of(phases.close.as_ref(), Some(life.close_s)),
+            checked: Checked {
+                rows: life.found.rows,
+                integrity_check: life.found.integrity_check,
+                content: life.found.content,
+                stock_after_close,
+            },
+            pragmas: life.pragmas,
+        };
+        (run, notes)
+    }
+
+    fn say(&self, what: &str) {
+        self.progress
+            .say(&format!("{}: {what}", self.settings.mode));
+    }
+}
+
+/// What [`Session::transactions`] leaves.
+struct Ran {
+    holder: Connection,
+    started: Option<Mark>,
+    ended: Option<Mark>,
+    finished: Finished,
+}
+
+/// What the device did in each phase; `None` without a meter.
+#[derive(Default)]
+struct Phases {
+    setup: Option<Figures>,
+    run: Option<Figures>,
+    after: Option<Figures>,
+    checkpoint: Option<Figures>,
+    close: Option<Figures>,
+}
+
+fn phases(meter: Option<Meter>, marks: &Marks) -> (Phases, Vec<String>) {
+    let windows = [
+        (marks.empty, marks.ready),
+        (marks.started, marks.ended),
+        (marks.ended, marks.synced),
+        (marks.checked, marks.copied),
+        (marks.copied, marks.closed),
+    ];
+    let windows: Option<Vec<_>> = windows.into_iter().map(|(from, to)| from.zip(to)).collect();
+    let Some((meter, windows)) = meter.zip(windows) else {
+        return Default::default();
+    };
+    let (figures, notes) = meter.finish(&windows);
+    let mut figures = figures.into_iter();
+    let phases = Phases {
+        setup: figures.next(),
+        run: figures.next(),
+        after: figures.next(),
+        checkpoint: figures.next(),
+        close: figures.next(),
+    };
+    (phases, notes)
+}
+
+/// A step and the seconds it took.
+fn timed<T>(step: impl FnOnce() -> Result<T, String>) -> Result<(T, f64), String> {
+    let begin = Instant::now();
+    let result = step()?;
+    Ok((result, begin.elapsed().as_secs_f64()))
+}
+
+fn text(error: onewrite_workload::Error) -> String {
+    error.to_string()
+}

@@ -1,0 +1,157 @@
+//! The report as people read it.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::report::{Raw, Report, Run};
+
+/// A figure that was not measured.
+const NONE: &str = "-";
+
+/// The table, the raw rates under it, and the notes.
+pub fn render(report: &Report) -> String {
+    let mut text = String::new();
+    if let Some(first) = report.runs.first() {
+        text.push_str(&title(first));
+        text.push_str(&format!("\n{}\n", table(&report.runs)));
+    }
+    text.push_str(&raw(&report.raw));
+    text.push_str(&format!(
+        "\n{}{}, Linux {}, SQLite {} ({})\n",
+        report.filesystem,
+        report
+            .device
+            .as_ref()
+            .map_or_else(String::new, |device| format!(" on {device}")),
+        report.kernel,
+        report.sqlite,
+        report.sqlite_sync
+    ));
+    for note in &report.notes {
+        text.push_str(&format!("{note}\n"));
+    }
+    text
+}
+
+fn title(run: &Run) -> String {
+    let mut title = format!(
+        "{} x {}, {}-byte rows",
+        run.count,
+        run.op.name(),
+        run.record_size
+    );
+    for (number, what) in [(run.threads, "threads"), (run.processes, "processes")] {
+        if number > 1 {
+            title.push_str(&format!(", {number} {what}"));
+        }
+    }
+    title
+}
+
+fn table(runs: &[Run]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header([
+        "mode",
+        "sync",
+        "ops/s",
+        "times\nwal",
+        "p50\nus",
+        "p99\nus",
+        "device\nKiB/op",
+        "writes\n/op",
+        "flushes\n/op",
+        "fs journal\nKiB/op",
+        "checkpoint\nMiB",
+    ]);
+    let rows = medians(runs);
+    let wal = rows
+        .iter()
+        .find(|run| run.mode == "wal")
+        .map(|run| run.ops_per_s);
+    for run in rows {
+        table.add_row(row(run, wal));
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Of the repetitions of each mode, the one with the median rate; modes in the order given.
+fn medians(runs: &[Run]) -> Vec<&Run> {
+    let mut modes: Vec<&str> = Vec::new();
+    for run in runs {
+        if !modes.contains(&run.mode.as_str()) {
+            modes.push(&run.mode);
+        }
+    }
+    let median = |mode: &&str| {
+        let mut of_mode: Vec<&Run> = runs.iter().filter(|run| run.mode == *mode).collect();
+        of_mode.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
+        of_mode.get(of_mode.len() / 2).copied()
+    };
+    modes.iter().filter_map(median).collect()
+}
+
+fn row(run: &Run, wal: Option<f64>) -> [String; 11] {
+    let per_op = run.per_op.as_ref();
+    let journal = run
+        .by_file
+        .map(|by| by.fs_journal_bytes as f64 / f64::from(run.count.max(1)));
+    [
+        run.mode.clone(),
+        run.synchronous.to_owned(),
+        format!("{:.0}", run.ops_per_s),
+        or_none(wal, |wal| format!("{:.2}", run.ops_per_s / wal)),
+        run.latency_us.p50.to_string(),
+        run.latency_us.p99.to_string(),
+        or_none(per_op, |per_op| kib(per_op.write_bytes)),
+        or_none(per_op.and_then(|per_op| per_op.writes), |writes| {
+            format!("{writes:.2}")
+        }),
+        or_none(per_op, |per_op| format!("{:.2}", per_op.flushes)),
+        or_none(journal, kib),
+        or_none(run.checkpoint.write_bytes, |bytes| {
+            format!("{:.1}", bytes as f64 / 1_048_576.0)
+        }),
+    ]
+}
+
+fn kib(bytes: f64) -> String {
+    format!("{:.1}", bytes / 1024.0)
+}
+
+fn or_none<T>(figure: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    figure.map_or_else(|| NONE.to_owned(), show)
+}
+
+fn raw(raw: &Raw) -> String {
+    let rate = |name: &str, median: Option<f64>, min: Option<f64>, max: Option<f64>| match (
+        median, min, max,
+    ) {
+        (Some(median), Some(min), Some(max)) => {
+            format!("  {name:<42} {median:>8.0}/s  ({min:.0} to {max:.0})\n")
+        }
+        _ => format!("  {name:<42} {NONE:>8}\n"),
+    };
+    let mut text = format!("raw rates, median of {} measurements\n", raw.samples);
+    text.push_str(&rate(
+        "4 KiB overwrite, direct and durable",
+        raw.direct_dsync_4k_per_s,
+        raw.min.direct_dsync_4k_per_s,
+        raw.max.direct_dsync_4k_per_s,
+    ));
+    text.push_str(&rate(
+        "4 KiB overwrite, direct, not durable",
+        raw.direct_4k_per_s,
+        raw.min.direct_4k_per_s,
+        raw.max.direct_4k_per_s,
+    ));
+    text.push_str(&rate(
+        "4,120-byte append and fdatasync",
+        raw.append_fdatasync_per_s,
+        raw.min.append_fdatasync_per_s,
+        raw.max.append_fdatasync_per_s,
+    ));
+    text
+}

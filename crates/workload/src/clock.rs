@@ -1,0 +1,33 @@
+//! Time that is comparable between threads, processes and the kernel's trace.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// A moment of `CLOCK_MONOTONIC`, in nanoseconds. The same clock in every process of the machine, and
+/// the one that a trace with `trace_clock=mono` stamps its events with.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// The present moment.
+    pub fn now() -> Self {
+        Self(nanos(clock_gettime(ClockId::Monotonic)))
+    }
+
+    /// Seconds from `earlier` to this moment; 0 if `earlier` is later.
+    pub fn seconds_since(self, earlier: Self) -> f64 {
+        self.0.saturating_sub(earlier.0) as f64 / 1e9
+    }
+}
+
+/// User and system time this process has used so far, in nanoseconds.
+pub fn process_cpu_nanos() -> u64 {
+    nanos(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+fn nanos(time: Timespec) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let below = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(below)
+}

@@ -1,0 +1,306 @@
+//! Connections under a journal mode: opening them, and reading back what is in force.
+//!
+//! A stock mode is a connection through SQLite's own VFS. A mode of onewrite's is a connection through
+//! the `onewrite` VFS; its variations are pragmas that come before `PRAGMA journal_mode`. Nothing is
+//! taken on trust: the journal mode must answer with the name asked for, a variation must be answered
+//! at all (SQLite ignores pragmas that it does not know, silently), and [`in_force`] reports every
+//! setting that bears on durability or speed as the connection itself states it.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags};
+use serde_json::{Map, Value};
+
+use crate::mode::{Mode, Synchronous, Vfs};
+use crate::{Error, engine};
+
+/// The system call with which this build's SQLite makes a file durable: `fdatasync` as every
+/// distribution builds it (`.cargo/config.toml` says so to the bundled one), or `fsync`, which writes
+/// a file's time stamps too and so costs stock modes a file-system journal commit they need not have.
+pub const SYNC_CALL: &str = match option_env!("LIBSQLITE3_FLAGS") {
+    Some(flags) if mentions_fdatasync(flags.as_bytes()) => "fdatasync",
+    _ => "fsync",
+};
+
+const fn mentions_fdatasync(flags: &[u8]) -> bool {
+    let word = b"HAVE_FDATASYNC";
+    let mut at = 0;
+    while at + word.len() <= flags.len() {
+        let mut same = 0;
+        while same < word.len() && flags[at + same] == word[same] {
+            same += 1;
+        }
+        if same == word.len() {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// How long a connection waits for another's lock, in milliseconds.
+const BUSY_TIMEOUT_MS: u32 = 60_000;
+
+/// What [`in_force`] reads back.
+const REPORTED: &[&str] = &[
+    "journal_mode",
+    "synchronous",
+    "page_size",
+    "wal_autocheckpoint",
+    "journal_size_limit",
+    "locking_mode",
+    "cache_size",
+    "cache_spill",
+    "mmap_size",
+    "fullfsync",
+    "checkpoint_fullfsync",
+    "auto_vacuum",
+    "secure_delete",
+    "temp_store",
+    "busy_timeout",
+    "encoding",
+    "page_count",
+];
+
+/// How to open a connection.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The journal mode with its variations.
+    pub mode: Mode,
+    /// `PRAGMA synchronous`, unless the mode says it for itself.
+    pub synchronous: Synchronous,
+    /// `PRAGMA wal_autocheckpoint`, in pages; 0 is never.
+    pub autocheckpoint: u32,
+}
+
+impl Settings {
+    /// The level of `PRAGMA synchronous` that is in force.
+    pub fn synchronous(&self) -> Synchronous {
+        self.mode.synchronous().unwrap_or(self.synchronous)
+    }
+
+    /// Opens the database, creating it if need be, and puts every setting into force.
+    pub fn open(&self, path: &Path) -> Result<Connection, Error> {
+        let vfs = self.mode.journal().vfs;
+        if vfs == Vfs::Onewrite {
+            engine::register()?;
+        }
+        let connection = open_with(path, vfs)?;
+        for pragma in self.mode.pragmas() {
+            let sql = format!("PRAGMA {}={}", pragma.name, pragma.value);
+            if answer(&connection, &sql)?.is_none() {
+                return Err(Error::Wrong(format!(
+                    "mode {}: \"{sql}\" was not answered: this build does not know that pragma",
+                    self.mode
+                )));
+            }
+        }
+        self.switch(&connection, path)?;
+        let synchronous = self.synchronous().name();
+        answer(&connection, &format!("PRAGMA synchronous={synchronous}"))?;
+        answer(
+            &connection,
+            &format!("PRAGMA wal_autocheckpoint={}", self.autocheckpoint),
+        )?;
+        Ok(connection)
+    }
+
+    fn switch(&self, connection: &Connection, path: &Path) -> Result<(), Error> {
+        let asked = self.mode.journal().name;
+        let got = answer(connection, &format!("PRAGMA journal_mode={asked}"))?;
+        let got = match got {
+            Some(Value::String(text)) => text,
+            other => format!("{other:?}"),
+        };
+        if got == asked {
+            return Ok(());
+        }
+        Err(Error::JournalMode {
+            path: path.to_owned(),
+            asked: asked.to_owned(),
+            got,
+        })
+    }
+}
+
+/// Opens a database as any other program would: stock SQLite, no setting changed.
+pub fn open_stock(path: &Path) -> Result<Connection, Error> {
+    open_with(path, Vfs::Stock)
+}
+
+fn open_with(path: &Path, vfs: Vfs) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let doing = || format!("open {} with the VFS \"{}\"", path.display(), vfs.name());
+    let connection = Connection::open_with_flags_and_vfs(path, flags, vfs.name())
+        .map_err(Error::sqlite(doing()))?;
+    answer(
+        &connection,
+        &format!("PRAGMA busy_timeout={BUSY_TIMEOUT_MS}"),
+    )?;
+    Ok(connection)
+}
+
+/// Every setting that bears on durability or speed, as the connection states it; `onewrite_status`
+/// as the JSON it is.
+pub fn in_force(connection: &Connection, vfs: Vfs) -> Result<Map<String, Value>, Error> {
+    let mut settings = Map::new();
+    for name in REPORTED {
+        let value = answer(connection, &format!("PRAGMA {name}"))?.unwrap_or(Value::Null);
+        settings.insert((*name).to_owned(), value);
+    }
+    settings.insert("vfs".to_owned(), vfs.name().into());
+    if vfs == Vfs::Onewrite {
+        let status = answer(connection, "PRAGMA onewrite_status")?.unwrap_or(Value::Null);
+        settings.insert("onewrite_status".to_owned(), parsed(status));
+    }
+    Ok(settings)
+}
+
+/// JSON in a text as JSON; anything else as it is.
+fn parsed(value: Value) -> Value {
+    match value.as_str().map(serde_json::from_str) {
+        Some(Ok(json)) => json,
+        _ => value,
+    }
+}
+
+/// How much of the log a checkpoint is to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checkpoint {
+    /// Everything is copied into the database; the log is reused from its start by the next writer.
+    Full,
+    /// As full, and the log is emptied.
+    Truncate,
+}
+
+/// Copies the log into the database. In journal modes without a log nothing happens.
+pub fn checkpoint(connection: &Connection, kind: Checkpoint) -> Result<(), Error> {
+    let sql = match kind {
+        Checkpoint::Full => "PRAGMA wal_checkpoint(FULL)",
+        Checkpoint::Truncate => "PRAGMA wal_checkpoint(TRUNCATE)",
+    };
+    let (busy, in_log, copied): (i64, i64, i64) = connection
+        .query_row(sql, (), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .map_err(Error::sqlite(sql))?;
+    if busy != 0 || in_log != copied {
+        return Err(Error::Wrong(format!(
+            "{sql} was not complete: busy {busy}, {in_log} frames in the log, {copied} copied"
+        )));
+    }
+    Ok(())
+}
+
+/// The first column of the first row that a pragma returns.
+fn answer(connection: &Connection, sql: &str) -> Result<Option<Value>, Error> {
+    let first = || -> rusqlite::Result<Option<Value>> {
+        let mut statement = connection.prepare(sql)?;
+        let mut rows = statement.query(())?;
+        let value = match rows.next()? {
+            Some(row) => Some(json(row.get_ref(0)?)),
+            None => None,
+        };
+        while rows.next()?.is_some() {}
+        Ok(value)
+    };
+    first().map_err(Error::sqlite(sql))
+}
+
+fn json(value: rusqlite::types::ValueRef<'_>) -> Value {
+    use rusqlite::types::ValueRef;
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => number.into(),
+        ValueRef::Real(number) => number.into(),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => String::from_utf8_lossy(bytes).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(mode: &str) -> Settings {
+        Settings {
+            mode: Mode::parse(mode).unwrap(),
+            synchronous: Synchronous::Full,
+            autocheckpoint: 0,
+        }
+    }
+
+    #[test]
+    fn this_build_of_sqlite_is_told_that_there_is_fdatasync() {
+        assert_eq!(SYNC_CALL, "fdatasync");
+        assert!(!mentions_fdatasync(b"-DHAVE_FDATASYN") && !mentions_fdatasync(b""));
+    }
+
+    #[test]
+    fn every_stock_mode_is_in_force_and_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["delete", "truncate", "persist", "memory", "wal", "off"] {
+            let path = dir.path().join(format!("{name}.db"));
+            let connection = settings(name).open(&path).unwrap();
+            let settings = in_force(&connection, Vfs::Stock).unwrap();
+            assert_eq!(settings["journal_mode"], name);
+            assert_eq!(settings["synchronous"], 2);
+            assert_eq!(settings["wal_autocheckpoint"], 0);
+            assert_eq!(settings["busy_timeout"], 60_000);
+            assert_eq!(settings["page_size"], 4096);
+        }
+    }
+
+    #[test]
+    fn the_mode_s_own_synchronous_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let connection = settings("wal:synchronous=normal")
+            .open(&dir.path().join("a.db"))
+            .unwrap();
+        assert_eq!(in_force(&connection, Vfs::Stock).unwrap()["synchronous"], 1);
+    }
+
+    #[test]
+    fn a_journal_mode_that_is_refused_is_an_error() {
+        let error = settings("wal")
+            .open(Path::new(":memory:"))
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            ":memory:: asked for journal_mode=wal, SQLite answered \"memory\""
+        );
+    }
+
+    #[test]
+    fn a_checkpoint_empties_the_log_and_is_harmless_without_one() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["wal", "delete"] {
+            let path = dir.path().join(format!("{name}.db"));
+            let connection = settings(name).open(&path).unwrap();
+            connection
+                .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)")
+                .unwrap();
+            checkpoint(&connection, Checkpoint::Full).unwrap();
+            checkpoint(&connection, Checkpoint::Truncate).unwrap();
+            let log = dir.path().join(format!("{name}.db-wal"));
+            assert_eq!(log.metadata().map(|m| m.len()).unwrap_or(0), 0);
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_that_a_reader_holds_up_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let connection = settings("wal").open(&path).unwrap();
+        connection.execute_batch("CREATE TABLE t (a)").unwrap();
+        let reader = open_stock(&path).unwrap();
+        reader.execute_batch("BEGIN; SELECT * FROM t").unwrap();
+        connection
+            .execute_batch("INSERT INTO t VALUES (1); PRAGMA busy_timeout=1")
+            .unwrap();
+        let error = checkpoint(&connection, Checkpoint::Full)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("was not complete"), "{error}");
+    }
+}

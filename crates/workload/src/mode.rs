@@ -1,0 +1,458 @@
+//! Mode names as a user writes them: `waldio:layout=page8k,sync=normal,group_synch=4/2`.
+//!
+//! A [`Mode`] is a journal mode with variations of it. Parsing checks names and values against the
+//! tables below, so that a misspelt variation is an error that lists what exists and never a run of
+//! something else than what was asked for. [`crate::connection`] executes the pragmas.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Whose VFS a journal mode needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vfs {
+    /// SQLite's own, with nothing of onewrite's in the way.
+    Stock,
+    /// The `onewrite` VFS.
+    Onewrite,
+}
+
+impl Vfs {
+    /// The name to open a connection with.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stock => "unix",
+            Self::Onewrite => "onewrite",
+        }
+    }
+}
+
+/// A journal mode that exists.
+#[derive(Debug)]
+pub struct Journal {
+    /// The text of `PRAGMA journal_mode=...`, which is also what that pragma answers.
+    pub name: &'static str,
+    /// The VFS that implements it.
+    pub vfs: Vfs,
+}
+
+/// Every journal mode that can be compared.
+pub const JOURNALS: &[Journal] = &[
+    Journal {
+        name: "delete",
+        vfs: Vfs::Stock,
+    },
+    Journal {
+        name: "truncate",
+        vfs: Vfs::Stock,
+    },
+    Journal {
+        name: "persist",
+        vfs: Vfs::Stock,
+    },
+    Journal {
+        name: "memory",
+        vfs: Vfs::Stock,
+    },
+    Journal {
+        name: "wal",
+        vfs: Vfs::Stock,
+    },
+    Journal {
+        name: "off",
+        vfs: Vfs::Stock,
+    },
+    Journal {
+        name: "direct",
+        vfs: Vfs::Onewrite,
+    },
+    Journal {
+        name: "waldio",
+        vfs: Vfs::Onewrite,
+    },
+];
+
+/// The values a variation takes.
+enum Values {
+    OneOf(&'static [&'static str]),
+    /// `frames/milliseconds`, written `'frames,milliseconds'` in the pragma.
+    FramesAndMillis,
+}
+
+/// A part of a mode that can be changed.
+struct Key {
+    name: &'static str,
+    pragma: &'static str,
+    values: Values,
+}
+
+const SYNCHRONOUS: &str = "synchronous";
+
+/// What can be varied in the modes of the `onewrite` VFS.
+const ENGINE_KEYS: &[Key] = &[
+    Key {
+        name: "layout",
+        pragma: "onewrite_layout",
+        values: Values::OneOf(&["embedded", "sector", "page4k", "page8k"]),
+    },
+    Key {
+        name: "sync",
+        pragma: "onewrite_sync",
+        values: Values::OneOf(&["full", "persistent", "normal", "auto"]),
+    },
+    Key {
+        name: "init",
+        pragma: "onewrite_init",
+        values: Values::OneOf(&["zero-fill", "write-zeroes", "unwritten", "auto"]),
+    },
+    Key {
+        name: "group_synch",
+        pragma: "onewrite_group_synch",
+        values: Values::FramesAndMillis,
+    },
+];
+
+/// `PRAGMA synchronous`: how much SQLite waits for the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Synchronous {
+    /// Never.
+    Off,
+    /// At checkpoints, not at commits.
+    Normal,
+    /// At every commit.
+    Full,
+    /// As full, and the directory after a rollback journal is deleted.
+    Extra,
+}
+
+impl Synchronous {
+    /// All levels, weakest first.
+    pub const ALL: [Self; 4] = [Self::Off, Self::Normal, Self::Full, Self::Extra];
+
+    /// The word SQLite uses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Normal => "normal",
+            Self::Full => "full",
+            Self::Extra => "extra",
+        }
+    }
+
+    /// The level with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.name() == name)
+    }
+}
+
+/// A pragma to be executed before the journal mode is chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pragma {
+    /// Its name, for example `onewrite_layout`.
+    pub name: &'static str,
+    /// Its value as SQL, quoted if need be.
+    pub value: String,
+}
+
+/// A journal mode with variations.
+#[derive(Clone, Debug)]
+pub struct Mode {
+    spec: String,
+    journal: &'static Journal,
+    pragmas: Vec<Pragma>,
+    synchronous: Option<Synchronous>,
+}
+
+impl Mode {
+    /// Parses one mode, for example `wal` or `waldio:layout=page8k,sync=normal`.
+    pub fn parse(spec: &str) -> Result<Self, Error> {
+        let spec = spec.trim().to_ascii_lowercase();
+        let (name, variations) = match spec.split_once(':') {
+            Some((name, variations)) => (name, variations.split(',').collect()),
+            None => (spec.as_str(), Vec::new()),
+        };
+        let journal = JOURNALS
+            .iter()
+            .find(|j| j.name == name)
+            .ok_or_else(|| unknown_mode(name))?;
+        let mut mode = Self {
+            spec: String::new(),
+            journal,
+            pragmas: Vec::new(),
+            synchronous: None,
+        };
+        for variation in variations {
+            mode.vary(variation.trim())?;
+        }
+        mode.spec = spec;
+        Ok(mode)
+    }
+
+    /// Parses a list of modes. The comma separates modes as well as variations: a part that has the
+    /// form `key=value` belongs to the mode before it.
+    pub fn parse_list(list: &str) -> Result<Vec<Self>, Error> {
+        let mut specs: Vec<String> = Vec::new();
+        for part in list
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
+            let continues = part.contains('=') && !part.contains(':');
+            match specs.last_mut() {
+                Some(spec) if continues => {
+                    spec.push(if spec.contains(':') { ',' } else { ':' });
+                    spec.push_str(part);
+                }
+                _ => specs.push(part.to_owned()),
+            }
+        }
+        if specs.is_empty() {
+            return Err(Error::Mode(format!(
+                "no mode given; the modes are {}",
+                mode_names()
+            )));
+        }
+        specs.iter().map(|spec| Self::parse(spec)).collect()
+    }
+
+    fn vary(&mut self, variation: &str) -> Result<(), Error> {
+        let (key, value) = variation.split_once('=').unwrap_or((variation, ""));
+        if key == SYNCHRONOUS {
+            let level = Synchronous::parse(value).ok_or_else(|| {
+                self.bad_value(
+                    key,
+                    value,
+                    &Synchronous::ALL.map(Synchronous::name).join(", "),
+                )
+            })?;
+            self.synchronous = Some(level);
+            return Ok(());
+        }
+        let Some(known) = self.keys().iter().find(|known| known.name == key) else {
+            return Err(self.unknown_key(key));
+        };
+        let value = match &known.values {
+            Values::OneOf(values) if values.contains(&value) => format!("'{value}'"),
+            Values::OneOf(values) => return Err(self.bad_value(key, value, &values.join(", "))),
+            Values::FramesAndMillis => frames_and_millis(value).ok_or_else(|| {
+                self.bad_value(key, value, "frames/milliseconds, for example 4/2")
+            })?,
+        };
+        self.pragmas.push(Pragma {
+            name: known.pragma,
+            value,
+        });
+        Ok(())
+    }
+
+    fn keys(&self) -> &'static [Key] {
+        match self.journal.vfs {
+            Vfs::Stock => &[],
+            Vfs::Onewrite => ENGINE_KEYS,
+        }
+    }
+
+    fn unknown_key(&self, key: &str) -> Error {
+        let keys: Vec<_> = self
+            .keys()
+            .iter()
+            .map(|key| key.name)
+            .chain([SYNCHRONOUS])
+            .collect();
+        Error::Mode(format!(
+            "mode {}: no variation is called \"{key}\"; it takes {}",
+            self.journal.name,
+            keys.join(", ")
+        ))
+    }
+
+    fn bad_value(&self, key: &str, value: &str, values: &str) -> Error {
+        Error::Mode(format!(
+            "mode {}: {key} cannot be \"{value}\"; it can be {values}",
+            self.journal.name
+        ))
+    }
+
+    /// The text it was made from, in lower case.
+    pub fn spec(&self) -> &str {
+        &self.spec
+    }
+
+    /// The journal mode.
+    pub fn journal(&self) -> &'static Journal {
+        self.journal
+    }
+
+    /// What to execute before the journal mode is chosen, in the order given.
+    pub fn pragmas(&self) -> &[Pragma] {
+        &self.pragmas
+    }
+
+    /// `PRAGMA synchronous`, if this mode says it for itself.
+    pub fn synchronous(&self) -> Option<Synchronous> {
+        self.synchronous
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.spec)
+    }
+}
+
+/// `4/2` as `'4,2'`.
+fn frames_and_millis(value: &str) -> Option<String> {
+    let (frames, millis) = value.split_once('/')?;
+    let (frames, millis): (u32, u32) = (frames.parse().ok()?, millis.parse().ok()?);
+    Some(format!("'{frames},{millis}'"))
+}
+
+/// The names of all modes, for help and errors.
+pub fn mode_names() -> String {
+    JOURNALS
+        .iter()
+        .map(|journal| journal.name)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn unknown_mode(name: &str) -> Error {
+    Error::Mode(format!(
+        "no mode is called \"{name}\"; the modes are {}",
+        mode_names()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pragmas(mode: &Mode) -> Vec<String> {
+        mode.pragmas()
+            .iter()
+            .map(|p| format!("{}={}", p.name, p.value))
+            .collect()
+    }
+
+    #[test]
+    fn a_stock_mode_is_the_stock_vfs_and_nothing_else() {
+        let mode = Mode::parse(" WAL ").unwrap();
+        assert_eq!((mode.spec(), mode.journal().name), ("wal", "wal"));
+        assert_eq!(mode.journal().vfs.name(), "unix");
+        assert!(mode.pragmas().is_empty());
+        assert_eq!(mode.synchronous(), None);
+    }
+
+    #[test]
+    fn variations_become_pragmas_in_their_order() {
+        let mode = Mode::parse("waldio:layout=page8k,sync=normal,group_synch=4/2").unwrap();
+        assert_eq!(mode.journal().vfs.name(), "onewrite");
+        assert_eq!(
+            pragmas(&mode),
+            [
+                "onewrite_layout='page8k'",
+                "onewrite_sync='normal'",
+                "onewrite_group_synch='4,2'"
+            ]
+        );
+        assert_eq!(
+            pragmas(&Mode::parse("direct:init=zero-fill").unwrap()),
+            ["onewrite_init='zero-fill'"]
+        );
+    }
+
+    #[test]
+    fn synchronous_is_a_variation_of_every_mode() {
+        for journal in JOURNALS {
+            let mode = Mode::parse(&format!("{}:synchronous=normal", journal.name)).unwrap();
+            assert_eq!(mode.synchronous(), Some(Synchronous::Normal));
+        }
+    }
+
+    #[test]
+    fn a_list_keeps_variations_with_their_mode() {
+        let list = "delete,waldio:layout=page8k,sync=normal, wal,direct,sync=full";
+        let modes = Mode::parse_list(list).unwrap();
+        let specs: Vec<_> = modes.iter().map(Mode::spec).collect();
+        assert_eq!(
+            specs,
+            [
+                "delete",
+                "waldio:layout=page8k,sync=normal",
+                "wal",
+                "direct:sync=full"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_unknown_mode_lists_the_modes() {
+        let error = Mode::parse("walido").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no mode is called \"walido\"; the modes are delete, truncate, persist, memory, wal, \
+             off, direct, waldio"
+        );
+        assert!(
+            Mode::parse_list(" , ")
+                .unwrap_err()
+                .to_string()
+                .contains("the modes are delete")
+        );
+    }
+
+    #[test]
+    fn an_unknown_variation_lists_the_variations() {
+        let error = Mode::parse("waldio:lay=sector").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "mode waldio: no variation is called \"lay\"; it takes layout, sync, init, \
+             group_synch, synchronous"
+        );
+        let error = Mode::parse("wal:layout=sector").unwrap_err().to_string();
+        assert!(error.ends_with("it takes synchronous"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_value_lists_the_values() {
+        let error = Mode::parse("waldio:layout=page16k")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "mode waldio: layout cannot be \"page16k\"; it can be embedded, sector, page4k, page8k"
+        );
+        for bad in ["4", "4/", "/2", "4/2/1", "-1/2", "4/2'"] {
+            assert!(
+                Mode::parse(&format!("waldio:group_synch={bad}")).is_err(),
+                "{bad}"
+            );
+        }
+        assert!(
+            Mode::parse("wal:synchronous=most")
+                .unwrap_err()
+                .to_string()
+                .contains("extra")
+        );
+    }
+
+    proptest! {
+        /// Whatever is typed, parsing gives a mode or an error, and a mode carries no text that was
+        /// not checked into SQL.
+        #[test]
+        fn no_unchecked_text_reaches_a_pragma(text in "(waldio|wal|direct)?[:,=a-z0-9/' ;-]{0,40}") {
+            for mode in Mode::parse_list(&text).unwrap_or_default() {
+                for pragma in mode.pragmas() {
+                    let inner = pragma.value.trim_matches('\'');
+                    prop_assert!(!inner.contains('\'') && !inner.contains(';'), "{:?}", pragma);
+                    prop_assert_eq!(pragma.value.len(), inner.len() + 2);
+                }
+            }
+        }
+    }
+}

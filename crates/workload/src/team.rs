@@ -1,0 +1,280 @@
+//! Runs a plan's transactions on threads of this process and times each of them.
+//!
+//! Several processes may work on one plan, each with a contiguous share of the workers; the command
+//! adds up what they return.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use rusqlite::{Connection, ErrorCode};
+
+use crate::Error;
+use crate::clock::{Nanos, process_cpu_nanos};
+use crate::latency::Latencies;
+use crate::plan::{Op, Plan, Step};
+
+/// What a team reports while it works, and how its workers tell each other to stop.
+#[derive(Debug, Default)]
+pub struct Control {
+    /// Transactions committed so far.
+    pub done: AtomicU64,
+    /// Set when one of the workers has failed.
+    failed: AtomicBool,
+}
+
+/// What a team measured.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// When the first transaction began.
+    pub first: Nanos,
+    /// When the last one had ended.
+    pub last: Nanos,
+    /// User and system time of this process from before the first to after the last, in nanoseconds.
+    pub cpu_nanos: u64,
+    /// How long each transaction took.
+    pub latencies: Latencies,
+}
+
+impl Finished {
+    /// What two teams measured at the same time, as one.
+    pub fn merged(mut self, other: &Self) -> Self {
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+        self.cpu_nanos = self.cpu_nanos.saturating_add(other.cpu_nanos);
+        self.latencies.add(&other.latencies);
+        self
+    }
+}
+
+/// What one thread measured.
+struct Share {
+    first: Nanos,
+    last: Nanos,
+    latencies: Latencies,
+}
+
+/// Executes the transactions of the workers `first_worker..` of `plan`, one worker for each connection
+/// and each on a thread of its own. `gate` is called when all stand ready; they start when it returns.
+/// When `stop` is set, every worker stops before its next transaction.
+pub fn run(
+    plan: &Plan,
+    first_worker: u32,
+    connections: &mut [Connection],
+    control: &Control,
+    stop: &AtomicBool,
+    gate: impl FnOnce() -> Result<(), Error>,
+) -> Result<Finished, Error> {
+    for connection in &*connections {
+        // Parsed and planned here, so that the first transaction is like every other.
+        connection
+            .prepare_cached(plan.sql())
+            .map_err(Error::sqlite(plan.sql()))?;
+    }
+    let start = Barrier::new(connections.len() + 1);
+    let (cpu_before, opened, shares) = thread::scope(|scope| {
+        let threads: Vec<_> = (first_worker..)
+            .zip(connections)
+            .map(|(worker, connection)| {
+                let start = &start;
+                scope.spawn(move || work(plan, worker, connection, control, stop, start))
+            })
+            .collect();
+        let opened = gate();
+        if opened.is_err() {
+            control.failed.store(true, Ordering::Relaxed);
+        }
+        let cpu_before = process_cpu_nanos();
+        start.wait();
+        let shares: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        (cpu_before, opened, shares)
+    });
+    let cpu_nanos = process_cpu_nanos().saturating_sub(cpu_before);
+    opened?;
+    let mut all: Option<Finished> = None;
+    for share in shares {
+        let share = share.map_err(|_| Error::Wrong("a worker thread panicked".to_owned()))??;
+        let Share {
+            first,
+            last,
+            latencies,
+        } = share;
+        let finished = Finished {
+            first,
+            last,
+            cpu_nanos: 0,
+            latencies,
+        };
+        all = Some(match all {
+            Some(all) => all.merged(&finished),
+            None => finished,
+        });
+    }
+    let all = all.ok_or_else(|| Error::Wrong("no connection to work with".to_owned()))?;
+    Ok(Finished { cpu_nanos, ..all })
+}
+
+fn work(
+    plan: &Plan,
+    worker: u32,
+    connection: &Connection,
+    control: &Control,
+    stop: &AtomicBool,
+    start: &Barrier,
+) -> Result<Share, Error> {
+    let mut latencies = Latencies::new();
+    let mut steps = plan.steps(worker).peekable();
+    let _ = steps.peek();
+    start.wait();
+    let first = Nanos::now();
+    let mut last = first;
+    for step in steps {
+        if stop.load(Ordering::Relaxed) || control.failed.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        let begin = Nanos::now();
+        transact(plan, connection, &step).inspect_err(|_| {
+            // One failed transaction fails the run; the others need not go on.
+            control.failed.store(true, Ordering::Relaxed);
+        })?;
+        last = Nanos::now();
+        latencies.record_nanos(last.0.saturating_sub(begin.0));
+        control.done.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(Share {
+        first,
+        last,
+        latencies,
+    })
+}
+
+fn transact(plan: &Plan, connection: &Connection, step: &Step) -> Result<(), Error> {
+    let id = i64::from(step.row) + 1;
+    let execute = || {
+        let mut statement = connection.prepare_cached(plan.sql())?;
+        match plan.op {
+            Op::Insert => statement.execute((&step.value, step.created)),
+            Op::Update => statement.execute((&step.value, id)),
+            Op::Delete => statement.execute((id,)),
+        }
+    };
+    let rows = execute().map_err(|source| {
+        let hint = match source.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy) => " (no lock within the busy timeout)",
+            _ => "",
+        };
+        Error::Sqlite {
+            doing: format!("{} row {}{hint}", plan.op.name(), step.row),
+            source,
+        }
+    })?;
+    if rows == 1 {
+        return Ok(());
+    }
+    Err(Error::Wrong(format!(
+        "{} of id {id} changed {rows} rows, not one",
+        plan.op.name()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Settings;
+    use crate::mode::{Mode, Synchronous};
+    use crate::plan::Order;
+
+    static NEVER: AtomicBool = AtomicBool::new(false);
+
+    fn plan(op: Op, workers: u32) -> Plan {
+        Plan {
+            op,
+            count: 60,
+            record_size: 100,
+            order: Order::Id,
+            seed: 3,
+            workers,
+        }
+    }
+
+    fn settings(mode: &str) -> Settings {
+        Settings {
+            mode: Mode::parse(mode).unwrap(),
+            synchronous: Synchronous::Off,
+            autocheckpoint: 0,
+        }
+    }
+
+    #[test]
+    fn threads_execute_every_transaction_once_in_every_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        for mode in ["delete", "truncate", "persist", "wal"] {
+            for op in [Op::Insert, Op::Update, Op::Delete] {
+                let plan = plan(op, 3);
+                let path = dir.path().join(format!("{mode}-{op:?}.db"));
+                let settings = settings(mode);
+                let mut holder = settings.open(&path).unwrap();
+                plan.populate(&mut holder).unwrap();
+                let mut connections: Vec<_> =
+                    (0..3).map(|_| settings.open(&path).unwrap()).collect();
+                let control = Control::default();
+                let finished =
+                    run(&plan, 0, &mut connections, &control, &NEVER, || Ok(())).unwrap();
+                assert_eq!(finished.latencies.count(), 60);
+                assert_eq!(control.done.load(Ordering::Relaxed), 60);
+                assert!(finished.last > finished.first);
+                assert!(finished.cpu_nanos > 0);
+                let checked = plan.check(&holder).unwrap();
+                assert!(checked.is_ok(), "{mode} {op:?}: {checked:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_stop_is_obeyed_before_the_next_transaction() {
+        let plan = plan(Op::Insert, 1);
+        let mut connection = Connection::open_in_memory().unwrap();
+        plan.populate(&mut connection).unwrap();
+        let control = Control::default();
+        let stop = AtomicBool::new(true);
+        let error = run(&plan, 0, &mut [connection], &control, &stop, || Ok(())).unwrap_err();
+        assert!(matches!(error, Error::Interrupted));
+        assert_eq!(control.done.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_gate_that_fails_ends_the_run_without_a_transaction() {
+        let plan = plan(Op::Insert, 2);
+        let mut connections = Vec::new();
+        for _ in 0..2 {
+            let mut connection = Connection::open_in_memory().unwrap();
+            plan.populate(&mut connection).unwrap();
+            connections.push(connection);
+        }
+        let control = Control::default();
+        let gate = || Err(Error::Wrong("closed".to_owned()));
+        let error = run(&plan, 0, &mut connections, &control, &NEVER, gate).unwrap_err();
+        assert_eq!(error.to_string(), "closed");
+        assert_eq!(control.done.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn an_update_that_finds_no_row_fails_the_run() {
+        let plan = plan(Op::Update, 1);
+        let mut connection = Connection::open_in_memory().unwrap();
+        plan.populate(&mut connection).unwrap();
+        connection
+            .execute_batch("DELETE FROM mobibench WHERE id = 7")
+            .unwrap();
+        let error = run(
+            &plan,
+            0,
+            &mut [connection],
+            &Control::default(),
+            &NEVER,
+            || Ok(()),
+        )
+        .unwrap_err();
+        assert_eq!(error.to_string(), "update of id 7 changed 0 rows, not one");
+    }
+}
