@@ -105,9 +105,7 @@ impl Run {
 
     /// Whether the frame ends a transaction.
     pub fn is_commit(&self, frame: FrameNo) -> bool {
-        let header = self
-            .frame(frame)
-            .map(|bytes| array::<FRAME_HEADER_BYTES>(bytes));
+        let header = self.frame(frame).map(array::<FRAME_HEADER_BYTES>);
         header.is_some_and(|header| FrameHeader::parse(&header).commit_pages != 0)
     }
 

@@ -66,6 +66,12 @@ impl LogFile {
         &self.path
     }
 
+    /// What the file was opened for.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
     /// What the file system and the device can do. `direct` there is an error too when direct I/O
     /// was not asked for.
     #[must_use]
