@@ -155,50 +155,48 @@ impl Meter {
             .iter()
             .map(|(from, to)| (from.at_ns, to.at_ns))
             .collect();
-        match self.trace.and_then(|trace| trace.finish(&spans)) {
-            Ok(written) => {
-                let mut notes = Vec::new();
-                let figures = counted
-                    .zip(written)
-                    .map(|(counters, written)| agreed(counters, &written, &mut notes))
-                    .collect();
-                (figures, notes)
-            }
+        let told_apart = self
+            .trace
+            .as_ref()
+            .is_ok_and(|trace| trace.names != Names::Unknown);
+        let mut notes = Vec::new();
+        let written = match self.trace.and_then(|trace| trace.finish(&spans)) {
+            Ok(written) => written.into_iter().map(Some).collect(),
             Err(error) => {
-                let untold = |counters| Figures {
-                    counters,
-                    writes: None,
-                    by_file: None,
-                };
-                (
-                    counted.map(untold).collect(),
-                    vec![format!("no bytes by file: {error}")],
-                )
+                notes.push(format!("writes not counted, and no bytes by file: {error}"));
+                vec![None; spans.len()]
             }
+        };
+        let figures = counted.zip(written).map(|(counters, written)| {
+            let written = written.filter(|written| agrees(counters, written, &mut notes));
+            let by_file = written
+                .filter(|_| told_apart)
+                .map(|written| written.by_file);
+            Figures {
+                counters,
+                writes: written.map(|written| written.writes),
+                by_file,
+            }
+        });
+        let figures = figures.collect();
+        if !told_apart && notes.is_empty() {
+            notes.push("bytes are not told apart by file on this file system".to_owned());
         }
+        (figures, notes)
     }
 }
 
-/// The trace's figures if they add up to what the device counted.
-fn agreed(counters: Counters, written: &Written, notes: &mut Vec<String>) -> Figures {
+/// Whether the trace's figures add up to what the device counted.
+fn agrees(counters: Counters, written: &Written, notes: &mut Vec<String>) -> bool {
     let traced = written.by_file.total();
-    if traced == counters.write_bytes {
-        let (writes, by_file) = (Some(written.writes), Some(written.by_file));
-        return Figures {
-            counters,
-            writes,
-            by_file,
-        };
+    let agrees = traced == counters.write_bytes;
+    if !agrees {
+        notes.push(format!(
+            "writes not counted, and no bytes by file: the device counted {} bytes, the trace {traced}",
+            counters.write_bytes
+        ));
     }
-    notes.push(format!(
-        "no bytes by file: the device counted {} bytes, the trace has {traced}",
-        counters.write_bytes
-    ));
-    Figures {
-        counters,
-        writes: None,
-        by_file: None,
-    }
+    agrees
 }
 
 /// A trace under way.
@@ -218,6 +216,8 @@ enum Names {
     InOrder,
     /// With the inode.
     InEvents,
+    /// Not at all: bytes are not told apart by file.
+    Unknown,
 }
 
 impl std::fmt::Debug for Trace {
@@ -250,10 +250,9 @@ impl Trace {
                 layout.add_events(&mut decoders, &instance, &filter)?;
                 vec![layout.log]
             }
-            FileSystem::Btrfs => {
-                let text = "Btrfs has no journal of its own: its metadata and data are one tree";
-                return Err(Error::Unavailable(text.to_owned()));
-            }
+            // Its blocks move at every write and its trees hold data and metadata alike: only the
+            // requests are counted.
+            FileSystem::Btrfs => Vec::new(),
         };
         let known = Known {
             journal,
@@ -266,7 +265,8 @@ impl Trace {
         instance.start()?;
         let names = match watched.file_system {
             FileSystem::Ext4 => Names::InOrder,
-            FileSystem::Xfs | FileSystem::Btrfs => Names::InEvents,
+            FileSystem::Xfs => Names::InEvents,
+            FileSystem::Btrfs => Names::Unknown,
         };
         Ok(Self {
             collector,
