@@ -225,7 +225,7 @@ pub fn run(args: &Args) -> Outcome {
     let progress = Progress::new();
     let place = place::choose(args, &progress)?;
     let compared = compare(args, &plan, &place, &progress);
-    progress.clear();
+    drop(progress);
     // Taken down before anything is reported, and whatever happened.
     let removed = place.remove();
     let report = compared?;
@@ -236,7 +236,9 @@ pub fn run(args: &Args) -> Outcome {
 /// All modes, as often as asked for, with the raw rates between them.
 fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Result<Report, String> {
     let (mut runs, mut failed, mut notes) = (Vec::new(), Vec::new(), place.notes.clone());
-    let bench = RawBench::prepare(place.root(), args.count).map_err(|e| e.to_string())?;
+    let bench = RawBench::prepare(place.root(), args.count)
+        .map_err(|error| error.to_string())?
+        .stopped_by(interrupt::requested());
     let mut samples = vec![measure_raw(&bench, progress)?];
     for repeat in 1..=args.repeat {
         for mode in &args.modes.0 {
@@ -274,11 +276,8 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
     })
 }
 
-fn measure_raw(bench: &RawBench, progress: &Progress) -> Result<Rates, String> {
+fn measure_raw(bench: &RawBench<'_>, progress: &Progress) -> Result<Rates, String> {
     progress.say("raw device rates");
-    if interrupt::is_requested() {
-        return Err("interrupted".to_owned());
-    }
     bench.measure().map_err(|error| error.to_string())
 }
 
