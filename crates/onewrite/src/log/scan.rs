@@ -11,11 +11,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::log::layout::{Geometry, Layout, Slot};
-use crate::storage::LogFile;
-use crate::wal::{Checksum, FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, WalHeader};
+use crate::log::{ErrorKind, HeaderError, LogError, LogHeader, header};
+use crate::storage::{Access, Create, DirectIo, LogFile};
+use crate::wal::{Checksum, FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, WalHeader, array};
 
 /// So much of the file is looked at behind the last valid frame, in bytes.
 pub const MAX_BEHIND_BYTES: u64 = 1 << 30;
@@ -422,6 +424,32 @@ impl Survey {
             |&(&page, &first): &(&u32, &u32)| page <= last.pages && first <= last.frame.0;
         Some(self.pages.as_ref()?.iter().filter(committed).count())
     }
+}
+
+/// Surveys the log at `path`: one of ours, or, without a header of ours, SQLite's own. `None` where
+/// it is empty, or where its WAL header is none that SQLite would go by.
+///
+/// # Errors
+/// It is missing, damaged, of a newer version, or cannot be read.
+pub fn survey_file(path: &Path) -> Result<Option<Survey>, LogError> {
+    let file = LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never)?;
+    let mut head = [0; header::HEADER_BYTES];
+    let n = LogFile::read_at(&file, &mut head, 0)?;
+    let ours = match LogHeader::parse(&head[..n]) {
+        Ok(header) => Some(header),
+        Err(HeaderError::Magic) if WalHeader::parse(&array(&head)).is_some() => None,
+        Err(e) => return Err(LogError::new(ErrorKind::CantOpen, path, e.to_string())),
+    };
+    let (wal, layout) = match ours {
+        Some(header) => (header.wal_header(), header.layout),
+        None => (WalHeader::parse(&array(&head)), Layout::Stock),
+    };
+    let Some(wal) = wal else { return Ok(None) };
+    let geometry = Geometry::new(layout, wal.page_size, 1)
+        .map_err(|why| LogError::new(ErrorKind::Unsuited, path, why))?;
+    Survey::of(&file, geometry, wal, Writers::Maybe)
+        .map(Some)
+        .map_err(|e| LogError::io(path, "read", &e))
 }
 
 #[cfg(test)]
