@@ -116,11 +116,32 @@ fn frames_of_before_a_restart_are_another_generation() {
 
 #[test]
 fn an_escaped_page_is_shown_as_escaped() {
-    let case = Case::killed("embedded", FOUR_COMMITS);
-    let (found, _) = inspect_json(&case.log(), &[]);
+    let case = Case::new();
+    let start = |sql| Writer::start(&case.database(), "waldio", "embedded", sql, Then::Wait);
+    start(FOUR_COMMITS).finish();
+    // What a backup from a database without reserved bytes leaves in the second page's.
+    let mut database = fs::read(case.database()).expect("the database");
+    database[8192 - 24..8192].fill(0xee);
+    fs::write(case.database(), database).expect("the database");
+    start("INSERT INTO t VALUES(4, 'four');").kill();
+    let (found, code) = inspect_json(&case.log(), &[]);
+    assert_eq!(code, 0, "{found:#}");
+    assert_eq!(found["log"]["totals"]["escaped"], 1);
+    let frames = found["log"]["frames"].as_array().expect("frames");
+    let escaped = frames.iter().find(|frame| frame["escaped"] == true);
+    let escaped = escaped.expect("an escaped frame");
     assert_eq!(
-        found["log"]["totals"]["escaped"], 0,
-        "reserved bytes are zero"
+        (&escaped["page"], &escaped["state"]),
+        (&json!(2), &json!("valid"))
+    );
+    // Its entry is in the side block behind the header block.
+    let mut bytes = fs::read(case.log()).expect("the log");
+    let number = escaped["frame"].as_u64().expect("a number") as usize;
+    bytes[4096 + (number - 1) * 32 + 24] ^= 1;
+    let (found, code) = case.of_bytes(&bytes, "-onewrite");
+    assert_eq!(
+        (code, &found["log"]["end"]["reason"]),
+        (1, &json!("no-side-entry"))
     );
 }
 
@@ -133,7 +154,8 @@ fn a_torn_last_frame_is_named_with_its_place() {
         let last = frames.last().expect("a frame");
         let offset = last["offset"].as_u64().expect("an offset");
         let mut bytes = fs::read(case.log()).expect("the log");
-        bytes[offset as usize + 300] ^= 1;
+        let page = offset as usize + if layout == "page4k" { 4096 } else { 24 };
+        bytes[page + 300] ^= 1;
         let (torn, code) = case.of_bytes(&bytes, "-onewrite");
         assert_eq!((code, &torn["damaged"]), (1, &json!(true)), "{torn:#}");
         assert_eq!(torn["log"]["end"]["reason"], "checksum-mismatch");
@@ -192,7 +214,8 @@ fn every_prefix_is_described() {
                     (len.saturating_sub(4096) / slot).min(valid),
                     "{len}"
                 );
-                assert_eq!(code != 0, len % 512 != 0, "{len}: {found:#}");
+                let within = len > 4096 && len < 4096 + valid * slot && (len - 4096) % slot != 0;
+                assert_eq!(code != 0, len % 512 != 0 || within, "{len}: {found:#}");
                 before = frames;
             }
         }
