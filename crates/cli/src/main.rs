@@ -7,6 +7,7 @@
 
 mod compare;
 mod detach;
+mod doctor;
 mod inspect;
 mod interrupt;
 
@@ -33,6 +34,9 @@ enum Command {
     /// Make a stock database of one that could not be closed cleanly
     #[command(after_long_help = detach::AFTER_HELP)]
     Detach(detach::Args),
+    /// Say what durable commits cost in a directory, why, and which journal mode fits
+    #[command(after_long_help = doctor::AFTER_HELP)]
+    Doctor(doctor::DoctorArgs),
     /// Show what a log, or a database and the log beside it, hold on disk
     #[command(after_long_help = inspect::AFTER_HELP)]
     Inspect(inspect::Args),
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Compare(args) => compare::run(&args),
         Command::Detach(args) => detach::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::CompareWorker => compare::run_worker(),
     };

@@ -15,9 +15,9 @@ use crate::Error;
 pub const CREATE_TABLE: &str =
     "CREATE TABLE mobibench (id INTEGER PRIMARY KEY, value TEXT, created INTEGER)";
 
-/// `created` of row 0, in microseconds since 1970; row n is n microseconds later. A value of this
-/// size takes eight bytes in a SQLite record, as the time stamps that applications store do.
-const CREATED: i64 = 1_700_000_000_000_000;
+/// `created` of row 0, in seconds since 1970, as SQLite's `unixepoch()` gives them; row n is n seconds
+/// later.
+const CREATED: i64 = 1_700_000_000;
 
 /// Bytes of a row, as the schema sees it, besides `value`: `id` and `created`, eight bytes each.
 pub const BYTES_BESIDES_VALUE: usize = 16;

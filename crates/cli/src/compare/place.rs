@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use onewrite_iotrace::device::BlockDevice;
-use onewrite_iotrace::meter::Meter;
+use onewrite_iotrace::meter::{Meter, Watched};
 use onewrite_iotrace::scratch::{self, FileSystem, Scratch};
+use onewrite_iotrace::tracefs::Tracefs;
 use tempfile::TempDir;
 
 use super::Args;
@@ -32,7 +33,12 @@ pub struct Place {
 }
 
 enum Kind {
-    Scratch(Scratch),
+    // Tracing ends before the file system, and the namespace that it may be mounted in.
+    Scratch {
+        tracefs: Option<Tracefs>,
+        scratch: Scratch,
+        file_system: FileSystem,
+    },
     Dir {
         dir: TempDir,
         device: Option<BlockDevice>,
@@ -81,13 +87,21 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
     };
     let made = Scratch::create(&options).map_err(|error| error.to_string())?;
     let host = type_of(&parent);
-    let notes = vec![format!(
+    let mut notes = vec![format!(
         "scratch {} image of {} MiB on a loop device, its file on {host}",
         file_system.name(),
         bytes >> 20
     )];
+    let tracefs = Tracefs::open(&made.host_dir().join("tracing"))
+        .inspect_err(|error| notes.push(format!("no tracing: {error}")))
+        .ok();
+    let kind = Kind::Scratch {
+        tracefs,
+        scratch: made,
+        file_system,
+    };
     Ok(Place {
-        kind: Kind::Scratch(made),
+        kind,
         file_system: file_system.name().to_owned(),
         notes,
     })
@@ -111,7 +125,7 @@ impl Place {
     /// The directory to work in.
     pub fn root(&self) -> &Path {
         match &self.kind {
-            Kind::Scratch(scratch) => scratch.root(),
+            Kind::Scratch { scratch, .. } => scratch.root(),
             Kind::Dir { dir, .. } => dir.path(),
         }
     }
@@ -119,25 +133,42 @@ impl Place {
     /// What the report calls the device.
     pub fn device_name(&self) -> Option<String> {
         match &self.kind {
-            Kind::Scratch(_) => Some("loop".to_owned()),
+            Kind::Scratch { .. } => Some("loop".to_owned()),
             Kind::Dir { device, .. } => device.as_ref().map(|device| device.name().to_owned()),
         }
     }
 
-    /// Something to watch the device with while a database in `dir` is used, if it is ours alone.
-    pub fn meter(&self, dir: &Path) -> Result<Option<Meter>, String> {
-        match &self.kind {
-            Kind::Scratch(scratch) => Meter::new(scratch.device().clone(), dir)
-                .map(Some)
-                .map_err(|error| error.to_string()),
-            Kind::Dir { .. } => Ok(None),
-        }
+    /// Something to watch the device with while a database is used, if it is ours alone.
+    pub fn meter(&self, database: &Path) -> Result<Option<Meter>, String> {
+        let Kind::Scratch {
+            tracefs,
+            scratch,
+            file_system,
+        } = &self.kind
+        else {
+            return Ok(None);
+        };
+        let watched = Watched {
+            device: scratch.device(),
+            file_system: *file_system,
+            root: scratch.root(),
+            database,
+            tracefs: tracefs.as_ref(),
+        };
+        Meter::new(&watched)
+            .map(Some)
+            .map_err(|error| error.to_string())
     }
 
     /// Takes down what was made.
     pub fn remove(self) -> Result<(), String> {
         match self.kind {
-            Kind::Scratch(scratch) => scratch.remove().map_err(|error| error.to_string()),
+            Kind::Scratch {
+                tracefs, scratch, ..
+            } => {
+                drop(tracefs);
+                scratch.remove().map_err(|error| error.to_string())
+            }
             Kind::Dir { dir, .. } => {
                 let path = dir.path().to_owned();
                 dir.close()

@@ -165,9 +165,6 @@ impl Database {
                 Some(mode) if !mode.is_guarded() => {
                     self.use_direct(&header, mode).map(|()| Look::Settled)
                 }
-                // It cannot write the guard. It cannot write frames either: it reads as stock
-                // SQLite does, and its SHARED lock keeps anybody from guarding meanwhile.
-                Some(_) if self.read_only => Ok(Look::Settled),
                 Some(mode) => self.guard_from_shared(mode),
             },
             _ => {
@@ -252,8 +249,8 @@ impl Database {
             Err(e) => Err(e),
         }
         .map_err(|e| LogError::io(path, "read", &e))?;
-        if bytes.is_empty() {
-            // Created, and never written: somebody died there.
+        if bytes.iter().all(|&byte| byte == 0) {
+            // Created, and never written: the power went there, before any guard was set.
             return Ok(None);
         }
         LogHeader::parse(&bytes)
@@ -294,11 +291,8 @@ impl Database {
             .present_log()?
             .map_or(JournalMode::Waldio, |log| log.mode);
         let open = self.open_log(path, mode, page_size(header)?)?;
-        shared_log(
-            path,
-            |log| log.id() == Some(id),
-            || Log::open_guarded(&open, id),
-        )
+        let fits = |log: &Log| log.id() == Some(id) && log.file().access() == open.access;
+        shared_log(path, fits, || Log::open_guarded(&open, id))
     }
 
     fn use_direct(&self, header: &Header, mode: JournalMode) -> Result<(), LogError> {

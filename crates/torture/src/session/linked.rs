@@ -16,7 +16,7 @@ pub struct Linked {
 fn register_engine() -> Result<(), Failure> {
     static REGISTERED: OnceLock<Result<(), String>> = OnceLock::new();
     REGISTERED
-        .get_or_init(|| onewrite::register().map_err(|e| e.to_string()))
+        .get_or_init(|| onewrite::register().map_err(|error| error.to_string()))
         .clone()
         .map_err(|error| Failure::Harness(format!("cannot register the VFS onewrite: {error}")))
 }
@@ -31,7 +31,7 @@ impl Linked {
         timeout: Duration,
     ) -> Result<Self, crate::database::ConnectError> {
         register_engine()?;
-        Ok(Self::open(path, "onewrite", timeout)?)
+        Ok(Self::open(path, onewrite::VFS_NAME, timeout)?)
     }
 
     /// Opens `path` through SQLite's own VFS.
