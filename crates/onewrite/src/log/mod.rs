@@ -12,6 +12,7 @@
 pub mod header;
 pub mod layout;
 pub mod memory;
+pub mod scan;
 
 mod error;
 mod space;

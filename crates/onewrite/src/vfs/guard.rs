@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::convert;
 use super::database::{Database, Switch, shared_log};
+use super::discard::{self, Discarded};
 use super::ffi;
 use super::host;
 use super::inner::LockLevel;
@@ -51,6 +52,14 @@ enum Look {
     Convert(JournalMode),
 }
 
+/// The log that a database is guarded for, by the header as it is on disk; `None` while it is a stock
+/// database, and where this is no header.
+pub fn guarded_by(header: &[u8]) -> Option<LogId> {
+    let header: &Header = header.first_chunk()?;
+    let is_guarded = header[READ_VERSION_AT] == GUARD_BYTE;
+    is_guarded.then(|| LogId(array(&header[ID_AT..ID_AT + 8])))
+}
+
 /// Replaces the guard in bytes read from the database at `offset` by what SQLite expects there.
 pub fn hide(bytes: &mut [u8], offset: u64) {
     if offset >= HEADER_BYTES as u64 {
@@ -75,6 +84,12 @@ pub fn keep(page: &mut [u8], id: LogId) {
         page[READ_VERSION_AT] = GUARD_BYTE;
         page[ID_AT..ID_AT + 8].copy_from_slice(&id.0);
     }
+}
+
+/// Makes the header that of a stock database in WAL mode.
+fn clear(header: &mut Header) {
+    header[READ_VERSION_AT] = WAL_VERSION;
+    header[ID_AT..ID_AT + 8].fill(0);
 }
 
 impl Database {
@@ -133,6 +148,9 @@ impl Database {
     }
 
     fn look(&self) -> Result<Look, LogError> {
+        if discard::is_wanted() {
+            return self.discard();
+        }
         let Some(header) = self.read_header()? else {
             return self.look_at_empty();
         };
@@ -308,6 +326,41 @@ impl Database {
         }
     }
 
+    /// Under SHARED: gives up the log, so that the database is a stock one as it stands. First the
+    /// guard goes, then the log: whoever dies in between leaves an unguarded database with a log that
+    /// nobody replays.
+    fn discard(&self) -> Result<Look, LogError> {
+        // An environment that asks for a mode of ours does not mean this connection.
+        self.conversion_tried.set(true);
+        match self.inner.lock(LockLevel::EXCLUSIVE) {
+            ffi::SQLITE_OK => {}
+            code if code & 0xff == ffi::SQLITE_BUSY => return Ok(Look::Refused),
+            code => return Err(self.inner_error("lock", code)),
+        }
+        let header = self.read_header()?;
+        let guard = header.as_ref().and_then(|header| guarded_by(header));
+        if let (Some(mut header), Some(_)) = (header, guard) {
+            if self.stock_files_in_the_way()? {
+                return Err(LogError::new(
+                    ErrorKind::CantOpen,
+                    &self.paths.database,
+                    "a -journal or -wal file of another database stands beside it, and SQLite would \
+                     read that into it: move it away first",
+                ));
+            }
+            clear(&mut header);
+            self.write_header(&mut header)?;
+        }
+        let log_removed = self.paths.log.exists();
+        self.forget_mode()?;
+        crate::storage::sync_directory(&self.paths.log)?;
+        discard::done(Discarded { guard, log_removed });
+        match self.inner.unlock(LockLevel::SHARED) {
+            ffi::SQLITE_OK => Ok(Look::Settled),
+            code => Err(self.inner_error("unlock", code)),
+        }
+    }
+
     /// Whether stock SQLite has left a hot journal or a log: it would read them before it reads the
     /// header, and so before it meets the guard.
     fn stock_files_in_the_way(&self) -> Result<bool, LogError> {
@@ -383,8 +436,7 @@ impl Database {
         let Some(mut header) = self.read_header()? else {
             return Ok(());
         };
-        header[READ_VERSION_AT] = WAL_VERSION;
-        header[ID_AT..ID_AT + 8].fill(0);
+        clear(&mut header);
         self.write_header(&mut header)?;
         self.log.replace(None);
         match self.switch.get() {
