@@ -20,7 +20,7 @@ use onewrite::{DATABASE_HEADER_BYTES, DiscardError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::Outcome;
-use crate::inspect::{DatabaseHeader, log_beside};
+use crate::inspect::{DatabaseHeader, counted, log_beside};
 
 /// Explains what happens below the options of `detach --help`.
 pub const AFTER_HELP: &str = "\
@@ -100,8 +100,9 @@ impl Broken {
             Some(id) => format!(
                 "put the log {id} back beside the database, if you have it. Otherwise \"onewrite detach \
                  --discard\" gives up what was in it: the database is then as it was left by its last \
-                 checkpoint (change counter {}, {} pages), and transactions since then are lost",
-                self.change_counter, self.pages
+                 checkpoint (change counter {}, {}), and transactions since then are lost",
+                self.change_counter,
+                counted(self.pages.into(), "page")
             ),
             None => {
                 "put the database that it belongs to back, or move the log away; \"onewrite detach \
@@ -291,22 +292,24 @@ fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<Survey>, St
 fn tell(survey: &Survey) {
     let frames = survey.committed.map_or(0, |commit| commit.frame.0);
     let pages = match survey.pages_to_checkpoint() {
-        Some(pages) => format!("{pages} pages"),
+        Some(pages) => counted(pages as u64, "page"),
         None => "their pages".to_owned(),
     };
     println!(
-        "recovered {frames} frames of {} transactions, and wrote {pages} to the database",
-        survey.transactions
+        "recovered {} of {}, and wrote {pages} to the database",
+        counted(frames.into(), "frame"),
+        counted(survey.transactions, "transaction")
     );
     if survey.valid > frames {
-        let dropped = survey.valid - frames;
-        println!("dropped {dropped} frames of a transaction that was not committed");
+        let dropped = counted((survey.valid - frames).into(), "frame");
+        println!("dropped {dropped} of a transaction that was not committed");
     }
     if survey.behind.present_commits > 0 && !survey.grew {
         println!(
-            "behind frame {} the log does not follow on: {} transactions there were torn before they \
-             were acknowledged, or damaged, and are dropped",
-            survey.valid, survey.behind.present_commits
+            "behind frame {} the log does not follow on: {} there were torn before they were \
+             acknowledged, or damaged, and are dropped",
+            survey.valid,
+            counted(survey.behind.present_commits, "transaction")
         );
     }
 }
@@ -317,10 +320,13 @@ fn discard(path: &Path, broken: &Broken) -> Result<(), String> {
     let log = log_beside(path);
     match survey_file(&log) {
         Ok(Some(survey)) => println!(
-            "giving up {}: {} frames of {} transactions",
+            "giving up {}: {} of {}",
             log.display(),
-            survey.committed.map_or(0, |commit| commit.frame.0),
-            survey.transactions
+            counted(
+                survey.committed.map_or(0, |commit| commit.frame.0.into()),
+                "frame"
+            ),
+            counted(survey.transactions, "transaction")
         ),
         _ if broken.guard.is_some() => {
             println!("giving up the log: how many transactions were in it cannot be told");
@@ -329,8 +335,9 @@ fn discard(path: &Path, broken: &Broken) -> Result<(), String> {
     }
     if broken.guard.is_some() {
         println!(
-            "the database stays as its last checkpoint left it: change counter {}, {} pages",
-            broken.change_counter, broken.pages
+            "the database stays as its last checkpoint left it: change counter {}, {}",
+            broken.change_counter,
+            counted(broken.pages.into(), "page")
         );
     }
     onewrite::discard_log(path).map(drop).map_err(|e| match e {
