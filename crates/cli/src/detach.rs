@@ -165,21 +165,38 @@ fn state_of(path: &Path) -> Result<State, String> {
             "{} holds transactions of another database, that once had this name",
             log_path.display()
         )),
-        (Ok(_), Some(_)) if stock_log_is_there(path) => {
-            return Err(format!(
-                "a log of stock SQLite's ({}-wal) stands beside it, which is not its own: move it \
-                 away first",
-                path.display()
-            ));
-        }
+        (Ok(_), Some(_)) => match foreign_file(path) {
+            Some(file) => {
+                return Err(format!(
+                    "{} stands beside it, which cannot be its own, and SQLite would read it into the \
+                     database: move it away first",
+                    file.display()
+                ));
+            }
+            None => State::Ours,
+        },
         (Ok(_), _) => State::Ours,
     })
 }
 
-fn stock_log_is_there(path: &Path) -> bool {
-    let mut wal = path.as_os_str().to_owned();
-    wal.push("-wal");
-    fs::metadata(wal).is_ok_and(|file| file.len() > 0)
+/// A log or a hot journal of stock SQLite's. There was none when the database was guarded, and stock
+/// SQLite has made none since.
+fn foreign_file(path: &Path) -> Option<PathBuf> {
+    let beside = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let (wal, journal) = (beside("-wal"), beside("-journal"));
+    if fs::metadata(&wal).is_ok_and(|file| file.len() > 0) {
+        return Some(wal);
+    }
+    // SQLite zeroes the first byte of a journal that it keeps.
+    let first = head_of::<1>(&journal).ok().flatten()?;
+    first
+        .first()
+        .is_some_and(|&byte| byte != 0)
+        .then_some(journal)
 }
 
 /// The first `N` bytes of a file, or as many as it has; `None` where there is no file.

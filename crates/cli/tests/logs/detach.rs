@@ -179,6 +179,26 @@ fn while_it_is_in_use_a_missing_log_is_not_given_up() {
 }
 
 #[test]
+fn a_log_is_not_given_up_while_stock_sqlite_would_replay_another() {
+    for suffix in ["-wal", "-journal"] {
+        let case = Case::killed();
+        let log = fs::read(case.log()).expect("the log");
+        fs::write(beside(&case.database, suffix), "something").expect("a file");
+        // With its log it is refused too, where SQLite would read the other one afterwards.
+        assert!(case.refused(&[]).contains(suffix));
+        fs::remove_file(case.log()).expect("the log");
+        let why = case.refused(&["--discard"]);
+        assert!(
+            why.contains(suffix) && why.contains("move it away"),
+            "{why}"
+        );
+        fs::remove_file(beside(&case.database, suffix)).expect("the file");
+        fs::write(case.log(), log).expect("the log");
+        case.detached(&[]);
+    }
+}
+
+#[test]
 fn the_log_of_another_database_is_never_replayed() {
     let (case, other) = (Case::killed(), Case::killed());
     fs::copy(other.log(), case.log()).expect("a copy");
