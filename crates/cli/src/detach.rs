@@ -20,7 +20,7 @@ use onewrite::{DATABASE_HEADER_BYTES, DiscardError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::Outcome;
-use crate::inspect::{DatabaseHeader, log_beside};
+use crate::inspect::{DatabaseHeader, counted, log_beside};
 
 /// Explains what happens below the options of `detach --help`.
 pub const AFTER_HELP: &str = "\
@@ -100,8 +100,9 @@ impl Broken {
             Some(id) => format!(
                 "put the log {id} back beside the database, if you have it. Otherwise \"onewrite detach \
                  --discard\" gives up what was in it: the database is then as it was left by its last \
-                 checkpoint (change counter {}, {} pages), and transactions since then are lost",
-                self.change_counter, self.pages
+                 checkpoint (change counter {}, {}), and transactions since then are lost",
+                self.change_counter,
+                counted(self.pages.into(), "page")
             ),
             None => {
                 "put the database that it belongs to back, or move the log away; \"onewrite detach \
@@ -164,21 +165,38 @@ fn state_of(path: &Path) -> Result<State, String> {
             "{} holds transactions of another database, that once had this name",
             log_path.display()
         )),
-        (Ok(_), Some(_)) if stock_log_is_there(path) => {
-            return Err(format!(
-                "a log of stock SQLite's ({}-wal) stands beside it, which is not its own: move it \
-                 away first",
-                path.display()
-            ));
-        }
+        (Ok(_), Some(_)) => match foreign_file(path) {
+            Some(file) => {
+                return Err(format!(
+                    "{} stands beside it, which cannot be its own, and SQLite would read it into the \
+                     database: move it away first",
+                    file.display()
+                ));
+            }
+            None => State::Ours,
+        },
         (Ok(_), _) => State::Ours,
     })
 }
 
-fn stock_log_is_there(path: &Path) -> bool {
-    let mut wal = path.as_os_str().to_owned();
-    wal.push("-wal");
-    fs::metadata(wal).is_ok_and(|file| file.len() > 0)
+/// A log or a hot journal of stock SQLite's. There was none when the database was guarded, and stock
+/// SQLite has made none since.
+fn foreign_file(path: &Path) -> Option<PathBuf> {
+    let beside = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let (wal, journal) = (beside("-wal"), beside("-journal"));
+    if fs::metadata(&wal).is_ok_and(|file| file.len() > 0) {
+        return Some(wal);
+    }
+    // SQLite zeroes the first byte of a journal that it keeps.
+    let first = head_of::<1>(&journal).ok().flatten()?;
+    first
+        .first()
+        .is_some_and(|&byte| byte != 0)
+        .then_some(journal)
 }
 
 /// The first `N` bytes of a file, or as many as it has; `None` where there is no file.
@@ -291,22 +309,24 @@ fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<Survey>, St
 fn tell(survey: &Survey) {
     let frames = survey.committed.map_or(0, |commit| commit.frame.0);
     let pages = match survey.pages_to_checkpoint() {
-        Some(pages) => format!("{pages} pages"),
+        Some(pages) => counted(pages as u64, "page"),
         None => "their pages".to_owned(),
     };
     println!(
-        "recovered {frames} frames of {} transactions, and wrote {pages} to the database",
-        survey.transactions
+        "recovered {} of {}, and wrote {pages} to the database",
+        counted(frames.into(), "frame"),
+        counted(survey.transactions, "transaction")
     );
     if survey.valid > frames {
-        let dropped = survey.valid - frames;
-        println!("dropped {dropped} frames of a transaction that was not committed");
+        let dropped = counted((survey.valid - frames).into(), "frame");
+        println!("dropped {dropped} of a transaction that was not committed");
     }
     if survey.behind.present_commits > 0 && !survey.grew {
         println!(
-            "behind frame {} the log does not follow on: {} transactions there were torn before they \
-             were acknowledged, or damaged, and are dropped",
-            survey.valid, survey.behind.present_commits
+            "behind frame {} the log does not follow on: {} there were torn before they were \
+             acknowledged, or damaged, and are dropped",
+            survey.valid,
+            counted(survey.behind.present_commits, "transaction")
         );
     }
 }
@@ -317,10 +337,13 @@ fn discard(path: &Path, broken: &Broken) -> Result<(), String> {
     let log = log_beside(path);
     match survey_file(&log) {
         Ok(Some(survey)) => println!(
-            "giving up {}: {} frames of {} transactions",
+            "giving up {}: {} of {}",
             log.display(),
-            survey.committed.map_or(0, |commit| commit.frame.0),
-            survey.transactions
+            counted(
+                survey.committed.map_or(0, |commit| commit.frame.0.into()),
+                "frame"
+            ),
+            counted(survey.transactions, "transaction")
         ),
         _ if broken.guard.is_some() => {
             println!("giving up the log: how many transactions were in it cannot be told");
@@ -329,8 +352,9 @@ fn discard(path: &Path, broken: &Broken) -> Result<(), String> {
     }
     if broken.guard.is_some() {
         println!(
-            "the database stays as its last checkpoint left it: change counter {}, {} pages",
-            broken.change_counter, broken.pages
+            "the database stays as its last checkpoint left it: change counter {}, {}",
+            broken.change_counter,
+            counted(broken.pages.into(), "page")
         );
     }
     onewrite::discard_log(path).map(drop).map_err(|e| match e {

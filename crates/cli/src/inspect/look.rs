@@ -13,7 +13,7 @@ use onewrite::wal::{self, PageSize, WalHeader};
 use onewrite::{DATABASE_HEADER_BYTES, guarded_by};
 
 use super::listing::Listing;
-use super::report::{self, Database, Frames, Header, Kind, Log, Report, hex};
+use super::report::{self, Database, Frames, Header, Kind, Log, Report, counted, hex};
 
 /// A database in use may be guarded, or its log start again, between two looks: something wrong is
 /// believed when it is still wrong after so many.
@@ -252,7 +252,7 @@ fn our_log(report: &mut Report, path: &Path, wanted: u32) -> io::Result<(Log, Op
     let mut log = Log {
         path: path.to_owned(),
         size,
-        in_use,
+        in_use: Some(in_use),
         header: None,
         wal_header: None,
         frames: None,
@@ -340,8 +340,8 @@ fn stock_log(report: &mut Report, path: &Path, wanted: u32) -> io::Result<Log> {
     let mut log = Log {
         path: path.to_owned(),
         size,
-        // Nothing on the log itself tells.
-        in_use: false,
+        // SQLite locks nothing in its log.
+        in_use: None,
         header: None,
         wal_header: None,
         frames: None,
@@ -393,10 +393,11 @@ fn judge(report: &mut Report, path: &Path, survey: &Survey) {
     let commits = survey.behind.present_commits;
     if commits > 0 {
         let what = format!(
-            "frame {} is {}, and it or frames behind it end {commits} transactions of this log, which \
-             recovery drops: a write was torn before its commit was acknowledged, or the log was \
-             damaged",
-            end.frame, end.verdict
+            "frame {} is {}: recovery ends there and drops {} of this log: a write was torn before \
+             its commit was acknowledged, or the log was damaged",
+            end.frame,
+            end.verdict,
+            counted(commits, "transaction")
         );
         report.problem(path, Some(end.offset), what);
     } else if end.verdict == Verdict::CutShort {

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use crate::Outcome;
 pub use look::{DatabaseHeader, log_beside};
 use report::Report;
+pub use report::counted;
 
 /// Explains the words below the options of `inspect --help`.
 pub const AFTER_HELP: &str = "\

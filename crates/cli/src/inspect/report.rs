@@ -65,8 +65,8 @@ pub struct Database {
 pub struct Log {
     pub path: PathBuf,
     pub size: u64,
-    /// Another process has the log open.
-    pub in_use: bool,
+    /// Another process has the log open; `None` where nothing tells.
+    pub in_use: Option<bool>,
     /// Our own header; a `-wal` file has none.
     pub header: Option<Header>,
     /// SQLite's header, where there is one that SQLite would accept.
@@ -234,4 +234,12 @@ impl End {
 /// Bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A number with its noun.
+pub fn counted(count: u64, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
+    }
 }

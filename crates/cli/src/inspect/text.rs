@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::report::{Database, Frames, Kind, Log, Report};
+use super::report::{Database, Frames, Kind, Log, Report, counted};
 
 /// Writes it all; problems come last, where they are seen.
 pub fn write(report: &mut Report, out: &mut impl Write) -> io::Result<()> {
@@ -65,13 +65,17 @@ fn write_database(database: &Database, out: &mut impl Write) -> io::Result<()> {
         format_args!("{counter}, page count valid for {valid}"),
     )?;
     let (size, pages) = (database.size, database.pages);
-    line(out, "size", format_args!("{size} bytes, {pages} pages"))?;
+    line(
+        out,
+        "size",
+        format_args!("{size} bytes, {}", counted(pages.into(), "page")),
+    )?;
     writeln!(out)
 }
 
 fn write_log(log: &Log, what: &str, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}: {what}", log.path.display())?;
-    let in_use = if log.in_use {
+    let in_use = if log.in_use == Some(true) {
         ", in use by another process"
     } else {
         ""
@@ -146,22 +150,25 @@ fn write_frames(frames: &Frames, out: &mut impl Write) -> io::Result<()> {
 fn write_totals(frames: &Frames, out: &mut impl Write) -> io::Result<()> {
     let totals = &frames.totals;
     let distinct = match totals.distinct_pages {
-        Some(pages) => pages.to_string(),
-        None => "very many".to_owned(),
+        Some(pages) => counted(pages as u64, "distinct page"),
+        None => "very many distinct pages".to_owned(),
     };
     let sums = format_args!(
-        "{} frames ({} escaped), {} transactions, {distinct} distinct pages, up to byte {}",
-        totals.frames, totals.escaped, totals.transactions, totals.bytes_used
+        "{} ({} escaped), {}, {distinct}, up to byte {}",
+        counted(totals.frames.into(), "frame"),
+        totals.escaped,
+        counted(totals.transactions, "transaction"),
+        totals.bytes_used
     );
     line(out, "valid", sums)?;
     match &frames.committed {
         Some(last) => {
-            let pages = last.database_pages;
+            let pages = counted(last.database_pages.into(), "page");
             let last = last.frame;
             line(
                 out,
                 "committed",
-                format_args!("up to frame {last}: a database of {pages} pages"),
+                format_args!("up to frame {last}: a database of {pages}"),
             )?;
         }
         None => line(out, "committed", "nothing")?,

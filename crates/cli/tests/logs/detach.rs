@@ -102,7 +102,7 @@ fn after_a_kill_every_acknowledged_row_is_in_a_stock_database() {
         assert_eq!(header(&case.database)[19] == 0xa1, mode == "waldio");
         let told = case.detached(&[]);
         assert!(
-            told.contains("recovered") && told.contains("pages to the database"),
+            told.contains("recovered") && told.contains("to the database"),
             "{told}"
         );
         let connection = stock(&case.database).expect("a stock database");
@@ -123,7 +123,7 @@ fn what_it_says_it_recovered_is_what_the_log_held() {
         "{told}"
     );
     let pages = &found["log"]["totals"]["distinct_pages"];
-    assert!(told.contains(&format!("wrote {pages} pages")), "{told}");
+    assert!(told.contains(&format!("wrote {pages} page")), "{told}");
 }
 
 #[test]
@@ -176,6 +176,26 @@ fn while_it_is_in_use_a_missing_log_is_not_given_up() {
     assert!(why.contains("in use"), "{why}");
     drop(writer);
     case.detached(&["--discard"]);
+}
+
+#[test]
+fn a_log_is_not_given_up_while_stock_sqlite_would_replay_another() {
+    for suffix in ["-wal", "-journal"] {
+        let case = Case::killed();
+        let log = fs::read(case.log()).expect("the log");
+        fs::write(beside(&case.database, suffix), "something").expect("a file");
+        // With its log it is refused too, where SQLite would read the other one afterwards.
+        assert!(case.refused(&[]).contains(suffix));
+        fs::remove_file(case.log()).expect("the log");
+        let why = case.refused(&["--discard"]);
+        assert!(
+            why.contains(suffix) && why.contains("move it away"),
+            "{why}"
+        );
+        fs::remove_file(beside(&case.database, suffix)).expect("the file");
+        fs::write(case.log(), log).expect("the log");
+        case.detached(&[]);
+    }
 }
 
 #[test]

@@ -48,6 +48,8 @@ enum Order {
     Discard,
     /// It has been given up.
     Done(Discarded),
+    /// It could not be, and why.
+    Failed(String),
 }
 
 thread_local! {
@@ -62,6 +64,11 @@ pub(super) fn is_wanted() -> bool {
 /// The log is given up, and the database unguarded.
 pub(super) fn done(discarded: Discarded) {
     ORDER.replace(Order::Done(discarded));
+}
+
+/// The log cannot be given up; SQLite knows only a code for that.
+pub(super) fn failed(why: String) {
+    ORDER.replace(Order::Failed(why));
 }
 
 /// Makes a stock database of the one at `database`, as it stands without its log, and removes the
@@ -79,6 +86,7 @@ pub fn discard_log(database: &Path) -> Result<Discarded, DiscardError> {
     match (ORDER.replace(Order::Keep), queried) {
         // What SQLite thinks of the database that is left does not matter here.
         (Order::Done(discarded), _) => Ok(discarded),
+        (Order::Failed(why), _) => Err(DiscardError::Failed(why)),
         (_, Err(e)) if e.code & 0xff == ffi::SQLITE_BUSY => Err(DiscardError::InUse),
         (_, Err(e)) => Err(DiscardError::Failed(e.message)),
         (_, Ok(_)) => Err(DiscardError::Failed("SQLite did not open it".to_owned())),

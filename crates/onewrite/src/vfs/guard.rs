@@ -149,7 +149,9 @@ impl Database {
 
     fn look(&self) -> Result<Look, LogError> {
         if discard::is_wanted() {
-            return self.discard();
+            return self
+                .discard()
+                .inspect_err(|e| discard::failed(e.to_string()));
         }
         let Some(header) = self.read_header()? else {
             return self.look_at_empty();
