@@ -111,7 +111,6 @@ impl Log {
     /// # Errors
     /// The layout cannot carry the page size; no space; an I/O error.
     pub fn create(open: &OpenLog<'_>, layout: Layout) -> Result<Log, LogError> {
-        let existed = open.path.exists();
         let file = LogFile::open(
             open.path,
             Create::IfMissing(open.new_file),
@@ -126,9 +125,10 @@ impl Log {
         // The header block counts as ready from here on; the rest of the first chunk follows.
         log.space.prepare(&log.file, &log.geometry, log.init)?;
         log.file.flush()?;
-        if !existed {
-            crate::storage::sync_directory(open.path)?;
-        }
+        // Also where the file was there before: whoever made it may have died before it came to
+        // this; and SQLite removes its journals and logs without it. One of those that came back
+        // after a power cut would be read before the guard.
+        log.file.sync_directory()?;
         Ok(log)
     }
 
@@ -142,6 +142,10 @@ impl Log {
             Access::ReadOnly => Create::Never,
         };
         let file = LogFile::open(open.path, create, open.access, open.direct)?;
+        if open.access == Access::ReadWrite && file.size()? == 0 {
+            // Commits will be made durable in it without a further look at the directory.
+            file.sync_directory()?;
+        }
         Log::assemble(file, open, Layout::Stock, open.page, None)
     }
 

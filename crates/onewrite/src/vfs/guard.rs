@@ -20,6 +20,7 @@ use super::host;
 use super::inner::LockLevel;
 use crate::log::{ErrorKind, Layout, Log, LogError, LogHeader, LogId};
 use crate::mode::JournalMode;
+use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
 use crate::wal::{PageSize, array, be32};
 
 /// The read version on disk while the database is guarded. Bit 7 keeps it above every version that
@@ -252,7 +253,8 @@ impl Database {
         }
         .map_err(|e| LogError::io(path, "read", &e))?;
         if bytes.iter().all(|&byte| byte == 0) {
-            // Created, and never written: the power went there, before any guard was set.
+            // Created, and never written: somebody died there, or lost power when the file had
+            // its size already. Before a database is guarded its log's header is durable.
             return Ok(None);
         }
         LogHeader::parse(&bytes)
@@ -289,12 +291,31 @@ impl Database {
     fn open_guarded(&self, header: &Header, id: LogId) -> Result<std::sync::Arc<Log>, LogError> {
         let path = &self.paths.log;
         // The mode is the log's own; what is passed here is only for a log without one.
-        let mode = self
-            .present_log()?
-            .map_or(JournalMode::Waldio, |log| log.mode);
+        let present = self.present_log()?;
+        let mode = present.map_or(JournalMode::Waldio, |log| log.mode);
         let open = self.open_log(path, mode, page_size(header)?)?;
-        let fits = |log: &Log| log.id() == Some(id) && log.file().access() == open.access;
-        shared_log(path, fits, || Log::open_guarded(&open, id))
+        let fits = |log: &Log| {
+            let file = log.file();
+            log.id() == Some(id)
+                && file.access() == open.access
+                && file.same_as_path().unwrap_or(false)
+        };
+        shared_log(path, fits, || {
+            let log = Log::open_guarded(&open, id)?;
+            if present.is_none_or(|log| log.is_empty()) && !self.read_only {
+                self.make_guard_durable()?;
+            }
+            Ok(log)
+        })
+    }
+
+    /// Who set the guard may have died before it was durable. Before the first frame it must be:
+    /// after a power cut there would be a log with commits, and nothing that leads to it.
+    fn make_guard_durable(&self) -> Result<(), LogError> {
+        match self.inner.sync() {
+            ffi::SQLITE_OK => Ok(()),
+            code => Err(self.inner_error("flush", code)),
+        }
     }
 
     fn use_direct(&self, header: &Header, mode: JournalMode) -> Result<(), LogError> {
@@ -371,8 +392,7 @@ impl Database {
         }
         match fs::metadata(&self.paths.wal) {
             Ok(wal) if wal.len() == 0 => {
-                fs::remove_file(&self.paths.wal)
-                    .map_err(|e| LogError::io(&self.paths.wal, "remove", &e))?;
+                crate::storage::remove_file(&self.paths.wal)?;
                 Ok(false)
             }
             Ok(_) => Ok(true),
@@ -451,22 +471,18 @@ impl Database {
     pub fn remember_mode(&self, mode: JournalMode) -> Result<(), LogError> {
         let path = &self.paths.log;
         let id = LogId::random().map_err(|e| LogError::io(path, "make an id for", &e))?;
-        let header = LogHeader::empty(mode, Layout::Stock, None, id);
-        let mut file = fs::File::create(path).map_err(|e| LogError::io(path, "create", &e))?;
-        io::Write::write_all(&mut file, &header.to_bytes())
-            .and_then(|()| file.sync_all())
-            .map_err(|e| LogError::io(path, "write", &e))?;
-        Ok(crate::storage::sync_directory(path)?)
+        let header = LogHeader::empty(mode, Layout::Stock, None, id).to_bytes();
+        let new = Create::IfMissing(self.permissions()?);
+        let file = LogFile::open(path, new, Access::ReadWrite, DirectIo::Never)?;
+        file.write_at(&header, 0, Durability::None)?;
+        file.truncate(header.len() as u64)?;
+        file.flush()?;
+        Ok(file.sync_directory()?)
     }
 
     /// Removes the file that remembers the mode.
     pub fn forget_mode(&self) -> Result<(), LogError> {
-        match fs::remove_file(&self.paths.log) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(LogError::io(&self.paths.log, "remove", &e))
-            }
-            _ => Ok(()),
-        }
+        Ok(crate::storage::remove_file(&self.paths.log)?)
     }
 }
 
