@@ -422,8 +422,8 @@ fn what_cannot_be_done_is_explained_and_exits_with_1() {
 #[test]
 fn a_mode_that_fails_does_not_hide_the_others() {
     let dir = tempfile::tempdir().expect("a directory");
-    // A stock program may append to the log that `direct` shares with it, so nothing can be grouped.
-    let modes = "direct:group_synch=4/2,wal";
+    // `direct` keeps the stock layout, so that stock programs can read its log.
+    let modes = "direct:layout=page8k,wal";
     let output = compare(&[
         "--dir",
         path(dir.path()),
@@ -437,9 +437,9 @@ fn a_mode_that_fails_does_not_hide_the_others() {
     let ran: Vec<_> = runs(&document).iter().map(|run| &run["mode"]).collect();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(ran, ["wal"]);
-    assert_eq!(document["failed"][0]["mode"], "direct:group_synch=4/2");
+    assert_eq!(document["failed"][0]["mode"], "direct:layout=page8k");
     assert!(
-        text(&output.stderr).contains("direct:group_synch=4/2: "),
+        text(&output.stderr).contains("direct:layout=page8k: "),
         "{}",
         text(&output.stderr)
     );

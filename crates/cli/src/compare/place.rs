@@ -27,7 +27,7 @@ const WITHOUT_ROOT: &str = "without root there are rates and latencies, but no d
 
 /// What a user of `--dir` should know.
 const NOT_OURS: &str = "with --dir there are rates and latencies, but no device bytes, writes and \
-                        flushes: others write to that device too; --scratch makes one of our own";
+                        flushes: others write to that device too; --scratch (root) makes one of our own";
 
 /// Where the databases are.
 pub struct Place {
