@@ -4,5 +4,5 @@ use crate::Error;
 
 /// Registers the `onewrite` VFS, so that a connection can be opened with it. May be called again.
 pub(crate) fn register() -> Result<(), Error> {
-    Ok(())
+    onewrite::register().map_err(|e| Error::Wrong(format!("the VFS onewrite: {e}")))
 }

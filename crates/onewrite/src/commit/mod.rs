@@ -36,7 +36,10 @@ use run::Run;
 use write_out::StockTail;
 
 /// A transaction's frames are gathered up to this size, in bytes.
-pub const MAX_RUN_BYTES: usize = 1 << 20;
+pub const MAX_RUN_BYTES: usize = 256 << 10;
+
+/// What a connection keeps of a buffer between transactions, in bytes.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// What of a commit is up to the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -86,6 +89,7 @@ impl Writer {
     /// A connection opens the log.
     pub fn new(log: Arc<Log>, config: CommitConfig) -> Writer {
         let page = log.geometry().page();
+        log.enter();
         Writer {
             log,
             config,
@@ -162,16 +166,16 @@ impl Writer {
     fn forget_run(&mut self) {
         self.run.clear();
         self.run_is_out = false;
+        if self.blocks.capacity() > KEPT_BYTES {
+            self.blocks = AlignedBuf::new();
+        }
     }
 
     fn prepare_ahead(&self) {
         let end = self.log.geometry().end_of(self.run.last());
         if self.log.is_running_low(end) {
             let log = Arc::clone(&self.log);
-            // Without a thread the commit that needs the chunk makes it.
-            let _ = std::thread::Builder::new()
-                .name("onewrite-prepare".into())
-                .spawn(move || log.prepare_next_chunk());
+            self.log.in_background(move || log.prepare_next_chunk());
         }
     }
 
@@ -227,8 +231,8 @@ impl Writer {
             return Err(self.log.error(ErrorKind::Corrupt, what));
         }
         self.log.group.write_all(&self.log)?;
+        self.in_transaction = false;
         self.begin_transaction(FrameNo(1))?;
-        self.forget_run();
         self.stock_tail = None;
         self.header = Some(header);
         self.log.note_wal_header(&header);
@@ -268,7 +272,13 @@ impl Writer {
         }
         self.live_until = self.live_until.max(frame);
         if within + piece.len() < page.frame_bytes() {
-            return Ok(());
+            // SQLite corrects the headers of frames that it wrote twice after the commit frame,
+            // and that frame's own header last.
+            let corrected = self.commit_written && !self.expects_sync && within == 0;
+            return match corrected && self.run.is_commit(frame) {
+                true => self.write_out(Durability::None),
+                false => Ok(()),
+            };
         }
         if self.run.is_commit(frame) {
             if !self.expects_sync && !self.try_group(SyncPolicy::Normal)? {
@@ -357,5 +367,11 @@ impl Writer {
     /// A write failed.
     pub fn drain(&self) -> Result<(), LogError> {
         self.log.group.write_all(&self.log)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.log.leave();
     }
 }

@@ -29,7 +29,8 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const HEADER_BYTES: usize = 128;
 
 const MAGIC: &[u8; 8] = b"onewrite";
-const VERSION: u32 = 1;
+/// The version of the format that is written and read.
+pub const VERSION: u32 = 1;
 const CRC_AT: usize = HEADER_BYTES - 4;
 
 /// Ties a log to the one database whose header carries the same id.

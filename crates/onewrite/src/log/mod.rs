@@ -12,13 +12,16 @@
 pub mod header;
 pub mod layout;
 pub mod memory;
+pub mod scan;
 
 mod error;
 mod space;
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 
 use crate::commit::group::Group;
 use crate::mode::{InitPolicy, JournalMode};
@@ -59,6 +62,9 @@ pub struct Log {
     known: Mutex<Known>,
     poison: OnceLock<String>,
     pub(crate) group: Group,
+    /// How many connections of this process have the log open.
+    users: AtomicUsize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What a log needs to be opened.
@@ -105,7 +111,6 @@ impl Log {
     /// # Errors
     /// The layout cannot carry the page size; no space; an I/O error.
     pub fn create(open: &OpenLog<'_>, layout: Layout) -> Result<Log, LogError> {
-        let existed = open.path.exists();
         let file = LogFile::open(
             open.path,
             Create::IfMissing(open.new_file),
@@ -120,9 +125,10 @@ impl Log {
         // The header block counts as ready from here on; the rest of the first chunk follows.
         log.space.prepare(&log.file, &log.geometry, log.init)?;
         log.file.flush()?;
-        if !existed {
-            crate::storage::sync_directory(open.path)?;
-        }
+        // Also where the file was there before: whoever made it may have died before it came to
+        // this; and SQLite removes its journals and logs without it. One of those that came back
+        // after a power cut would be read before the guard.
+        log.file.sync_directory()?;
         Ok(log)
     }
 
@@ -136,6 +142,10 @@ impl Log {
             Access::ReadOnly => Create::Never,
         };
         let file = LogFile::open(open.path, create, open.access, open.direct)?;
+        if open.access == Access::ReadWrite && file.size()? == 0 {
+            // Commits will be made durable in it without a further look at the directory.
+            file.sync_directory()?;
+        }
         Log::assemble(file, open, Layout::Stock, open.page, None)
     }
 
@@ -162,6 +172,8 @@ impl Log {
             known: Mutex::default(),
             poison: OnceLock::new(),
             group: Group::default(),
+            users: AtomicUsize::new(0),
+            threads: Mutex::default(),
         })
     }
 
@@ -179,6 +191,39 @@ impl Log {
             ));
         }
         Ok(self.file.lock(LockByte::Presence, LockKind::Shared)?)
+    }
+
+    /// A connection begins to use the log.
+    pub(crate) fn enter(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A connection ends using the log. The last one waits for the threads, which have little
+    /// left to do: when it is gone nothing of this process touches the file any more.
+    pub(crate) fn leave(&self) {
+        if self.users.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        self.group.stop_thread();
+        let threads = std::mem::take(&mut *self.threads());
+        for thread in threads {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+
+    /// Runs `work` in a thread of its own; `false` where there is none to be had.
+    pub(crate) fn in_background(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        let started = std::thread::Builder::new()
+            .name("onewrite".into())
+            .spawn(work);
+        let mut threads = self.threads();
+        threads.retain(|thread| !thread.is_finished());
+        started.map(|thread| threads.push(thread)).is_ok()
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The file.

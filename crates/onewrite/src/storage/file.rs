@@ -10,9 +10,11 @@
 use super::capabilities::{Capabilities, DirectAlign};
 use super::counters::IoCounters;
 use super::error::{Operation, StorageError};
+use super::observer::{self, Call, Route};
 use super::open::{self, Access};
 use rustix::fs::{fdatasync, fstat, ftruncate};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pread, pwrite, pwritev2};
+use rustix::process::Pid;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -44,6 +46,8 @@ pub struct LogFile {
     pub(super) capabilities: Capabilities,
     /// The kernel or the file system does not take RWF_DSYNC; fdatasync does its work.
     pub(super) no_dsync_flag: AtomicBool,
+    /// The process that opened it. A forked child shares the descriptors, and with them the locks.
+    pub(super) opened_by: Pid,
     pub(super) counters: IoCounters,
 }
 
@@ -61,6 +65,12 @@ impl LogFile {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What the file was opened for.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
     }
 
     /// What the file system and the device can do. `direct` there is an error too when direct I/O
@@ -177,6 +187,7 @@ impl LogFile {
         offset: u64,
         durability: Durability,
     ) -> Result<bool, StorageError> {
+        self.before_write(buf, offset, Route::Direct, durability)?;
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
@@ -230,6 +241,22 @@ impl LogFile {
         Ok(written)
     }
 
+    fn before_write(
+        &self,
+        bytes: &[u8],
+        offset: u64,
+        route: Route,
+        durability: Durability,
+    ) -> Result<(), StorageError> {
+        let call = Call::Write {
+            offset,
+            bytes,
+            route,
+            durability,
+        };
+        observer::before(&self.path, Operation::Write, &call)
+    }
+
     fn check_write(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
         self.check_writable(Operation::Write)?;
         match offset.checked_add(buf.len() as u64) {
@@ -268,6 +295,7 @@ impl LogFile {
     /// Whatever pwrite(2) reports. After an error any part of `buf` may be in the file.
     pub fn write_buffered_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
         self.check_write(buf, offset)?;
+        self.before_write(buf, offset, Route::Buffered, Durability::None)?;
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
@@ -290,6 +318,7 @@ impl LogFile {
     /// Whatever fdatasync(2) reports. The state of the written data is unknown then, and a later
     /// success says nothing about it.
     pub fn flush(&self) -> Result<(), StorageError> {
+        observer::before(&self.path, Operation::Flush, &Call::Flush)?;
         // Not even tried again after a signal: what the first attempt saw may not show twice.
         fdatasync(&self.buffered).map_err(|e| self.error(Operation::Flush, None, e))?;
         self.counters.flushes.fetch_add(1, Relaxed);
@@ -322,6 +351,7 @@ impl LogFile {
     /// Whatever ftruncate(2) reports.
     pub fn truncate(&self, size: u64) -> Result<(), StorageError> {
         self.check_writable(Operation::Truncate)?;
+        observer::before(&self.path, Operation::Truncate, &Call::Truncate { size })?;
         retry(|| ftruncate(&self.buffered, size))
             .map_err(|e| self.error(Operation::Truncate, Some(size), e))
     }
@@ -419,10 +449,10 @@ mod tests {
 
     #[test]
     fn a_refused_direct_write_goes_through_the_page_cache_from_then_on() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        let directory = tempfile::tempdir_in(".").expect("a temporary directory");
         let mut file = open(directory.path());
         let Some(direct) = &mut file.direct else {
-            eprintln!("SKIPPED: no direct I/O in the temporary directory");
+            eprintln!("SKIPPED: no direct I/O in this directory");
             return;
         };
         // As if the file system had promised more than it keeps.
@@ -449,10 +479,10 @@ mod tests {
 
     #[test]
     fn without_the_dsync_flag_a_durable_write_is_a_write_and_a_flush() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        let directory = tempfile::tempdir_in(".").expect("a temporary directory");
         let file = open(directory.path());
         if file.direct().is_none() {
-            eprintln!("SKIPPED: no direct I/O in the temporary directory");
+            eprintln!("SKIPPED: no direct I/O in this directory");
             return;
         }
         file.no_dsync_flag.store(true, Relaxed);

@@ -4,6 +4,12 @@
 //! process exclude each other, closing another descriptor drops nothing, and the kernel releases
 //! them when their holder dies, in whatever pid namespace it ran. Threads that share one `LogFile`
 //! share its locks: they need a mutex besides.
+//!
+//! So do processes: a child made by fork shares them until it calls exec, exits or closes the
+//! descriptors. A `LogFile` therefore releases its locks itself when it is dropped, rather than
+//! leave that to the closing, which a child's copy would delay; and only in the process that opened
+//! it, so that a child that drops its copy does not release its parent's. If the parent is killed
+//! while such a child lives, its locks live on with the child.
 
 use super::error::{Operation, StorageError};
 use super::file::LogFile;
@@ -28,6 +34,8 @@ pub enum LockByte {
 }
 
 impl LockByte {
+    const ALL: [Self; 3] = [Self::Presence, Self::Extension, Self::Poison];
+
     fn offset(self) -> i32 {
         LOCK_BASE
             + match self {
@@ -123,8 +131,68 @@ impl LogFile {
     }
 }
 
+impl Drop for LogFile {
+    fn drop(&mut self) {
+        if rustix::process::getpid() != self.opened_by {
+            return;
+        }
+        for byte in LockByte::ALL {
+            // Closing the descriptor is the second chance.
+            let _ = self.unlock(byte);
+        }
+    }
+}
+
 fn is_conflict(error: &io::Error) -> bool {
     [Errno::AGAIN, Errno::ACCESS]
         .iter()
         .any(|e| error.raw_os_error() == Some(e.raw_os_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::open::{Access, Create, DirectIo, NewFile};
+    use super::*;
+    use std::path::Path;
+
+    fn open(path: &Path) -> LogFile {
+        let create = Create::IfMissing(NewFile {
+            mode: 0o600,
+            owner: None,
+        });
+        LogFile::open(path, create, Access::ReadWrite, DirectIo::Auto).expect("a log file")
+    }
+
+    #[test]
+    fn a_copy_of_the_descriptor_does_not_keep_the_locks_of_a_dropped_file() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("log");
+        let (file, other) = (open(&path), open(&path));
+        for byte in LockByte::ALL {
+            assert!(file.try_lock(byte, LockKind::Exclusive).expect("a lock"));
+        }
+        // What a child of fork holds.
+        let copy = file.buffered_fd().try_clone_to_owned().expect("a copy");
+        drop(file);
+        for byte in LockByte::ALL {
+            assert!(other.try_lock(byte, LockKind::Exclusive).expect("free"));
+        }
+        drop(copy);
+    }
+
+    #[test]
+    fn dropping_a_copy_in_another_process_keeps_the_locks_of_the_opener() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("log");
+        let (mut file, other) = (open(&path), open(&path));
+        file.lock(LockByte::Presence, LockKind::Shared)
+            .expect("a lock");
+        let parent = file.buffered_fd().try_clone_to_owned().expect("a copy");
+        // As the child of fork sees it: opened by another process, with the parent's descriptor.
+        file.opened_by = rustix::process::Pid::INIT;
+        drop(file);
+        let locked = other.is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
+        assert!(locked.expect("an answer"));
+        drop(parent);
+    }
 }
