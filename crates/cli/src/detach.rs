@@ -147,8 +147,8 @@ fn state_of(path: &Path) -> Result<State, String> {
         None => return Ok(broken(format!("its log {} is missing", log_path.display()))),
         Some(bytes) => bytes,
     };
-    if log.is_empty() && header.guard.is_none() {
-        // Somebody died right after creating it.
+    if log.iter().all(|&byte| byte == 0) && header.guard.is_none() {
+        // Somebody died, or the power went, right after it was made.
         return Ok(State::Ours);
     }
     Ok(match (LogHeader::parse(&log), header.guard) {

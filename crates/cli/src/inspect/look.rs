@@ -258,6 +258,13 @@ fn our_log(report: &mut Report, path: &Path, wanted: u32) -> io::Result<(Log, Op
         frames: None,
     };
     let (head, n) = read_head::<HEADER_BYTES>(&file)?;
+    if head[..n].iter().all(|&byte| byte == 0) {
+        report.notes.push(format!(
+            "{}: made, and never written: the log is empty",
+            path.display()
+        ));
+        return Ok((log, None));
+    }
     let header = match LogHeader::parse(&head[..n]) {
         Ok(header) => header,
         Err(e) => {

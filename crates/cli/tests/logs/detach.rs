@@ -272,6 +272,19 @@ fn a_log_left_by_another_database_of_that_name_is_removed_on_request() {
 }
 
 #[test]
+fn a_log_that_was_never_written_is_removed() {
+    for bytes in [&[][..], &[0; 8192]] {
+        let case = Case::new();
+        let connection = rusqlite::Connection::open(&case.database).expect("a database");
+        let sql = "PRAGMA journal_mode=wal; CREATE TABLE t(a)";
+        connection.execute_batch(sql).expect("stock SQLite");
+        drop(connection);
+        fs::write(case.log(), bytes).expect("the log");
+        case.detached(&[]);
+    }
+}
+
+#[test]
 fn the_wish_of_the_environment_does_not_bring_the_mode_back() {
     for missing in [false, true] {
         let case = Case::killed();

@@ -259,6 +259,12 @@ fn what_is_no_log_at_all_is_said_to_be_none() {
     let (found, code) = case.of_bytes(b"not even nearly a log", "-onewrite");
     assert_eq!((code, &found["kind"]), (1, &json!("log")));
     assert_eq!(found["problems"][0]["offset"], 21, "it is cut short there");
+    let (found, code) = case.of_bytes(&[0; 8192], "-onewrite");
+    assert_eq!(
+        (code, &found["kind"]),
+        (0, &json!("log")),
+        "made, and never written"
+    );
     let output = run(onewrite(&["inspect", "/nonexistent/file"]));
     assert_eq!(output.status.code(), Some(1));
     assert!(lossy(&output.stderr).contains("/nonexistent/file"));

@@ -435,6 +435,10 @@ pub fn survey_file(path: &Path) -> Result<Option<Survey>, LogError> {
     let file = LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never)?;
     let mut head = [0; header::HEADER_BYTES];
     let n = LogFile::read_at(&file, &mut head, 0)?;
+    if head[..n].iter().all(|&byte| byte == 0) {
+        // Made, and never written.
+        return Ok(None);
+    }
     let ours = match LogHeader::parse(&head[..n]) {
         Ok(header) => Some(header),
         Err(HeaderError::Magic) if WalHeader::parse(&array(&head)).is_some() => None,
