@@ -425,6 +425,13 @@ impl Log {
         known.durable = None;
     }
 
+    /// The header noted last was never written.
+    pub fn forget_wal_header(&self) {
+        let mut known = self.known();
+        known.salts = None;
+        known.durable = None;
+    }
+
     /// Makes the log empty, durably: the database holds everything.
     ///
     /// # Errors
@@ -579,10 +586,13 @@ impl Log {
 /// # Errors
 /// It is damaged, of a newer version, or cannot be read.
 pub fn read_header(file: &LogFile) -> Result<LogHeader, LogError> {
-    let mut bytes = [0; header::HEADER_BYTES];
-    let n = file.read_at(&mut bytes, 0)?;
-    LogHeader::parse(&bytes[..n])
-        .map_err(|e| LogError::new(ErrorKind::CantOpen, file.path(), e.to_string()))
+    let parsed = header::parse_settled(|| {
+        let mut bytes = vec![0; header::HEADER_BYTES];
+        let n = file.read_at(&mut bytes, 0)?;
+        bytes.truncate(n);
+        Ok::<_, StorageError>(bytes)
+    })?;
+    parsed.map_err(|e| LogError::new(ErrorKind::CantOpen, file.path(), e.to_string()))
 }
 
 fn resolve_init(policy: InitPolicy, file: &LogFile) -> Result<Init, LogError> {

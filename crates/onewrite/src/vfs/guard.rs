@@ -242,22 +242,27 @@ impl Database {
     /// The header of the log file, if there is one.
     fn present_log(&self) -> Result<Option<LogHeader>, LogError> {
         let path = &self.paths.log;
-        let bytes = match fs::File::open(path) {
-            Ok(mut file) => {
-                let mut bytes = Vec::new();
-                let mut head = io::Read::take(&mut file, crate::log::header::HEADER_BYTES as u64);
-                io::Read::read_to_end(&mut head, &mut bytes).map(|_| bytes)
-            }
+        let mut file = match fs::File::open(path) {
+            Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => Err(e),
-        }
+            Err(e) => return Err(LogError::io(path, "open", &e)),
+        };
+        let mut is_blank = false;
+        let parsed = crate::log::header::parse_settled(|| {
+            let mut bytes = Vec::new();
+            io::Seek::rewind(&mut file)?;
+            let mut head = io::Read::take(&mut file, crate::log::header::HEADER_BYTES as u64);
+            io::Read::read_to_end(&mut head, &mut bytes)?;
+            is_blank = bytes.iter().all(|&byte| byte == 0);
+            Ok::<_, io::Error>(bytes)
+        })
         .map_err(|e| LogError::io(path, "read", &e))?;
-        if bytes.iter().all(|&byte| byte == 0) {
+        if is_blank {
             // Created, and never written: somebody died there, or lost power when the file had
             // its size already. Before a database is guarded its log's header is durable.
             return Ok(None);
         }
-        LogHeader::parse(&bytes)
+        parsed
             .map(Some)
             .map_err(|e| LogError::new(ErrorKind::CantOpen, path, e.to_string()))
     }
