@@ -31,22 +31,22 @@ pub use processes::run_worker;
 
 /// Explains the figures below the options of `compare --help`.
 pub const AFTER_HELP: &str = "\
-The workload is Mobibench's: a table (id INTEGER PRIMARY KEY, value TEXT, created INTEGER), and one
-row inserted, updated or deleted in each transaction. A record of 100 bytes is one of 8 bytes id, 84
-bytes value and 8 bytes created, as the schema has them.
+The workload is Mobibench's: a table (id INTEGER PRIMARY KEY, value TEXT, created INTEGER), and one \
+row inserted, updated or deleted in each transaction. A record of 100 bytes is one of 8 bytes id, \
+84 bytes value and 8 bytes created, as the schema has them.
 
-What is counted: from the beginning of the first transaction to the end of the last, everything that
-the device completed in that time. Before it, the file system is synced and the device idle. What the
-file system still had in memory afterwards, the set-up (database, preallocation, rows to work on), a
-checkpoint and the close are measured in the same way and reported apart, for every mode alike; with
---autocheckpoint N checkpoints happen inside the run instead.
+What is counted: from the beginning of the first transaction to the end of the last, everything \
+that the device completed in that time. Before it, the file system is synced and the device idle. \
+What the file system still had in memory afterwards, the set-up (database, preallocation, rows to \
+work on), a checkpoint and the close are measured in the same way and reported apart, for every \
+mode alike; with --autocheckpoint N checkpoints happen inside the run instead.
 
-Device figures are exact, and need a device of our own: --scratch, which needs root. Anywhere else
+Device figures are exact, and need a device of our own: --scratch, which needs root. Anywhere else \
 only rates and latencies can be told.
 
-The raw rates are those of plain system calls on the same file system, and are measured before the
-first run and after every run, because other work on the machine shows in both: medians are shown,
-the JSON has the range.
+The raw rates are those of plain system calls on the same file system. They are measured before \
+the first run and after every run, because other work on the machine shows in both: medians are \
+shown with their range, and the JSON has for each run those just before and just after it.
 
 Modes: delete, truncate, persist, memory, wal and off are SQLite's own and run through its own VFS.
 A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
@@ -93,7 +93,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
 
-    /// Processes
+    /// Processes, each with that many threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     processes: u32,
 
