@@ -7,9 +7,11 @@ fn open(path: &std::path::Path, layout: &str) -> Connection {
     onewrite::register().expect("the VFS registers");
     let db = Connection::open_with_flags_and_vfs(path, OpenFlags::default(), onewrite::VFS_NAME)
         .expect("the database opens");
-    db.execute_batch(&format!("PRAGMA onewrite_layout={layout}")).expect("the layout is known");
-    let mode: String =
-        db.query_row("PRAGMA journal_mode=waldio", [], |row| row.get(0)).expect("the mode switches");
+    db.execute_batch(&format!("PRAGMA onewrite_layout={layout}"))
+        .expect("the layout is known");
+    let mode: String = db
+        .query_row("PRAGMA journal_mode=waldio", [], |row| row.get(0))
+        .expect("the mode switches");
     assert_eq!(mode, "waldio");
     db
 }
@@ -27,7 +29,9 @@ fn churn(db: &Connection, synchronous: &str) {
          UPDATE t SET v = zeroblob(600), n = n + 1 WHERE id % 3 = 0;"
     ))
     .expect("the transaction spills");
-    let sum: i64 = db.query_row("SELECT sum(n) FROM t", [], |row| row.get(0)).expect("reads back");
+    let sum: i64 = db
+        .query_row("SELECT sum(n) FROM t", [], |row| row.get(0))
+        .expect("reads back");
     assert_eq!(sum, 1500 * 1501 / 2 + 1500 + 500);
     db.execute_batch("COMMIT").expect("the transaction commits");
 }
