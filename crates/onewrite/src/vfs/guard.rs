@@ -308,15 +308,16 @@ impl Database {
         shared_log(path, fits, || {
             let log = Log::open_guarded(&open, id)?;
             if present.is_none_or(|log| log.is_empty()) && !self.read_only {
-                self.make_guard_durable()?;
+                // Who set the guard may have died before it was durable. Before the first frame it
+                // must be: after a power cut there would be a log with commits, and nothing that
+                // leads to it.
+                self.flush_database()?;
             }
             Ok(log)
         })
     }
 
-    /// Who set the guard may have died before it was durable. Before the first frame it must be:
-    /// after a power cut there would be a log with commits, and nothing that leads to it.
-    fn make_guard_durable(&self) -> Result<(), LogError> {
+    fn flush_database(&self) -> Result<(), LogError> {
         match self.inner.sync() {
             ffi::SQLITE_OK => Ok(()),
             code => Err(self.inner_error("flush", code)),
@@ -408,10 +409,13 @@ impl Database {
 
     /// Under EXCLUSIVE: makes an empty log, then guards the database with its id.
     fn guard(&self, mut header: Header, mode: JournalMode) -> Result<(), LogError> {
-        let remembered = self
-            .present_log()?
-            .filter(|log| log.mode == mode)
-            .map(|log| log.layout);
+        let present = self.present_log()?;
+        if present.is_some() {
+            // Who cleared the last guard may have died before that was durable. Before the log
+            // gets another id it must be: after a power cut the guard would ask for the old one.
+            self.flush_database()?;
+        }
+        let remembered = present.filter(|log| log.mode == mode).map(|log| log.layout);
         let layout = self
             .settings
             .get()
@@ -439,10 +443,7 @@ impl Database {
             ffi::SQLITE_OK => {}
             code => return Err(self.inner_error("write the header of", code)),
         }
-        match self.inner.sync() {
-            ffi::SQLITE_OK => Ok(()),
-            code => Err(self.inner_error("flush", code)),
-        }
+        self.flush_database()
     }
 
     /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database:
@@ -455,10 +456,7 @@ impl Database {
             return Ok(());
         };
         log.check_poison()?;
-        match self.inner.sync() {
-            ffi::SQLITE_OK => {}
-            code => return Err(self.inner_error("flush", code)),
-        }
+        self.flush_database()?;
         log.reset()?;
         let Some(mut header) = self.read_header()? else {
             return Ok(());
