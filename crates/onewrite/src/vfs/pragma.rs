@@ -68,6 +68,9 @@ impl From<LogError> for Failure {
     }
 }
 
+const NO_GROUP_SYNCH_IN_DIRECT: &str = "onewrite_group_synch: not in journal mode direct, where stock \
+     connections read the log at any moment; use journal_mode=waldio";
+
 /// SQLite's own journal modes.
 const STOCK_MODES: [&str; 6] = ["delete", "truncate", "persist", "memory", "wal", "off"];
 
@@ -129,9 +132,15 @@ impl Database {
         let in_words = |e: crate::mode::UnknownWord| format!("onewrite_{name}: {e}");
         match name {
             "layout" => {
-                let layout = value.parse().map_err(in_words)?;
-                self.only_before_the_log("layout", |log| log.geometry().layout() == layout)?;
-                self.change(|settings| settings.layout = Some(layout));
+                // `auto` leaves it to the log, or to the mode.
+                let layout: Option<Layout> = match value.eq_ignore_ascii_case("auto") {
+                    true => None,
+                    false => Some(value.parse().map_err(in_words)?),
+                };
+                self.only_before_the_log("layout", |log| {
+                    layout.is_none_or(|layout| log.geometry().layout() == layout)
+                })?;
+                self.change(|settings| settings.layout = layout);
             }
             "init" => {
                 let init: InitPolicy = value.parse().map_err(in_words)?;
@@ -164,11 +173,7 @@ impl Database {
             "group_synch" => {
                 let group = GroupSynch::parse(value).map_err(in_words)?;
                 if group.is_some() && self.mode() == Some(JournalMode::Direct) {
-                    return Err(
-                        "onewrite_group_synch: not in journal mode direct, where stock \
-                                connections read the log at any moment; use journal_mode=waldio"
-                            .into(),
-                    );
+                    return Err(NO_GROUP_SYNCH_IN_DIRECT.into());
                 }
                 self.change(|settings| settings.commit.group_synch = group);
                 self.apply_commit_settings()?;
@@ -378,8 +383,18 @@ impl Database {
         connection: Connection,
         schema: &str,
     ) -> Result<(), String> {
-        let embedded = matches!(self.settings.get().layout, None | Some(Layout::Embedded));
-        if mode != JournalMode::Waldio || !embedded {
+        let settings = self.settings.get();
+        if mode == JournalMode::Direct {
+            return match (settings.layout, settings.commit.group_synch) {
+                (Some(layout), _) => Err(format!(
+                    "journal mode direct has SQLite's own layout: onewrite_layout={layout} is for \
+                     journal mode waldio"
+                )),
+                (None, Some(_)) => Err(NO_GROUP_SYNCH_IN_DIRECT.into()),
+                (None, None) => Ok(()),
+            };
+        }
+        if !matches!(settings.layout, None | Some(Layout::Embedded)) {
             return Ok(());
         }
         let needed = FRAME_HEADER_BYTES as u8;
