@@ -5,6 +5,7 @@
 //! content of the database can be checked without having been remembered.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -15,9 +16,9 @@ use crate::Error;
 pub const CREATE_TABLE: &str =
     "CREATE TABLE mobibench (id INTEGER PRIMARY KEY, value TEXT, created INTEGER)";
 
-/// `created` of row 0, in microseconds since 1970; row n is n microseconds later. A value of this
-/// size takes eight bytes in a SQLite record, as the time stamps that applications store do.
-const CREATED: i64 = 1_700_000_000_000_000;
+/// `created` of row 0, in seconds since 1970, as SQLite's `unixepoch()` gives them; row n is n seconds
+/// later.
+const CREATED: i64 = 1_700_000_000;
 
 /// Bytes of a row, as the schema sees it, besides `value`: `id` and `created`, eight bytes each.
 pub const BYTES_BESIDES_VALUE: usize = 16;
@@ -109,8 +110,9 @@ impl Checked {
 }
 
 impl Plan {
-    /// Creates the table and, for updates and deletes, the rows that they need.
-    pub fn populate(&self, connection: &mut Connection) -> Result<(), Error> {
+    /// Creates the table and, for updates and deletes, the rows that they need. Gives up when `stop`
+    /// is set.
+    pub fn populate(&self, connection: &mut Connection, stop: &AtomicBool) -> Result<(), Error> {
         connection
             .execute_batch(CREATE_TABLE)
             .map_err(Error::sqlite("create table"))?;
@@ -123,6 +125,9 @@ impl Plan {
                 .prepare(self.sql_insert())
                 .map_err(Error::sqlite("prepare insert"))?;
             for row in 0..self.count {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Error::Interrupted);
+                }
                 insert
                     .execute((self.value(row, Version::Inserted), created(row)))
                     .map_err(Error::sqlite("insert the rows to work on"))?;
@@ -316,7 +321,8 @@ mod tests {
     /// A database in memory in which the whole plan has been executed.
     fn executed(plan: &Plan) -> Connection {
         let mut connection = Connection::open_in_memory().unwrap();
-        plan.populate(&mut connection).unwrap();
+        plan.populate(&mut connection, &AtomicBool::new(false))
+            .unwrap();
         for step in (0..plan.workers).flat_map(|worker| plan.steps(worker)) {
             let id = i64::from(step.row) + 1;
             match plan.op {

@@ -4,23 +4,30 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use onewrite_iotrace::device::BlockDevice;
-use onewrite_iotrace::meter::Meter;
+use onewrite_iotrace::meter::{Meter, Watched};
 use onewrite_iotrace::scratch::{self, FileSystem, Scratch};
+use onewrite_iotrace::tracefs::Tracefs;
 use tempfile::TempDir;
 
 use super::Args;
 use super::progress::Progress;
 use crate::interrupt;
 
-/// Bytes of a scratch image before any transaction: what a file system needs to be an ordinary one.
+/// Bytes of a scratch image before any transaction: what a file system needs to be an ordinary one,
+/// and room for chunks that are preallocated.
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// Bytes of a scratch image for each transaction: more than any log layout takes for a row.
-const IMAGE_BYTES_PER_OP: u64 = 64 << 10;
+/// Bytes of a scratch image for each transaction: the pages it logs, in the widest layout, while
+/// nothing is checkpointed, and its share of the database. A row's own bytes come on top.
+const IMAGE_BYTES_PER_OP: u64 = 20 << 10;
 
 /// What a user without root should know.
 const WITHOUT_ROOT: &str = "without root there are rates and latencies, but no device bytes, writes \
                             and flushes, and no file-system journal: those take a device of its own";
+
+/// What a user of `--dir` should know.
+const NOT_OURS: &str = "with --dir there are rates and latencies, but no device bytes, writes and \
+                        flushes: others write to that device too; --scratch (root) makes one of our own";
 
 /// Where the databases are.
 pub struct Place {
@@ -32,7 +39,12 @@ pub struct Place {
 }
 
 enum Kind {
-    Scratch(Scratch),
+    // Tracing ends before the file system, and the namespace that it may be mounted in.
+    Scratch {
+        tracefs: Option<Tracefs>,
+        scratch: Scratch,
+        file_system: FileSystem,
+    },
     Dir {
         dir: TempDir,
         device: Option<BlockDevice>,
@@ -42,10 +54,8 @@ enum Kind {
 /// Finds or makes what the user asked for, and says which on standard error.
 pub fn choose(args: &Args, progress: &Progress) -> Result<Place, String> {
     if let Some(dir) = &args.dir {
-        return directory(
-            dir,
-            "the device is not ours alone: device figures take --scratch",
-        );
+        eprintln!("onewrite: {NOT_OURS}");
+        return directory(dir, NOT_OURS);
     }
     if let Some(kind) = args.scratch {
         return scratch(kind.into(), args, progress);
@@ -71,7 +81,8 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
         file_system.name()
     ));
     let parent = args.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let bytes = IMAGE_BYTES + u64::from(args.count) * IMAGE_BYTES_PER_OP;
+    let per_op = IMAGE_BYTES_PER_OP + 4 * u64::from(args.record_size);
+    let bytes = IMAGE_BYTES + u64::from(args.count) * per_op;
     let stop = interrupt::requested();
     let options = scratch::Options {
         file_system,
@@ -81,13 +92,21 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
     };
     let made = Scratch::create(&options).map_err(|error| error.to_string())?;
     let host = type_of(&parent);
-    let notes = vec![format!(
+    let mut notes = vec![format!(
         "scratch {} image of {} MiB on a loop device, its file on {host}",
         file_system.name(),
         bytes >> 20
     )];
+    let tracefs = Tracefs::open(&made.host_dir().join("tracing"))
+        .inspect_err(|error| notes.push(format!("no tracing: {error}")))
+        .ok();
+    let kind = Kind::Scratch {
+        tracefs,
+        scratch: made,
+        file_system,
+    };
     Ok(Place {
-        kind: Kind::Scratch(made),
+        kind,
         file_system: file_system.name().to_owned(),
         notes,
     })
@@ -111,7 +130,7 @@ impl Place {
     /// The directory to work in.
     pub fn root(&self) -> &Path {
         match &self.kind {
-            Kind::Scratch(scratch) => scratch.root(),
+            Kind::Scratch { scratch, .. } => scratch.root(),
             Kind::Dir { dir, .. } => dir.path(),
         }
     }
@@ -119,25 +138,42 @@ impl Place {
     /// What the report calls the device.
     pub fn device_name(&self) -> Option<String> {
         match &self.kind {
-            Kind::Scratch(_) => Some("loop".to_owned()),
+            Kind::Scratch { .. } => Some("loop".to_owned()),
             Kind::Dir { device, .. } => device.as_ref().map(|device| device.name().to_owned()),
         }
     }
 
-    /// Something to watch the device with while a database in `dir` is used, if it is ours alone.
-    pub fn meter(&self, dir: &Path) -> Result<Option<Meter>, String> {
-        match &self.kind {
-            Kind::Scratch(scratch) => Meter::new(scratch.device().clone(), dir)
-                .map(Some)
-                .map_err(|error| error.to_string()),
-            Kind::Dir { .. } => Ok(None),
-        }
+    /// Something to watch the device with while a database is used, if it is ours alone.
+    pub fn meter(&self, database: &Path) -> Result<Option<Meter>, String> {
+        let Kind::Scratch {
+            tracefs,
+            scratch,
+            file_system,
+        } = &self.kind
+        else {
+            return Ok(None);
+        };
+        let watched = Watched {
+            device: scratch.device(),
+            file_system: *file_system,
+            root: scratch.root(),
+            database,
+            tracefs: tracefs.as_ref(),
+        };
+        Meter::new(&watched)
+            .map(Some)
+            .map_err(|error| error.to_string())
     }
 
     /// Takes down what was made.
     pub fn remove(self) -> Result<(), String> {
         match self.kind {
-            Kind::Scratch(scratch) => scratch.remove().map_err(|error| error.to_string()),
+            Kind::Scratch {
+                tracefs, scratch, ..
+            } => {
+                drop(tracefs);
+                scratch.remove().map_err(|error| error.to_string())
+            }
             Kind::Dir { dir, .. } => {
                 let path = dir.path().to_owned();
                 dir.close()

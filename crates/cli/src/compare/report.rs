@@ -55,18 +55,18 @@ pub struct Raw {
     /// Appends of 4,120 bytes with fdatasync.
     pub append_fdatasync_per_s: Option<f64>,
     /// The slowest measurement of each.
-    pub min: RawBound,
+    pub min: RawRates,
     /// The fastest measurement of each.
-    pub max: RawBound,
+    pub max: RawRates,
     /// Measurements: before the first run, and after every run.
     pub samples: usize,
     /// Writes of each kind in a measurement.
     pub writes_per_sample: u32,
 }
 
-/// One end of the range of the raw rates.
-#[derive(Debug, Serialize)]
-pub struct RawBound {
+/// Raw rates: one end of their range, or one measurement.
+#[derive(Debug, Default, Serialize)]
+pub struct RawRates {
     /// As in [`Raw`].
     pub direct_dsync_4k_per_s: Option<f64>,
     /// As in [`Raw`].
@@ -86,7 +86,7 @@ impl Raw {
         let dsync = sorted(|rates| rates.direct_dsync_4k);
         let direct = sorted(|rates| rates.direct_4k);
         let append = sorted(|rates| Some(rates.append_fdatasync));
-        let bound = |pick: fn(&[f64]) -> Option<&f64>| RawBound {
+        let bound = |pick: fn(&[f64]) -> Option<&f64>| RawRates {
             direct_dsync_4k_per_s: pick(&dsync).copied(),
             direct_4k_per_s: pick(&direct).copied(),
             append_fdatasync_per_s: pick(&append).copied(),
@@ -99,6 +99,30 @@ impl Raw {
             max: bound(<[f64]>::last),
             samples: samples.len(),
             writes_per_sample,
+        }
+    }
+}
+
+/// Raw rates of the measurement just before a run and of the one just after it.
+#[derive(Debug, Default, Serialize)]
+pub struct RawBeside {
+    /// Before the run.
+    pub before: RawRates,
+    /// After the run.
+    pub after: RawRates,
+}
+
+impl RawBeside {
+    /// From the two measurements.
+    pub fn of(before: Rates, after: Rates) -> Self {
+        let rates = |rates: Rates| RawRates {
+            direct_dsync_4k_per_s: rates.direct_dsync_4k,
+            direct_4k_per_s: rates.direct_4k,
+            append_fdatasync_per_s: Some(rates.append_fdatasync),
+        };
+        Self {
+            before: rates(before),
+            after: rates(after),
         }
     }
 }
@@ -143,6 +167,8 @@ pub struct Run {
     pub cpu_s: f64,
     /// Latency of a transaction in microseconds.
     pub latency_us: Percentiles,
+    /// The raw rates measured just before and just after: what the machine could do at that time.
+    pub raw_beside: RawBeside,
     /// What the device completed from the first transaction to the end of the last.
     pub device: Option<Device>,
     /// Which files those bytes belong to; their sum is `device.write_bytes`.
@@ -217,14 +243,14 @@ pub struct PerOp {
 /// What happened beside the run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Phase {
-    /// Bytes written to the device.
+    /// Bytes written to the device, what the file system wrote lazily afterwards included.
     pub write_bytes: Option<u64>,
-    /// Write requests that carried data.
+    /// Write requests that carried data, in the same time.
     pub writes: Option<u64>,
-    /// Flushes of the device's cache.
+    /// Flushes of the device's cache until the step returned; null for `after`, whose flushes are
+    /// those of our own syncing.
     pub flushes: Option<u64>,
-    /// How long it took, the wait for what was written lazily not included; null if it was nothing
-    /// but that wait.
+    /// How long the step took; null for `after`.
     pub elapsed_s: Option<f64>,
     /// Which files those bytes belong to.
     pub by_file: Option<ByFile>,
@@ -253,12 +279,12 @@ impl Device {
 }
 
 impl Phase {
-    /// From what the meter saw, if there was one.
-    pub fn of(figures: Option<&Figures>, elapsed_s: Option<f64>) -> Self {
+    /// From what the meter saw, if there was one, and the flushes that are the step's own.
+    pub fn of(figures: Option<&Figures>, flushes: Option<u64>, elapsed_s: Option<f64>) -> Self {
         Self {
             write_bytes: figures.map(|figures| figures.counters.write_bytes),
             writes: figures.and_then(|figures| figures.writes),
-            flushes: figures.map(|figures| figures.counters.flushes),
+            flushes,
             elapsed_s,
             by_file: figures.and_then(|figures| figures.by_file),
         }

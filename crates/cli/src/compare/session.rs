@@ -20,7 +20,7 @@ use super::Args;
 use super::place::Place;
 use super::processes::{self, Job};
 use super::progress::Progress;
-use super::report::{Checked, Device, Phase, Run};
+use super::report::{Checked, Device, Phase, RawBeside, Run};
 use crate::interrupt;
 
 /// Boundaries in the life of a database, each with the meter's mark if there is a meter.
@@ -41,6 +41,25 @@ impl Boundaries {
             .map_err(|error| error.to_string())
     }
 
+    /// Does something between two boundaries that nothing crosses.
+    fn step<T>(&self, step: impl FnOnce() -> Result<T, String>) -> Result<(T, Span), String> {
+        let from = self.settle()?;
+        let begin = Instant::now();
+        let result = step()?;
+        let elapsed_s = begin.elapsed().as_secs_f64();
+        let returned = self.mark()?;
+        let settled = self.settle()?;
+        Ok((
+            result,
+            Span {
+                from,
+                returned,
+                settled,
+                elapsed_s,
+            },
+        ))
+    }
+
     /// The present moment.
     fn mark(&self) -> Result<Option<Mark>, String> {
         self.meter
@@ -51,24 +70,21 @@ impl Boundaries {
     }
 }
 
-/// The boundaries of one database's life, in the order in which they happen.
-struct Marks {
-    empty: Option<Mark>,
-    ready: Option<Mark>,
-    started: Option<Mark>,
-    ended: Option<Mark>,
-    synced: Option<Mark>,
-    checked: Option<Mark>,
-    copied: Option<Mark>,
-    closed: Option<Mark>,
+/// A step between two moments at which nothing was under way, and the moment at which it returned.
+#[derive(Clone, Copy)]
+struct Span {
+    from: Option<Mark>,
+    returned: Option<Mark>,
+    settled: Option<Mark>,
+    elapsed_s: f64,
 }
 
 /// A database's life: what was measured and found while it lasted.
 struct Life {
-    marks: Marks,
-    setup_s: f64,
-    checkpoint_s: f64,
-    close_s: f64,
+    setup: Span,
+    transactions: Span,
+    checkpoint: Span,
+    close: Span,
     finished: Finished,
     pragmas: Map<String, Value>,
     found: plan::Checked,
@@ -92,7 +108,7 @@ pub fn run(
     };
     let path = dir.join("test.db");
     let boundaries = Boundaries {
-        meter: place.meter(&dir)?,
+        meter: place.meter(&path)?,
     };
     let session = Session {
         args,
@@ -127,13 +143,10 @@ impl Session<'_> {
     /// Set-up, run, check, checkpoint and close.
     fn live(&self) -> Result<Life, String> {
         self.say("set-up");
-        let empty = self.boundaries.settle()?;
-        let (holder, setup_s) = timed(|| self.set_up())?;
-        let ready = self.boundaries.settle()?;
-
+        let (holder, setup) = self.boundaries.step(|| self.set_up())?;
         self.say("transactions");
-        let ran = self.transactions(holder)?;
-        let synced = self.boundaries.settle()?;
+        let (ran, mut transactions) = self.boundaries.step(|| self.transactions(holder))?;
+        (transactions.from, transactions.returned) = (ran.started, ran.ended);
 
         self.say("check");
         let vfs = self.settings.mode.journal().vfs;
@@ -141,46 +154,38 @@ impl Session<'_> {
         let found = self.plan.check(&ran.holder).map_err(text)?;
 
         self.say("checkpoint");
-        let checked = self.boundaries.settle()?;
         let copy = || connection::checkpoint(&ran.holder, Checkpoint::Full).map_err(text);
-        let ((), checkpoint_s) = timed(copy)?;
-        let copied = self.boundaries.settle()?;
+        let ((), checkpoint) = self.boundaries.step(copy)?;
         let close = || {
             ran.holder
                 .close()
                 .map_err(|(_, error)| format!("close: {error}"))
         };
-        let ((), close_s) = timed(close)?;
-        let closed = self.boundaries.settle()?;
-
-        let (started, ended) = (ran.started, ran.ended);
-        let marks = Marks {
-            empty,
-            ready,
-            started,
-            ended,
-            synced,
-            checked,
-            copied,
-            closed,
-        };
+        let ((), close) = self.boundaries.step(close)?;
+        let finished = ran.finished;
         Ok(Life {
-            marks,
-            setup_s,
-            checkpoint_s,
-            close_s,
-            finished: ran.finished,
+            setup,
+            transactions,
+            checkpoint,
+            close,
+            finished,
             pragmas,
             found,
         })
     }
 
-    /// The database with its table and, for updates and deletes, rows; its log is empty, so that
-    /// every mode starts alike. The connection is kept: the last one to close would remove the log.
+    /// The database with its table and, for updates and deletes, rows, which are checkpointed: every
+    /// mode starts with a log that holds next to nothing and was never used further. The connection is kept: the last one to close would remove the log.
     fn set_up(&self) -> Result<Connection, String> {
         let mut holder = self.settings.open(&self.path).map_err(text)?;
-        self.plan.populate(&mut holder).map_err(text)?;
+        self.plan
+            .populate(&mut holder, interrupt::requested())
+            .map_err(text)?;
         connection::checkpoint(&holder, Checkpoint::Truncate).map_err(text)?;
+        // One transaction of one page, so that every mode makes (and preallocates) its log here.
+        holder
+            .execute_batch("PRAGMA user_version=1")
+            .map_err(|error| format!("first transaction: {error}"))?;
         Ok(holder)
     }
 
@@ -235,7 +240,7 @@ impl Session<'_> {
     }
 
     fn describe(self, repeat: u32, life: Life, stock_after_close: String) -> (Run, Vec<String>) {
-        let (phases, notes) = phases(self.boundaries.meter, &life.marks);
+        let (phases, notes) = phases(self.boundaries.meter, &life);
         let count = self.plan.count;
         let device = phases.run.as_ref().map(Device::of);
         let elapsed_s = life.finished.last.seconds_since(life.finished.first);
@@ -255,13 +260,14 @@ impl Session<'_> {
             ops_per_s: f64::from(count) / elapsed_s.max(1e-9),
             cpu_s: life.finished.cpu_nanos as f64 / 1e9,
             latency_us: life.finished.latencies.percentiles(),
+            raw_beside: RawBeside::default(),
             device,
             by_file: phases.run.and_then(|figures| figures.by_file),
             per_op: device.map(|device| device.per_op(count)),
-            setup: Phase::of(phases.setup.as_ref(), Some(life.setup_s)),
-            after: Phase::of(phases.after.as_ref(), None),
-            checkpoint: Phase::of(phases.checkpoint.as_ref(), Some(life.checkpoint_s)),
-            close: Phase::of(phases.close.as_ref(), Some(life.close_s)),
+            setup: life.setup.phase(phases.setup.as_ref()),
+            after: Phase::of(phases.after.as_ref(), None, None),
+            checkpoint: life.checkpoint.phase(phases.checkpoint.as_ref()),
+            close: life.close.phase(phases.close.as_ref()),
             checked: Checked {
                 rows: life.found.rows,
                 integrity_check: life.found.integrity_check,
@@ -297,13 +303,20 @@ struct Phases {
     close: Option<Figures>,
 }
 
-fn phases(meter: Option<Meter>, marks: &Marks) -> (Phases, Vec<String>) {
+fn phases(meter: Option<Meter>, life: &Life) -> (Phases, Vec<String>) {
+    let Life {
+        setup,
+        transactions,
+        checkpoint,
+        close,
+        ..
+    } = life;
     let windows = [
-        (marks.empty, marks.ready),
-        (marks.started, marks.ended),
-        (marks.ended, marks.synced),
-        (marks.checked, marks.copied),
-        (marks.copied, marks.closed),
+        (setup.from, setup.settled),
+        (transactions.from, transactions.returned),
+        (transactions.returned, transactions.settled),
+        (checkpoint.from, checkpoint.settled),
+        (close.from, close.settled),
     ];
     let windows: Option<Vec<_>> = windows.into_iter().map(|(from, to)| from.zip(to)).collect();
     let Some((meter, windows)) = meter.zip(windows) else {
@@ -321,11 +334,16 @@ fn phases(meter: Option<Meter>, marks: &Marks) -> (Phases, Vec<String>) {
     (phases, notes)
 }
 
-/// A step and the seconds it took.
-fn timed<T>(step: impl FnOnce() -> Result<T, String>) -> Result<(T, f64), String> {
-    let begin = Instant::now();
-    let result = step()?;
-    Ok((result, begin.elapsed().as_secs_f64()))
+impl Span {
+    /// What the step cost: the bytes until everything was on the device, but the flushes until it
+    /// returned, because those after that are of our own syncing.
+    fn phase(&self, figures: Option<&Figures>) -> Phase {
+        let flushes = self
+            .from
+            .zip(self.returned)
+            .map(|(from, returned)| returned.counters.since(from.counters).flushes);
+        Phase::of(figures, flushes, Some(self.elapsed_s))
+    }
 }
 
 fn text(error: onewrite_workload::Error) -> String {

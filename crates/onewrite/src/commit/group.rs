@@ -40,6 +40,8 @@ struct Waiting {
     policy: Option<SyncPolicy>,
     due: Option<Instant>,
     thread: Thread,
+    /// How often the thread was told to end.
+    stops: u64,
     blocks: AlignedBuf,
     sizes: Sizes,
 }
@@ -158,6 +160,8 @@ impl Group {
             self.write(waiting, log)?;
             return Ok(false);
         }
+        // Room is made before the commit is acknowledged: a full disk fails it, and no other.
+        log.make_room(log.geometry().end_of(commit.last()))?;
         run.append(commit);
         let full = run.frames() >= bounds.frames;
         self.any.store(true, Ordering::Release);
@@ -182,21 +186,32 @@ impl Group {
         log: &Arc<Log>,
     ) -> Result<(), LogError> {
         let its_log = Arc::clone(log);
-        let started = std::thread::Builder::new()
-            .name("onewrite-group".into())
-            .spawn(move || its_log.group.write_overdue(&its_log));
-        match started {
-            Ok(_) => waiting.thread = Thread::Timing,
+        match log.in_background(move || its_log.group.write_overdue(&its_log)) {
+            true => waiting.thread = Thread::Timing,
             // Nobody would write this group in time.
-            Err(_) => self.write(&mut waiting, log)?,
+            false => self.write(&mut waiting, log)?,
         }
         Ok(())
+    }
+
+    /// Ends the thread: the last connection is being closed. A commit of a connection that is opened
+    /// meanwhile starts another.
+    pub fn stop_thread(&self) {
+        self.waiting().stops += 1;
+        self.changed.notify_one();
     }
 
     /// The thread's work: to write groups whose time is up.
     fn write_overdue(&self, log: &Log) {
         let mut waiting = self.waiting();
+        let stops = waiting.stops;
         loop {
+            if waiting.stops != stops {
+                // The error is in the log: it is poisoned.
+                let _ = self.write(&mut waiting, log);
+                waiting.thread = Thread::None;
+                return;
+            }
             let now = Instant::now();
             match waiting.due {
                 Some(due) if due <= now => {

@@ -36,7 +36,10 @@ use run::Run;
 use write_out::StockTail;
 
 /// A transaction's frames are gathered up to this size, in bytes.
-pub const MAX_RUN_BYTES: usize = 1 << 20;
+pub const MAX_RUN_BYTES: usize = 256 << 10;
+
+/// What a connection keeps of a buffer between transactions, in bytes.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// What of a commit is up to the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -86,6 +89,7 @@ impl Writer {
     /// A connection opens the log.
     pub fn new(log: Arc<Log>, config: CommitConfig) -> Writer {
         let page = log.geometry().page();
+        log.enter();
         Writer {
             log,
             config,
@@ -116,6 +120,7 @@ impl Writer {
     pub fn transaction_may_begin(&mut self) {
         self.in_transaction = false;
         self.forget_run();
+        self.forget_header();
     }
 
     /// The end of a write transaction, committed or not: the write lock is being released.
@@ -123,6 +128,21 @@ impl Writer {
     /// # Errors
     /// Published frames could not be written; the log is poisoned.
     pub fn transaction_ends(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+        let ended = self.write_published(index);
+        self.forget_header();
+        ended
+    }
+
+    /// A WAL header that no frame has followed belongs to no log: the next writer, of whatever
+    /// process, writes its own, with other salts. Written later, ours would disown all of its
+    /// frames.
+    fn forget_header(&mut self) {
+        if self.header.take().is_some() {
+            self.log.forget_wal_header();
+        }
+    }
+
+    fn write_published(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
         self.in_transaction = false;
         let published = index.is_none_or(|index| self.has_published(&index));
         if !std::mem::take(&mut self.commit_written) || self.run_is_out || !published {
@@ -162,16 +182,16 @@ impl Writer {
     fn forget_run(&mut self) {
         self.run.clear();
         self.run_is_out = false;
+        if self.blocks.capacity() > KEPT_BYTES {
+            self.blocks = AlignedBuf::new();
+        }
     }
 
     fn prepare_ahead(&self) {
         let end = self.log.geometry().end_of(self.run.last());
         if self.log.is_running_low(end) {
             let log = Arc::clone(&self.log);
-            // Without a thread the commit that needs the chunk makes it.
-            let _ = std::thread::Builder::new()
-                .name("onewrite-prepare".into())
-                .spawn(move || log.prepare_next_chunk());
+            self.log.in_background(move || log.prepare_next_chunk());
         }
     }
 
@@ -227,8 +247,8 @@ impl Writer {
             return Err(self.log.error(ErrorKind::Corrupt, what));
         }
         self.log.group.write_all(&self.log)?;
+        self.in_transaction = false;
         self.begin_transaction(FrameNo(1))?;
-        self.forget_run();
         self.stock_tail = None;
         self.header = Some(header);
         self.log.note_wal_header(&header);
@@ -267,11 +287,19 @@ impl Writer {
             bytes[within..within + piece.len()].copy_from_slice(piece);
         }
         self.live_until = self.live_until.max(frame);
-        if within + piece.len() < page.frame_bytes() {
+        let is_complete = within + piece.len() == page.frame_bytes();
+        // Where a transaction has overwritten a frame of its own, SQLite leaves salts and checksums
+        // zero, and writes every header from there on once more when all frames are there: that of
+        // the commit frame last. Only then is the transaction what will be published.
+        let is_header_again = within == 0 && self.commit_written;
+        if !is_complete && !is_header_again {
             return Ok(());
         }
         if self.run.is_commit(frame) {
-            if !self.expects_sync && !self.try_group(SyncPolicy::Normal)? {
+            if self.run.is_sealed(frame)
+                && !self.expects_sync
+                && !self.try_group(SyncPolicy::Normal)?
+            {
                 self.write_out(Durability::None)?;
             }
             self.commit_written = true;
@@ -357,5 +385,11 @@ impl Writer {
     /// A write failed.
     pub fn drain(&self) -> Result<(), LogError> {
         self.log.group.write_all(&self.log)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.log.leave();
     }
 }

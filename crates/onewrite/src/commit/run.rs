@@ -25,7 +25,7 @@ impl Run {
     /// Forgets the frames, and gives back the memory of a large run.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.bytes.shrink_to(16 * self.page.frame_bytes());
+        self.bytes.shrink_to(super::KEPT_BYTES);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -105,10 +105,15 @@ impl Run {
 
     /// Whether the frame ends a transaction.
     pub fn is_commit(&self, frame: FrameNo) -> bool {
-        let header = self
-            .frame(frame)
-            .map(|bytes| array::<FRAME_HEADER_BYTES>(bytes));
+        let header = self.frame(frame).map(array::<FRAME_HEADER_BYTES>);
         header.is_some_and(|header| FrameHeader::parse(&header).commit_pages != 0)
+    }
+
+    /// Whether the frame has its salts and checksums: SQLite leaves them zero while it knows that it
+    /// will have to compute them again.
+    pub fn is_sealed(&self, frame: FrameNo) -> bool {
+        self.frame(frame)
+            .is_some_and(|bytes| bytes[8..FRAME_HEADER_BYTES] != [0; FRAME_HEADER_BYTES - 8])
     }
 
     /// Every frame with its page.

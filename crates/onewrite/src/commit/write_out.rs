@@ -1,7 +1,7 @@
 //! Writing a run of frames: which write, which flush, and what is known to be durable after it.
 
 use crate::commit::{IndexView, Writer};
-use crate::log::{Layout, LogError};
+use crate::log::{ErrorKind, Layout, LogError};
 use crate::mode::SyncPolicy;
 use crate::storage::{AlignedBuf, Durability};
 use crate::wal::FrameNo;
@@ -20,7 +20,8 @@ pub(super) struct StockTail {
 impl Writer {
     /// Drops the remembered tail if somebody else has written frames since.
     pub(super) fn check_stock_tail(&mut self, index: Option<IndexView>) {
-        let others = |tail: &StockTail| index.is_none_or(|index| index.checksum != tail.checksum);
+        // Without a wal-index in shared memory there are no others.
+        let others = |tail: &StockTail| index.is_some_and(|index| index.checksum != tail.checksum);
         if self.stock_tail.as_ref().is_some_and(others) {
             self.stock_tail = None;
         }
@@ -142,21 +143,21 @@ impl Writer {
             self.write_out(Durability::None)?;
             return self.keep_spilled_on_disk();
         }
-        let everything_before = self.log.durable_before(self.run.first(), salts);
+        let everything_before = self.published_is_durable(index);
         let one_write = policy == SyncPolicy::Persistent
             && !self.run_is_out
             && !self.spilled
             && self.header.is_none()
             && (everything_before || self.write_through_flushes());
         if one_write {
-            self.write_out(Durability::WriteThrough)?;
+            self.write_through(everything_before)?;
         } else {
             self.write_out(Durability::None)?;
-            self.flush(everything_before, index)?;
+            self.flush(everything_before)?;
         }
         // A side block may have been written on the way, behind the back of a FUA write.
         if one_write && self.spilled {
-            self.flush(everything_before, index)?;
+            self.flush(everything_before)?;
         }
         self.log.set_durable(self.run.last(), salts);
         Ok(())
@@ -199,28 +200,53 @@ impl Writer {
             return Ok(());
         }
         self.write_header()?;
-        let everything_before = index.is_some_and(|index| {
-            self.log
-                .durable_before(index.last_frame.plus(1), index.salts)
-        });
-        self.flush(everything_before, index)
+        self.flush(self.published_is_durable(index))
     }
 
-    fn flush(&self, everything_before: bool, index: Option<IndexView>) -> Result<(), LogError> {
+    /// Whether this process knows that everything which is published is on the device for good.
+    fn published_is_durable(&self, index: Option<IndexView>) -> bool {
+        match index {
+            Some(index) => self
+                .log
+                .durable_before(index.last_frame.plus(1), index.salts),
+            // `locking_mode=EXCLUSIVE` without shared memory: there are no frames but ours.
+            None => self
+                .run_salts()
+                .is_some_and(|salts| self.log.durable_before(self.run.first(), salts)),
+        }
+    }
+
+    /// One write that makes the commit durable by itself, or with the kernel's flush behind it.
+    fn write_through(&mut self, everything_before: bool) -> Result<(), LogError> {
+        if !everything_before {
+            self.log.check_poison_everywhere()?;
+        }
+        let written = self.write_out(Durability::WriteThrough);
+        self.poison_unless(everything_before, written)
+    }
+
+    fn flush(&self, everything_before: bool) -> Result<(), LogError> {
         self.log.group.write_all(&self.log)?;
         if !everything_before {
             self.log.check_poison_everywhere()?;
         }
         let flushed = self.log.file().flush().map_err(LogError::from);
-        let published_before = index.is_none_or(|index| index.last_frame.0 > 0);
-        if let Err(e) = &flushed
+        self.poison_unless(everything_before, flushed)
+    }
+
+    /// A flush that fails may lose commits which were published before this one, and a later flush
+    /// would not say so.
+    fn poison_unless(
+        &self,
+        everything_before: bool,
+        result: Result<(), LogError>,
+    ) -> Result<(), LogError> {
+        if let Err(e) = &result
             && !everything_before
-            && published_before
+            && e.kind() != ErrorKind::Full
         {
-            // Commits that were published before this one may be lost, and a later flush would
-            // not say so.
             self.log.poison(&format!("a flush failed: {e}"));
         }
-        flushed
+        result
     }
 }

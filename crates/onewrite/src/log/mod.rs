@@ -12,13 +12,16 @@
 pub mod header;
 pub mod layout;
 pub mod memory;
+pub mod scan;
 
 mod error;
 mod space;
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 
 use crate::commit::group::Group;
 use crate::mode::{InitPolicy, JournalMode};
@@ -59,6 +62,9 @@ pub struct Log {
     known: Mutex<Known>,
     poison: OnceLock<String>,
     pub(crate) group: Group,
+    /// How many connections of this process have the log open.
+    users: AtomicUsize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What a log needs to be opened.
@@ -166,6 +172,8 @@ impl Log {
             known: Mutex::default(),
             poison: OnceLock::new(),
             group: Group::default(),
+            users: AtomicUsize::new(0),
+            threads: Mutex::default(),
         })
     }
 
@@ -183,6 +191,39 @@ impl Log {
             ));
         }
         Ok(self.file.lock(LockByte::Presence, LockKind::Shared)?)
+    }
+
+    /// A connection begins to use the log.
+    pub(crate) fn enter(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A connection ends using the log. The last one waits for the threads, which have little
+    /// left to do: when it is gone nothing of this process touches the file any more.
+    pub(crate) fn leave(&self) {
+        if self.users.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        self.group.stop_thread();
+        let threads = std::mem::take(&mut *self.threads());
+        for thread in threads {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+
+    /// Runs `work` in a thread of its own; `false` where there is none to be had.
+    pub(crate) fn in_background(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        let started = std::thread::Builder::new()
+            .name("onewrite".into())
+            .spawn(work);
+        let mut threads = self.threads();
+        threads.retain(|thread| !thread.is_finished());
+        started.map(|thread| threads.push(thread)).is_ok()
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The file.
@@ -384,6 +425,13 @@ impl Log {
         known.durable = None;
     }
 
+    /// The header noted last was never written.
+    pub fn forget_wal_header(&self) {
+        let mut known = self.known();
+        known.salts = None;
+        known.durable = None;
+    }
+
     /// Makes the log empty, durably: the database holds everything.
     ///
     /// # Errors
@@ -538,10 +586,13 @@ impl Log {
 /// # Errors
 /// It is damaged, of a newer version, or cannot be read.
 pub fn read_header(file: &LogFile) -> Result<LogHeader, LogError> {
-    let mut bytes = [0; header::HEADER_BYTES];
-    let n = file.read_at(&mut bytes, 0)?;
-    LogHeader::parse(&bytes[..n])
-        .map_err(|e| LogError::new(ErrorKind::CantOpen, file.path(), e.to_string()))
+    let parsed = header::parse_settled(|| {
+        let mut bytes = vec![0; header::HEADER_BYTES];
+        let n = file.read_at(&mut bytes, 0)?;
+        bytes.truncate(n);
+        Ok::<_, StorageError>(bytes)
+    })?;
+    parsed.map_err(|e| LogError::new(ErrorKind::CantOpen, file.path(), e.to_string()))
 }
 
 fn resolve_init(policy: InitPolicy, file: &LogFile) -> Result<Init, LogError> {

@@ -67,6 +67,12 @@ impl LogFile {
         &self.path
     }
 
+    /// What the file was opened for.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
     /// What the file system and the device can do. `direct` there is an error too when direct I/O
     /// was not asked for.
     #[must_use]
@@ -443,10 +449,10 @@ mod tests {
 
     #[test]
     fn a_refused_direct_write_goes_through_the_page_cache_from_then_on() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        let directory = tempfile::tempdir_in(".").expect("a temporary directory");
         let mut file = open(directory.path());
         let Some(direct) = &mut file.direct else {
-            eprintln!("SKIPPED: no direct I/O in the temporary directory");
+            eprintln!("SKIPPED: no direct I/O in this directory");
             return;
         };
         // As if the file system had promised more than it keeps.
@@ -473,10 +479,10 @@ mod tests {
 
     #[test]
     fn without_the_dsync_flag_a_durable_write_is_a_write_and_a_flush() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        let directory = tempfile::tempdir_in(".").expect("a temporary directory");
         let file = open(directory.path());
         if file.direct().is_none() {
-            eprintln!("SKIPPED: no direct I/O in the temporary directory");
+            eprintln!("SKIPPED: no direct I/O in this directory");
             return;
         }
         file.no_dsync_flag.store(true, Relaxed);

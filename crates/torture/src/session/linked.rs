@@ -1,6 +1,6 @@
 //! The SQLite that is linked into this program, through its own VFS or through ours.
 
-use super::{BlobPlace, Row, Session, SqlError, Value};
+use super::{BlobPlace, Row, Session, SqlError, SqlErrorKind, Value};
 use crate::failure::Failure;
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 use std::path::Path;
@@ -10,13 +10,14 @@ use std::time::Duration;
 /// A connection of the linked SQLite.
 pub struct Linked {
     connection: Connection,
+    is_ours: bool,
 }
 
 /// Our VFS, registered once a process.
 fn register_engine() -> Result<(), Failure> {
     static REGISTERED: OnceLock<Result<(), String>> = OnceLock::new();
     REGISTERED
-        .get_or_init(|| onewrite::register().map_err(|e| e.to_string()))
+        .get_or_init(|| onewrite::register().map_err(|error| error.to_string()))
         .clone()
         .map_err(|error| Failure::Harness(format!("cannot register the VFS onewrite: {error}")))
 }
@@ -31,7 +32,7 @@ impl Linked {
         timeout: Duration,
     ) -> Result<Self, crate::database::ConnectError> {
         register_engine()?;
-        Ok(Self::open(path, "onewrite", timeout)?)
+        Ok(Self::open(path, onewrite::VFS_NAME, timeout)?)
     }
 
     /// Opens `path` through SQLite's own VFS.
@@ -50,7 +51,26 @@ impl Linked {
             .and_then(|connection| connection.busy_timeout(timeout).map(|()| connection))
             .map_err(|error| sql_error(&error, "sqlite3_open_v2"))?;
         connection.set_prepared_statement_cache_capacity(64);
-        Ok(Self { connection })
+        Ok(Self {
+            connection,
+            is_ours: vfs == onewrite::VFS_NAME,
+        })
+    }
+
+    /// With what our VFS says went wrong last, where that can be asked.
+    fn explained(&self, mut error: SqlError) -> SqlError {
+        if self.is_ours && error.kind == SqlErrorKind::Other {
+            let status = "PRAGMA onewrite_status";
+            let row = self
+                .connection
+                .query_row(status, [], |row| row.get::<_, String>(0));
+            let why = row.ok().and_then(|json| {
+                let status: serde_json::Value = serde_json::from_str(&json).ok()?;
+                Some(status["error"].as_str()?.to_owned())
+            });
+            error.message.extend(why.map(|why| format!(" [{why}]")));
+        }
+        error
     }
 
     fn collect(
@@ -81,7 +101,7 @@ impl Session for Linked {
                 .prepare_cached(sql)
                 .and_then(|mut statement| Self::collect(&mut statement, parameters))
         };
-        result.map_err(|error| sql_error(&error, sql))
+        result.map_err(|error| self.explained(sql_error(&error, sql)))
     }
 
     fn overwrite_blob(&mut self, place: BlobPlace<'_>, bytes: &[u8]) -> Result<(), SqlError> {

@@ -1,0 +1,400 @@
+//! What follows for each journal mode from facts and rates. Pure: no I/O, no guesses beside the
+//! sentences that say so.
+
+use onewrite::storage::WriteCache;
+use serde::Serialize;
+
+use super::facts::Facts;
+use super::trial::Rates;
+
+/// From this ratio of rates on, one is called faster than the other: what repeated measurements on
+/// one machine differ by is less.
+const FASTER: f64 = 1.15;
+
+/// File systems that keep files in memory only.
+const VOLATILE: &[&str] = &["tmpfs", "ramfs", "devtmpfs"];
+
+/// File systems that several machines can have mounted at once.
+const NETWORK: &[&str] = &[
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "afs",
+    "ceph",
+    "gfs2",
+    "ocfs2",
+    "lustre",
+    "fuse.sshfs",
+    "fuse.glusterfs",
+    "fuse.rclone",
+    "fuse.s3fs",
+];
+
+/// What one journal mode does at this place.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModeAdvice {
+    /// Name of the mode.
+    pub mode: &'static str,
+    /// What a commit of one page writes, and how.
+    pub commit: String,
+    /// The raw rate that bounds one thread once the log is being reused after a checkpoint, in
+    /// commits a second.
+    pub limit_per_s: Option<f64>,
+    /// The field of `raw` that it is.
+    pub limited_by: &'static str,
+    /// The same while the log grows. Preallocation makes it the same figure.
+    pub growing_limit_per_s: Option<f64>,
+}
+
+/// The mode to use.
+#[derive(Clone, Debug, Serialize)]
+pub struct Recommendation {
+    /// Its name.
+    pub mode: &'static str,
+    /// Why.
+    pub reason: String,
+}
+
+/// How a write becomes durable on this device, as a sentence goes on.
+fn durably(facts: &Facts) -> &'static str {
+    if !facts.barriers.available {
+        "never flushed: the mount forbids it"
+    } else if facts.fua.available {
+        "durable by itself (FUA)"
+    } else if facts.write_cache == WriteCache::WriteThrough {
+        "durable when it completes (no volatile cache)"
+    } else {
+        "followed by a cache flush"
+    }
+}
+
+/// What the modes that exist would do.
+pub fn modes(facts: &Facts, raw: &Rates) -> Vec<ModeAdvice> {
+    let durably = durably(facts);
+    let direct = facts.direct_io.answer.available;
+    let (how, then, limit, limited_by) = if direct {
+        let limit = raw.direct_dsync_4k_per_s;
+        (
+            "direct I/O",
+            format!(", {durably}"),
+            limit,
+            "direct_dsync_4k_per_s",
+        )
+    } else {
+        let limit = raw.buffered_fdatasync_4k_per_s;
+        (
+            "page cache",
+            ", then fdatasync".to_owned(),
+            limit,
+            "buffered_fdatasync_4k_per_s",
+        )
+    };
+    vec![
+        ModeAdvice {
+            mode: "wal",
+            commit:
+                "4,120 bytes a page appended through the page cache, then fdatasync; while the \
+                     log grows, the file system journals its size and blocks as well"
+                    .to_owned(),
+            limit_per_s: raw.buffered_fdatasync_4k_per_s,
+            limited_by: "buffered_fdatasync_4k_per_s",
+            growing_limit_per_s: raw.append_fdatasync_per_s,
+        },
+        ModeAdvice {
+            mode: "direct",
+            commit: format!(
+                "the same bytes in the stock -wal file, in whole preallocated blocks: one write \
+                 ({how}){then}"
+            ),
+            limit_per_s: limit,
+            limited_by,
+            growing_limit_per_s: limit,
+        },
+        ModeAdvice {
+            mode: "waldio",
+            commit: format!(
+                "one 4,096-byte preallocated block a page, its frame header inside: one write \
+                 ({how}){then}"
+            ),
+            limit_per_s: limit,
+            limited_by,
+            growing_limit_per_s: limit,
+        },
+    ]
+}
+
+/// What the user should know before trusting or wondering about the figures.
+pub fn warnings(facts: &Facts) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(reason) = &facts.barriers.reason {
+        warnings.push(format!(
+            "{reason}. A power cut can lose commits and corrupt the file system in every mode: \
+             mount it without that option"
+        ));
+    }
+    if facts.mount_options.iter().any(|o| o == "data=journal") || says(facts, "data=journal") {
+        warnings.push(
+            "data=journal writes every block twice and rules direct I/O out: mount with \
+             data=ordered, which is ext4's default (tune2fs -o ^journal_data where it is the \
+             superblock's)"
+                .to_owned(),
+        );
+    }
+    if facts.filesystem == "btrfs" {
+        warnings.push(
+            "Btrfs copies every overwritten block and logs it for each fdatasync: preallocation \
+             gains little here. ext4 or XFS for the database's directory serves durable commits \
+             better"
+                .to_owned(),
+        );
+    }
+    if let (Some(device), Some(file)) = (&facts.device, &facts.backing_file) {
+        warnings.push(format!(
+            "{device} is a loop device: the rates are those of its file {} and of the file system \
+             that one lies on",
+            file.display()
+        ));
+    }
+    if !is_volatile(facts) && facts.write_cache == WriteCache::Unknown {
+        warnings.push(format!(
+            "the device under this {} is not known, nor whether it has a volatile cache: durable \
+             is what the file system calls so",
+            facts.filesystem
+        ));
+    }
+    warnings
+}
+
+fn says(facts: &Facts, text: &str) -> bool {
+    let reason = facts.direct_io.answer.reason.as_deref();
+    reason.is_some_and(|reason| reason.contains(text))
+}
+
+fn is_volatile(facts: &Facts) -> bool {
+    VOLATILE.contains(&facts.filesystem.as_str())
+}
+
+/// The mode to use here, and why.
+pub fn recommend(facts: &Facts, raw: &Rates) -> Recommendation {
+    let name = &facts.filesystem;
+    if is_volatile(facts) {
+        return Recommendation {
+            mode: "wal",
+            reason: format!(
+                "{name} keeps files in memory: nothing survives a power cut in any mode, so there \
+                 is nothing to gain over stock SQLite"
+            ),
+        };
+    }
+    if NETWORK.contains(&name.as_str()) {
+        return Recommendation {
+            mode: "delete",
+            reason: format!(
+                "several machines can use one {name} at once, but a write-ahead log in any form \
+                 takes memory that all users of the database share"
+            ),
+        };
+    }
+    if facts.direct_io.answer.available {
+        return with_direct_io(facts, raw);
+    }
+    without_direct_io(facts, raw)
+}
+
+fn with_direct_io(facts: &Facts, raw: &Rates) -> Recommendation {
+    let name = &facts.filesystem;
+    let (Some(one), Some(other)) = (raw.direct_dsync_4k_per_s, raw.append_fdatasync_per_s) else {
+        return Recommendation {
+            mode: "waldio",
+            reason: format!("{name} has direct I/O, and journals nothing for a commit then"),
+        };
+    };
+    let reason = if one >= other * FASTER {
+        format!(
+            "a durable direct overwrite is {:.1} times as fast here as the append and fdatasync of \
+             a growing WAL ({one:.0}/s against {other:.0}/s), and {name} journals nothing for it",
+            one / other
+        )
+    } else {
+        format!(
+            "a durable direct overwrite is no faster here than an append and fdatasync ({one:.0}/s \
+             against {other:.0}/s), but it writes one block and {name} journals nothing for it: \
+             less wear"
+        )
+    };
+    Recommendation {
+        mode: "waldio",
+        reason,
+    }
+}
+
+fn without_direct_io(facts: &Facts, raw: &Rates) -> Recommendation {
+    let why = facts
+        .direct_io
+        .answer
+        .reason
+        .as_deref()
+        .unwrap_or("no direct I/O");
+    let rates = (raw.buffered_fdatasync_4k_per_s, raw.append_fdatasync_per_s);
+    match rates {
+        (Some(one), Some(other)) if one >= other * FASTER => Recommendation {
+            mode: "waldio",
+            reason: format!(
+                "overwriting preallocated blocks with fdatasync is {:.1} times as fast here as \
+                 appending to a growing WAL ({one:.0}/s against {other:.0}/s), though {why}",
+                one / other
+            ),
+        },
+        (Some(one), Some(other)) => Recommendation {
+            mode: "wal",
+            reason: format!(
+                "{why}, and overwriting preallocated blocks with fdatasync is no faster than \
+                 appending to a growing WAL ({one:.0}/s against {other:.0}/s): there is little to gain"
+            ),
+        },
+        _ => Recommendation {
+            mode: "wal",
+            reason: format!("{why}, and nothing was measured that speaks for another mode"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::{Answer, AtomicWrites, DirectIo};
+    use super::*;
+
+    fn yes() -> Answer {
+        Answer {
+            available: true,
+            reason: None,
+        }
+    }
+
+    fn no(reason: &str) -> Answer {
+        Answer {
+            available: false,
+            reason: Some(reason.to_owned()),
+        }
+    }
+
+    fn facts(filesystem: &str, direct: Answer) -> Facts {
+        Facts {
+            filesystem: filesystem.to_owned(),
+            mount_point: None,
+            mount_options: Vec::new(),
+            device: Some("sda1".to_owned()),
+            backing_file: None,
+            logical_block_bytes: 512,
+            physical_block_bytes: 4096,
+            write_cache: WriteCache::WriteBack,
+            fua: no("sda1 has no FUA"),
+            barriers: yes(),
+            direct_io: DirectIo {
+                answer: direct,
+                memory_align_bytes: None,
+                offset_align_bytes: None,
+            },
+            write_zeroes: no("none"),
+            atomic_writes: AtomicWrites {
+                file_system_bytes: None,
+                device_bytes: None,
+            },
+        }
+    }
+
+    fn rates(direct: Option<f64>, buffered: f64, append: f64) -> Rates {
+        Rates {
+            direct_dsync_4k_per_s: direct,
+            direct_4k_per_s: direct,
+            buffered_fdatasync_4k_per_s: Some(buffered),
+            append_fdatasync_per_s: Some(append),
+            samples: 1,
+            writes_per_sample: 1000,
+        }
+    }
+
+    #[test]
+    fn direct_io_means_waldio_and_the_reason_has_the_measured_rates() {
+        let advice = recommend(&facts("ext4", yes()), &rates(Some(4700.0), 4000.0, 1000.0));
+        assert_eq!(advice.mode, "waldio");
+        assert!(advice.reason.contains("4.7 times") && advice.reason.contains("1000/s"));
+        let advice = recommend(&facts("xfs", yes()), &rates(Some(1000.0), 1000.0, 1000.0));
+        assert_eq!(advice.mode, "waldio");
+        assert!(advice.reason.contains("no faster") && advice.reason.contains("wear"));
+    }
+
+    #[test]
+    fn without_direct_io_the_measurement_decides() {
+        let place = facts("ext4", no("data=journal is in the way"));
+        let advice = recommend(&place, &rates(None, 2000.0, 1000.0));
+        assert_eq!(advice.mode, "waldio");
+        assert!(advice.reason.ends_with("though data=journal is in the way"));
+        let advice = recommend(&place, &rates(None, 1000.0, 1000.0));
+        assert_eq!(advice.mode, "wal");
+        assert!(advice.reason.contains("little to gain"));
+    }
+
+    #[test]
+    fn memory_and_network_file_systems_get_stock_modes() {
+        let fast = rates(Some(9e5), 9e5, 1.0);
+        assert_eq!(recommend(&facts("tmpfs", yes()), &fast).mode, "wal");
+        assert_eq!(recommend(&facts("nfs4", yes()), &fast).mode, "delete");
+    }
+
+    #[test]
+    fn each_mode_is_bounded_by_the_way_it_writes() {
+        let rates = rates(Some(3.0), 2.0, 1.0);
+        let limits = |facts: &Facts| {
+            let modes = modes(facts, &rates);
+            let limits = modes.iter().map(|m| (m.growing_limit_per_s, m.limit_per_s));
+            limits
+                .map(|(a, b)| [a.unwrap(), b.unwrap()])
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            limits(&facts("ext4", yes())),
+            [[1.0, 2.0], [3.0, 3.0], [3.0, 3.0]]
+        );
+        assert_eq!(
+            limits(&facts("ext4", no(""))),
+            [[1.0, 2.0], [2.0, 2.0], [2.0, 2.0]]
+        );
+    }
+
+    #[test]
+    fn every_mode_named_is_one_that_exists() {
+        let journals = onewrite_workload::mode::JOURNALS;
+        for advice in modes(&facts("ext4", yes()), &rates(None, 1.0, 1.0)) {
+            assert!(
+                journals.iter().any(|j| j.name == advice.mode),
+                "{}",
+                advice.mode
+            );
+        }
+    }
+
+    #[test]
+    fn how_a_write_becomes_durable_follows_the_device() {
+        let mut place = facts("ext4", yes());
+        assert!(durably(&place).contains("cache flush"));
+        place.write_cache = WriteCache::WriteThrough;
+        assert!(durably(&place).contains("no volatile cache"));
+        place.fua = yes();
+        assert!(durably(&place).contains("FUA"));
+        place.barriers = no("nobarrier");
+        assert!(durably(&place).contains("never flushed"));
+        assert!(warnings(&place).iter().any(|w| w.contains("lose commits")));
+    }
+
+    #[test]
+    fn data_journaling_comes_with_its_remedy() {
+        // As the superblock's default it is in the reason alone.
+        let place = facts("ext4", no("ext4 mounted with data=journal runs ..."));
+        assert!(warnings(&place).iter().any(|w| w.contains("tune2fs")));
+        assert!(warnings(&facts("ext4", yes())).is_empty());
+    }
+}

@@ -1,0 +1,168 @@
+//! What the file system and the device say of themselves, in the shape of the report.
+
+use std::path::PathBuf;
+
+use onewrite::storage::{Capabilities, WriteCache};
+use serde::Serialize;
+
+/// Mount options that change what a durable write means or costs: whole options, and beginnings of
+/// those that carry a value.
+const OPTIONS_THAT_MATTER: &[&str] = &[
+    "ro",
+    "sync",
+    "dirsync",
+    "data=",
+    "barrier",
+    "nobarrier",
+    "journal_async_commit",
+    "nodelalloc",
+    "commit=",
+    "lazytime",
+    "discard",
+    "dax",
+    "compress",
+    "nodatacow",
+    "nodatasum",
+    "fsync_mode=",
+    "mode=lfs",
+];
+
+/// The answer to "can it?", with the reason if it cannot.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answer {
+    /// Whether it can.
+    pub available: bool,
+    /// Why not.
+    pub reason: Option<String>,
+}
+
+/// Direct I/O, with the alignment that it takes in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct DirectIo {
+    /// Whether, and why not.
+    #[serde(flatten)]
+    pub answer: Answer,
+    /// Of the buffer in memory.
+    pub memory_align_bytes: Option<u32>,
+    /// Of offset and length in the file.
+    pub offset_align_bytes: Option<u32>,
+}
+
+/// Largest writes that are never torn, in bytes; null without a promise.
+#[derive(Clone, Debug, Serialize)]
+pub struct AtomicWrites {
+    /// By the file system (statx, for RWF_ATOMIC).
+    pub file_system_bytes: Option<u32>,
+    /// By the device.
+    pub device_bytes: Option<u32>,
+}
+
+/// Everything that is known without a measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct Facts {
+    /// Type of the file system.
+    pub filesystem: String,
+    /// Where it is mounted.
+    pub mount_point: Option<PathBuf>,
+    /// Those mount options that matter for durable writes.
+    pub mount_options: Vec<String>,
+    /// The block device; null if there is none or it is not known.
+    pub device: Option<String>,
+    /// For a loop device, the file behind it.
+    pub backing_file: Option<PathBuf>,
+    /// Of the device, in bytes.
+    pub logical_block_bytes: u32,
+    /// Of the device, in bytes.
+    pub physical_block_bytes: u32,
+    /// Of the device.
+    pub write_cache: WriteCache,
+    /// Whether a write can be durable by itself.
+    pub fua: Answer,
+    /// Whether the file system tells the device to flush.
+    pub barriers: Answer,
+    /// Whether writes can go past the page cache.
+    pub direct_io: DirectIo,
+    /// Whether blocks can be zeroed by a command.
+    pub write_zeroes: Answer,
+    /// Writes that are never torn.
+    pub atomic_writes: AtomicWrites,
+}
+
+impl Answer {
+    fn of<T>(result: &Result<T, String>) -> Self {
+        Self {
+            available: result.is_ok(),
+            reason: result.as_ref().err().cloned(),
+        }
+    }
+}
+
+impl Facts {
+    /// The probe's result for the report.
+    pub fn of(found: &Capabilities) -> Self {
+        let align = found.direct.as_ref().ok();
+        Self {
+            filesystem: found.filesystem.clone(),
+            mount_point: found.mount_point.clone(),
+            mount_options: found
+                .mount_options
+                .iter()
+                .filter(|option| matters(option))
+                .cloned()
+                .collect(),
+            device: Some(found.device.clone()).filter(|name| !name.is_empty()),
+            backing_file: found.backing_file.clone(),
+            logical_block_bytes: found.logical_block_bytes,
+            physical_block_bytes: found.physical_block_bytes,
+            write_cache: found.write_cache,
+            fua: Answer::of(&found.fua),
+            barriers: Answer::of(&found.barriers),
+            direct_io: DirectIo {
+                answer: Answer::of(&found.direct),
+                memory_align_bytes: align.map(|a| a.memory),
+                offset_align_bytes: align.map(|a| a.offset),
+            },
+            write_zeroes: Answer::of(&found.write_zeroes),
+            atomic_writes: AtomicWrites {
+                file_system_bytes: found.atomic_write_bytes,
+                device_bytes: found.device_atomic_write_bytes,
+            },
+        }
+    }
+}
+
+fn matters(option: &str) -> bool {
+    OPTIONS_THAT_MATTER.iter().any(|known| {
+        let rest = option.strip_prefix(known);
+        // "barrier=0" and "compress=zstd:3" begin with a name; "rodir" does not begin with "ro".
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('=') || known.ends_with('='))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_known_by_their_whole_name() {
+        for option in [
+            "ro",
+            "data=journal",
+            "barrier=0",
+            "compress=zstd:3",
+            "discard=async",
+        ] {
+            assert!(matters(option), "{option}");
+        }
+        for option in [
+            "rw",
+            "relatime",
+            "rootcontext",
+            "datax",
+            "discarded",
+            "syncx=1",
+        ] {
+            assert!(!matters(option), "{option}");
+        }
+    }
+}

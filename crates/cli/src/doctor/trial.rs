@@ -1,0 +1,120 @@
+//! Measures how fast the place writes durably.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use onewrite::storage::{
+    Access, AlignedBuf, Capabilities, Create, DirectIo, Durability, Init, LogFile, NewFile,
+};
+use onewrite_workload::raw::RawBench;
+use serde::Serialize;
+
+use crate::interrupt;
+
+/// Writes of each kind in a measurement.
+const WRITES: u32 = 1_000;
+
+/// Bytes of one write.
+const BLOCK_BYTES: usize = 4096;
+
+/// Measurements of each kind, unless one takes long.
+const SAMPLES: usize = 3;
+
+/// After this long no further sample is begun: a slow card is not measured three times.
+const ENOUGH: Duration = Duration::from_secs(5);
+
+/// Writes a second, medians of `samples` measurements of `writes_per_sample` writes each.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rates {
+    /// Durable 4 KiB overwrites of initialized blocks with direct I/O; null where there is none.
+    pub direct_dsync_4k_per_s: Option<f64>,
+    /// The same without durability.
+    pub direct_4k_per_s: Option<f64>,
+    /// Durable 4 KiB overwrites of initialized blocks through the page cache, with fdatasync.
+    pub buffered_fdatasync_4k_per_s: Option<f64>,
+    /// Appends of 4,120 bytes with fdatasync, as a growing log does them.
+    pub append_fdatasync_per_s: Option<f64>,
+    /// Measurements of each kind.
+    pub samples: usize,
+    /// Writes of each kind in one of them.
+    pub writes_per_sample: u32,
+}
+
+/// Measures in a directory of its own inside `dir`, which is removed again.
+pub fn measure(dir: &Path, found: &Capabilities) -> Result<Rates, String> {
+    let name = dir.display();
+    let scratch = tempfile::Builder::new()
+        .prefix("onewrite-doctor-")
+        .tempdir_in(dir)
+        .map_err(|error| format!("cannot make a directory in {name}: {error}"))?;
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    bar.set_message(format!("measuring durable writes in {name}"));
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(Duration::from_millis(100));
+    }
+    let rates = samples(scratch.path(), found);
+    bar.finish_and_clear();
+    let path = scratch.path().to_owned();
+    scratch
+        .close()
+        .map_err(|error| format!("cannot remove {}: {error}", path.display()))?;
+    rates
+}
+
+fn samples(dir: &Path, found: &Capabilities) -> Result<Rates, String> {
+    let bench = RawBench::prepare(dir, WRITES).map_err(|error| error.to_string())?;
+    let log = log_file(dir).map_err(|error| error.to_string())?;
+    let (mut dsync, mut direct) = (Vec::new(), Vec::new());
+    let (mut buffered, mut append) = (Vec::new(), Vec::new());
+    let begin = Instant::now();
+    while append.len() < SAMPLES && (append.is_empty() || begin.elapsed() < ENOUGH) {
+        if interrupt::is_requested() {
+            return Err("stopped".to_owned());
+        }
+        let raw = bench.measure().map_err(|error| error.to_string())?;
+        // An O_DIRECT that opens is not yet direct I/O: data=journal runs it through the cache.
+        if found.direct.is_ok() {
+            dsync.extend(raw.direct_dsync_4k);
+            direct.extend(raw.direct_4k);
+        }
+        append.push(raw.append_fdatasync);
+        buffered.push(overwrite(&log).map_err(|error| error.to_string())?);
+    }
+    Ok(Rates {
+        samples: append.len(),
+        writes_per_sample: bench.writes(),
+        direct_dsync_4k_per_s: median(dsync),
+        direct_4k_per_s: median(direct),
+        buffered_fdatasync_4k_per_s: median(buffered),
+        append_fdatasync_per_s: median(append),
+    })
+}
+
+/// A preallocated log that is written as the engine does without direct I/O.
+fn log_file(dir: &Path) -> Result<LogFile, onewrite::storage::StorageError> {
+    let new = NewFile {
+        mode: 0o600,
+        owner: None,
+    };
+    let path = dir.join("onewrite-doctor-log");
+    let log = LogFile::open(&path, Create::New(new), Access::ReadWrite, DirectIo::Never)?;
+    let bytes = u64::from(WRITES) * BLOCK_BYTES as u64;
+    log.initialize(0..bytes, Init::ZeroFill)?;
+    log.sync_directory()?;
+    Ok(log)
+}
+
+fn overwrite(log: &LogFile) -> Result<f64, onewrite::storage::StorageError> {
+    let block = AlignedBuf::zeroed(BLOCK_BYTES);
+    let begin = Instant::now();
+    for at in 0..u64::from(WRITES) {
+        log.write_at(&block, at * BLOCK_BYTES as u64, Durability::WriteThrough)?;
+    }
+    Ok(f64::from(WRITES) / begin.elapsed().as_secs_f64().max(1e-9))
+}
+
+fn median(mut rates: Vec<f64>) -> Option<f64> {
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied()
+}
