@@ -12,6 +12,8 @@ struct Bench {
 }
 
 const READER: usize = 2;
+/// Large transactions spill.
+const SMALL_CACHE: &str = "PRAGMA cache_size=10";
 
 impl Bench {
     /// A database with reserved bytes, so that pages lie the same in both.
@@ -46,7 +48,6 @@ impl Bench {
                 _ => OpenFlags::SQLITE_OPEN_READ_WRITE,
             };
             let db = open_flags(path, "onewrite", flags).expect("a connection");
-            sql(&db, "PRAGMA cache_size=10");
             sql(&db, "PRAGMA busy_timeout=0");
             db
         })
@@ -54,7 +55,15 @@ impl Bench {
 
     fn run(&mut self, step: &Step) -> String {
         match step {
-            Step::Run(which, statement) => outcome(self.connection(*which), statement),
+            Step::Run(which, statement) => {
+                let is_new = self.connections[*which].is_none();
+                let db = self.connection(*which);
+                match is_new {
+                    // Another connection may have the database to itself, also in stock SQLite.
+                    true => format!("{} {}", outcome(db, SMALL_CACHE), outcome(db, statement)),
+                    false => outcome(db, statement),
+                }
+            }
             Step::Close(which) => {
                 self.connections[*which] = None;
                 "closed".to_owned()
@@ -127,6 +136,8 @@ fn step(random: &mut Random) -> Step {
         30 => "PRAGMA wal_checkpoint(PASSIVE)".to_owned(),
         31 => "PRAGMA wal_checkpoint(FULL)".to_owned(),
         32 => "PRAGMA wal_checkpoint(RESTART)".to_owned(),
+        // Stock SQLite opens the log for writing where the database is read-only, and truncates it.
+        33 if which == READER => "PRAGMA user_version".to_owned(),
         33 => "PRAGMA wal_checkpoint(TRUNCATE)".to_owned(),
         34 => format!(
             "PRAGMA journal_size_limit={}",
@@ -168,9 +179,9 @@ fn compare(directory: &Path, mode: Mode, page: u32, random: &mut Random, steps: 
         let step = step(random);
         let (expected, found) = (theirs.run(&step), ours.run(&step));
         before.push(format!("{step:?} -> {}", short(&found)));
-        if expected != found {
+        if comparable(&step, &expected) != comparable(&step, &found) {
             let log = outcome(ours.connection(0), "PRAGMA onewrite_status");
-            let last = before.len().saturating_sub(30);
+            let last = before.len().saturating_sub(40);
             panic!(
                 "{mode:?}, pages of {page}:\n  {}\nstock: {expected}\nours:  {found}\n{log}",
                 before[last..].join("\n  ")
@@ -184,6 +195,20 @@ fn compare(directory: &Path, mode: Mode, page: u32, random: &mut Random, steps: 
     }
     let (expected, found) = (theirs.run(&Step::Crash), ours.run(&Step::Crash));
     assert_eq!(expected, found, "at the end");
+}
+
+/// How many frames a checkpoint met is left out, but not whether it met them all. Ours writes the
+/// header of a new generation together with its first frames; so where the last to close is a
+/// reader, who cannot clear up, a generation may come back whose frames are in the database already.
+fn comparable(step: &Step, outcome: &str) -> String {
+    let Step::Run(_, statement) = step else {
+        return outcome.to_owned();
+    };
+    let numbers: Vec<&str> = outcome.trim().split('|').collect();
+    match (statement.contains("wal_checkpoint("), &numbers[..]) {
+        (true, [busy, frames, done]) => format!("{busy} {}", frames == done),
+        _ => outcome.to_owned(),
+    }
 }
 
 fn short(text: &str) -> &str {

@@ -1,6 +1,7 @@
 //! What an application sees: the same as with stock WAL, but for the time it takes. And what it
 //! sees when files are missing, damaged, exchanged, read-only, or the disk is full.
 
+#[allow(dead_code)]
 mod compare;
 mod damage;
 mod places;
@@ -48,6 +49,7 @@ const MODES: [Mode; 5] = [
 ];
 
 /// WALDIO as an application gets it that sets nothing.
+#[allow(dead_code)]
 const WALDIO: Mode = Mode {
     name: "waldio",
     before: &[],
@@ -63,6 +65,7 @@ fn open(path: &Path) -> Connection {
     open_flags(path, "onewrite", OpenFlags::default()).expect("a connection")
 }
 
+#[allow(dead_code)]
 fn stock(path: &Path) -> Connection {
     open_flags(path, "unix", OpenFlags::default()).expect("a stock connection")
 }
@@ -114,6 +117,7 @@ fn sql(db: &Connection, statement: &str) -> String {
 }
 
 /// What a database says that it is, and a value of it.
+#[allow(dead_code)]
 fn status(db: &Connection) -> serde_json::Value {
     serde_json::from_str(&sql(db, "PRAGMA onewrite_status")).expect("JSON")
 }
