@@ -118,7 +118,7 @@ impl Database {
                 },
                 Ok(Look::Convert(mode)) => {
                     self.conversion_tried.set(true);
-                    convert::convert(&self.paths, mode);
+                    convert::convert(&self.paths, mode, &self.settings.get());
                 }
                 Ok(_) => std::thread::sleep(pause(attempt)),
                 Err(e) => return self.fail(&e),

@@ -1,1 +1,251 @@
-//! To be written.
+//! Every way from one journal mode to another, and what is remembered of it.
+
+use super::{MODES, Mode, WALDIO, beside, open, open_flags, open_in, outcome, sql, status, stock};
+use rusqlite::OpenFlags;
+use std::process::Command;
+
+const ALL: [&str; 8] = [
+    "delete", "truncate", "persist", "memory", "off", "wal", "direct", "waldio",
+];
+
+fn is_ours(mode: &str) -> bool {
+    ["direct", "waldio"].contains(&mode)
+}
+
+#[test]
+fn every_mode_follows_every_other_and_the_pragma_tells_the_truth() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for from in ALL {
+        for to in ALL {
+            let path = directory.path().join(format!("{from}-{to}"));
+            let db = open(&path);
+            sql(&db, "PRAGMA onewrite_reserve_bytes=24");
+            sql(&db, "CREATE TABLE t(x)");
+            for (n, mode) in [from, to].into_iter().enumerate() {
+                assert_eq!(
+                    sql(&db, &format!("PRAGMA journal_mode={mode}")),
+                    mode,
+                    "{from} {to}"
+                );
+                assert_eq!(sql(&db, "PRAGMA journal_mode"), mode);
+                sql(&db, &format!("INSERT INTO t VALUES({n})"));
+                let said = status(&db)["mode"].as_str().map(str::to_owned);
+                assert_eq!(said.as_deref(), Some(mode).filter(|mode| is_ours(mode)));
+            }
+            drop(db);
+            // What is remembered is as in SQLite: the modes with a log.
+            let kept = if to == "wal" || is_ours(to) {
+                to
+            } else {
+                "delete"
+            };
+            let db = open(&path);
+            assert_eq!(
+                sql(&db, "PRAGMA journal_mode"),
+                kept,
+                "{from} {to}, opened again"
+            );
+            assert_eq!(sql(&db, "SELECT group_concat(x) FROM t"), "0,1");
+            drop(db);
+            let file = beside(&path, "-onewrite");
+            assert_eq!(
+                file.exists(),
+                is_ours(to),
+                "{from} {to}: {}",
+                file.display()
+            );
+            // And it is a stock database.
+            let db = stock(&path);
+            let mode = if kept == "delete" { "delete" } else { "wal" };
+            assert_eq!(sql(&db, "PRAGMA journal_mode"), mode);
+            assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+        }
+    }
+}
+
+#[test]
+fn a_layout_is_remembered_and_changed_on_the_way_through_delete() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    for mode in &MODES[..4] {
+        let layout = mode.before[0].rsplit('=').next().unwrap_or_default();
+        let db = open(&path);
+        sql(&db, "PRAGMA onewrite_reserve_bytes=24");
+        sql(&db, "PRAGMA journal_mode=delete");
+        drop(db);
+        let db = open_in(&path, *mode);
+        sql(&db, "CREATE TABLE IF NOT EXISTS t(x)");
+        sql(&db, "INSERT INTO t VALUES(1)");
+        drop(db);
+        let db = open(&path);
+        assert_eq!(sql(&db, "PRAGMA journal_mode"), "waldio");
+        assert_eq!(status(&db)["layout"], layout);
+        let other = if layout == "sector" {
+            "page4k"
+        } else {
+            "sector"
+        };
+        let refused = outcome(&db, &format!("PRAGMA onewrite_layout={other}"));
+        assert!(refused.contains("the log is in use"), "{refused}");
+    }
+}
+
+#[test]
+fn a_mode_is_not_changed_within_a_transaction_nor_under_another_connection() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let db = open_in(&path, WALDIO);
+    sql(&db, "CREATE TABLE t(x)");
+    for mode in ["wal", "delete", "direct"] {
+        sql(&db, "BEGIN");
+        sql(&db, "INSERT INTO t VALUES(1)");
+        let refused = outcome(&db, &format!("PRAGMA journal_mode={mode}"));
+        assert!(
+            refused.contains("within a transaction"),
+            "{mode}: {refused}"
+        );
+        sql(&db, "COMMIT");
+        assert_eq!(sql(&db, "PRAGMA journal_mode"), "waldio");
+    }
+    let other = open(&path);
+    assert_eq!(sql(&other, "SELECT count(*) FROM t"), "3");
+    let refused = outcome(&db, "PRAGMA journal_mode=delete");
+    assert!(refused.starts_with("error"), "{refused}");
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "waldio");
+    sql(&other, "INSERT INTO t VALUES(2)");
+    drop(other);
+    assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
+    assert_eq!(sql(&db, "SELECT count(*) FROM t"), "4");
+}
+
+#[test]
+fn a_statement_prepared_many_times_switches_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = open(&directory.path().join("db"));
+    sql(&db, "PRAGMA onewrite_reserve_bytes=24");
+    sql(&db, "CREATE TABLE t(x)");
+    for _ in 0..3 {
+        sql(&db, "EXPLAIN PRAGMA journal_mode=waldio");
+        sql(&db, "EXPLAIN PRAGMA onewrite_status");
+        sql(&db, "EXPLAIN PRAGMA journal_mode");
+    }
+    sql(&db, "INSERT INTO t VALUES(1)");
+    let id = status(&db)["log_id"].clone();
+    let mut prepared = db
+        .prepare("PRAGMA journal_mode=waldio")
+        .expect("a statement");
+    for _ in 0..3 {
+        let mode: String = prepared.query_row([], |row| row.get(0)).expect("a mode");
+        assert_eq!(mode, "waldio");
+        // The schema changes: SQLite prepares the statement anew.
+        sql(&db, "CREATE TABLE u(x)");
+        sql(&db, "DROP TABLE u");
+    }
+    assert_eq!(status(&db)["log_id"], id, "the same log");
+    assert_eq!(sql(&db, "SELECT count(*) FROM t"), "1");
+}
+
+#[test]
+fn a_uri_names_mode_and_settings() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let uri = format!(
+        "file:{}?vfs=onewrite&journal_mode=waldio&onewrite_layout=page4k&onewrite_sync=normal",
+        path.display()
+    );
+    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+    let open = || open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
+    let db = open();
+    sql(&db, "CREATE TABLE t(x)");
+    drop(db);
+    let db = open();
+    sql(&db, "INSERT INTO t VALUES(1)");
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "waldio");
+    let status = status(&db);
+    assert_eq!(
+        (&status["layout"], &status["sync"]),
+        (&"page4k".into(), &"normal".into())
+    );
+    // What the application says counts more.
+    assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete");
+    let bad = format!("file:{}?onewrite_sync=sometimes", path.display());
+    assert!(open_flags(bad.as_ref(), "onewrite", flags).is_err());
+}
+
+/// The child of the test below.
+#[test]
+#[ignore = "run by another test"]
+fn child() {
+    let path = std::env::var_os("ONEWRITE_TEST_DATABASE").expect("a path");
+    onewrite::register().expect("the VFS onewrite");
+    for _ in 0..2 {
+        let db = rusqlite::Connection::open(&path).expect("a connection by the default VFS");
+        if let Ok(word) = std::env::var("ONEWRITE_TEST_PRAGMA") {
+            sql(&db, &word);
+        }
+        sql(&db, "CREATE TABLE IF NOT EXISTS t(x)");
+        sql(&db, "INSERT INTO t VALUES(1)");
+        println!("mode={}", sql(&db, "PRAGMA journal_mode"));
+    }
+}
+
+#[test]
+fn the_environment_chooses_for_applications_that_do_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cases: [(&str, &[(&str, &str)], &str); 4] = [
+        ("silent", &[], "waldio"),
+        (
+            "says wal",
+            &[("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal")],
+            "wal",
+        ),
+        (
+            "says wal, and is upgraded",
+            &[
+                ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal"),
+                ("ONEWRITE_UPGRADE_WAL", "1"),
+            ],
+            "waldio",
+        ),
+        (
+            "says delete",
+            &[
+                ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=delete"),
+                ("ONEWRITE_UPGRADE_WAL", "1"),
+            ],
+            "delete",
+        ),
+    ];
+    for (name, variables, expected) in cases {
+        let output = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "switching::child", "--ignored", "--nocapture"])
+            .env("ONEWRITE_TEST_DATABASE", directory.path().join(name))
+            .env("ONEWRITE_MAKE_DEFAULT", "1")
+            .env("ONEWRITE_JOURNAL_MODE", "waldio")
+            .envs(variables.iter().copied())
+            .output()
+            .expect("a child");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{name}: {text}");
+        let last = text.lines().rfind(|line| line.contains("mode="));
+        assert!(
+            last.is_some_and(|line| line.ends_with(&format!("mode={expected}"))),
+            "{name}: {text}"
+        );
+    }
+}
+
+#[test]
+fn a_fresh_database_in_any_mode_is_opened_by_another_connection_at_once() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = open_in(&path, Mode { ..mode });
+        sql(&db, "CREATE TABLE t(x)");
+        sql(&db, "INSERT INTO t VALUES(7)");
+        let other = open(&path);
+        assert_eq!(sql(&other, "SELECT x FROM t"), "7");
+        assert_eq!(sql(&other, "PRAGMA journal_mode"), mode.name);
+    }
+}
