@@ -22,6 +22,12 @@ fn register_engine() -> Result<(), Failure> {
 }
 
 impl Linked {
+    /// A connection that was opened elsewhere.
+    pub fn of(connection: Connection) -> Self {
+        connection.set_prepared_statement_cache_capacity(64);
+        Self { connection }
+    }
+
     /// Opens `path` through the VFS `onewrite`.
     ///
     /// # Errors
@@ -49,8 +55,7 @@ impl Linked {
         let connection = Connection::open_with_flags_and_vfs(path, flags, vfs)
             .and_then(|connection| connection.busy_timeout(timeout).map(|()| connection))
             .map_err(|error| sql_error(&error, "sqlite3_open_v2"))?;
-        connection.set_prepared_statement_cache_capacity(64);
-        Ok(Self { connection })
+        Ok(Self::of(connection))
     }
 
     fn collect(
