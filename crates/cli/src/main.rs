@@ -8,6 +8,7 @@
 mod compare;
 mod doctor;
 mod interrupt;
+mod powercut;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,12 @@ enum Command {
     /// Say what durable commits cost in a directory, why, and which journal mode fits
     #[command(after_long_help = doctor::AFTER_HELP)]
     Doctor(doctor::DoctorArgs),
+    /// Cut the power at many places of a recorded workload, and check what survives (root)
+    #[command(after_long_help = powercut::AFTER_HELP)]
+    Powercut(powercut::Args),
+    /// The process of `powercut` that mounts and checks
+    #[command(hide = true)]
+    PowercutWorker,
     /// A process of `compare --processes`; reads its job from standard input
     #[command(hide = true)]
     CompareWorker,
@@ -41,6 +48,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Compare(args) => compare::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Powercut(args) => powercut::run(&args),
+        Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),
     };
     match outcome {
