@@ -61,6 +61,7 @@ pub struct Cutter<'a> {
     durable: Image,
     /// Indices of the events that are in the cache only.
     cached: Vec<usize>,
+    never_torn: Vec<Range<u64>>,
     /// Sectors that a FUA write has put on the medium since the last flush, with that write.
     written_through: HashMap<u64, usize>,
 }
@@ -79,8 +80,16 @@ impl<'a> Cutter<'a> {
             at: Position(0),
             durable: base,
             cached: Vec::new(),
+            never_torn: Vec::new(),
             written_through: HashMap::new(),
         }
+    }
+
+    /// Ranges of bytes that no write is torn in. A file system whose superblock carries a checksum, and
+    /// is read before the journal is replayed, cannot be mounted where it is torn, whatever lies on it.
+    pub fn never_torn(mut self, ranges: &[Range<u64>]) -> Self {
+        self.never_torn = ranges.to_vec();
+        self
     }
 
     /// Where the walk has come to.
@@ -171,7 +180,11 @@ impl<'a> Cutter<'a> {
         let mut random = Random::new(seed);
         let mut pieces = Vec::new();
         let (mut lost, mut torn) = (0, 0);
-        let plan = Plan::draw(&mut random, tear, self.cached.len());
+        let plan = Plan {
+            shape: Shape::draw(&mut random, tear, self.cached.len()),
+            unit: tear.unit(),
+            never_torn: &self.never_torn,
+        };
         for (nth, index) in self.cached.iter().enumerate() {
             let Some(whole) = self.whole(*index) else {
                 continue;
@@ -237,14 +250,9 @@ enum Shape {
     Mixed { keep: u32, tear: u32 },
 }
 
-struct Plan {
-    shape: Shape,
-    unit: u64,
-}
-
-impl Plan {
+impl Shape {
     fn draw(random: &mut Random, tear: Tear, cached: usize) -> Self {
-        let shape = match (tear, random.below(8)) {
+        match (tear, random.below(8)) {
             (Tear::InOrder, _) => Shape::WholePrefix(random.below(cached + 1)),
             (_, 0) => Shape::WholePrefix(0),
             (_, 1) => Shape::WholePrefix(cached),
@@ -255,11 +263,22 @@ impl Plan {
                 keep: [10, 30, 50, 70, 90][random.below(5)],
                 tear: [0, 20, 60, 100][random.below(4)],
             },
-        };
-        Self {
-            shape,
-            unit: tear.unit(),
         }
+    }
+}
+
+struct Plan<'a> {
+    shape: Shape,
+    unit: u64,
+    never_torn: &'a [Range<u64>],
+}
+
+impl Plan<'_> {
+    /// The end of the piece that begins at `at` and is written whole.
+    fn piece_end(&self, at: u64, whole: &Range<u64>) -> u64 {
+        let kept_whole = self.never_torn.iter().find(|range| range.contains(&at));
+        let end = kept_whole.map_or((at / self.unit + 1) * self.unit, |range| range.end);
+        end.min(whole.end)
     }
 
     fn survivors(
@@ -291,7 +310,7 @@ impl Plan {
         let keep = [15, 50, 85][random.below(3)];
         let mut at = whole.start;
         while at < whole.end {
-            let end = ((at / self.unit + 1) * self.unit).min(whole.end);
+            let end = self.piece_end(at, whole);
             if random.percent(keep) {
                 match pieces.last_mut() {
                     Some(last) if last.event == event && last.range.end == at => {

@@ -7,6 +7,7 @@
 //! ```
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -75,6 +76,7 @@ pub struct Case {
     pub cut: usize,
     pub at: CutAt,
     pub check: Check,
+    pub never_torn: Vec<Range<u64>>,
     pub before: Option<Found>,
     pub notes: Vec<Note>,
 }

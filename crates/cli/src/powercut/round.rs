@@ -175,7 +175,7 @@ impl Round<'_> {
         let mut positions: Vec<_> = (0..cuts).map(|_| random.below(end + 1)).collect();
         positions.sort_unstable();
         let mut seen = std::collections::HashSet::new();
-        let mut cutter = Cutter::new(base.clone(), &recorded.history);
+        let mut cutter = self.cutter(&scene);
         for (nth, position) in positions.into_iter().enumerate() {
             if interrupt::is_requested() {
                 return Err(Stop::Interrupted.into());
@@ -188,6 +188,11 @@ impl Round<'_> {
             self.cut(&scene, &cutter, seed, nth, Some(&mut seen))?;
         }
         Ok(())
+    }
+
+    fn cutter<'s>(&self, scene: &Scene<'s>) -> Cutter<'s> {
+        let never_torn = self.station.never_torn();
+        Cutter::new(scene.base.clone(), &scene.recorded.history).never_torn(never_torn)
     }
 
     fn unkept(&self, stop: Stop) -> Ended {
@@ -259,7 +264,7 @@ impl Round<'_> {
             recorded: &after,
             before: Some(found),
         };
-        let mut cutter = Cutter::new(crash.image.clone(), &after.history);
+        let mut cutter = self.cutter(&scene);
         cutter.advance(Position(random.below(after.history.end().0 + 1)));
         self.cut(&scene, &cutter, random.next(), nth, None)
     }
@@ -309,6 +314,7 @@ impl Round<'_> {
             cut: nth,
             at,
             check,
+            never_torn: self.station.never_torn().to_vec(),
             before: scene.before,
             notes: scene.recorded.notes.clone(),
         };
@@ -352,7 +358,7 @@ pub fn replay(station: &mut Station, directory: &Path, case: &Case) -> Result<Fo
     let (base, history) = case
         .history(directory)
         .map_err(|error| Stop::Failed(Failure::Harness(error)))?;
-    let mut cutter = Cutter::new(base.clone(), &history);
+    let mut cutter = Cutter::new(base.clone(), &history).never_torn(&case.never_torn);
     cutter.advance(Position(case.at.position));
     let mut random = Random::new(case.at.seed);
     let crash = cutter.crash(random.next(), case.at.tear.into());

@@ -1,6 +1,7 @@
 //! One device with its worker process: records histories, and has crash images checked.
 
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -13,7 +14,9 @@ use onewrite_flash::image::Image;
 use onewrite_torture::failure::{Failure, Promise};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::protocol::{Broken, Check, Found, LogIo, Note, Order, Reply, Setup, What, Work};
+use super::protocol::{
+    Broken, Check, FileSystemArg, Found, LogIo, Note, Order, Reply, Setup, What, Work,
+};
 use crate::interrupt;
 
 /// An order that takes longer hangs.
@@ -55,6 +58,7 @@ pub struct Station {
     setup: Setup,
     /// The file system as it was made.
     empty: Image,
+    never_torn: Vec<Range<u64>>,
 }
 
 impl Station {
@@ -77,13 +81,20 @@ impl Station {
             device,
             setup,
             empty: Image::default(),
+            never_torn: Vec::new(),
         };
         match station.obey(&Order::Make, &mut |_| {})? {
             Reply::Done => {}
             other => return Err(harness("mkfs", format!("{other:?}"))),
         }
         station.empty = station.device.content();
+        station.never_torn = superblocks(station.setup.file_system, &station.empty);
         Ok(station)
+    }
+
+    /// What of the file system no power cut may tear.
+    pub fn never_torn(&self) -> &[Range<u64>] {
+        &self.never_torn
     }
 
     /// The file system as it was made, on which every history begins.
@@ -215,6 +226,28 @@ impl Recorded {
             .last();
         closed.map_or(self.history.end(), |(position, _)| position)
     }
+}
+
+/// Superblocks with a checksum, which the file system reads before it replays its journal and which
+/// it trusts its device not to tear: ext4's (1 KiB in the first block) and that of its journal,
+/// Btrfs's copies (4 KiB each). The superblock of XFS is one sector.
+fn superblocks(file_system: FileSystemArg, image: &Image) -> Vec<Range<u64>> {
+    const BLOCK: u64 = 4096;
+    // Documentation/filesystems/ext4/journal.rst: h_magic, and h_blocktype 4, superblock v2.
+    const JOURNAL: [u8; 8] = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4];
+    let starts = match file_system {
+        FileSystemArg::Ext4 | FileSystemArg::Ext4DataJournal => {
+            let journals = image
+                .blocks()
+                .filter(|(_, block)| block.starts_with(&JOURNAL));
+            let starts = journals.map(|(number, _)| number * BLOCK);
+            std::iter::once(0).chain(starts).collect()
+        }
+        FileSystemArg::Btrfs => vec![64 << 10, 64 << 20],
+        FileSystemArg::Xfs => vec![],
+    };
+    let block = |start| start..start + BLOCK;
+    starts.into_iter().map(block).collect()
 }
 
 /// A worker process.

@@ -15,7 +15,7 @@ use onewrite_workload::connection::Settings;
 use onewrite_workload::mode::{Mode, Synchronous};
 
 use super::protocol::{
-    Channel, Check, FileSystemArg, Found, Note, Opening, Order, Point, Reply, Setup,
+    Channel, Check, FileSystemArg, Found, Note, Opening, Order, Point, Reply, Setup, Work,
 };
 use super::workload::{Place, attached, database};
 use crate::Outcome;
@@ -168,15 +168,35 @@ fn examine(setup: &Setup, channel: &Channel, check: Check) -> Result<Found, Fail
         if other.exists() {
             found.mirror = mirror(&place, check.opening, &other)?;
         }
-        // While this connection is open the recovered log stays in use.
-        if let Some(work) = check.then.filter(|_| found.tables) {
-            place.go_on(work)?;
-        }
-        Box::new(session)
-            .close()
-            .map_err(|error| unexpected(&error))?;
+        let then = check.then.filter(|_| found.tables);
+        go_on(&mut place, session, then)?;
     }
     Ok(found)
+}
+
+/// Closes the connection that checked, after going on with `then`: while it is open, the recovered log
+/// stays in use. A database that the cut left in another journal mode is closed first, for no mode is
+/// switched while others are connected.
+fn go_on(place: &mut Place<'_>, mut session: Linked, then: Option<Work>) -> Result<(), Failure> {
+    let close = |session: Linked| {
+        Box::new(session)
+            .close()
+            .map_err(|error| unexpected(&error))
+    };
+    let Some(work) = then else {
+        return close(session);
+    };
+    let mode = session
+        .rows("PRAGMA journal_mode", &[])
+        .map_err(|error| unexpected(&error))?;
+    let ours = place.settings.mode.journal().name;
+    if mode == [[Value::Text(ours.to_owned())]] {
+        place.go_on(work)?;
+        close(session)
+    } else {
+        close(session)?;
+        place.go_on(work)
+    }
 }
 
 fn open(place: &Place<'_>, opening: Opening, path: &Path) -> Result<Linked, Failure> {

@@ -180,19 +180,28 @@ impl Place<'_> {
             true => Some(Box::new(self.open()?)),
             false => None,
         };
-        let flushes_device = matches!(
-            self.broken,
-            Some(Broken::UnwrittenExtents | Broken::InitializedExtents)
-        );
-        let device = match flushes_device {
-            true => Some(std::fs::File::open(self.node)?),
-            false => None,
-        };
         Ok(Notes {
             channel: self.channel.clone(),
             counters,
-            device,
+            device: self.device_to_flush()?,
         })
+    }
+
+    /// The device, where commits are to flush it and nothing else.
+    fn device_to_flush(&self) -> Result<Option<std::fs::File>, Failure> {
+        match self.broken {
+            Some(Broken::UnwrittenExtents | Broken::InitializedExtents) => {
+                Ok(Some(std::fs::File::open(self.node)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn created(&self) -> Result<(), Failure> {
+        if let Some(device) = self.device_to_flush()? {
+            device.sync_all()?;
+        }
+        self.channel.note(Note::Created)
     }
 
     /// Closes the last connection, which checkpoints.
@@ -211,7 +220,7 @@ impl Place<'_> {
         if work.workload == Workload::Attach {
             attach(&mut session, self)?;
         }
-        self.channel.note(Note::Created)?;
+        self.created()?;
         let session = match work.workload {
             Workload::Connections => {
                 self.run_connections(work)?;
@@ -228,7 +237,7 @@ impl Place<'_> {
         self.settings.autocheckpoint = work.workload.autocheckpoint(&mut random);
         let mut session = self.open()?;
         model::create(&mut session).map_err(sql)?;
-        self.channel.note(Note::Created)?;
+        self.created()?;
         let mut writer = Writer::new(SECOND_LIFE, random.next(), self.notes(1)?, None)
             .with_shapes(work.workload.shapes());
         for _ in 0..work.transactions {

@@ -220,3 +220,17 @@ fn a_window_that_was_more_than_one_write_through_keeps_its_flush() {
     );
     assert!(!behind.assume_fua(Position(0), behind.end()));
 }
+
+#[test]
+fn a_range_that_is_never_torn_is_written_whole_or_not_at_all() {
+    let history = one_write(16);
+    let range = 2 * SECTOR..5 * SECTOR;
+    let ranges = std::slice::from_ref(&range);
+    let mut cutter = Cutter::new(Image::new(SECTORS * SECTOR), &history).never_torn(ranges);
+    cutter.advance(history.end());
+    let outcomes: BTreeSet<_> = (0..2000)
+        .map(|seed| sectors_of(&cutter.crash(seed, Tear::Sectors).image))
+        .collect();
+    assert!(outcomes.iter().all(|o| o[2] == o[3] && o[3] == o[4]));
+    assert!(outcomes.iter().any(|o| o[1] != o[2]) && outcomes.iter().any(|o| o[4] != o[5]));
+}
