@@ -12,6 +12,8 @@ use super::protocol::{Found, Note, Point, What};
 /// Every transaction of the workloads writes at least so many pages: clock, commits, their index, and
 /// totals.
 const LEAST_FRAMES: u64 = 4;
+/// The tables and indexes are so many pages at least, and the schema one.
+const CREATION_FRAMES: u64 = 10;
 /// What scheduling may add to the milliseconds of group synch.
 const TOLERANCE_MICROS: u64 = 500_000;
 
@@ -58,6 +60,12 @@ impl Contract {
                  synchronous=full"
             ));
         }
+        if journal == "delete" && level != Synchronous::Extra {
+            return Err(format!(
+                "mode {mode}: below synchronous=extra the deletion of the journal, which is the \
+                 commit, is not durable when COMMIT returns"
+            ));
+        }
         let group = value("onewrite_group_synch").and_then(|group| group.split_once(','));
         match group {
             _ if !in_full => Ok(Self::Prefix),
@@ -73,11 +81,8 @@ impl Contract {
 
     /// Whether `found` keeps it. Returns how many acknowledged commits were lost, as they may be.
     pub fn judge(self, expected: &Expected, found: &Found) -> Result<u64, Failure> {
-        if expected.created && !found.tables {
-            return Err(lost(format!(
-                "the tables were acknowledged, and are gone; {} commits with them",
-                expected.acknowledged.len()
-            )));
+        if !found.tables {
+            self.judge_missing(expected)?;
         }
         expected.was_meant(found.last)?;
         let mut lost = self.judge_one(expected, found.last, "the database")?;
@@ -93,6 +98,24 @@ impl Contract {
             lost += self.judge_one(expected, mirror, "the attached database")?;
         }
         Ok(lost)
+    }
+
+    /// The tables are not there.
+    fn judge_missing(self, expected: &Expected) -> Result<(), Failure> {
+        let commits = expected.acknowledged.len() as u64;
+        let may_be_lost = match self {
+            _ if expected.created_for_good => false,
+            _ if !expected.created => commits == 0,
+            Self::Full => false,
+            Self::Prefix => true,
+            Self::Group { frames, .. } => CREATION_FRAMES + commits * LEAST_FRAMES <= frames,
+        };
+        match may_be_lost {
+            true => Ok(()),
+            false => Err(lost(format!(
+                "the tables were acknowledged, and are gone; {commits} commits with them"
+            ))),
+        }
     }
 
     fn judge_one(self, expected: &Expected, last: Point, what: &str) -> Result<u64, Failure> {
@@ -168,7 +191,10 @@ struct Acknowledged {
 /// What had happened before a cut.
 #[derive(Clone, Debug)]
 pub struct Expected {
+    /// The tables were acknowledged.
     created: bool,
+    /// And a checkpoint after them.
+    created_for_good: bool,
     acknowledged: Vec<Acknowledged>,
     meant: HashSet<Point>,
     withdrawn: HashSet<Point>,
@@ -192,6 +218,7 @@ impl Expected {
         let start = before.map_or(Point { tick: 0, chain: 0 }, |found| found.last);
         let mut expected = Self {
             created: before.is_some_and(|found| found.tables),
+            created_for_good: before.is_some_and(|found| found.tables),
             acknowledged: Vec::new(),
             meant: HashSet::from([start]),
             withdrawn: HashSet::new(),
@@ -205,7 +232,10 @@ impl Expected {
             match notes.get(mark as usize) {
                 Some(Note::Created) => expected.created = true,
                 Some(Note::CheckpointBegins) => latest_at_checkpoint = latest,
-                Some(Note::CheckpointDone) => expected.floor = latest_at_checkpoint,
+                Some(Note::CheckpointDone) => {
+                    expected.floor = latest_at_checkpoint;
+                    expected.created_for_good |= expected.created;
+                }
                 Some(Note::Commit { what, point, .. }) => {
                     expected.add(*what, *point, history.microseconds(behind));
                     if *what == What::Acknowledged {
@@ -350,8 +380,9 @@ mod tests {
             milliseconds: 10,
         };
         assert_eq!(contract("waldio:group_synch=40/10"), Ok(group));
-        assert_eq!(contract("delete"), Ok(Contract::Full));
+        assert_eq!(contract("delete:synchronous=extra"), Ok(Contract::Full));
         assert!(contract("wal:synchronous=off").is_err());
         assert!(contract("delete:synchronous=normal").is_err());
+        assert!(contract("delete").is_err());
     }
 }
