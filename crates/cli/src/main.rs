@@ -6,7 +6,9 @@
 //! when the user stopped it.
 
 mod compare;
+mod detach;
 mod doctor;
+mod inspect;
 mod interrupt;
 mod powercut;
 
@@ -30,9 +32,15 @@ enum Command {
     /// Run the same transactions under each journal mode and show what each costs
     #[command(after_long_help = compare::AFTER_HELP)]
     Compare(compare::Args),
+    /// Make a stock database of one that could not be closed cleanly
+    #[command(after_long_help = detach::AFTER_HELP)]
+    Detach(detach::Args),
     /// Say what durable commits cost in a directory, why, and which journal mode fits
     #[command(after_long_help = doctor::AFTER_HELP)]
     Doctor(doctor::DoctorArgs),
+    /// Show what a log, or a database and the log beside it, hold on disk
+    #[command(after_long_help = inspect::AFTER_HELP)]
+    Inspect(inspect::Args),
     /// Cut the power at many places of a recorded workload, and check what survives (root)
     #[command(after_long_help = powercut::AFTER_HELP)]
     Powercut(powercut::Args),
@@ -47,7 +55,9 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Compare(args) => compare::run(&args),
+        Command::Detach(args) => detach::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Powercut(args) => powercut::run(&args),
         Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),

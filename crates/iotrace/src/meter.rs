@@ -335,3 +335,154 @@ fn now_ns() -> u64 {
         .saturating_mul(1_000_000_000)
         .saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::scratch::{Options, Scratch};
+
+    const MIB: usize = 1 << 20;
+
+    fn write(path: &Path, bytes: usize) {
+        let mut file = File::create(path).unwrap();
+        file.write_all(&vec![7; bytes]).unwrap();
+        file.sync_all().unwrap();
+    }
+
+    fn can_make(file_system: FileSystem) -> bool {
+        let root = rustix::process::geteuid().is_root();
+        if !root || file_system.missing().is_some() {
+            println!("skipped: needs root and {}", file_system.name());
+            return false;
+        }
+        true
+    }
+
+    #[test]
+    fn every_byte_is_told_apart_also_of_files_that_are_gone() {
+        for file_system in [FileSystem::Ext4, FileSystem::Xfs] {
+            if !can_make(file_system) {
+                continue;
+            }
+            let (parent, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+            let options = Options {
+                file_system,
+                bytes: 512 << 20,
+                parent: parent.path(),
+                stop: &stop,
+            };
+            let scratch = Scratch::create(&options).unwrap();
+            let tracefs = Tracefs::open(&scratch.host_dir().join("tracing")).unwrap();
+            let dir = scratch.root().join("dir");
+            fs::create_dir(&dir).unwrap();
+            let before = dir.join("before");
+            write(&before, MIB);
+            let database = dir.join("a.db");
+            let (journal, other) = (dir.join("a.db-journal"), dir.join("notes"));
+            let watched = Watched {
+                device: scratch.device(),
+                file_system,
+                root: scratch.root(),
+                database: &database,
+                tracefs: Some(&tracefs),
+            };
+            let meter = Meter::new(&watched).unwrap();
+            let empty = meter.settle().unwrap();
+            write(&database, MIB);
+            for round in 1..=20 {
+                // Each time the blocks, and perhaps the inode, of the one before can be had again.
+                write(&journal, round * 8192);
+                fs::remove_file(&journal).unwrap();
+            }
+            let written = meter.settle().unwrap();
+            write(&other, 64 << 10);
+            write(&before, 128 << 10);
+            let last = meter.settle().unwrap();
+            let (figures, notes) =
+                meter.finish(&[(empty, written), (written, last), (empty, last)]);
+            assert!(notes.is_empty(), "{notes:?}");
+            let [first, second, both] = figures[..] else {
+                panic!("{figures:?}")
+            };
+            let (first_by, second_by) = (first.by_file.unwrap(), second.by_file.unwrap());
+            assert_eq!(first_by.database_bytes, MIB as u64, "{first_by:?}");
+            assert_eq!(first_by.log_bytes, 210 * 8192, "{first_by:?}");
+            assert_eq!(
+                (first_by.other_bytes, second_by.other_bytes),
+                (0, 192 << 10)
+            );
+            assert!(first_by.fs_journal_bytes > 0 && second_by.log_bytes == 0);
+            assert_eq!(both.by_file.unwrap().total(), both.counters.write_bytes);
+            assert_eq!(
+                both.writes,
+                first.writes.zip(second.writes).map(|(a, b)| a + b)
+            );
+            drop(tracefs);
+            scratch.remove().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_trace_that_does_not_add_up_is_not_believed() {
+        let by_file = ByFile {
+            log_bytes: 4096,
+            ..ByFile::default()
+        };
+        let written = Written { writes: 1, by_file };
+        let mut notes = Vec::new();
+        let counters = Counters {
+            write_bytes: 4096,
+            ..Counters::default()
+        };
+        assert!(agrees(counters, &written, &mut notes) && notes.is_empty());
+        let counters = Counters {
+            write_bytes: 8192,
+            ..counters
+        };
+        assert!(!agrees(counters, &written, &mut notes));
+        assert_eq!(
+            notes,
+            [
+                "writes not counted, and no bytes by file: the device counted 8192 bytes, the trace 4096"
+            ]
+        );
+    }
+
+    #[test]
+    fn without_tracing_the_counters_are_left() {
+        if !can_make(FileSystem::Ext4) {
+            return;
+        }
+        let (parent, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+        let (file_system, parent) = (FileSystem::Ext4, parent.path());
+        let options = Options {
+            file_system,
+            bytes: 512 << 20,
+            parent,
+            stop: &stop,
+        };
+        let scratch = Scratch::create(&options).unwrap();
+        let database = scratch.root().join("a.db");
+        let watched = Watched {
+            device: scratch.device(),
+            file_system,
+            root: scratch.root(),
+            database: &database,
+            tracefs: None,
+        };
+        let meter = Meter::new(&watched).unwrap();
+        let from = meter.settle().unwrap();
+        write(&database, MIB);
+        let to = meter.settle().unwrap();
+        let (figures, notes) = meter.finish(&[(from, to)]);
+        assert!(figures[0].counters.write_bytes >= MIB as u64);
+        assert!(figures[0].writes.is_none() && figures[0].by_file.is_none());
+        assert!(
+            notes[0].contains("there is no tracing directory"),
+            "{notes:?}"
+        );
+    }
+}

@@ -19,7 +19,10 @@ pub mod storage;
 mod vfs;
 pub mod wal;
 
-pub use vfs::{DATABASE_HEADER_BYTES, GUARD_BYTE, RegisterError};
+pub use vfs::{
+    DATABASE_HEADER_BYTES, DiscardError, Discarded, GUARD_BYTE, RegisterError, discard_log,
+    guarded_by,
+};
 
 /// The name of the VFS, as `sqlite3_open_v2` and the URI parameter `vfs=` take it.
 pub const VFS_NAME: &str = "onewrite";

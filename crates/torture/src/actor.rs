@@ -264,7 +264,11 @@ impl Actor {
             Step::Checkpoint => checkpoint(session, writer.random())?,
             Step::Tune => tune(session, writer.random())?,
             Step::NoCheckpoints => session.run("PRAGMA wal_autocheckpoint=0", &[])?,
-            Step::DieInTransaction => writer.die_in_transaction(session)?,
+            Step::DieInTransaction => {
+                writer.die_in_transaction(session)?;
+                // Only of the shell does this return.
+                self.session = None;
+            }
             Step::Check => {
                 let before = Ledgers::read(ledgers)?;
                 let found = check_everything_once(session, &before, ledgers)?;

@@ -76,6 +76,9 @@ pub enum Synchronous {
     Full,
     /// Written at every commit, durable at checkpoints.
     Normal,
+    /// Written at every commit, durable whenever the system likes; the death of a process loses
+    /// nothing of it either.
+    Off,
 }
 
 impl Synchronous {
@@ -84,6 +87,7 @@ impl Synchronous {
         match self {
             Self::Full => "full",
             Self::Normal => "normal",
+            Self::Off => "off",
         }
     }
 }

@@ -70,9 +70,9 @@ enum Step {
 }
 
 const STEPS: [(Step, u64); 6] = [
-    (Step::Transaction, 900),
-    (Step::Checkpoint, 25),
-    (Step::Reopen, 25),
+    (Step::Transaction, 870),
+    (Step::Checkpoint, 40),
+    (Step::Reopen, 40),
     (Step::Tune, 20),
     (Step::Vacuum, 2),
     (Step::Pause, 28),
@@ -174,7 +174,7 @@ pub fn read(arguments: &WorkerArguments) -> Result<(), Failure> {
             }
             Err(SnapshotError::Broken(failure)) => return Err(failure),
         }
-        if random.one_in(40) {
+        if random.one_in(10) {
             session.close().map_err(|error| unexpected(&error))?;
             session = connect_patiently(&arguments.database)?;
         }

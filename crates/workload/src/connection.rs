@@ -11,7 +11,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Map, Value};
 
-use crate::mode::{Mode, Synchronous, Vfs};
+use crate::mode::{Mode, Pragma, Synchronous, Vfs};
 use crate::{Error, engine};
 
 /// The system call with which this build's SQLite makes a file durable: `fdatasync` as every
@@ -96,6 +96,7 @@ impl Settings {
             }
         }
         self.switch(&connection, path)?;
+        self.verify(&connection)?;
         let synchronous = self.synchronous().name();
         answer(&connection, &format!("PRAGMA synchronous={synchronous}"))?;
         answer(
@@ -103,6 +104,19 @@ impl Settings {
             &format!("PRAGMA wal_autocheckpoint={}", self.autocheckpoint),
         )?;
         Ok(connection)
+    }
+
+    /// Compares the variations asked for with what `onewrite_status` says is in force: a mode may have
+    /// taken a pragma that does not apply to it.
+    fn verify(&self, connection: &Connection) -> Result<(), Error> {
+        if self.mode.pragmas().is_empty() {
+            return Ok(());
+        }
+        let status = answer(connection, "PRAGMA onewrite_status")?.unwrap_or(Value::Null);
+        match first_difference(self.mode.pragmas(), &parsed(status)) {
+            None => Ok(()),
+            Some(difference) => Err(Error::Wrong(format!("mode {}: {difference}", self.mode))),
+        }
     }
 
     fn switch(&self, connection: &Connection, path: &Path) -> Result<(), Error> {
@@ -121,6 +135,17 @@ impl Settings {
             got,
         })
     }
+}
+
+/// The first pragma whose value a status does not have, as text. `auto` may have become anything.
+fn first_difference(pragmas: &[Pragma], status: &Value) -> Option<String> {
+    pragmas.iter().find_map(|pragma| {
+        let asked = pragma.value.trim_matches('\'');
+        let key = pragma.name.trim_start_matches("onewrite_");
+        let got = status.get(key).unwrap_or(&Value::Null);
+        (asked != "auto" && got != asked)
+            .then(|| format!("asked for {}={asked}, in force is {got}", pragma.name))
+    })
 }
 
 /// Opens a database as any other program would: stock SQLite, no setting changed.
@@ -247,6 +272,54 @@ mod tests {
             assert_eq!(settings["wal_autocheckpoint"], 0);
             assert_eq!(settings["busy_timeout"], 60_000);
             assert_eq!(settings["page_size"], 4096);
+        }
+    }
+
+    #[test]
+    fn a_variation_that_is_not_in_force_is_found() {
+        let mode = Mode::parse("waldio:layout=page8k,init=auto,group_synch=4/2").unwrap();
+        let difference =
+            |status: &str| first_difference(mode.pragmas(), &serde_json::from_str(status).unwrap());
+        let right = r#"{"layout": "page8k", "init": "zero-fill", "group_synch": "4,2"}"#;
+        assert_eq!(difference(right), None);
+        assert_eq!(
+            difference(&right.replace("page8k", "stock")).unwrap(),
+            "asked for onewrite_layout=page8k, in force is \"stock\""
+        );
+        assert_eq!(
+            difference(&right.replace("\"4,2\"", "null")).unwrap(),
+            "asked for onewrite_group_synch=4,2, in force is null"
+        );
+        assert!(difference("null").is_some());
+    }
+
+    #[test]
+    fn every_variation_of_waldio_is_in_force_when_it_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        for (number, variation) in [
+            "layout=embedded",
+            "layout=sector",
+            "layout=page4k",
+            "layout=page8k",
+            "sync=full",
+            "sync=persistent",
+            "sync=normal",
+            "sync=auto",
+            "init=zero-fill",
+            "init=unwritten",
+            "init=auto",
+            "group_synch=4/2",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let path = dir.path().join(format!("{number}.db"));
+            let settings = settings(&format!("waldio:{variation}"));
+            let connection = settings
+                .open(&path)
+                .unwrap_or_else(|e| panic!("{variation}: {e}"));
+            let force = in_force(&connection, Vfs::Onewrite).unwrap();
+            assert_eq!(force["onewrite_status"]["mode"], "waldio", "{variation}");
         }
     }
 

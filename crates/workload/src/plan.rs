@@ -5,6 +5,7 @@
 //! content of the database can be checked without having been remembered.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -109,8 +110,9 @@ impl Checked {
 }
 
 impl Plan {
-    /// Creates the table and, for updates and deletes, the rows that they need.
-    pub fn populate(&self, connection: &mut Connection) -> Result<(), Error> {
+    /// Creates the table and, for updates and deletes, the rows that they need. Gives up when `stop`
+    /// is set.
+    pub fn populate(&self, connection: &mut Connection, stop: &AtomicBool) -> Result<(), Error> {
         connection
             .execute_batch(CREATE_TABLE)
             .map_err(Error::sqlite("create table"))?;
@@ -123,6 +125,9 @@ impl Plan {
                 .prepare(self.sql_insert())
                 .map_err(Error::sqlite("prepare insert"))?;
             for row in 0..self.count {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Error::Interrupted);
+                }
                 insert
                     .execute((self.value(row, Version::Inserted), created(row)))
                     .map_err(Error::sqlite("insert the rows to work on"))?;
@@ -316,7 +321,8 @@ mod tests {
     /// A database in memory in which the whole plan has been executed.
     fn executed(plan: &Plan) -> Connection {
         let mut connection = Connection::open_in_memory().unwrap();
-        plan.populate(&mut connection).unwrap();
+        plan.populate(&mut connection, &AtomicBool::new(false))
+            .unwrap();
         for step in (0..plan.workers).flat_map(|worker| plan.steps(worker)) {
             let id = i64::from(step.row) + 1;
             match plan.op {

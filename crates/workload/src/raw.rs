@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use rustix::fs::{OFlags, fdatasync};
@@ -42,11 +43,12 @@ pub struct Rates {
 
 /// The files that the rates are measured on. They are removed when it is dropped.
 #[derive(Debug)]
-pub struct RawBench {
+pub struct RawBench<'a> {
     direct_path: PathBuf,
     append_path: PathBuf,
     direct: Option<File>,
     writes: u32,
+    stop: Option<&'a AtomicBool>,
 }
 
 /// Whether a write is durable when it returns.
@@ -56,7 +58,7 @@ enum Durable {
     No,
 }
 
-impl RawBench {
+impl<'a> RawBench<'a> {
     /// Makes the files in `dir`: one of `writes` blocks, filled with zeros and synced. `writes` is
     /// brought to at least 1,000 and at most 10,000.
     pub fn prepare(dir: &Path, writes: u32) -> Result<Self, Error> {
@@ -68,10 +70,24 @@ impl RawBench {
             append_path,
             direct: None,
             writes,
+            stop: None,
         };
         bench.fill()?;
         bench.direct = bench.open_direct()?;
         Ok(bench)
+    }
+
+    /// The same, giving up with [`Error::Interrupted`] when `stop` is set.
+    pub fn stopped_by(mut self, stop: &'a AtomicBool) -> Self {
+        self.stop = Some(stop);
+        self
+    }
+
+    fn go_on(&self) -> Result<(), Error> {
+        match self.stop {
+            Some(stop) if stop.load(Ordering::Relaxed) => Err(Error::Interrupted),
+            _ => Ok(()),
+        }
     }
 
     /// Writes that each rate is measured over.
@@ -128,6 +144,7 @@ impl RawBench {
         let block = Block([0; BLOCK_BYTES]);
         let begin = Instant::now();
         for at in 0..u64::from(self.writes) {
+            self.go_on()?;
             let offset = at * BLOCK_BYTES as u64;
             let written = pwritev2(file, &[IoSlice::new(&block.0)], offset, flags)
                 .map_err(Error::io("write to", &self.direct_path))?;
@@ -147,6 +164,7 @@ impl RawBench {
         let frame = [0x5a_u8; FRAME_BYTES];
         let begin = Instant::now();
         for _ in 0..self.writes {
+            self.go_on()?;
             file.write_all(&frame)
                 .map_err(Error::io("append to", path))?;
             fdatasync(&file).map_err(Error::io("fdatasync", path))?;
@@ -161,7 +179,7 @@ impl RawBench {
     }
 }
 
-impl Drop for RawBench {
+impl Drop for RawBench<'_> {
     fn drop(&mut self) {
         // Both may be gone already; what cannot be removed here cannot be reported either.
         let _ = std::fs::remove_file(&self.direct_path);
@@ -184,6 +202,9 @@ mod tests {
         assert!(rates.append_fdatasync > 0.0);
         assert_eq!(rates.direct_4k.is_some(), bench.has_direct_io());
         assert_eq!(rates.direct_dsync_4k.is_some(), bench.has_direct_io());
+        let stop = AtomicBool::new(true);
+        let bench = bench.stopped_by(&stop);
+        assert!(matches!(bench.measure(), Err(Error::Interrupted)));
         drop(bench);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

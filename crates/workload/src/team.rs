@@ -214,7 +214,7 @@ mod tests {
                 let path = dir.path().join(format!("{mode}-{op:?}.db"));
                 let settings = settings(mode);
                 let mut holder = settings.open(&path).unwrap();
-                plan.populate(&mut holder).unwrap();
+                plan.populate(&mut holder, &NEVER).unwrap();
                 let mut connections: Vec<_> =
                     (0..3).map(|_| settings.open(&path).unwrap()).collect();
                 let control = Control::default();
@@ -234,7 +234,7 @@ mod tests {
     fn a_stop_is_obeyed_before_the_next_transaction() {
         let plan = plan(Op::Insert, 1);
         let mut connection = Connection::open_in_memory().unwrap();
-        plan.populate(&mut connection).unwrap();
+        plan.populate(&mut connection, &NEVER).unwrap();
         let control = Control::default();
         let stop = AtomicBool::new(true);
         let error = run(&plan, 0, &mut [connection], &control, &stop, || Ok(())).unwrap_err();
@@ -248,7 +248,7 @@ mod tests {
         let mut connections = Vec::new();
         for _ in 0..2 {
             let mut connection = Connection::open_in_memory().unwrap();
-            plan.populate(&mut connection).unwrap();
+            plan.populate(&mut connection, &NEVER).unwrap();
             connections.push(connection);
         }
         let control = Control::default();
@@ -262,7 +262,7 @@ mod tests {
     fn an_update_that_finds_no_row_fails_the_run() {
         let plan = plan(Op::Update, 1);
         let mut connection = Connection::open_in_memory().unwrap();
-        plan.populate(&mut connection).unwrap();
+        plan.populate(&mut connection, &NEVER).unwrap();
         connection
             .execute_batch("DELETE FROM mobibench WHERE id = 7")
             .unwrap();

@@ -31,22 +31,22 @@ pub use processes::run_worker;
 
 /// Explains the figures below the options of `compare --help`.
 pub const AFTER_HELP: &str = "\
-The workload is Mobibench's: a table (id INTEGER PRIMARY KEY, value TEXT, created INTEGER), and one
-row inserted, updated or deleted in each transaction. A record of 100 bytes is one of 8 bytes id, 84
-bytes value and 8 bytes created, as the schema has them.
+The workload is Mobibench's: a table (id INTEGER PRIMARY KEY, value TEXT, created INTEGER), and one \
+row inserted, updated or deleted in each transaction. A record of 100 bytes is one of 8 bytes id, \
+84 bytes value and 8 bytes created, as the schema has them.
 
-What is counted: from the beginning of the first transaction to the end of the last, everything that
-the device completed in that time. Before it, the file system is synced and the device idle. What the
-file system still had in memory afterwards, the set-up (database, preallocation, rows to work on), a
-checkpoint and the close are measured in the same way and reported apart, for every mode alike; with
---autocheckpoint N checkpoints happen inside the run instead.
+What is counted: from the beginning of the first transaction to the end of the last, everything \
+that the device completed in that time. Before it, the file system is synced and the device idle. \
+What the file system still had in memory afterwards, the set-up (database, preallocation, rows to \
+work on), a checkpoint and the close are measured in the same way and reported apart, for every \
+mode alike; with --autocheckpoint N checkpoints happen inside the run instead.
 
-Device figures are exact, and need a device of our own: --scratch, which needs root. Anywhere else
+Device figures are exact, and need a device of our own: --scratch, which needs root. Anywhere else \
 only rates and latencies can be told.
 
-The raw rates are those of plain system calls on the same file system, and are measured before the
-first run and after every run, because other work on the machine shows in both: medians are shown,
-the JSON has the range.
+The raw rates are those of plain system calls on the same file system. They are measured before \
+the first run and after every run, because other work on the machine shows in both: medians are \
+shown with their range, and the JSON has for each run those just before and just after it.
 
 Modes: delete, truncate, persist, memory, wal and off are SQLite's own and run through its own VFS.
 A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
@@ -93,7 +93,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
 
-    /// Processes
+    /// Processes, each with that many threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     processes: u32,
 
@@ -225,7 +225,7 @@ pub fn run(args: &Args) -> Outcome {
     let progress = Progress::new();
     let place = place::choose(args, &progress)?;
     let compared = compare(args, &plan, &place, &progress);
-    progress.clear();
+    drop(progress);
     // Taken down before anything is reported, and whatever happened.
     let removed = place.remove();
     let report = compared?;
@@ -236,7 +236,9 @@ pub fn run(args: &Args) -> Outcome {
 /// All modes, as often as asked for, with the raw rates between them.
 fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Result<Report, String> {
     let (mut runs, mut failed, mut notes) = (Vec::new(), Vec::new(), place.notes.clone());
-    let bench = RawBench::prepare(place.root(), args.count).map_err(|e| e.to_string())?;
+    let bench = RawBench::prepare(place.root(), args.count)
+        .map_err(|error| error.to_string())?
+        .stopped_by(interrupt::requested());
     let mut samples = vec![measure_raw(&bench, progress)?];
     for repeat in 1..=args.repeat {
         for mode in &args.modes.0 {
@@ -274,11 +276,8 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
     })
 }
 
-fn measure_raw(bench: &RawBench, progress: &Progress) -> Result<Rates, String> {
+fn measure_raw(bench: &RawBench<'_>, progress: &Progress) -> Result<Rates, String> {
     progress.say("raw device rates");
-    if interrupt::is_requested() {
-        return Err("interrupted".to_owned());
-    }
     bench.measure().map_err(|error| error.to_string())
 }
 

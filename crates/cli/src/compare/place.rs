@@ -13,15 +13,21 @@ use super::Args;
 use super::progress::Progress;
 use crate::interrupt;
 
-/// Bytes of a scratch image before any transaction: what a file system needs to be an ordinary one.
+/// Bytes of a scratch image before any transaction: what a file system needs to be an ordinary one,
+/// and room for chunks that are preallocated.
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// Bytes of a scratch image for each transaction: more than any log layout takes for a row.
-const IMAGE_BYTES_PER_OP: u64 = 64 << 10;
+/// Bytes of a scratch image for each transaction: the pages it logs, in the widest layout, while
+/// nothing is checkpointed, and its share of the database. A row's own bytes come on top.
+const IMAGE_BYTES_PER_OP: u64 = 20 << 10;
 
 /// What a user without root should know.
 const WITHOUT_ROOT: &str = "without root there are rates and latencies, but no device bytes, writes \
                             and flushes, and no file-system journal: those take a device of its own";
+
+/// What a user of `--dir` should know.
+const NOT_OURS: &str = "with --dir there are rates and latencies, but no device bytes, writes and \
+                        flushes: others write to that device too; --scratch (root) makes one of our own";
 
 /// Where the databases are.
 pub struct Place {
@@ -48,10 +54,8 @@ enum Kind {
 /// Finds or makes what the user asked for, and says which on standard error.
 pub fn choose(args: &Args, progress: &Progress) -> Result<Place, String> {
     if let Some(dir) = &args.dir {
-        return directory(
-            dir,
-            "the device is not ours alone: device figures take --scratch",
-        );
+        eprintln!("onewrite: {NOT_OURS}");
+        return directory(dir, NOT_OURS);
     }
     if let Some(kind) = args.scratch {
         return scratch(kind.into(), args, progress);
@@ -77,7 +81,8 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
         file_system.name()
     ));
     let parent = args.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let bytes = IMAGE_BYTES + u64::from(args.count) * IMAGE_BYTES_PER_OP;
+    let per_op = IMAGE_BYTES_PER_OP + 4 * u64::from(args.record_size);
+    let bytes = IMAGE_BYTES + u64::from(args.count) * per_op;
     let stop = interrupt::requested();
     let options = scratch::Options {
         file_system,

@@ -10,7 +10,7 @@ use onewrite_workload::team::Control;
 /// How often the number of transactions is looked at.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A line that says what is going on.
+/// A line that says what is going on. Dropping it takes the line away.
 pub struct Progress {
     bar: ProgressBar,
 }
@@ -54,9 +54,10 @@ impl Progress {
             result
         })
     }
+}
 
-    /// Takes the line away.
-    pub fn clear(&self) {
+impl Drop for Progress {
+    fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }

@@ -178,7 +178,9 @@ impl Session<'_> {
     /// mode starts with a log that holds next to nothing and was never used further. The connection is kept: the last one to close would remove the log.
     fn set_up(&self) -> Result<Connection, String> {
         let mut holder = self.settings.open(&self.path).map_err(text)?;
-        self.plan.populate(&mut holder).map_err(text)?;
+        self.plan
+            .populate(&mut holder, interrupt::requested())
+            .map_err(text)?;
         connection::checkpoint(&holder, Checkpoint::Truncate).map_err(text)?;
         // One transaction of one page, so that every mode makes (and preallocates) its log here.
         holder

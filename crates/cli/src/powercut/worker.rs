@@ -204,11 +204,7 @@ fn open(place: &Place<'_>, opening: Opening, path: &Path) -> Result<Linked, Fail
     match opening {
         Opening::Plain => Ok(Linked::open_ours(path, patience)?),
         Opening::Stock => Linked::open_stock(path, patience).map_err(|error| unexpected(&error)),
-        Opening::AsApplication => place
-            .settings
-            .open(path)
-            .map(Linked::of)
-            .map_err(|error| Failure::broken(Promise::NoOtherErrors, error.to_string())),
+        Opening::AsApplication => place.open_at(path),
     }
 }
 

@@ -167,10 +167,15 @@ fn sql(error: SqlError) -> Failure {
 
 impl Place<'_> {
     fn open(&self) -> Result<Linked, Failure> {
-        let path = database(self.directory);
-        let connection = self.settings.open(&path);
+        self.open_at(&database(self.directory))
+    }
+
+    /// Opens a database as the application does.
+    pub fn open_at(&self, path: &Path) -> Result<Linked, Failure> {
+        let connection = self.settings.open(path);
+        let vfs = self.settings.mode.journal().vfs.name();
         connection
-            .map(Linked::of)
+            .map(|connection| Linked::of(connection, vfs))
             .map_err(|error| Failure::broken(Promise::NoOtherErrors, error.to_string()))
     }
 

@@ -120,6 +120,7 @@ impl Writer {
     pub fn transaction_may_begin(&mut self) {
         self.in_transaction = false;
         self.forget_run();
+        self.forget_header();
     }
 
     /// The end of a write transaction, committed or not: the write lock is being released.
@@ -127,6 +128,21 @@ impl Writer {
     /// # Errors
     /// Published frames could not be written; the log is poisoned.
     pub fn transaction_ends(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+        let ended = self.write_published(index);
+        self.forget_header();
+        ended
+    }
+
+    /// A WAL header that no frame has followed belongs to no log: the next writer, of whatever
+    /// process, writes its own, with other salts. Written later, ours would disown all of its
+    /// frames.
+    fn forget_header(&mut self) {
+        if self.header.take().is_some() {
+            self.log.forget_wal_header();
+        }
+    }
+
+    fn write_published(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
         self.in_transaction = false;
         let published = index.is_none_or(|index| self.has_published(&index));
         if !std::mem::take(&mut self.commit_written) || self.run_is_out || !published {
@@ -271,17 +287,19 @@ impl Writer {
             bytes[within..within + piece.len()].copy_from_slice(piece);
         }
         self.live_until = self.live_until.max(frame);
-        if within + piece.len() < page.frame_bytes() {
-            // SQLite corrects the headers of frames that it wrote twice after the commit frame,
-            // and that frame's own header last.
-            let corrected = self.commit_written && !self.expects_sync && within == 0;
-            return match corrected && self.run.is_commit(frame) {
-                true => self.write_out(Durability::None),
-                false => Ok(()),
-            };
+        let is_complete = within + piece.len() == page.frame_bytes();
+        // Where a transaction has overwritten a frame of its own, SQLite leaves salts and checksums
+        // zero, and writes every header from there on once more when all frames are there: that of
+        // the commit frame last. Only then is the transaction what will be published.
+        let is_header_again = within == 0 && self.commit_written;
+        if !is_complete && !is_header_again {
+            return Ok(());
         }
         if self.run.is_commit(frame) {
-            if !self.expects_sync && !self.try_group(SyncPolicy::Normal)? {
+            if self.run.is_sealed(frame)
+                && !self.expects_sync
+                && !self.try_group(SyncPolicy::Normal)?
+            {
                 self.write_out(Durability::None)?;
             }
             self.commit_written = true;

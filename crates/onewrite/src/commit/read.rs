@@ -4,10 +4,13 @@ use crate::commit::{IndexView, Writer};
 use crate::log::{ErrorKind, LogError};
 use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, Salts, array};
 
-/// The generations that a frame may belong to: that of the wal-index, which readers go by, and
-/// that of the header, which recovery goes by.
+/// What SQLite puts in place of the salts while it knows that it will write the header again.
+const UNSEALED: Salts = Salts([0; 8]);
+
+/// The generations that a frame may belong to: that of the wal-index, which readers go by; that of
+/// the header, which recovery goes by; and none yet, in a transaction that is under way.
 struct Generations {
-    salts: [Salts; 2],
+    salts: [Salts; 3],
     known: usize,
 }
 
@@ -147,12 +150,11 @@ impl Writer {
             Some(header) => Some(Salts(array(&header[16..24]))),
             None => self.log.header_salts(),
         };
+        let unsealed = self.in_transaction.then_some(UNSEALED);
         let mut known = 0;
-        let mut salts = [Salts([0; 8]); 2];
-        for generation in [index.map(|index| index.salts), header]
-            .into_iter()
-            .flatten()
-        {
+        let mut salts = [UNSEALED; 3];
+        let candidates = [index.map(|index| index.salts), header, unsealed];
+        for generation in candidates.into_iter().flatten() {
             salts[known] = generation;
             known += 1;
         }

@@ -109,6 +109,13 @@ impl Run {
         header.is_some_and(|header| FrameHeader::parse(&header).commit_pages != 0)
     }
 
+    /// Whether the frame has its salts and checksums: SQLite leaves them zero while it knows that it
+    /// will have to compute them again.
+    pub fn is_sealed(&self, frame: FrameNo) -> bool {
+        self.frame(frame)
+            .is_some_and(|bytes| bytes[8..FRAME_HEADER_BYTES] != [0; FRAME_HEADER_BYTES - 8])
+    }
+
     /// Every frame with its page.
     pub fn pages(&self) -> impl Iterator<Item = (FrameNo, &[u8])> {
         self.bytes

@@ -96,7 +96,10 @@ impl From<StorageError> for LogError {
             StorageError::Io { operation, .. } => match operation {
                 Operation::Open | Operation::Create => ErrorKind::CantOpen,
                 Operation::Inspect | Operation::Read => ErrorKind::Read,
-                Operation::Write | Operation::Truncate | Operation::Initialize => ErrorKind::Write,
+                Operation::Write
+                | Operation::Truncate
+                | Operation::Initialize
+                | Operation::Remove => ErrorKind::Write,
                 Operation::Flush => ErrorKind::Flush,
                 Operation::Lock(_) => ErrorKind::Lock,
             },

@@ -18,6 +18,7 @@
 //! wherever a log is opened.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::log::Layout;
 use crate::mode::JournalMode;
@@ -29,7 +30,8 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const HEADER_BYTES: usize = 128;
 
 const MAGIC: &[u8; 8] = b"onewrite";
-const VERSION: u32 = 1;
+/// The version of the format that is written and read.
+pub const VERSION: u32 = 1;
 const CRC_AT: usize = HEADER_BYTES - 4;
 
 /// Ties a log to the one database whose header carries the same id.
@@ -152,6 +154,30 @@ impl LogHeader {
             wal: array(&bytes[32..64]),
         })
     }
+}
+
+/// How often a header with a wrong checksum is read again, and how long is waited before that.
+const TORN_READS: u32 = 50;
+const TORN_READ_PAUSE: Duration = Duration::from_micros(200);
+
+/// Parses a header that others may be writing at this moment: a buffered read that meets a direct
+/// write on its way can see half of it. So a wrong checksum is believed only when it stays, for some
+/// 10 ms.
+///
+/// # Errors
+/// Those of `read`; inside, what is wrong with the header.
+pub fn parse_settled<B: AsRef<[u8]>, E>(
+    mut read: impl FnMut() -> Result<B, E>,
+) -> Result<Result<LogHeader, HeaderError>, E> {
+    let mut parsed = LogHeader::parse(read()?.as_ref());
+    for _ in 0..TORN_READS {
+        if !matches!(parsed, Err(HeaderError::Checksum { .. })) {
+            break;
+        }
+        std::thread::sleep(TORN_READ_PAUSE);
+        parsed = LogHeader::parse(read()?.as_ref());
+    }
+    Ok(parsed)
 }
 
 /// Why the first block of a file is not the header of a log.

@@ -82,7 +82,7 @@ impl FromStr for Layout {
             .find(|(name, _)| name.eq_ignore_ascii_case(word));
         found.map(|&(_, layout)| layout).ok_or_else(|| UnknownWord {
             said: word.to_owned(),
-            known: "embedded, sector, page4k or page8k",
+            known: "embedded, sector, page4k, page8k or auto",
         })
     }
 }

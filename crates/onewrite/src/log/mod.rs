@@ -12,6 +12,7 @@
 pub mod header;
 pub mod layout;
 pub mod memory;
+pub mod scan;
 
 mod error;
 mod space;
@@ -110,7 +111,6 @@ impl Log {
     /// # Errors
     /// The layout cannot carry the page size; no space; an I/O error.
     pub fn create(open: &OpenLog<'_>, layout: Layout) -> Result<Log, LogError> {
-        let existed = open.path.exists();
         let file = LogFile::open(
             open.path,
             Create::IfMissing(open.new_file),
@@ -125,9 +125,10 @@ impl Log {
         // The header block counts as ready from here on; the rest of the first chunk follows.
         log.space.prepare(&log.file, &log.geometry, log.init)?;
         log.file.flush()?;
-        if !existed {
-            crate::storage::sync_directory(open.path)?;
-        }
+        // Also where the file was there before: whoever made it may have died before it came to
+        // this; and SQLite removes its journals and logs without it. One of those that came back
+        // after a power cut would be read before the guard.
+        log.file.sync_directory()?;
         Ok(log)
     }
 
@@ -141,6 +142,10 @@ impl Log {
             Access::ReadOnly => Create::Never,
         };
         let file = LogFile::open(open.path, create, open.access, open.direct)?;
+        if open.access == Access::ReadWrite && file.size()? == 0 {
+            // Commits will be made durable in it without a further look at the directory.
+            file.sync_directory()?;
+        }
         Log::assemble(file, open, Layout::Stock, open.page, None)
     }
 
@@ -420,6 +425,13 @@ impl Log {
         known.durable = None;
     }
 
+    /// The header noted last was never written.
+    pub fn forget_wal_header(&self) {
+        let mut known = self.known();
+        known.salts = None;
+        known.durable = None;
+    }
+
     /// Makes the log empty, durably: the database holds everything.
     ///
     /// # Errors
@@ -574,10 +586,13 @@ impl Log {
 /// # Errors
 /// It is damaged, of a newer version, or cannot be read.
 pub fn read_header(file: &LogFile) -> Result<LogHeader, LogError> {
-    let mut bytes = [0; header::HEADER_BYTES];
-    let n = file.read_at(&mut bytes, 0)?;
-    LogHeader::parse(&bytes[..n])
-        .map_err(|e| LogError::new(ErrorKind::CantOpen, file.path(), e.to_string()))
+    let parsed = header::parse_settled(|| {
+        let mut bytes = vec![0; header::HEADER_BYTES];
+        let n = file.read_at(&mut bytes, 0)?;
+        bytes.truncate(n);
+        Ok::<_, StorageError>(bytes)
+    })?;
+    parsed.map_err(|e| LogError::new(ErrorKind::CantOpen, file.path(), e.to_string()))
 }
 
 fn resolve_init(policy: InitPolicy, file: &LogFile) -> Result<Init, LogError> {

@@ -16,7 +16,7 @@ use crate::storage::{Init, LockByte, LockKind, LogFile, StorageError};
 use crate::wal::FrameNo;
 
 /// Frames of a chunk, where pages are of ordinary size.
-const CHUNK_FRAMES: u32 = 1280;
+const CHUNK_FRAMES: u32 = 1536;
 /// A chunk is never larger than this, in bytes: large pages make fewer frames.
 const CHUNK_BYTES: u64 = 16 << 20;
 /// So many frames before the end the next chunk is prepared.

@@ -27,6 +27,8 @@ pub enum Operation {
     Truncate,
     /// Allocating and initializing blocks.
     Initialize,
+    /// Removing a file.
+    Remove,
     /// Locking or unlocking.
     Lock(LockByte),
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Operation {
             Self::Flush => f.write_str("flush"),
             Self::Truncate => f.write_str("set the size of"),
             Self::Initialize => f.write_str("preallocate blocks of"),
+            Self::Remove => f.write_str("remove"),
             Self::Lock(byte) => write!(f, "lock the {byte:?} byte of"),
         }
     }

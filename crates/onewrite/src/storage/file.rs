@@ -10,6 +10,7 @@
 use super::capabilities::{Capabilities, DirectAlign};
 use super::counters::IoCounters;
 use super::error::{Operation, StorageError};
+use super::observer::{self, Call, Route};
 use super::open::{self, Access};
 use rustix::fs::{fdatasync, fstat, ftruncate};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pread, pwrite, pwritev2};
@@ -186,6 +187,7 @@ impl LogFile {
         offset: u64,
         durability: Durability,
     ) -> Result<bool, StorageError> {
+        self.before_write(buf, offset, Route::Direct, durability)?;
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
@@ -239,6 +241,22 @@ impl LogFile {
         Ok(written)
     }
 
+    fn before_write(
+        &self,
+        bytes: &[u8],
+        offset: u64,
+        route: Route,
+        durability: Durability,
+    ) -> Result<(), StorageError> {
+        let call = Call::Write {
+            offset,
+            bytes,
+            route,
+            durability,
+        };
+        observer::before(&self.path, Operation::Write, &call)
+    }
+
     fn check_write(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
         self.check_writable(Operation::Write)?;
         match offset.checked_add(buf.len() as u64) {
@@ -277,6 +295,7 @@ impl LogFile {
     /// Whatever pwrite(2) reports. After an error any part of `buf` may be in the file.
     pub fn write_buffered_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
         self.check_write(buf, offset)?;
+        self.before_write(buf, offset, Route::Buffered, Durability::None)?;
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
@@ -299,6 +318,7 @@ impl LogFile {
     /// Whatever fdatasync(2) reports. The state of the written data is unknown then, and a later
     /// success says nothing about it.
     pub fn flush(&self) -> Result<(), StorageError> {
+        observer::before(&self.path, Operation::Flush, &Call::Flush)?;
         // Not even tried again after a signal: what the first attempt saw may not show twice.
         fdatasync(&self.buffered).map_err(|e| self.error(Operation::Flush, None, e))?;
         self.counters.flushes.fetch_add(1, Relaxed);
@@ -331,6 +351,7 @@ impl LogFile {
     /// Whatever ftruncate(2) reports.
     pub fn truncate(&self, size: u64) -> Result<(), StorageError> {
         self.check_writable(Operation::Truncate)?;
+        observer::before(&self.path, Operation::Truncate, &Call::Truncate { size })?;
         retry(|| ftruncate(&self.buffered, size))
             .map_err(|e| self.error(Operation::Truncate, Some(size), e))
     }

@@ -7,6 +7,7 @@
 use super::aligned::AlignedBuf;
 use super::error::{Operation, StorageError};
 use super::file::{LogFile, retry, write_zero};
+use super::observer::{self, Call};
 use super::probe::FALLOC_FL_WRITE_ZEROES;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::{Errno, pwrite};
@@ -84,6 +85,10 @@ impl LogFile {
     pub fn initialize(&self, range: Range<u64>, init: Init) -> Result<(), StorageError> {
         self.check_writable(Operation::Initialize)?;
         let former = self.size()?;
+        let call = Call::Initialize {
+            range: range.clone(),
+        };
+        observer::before(self.path(), Operation::Initialize, &call)?;
         let done = self.fill(&range, init).and_then(|()| self.setup_flush());
         if done.is_err() && range.end > former {
             // Undo. What is reported is why, not how the undoing went.
@@ -164,6 +169,7 @@ impl LogFile {
     }
 
     fn setup_flush(&self) -> Result<(), StorageError> {
+        observer::before(self.path(), Operation::Flush, &Call::Flush)?;
         fdatasync(self.buffered_fd()).map_err(|e| self.error(Operation::Flush, None, e))?;
         self.counters().setup_flushes.fetch_add(1, Relaxed);
         Ok(())

@@ -24,6 +24,8 @@ mod file;
 mod initialize;
 mod lock;
 mod mount;
+#[doc(hidden)]
+pub mod observer;
 mod open;
 mod probe;
 mod sys;
@@ -36,4 +38,4 @@ pub use error::{Operation, StorageError};
 pub use file::{Durability, LogFile};
 pub use initialize::{Init, ParseInitError};
 pub use lock::{LockByte, LockKind};
-pub use open::{Access, Create, DirectIo, NewFile, sync_directory};
+pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};

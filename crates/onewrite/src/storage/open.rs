@@ -4,6 +4,7 @@ use super::capabilities::Capabilities;
 use super::counters::IoCounters;
 use super::error::{Operation, StorageError};
 use super::file::{Direct, LogFile, retry};
+use super::observer::{self, Call};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -67,8 +68,10 @@ impl LogFile {
         access: Access,
         direct: DirectIo,
     ) -> Result<Self, StorageError> {
+        observer::before(path, Operation::Open, &Call::Open)?;
         let buffered = open_buffered(path, create, access)?;
-        let capabilities = Capabilities::of_file(&buffered, path)?;
+        let mut capabilities = Capabilities::of_file(&buffered, path)?;
+        observer::adjust(path, &mut capabilities);
         let mut file = Self {
             path: path.to_owned(),
             access,
@@ -125,6 +128,7 @@ impl LogFile {
 /// # Errors
 /// The directory cannot be opened or flushed.
 pub fn sync_directory(of: &Path) -> Result<(), StorageError> {
+    observer::before(of, Operation::Flush, &Call::SyncDirectory)?;
     let parent = match of.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -134,6 +138,18 @@ pub fn sync_directory(of: &Path) -> Result<(), StorageError> {
         .map_err(|e| StorageError::io(parent, Operation::Open, e))?;
     retry(|| rustix::fs::fsync(&directory))
         .map_err(|e| StorageError::io(parent, Operation::Flush, e))
+}
+
+/// Removes a file if it is there. Not durable before [`sync_directory`].
+///
+/// # Errors
+/// It is there and cannot be removed.
+pub fn remove_file(path: &Path) -> Result<(), StorageError> {
+    observer::before(path, Operation::Remove, &Call::Remove)?;
+    match rustix::fs::unlink(path) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(StorageError::io(path, Operation::Remove, e)),
+    }
 }
 
 fn open_buffered(path: &Path, create: Create, access: Access) -> Result<File, StorageError> {

@@ -159,7 +159,7 @@ impl Database {
     }
 
     /// The log gets the database's permissions and owner, as SQLite's own log does.
-    fn permissions(&self) -> Result<NewFile, LogError> {
+    pub fn permissions(&self) -> Result<NewFile, LogError> {
         let path = &self.paths.database;
         let stat = rustix::fs::stat(path)
             .map_err(|e| LogError::io(path, "look at the permissions of", &e.into()))?;

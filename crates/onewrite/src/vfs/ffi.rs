@@ -213,3 +213,67 @@ api! {
     vfs_find = 141 sqlite3_vfs_find(*const c_char) -> *mut sqlite3_vfs;
     vfs_register = 142 sqlite3_vfs_register(*mut sqlite3_vfs, c_int) -> c_int;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Api;
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    /// The members of a C structure of function pointers, from behind `begin` to `end`.
+    fn members<'a>(header: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
+        let from = header.find(begin).expect("the structure begins") + begin.len();
+        let len = header[from..].find(end).expect("the structure ends");
+        let named = header[from..from + len].split(';').filter_map(|member| {
+            // "int (*exec)(...)"; a return type may have a parenthesis and a star of its own.
+            let name = &member[member.find("(*")? + 2..];
+            Some(&name[..name.find(')')?])
+        });
+        named.collect()
+    }
+
+    /// SQLite's own header, beside the source that the tests are linked with.
+    fn sqlite3ext_h() -> String {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let metadata = Command::new(cargo)
+            .args(["metadata", "--format-version=1", "--offline"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo metadata");
+        let metadata: serde_json::Value =
+            serde_json::from_slice(&metadata.stdout).expect("metadata in JSON");
+        let packages = metadata["packages"].as_array().expect("packages");
+        let sys = packages.iter().find(|p| p["name"] == "libsqlite3-sys");
+        let manifest = sys.expect("libsqlite3-sys")["manifest_path"].as_str();
+        let header =
+            PathBuf::from(manifest.expect("a path")).with_file_name("sqlite3/sqlite3ext.h");
+        let header = std::fs::read_to_string(header).expect("sqlite3ext.h");
+        header.replace("(SQLITE_CDECL*", "(*")
+    }
+
+    #[test]
+    fn every_slot_is_that_of_the_hosts_function_table() {
+        let header = sqlite3ext_h();
+        let routines = members(&header, "struct sqlite3_api_routines {", "\n};");
+        for &(name, slot) in Api::SLOTS {
+            assert_eq!(routines.get(slot), Some(&name), "{name}");
+        }
+        assert_eq!(
+            routines.get(super::VERSION_SLOT),
+            Some(&"libversion_number")
+        );
+    }
+
+    #[test]
+    fn onewrite_h_declares_the_same_functions_in_the_same_order() {
+        let header = include_str!("../../include/onewrite.h");
+        let declared = members(header, "typedef struct onewrite_api {", "} onewrite_api;");
+        let used: Vec<_> = Api::SLOTS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(declared, used);
+        for name in used {
+            let assignment = format!("api.{name} = sqlite3_{name};");
+            assert!(header.contains(&assignment), "{assignment}");
+        }
+        assert_eq!(size_of::<Api>(), declared.len() * size_of::<usize>());
+    }
+}

@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use super::convert;
 use super::database::{Database, Switch, shared_log};
+use super::discard::{self, Discarded};
 use super::ffi;
 use super::host;
 use super::inner::LockLevel;
 use crate::log::{ErrorKind, Layout, Log, LogError, LogHeader, LogId};
 use crate::mode::JournalMode;
+use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
 use crate::wal::{PageSize, array, be32};
 
 /// The read version on disk while the database is guarded. Bit 7 keeps it above every version that
@@ -51,6 +53,14 @@ enum Look {
     Convert(JournalMode),
 }
 
+/// The log that a database is guarded for, by the header as it is on disk; `None` while it is a stock
+/// database, and where this is no header.
+pub fn guarded_by(header: &[u8]) -> Option<LogId> {
+    let header: &Header = header.first_chunk()?;
+    let is_guarded = header[READ_VERSION_AT] == GUARD_BYTE;
+    is_guarded.then(|| LogId(array(&header[ID_AT..ID_AT + 8])))
+}
+
 /// Replaces the guard in bytes read from the database at `offset` by what SQLite expects there.
 pub fn hide(bytes: &mut [u8], offset: u64) {
     if offset >= HEADER_BYTES as u64 {
@@ -75,6 +85,12 @@ pub fn keep(page: &mut [u8], id: LogId) {
         page[READ_VERSION_AT] = GUARD_BYTE;
         page[ID_AT..ID_AT + 8].copy_from_slice(&id.0);
     }
+}
+
+/// Makes the header that of a stock database in WAL mode.
+fn clear(header: &mut Header) {
+    header[READ_VERSION_AT] = WAL_VERSION;
+    header[ID_AT..ID_AT + 8].fill(0);
 }
 
 impl Database {
@@ -133,6 +149,11 @@ impl Database {
     }
 
     fn look(&self) -> Result<Look, LogError> {
+        if discard::is_wanted() {
+            return self
+                .discard()
+                .inspect_err(|e| discard::failed(e.to_string()));
+        }
         let Some(header) = self.read_header()? else {
             return self.look_at_empty();
         };
@@ -221,21 +242,27 @@ impl Database {
     /// The header of the log file, if there is one.
     fn present_log(&self) -> Result<Option<LogHeader>, LogError> {
         let path = &self.paths.log;
-        let bytes = match fs::File::open(path) {
-            Ok(mut file) => {
-                let mut bytes = Vec::new();
-                let mut head = io::Read::take(&mut file, crate::log::header::HEADER_BYTES as u64);
-                io::Read::read_to_end(&mut head, &mut bytes).map(|_| bytes)
-            }
+        let mut file = match fs::File::open(path) {
+            Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => Err(e),
-        }
+            Err(e) => return Err(LogError::io(path, "open", &e)),
+        };
+        let mut is_blank = false;
+        let parsed = crate::log::header::parse_settled(|| {
+            let mut bytes = Vec::new();
+            io::Seek::rewind(&mut file)?;
+            let mut head = io::Read::take(&mut file, crate::log::header::HEADER_BYTES as u64);
+            io::Read::read_to_end(&mut head, &mut bytes)?;
+            is_blank = bytes.iter().all(|&byte| byte == 0);
+            Ok::<_, io::Error>(bytes)
+        })
         .map_err(|e| LogError::io(path, "read", &e))?;
-        if bytes.iter().all(|&byte| byte == 0) {
-            // Created, and never written: the power went there, before any guard was set.
+        if is_blank {
+            // Created, and never written: somebody died there, or lost power when the file had
+            // its size already. Before a database is guarded its log's header is durable.
             return Ok(None);
         }
-        LogHeader::parse(&bytes)
+        parsed
             .map(Some)
             .map_err(|e| LogError::new(ErrorKind::CantOpen, path, e.to_string()))
     }
@@ -269,12 +296,32 @@ impl Database {
     fn open_guarded(&self, header: &Header, id: LogId) -> Result<std::sync::Arc<Log>, LogError> {
         let path = &self.paths.log;
         // The mode is the log's own; what is passed here is only for a log without one.
-        let mode = self
-            .present_log()?
-            .map_or(JournalMode::Waldio, |log| log.mode);
+        let present = self.present_log()?;
+        let mode = present.map_or(JournalMode::Waldio, |log| log.mode);
         let open = self.open_log(path, mode, page_size(header)?)?;
-        let fits = |log: &Log| log.id() == Some(id) && log.file().access() == open.access;
-        shared_log(path, fits, || Log::open_guarded(&open, id))
+        let fits = |log: &Log| {
+            let file = log.file();
+            log.id() == Some(id)
+                && file.access() == open.access
+                && file.same_as_path().unwrap_or(false)
+        };
+        shared_log(path, fits, || {
+            let log = Log::open_guarded(&open, id)?;
+            if present.is_none_or(|log| log.is_empty()) && !self.read_only {
+                // Who set the guard may have died before it was durable. Before the first frame it
+                // must be: after a power cut there would be a log with commits, and nothing that
+                // leads to it.
+                self.flush_database()?;
+            }
+            Ok(log)
+        })
+    }
+
+    fn flush_database(&self) -> Result<(), LogError> {
+        match self.inner.sync() {
+            ffi::SQLITE_OK => Ok(()),
+            code => Err(self.inner_error("flush", code)),
+        }
     }
 
     fn use_direct(&self, header: &Header, mode: JournalMode) -> Result<(), LogError> {
@@ -308,6 +355,41 @@ impl Database {
         }
     }
 
+    /// Under SHARED: gives up the log, so that the database is a stock one as it stands. First the
+    /// guard goes, then the log: whoever dies in between leaves an unguarded database with a log that
+    /// nobody replays.
+    fn discard(&self) -> Result<Look, LogError> {
+        // An environment that asks for a mode of ours does not mean this connection.
+        self.conversion_tried.set(true);
+        match self.inner.lock(LockLevel::EXCLUSIVE) {
+            ffi::SQLITE_OK => {}
+            code if code & 0xff == ffi::SQLITE_BUSY => return Ok(Look::Refused),
+            code => return Err(self.inner_error("lock", code)),
+        }
+        let header = self.read_header()?;
+        let guard = header.as_ref().and_then(|header| guarded_by(header));
+        if let (Some(mut header), Some(_)) = (header, guard) {
+            if self.stock_files_in_the_way()? {
+                return Err(LogError::new(
+                    ErrorKind::CantOpen,
+                    &self.paths.database,
+                    "a -journal or -wal file of another database stands beside it, and SQLite would \
+                     read that into it: move it away first",
+                ));
+            }
+            clear(&mut header);
+            self.write_header(&mut header)?;
+        }
+        let log_removed = self.paths.log.exists();
+        self.forget_mode()?;
+        crate::storage::sync_directory(&self.paths.log)?;
+        discard::done(Discarded { guard, log_removed });
+        match self.inner.unlock(LockLevel::SHARED) {
+            ffi::SQLITE_OK => Ok(Look::Settled),
+            code => Err(self.inner_error("unlock", code)),
+        }
+    }
+
     /// Whether stock SQLite has left a hot journal or a log: it would read them before it reads the
     /// header, and so before it meets the guard.
     fn stock_files_in_the_way(&self) -> Result<bool, LogError> {
@@ -316,8 +398,7 @@ impl Database {
         }
         match fs::metadata(&self.paths.wal) {
             Ok(wal) if wal.len() == 0 => {
-                fs::remove_file(&self.paths.wal)
-                    .map_err(|e| LogError::io(&self.paths.wal, "remove", &e))?;
+                crate::storage::remove_file(&self.paths.wal)?;
                 Ok(false)
             }
             Ok(_) => Ok(true),
@@ -328,10 +409,13 @@ impl Database {
 
     /// Under EXCLUSIVE: makes an empty log, then guards the database with its id.
     fn guard(&self, mut header: Header, mode: JournalMode) -> Result<(), LogError> {
-        let remembered = self
-            .present_log()?
-            .filter(|log| log.mode == mode)
-            .map(|log| log.layout);
+        let present = self.present_log()?;
+        if present.is_some() {
+            // Who cleared the last guard may have died before that was durable. Before the log
+            // gets another id it must be: after a power cut the guard would ask for the old one.
+            self.flush_database()?;
+        }
+        let remembered = present.filter(|log| log.mode == mode).map(|log| log.layout);
         let layout = self
             .settings
             .get()
@@ -359,10 +443,7 @@ impl Database {
             ffi::SQLITE_OK => {}
             code => return Err(self.inner_error("write the header of", code)),
         }
-        match self.inner.sync() {
-            ffi::SQLITE_OK => Ok(()),
-            code => Err(self.inner_error("flush", code)),
-        }
+        self.flush_database()
     }
 
     /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database:
@@ -375,16 +456,12 @@ impl Database {
             return Ok(());
         };
         log.check_poison()?;
-        match self.inner.sync() {
-            ffi::SQLITE_OK => {}
-            code => return Err(self.inner_error("flush", code)),
-        }
+        self.flush_database()?;
         log.reset()?;
         let Some(mut header) = self.read_header()? else {
             return Ok(());
         };
-        header[READ_VERSION_AT] = WAL_VERSION;
-        header[ID_AT..ID_AT + 8].fill(0);
+        clear(&mut header);
         self.write_header(&mut header)?;
         self.log.replace(None);
         match self.switch.get() {
@@ -397,22 +474,18 @@ impl Database {
     pub fn remember_mode(&self, mode: JournalMode) -> Result<(), LogError> {
         let path = &self.paths.log;
         let id = LogId::random().map_err(|e| LogError::io(path, "make an id for", &e))?;
-        let header = LogHeader::empty(mode, Layout::Stock, None, id);
-        let mut file = fs::File::create(path).map_err(|e| LogError::io(path, "create", &e))?;
-        io::Write::write_all(&mut file, &header.to_bytes())
-            .and_then(|()| file.sync_all())
-            .map_err(|e| LogError::io(path, "write", &e))?;
-        Ok(crate::storage::sync_directory(path)?)
+        let header = LogHeader::empty(mode, Layout::Stock, None, id).to_bytes();
+        let new = Create::IfMissing(self.permissions()?);
+        let file = LogFile::open(path, new, Access::ReadWrite, DirectIo::Never)?;
+        file.write_at(&header, 0, Durability::None)?;
+        file.truncate(header.len() as u64)?;
+        file.flush()?;
+        Ok(file.sync_directory()?)
     }
 
     /// Removes the file that remembers the mode.
     pub fn forget_mode(&self) -> Result<(), LogError> {
-        match fs::remove_file(&self.paths.log) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(LogError::io(&self.paths.log, "remove", &e))
-            }
-            _ => Ok(()),
-        }
+        Ok(crate::storage::remove_file(&self.paths.log)?)
     }
 }
 

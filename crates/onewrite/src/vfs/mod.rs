@@ -10,6 +10,7 @@
 
 mod convert;
 mod database;
+mod discard;
 mod entry;
 mod ffi;
 mod guard;
@@ -22,7 +23,8 @@ mod thunks;
 use std::ffi::CStr;
 use std::fmt;
 
-pub use guard::{GUARD_BYTE, HEADER_BYTES as DATABASE_HEADER_BYTES};
+pub use discard::{DiscardError, Discarded, discard_log};
+pub use guard::{GUARD_BYTE, HEADER_BYTES as DATABASE_HEADER_BYTES, guarded_by};
 use thunks::make_default;
 
 /// The name that the VFS is registered under.

@@ -5,12 +5,13 @@
 //! pragma here does the same when it is asked twice.
 
 use std::env;
+use std::ffi::c_int;
 
-use super::database::{Database, Settings, Switch};
+use super::database::{Database, Settings, Switch, code_of};
 use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::{ffi, status};
-use crate::log::Layout;
+use crate::log::{Layout, LogError};
 use crate::mode::{GroupSynch, InitPolicy, JournalMode};
 use crate::storage::DirectIo;
 use crate::wal::FRAME_HEADER_BYTES;
@@ -21,9 +22,54 @@ pub enum Answer {
     Pass,
     /// The pragma's result.
     Text(String),
-    /// The statement fails with this message.
-    Fail(String),
+    /// The statement fails.
+    Fail(Failure),
 }
+
+/// Why a pragma fails: SQLite's result code, which tells an application whether trying again would
+/// help, and a message.
+pub struct Failure {
+    pub code: c_int,
+    pub message: String,
+}
+
+impl Failure {
+    /// Somebody else's lock is in the way.
+    fn busy(message: String) -> Failure {
+        Failure {
+            code: ffi::SQLITE_BUSY,
+            message,
+        }
+    }
+}
+
+/// A wrong word, or a wrong moment: trying again does not help.
+impl From<String> for Failure {
+    fn from(message: String) -> Failure {
+        Failure {
+            code: ffi::SQLITE_ERROR,
+            message,
+        }
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(message: &str) -> Failure {
+        message.to_owned().into()
+    }
+}
+
+impl From<LogError> for Failure {
+    fn from(error: LogError) -> Failure {
+        Failure {
+            code: code_of(error.kind()),
+            message: error.to_string(),
+        }
+    }
+}
+
+const NO_GROUP_SYNCH_IN_DIRECT: &str = "onewrite_group_synch: not in journal mode direct, where stock \
+     connections read the log at any moment; use journal_mode=waldio";
 
 /// SQLite's own journal modes.
 const STOCK_MODES: [&str; 6] = ["delete", "truncate", "persist", "memory", "wal", "off"];
@@ -50,7 +96,7 @@ impl Database {
                 (Some(setting), None) => self.setting(setting),
                 (Some(setting), Some(value)) => match self.set(setting, value) {
                     Ok(()) => self.setting(setting),
-                    Err(message) => Answer::Fail(message),
+                    Err(message) => Answer::Fail(message.into()),
                 },
                 (None, _) => Answer::Pass,
             },
@@ -77,7 +123,7 @@ impl Database {
                 DirectIo::Auto => "auto".into(),
                 DirectIo::Never => "off".into(),
             },
-            _ => return Answer::Fail(unknown_setting(name)),
+            _ => return Answer::Fail(unknown_setting(name).into()),
         })
     }
 
@@ -86,9 +132,15 @@ impl Database {
         let in_words = |e: crate::mode::UnknownWord| format!("onewrite_{name}: {e}");
         match name {
             "layout" => {
-                let layout = value.parse().map_err(in_words)?;
-                self.only_before_the_log("layout", |log| log.geometry().layout() == layout)?;
-                self.change(|settings| settings.layout = Some(layout));
+                // `auto` leaves it to the log, or to the mode.
+                let layout: Option<Layout> = match value.eq_ignore_ascii_case("auto") {
+                    true => None,
+                    false => Some(value.parse().map_err(in_words)?),
+                };
+                self.only_before_the_log("layout", |log| {
+                    layout.is_none_or(|layout| log.geometry().layout() == layout)
+                })?;
+                self.change(|settings| settings.layout = layout);
             }
             "init" => {
                 let init: InitPolicy = value.parse().map_err(in_words)?;
@@ -121,11 +173,7 @@ impl Database {
             "group_synch" => {
                 let group = GroupSynch::parse(value).map_err(in_words)?;
                 if group.is_some() && self.mode() == Some(JournalMode::Direct) {
-                    return Err(
-                        "onewrite_group_synch: not in journal mode direct, where stock \
-                                connections read the log at any moment; use journal_mode=waldio"
-                            .into(),
-                    );
+                    return Err(NO_GROUP_SYNCH_IN_DIRECT.into());
                 }
                 self.change(|settings| settings.commit.group_synch = group);
                 self.apply_commit_settings()?;
@@ -239,11 +287,11 @@ impl Database {
         }
     }
 
-    /// The most telling words for why a statement of ours failed.
-    fn why(&self, error: SqlError) -> String {
-        match self.last_error.take() {
-            Some(own) => own,
-            None => error.message,
+    /// Why a statement of ours failed: SQLite's code, and the most telling words.
+    fn why(&self, error: SqlError) -> Failure {
+        Failure {
+            code: error.code,
+            message: self.last_error.take().unwrap_or(error.message),
         }
     }
 
@@ -255,23 +303,21 @@ impl Database {
         }
     }
 
-    fn try_switch_to(&self, mode: JournalMode) -> Result<(), String> {
+    fn try_switch_to(&self, mode: JournalMode) -> Result<(), Failure> {
         let (connection, schema) = self
             .connection_and_schema()
-            .ok_or_else(|| "the connection is not known to the VFS".to_owned())?;
+            .ok_or("the connection is not known to the VFS")?;
         self.settle().map_err(|e| self.why(e))?;
         if self.mode() == Some(mode) {
             return Ok(());
         }
         if !connection.is_autocommit() {
-            return Err(format!(
-                "cannot change into {mode} mode from within a transaction"
-            ));
+            return Err(format!("cannot change into {mode} mode from within a transaction").into());
         }
         if self.read_only {
-            return Err(format!(
-                "cannot change into {mode} mode: the database is read-only"
-            ));
+            return Err(
+                format!("cannot change into {mode} mode: the database is read-only").into(),
+            );
         }
         self.check_suits(mode, connection, &schema)?;
         self.leave_for("delete")?;
@@ -296,17 +342,22 @@ impl Database {
     }
 
     /// The database is in WAL mode on disk: the next look at it opens our log.
-    fn enter(&self, mode: JournalMode, connection: Connection, schema: &str) -> Result<(), String> {
+    fn enter(
+        &self,
+        mode: JournalMode,
+        connection: Connection,
+        schema: &str,
+    ) -> Result<(), Failure> {
         let looked = connection.query(&format!("PRAGMA {schema}.schema_version"));
         looked.map_err(|e| self.why(e))?;
         if self.mode() != Some(mode) || self.writer.borrow().is_none() {
-            return Err(self.last_error.take().unwrap_or_else(|| {
+            return Err(Failure::busy(self.last_error.take().unwrap_or_else(|| {
                 format!("cannot change into {mode} mode: another connection is using the database")
-            }));
+            })));
         }
         match mode.is_guarded() {
             true => Ok(()),
-            false => self.remember_mode(mode).map_err(|e| e.to_string()),
+            false => Ok(self.remember_mode(mode)?),
         }
     }
 
@@ -314,14 +365,14 @@ impl Database {
         &self,
         result: Result<Option<String>, SqlError>,
         word: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         match result.map_err(|e| self.why(e))? {
             Some(found) if found == word => Ok(()),
-            found => Err(format!(
+            found => Err(Failure::busy(format!(
                 "cannot change the journal mode: it stays {}: another connection may be using the \
                  database",
                 found.as_deref().unwrap_or("unknown")
-            )),
+            ))),
         }
     }
 
@@ -332,8 +383,18 @@ impl Database {
         connection: Connection,
         schema: &str,
     ) -> Result<(), String> {
-        let embedded = matches!(self.settings.get().layout, None | Some(Layout::Embedded));
-        if mode != JournalMode::Waldio || !embedded {
+        let settings = self.settings.get();
+        if mode == JournalMode::Direct {
+            return match (settings.layout, settings.commit.group_synch) {
+                (Some(layout), _) => Err(format!(
+                    "journal mode direct has SQLite's own layout: onewrite_layout={layout} is for \
+                     journal mode waldio"
+                )),
+                (None, Some(_)) => Err(NO_GROUP_SYNCH_IN_DIRECT.into()),
+                (None, None) => Ok(()),
+            };
+        }
+        if !matches!(settings.layout, None | Some(Layout::Embedded)) {
             return Ok(());
         }
         let needed = FRAME_HEADER_BYTES as u8;
@@ -358,31 +419,33 @@ impl Database {
     }
 
     /// Leaves a mode of ours by way of DELETE, and forgets it. SQLite goes on from there.
-    fn leave_for(&self, word: &str) -> Result<(), String> {
+    fn leave_for(&self, word: &str) -> Result<(), Failure> {
         self.settle().map_err(|e| self.why(e))?;
         let Some(mode) = self.mode() else {
             return match self.read_only || !self.paths.log.exists() {
                 true => Ok(()),
                 // A remembered mode that is not in use, because it could not be.
-                false => self.forget_mode().map_err(|e| e.to_string()),
+                false => Ok(self.forget_mode()?),
             };
         };
         let (connection, schema) = self
             .connection_and_schema()
-            .ok_or_else(|| "the connection is not known to the VFS".to_owned())?;
+            .ok_or("the connection is not known to the VFS")?;
         if !connection.is_autocommit() {
-            return Err(format!(
-                "cannot change out of {mode} mode from within a transaction"
-            ));
+            return Err(
+                format!("cannot change out of {mode} mode from within a transaction").into(),
+            );
         }
         self.switch.set(Switch::ToStock);
         let left = connection.query(&format!("PRAGMA {schema}.journal_mode=delete"));
         self.switch.set(Switch::Idle);
-        self.expect_mode(left, "delete")
-            .map_err(|e| format!("cannot change from {mode} to {word} mode: {e}"))?;
+        self.expect_mode(left, "delete").map_err(|e| Failure {
+            message: format!("cannot change from {mode} to {word} mode: {}", e.message),
+            ..e
+        })?;
         match mode.is_guarded() {
             true => Ok(()),
-            false => self.forget_mode().map_err(|e| e.to_string()),
+            false => Ok(self.forget_mode()?),
         }
     }
 }

@@ -636,9 +636,9 @@ unsafe fn pragma(database: &Database, arguments: *mut *mut c_char) -> c_int {
                 *arguments = host::sqlite_string(&text);
                 SQLITE_OK
             }
-            Answer::Fail(message) => {
-                *arguments = host::sqlite_string(&message);
-                ffi::SQLITE_ERROR
+            Answer::Fail(failure) => {
+                *arguments = host::sqlite_string(&failure.message);
+                failure.code
             }
         }
     }

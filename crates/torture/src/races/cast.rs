@@ -15,7 +15,7 @@ use std::process::{Child, ChildStdin};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// How long a script may take. SQLite waits for a lock for 20 ms in these processes, so one that
+/// How long a script may take. SQLite waits for a lock for 5 ms in these processes, so one that
 /// takes longer hangs.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(60);
 
@@ -145,7 +145,7 @@ impl<'a> Cast<'a> {
                 engine: self.engine(actor),
                 mode: None,
                 group_synch: None,
-                busy_timeout: 20,
+                busy_timeout: 5,
                 ..self.place.connection(self.arguments)
             },
             ledgers: self.place.ledgers.clone(),

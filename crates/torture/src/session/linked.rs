@@ -1,6 +1,6 @@
 //! The SQLite that is linked into this program, through its own VFS or through ours.
 
-use super::{BlobPlace, Row, Session, SqlError, Value};
+use super::{BlobPlace, Row, Session, SqlError, SqlErrorKind, Value};
 use crate::failure::Failure;
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::time::Duration;
 /// A connection of the linked SQLite.
 pub struct Linked {
     connection: Connection,
+    is_ours: bool,
 }
 
 /// Our VFS, registered once a process.
@@ -22,10 +23,13 @@ fn register_engine() -> Result<(), Failure> {
 }
 
 impl Linked {
-    /// A connection that was opened elsewhere.
-    pub fn of(connection: Connection) -> Self {
+    /// A connection that was opened elsewhere, with the VFS of this name.
+    pub fn of(connection: Connection, vfs: &str) -> Self {
         connection.set_prepared_statement_cache_capacity(64);
-        Self { connection }
+        Self {
+            connection,
+            is_ours: vfs == onewrite::VFS_NAME,
+        }
     }
 
     /// Opens `path` through the VFS `onewrite`.
@@ -55,7 +59,23 @@ impl Linked {
         let connection = Connection::open_with_flags_and_vfs(path, flags, vfs)
             .and_then(|connection| connection.busy_timeout(timeout).map(|()| connection))
             .map_err(|error| sql_error(&error, "sqlite3_open_v2"))?;
-        Ok(Self::of(connection))
+        Ok(Self::of(connection, vfs))
+    }
+
+    /// With what our VFS says went wrong last, where that can be asked.
+    fn explained(&self, mut error: SqlError) -> SqlError {
+        if self.is_ours && error.kind == SqlErrorKind::Other {
+            let status = "PRAGMA onewrite_status";
+            let row = self
+                .connection
+                .query_row(status, [], |row| row.get::<_, String>(0));
+            let why = row.ok().and_then(|json| {
+                let status: serde_json::Value = serde_json::from_str(&json).ok()?;
+                Some(status["error"].as_str()?.to_owned())
+            });
+            error.message.extend(why.map(|why| format!(" [{why}]")));
+        }
+        error
     }
 
     fn collect(
@@ -86,7 +106,7 @@ impl Session for Linked {
                 .prepare_cached(sql)
                 .and_then(|mut statement| Self::collect(&mut statement, parameters))
         };
-        result.map_err(|error| sql_error(&error, sql))
+        result.map_err(|error| self.explained(sql_error(&error, sql)))
     }
 
     fn overwrite_blob(&mut self, place: BlobPlace<'_>, bytes: &[u8]) -> Result<(), SqlError> {

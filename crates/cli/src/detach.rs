@@ -1,0 +1,391 @@
+//! `onewrite detach`: makes a stock database of one that could not be closed cleanly.
+//!
+//! What can be recovered is recovered by SQLite itself, through our VFS: it reads the log, copies it
+//! into the database and closes as the last connection, which ends the guard. Only where the log is
+//! missing, damaged or that of another database is there something to give up, and then only if the
+//! user says so.
+//!
+//! The files are looked at directly only while this process has no connection to the database: a
+//! second descriptor on it would drop SQLite's locks.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use onewrite::log::scan::{Survey, survey_file};
+use onewrite::log::{HeaderError, LogHeader, LogId};
+use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
+use onewrite::{DATABASE_HEADER_BYTES, DiscardError};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::Outcome;
+use crate::inspect::{DatabaseHeader, counted, log_beside};
+
+/// Explains what happens below the options of `detach --help`.
+pub const AFTER_HELP: &str = "\
+A database in a journal mode of onewrite is a stock database again as soon as its last connection is
+closed. After a crash, or where the last connection could not do it, it stays guarded: its newest
+transactions are in the log beside it (DB-onewrite), and stock SQLite says \"file is not a database\".
+Any program that uses onewrite recovers it by opening it; this command does so, and closes it again.
+
+Afterwards DB is a stock database in SQLite's WAL mode, DB-onewrite is removed and with it the journal
+mode, so that any program may use the file and any tool may copy it alone. The result is checked with
+stock SQLite (PRAGMA integrity_check). To use onewrite again, say PRAGMA journal_mode=waldio again.
+
+--discard is for a database whose log is missing, damaged, or that of another database. What was only
+in that log is lost: at least everything since the last checkpoint. If a checkpoint was interrupted
+there, the database may be damaged without it; the check at the end tells. A log that can be recovered
+is never discarded, with or without --discard.
+
+Nothing is done while another process has the database open.
+
+Examples:
+  onewrite detach app.db
+  onewrite detach --discard app.db";
+
+/// The options of `onewrite detach`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: PathBuf,
+
+    /// Give up a log that cannot be recovered, and what was in it
+    #[arg(long)]
+    discard: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// The database is in use, or cannot be made a stock one without giving something up.
+pub fn run(args: &Args) -> Outcome {
+    let named = |e: String| format!("{}: {e}", args.database.display());
+    let path = fs::canonicalize(&args.database).map_err(|e| named(e.to_string()))?;
+    let state = state_of(&path).map_err(named)?;
+    onewrite::register().map_err(|e| e.to_string())?;
+    match state {
+        State::Stock => {
+            println!(
+                "{}: is a stock database already: not guarded, and no onewrite log beside it",
+                path.display()
+            );
+            return Ok(ExitCode::SUCCESS);
+        }
+        State::Ours => {
+            if args.discard {
+                println!("--discard is not needed: the log can be recovered");
+            }
+            recover(&path).map_err(named)?;
+        }
+        State::Newer(why) => return Err(named(why)),
+        State::Broken(broken) if args.discard => discard(&path, &broken).map_err(named)?,
+        State::Broken(broken) => return Err(named(broken.way_out())),
+    }
+    verify(&path).map_err(named)
+}
+
+/// What stands in the way of opening the database.
+struct Broken {
+    why: String,
+    guard: Option<LogId>,
+    change_counter: u32,
+    pages: u32,
+}
+
+impl Broken {
+    fn way_out(&self) -> String {
+        let log = match self.guard {
+            Some(id) => format!(
+                "put the log {id} back beside the database, if you have it. Otherwise \"onewrite detach \
+                 --discard\" gives up what was in it: the database is then as it was left by its last \
+                 checkpoint (change counter {}, {}), and transactions since then are lost",
+                self.change_counter,
+                counted(self.pages.into(), "page")
+            ),
+            None => {
+                "put the database that it belongs to back, or move the log away; \"onewrite detach \
+                     --discard\" removes it and leaves this database as it is"
+                    .to_owned()
+            }
+        };
+        format!("{}: {log}", self.why)
+    }
+}
+
+/// What the files say, before SQLite opens them.
+enum State {
+    Stock,
+    Ours,
+    Newer(String),
+    Broken(Broken),
+}
+
+fn state_of(path: &Path) -> Result<State, String> {
+    let head = head_of::<DATABASE_HEADER_BYTES>(path)
+        .and_then(|head| head.ok_or_else(|| io::Error::other("there is no such file")))
+        .map_err(|e| e.to_string())?;
+    let header = match DatabaseHeader::parse(&head) {
+        Some(header) => header,
+        None if head.is_empty() => return Err("the database is empty".to_owned()),
+        None => return Err("this is not a database of SQLite's".to_owned()),
+    };
+    let log_path = log_beside(path);
+    let bytes = head_of::<{ onewrite::log::header::HEADER_BYTES }>(&log_path)
+        .map_err(|e| format!("{}: {e}", log_path.display()))?;
+    let broken = |why: String| {
+        State::Broken(Broken {
+            why,
+            guard: header.guard,
+            change_counter: header.change_counter,
+            pages: header.pages,
+        })
+    };
+    let log = match bytes {
+        None if header.guard.is_none() => return Ok(State::Stock),
+        None => return Ok(broken(format!("its log {} is missing", log_path.display()))),
+        Some(bytes) => bytes,
+    };
+    if log.iter().all(|&byte| byte == 0) && header.guard.is_none() {
+        // Somebody died, or the power went, right after it was made.
+        return Ok(State::Ours);
+    }
+    Ok(match (LogHeader::parse(&log), header.guard) {
+        (Err(e @ HeaderError::Version(_)), _) => {
+            State::Newer(format!("{}: {e}", log_path.display()))
+        }
+        (Err(e), _) => broken(format!("{}: {e}", log_path.display())),
+        (Ok(log), Some(id)) if log.id != id => broken(format!(
+            "{} belongs to another database: its id is {}, this one is guarded for {id}",
+            log_path.display(),
+            log.id
+        )),
+        (Ok(log), None) if !log.is_empty() => broken(format!(
+            "{} holds transactions of another database, that once had this name",
+            log_path.display()
+        )),
+        (Ok(_), Some(_)) => match foreign_file(path) {
+            Some(file) => {
+                return Err(format!(
+                    "{} stands beside it, which cannot be its own, and SQLite would read it into the \
+                     database: move it away first",
+                    file.display()
+                ));
+            }
+            None => State::Ours,
+        },
+        (Ok(_), _) => State::Ours,
+    })
+}
+
+/// A log or a hot journal of stock SQLite's. There was none when the database was guarded, and stock
+/// SQLite has made none since.
+fn foreign_file(path: &Path) -> Option<PathBuf> {
+    let beside = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let (wal, journal) = (beside("-wal"), beside("-journal"));
+    if fs::metadata(&wal).is_ok_and(|file| file.len() > 0) {
+        return Some(wal);
+    }
+    // SQLite zeroes the first byte of a journal that it keeps.
+    let first = head_of::<1>(&journal).ok().flatten()?;
+    first
+        .first()
+        .is_some_and(|&byte| byte != 0)
+        .then_some(journal)
+}
+
+/// The first `N` bytes of a file, or as many as it has; `None` where there is no file.
+fn head_of<const N: usize>(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let is_file = match fs::metadata(path) {
+        Ok(found) => found.is_file(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    if !is_file {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut head = Vec::new();
+    fs::File::open(path)?
+        .take(N as u64)
+        .read_to_end(&mut head)?;
+    Ok(Some(head))
+}
+
+fn open(path: &Path, vfs: &str) -> Result<Connection, String> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags_and_vfs(path, flags, vfs).map_err(in_words)?;
+    let patience = std::time::Duration::from_secs(1);
+    connection.busy_timeout(patience).map_err(in_words)?;
+    Ok(connection)
+}
+
+fn in_words(error: rusqlite::Error) -> String {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => in_use(),
+        _ => error.to_string(),
+    }
+}
+
+fn in_use() -> String {
+    "the database is in use: another process has it open (SQLite's locks do not tell which). Nothing \
+     is lost; close it there, or run this again when it has ended"
+        .to_owned()
+}
+
+/// Lets SQLite recover the log into the database, and leave the mode.
+fn recover(path: &Path) -> Result<(), String> {
+    // Without this, a checkpoint would be made on behalf of those who are using it.
+    if is_log_in_use(&log_beside(path))? {
+        return Err(in_use());
+    }
+    let connection = open(path, onewrite::VFS_NAME)?;
+    // A read transaction makes SQLite recover, and keeps the log as it is until it has been read.
+    connection
+        .execute_batch("BEGIN; PRAGMA schema_version")
+        .map_err(in_words)?;
+    let survey = log_in_use(&connection, path);
+    connection.execute_batch("COMMIT").map_err(in_words)?;
+    let is_busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+    if is_busy.map_err(in_words)? {
+        return Err(in_use());
+    }
+    let left: Result<String, _> =
+        connection.query_row("PRAGMA journal_mode=delete", [], |row| row.get(0));
+    match left {
+        Ok(mode) if mode == "delete" => {}
+        Ok(_) => return Err(in_use()),
+        Err(e) => return Err(explain_leaving(e)),
+    }
+    connection.close().map_err(|(_, e)| in_words(e))?;
+    if let Some(survey) = survey? {
+        tell(&survey);
+    } else {
+        println!("the log was empty: the database held everything");
+    }
+    Ok(())
+}
+
+/// Whether another process has the log open.
+fn is_log_in_use(log: &Path) -> Result<bool, String> {
+    LogFile::open(log, Create::Never, Access::ReadOnly, DirectIo::Never)
+        .and_then(|file| file.is_locked_by_other(LockByte::Presence, LockKind::Exclusive))
+        .map_err(|e| e.to_string())
+}
+
+/// Why the mode could not be left; the message says so where it is only that others are there.
+fn explain_leaving(error: rusqlite::Error) -> String {
+    let text = in_words(error);
+    match text.contains("database is locked") {
+        true => in_use(),
+        false => text,
+    }
+}
+
+/// The log of the open database as SQLite sees it now; in mode direct that is a `-wal` file.
+fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<Survey>, String> {
+    let mode: String = connection
+        .query_row("PRAGMA journal_mode", [], |row| row.get(0))
+        .map_err(in_words)?;
+    let log = match mode.as_str() {
+        "direct" => {
+            let mut wal = path.as_os_str().to_owned();
+            wal.push("-wal");
+            PathBuf::from(wal)
+        }
+        _ => log_beside(path),
+    };
+    let is_empty = fs::metadata(&log).map_or(true, |file| file.len() == 0);
+    match is_empty {
+        true => Ok(None),
+        false => survey_file(&log).map_err(|e| e.to_string()),
+    }
+}
+
+fn tell(survey: &Survey) {
+    let frames = survey.committed.map_or(0, |commit| commit.frame.0);
+    let pages = match survey.pages_to_checkpoint() {
+        Some(pages) => counted(pages as u64, "page"),
+        None => "their pages".to_owned(),
+    };
+    println!(
+        "recovered {} of {}, and wrote {pages} to the database",
+        counted(frames.into(), "frame"),
+        counted(survey.transactions, "transaction")
+    );
+    if survey.valid > frames {
+        let dropped = counted((survey.valid - frames).into(), "frame");
+        println!("dropped {dropped} of a transaction that was not committed");
+    }
+    if survey.behind.present_commits > 0 && !survey.grew {
+        println!(
+            "behind frame {} the log does not follow on: {} there were torn before they were \
+             acknowledged, or damaged, and are dropped",
+            survey.valid,
+            counted(survey.behind.present_commits, "transaction")
+        );
+    }
+}
+
+/// Gives up what cannot be recovered.
+fn discard(path: &Path, broken: &Broken) -> Result<(), String> {
+    println!("{}", broken.why);
+    let log = log_beside(path);
+    match survey_file(&log) {
+        Ok(Some(survey)) => println!(
+            "giving up {}: {} of {}",
+            log.display(),
+            counted(
+                survey.committed.map_or(0, |commit| commit.frame.0.into()),
+                "frame"
+            ),
+            counted(survey.transactions, "transaction")
+        ),
+        _ if broken.guard.is_some() => {
+            println!("giving up the log: how many transactions were in it cannot be told");
+        }
+        _ => println!("removing {}", log.display()),
+    }
+    if broken.guard.is_some() {
+        println!(
+            "the database stays as its last checkpoint left it: change counter {}, {}",
+            broken.change_counter,
+            counted(broken.pages.into(), "page")
+        );
+    }
+    onewrite::discard_log(path).map(drop).map_err(|e| match e {
+        DiscardError::InUse => in_use(),
+        other => other.to_string(),
+    })
+}
+
+/// Checks the result with stock SQLite, and puts it in the mode that a clean close would have left.
+fn verify(path: &Path) -> Outcome {
+    let log = log_beside(path);
+    let head = head_of::<DATABASE_HEADER_BYTES>(path).map_err(|e| e.to_string())?;
+    let guard = head.and_then(|head| DatabaseHeader::parse(&head)?.guard);
+    if guard.is_some() || log.exists() {
+        // It was opened again in between.
+        return Err(in_use());
+    }
+    let connection = open(path, "unix")?;
+    let mode: String = connection
+        .query_row("PRAGMA journal_mode=wal", [], |row| row.get(0))
+        .map_err(in_words)?;
+    let check: String = connection
+        .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
+        .map_err(in_words)?;
+    connection.close().map_err(|(_, e)| in_words(e))?;
+    println!(
+        "{}: a stock database in journal mode {mode}; integrity_check: {check}",
+        path.display()
+    );
+    match check.as_str() {
+        "ok" => Ok(ExitCode::SUCCESS),
+        _ => Err("the database is damaged; see above".to_owned()),
+    }
+}

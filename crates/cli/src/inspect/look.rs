@@ -1,0 +1,487 @@
+//! Reads the files, and says what is wrong with them.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onewrite::log::header::HEADER_BYTES;
+use onewrite::log::scan::{Survey, Verdict, Writers};
+use onewrite::log::{Geometry, HeaderError, Layout, LogHeader, LogId};
+use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
+use onewrite::wal::{self, PageSize, WalHeader};
+use onewrite::{DATABASE_HEADER_BYTES, guarded_by};
+
+use super::listing::Listing;
+use super::report::{self, Database, Frames, Header, Kind, Log, Report, counted, hex};
+
+/// A database in use may be guarded, or its log start again, between two looks: something wrong is
+/// believed when it is still wrong after so many.
+const LOOKS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Looks at a file.
+pub fn at(file: &Path, wanted: u32) -> io::Result<Report> {
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", file.display()));
+    let path = fs::canonicalize(file).map_err(named)?;
+    let mut report = look(file, &path, wanted).map_err(named)?;
+    for _ in 1..LOOKS {
+        if report.problems.is_empty() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        report = look(file, &path, wanted).map_err(named)?;
+    }
+    Ok(report)
+}
+
+fn look(file: &Path, path: &Path, wanted: u32) -> io::Result<Report> {
+    let (head, size) = head_of(path)?;
+    let kind = kind_of(path, &head);
+    let mut report = Report::new(file.to_owned(), kind);
+    match kind {
+        Kind::Database => database(&mut report, path, &head, size, wanted)?,
+        Kind::Log => report.log = Some(our_log(&mut report, path, wanted)?.0),
+        Kind::Wal => report.wal = Some(stock_log(&mut report, path, wanted)?),
+        Kind::Empty => report.notes.push(
+            "the file is empty: no log, or a database that nothing was ever written to".into(),
+        ),
+        Kind::Unknown => {
+            let what = format!(
+                "neither a onewrite log, nor a log of SQLite's, nor a database: it begins with {}",
+                hex(&head[..head.len().min(16)])
+            );
+            report.problem(path, Some(0), what);
+        }
+    }
+    Ok(report)
+}
+
+/// The first bytes of a file, up to a database header's, and its size.
+fn head_of(path: &Path) -> io::Result<(Vec<u8>, u64)> {
+    // A FIFO or a device is not even opened.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a regular file",
+        ));
+    }
+    let file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut head = Vec::new();
+    file.take(DATABASE_HEADER_BYTES as u64)
+        .read_to_end(&mut head)?;
+    Ok((head, size))
+}
+
+fn kind_of(path: &Path, head: &[u8]) -> Kind {
+    let name = path.as_os_str().as_encoded_bytes();
+    let begins = |magic: &[u8]| head.starts_with(magic);
+    if head.is_empty() {
+        Kind::Empty
+    } else if begins(b"SQLite format 3\0") {
+        Kind::Database
+    } else if begins(b"onewrite") || name.ends_with(b"-onewrite") {
+        Kind::Log
+    } else if begins(&[0x37, 0x7f, 0x06, 0x82])
+        || begins(&[0x37, 0x7f, 0x06, 0x83])
+        || name.ends_with(b"-wal")
+    {
+        Kind::Wal
+    } else {
+        Kind::Unknown
+    }
+}
+
+/// The fields of a database's header that concern us.
+pub struct DatabaseHeader {
+    pub page_size: Option<PageSize>,
+    pub write_version: u8,
+    pub read_version: u8,
+    pub reserved_bytes: u8,
+    pub change_counter: u32,
+    pub pages: u32,
+    pub version_valid_for: u32,
+    /// The log that the database is guarded for.
+    pub guard: Option<LogId>,
+}
+
+impl DatabaseHeader {
+    /// `None` where this is no database's header.
+    pub fn parse(head: &[u8]) -> Option<DatabaseHeader> {
+        let head: &[u8; DATABASE_HEADER_BYTES] = head.first_chunk()?;
+        let word = |at: usize| {
+            head[at..]
+                .first_chunk()
+                .map_or(0, |w| u32::from_be_bytes(*w))
+        };
+        head.starts_with(b"SQLite format 3\0")
+            .then(|| DatabaseHeader {
+                page_size: PageSize::from_database_header([head[16], head[17]]),
+                write_version: head[18],
+                read_version: head[19],
+                reserved_bytes: head[20],
+                change_counter: word(24),
+                pages: word(28),
+                version_valid_for: word(92),
+                guard: guarded_by(head),
+            })
+    }
+}
+
+/// The log of ours that belongs to a database.
+pub fn log_beside(database: &Path) -> PathBuf {
+    beside(database, "-onewrite")
+}
+
+fn beside(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn database(
+    report: &mut Report,
+    path: &Path,
+    head: &[u8],
+    size: u64,
+    wanted: u32,
+) -> io::Result<()> {
+    let Some(header) = DatabaseHeader::parse(head) else {
+        let what = format!(
+            "the database is cut short: {} bytes of its header",
+            head.len()
+        );
+        report.problem(path, Some(head.len() as u64), what);
+        return Ok(());
+    };
+    if header.page_size.is_none() {
+        report.problem(path, Some(16), "the header has an impossible page size");
+    }
+    report.database = Some(Database {
+        path: path.to_owned(),
+        size,
+        page_size: header.page_size.map(|page| page.bytes() as u32),
+        reserved_bytes: header.reserved_bytes,
+        write_version: header.write_version,
+        read_version: header.read_version,
+        guarded: header.guard.is_some(),
+        log_id: header.guard.map(|id| id.to_string()),
+        change_counter: header.change_counter,
+        version_valid_for: header.version_valid_for,
+        pages: header.pages,
+    });
+    logs_of_database(report, path, &header, wanted)
+}
+
+fn logs_of_database(
+    report: &mut Report,
+    path: &Path,
+    header: &DatabaseHeader,
+    wanted: u32,
+) -> io::Result<()> {
+    let log_path = log_beside(path);
+    let is_there = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() > 0);
+    let found = match is_there(&log_path) {
+        true => Some(our_log(report, &log_path, wanted)?),
+        false => None,
+    };
+    match (header.guard, found.as_ref().map(|(_, header)| header)) {
+        (Some(id), None) => {
+            let what = format!(
+                "missing: the database is guarded for the log {id}, which holds its newest \
+                 transactions; put it back beside the database (\"onewrite detach --discard\" gives \
+                 up what was in it)"
+            );
+            report.problem(&log_path, None, what);
+        }
+        (Some(id), Some(Some(log))) if log.id != id => {
+            let what = format!(
+                "of another database: its id is {}, the database is guarded for {id}; put the right \
+                 log back (\"onewrite detach --discard\" gives up what was in it)",
+                log.id
+            );
+            report.problem(&log_path, Some(24), what);
+        }
+        (None, Some(Some(log))) if !log.is_empty() => report.problem(
+            &log_path,
+            Some(32),
+            "it holds transactions, but the database is not guarded: they are those of another \
+             database that once had this name, and are never replayed",
+        ),
+        _ => {}
+    }
+    report.log = found.map(|(log, _)| log);
+    let wal = beside(path, "-wal");
+    if is_there(&wal) {
+        report.wal = Some(stock_log(report, &wal, wanted)?);
+        if header.guard.is_some() {
+            let what = "a log of stock SQLite's beside a guarded database: stock SQLite would read it \
+                        before it meets the guard; move it away";
+            report.problem(&wal, None, what);
+        }
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> io::Result<LogFile> {
+    LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never).map_err(io::Error::other)
+}
+
+fn read_head<const N: usize>(file: &LogFile) -> io::Result<([u8; N], usize)> {
+    let mut head = [0; N];
+    let n = file.read_at(&mut head, 0).map_err(io::Error::other)?;
+    Ok((head, n))
+}
+
+/// A log of ours; its header where it can be read.
+fn our_log(report: &mut Report, path: &Path, wanted: u32) -> io::Result<(Log, Option<LogHeader>)> {
+    let file = open(path)?;
+    let size = file.size().map_err(io::Error::other)?;
+    let in_use = file
+        .is_locked_by_other(LockByte::Presence, LockKind::Exclusive)
+        .map_err(io::Error::other)?;
+    if file
+        .is_locked_by_other(LockByte::Poison, LockKind::Shared)
+        .map_err(io::Error::other)?
+    {
+        let what = "poisoned: a process that has it open could not write it; close every connection, \
+                    then open the database again to recover";
+        report.problem(path, None, what);
+    }
+    let mut log = Log {
+        path: path.to_owned(),
+        size,
+        in_use: Some(in_use),
+        header: None,
+        wal_header: None,
+        frames: None,
+    };
+    let (head, n) = read_head::<HEADER_BYTES>(&file)?;
+    if head[..n].iter().all(|&byte| byte == 0) {
+        report.notes.push(format!(
+            "{}: made, and never written: the log is empty",
+            path.display()
+        ));
+        return Ok((log, None));
+    }
+    let header = match LogHeader::parse(&head[..n]) {
+        Ok(header) => header,
+        Err(e) => {
+            report.problem(path, Some(place_of(&e)), e.to_string());
+            return Ok((log, None));
+        }
+    };
+    log.header = Some(describe(&header));
+    let Some(wal) = wal_of(report, path, &header) else {
+        return Ok((log, Some(header)));
+    };
+    log.wal_header = Some(describe_wal(&wal));
+    let Ok(geometry) = Geometry::new(header.layout, wal.page_size, 1) else {
+        return Ok((log, Some(header)));
+    };
+    let writers = if in_use {
+        Writers::Maybe
+    } else {
+        Writers::None
+    };
+    let survey = Survey::of(&file, geometry, wal, writers)?;
+    if size % geometry.unit() != 0 {
+        let what = format!(
+            "cut short: {size} bytes, and a log in layout {} is made of units of {}",
+            header.layout,
+            geometry.unit()
+        );
+        report.problem(path, Some(size), what);
+    }
+    if read_head::<HEADER_BYTES>(&file)?.0 != head {
+        report.notes.push(format!(
+            "{}: the log started again while it was read; look again",
+            path.display()
+        ));
+    } else {
+        judge(report, path, &survey);
+    }
+    let slot_bytes = geometry.slot_bytes();
+    let listing = Listing::new(file, geometry, wal, &survey, wanted);
+    log.frames = Some(Frames::of(&survey, slot_bytes, listing));
+    Ok((log, Some(header)))
+}
+
+/// SQLite's header in a log of ours, if frames are to be looked for.
+fn wal_of(report: &mut Report, path: &Path, header: &LogHeader) -> Option<WalHeader> {
+    if header.is_empty() {
+        let what = match header.mode.is_guarded() {
+            true => "the log is empty: the database holds everything",
+            false => "this file only remembers the mode; the frames are in the -wal file",
+        };
+        report.notes.push(format!("{}: {what}", path.display()));
+        return None;
+    }
+    let Some(wal) = header.wal_header() else {
+        let what = format!("SQLite's header in it is damaged: {}", why_not(&header.wal));
+        report.problem(path, Some(32), what);
+        return None;
+    };
+    if header.layout == Layout::Stock {
+        let what = "it says that it holds frames in layout stock, which has its own file";
+        report.problem(path, Some(16), what);
+        return None;
+    }
+    if header.page_size != Some(wal.page_size) {
+        let what = format!(
+            "the header says pages of {} bytes, SQLite's header in it {}",
+            header.page_size.map_or(0, PageSize::bytes),
+            wal.page_size.bytes()
+        );
+        report.problem(path, Some(20), what);
+        return None;
+    }
+    Some(wal)
+}
+
+/// SQLite's own log.
+fn stock_log(report: &mut Report, path: &Path, wanted: u32) -> io::Result<Log> {
+    let file = open(path)?;
+    let size = file.size().map_err(io::Error::other)?;
+    let mut log = Log {
+        path: path.to_owned(),
+        size,
+        // SQLite locks nothing in its log.
+        in_use: None,
+        header: None,
+        wal_header: None,
+        frames: None,
+    };
+    let (head, n) = read_head::<{ wal::HEADER_BYTES }>(&file)?;
+    if n < head.len() {
+        let what = format!("cut short: {n} bytes of a header of {}", head.len());
+        report.problem(path, Some(n as u64), what);
+        return Ok(log);
+    }
+    if head == [0; wal::HEADER_BYTES] {
+        let note = format!("{}: no header yet: the log is empty", path.display());
+        report.notes.push(note);
+        return Ok(log);
+    }
+    let Some(wal) = WalHeader::parse(&head) else {
+        let what = format!("the header is damaged: {}", why_not(&head));
+        report.problem(path, Some(0), what);
+        return Ok(log);
+    };
+    log.wal_header = Some(describe_wal(&wal));
+    let Ok(geometry) = Geometry::new(Layout::Stock, wal.page_size, 1) else {
+        return Ok(log);
+    };
+    let survey = Survey::of(&file, geometry, wal, Writers::Maybe)?;
+    judge(report, path, &survey);
+    let listing = Listing::new(file, geometry, wal, &survey, wanted);
+    log.frames = Some(Frames::of(&survey, geometry.slot_bytes(), listing));
+    Ok(log)
+}
+
+/// What the end of a log means.
+fn judge(report: &mut Report, path: &Path, survey: &Survey) {
+    let committed = survey.committed.map_or(0, |commit| commit.frame.0);
+    if survey.valid > committed {
+        report.notes.push(format!(
+            "{}: frames {} to {} follow, but none of them ends their transaction: recovery drops them",
+            path.display(),
+            committed + 1,
+            survey.valid
+        ));
+    }
+    let Some(end) = survey.end else { return };
+    if survey.grew {
+        let note = format!("{}: frames were appended while it was read", path.display());
+        report.notes.push(note);
+        return;
+    }
+    let commits = survey.behind.present_commits;
+    if commits > 0 {
+        let what = format!(
+            "frame {} is {}: recovery ends there and drops {} of this log: a write was torn before \
+             its commit was acknowledged, or the log was damaged",
+            end.frame,
+            end.verdict,
+            counted(commits, "transaction")
+        );
+        report.problem(path, Some(end.offset), what);
+    } else if end.verdict == Verdict::CutShort {
+        let what = format!(
+            "the file ends inside frame {}, at byte {}",
+            end.frame, survey.size
+        );
+        report.problem(path, Some(end.offset), what);
+    } else if end.is_present {
+        report.notes.push(format!(
+            "{}: frame {} is {}: what is left of a transaction that was rolled back or never finished",
+            path.display(),
+            end.frame,
+            end.verdict
+        ));
+    }
+}
+
+fn describe(header: &LogHeader) -> Header {
+    Header {
+        format_version: onewrite::log::header::VERSION,
+        mode: header.mode.to_string(),
+        layout: header.layout.to_string(),
+        page_size: header.page_size.map(PageSize::bytes),
+        id: header.id.to_string(),
+        empty: header.is_empty(),
+    }
+}
+
+fn describe_wal(wal: &WalHeader) -> report::WalHeader {
+    report::WalHeader {
+        page_size: wal.page_size.bytes(),
+        checkpoints: wal.checkpoints,
+        salts: hex(&wal.salts.0),
+        checksum_byte_order: match wal.big_endian_checksum() {
+            true => "big-endian",
+            false => "little-endian",
+        },
+    }
+}
+
+/// Where in the header an error is.
+fn place_of(error: &HeaderError) -> u64 {
+    match error {
+        HeaderError::Truncated(len) => *len as u64,
+        HeaderError::Magic => 0,
+        HeaderError::Version(_) => 8,
+        HeaderError::Checksum { .. } => HEADER_BYTES as u64 - 4,
+        HeaderError::Field { name, .. } => match *name {
+            "journal mode" => 12,
+            "layout" => 16,
+            _ => 20,
+        },
+    }
+}
+
+/// Why SQLite would not accept a WAL header.
+fn why_not(bytes: &[u8; wal::HEADER_BYTES]) -> String {
+    let word = |at: usize| {
+        bytes[at..]
+            .first_chunk()
+            .map_or(0, |w| u32::from_be_bytes(*w))
+    };
+    let magic = word(0);
+    if magic & !1 != 0x377f_0682 {
+        return format!("magic number {magic:08x}, expected 377f0682 or 377f0683");
+    }
+    if word(4) != 3_007_000 {
+        return format!("version {}, expected 3007000", word(4));
+    }
+    if PageSize::new(word(8)).is_none() {
+        return format!("page size {}", word(8));
+    }
+    let [first, second] = wal::checksum(magic & 1 == 1, [0, 0], &bytes[..24]);
+    format!(
+        "checksum {:08x} {:08x}, expected {first:08x} {second:08x}",
+        word(24),
+        word(28)
+    )
+}

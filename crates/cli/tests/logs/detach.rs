@@ -1,0 +1,323 @@
+//! `onewrite detach`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use super::writer::{FOUR_COMMITS, Then, Writer};
+use super::{beside, lossy, number, onewrite, run, snapshot, stock};
+
+struct Case {
+    directory: tempfile::TempDir,
+    database: PathBuf,
+}
+
+impl Case {
+    fn new() -> Case {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        Case {
+            database: directory.path().join("test.db"),
+            directory,
+        }
+    }
+
+    /// A database whose writer was killed after four commits.
+    fn killed() -> Case {
+        let case = Case::new();
+        Writer::start(
+            &case.database,
+            "waldio",
+            "embedded",
+            FOUR_COMMITS,
+            Then::Wait,
+        )
+        .kill();
+        case
+    }
+
+    fn log(&self) -> PathBuf {
+        beside(&self.database, "-onewrite")
+    }
+
+    fn detach(&self, more: &[&str]) -> Output {
+        let database = self.database.to_str().expect("a path in UTF-8");
+        run(onewrite(&[&["detach", database], more].concat()))
+    }
+
+    fn detached(&self, more: &[&str]) -> String {
+        let output = self.detach(more);
+        let (out, err) = (lossy(&output.stdout), lossy(&output.stderr));
+        assert!(output.status.success(), "{out}{err}");
+        assert!(out.contains("integrity_check: ok"), "{out}");
+        self.check_is_stock();
+        out
+    }
+
+    /// It fails, and no file has changed. Returns what it says.
+    fn refused(&self, more: &[&str]) -> String {
+        let before = snapshot(self.directory.path());
+        let output = self.detach(more);
+        assert_eq!(output.status.code(), Some(1), "{}", lossy(&output.stdout));
+        assert_eq!(snapshot(self.directory.path()), before);
+        lossy(&output.stderr)
+    }
+
+    /// Not guarded, and alone but for stock SQLite's own files.
+    fn check_is_stock(&self) {
+        let header = header(&self.database);
+        assert_eq!((header[18], header[19]), (2, 2));
+        assert_eq!(header[72..80], [0; 8]);
+        assert_eq!(
+            header[24..28],
+            header[92..96],
+            "the change counter's two copies"
+        );
+        let entries = fs::read_dir(self.directory.path()).expect("a directory");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["test.db"]);
+    }
+}
+
+fn header(database: &Path) -> Vec<u8> {
+    let mut bytes = fs::read(database).expect("a database");
+    bytes.truncate(100);
+    bytes
+}
+
+fn counter(header: &[u8]) -> u32 {
+    u32::from_be_bytes([header[24], header[25], header[26], header[27]])
+}
+
+#[test]
+fn after_a_kill_every_acknowledged_row_is_in_a_stock_database() {
+    for (mode, layout) in [
+        ("waldio", "embedded"),
+        ("waldio", "page8k"),
+        ("direct", "embedded"),
+    ] {
+        let case = Case::new();
+        let mut writer = Writer::start(&case.database, mode, layout, FOUR_COMMITS, Then::Insert);
+        while writer.next_row() < 100 {}
+        let last = writer.kill();
+        assert_eq!(header(&case.database)[19] == 0xa1, mode == "waldio");
+        let told = case.detached(&[]);
+        assert!(
+            told.contains("recovered") && told.contains("to the database"),
+            "{told}"
+        );
+        let connection = stock(&case.database).expect("a stock database");
+        let rows = number(&connection, "SELECT count(*) FROM t");
+        assert!(rows >= last.max(100), "{rows} rows, {last} acknowledged");
+        assert_eq!(number(&connection, "SELECT max(id) FROM t"), rows);
+    }
+}
+
+#[test]
+fn what_it_says_it_recovered_is_what_the_log_held() {
+    let case = Case::killed();
+    let (found, _) = super::inspect_json(&case.log(), &[]);
+    let told = case.detached(&[]);
+    let frames = &found["log"]["committed"]["frame"];
+    assert!(
+        told.contains(&format!("recovered {frames} frames of 4 transactions")),
+        "{told}"
+    );
+    let pages = &found["log"]["totals"]["distinct_pages"];
+    assert!(told.contains(&format!("wrote {pages} page")), "{told}");
+}
+
+#[test]
+fn while_it_is_in_use_nothing_is_done() {
+    let case = Case::new();
+    let layout = "embedded";
+    let writer = Writer::start(&case.database, "waldio", layout, FOUR_COMMITS, Then::Wait);
+    for more in [&[][..], &["--discard"]] {
+        let why = case.refused(more);
+        assert!(why.contains("in use"), "{why}");
+    }
+    writer.finish();
+    // It closed cleanly, and the log remembers the mode alone.
+    assert_eq!(header(&case.database)[19], 2);
+    case.detached(&[]);
+    assert_eq!(
+        number(
+            &stock(&case.database).expect("a database"),
+            "SELECT count(*) FROM t"
+        ),
+        3
+    );
+}
+
+#[test]
+fn a_missing_log_is_given_up_only_on_request() {
+    let case = Case::killed();
+    fs::remove_file(case.log()).expect("the log");
+    let why = case.refused(&[]);
+    assert!(
+        why.contains("missing") && why.contains("--discard"),
+        "{why}"
+    );
+    let before = counter(&header(&case.database));
+    let told = case.detached(&["--discard"]);
+    assert!(told.contains("giving up"), "{told}");
+    assert!(
+        counter(&header(&case.database)) > before,
+        "idle connections must notice"
+    );
+}
+
+#[test]
+fn while_it_is_in_use_a_missing_log_is_not_given_up() {
+    let case = Case::new();
+    let layout = "embedded";
+    let writer = Writer::start(&case.database, "waldio", layout, FOUR_COMMITS, Then::Wait);
+    fs::remove_file(case.log()).expect("the log");
+    let why = case.refused(&["--discard"]);
+    assert!(why.contains("in use"), "{why}");
+    drop(writer);
+    case.detached(&["--discard"]);
+}
+
+#[test]
+fn a_log_is_not_given_up_while_stock_sqlite_would_replay_another() {
+    for suffix in ["-wal", "-journal"] {
+        let case = Case::killed();
+        let log = fs::read(case.log()).expect("the log");
+        fs::write(beside(&case.database, suffix), "something").expect("a file");
+        // With its log it is refused too, where SQLite would read the other one afterwards.
+        assert!(case.refused(&[]).contains(suffix));
+        fs::remove_file(case.log()).expect("the log");
+        let why = case.refused(&["--discard"]);
+        assert!(
+            why.contains(suffix) && why.contains("move it away"),
+            "{why}"
+        );
+        fs::remove_file(beside(&case.database, suffix)).expect("the file");
+        fs::write(case.log(), log).expect("the log");
+        case.detached(&[]);
+    }
+}
+
+#[test]
+fn the_log_of_another_database_is_never_replayed() {
+    let (case, other) = (Case::killed(), Case::killed());
+    fs::copy(other.log(), case.log()).expect("a copy");
+    let why = case.refused(&[]);
+    assert!(why.contains("belongs to another database"), "{why}");
+    let told = case.detached(&["--discard"]);
+    assert!(told.contains("frames of 4 transactions"), "{told}");
+    let connection = stock(&case.database).expect("a stock database");
+    assert_eq!(number(&connection, "SELECT count(*) FROM sqlite_schema"), 0);
+}
+
+#[test]
+fn a_damaged_log_is_given_up_only_on_request() {
+    let case = Case::killed();
+    let mut log = fs::read(case.log()).expect("the log");
+    log[40] ^= 1;
+    fs::write(case.log(), log).expect("the log");
+    let why = case.refused(&[]);
+    assert!(
+        why.contains("CRC-32C") && why.contains("--discard"),
+        "{why}"
+    );
+    case.detached(&["--discard"]);
+}
+
+#[test]
+fn a_log_of_a_newer_version_is_left_to_a_newer_onewrite() {
+    let case = Case::killed();
+    let mut log = fs::read(case.log()).expect("the log");
+    log[11] = 2;
+    fs::write(case.log(), log).expect("the log");
+    for more in [&[][..], &["--discard"]] {
+        let why = case.refused(more);
+        assert!(why.contains("newer onewrite"), "{why}");
+    }
+}
+
+#[test]
+fn a_log_that_can_be_recovered_is_not_discarded() {
+    let case = Case::killed();
+    let told = case.detached(&["--discard"]);
+    assert!(told.contains("not needed"), "{told}");
+    assert_eq!(
+        number(
+            &stock(&case.database).expect("a database"),
+            "SELECT count(*) FROM t"
+        ),
+        3
+    );
+}
+
+#[test]
+fn a_log_left_by_another_database_of_that_name_is_removed_on_request() {
+    let case = Case::killed();
+    fs::remove_file(&case.database).expect("the database");
+    let sql = "PRAGMA journal_mode=wal; CREATE TABLE other(a); INSERT INTO other VALUES(7);";
+    let connection = rusqlite::Connection::open(&case.database).expect("a database");
+    connection.execute_batch(sql).expect("stock SQLite");
+    drop(connection);
+    let _ = fs::remove_file(beside(&case.database, "-shm"));
+    let why = case.refused(&[]);
+    assert!(why.contains("another database"), "{why}");
+    case.detached(&["--discard"]);
+    assert_eq!(
+        number(
+            &stock(&case.database).expect("a database"),
+            "SELECT a FROM other"
+        ),
+        7
+    );
+}
+
+#[test]
+fn a_log_that_was_never_written_is_removed() {
+    for bytes in [&[][..], &[0; 8192]] {
+        let case = Case::new();
+        let connection = rusqlite::Connection::open(&case.database).expect("a database");
+        let sql = "PRAGMA journal_mode=wal; CREATE TABLE t(a)";
+        connection.execute_batch(sql).expect("stock SQLite");
+        drop(connection);
+        fs::write(case.log(), bytes).expect("the log");
+        case.detached(&[]);
+    }
+}
+
+#[test]
+fn the_wish_of_the_environment_does_not_bring_the_mode_back() {
+    for missing in [false, true] {
+        let case = Case::killed();
+        if missing {
+            fs::remove_file(case.log()).expect("the log");
+        }
+        let database = case.database.to_str().expect("a path in UTF-8");
+        let mut command = onewrite(&["detach", "--discard", database]);
+        command
+            .env("ONEWRITE_JOURNAL_MODE", "waldio")
+            .env("ONEWRITE_UPGRADE_WAL", "1")
+            .env("ONEWRITE_MAKE_DEFAULT", "1");
+        let output = run(command);
+        assert!(output.status.success(), "{}", lossy(&output.stderr));
+        case.check_is_stock();
+    }
+}
+
+#[test]
+fn what_is_no_database_of_ours_is_left_alone() {
+    let case = Case::new();
+    fs::write(&case.database, "no database").expect("a file");
+    assert!(case.refused(&[]).contains("not a database"));
+    fs::remove_file(&case.database).expect("the file");
+    assert!(case.refused(&["--discard"]).contains("No such file"));
+    let connection = rusqlite::Connection::open(&case.database).expect("a database");
+    connection
+        .execute_batch("CREATE TABLE t(a)")
+        .expect("stock SQLite");
+    drop(connection);
+    let before = snapshot(case.directory.path());
+    let output = case.detach(&["--discard"]);
+    assert!(output.status.success());
+    assert!(lossy(&output.stdout).contains("stock database already"));
+    assert_eq!(snapshot(case.directory.path()), before);
+}

@@ -1,0 +1,118 @@
+//! `onewrite inspect` and `onewrite detach` on logs that a real writer left behind, or is writing.
+
+mod detach;
+mod inspect;
+mod random;
+mod writer;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags};
+use serde_json::Value;
+
+/// Longer than any run of the command takes here.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// The command, with an environment that asks for nothing.
+fn onewrite(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));
+    command.args(arguments);
+    without_wishes(&mut command);
+    command
+}
+
+fn without_wishes(command: &mut Command) {
+    for name in [
+        "ONEWRITE_JOURNAL_MODE",
+        "ONEWRITE_MAKE_DEFAULT",
+        "ONEWRITE_UPGRADE_WAL",
+    ] {
+        command.env_remove(name);
+    }
+}
+
+/// Runs it to its end, which comes before the deadline.
+fn run(mut command: Command) -> Output {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
+    let reader = std::thread::spawn(move || read_all(&mut out));
+    let errors = std::thread::spawn(move || read_all(&mut err));
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it can be waited for") {
+            break status;
+        }
+        if begun.elapsed() > DEADLINE {
+            child.kill().expect("it can be killed");
+            panic!("{command:?} does not end");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    Output {
+        status,
+        stdout: reader.join().expect("its output"),
+        stderr: errors.join().expect("its errors"),
+    }
+}
+
+fn read_all(from: &mut Option<impl std::io::Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        from.read_to_end(&mut bytes).expect("a pipe");
+    }
+    bytes
+}
+
+/// `inspect --json`: the document, which is all of the output, and the exit code.
+fn inspect_json(file: &Path, more: &[&str]) -> (Value, i32) {
+    let file = file.to_str().expect("a path in UTF-8");
+    let output = run(onewrite(&[&["inspect", file, "--json"], more].concat()));
+    let code = output.status.code().expect("no signal");
+    let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
+        let (out, err) = (lossy(&output.stdout), lossy(&output.stderr));
+        panic!("{file}: not one JSON document: {e}: {out:?} {err:?}")
+    });
+    (document, code)
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A connection through SQLite's own VFS.
+fn stock(path: &Path) -> rusqlite::Result<Connection> {
+    Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_WRITE, "unix")
+}
+
+fn number(connection: &Connection, sql: &str) -> i64 {
+    connection.query_row(sql, [], |row| row.get(0)).expect(sql)
+}
+
+fn beside(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Every file of a directory, with its content and the time of its last change.
+fn snapshot(directory: &Path) -> Vec<(PathBuf, Vec<u8>, std::time::SystemTime)> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    let mut files: Vec<_> = entries
+        .map(|entry| {
+            let path = entry.expect("an entry").path();
+            let changed = fs::metadata(&path).and_then(|file| file.modified());
+            let content = fs::read(&path).expect("a file");
+            (path, content, changed.expect("a time"))
+        })
+        .collect();
+    files.sort();
+    files
+}

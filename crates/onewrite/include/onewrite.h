@@ -1,0 +1,98 @@
+/*
+** onewrite for C and C++: durable SQLite commits in one device write.
+**
+**     #include "onewrite.h"
+**
+**     onewrite_register(0);
+**     sqlite3_open_v2("app.db", &db, SQLITE_OPEN_READWRITE|SQLITE_OPEN_CREATE, "onewrite");
+**     sqlite3_exec(db, "PRAGMA journal_mode=waldio", 0, 0, 0);
+**
+** The library brings no SQLite of its own, and looks for none: onewrite_register() hands it the
+** functions of the SQLite that your program is linked with, 3.40 or later. They are taken at the
+** place where this header is included, so that SQLite may be a shared library, a static one, or
+** sqlite3.c in your program.
+**
+** Build the library with "cargo build --release -p onewrite" and link, on Linux:
+**
+**     cc app.c -I crates/onewrite/include target/release/libonewrite.a -lsqlite3 -lgcc_s -lutil \
+**        -lrt -lpthread -lm -ldl -lc
+**
+** (-lsqlite3, or sqlite3.c among the sources; "cargo rustc --release -p onewrite --crate-type
+** staticlib -- --print native-static-libs" tells the system libraries of your toolchain). With
+** -Wl,--gc-sections the program holds only what it uses.
+**
+** A program that would rather load the library at run time loads the extension libonewrite.so with
+** sqlite3_load_extension() and needs none of this.
+*/
+#ifndef ONEWRITE_H
+#define ONEWRITE_H
+
+#include <stddef.h>
+#include <sqlite3.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+** The functions of SQLite that the library calls, each the one named sqlite3_<member>. Order and
+** number are part of the interface; onewrite_register_with() is told the size and refuses another.
+*/
+typedef struct onewrite_api {
+  void (*log)(int, const char *, ...);
+  int (*exec)(sqlite3 *, const char *, int (*)(void *, int, char **, char **), void *, char **);
+  void (*free)(void *);
+  int (*get_autocommit)(sqlite3 *);
+  void *(*malloc64)(sqlite3_uint64);
+  const char *(*errmsg)(sqlite3 *);
+  int (*busy_timeout)(sqlite3 *, int);
+  int (*open_v2)(const char *, sqlite3 **, int, const char *);
+  int (*close_v2)(sqlite3 *);
+  int (*file_control)(sqlite3 *, const char *, int, void *);
+  const char *(*db_name)(sqlite3 *, int);
+  const char *(*uri_parameter)(sqlite3_filename, const char *);
+  const char *(*filename_wal)(sqlite3_filename);
+  sqlite3_vfs *(*vfs_find)(const char *);
+  int (*vfs_register)(sqlite3_vfs *, int);
+} onewrite_api;
+
+/*
+** Registers the VFS "onewrite" with the SQLite whose functions these are. Call
+** onewrite_register() instead.
+*/
+int onewrite_register_with(const onewrite_api *api, size_t size, int sqlite_version,
+                           int make_default);
+
+/*
+** Registers the VFS "onewrite"; with make_default other than 0 it becomes the VFS of every database
+** that is opened without the name of one. May be called again. Returns SQLITE_OK, SQLITE_ERROR
+** where this SQLite is older than 3.40 or has no default VFS, or what sqlite3_vfs_register() says.
+*/
+static inline int onewrite_register(int make_default) {
+  onewrite_api api;
+  /* A SQLite that is built so must be initialized before it is asked for its VFS. */
+  int rc = sqlite3_initialize();
+  if (rc != SQLITE_OK) return rc;
+  api.log = sqlite3_log;
+  api.exec = sqlite3_exec;
+  api.free = sqlite3_free;
+  api.get_autocommit = sqlite3_get_autocommit;
+  api.malloc64 = sqlite3_malloc64;
+  api.errmsg = sqlite3_errmsg;
+  api.busy_timeout = sqlite3_busy_timeout;
+  api.open_v2 = sqlite3_open_v2;
+  api.close_v2 = sqlite3_close_v2;
+  api.file_control = sqlite3_file_control;
+  api.db_name = sqlite3_db_name;
+  api.uri_parameter = sqlite3_uri_parameter;
+  api.filename_wal = sqlite3_filename_wal;
+  api.vfs_find = sqlite3_vfs_find;
+  api.vfs_register = sqlite3_vfs_register;
+  return onewrite_register_with(&api, sizeof api, sqlite3_libversion_number(), make_default);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ONEWRITE_H */

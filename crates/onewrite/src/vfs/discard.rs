@@ -1,0 +1,94 @@
+//! Giving up a log: for `onewrite detach --discard`, where the log is missing, damaged, or that of
+//! another database, so that the database cannot be opened any more.
+//!
+//! The work is done under SQLite's own EXCLUSIVE lock by a connection of our own, at the moment when
+//! it would look which mode the database is in ([`super::guard`]).
+
+use std::cell::RefCell;
+use std::fmt;
+use std::path::Path;
+
+use super::{ffi, host};
+use crate::log::LogId;
+
+/// What was given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Discarded {
+    /// The log that the database was guarded for; `None` where it was not guarded.
+    pub guard: Option<LogId>,
+    /// There was a log file, and it is removed.
+    pub log_removed: bool,
+}
+
+/// Why a log could not be given up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DiscardError {
+    /// Another connection has the database open.
+    InUse,
+    /// Anything else, in words.
+    Failed(String),
+}
+
+impl fmt::Display for DiscardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiscardError::InUse => f.write_str("the database is in use"),
+            DiscardError::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for DiscardError {}
+
+/// What the connections of this thread are to do with a log.
+enum Order {
+    /// Use it.
+    Keep,
+    /// Give it up.
+    Discard,
+    /// It has been given up.
+    Done(Discarded),
+    /// It could not be, and why.
+    Failed(String),
+}
+
+thread_local! {
+    static ORDER: RefCell<Order> = const { RefCell::new(Order::Keep) };
+}
+
+/// Whether this thread opens the database in order to give up its log.
+pub(super) fn is_wanted() -> bool {
+    ORDER.with_borrow(|order| matches!(order, Order::Discard))
+}
+
+/// The log is given up, and the database unguarded.
+pub(super) fn done(discarded: Discarded) {
+    ORDER.replace(Order::Done(discarded));
+}
+
+/// The log cannot be given up; SQLite knows only a code for that.
+pub(super) fn failed(why: String) {
+    ORDER.replace(Order::Failed(why));
+}
+
+/// Makes a stock database of the one at `database`, as it stands without its log, and removes the
+/// log: **what was only in the log is lost**. The VFS must be registered. When this returns, all of
+/// it is on the device.
+///
+/// # Errors
+/// The database is in use, cannot be written, or is none.
+pub fn discard_log(database: &Path) -> Result<Discarded, DiscardError> {
+    ORDER.replace(Order::Discard);
+    let queried = host::with_connection(database, super::VFS_NAME, |query| {
+        query("PRAGMA busy_timeout=1000")?;
+        query("PRAGMA schema_version")
+    });
+    match (ORDER.replace(Order::Keep), queried) {
+        // What SQLite thinks of the database that is left does not matter here.
+        (Order::Done(discarded), _) => Ok(discarded),
+        (Order::Failed(why), _) => Err(DiscardError::Failed(why)),
+        (_, Err(e)) if e.code & 0xff == ffi::SQLITE_BUSY => Err(DiscardError::InUse),
+        (_, Err(e)) => Err(DiscardError::Failed(e.message)),
+        (_, Ok(_)) => Err(DiscardError::Failed("SQLite did not open it".to_owned())),
+    }
+}

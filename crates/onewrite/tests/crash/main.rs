@@ -1,0 +1,322 @@
+//! Crash states, byte by byte: what a power cut leaves at every moment of small histories, for
+//! every layout, is opened and must hold a whole number of transactions, all that were
+//! acknowledged among them.
+//!
+//! `ONEWRITE_SEED` replays a run; `ONEWRITE_CRASH_ROUNDS` (1 by default) makes it longer.
+
+mod chance;
+mod disk;
+mod explore;
+mod history;
+mod record;
+mod vfs;
+
+use chance::Random;
+use disk::Disk;
+use explore::{Counts, Explorer};
+use history::{Config, History, Maker, Player, Step, checkpoint};
+use record::{Device, Event};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const ALL: [&str; 12] = [
+    "single inserts",
+    "several pages",
+    "spills and savepoints",
+    "more than is gathered",
+    "passive and full checkpoints",
+    "restarts",
+    "truncations",
+    "through wal",
+    "through delete",
+    "closes",
+    "beyond the first chunk",
+    "a new database",
+];
+
+fn make(name: &'static str, page: u32, random: &mut Random) -> History {
+    let mut m = Maker::new(page, random);
+    let mut steps = vec![Step::Mode(None)];
+    match name {
+        "single inserts" => steps.extend(m.some(5)),
+        "several pages" => {
+            steps.extend([m.one(), m.pages(4), m.pages(9), m.one(), m.pages(2)]);
+        }
+        "spills and savepoints" => steps.extend([
+            m.one(),
+            m.spill_and_savepoint(),
+            m.one(),
+            m.rolled_back(40),
+            m.one(),
+            m.spill_and_savepoint(),
+            m.shrink(),
+        ]),
+        "more than is gathered" => {
+            let pages = (1 << 20) / page + 20;
+            steps.extend([
+                m.one(),
+                m.pages(pages),
+                m.one(),
+                m.rolled_back(pages),
+                m.one(),
+            ]);
+        }
+        "passive and full checkpoints" => steps.extend([
+            m.one(),
+            checkpoint("PASSIVE"),
+            m.one(),
+            m.pages(3),
+            checkpoint("FULL"),
+            m.one(),
+            m.one(),
+        ]),
+        "restarts" => steps.extend([
+            m.pages(4),
+            m.one(),
+            checkpoint("RESTART"),
+            m.one(),
+            m.one(),
+            checkpoint("RESTART"),
+            m.pages(2),
+            m.one(),
+        ]),
+        "truncations" => steps.extend([
+            m.pages(3),
+            checkpoint("TRUNCATE"),
+            m.one(),
+            Step::Sql(vec!["PRAGMA journal_size_limit=0".to_owned()]),
+            checkpoint("RESTART"),
+            m.one(),
+            m.pages(3),
+            checkpoint("TRUNCATE"),
+            m.one(),
+        ]),
+        "through wal" => steps.extend([
+            m.one(),
+            Step::Mode(Some("wal")),
+            m.one(),
+            m.one(),
+            Step::Mode(None),
+            m.one(),
+            Step::Reopen,
+            m.one(),
+        ]),
+        "through delete" => steps.extend([
+            m.one(),
+            Step::Mode(Some("delete")),
+            m.one(),
+            Step::Mode(None),
+            m.one(),
+            Step::Mode(Some("delete")),
+            m.one(),
+            Step::Mode(Some("wal")),
+            m.one(),
+            Step::Mode(None),
+            m.one(),
+        ]),
+        "closes" => steps.extend([
+            m.one(),
+            m.one(),
+            Step::Reopen,
+            m.one(),
+            Step::Reopen,
+            m.pages(3),
+            Step::Reopen,
+        ]),
+        "beyond the first chunk" => {
+            let frames = if page > 4096 { 300 } else { 800 };
+            steps.extend([
+                m.one(),
+                m.pages(frames),
+                m.one(),
+                m.shrink(),
+                m.pages(frames),
+            ]);
+        }
+        "a new database" => {
+            let mut first = history::schema();
+            let Step::Transaction(more) = m.pages(2) else {
+                unreachable!("a transaction")
+            };
+            first.extend(more);
+            steps.extend([Step::Transaction(first), m.one(), m.one(), Step::Reopen]);
+        }
+        _ => unreachable!("no history {name}"),
+    }
+    let spare = vec![m.one(), m.one()];
+    History { name, steps, spare }
+}
+
+/// A directory in memory where there is one: what is tested is what is written, not where.
+fn directory(kind: &str) -> tempfile::TempDir {
+    let memory = PathBuf::from("/dev/shm");
+    let place = if memory.is_dir() {
+        memory
+    } else {
+        std::env::temp_dir()
+    };
+    tempfile::Builder::new()
+        .prefix(&format!("onewrite-crash-{kind}-"))
+        .tempdir_in(place)
+        .expect("a temporary directory")
+}
+
+/// Plays a history in `directory` and records it.
+fn record_history(directory: &Path, config: &Config, history: &History) -> (Disk, Vec<Event>) {
+    record::device(directory, config.device);
+    let fresh = history.name == "a new database";
+    if !fresh {
+        history::make_first(directory, config);
+    }
+    let disk = Disk::of(directory, config.device);
+    record::start(directory);
+    let mut player = Player::new(directory, config, 0);
+    player
+        .play(&history.steps)
+        .unwrap_or_else(|e| panic!("{} {config:?}: {e}", history.name));
+    player.close().expect("a close");
+    (disk, record::stop(directory))
+}
+
+/// How much is looked at.
+#[derive(Clone, Copy)]
+struct Depth {
+    cuts: u32,
+    sparse: u64,
+}
+
+/// Records a history, changes the recording as `change` does, and looks at every crash of it.
+fn crash(
+    config: &Config,
+    name: &'static str,
+    random: &mut Random,
+    depth: Depth,
+    change: impl Fn(Vec<Event>) -> Vec<Event>,
+) -> (Counts, Result<(), String>) {
+    record::install();
+    let history = make(name, config.page, random);
+    let recorded = directory("history");
+    let (disk, events) = record_history(recorded.path(), config, &history);
+    let images = directory("image");
+    record::device(images.path(), config.device);
+    let digests = history::digests(&history, history.name == "a new database");
+    let mut explorer = Explorer::new(
+        *config,
+        &history,
+        digests,
+        images.path(),
+        Random::new(random.next()),
+    );
+    explorer.cuts = depth.cuts;
+    explorer.sparse = depth.sparse;
+    let found = explorer.explore(disk, &change(events));
+    explorer.counts.histories = 1;
+    let counts = explorer.counts;
+    let found = found.map_err(|e| {
+        let kept = images.keep();
+        format!("{name}, {config:?}: {e}\n  kept in {}", kept.display())
+    });
+    (counts, found)
+}
+
+fn rounds() -> u64 {
+    let given = std::env::var("ONEWRITE_CRASH_ROUNDS").ok();
+    given.map_or(1, |text| {
+        text.parse().expect("ONEWRITE_CRASH_ROUNDS is a number")
+    })
+}
+
+/// The histories in which so much happens that not every point of them is looked at.
+fn depth_of(name: &str, page: u32) -> Depth {
+    let sparse = match name {
+        "more than is gathered" | "beyond the first chunk" => 40,
+        _ if page == 65_536 => 3,
+        _ => 1,
+    };
+    Depth { cuts: 2, sparse }
+}
+
+/// Every history with every page size on both kinds of device.
+fn everything(test: &str, base: Config) {
+    let mut random = Random::new(chance::seed(test));
+    let (begun, mut total) = (Instant::now(), Counts::default());
+    for _ in 0..rounds() {
+        for name in ALL {
+            for page in [512, 1024, 4096, 65_536] {
+                for device in [Device::Fua, Device::NoFua] {
+                    if name == "beyond the first chunk" && page > 1024 {
+                        continue;
+                    }
+                    let reserved_in_use =
+                        base.layout == "embedded" && base.mode == "waldio" && random.one_in(3);
+                    let config = Config {
+                        page,
+                        device,
+                        reserved_in_use,
+                        ..base
+                    };
+                    let depth = depth_of(name, page);
+                    let (counts, found) = crash(&config, name, &mut random, depth, |events| events);
+                    total.add(&counts);
+                    if let Err(wrong) = found {
+                        panic!("{wrong}");
+                    }
+                }
+            }
+        }
+    }
+    println!("{test}: {total:?} in {:?}", begun.elapsed());
+}
+
+#[test]
+fn embedded() {
+    everything("embedded", Config::USUAL);
+}
+
+#[test]
+fn sector() {
+    let layout = "sector";
+    everything(
+        layout,
+        Config {
+            layout,
+            ..Config::USUAL
+        },
+    );
+}
+
+#[test]
+fn page4k() {
+    let layout = "page4k";
+    everything(
+        layout,
+        Config {
+            layout,
+            ..Config::USUAL
+        },
+    );
+}
+
+#[test]
+fn page8k() {
+    let layout = "page8k";
+    everything(
+        layout,
+        Config {
+            layout,
+            ..Config::USUAL
+        },
+    );
+}
+
+#[test]
+fn direct() {
+    let mode = "direct";
+    everything(
+        mode,
+        Config {
+            mode,
+            ..Config::USUAL
+        },
+    );
+}
