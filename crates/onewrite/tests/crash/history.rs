@@ -35,6 +35,11 @@ impl Config {
         reserved_in_use: false,
     };
 
+    /// Whether frame headers stand in reserved bytes.
+    pub fn embeds_headers(&self) -> bool {
+        self.mode == "waldio" && self.layout == "embedded"
+    }
+
     /// Whether a commit that has returned survives a power cut.
     pub fn commits_are_durable(&self) -> bool {
         self.synchronous != "NORMAL" && self.sync != "normal" && self.group == "off"
@@ -181,7 +186,7 @@ pub fn make_first(directory: &Path, config: &Config) {
     let connection = open(directory, "onewrite").expect("a database");
     let sql = |sql: &str| run(&connection, sql).expect(sql);
     sql(&format!("PRAGMA page_size={}", config.page));
-    if config.layout == "embedded" && config.mode == "waldio" {
+    if config.embeds_headers() {
         sql("PRAGMA onewrite_reserve_bytes=24");
     }
     make_schema(&connection).expect("a schema");
@@ -218,7 +223,7 @@ impl<'a> Player<'a> {
             config,
             done,
             connection: None,
-            mode: config.mode,
+            mode: "delete",
         }
     }
 
@@ -231,13 +236,22 @@ impl<'a> Player<'a> {
             .unwrap_or("another");
     }
 
+    /// SQLite's rollback journal is not safe below FULL: its checksums look at one byte in 200.
+    fn synchronous(&self, mode: &str) -> String {
+        let level = match mode == self.config.mode {
+            true => self.config.synchronous,
+            false => "FULL",
+        };
+        format!("PRAGMA synchronous={level}")
+    }
+
     pub fn connection(&mut self) -> rusqlite::Result<&Connection> {
         if self.connection.is_none() {
             let connection = open(self.directory, "onewrite")?;
             let config = self.config;
             for pragma in [
                 format!("PRAGMA page_size={}", config.page),
-                format!("PRAGMA synchronous={}", config.synchronous),
+                self.synchronous(self.mode),
                 format!("PRAGMA onewrite_sync={}", config.sync),
                 "PRAGMA wal_autocheckpoint=0".to_owned(),
                 // The smallest that SQLite takes: large transactions spill.
@@ -286,7 +300,9 @@ impl<'a> Player<'a> {
 
     fn switch(&mut self, mode: &'static str) -> rusqlite::Result<()> {
         let config = *self.config;
+        let (on_the_way, there) = (self.synchronous("delete"), self.synchronous(mode));
         let connection = self.connection()?;
+        run(connection, &on_the_way)?;
         let ours = mode == config.mode;
         if ours && mode == "waldio" {
             run(
@@ -296,6 +312,7 @@ impl<'a> Player<'a> {
         }
         let found = run(connection, &format!("PRAGMA journal_mode={mode}"))?;
         assert_eq!(found.as_deref(), Some(mode), "the journal mode");
+        run(connection, &there)?;
         self.mode = mode;
         if ours {
             self.note(Event::Durable(self.done));
