@@ -425,7 +425,7 @@ impl Database {
             return match self.read_only || !self.paths.log.exists() {
                 true => Ok(()),
                 // A remembered mode that is not in use, because it could not be.
-                false => Ok(self.forget_mode()?),
+                false => self.forget_unused(word),
             };
         };
         let (connection, schema) = self
@@ -445,7 +445,17 @@ impl Database {
         })?;
         match mode.is_guarded() {
             true => Ok(()),
-            false => Ok(self.forget_mode()?),
+            false => self.forget_unused(word),
+        }
+    }
+
+    fn forget_unused(&self, word: &str) -> Result<(), Failure> {
+        match self.forget_unused_mode()? {
+            true => Ok(()),
+            false => Err(Failure::busy(format!(
+                "cannot change to {word} mode: another connection has changed the journal mode just \
+                 now"
+            ))),
         }
     }
 }
