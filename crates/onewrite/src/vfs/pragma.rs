@@ -386,12 +386,12 @@ impl Database {
         let settings = self.settings.get();
         if mode == JournalMode::Direct {
             return match (settings.layout, settings.commit.group_synch) {
-                (Some(layout), _) => Err(format!(
+                (Some(layout), _) if layout != Layout::Embedded => Err(format!(
                     "journal mode direct has SQLite's own layout: onewrite_layout={layout} is for \
                      journal mode waldio"
                 )),
-                (None, Some(_)) => Err(NO_GROUP_SYNCH_IN_DIRECT.into()),
-                (None, None) => Ok(()),
+                (_, Some(_)) => Err(NO_GROUP_SYNCH_IN_DIRECT.into()),
+                (_, None) => Ok(()),
             };
         }
         if !matches!(settings.layout, None | Some(Layout::Embedded)) {
