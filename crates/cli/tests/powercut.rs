@@ -70,6 +70,7 @@ fn caught(arguments: &str) {
         .expect("the command");
     assert_eq!(again.status.code(), Some(1), "{failure:#}: {again:?}");
     let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(said.starts_with("broken promise"), "{said}");
 }
 
 #[test]
