@@ -179,9 +179,9 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn stopped_by(signal: rustix::process::Signal, directory: &Path) -> Option<i32> {
-    let mut child = command("--cuts 100000 --jobs 2", directory)
-        .stdout(Stdio::null())
+fn stopped_by(signal: rustix::process::Signal, directory: &Path) -> Output {
+    let child = command("--cuts 100000 --jobs 2 --json", directory)
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .expect("the command");
@@ -189,9 +189,9 @@ fn stopped_by(signal: rustix::process::Signal, directory: &Path) -> Option<i32> 
     std::thread::sleep(Duration::from_millis(1500));
     let id = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(id, signal).expect("kill");
-    let status = child.wait().expect("wait");
+    let output = child.wait_with_output().expect("wait");
     wait_until("loop devices were left", || loops_below(directory) == 0);
-    status.code()
+    output
 }
 
 #[test]
@@ -200,8 +200,10 @@ fn a_run_that_is_stopped_leaves_nothing_behind() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let code = stopped_by(rustix::process::Signal::INT, directory.path());
-    assert_eq!(code, Some(130));
+    let output = stopped_by(rustix::process::Signal::INT, directory.path());
+    assert_eq!(output.status.code(), Some(130));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report of what was done");
+    assert_eq!(report["stopped_early"], true);
     let left = std::fs::read_dir(directory.path()).expect("a directory");
     assert_eq!(left.count(), 0);
     // Killed without a chance to clean up: the kernel takes mounts and devices down.

@@ -63,7 +63,8 @@ impl Device {
         self.state().flushes = handling;
     }
 
-    /// Puts another content under the device, which nobody may have mounted.
+    /// Puts another content under the device, which nobody may have mounted, and of which the kernel
+    /// remembers nothing ([`crate::host::Host::drop_cache`]).
     pub fn load(&self, content: Image) {
         self.state().content = content;
     }

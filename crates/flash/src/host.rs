@@ -69,6 +69,18 @@ impl Host {
         Ok(host)
     }
 
+    /// Makes the kernel forget what it remembers of the device's content, so that another may be put
+    /// under it ([`Device::load`]). Nobody may have it mounted.
+    ///
+    /// # Errors
+    /// There is no `blockdev` program, or it fails.
+    pub fn drop_cache(&self) -> Result<(), Error> {
+        match &self.loop_device {
+            Some(loop_device) => Ok(loop_device.drop_cache()?),
+            None => Ok(()),
+        }
+    }
+
     /// The loop device's node.
     pub fn node(&self) -> &Path {
         &self.path

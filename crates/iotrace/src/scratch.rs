@@ -277,6 +277,16 @@ impl LoopDevice {
         &self.node
     }
 
+    /// Writes what the kernel's page cache of the device still holds to it, and forgets the cache. As long
+    /// as somebody has the device open the kernel would not do so by itself.
+    pub fn drop_cache(&self) -> Result<(), Error> {
+        let program = find("blockdev").ok_or(Error::Missing {
+            program: "blockdev",
+            package: "util-linux",
+        })?;
+        run(Command::new(program).arg("--flushbufs").arg(&self.node)).map(drop)
+    }
+
     /// Asks the kernel to detach the device as soon as nobody has it open or mounted any more.
     pub fn detach_when_unused(&self) -> Result<(), Error> {
         let program = find("losetup").unwrap_or_else(|| PathBuf::from("losetup"));

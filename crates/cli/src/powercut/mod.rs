@@ -283,8 +283,10 @@ fn cut(args: &Args, directory: &Path) -> Outcome {
     shared.bar.finish_and_clear();
     let elapsed_s = begin.elapsed().as_secs_f64();
     let tally = shared.tally.into_inner().unwrap_or_default();
-    let failure = match shared.ended.into_inner().unwrap_or_default() {
-        None => None,
+    let ended = shared.ended.into_inner().unwrap_or_default();
+    let failure = match ended {
+        // What was checked until then counts.
+        None | Some(Ended::Stop(Stop::Interrupted)) => None,
         Some(Ended::Stop(stop)) => return Err(stopped(stop)),
         Some(Ended::Found {
             failure,
@@ -343,8 +345,12 @@ impl Shared<'_> {
             self.over.store(true, Ordering::Relaxed);
             let mut first = self.ended.lock().unwrap_or_else(|e| e.into_inner());
             // What was found counts for more than what stopped the others.
-            if !matches!(*first, Some(Ended::Found { .. })) {
-                *first = Some(ended);
+            match (&*first, &ended) {
+                (Some(Ended::Found { .. }), Ended::Found { kept: Ok(path), .. }) => {
+                    eprintln!("onewrite: also kept: {}", path.display());
+                }
+                (Some(Ended::Found { .. }), _) => {}
+                _ => *first = Some(ended),
             }
         }
     }
@@ -408,7 +414,10 @@ fn print(report: &Report, json: bool) -> Outcome {
         println!("promise: {}; seed {}", report.promise, report.seed);
     }
     let Some(failure) = &report.failure else {
-        return Ok(ExitCode::SUCCESS);
+        return match interrupt::is_requested() {
+            true => Err("stopped".to_owned()),
+            false => Ok(ExitCode::SUCCESS),
+        };
     };
     eprintln!(
         "onewrite: {} (workload {:?}, history {}, cut {:?}, seed {})",

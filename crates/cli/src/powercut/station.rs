@@ -42,6 +42,7 @@ fn harness(what: &str, error: impl std::fmt::Display) -> Stop {
 }
 
 /// What was recorded while an order was carried out.
+#[derive(Default)]
 pub struct Recorded {
     pub history: History,
     /// What the marks of the history mean.
@@ -52,7 +53,7 @@ pub struct Recorded {
 pub struct Station {
     // In the order in which they have to go.
     worker: Option<Worker>,
-    _host: Host,
+    host: Host,
     _directory: tempfile::TempDir,
     device: Device,
     setup: Setup,
@@ -76,7 +77,7 @@ impl Station {
         setup.mount_point = directory.path().to_owned();
         let mut station = Self {
             worker: None,
-            _host: host,
+            host,
             _directory: directory,
             device,
             setup,
@@ -117,7 +118,7 @@ impl Station {
         if self.setup.broken == Some(Broken::DeviceIgnoresFlushes) {
             self.device.handle_flushes(FlushHandling::Ignored);
         }
-        self.device.load(self.empty.clone());
+        self.load(self.empty.clone())?;
         let (mut recorded, reply) = self.recorded(&Order::Record(work));
         self.device.handle_flushes(FlushHandling::Obeyed);
         match reply? {
@@ -133,8 +134,10 @@ impl Station {
     /// Has a crash image checked, and records what recovery writes. The recording is there whether
     /// the check finds something or not.
     pub fn check(&mut self, image: Image, check: Check) -> (Recorded, Result<Found, Stop>) {
-        self.device.load(image);
-        let (mut recorded, reply) = self.recorded(&Order::Check(check));
+        let (mut recorded, reply) = match self.load(image) {
+            Ok(()) => self.recorded(&Order::Check(check)),
+            Err(stop) => (Recorded::default(), Err(stop)),
+        };
         if self.setup.fua {
             recorded.assume_fua();
         }
@@ -143,6 +146,15 @@ impl Station {
             other => Err(harness("check", format!("{other:?}"))),
         });
         (recorded, found)
+    }
+
+    /// Puts a medium under the loop device.
+    fn load(&self, image: Image) -> Result<(), Stop> {
+        self.host
+            .drop_cache()
+            .map_err(|error| harness("the device's cache", error))?;
+        self.device.load(image);
+        Ok(())
     }
 
     fn recorded(&mut self, order: &Order) -> (Recorded, Result<Reply, Stop>) {

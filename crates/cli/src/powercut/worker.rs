@@ -115,10 +115,8 @@ fn serve(setup: &Setup, channel: &Channel, order: Order) -> Result<Reply, Failur
 fn mounted<T>(setup: &Setup, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let kind = setup.file_system.kind().name();
     let options = setup.file_system.mount_options();
-    let mounted =
-        Mounted::with_options(&setup.node, &setup.mount_point, kind, options).map_err(|error| {
-            Failure::broken(Promise::Progress, format!("{kind} does not mount: {error}"))
-        })?;
+    let mounted = Mounted::with_options(&setup.node, &setup.mount_point, kind, options)
+        .map_err(|error| does_not_mount(kind, error))?;
     let result = work();
     let unmounted = mounted
         .unmount()
@@ -126,6 +124,15 @@ fn mounted<T>(setup: &Setup, work: impl FnOnce() -> Result<T, Failure>) -> Resul
     let value = result?;
     unmounted?;
     Ok(value)
+}
+
+/// Without the mount point, which is another in every run.
+fn does_not_mount(kind: &str, error: onewrite_iotrace::Error) -> Failure {
+    let why = match error {
+        onewrite_iotrace::Error::Io { source, .. } => source.to_string(),
+        other => other.to_string(),
+    };
+    Failure::broken(Promise::Progress, format!("{kind} does not mount: {why}"))
 }
 
 fn place<'a>(setup: &'a Setup, channel: &Channel) -> Result<Place<'a>, Failure> {
