@@ -459,3 +459,6 @@ pub fn encode_stock(
     image[head..end].copy_from_slice(bytes);
     Ok(offset)
 }
+
+#[cfg(test)]
+mod tests;

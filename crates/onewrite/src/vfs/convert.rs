@@ -1,5 +1,6 @@
 //! Work on a database that needs a connection of its own, while ours holds no lock: recovery by
-//! stock SQLite, and conversion to the mode that the URI or the environment ask for.
+//! stock SQLite, conversion to the mode that the URI or the environment ask for, and the guard for a
+//! read-only connection.
 
 use std::cell::Cell;
 
@@ -57,4 +58,16 @@ pub fn convert(paths: &Paths, mode: JournalMode) {
             ),
         );
     }
+}
+
+/// Does something while a connection that can write has the database open in its mode. `false`
+/// where there is no such connection, or the work says so.
+pub fn beside_a_writer(paths: &Paths, work: impl FnOnce() -> bool) -> bool {
+    let outer = CONVERTING.replace(true);
+    let done = host::with_connection(&paths.database, super::VFS_NAME, |query| {
+        query("SELECT count(*) FROM sqlite_schema")?;
+        Ok(work())
+    });
+    CONVERTING.set(outer);
+    done.unwrap_or(false)
 }

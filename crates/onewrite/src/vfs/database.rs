@@ -69,6 +69,8 @@ pub struct Database {
     pub mode_was_named: Cell<bool>,
     /// The database has been converted to the wanted mode, or that has failed.
     pub conversion_tried: Cell<bool>,
+    /// A connection that can write was asked to guard for this one, which cannot.
+    pub writer_tried: Cell<bool>,
     /// A log that nobody guards was looked for.
     pub leftover_checked: Cell<bool>,
     /// The log while the database is in one of our modes, decided anew with every first lock.
@@ -213,26 +215,29 @@ pub fn code_of(kind: ErrorKind) -> c_int {
     }
 }
 
-/// The logs that are open in this process, so that connections to one database share one.
-static LOGS: Mutex<Option<HashMap<PathBuf, Weak<Log>>>> = Mutex::new(None);
+/// The logs that are open in this process, so that connections to one database share one. There may
+/// be several at a path: one of readers, one of writers, one whose file was replaced.
+static LOGS: Mutex<Option<HashMap<PathBuf, Vec<Weak<Log>>>>> = Mutex::new(None);
 
-/// The log that this process has open at `path`, if `fits`; else the one that `open` opens.
+/// The log that this process has open at `path`, if one `fits`; else the one that `open` opens.
 pub fn shared_log(
     path: &Path,
-    fits: impl FnOnce(&Log) -> bool,
+    fits: impl Fn(&Log) -> bool,
     open: impl FnOnce() -> Result<Log, LogError>,
 ) -> Result<Arc<Log>, LogError> {
     let mut logs = LOGS.lock().unwrap_or_else(PoisonError::into_inner);
     let logs = logs.get_or_insert_default();
-    if let Some(log) = logs
-        .get(path)
-        .and_then(Weak::upgrade)
-        .filter(|log| fits(log))
-    {
+    let mut here = logs.get(path).into_iter().flatten();
+    if let Some(log) = here.find_map(|log| log.upgrade().filter(|log| fits(log))) {
         return Ok(log);
     }
-    logs.retain(|_, log| log.strong_count() > 0);
+    logs.retain(|_, logs| {
+        logs.retain(|log| log.strong_count() > 0);
+        !logs.is_empty()
+    });
     let log = Arc::new(open()?);
-    logs.insert(path.to_owned(), Arc::downgrade(&log));
+    logs.entry(path.to_owned())
+        .or_default()
+        .push(Arc::downgrade(&log));
     Ok(log)
 }

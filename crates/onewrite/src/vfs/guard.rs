@@ -51,6 +51,8 @@ enum Look {
     StockFirst,
     /// The URI or the environment ask for a mode that the database does not have yet.
     Convert(JournalMode),
+    /// The database must be guarded, and this connection is read-only.
+    NeedsWriter,
 }
 
 /// The log that a database is guarded for, by the header as it is on disk; `None` while it is a stock
@@ -97,18 +99,19 @@ impl Database {
     /// `xLock(SHARED)` from no lock.
     pub fn lock_shared(&self) -> c_int {
         for attempt in 0..PATIENCE {
-            let code = self.inner.lock(LockLevel::SHARED);
-            if code != ffi::SQLITE_OK {
-                return code;
-            }
-            let look = self.look();
-            if matches!(look, Ok(Look::Settled)) {
-                self.lock.set(LockLevel::SHARED);
-                return ffi::SQLITE_OK;
-            }
-            self.log.replace(None);
-            self.inner.unlock(LockLevel::NONE);
+            let look = match self.lock_and_look() {
+                Ok(look) => look,
+                Err(code) => return code,
+            };
             match look {
+                Ok(Look::Settled) => return ffi::SQLITE_OK,
+                Ok(Look::NeedsWriter) => {
+                    self.writer_tried.set(true);
+                    let settled = || matches!(self.lock_and_look(), Ok(Ok(Look::Settled)));
+                    if convert::beside_a_writer(&self.paths, settled) {
+                        return ffi::SQLITE_OK;
+                    }
+                }
                 Ok(Look::StockFirst) => match convert::recover_with_stock(&self.paths) {
                     Ok(()) => {}
                     Err(e) => return e.code,
@@ -130,6 +133,23 @@ impl Database {
             ),
         );
         ffi::SQLITE_BUSY
+    }
+
+    /// Takes SHARED and looks which mode the database is in; keeps the lock only if that is settled.
+    /// The error is SQLite's code for a lock that could not be taken.
+    fn lock_and_look(&self) -> Result<Result<Look, LogError>, c_int> {
+        match self.inner.lock(LockLevel::SHARED) {
+            ffi::SQLITE_OK => {}
+            code => return Err(code),
+        }
+        let look = self.look();
+        if matches!(look, Ok(Look::Settled)) {
+            self.lock.set(LockLevel::SHARED);
+        } else {
+            self.log.replace(None);
+            self.inner.unlock(LockLevel::NONE);
+        }
+        Ok(look)
     }
 
     /// SQLite opens its log under EXCLUSIVE (`locking_mode=EXCLUSIVE`), without ever coming from no
@@ -167,6 +187,15 @@ impl Database {
                 None => Ok(Look::Settled),
                 Some(mode) if !mode.is_guarded() => {
                     self.use_direct(&header, mode).map(|()| Look::Settled)
+                }
+                // A read-only connection cannot guard. Without a guard its SHARED lock would keep
+                // everybody else from it, for as long as it is open; so a connection that can write
+                // guards for it. Where none can, there is nobody to be kept away.
+                Some(_) if self.read_only => {
+                    match self.writer_tried.get() || convert::is_converting() {
+                        true => Ok(Look::Settled),
+                        false => Ok(Look::NeedsWriter),
+                    }
                 }
                 Some(mode) => self.guard_from_shared(mode),
             },
@@ -327,9 +356,16 @@ impl Database {
     fn use_direct(&self, header: &Header, mode: JournalMode) -> Result<(), LogError> {
         let path = &self.paths.wal;
         let open = self.open_log(path, mode, page_size(header)?)?;
-        let same = |log: &Log| log.file().same_as_path().unwrap_or(false);
+        let fits = |log: &Log| {
+            let file = log.file();
+            file.access() == open.access && file.same_as_path().unwrap_or(false)
+        };
+        if self.read_only && !path.exists() {
+            // There is nothing to read, and who writes will make it.
+            return Ok(());
+        }
         self.log
-            .replace(Some(shared_log(path, same, || Log::open_stock(&open))?));
+            .replace(Some(shared_log(path, fits, || Log::open_stock(&open))?));
         Ok(())
     }
 

@@ -230,6 +230,7 @@ unsafe fn open_database(
             wanted: wanted_mode(name),
             mode_was_named: Cell::new(false),
             conversion_tried: Cell::new(false),
+            writer_tried: Cell::new(false),
             leftover_checked: Cell::new(false),
             log: RefCell::new(None),
             writer: RefCell::new(None),

@@ -1,0 +1,138 @@
+//! What an application sees: the same as with stock WAL, but for the time it takes.
+
+#[allow(dead_code)]
+mod compare;
+mod random;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags};
+use std::ffi::CString;
+use std::path::Path;
+
+/// A mode of ours, and what makes a database ready for it.
+#[derive(Clone, Copy, Debug)]
+struct Mode {
+    name: &'static str,
+    /// Pragmas before the mode is entered.
+    before: &'static [&'static str],
+}
+
+const MODES: [Mode; 5] = [
+    Mode {
+        name: "waldio",
+        before: &["PRAGMA onewrite_layout=embedded"],
+    },
+    Mode {
+        name: "waldio",
+        before: &["PRAGMA onewrite_layout=sector"],
+    },
+    Mode {
+        name: "waldio",
+        before: &["PRAGMA onewrite_layout=page4k"],
+    },
+    Mode {
+        name: "waldio",
+        before: &["PRAGMA onewrite_layout=page8k"],
+    },
+    Mode {
+        name: "direct",
+        before: &[],
+    },
+];
+
+/// WALDIO as an application gets it that sets nothing.
+#[allow(dead_code)]
+const WALDIO: Mode = Mode {
+    name: "waldio",
+    before: &[],
+};
+
+fn open_flags(path: &Path, vfs: &str, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    onewrite::register().expect("the VFS onewrite");
+    let vfs = CString::new(vfs).expect("a name");
+    Connection::open_with_flags_and_vfs(path, flags, vfs.as_c_str())
+}
+
+fn open(path: &Path) -> Connection {
+    open_flags(path, "onewrite", OpenFlags::default()).expect("a connection")
+}
+
+#[allow(dead_code)]
+fn stock(path: &Path) -> Connection {
+    open_flags(path, "unix", OpenFlags::default()).expect("a stock connection")
+}
+
+/// Opens a database and puts it into a mode.
+fn open_in(path: &Path, mode: Mode) -> Connection {
+    let db = open(path);
+    for pragma in mode.before {
+        sql(&db, pragma);
+    }
+    let found = sql(&db, &format!("PRAGMA journal_mode={}", mode.name));
+    assert_eq!(found, mode.name);
+    db
+}
+
+/// All rows of a statement, or the error's code; columns apart by `|`, rows by a space.
+fn outcome(db: &Connection, statement: &str) -> String {
+    let rows = || -> rusqlite::Result<String> {
+        let mut prepared = db.prepare(statement)?;
+        let columns = prepared.column_count();
+        let mut rows = prepared.query([])?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            let mut texts = Vec::new();
+            for column in 0..columns {
+                texts.push(match row.get_ref(column)? {
+                    ValueRef::Null => "null".to_owned(),
+                    ValueRef::Integer(n) => n.to_string(),
+                    ValueRef::Real(x) => x.to_string(),
+                    ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+                    ValueRef::Blob(blob) => format!("{} bytes", blob.len()),
+                });
+            }
+            all.push(texts.join("|"));
+        }
+        Ok(all.join(" "))
+    };
+    rows().unwrap_or_else(|e| match e.sqlite_error() {
+        Some(error) => format!("error {}: {e}", error.extended_code),
+        None => format!("error: {e}"),
+    })
+}
+
+/// The rows of a statement that must not fail.
+fn sql(db: &Connection, statement: &str) -> String {
+    let found = outcome(db, statement);
+    assert!(!found.starts_with("error"), "{statement}: {found}");
+    found
+}
+
+/// What a database says that it is, and a value of it.
+#[allow(dead_code)]
+fn status(db: &Connection) -> serde_json::Value {
+    serde_json::from_str(&sql(db, "PRAGMA onewrite_status")).expect("JSON")
+}
+
+/// Copies a database and its log as a crash would leave them; the wal-index is gone.
+fn copy(from: &Path, to: &Path) {
+    for suffix in ["", "-wal", "-onewrite", "-journal"] {
+        let (from, to) = (beside(from, suffix), beside(to, suffix));
+        let _ = std::fs::remove_file(&to);
+        if from.exists() {
+            // By another process: closing a descriptor here would drop SQLite's locks.
+            let status = std::process::Command::new("cp")
+                .args([&from, &to])
+                .status()
+                .expect("cp");
+            assert!(status.success());
+        }
+    }
+    let _ = std::fs::remove_file(beside(to, "-shm"));
+}
+
+fn beside(path: &Path, suffix: &str) -> std::path::PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
