@@ -10,6 +10,7 @@ mod detach;
 mod doctor;
 mod inspect;
 mod interrupt;
+mod powercut;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,12 @@ enum Command {
     /// Show what a log, or a database and the log beside it, hold on disk
     #[command(after_long_help = inspect::AFTER_HELP)]
     Inspect(inspect::Args),
+    /// Cut the power at many places of a recorded workload, and check what survives (root)
+    #[command(after_long_help = powercut::AFTER_HELP)]
+    Powercut(powercut::Args),
+    /// The process of `powercut` that mounts and checks
+    #[command(hide = true)]
+    PowercutWorker,
     /// A process of `compare --processes`; reads its job from standard input
     #[command(hide = true)]
     CompareWorker,
@@ -51,6 +58,8 @@ fn main() -> ExitCode {
         Command::Detach(args) => detach::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Powercut(args) => powercut::run(&args),
+        Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),
     };
     match outcome {

@@ -10,6 +10,7 @@
 //! and if the process is killed in a way that leaves it no chance, the kernel does. A kill in the
 //! moment before the mount, while the image is being written, leaves the image file.
 
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -56,6 +57,13 @@ impl FileSystem {
             Self::Xfs => "xfs",
             Self::Btrfs => "btrfs",
         }
+    }
+
+    /// Makes it on `target`, a file or a block device, with options beside the default ones.
+    pub fn make(self, target: &Path, options: &[&str]) -> Result<(), Error> {
+        let (program, arguments, package) = self.maker();
+        let path = find(program).ok_or(Error::Missing { program, package })?;
+        run(Command::new(path).args(arguments).args(options).arg(target)).map(drop)
     }
 
     /// The program that makes it, its options, and the package that brings it. None of the options
@@ -127,15 +135,15 @@ impl Scratch {
             .map_err(Error::io("create a directory in", options.parent))?;
         let image = dir.path().join("image");
         fill(&image, options)?;
-        make(options.file_system, &image)?;
+        options.file_system.make(&image, &[])?;
         give_up_if(options.stop)?;
         private_mounts()?;
         let loop_device = LoopDevice::attach(&image)?;
-        let device = BlockDevice::from_node(&loop_device.node)?;
+        let device = BlockDevice::from_node(loop_device.node())?;
         let root = dir.path().join("mnt");
         fs::create_dir(&root).map_err(Error::io("create", &root))?;
         let kind = options.file_system.name();
-        let mounted = Mounted::new(&loop_device.node, &root, kind)?;
+        let mounted = Mounted::new(loop_device.node(), &root, kind)?;
         loop_device.detach_when_unused()?;
         fs::remove_file(&image).map_err(Error::io("remove", &image))?;
         Ok(Self {
@@ -187,14 +195,25 @@ impl Drop for Scratch {
 
 /// A mount that ends with this value.
 #[derive(Debug)]
-pub(crate) struct Mounted {
+pub struct Mounted {
     target: Option<PathBuf>,
 }
 
 impl Mounted {
-    pub(crate) fn new(source: &Path, target: &Path, kind: &str) -> Result<Self, Error> {
+    /// Mounts `source` on `target` with the default options.
+    pub fn new(source: &Path, target: &Path, kind: &str) -> Result<Self, Error> {
+        Self::with_options(source, target, kind, None)
+    }
+
+    /// Mounts with options of the file system's own, as `data=journal`.
+    pub fn with_options(
+        source: &Path,
+        target: &Path,
+        kind: &str,
+        options: Option<&CStr>,
+    ) -> Result<Self, Error> {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        mount(source, target, kind, flags, None).map_err(Error::io("mount", target))?;
+        mount(source, target, kind, flags, options).map_err(Error::io("mount", target))?;
         Ok(Self {
             target: Some(target.to_owned()),
         })
@@ -202,7 +221,7 @@ impl Mounted {
 
     /// Waits for files that are still open; a mount that stays busy is taken out of sight, and ends
     /// when they are closed.
-    pub(crate) fn unmount(mut self) -> Result<(), Error> {
+    pub fn unmount(mut self) -> Result<(), Error> {
         self.take_down()
     }
 
@@ -232,15 +251,16 @@ impl Drop for Mounted {
     }
 }
 
-/// A loop device bound to our image.
+/// A loop device bound to our image, until this value ends.
 #[derive(Debug)]
-struct LoopDevice {
+pub struct LoopDevice {
     node: PathBuf,
     image: PathBuf,
 }
 
 impl LoopDevice {
-    fn attach(image: &Path) -> Result<Self, Error> {
+    /// Binds a free one to `image`.
+    pub fn attach(image: &Path) -> Result<Self, Error> {
         let program = find("losetup").ok_or(Error::Missing {
             program: "losetup",
             package: "util-linux (or mount)",
@@ -252,8 +272,23 @@ impl LoopDevice {
         })
     }
 
+    /// Its node below `/dev`.
+    pub fn node(&self) -> &Path {
+        &self.node
+    }
+
+    /// Writes what the kernel's page cache of the device still holds to it, and forgets the cache. As long
+    /// as somebody has the device open the kernel would not do so by itself.
+    pub fn drop_cache(&self) -> Result<(), Error> {
+        let program = find("blockdev").ok_or(Error::Missing {
+            program: "blockdev",
+            package: "util-linux",
+        })?;
+        run(Command::new(program).arg("--flushbufs").arg(&self.node)).map(drop)
+    }
+
     /// Asks the kernel to detach the device as soon as nobody has it open or mounted any more.
-    fn detach_when_unused(&self) -> Result<(), Error> {
+    pub fn detach_when_unused(&self) -> Result<(), Error> {
         let program = find("losetup").unwrap_or_else(|| PathBuf::from("losetup"));
         run(Command::new(program).arg("--detach").arg(&self.node)).map(drop)
     }
@@ -266,7 +301,8 @@ impl LoopDevice {
         fs::read(path).is_ok_and(|backing| backing.starts_with(ours))
     }
 
-    fn detach(self) -> Result<(), Error> {
+    /// Waits until it is free again.
+    pub fn detach(self) -> Result<(), Error> {
         self.wait_until_free()
     }
 
@@ -295,7 +331,7 @@ impl Drop for LoopDevice {
 
 /// Moves the calling thread, and those it starts later, into a mount namespace of their own, from which
 /// no mount spreads to others.
-fn private_mounts() -> Result<(), Error> {
+pub fn private_mounts() -> Result<(), Error> {
     let root = Path::new("/");
     // rustix deprecates the safe form because of UnshareFlags::FILES, which is not used here.
     #[allow(deprecated)]
@@ -329,12 +365,6 @@ fn fill(image: &Path, options: &Options<'_>) -> Result<(), Error> {
         left -= now;
     }
     file.sync_all().map_err(Error::io("sync", image))
-}
-
-fn make(file_system: FileSystem, image: &Path) -> Result<(), Error> {
-    let (program, arguments, package) = file_system.maker();
-    let path = find(program).ok_or(Error::Missing { program, package })?;
-    run(Command::new(path).args(arguments).arg(image)).map(drop)
 }
 
 fn give_up_if(stop: &AtomicBool) -> Result<(), Error> {

@@ -77,6 +77,15 @@ pub fn now_nanoseconds() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// Who is told what a writer meant and what SQLite acknowledged.
+pub trait Witness {
+    /// Takes a record; nothing that happens later may change it once this returns.
+    ///
+    /// # Errors
+    /// The witness is gone.
+    fn note(&mut self, event: Event, commit: &Commit) -> Result<(), Failure>;
+}
+
 /// A writer's ledger, open for appending.
 pub struct Ledger {
     file: File,
@@ -110,6 +119,12 @@ impl Ledger {
     /// # Errors
     /// The file system's.
     pub fn append(&mut self, event: Event, commit: &Commit) -> Result<(), Failure> {
+        self.note(event, commit)
+    }
+}
+
+impl Witness for Ledger {
+    fn note(&mut self, event: Event, commit: &Commit) -> Result<(), Failure> {
         let record = Record {
             event,
             commit: *commit,

@@ -2,7 +2,7 @@
 //! large and small, with savepoints, rollbacks, cache spills and changes of the schema.
 
 use crate::failure::Failure;
-use crate::ledger::{Event, Ledger};
+use crate::ledger::{Event, Ledger, Witness};
 use crate::model::{Commit, Seq, Tick, Totals, WriterId, item_digest, next_chain};
 use crate::random::Random;
 use crate::session::{BlobPlace, Session, SqlError, SqlErrorKind, Value, integer};
@@ -51,7 +51,7 @@ impl From<Failure> for TransactionError {
 
 /// What a transaction is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+pub enum Shape {
     /// One small row.
     Small,
     /// Some rows of mixed sizes.
@@ -76,22 +76,32 @@ const SHAPES: [(Shape, u64); 6] = [
 ];
 
 /// A writer: its rows, its choices, its ledger.
-pub struct Writer {
+pub struct Writer<L = Ledger> {
     id: WriterId,
     random: Random,
-    ledger: Ledger,
+    ledger: L,
     lie: Option<Lie>,
+    shapes: &'static [(Shape, u64)],
 }
 
-impl Writer {
+impl<L: Witness> Writer<L> {
     /// A writer that appends to `ledger`.
-    pub fn new(id: WriterId, seed: u64, ledger: Ledger, lie: Option<Lie>) -> Self {
+    pub fn new(id: WriterId, seed: u64, ledger: L, lie: Option<Lie>) -> Self {
         Self {
             id,
             random: Random::new(seed),
             ledger,
             lie,
+            shapes: &SHAPES,
         }
+    }
+
+    /// The same with transactions of other shapes, each drawn as often as its weight says.
+    pub fn with_shapes(mut self, shapes: &'static [(Shape, u64)]) -> Self {
+        if !shapes.is_empty() {
+            self.shapes = shapes;
+        }
+        self
     }
 
     /// Its choices.
@@ -105,8 +115,8 @@ impl Writer {
     /// # Errors
     /// SQLite's, after a rollback.
     pub fn transaction(&mut self, session: &mut dyn Session) -> Result<(), TransactionError> {
-        let weights = SHAPES.map(|(_, weight)| weight);
-        let shape = SHAPES[self.random.weighted(&weights)].0;
+        let weights: Vec<u64> = self.shapes.iter().map(|(_, weight)| *weight).collect();
+        let shape = self.shapes[self.random.weighted(&weights)].0;
         if shape == Shape::Spilling {
             session.run("PRAGMA cache_size=12", &[])?;
         }
@@ -376,28 +386,28 @@ impl Writer {
         session: &mut dyn Session,
         commit: &Commit,
     ) -> Result<(), TransactionError> {
-        self.ledger.append(Event::Intent, commit)?;
+        self.ledger.note(Event::Intent, commit)?;
         let lie = self.lie.filter(|lie| match lie {
             Lie::EarlyAcknowledgement => true,
             Lie::HalfCommit => false,
             Lie::DroppedCommit | Lie::UnknownCommit => self.random.one_in(100),
         });
         match lie {
-            Some(Lie::EarlyAcknowledgement) => self.ledger.append(Event::Acknowledged, commit)?,
+            Some(Lie::EarlyAcknowledgement) => self.ledger.note(Event::Acknowledged, commit)?,
             Some(Lie::DroppedCommit) => {
                 session.run("ROLLBACK", &[])?;
-                return Ok(self.ledger.append(Event::Acknowledged, commit)?);
+                return Ok(self.ledger.note(Event::Acknowledged, commit)?);
             }
-            Some(Lie::UnknownCommit) => self.ledger.append(Event::Withdrawn, commit)?,
+            Some(Lie::UnknownCommit) => self.ledger.note(Event::Withdrawn, commit)?,
             Some(Lie::HalfCommit) | None => {}
         }
         match self.commit_patiently(session) {
-            Ok(()) if lie.is_none() => Ok(self.ledger.append(Event::Acknowledged, commit)?),
+            Ok(()) if lie.is_none() => Ok(self.ledger.note(Event::Acknowledged, commit)?),
             Ok(()) => Ok(()),
             Err(error) => {
                 // Whoever is killed withdraws nothing: the commit's fate is in the database.
                 if error.kind == SqlErrorKind::Busy && session.run("ROLLBACK", &[]).is_ok() {
-                    self.ledger.append(Event::Withdrawn, commit)?;
+                    self.ledger.note(Event::Withdrawn, commit)?;
                 }
                 Err(error.into())
             }

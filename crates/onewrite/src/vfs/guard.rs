@@ -519,8 +519,42 @@ impl Database {
         Ok(file.sync_directory()?)
     }
 
-    /// Removes the file that remembers the mode.
-    pub fn forget_mode(&self) -> Result<(), LogError> {
+    /// Removes the file that remembers a mode that this connection does not use. Another process may
+    /// be about to use it: whoever guards the database makes the log under EXCLUSIVE and leaves the
+    /// guard behind. So under SHARED, and with no guard to be seen, the file is nobody's log.
+    ///
+    /// `false`: the database is guarded by now, or nobody lets us look.
+    pub fn forget_unused_mode(&self) -> Result<bool, LogError> {
+        if self.lock.get() != LockLevel::NONE {
+            // Our own SHARED has kept others from guarding for as long as we have known the mode.
+            return self.forget_mode().map(|()| true);
+        }
+        for attempt in 0..PATIENCE {
+            match self.inner.lock(LockLevel::SHARED) {
+                ffi::SQLITE_OK => {
+                    let forgotten = self.forget_unguarded();
+                    self.inner.unlock(LockLevel::NONE);
+                    return forgotten;
+                }
+                code if code & 0xff == ffi::SQLITE_BUSY => std::thread::sleep(pause(attempt)),
+                code => return Err(self.inner_error("lock", code)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Under SHARED.
+    fn forget_unguarded(&self) -> Result<bool, LogError> {
+        let header = self.read_header()?;
+        if header.is_some_and(|header| header[READ_VERSION_AT] == GUARD_BYTE) {
+            return Ok(false);
+        }
+        self.forget_mode().map(|()| true)
+    }
+
+    /// Removes the file that remembers the mode. Only where nobody can be using it as a log: under
+    /// EXCLUSIVE, or as [`Database::forget_unused_mode`] does.
+    fn forget_mode(&self) -> Result<(), LogError> {
         Ok(crate::storage::remove_file(&self.paths.log)?)
     }
 }

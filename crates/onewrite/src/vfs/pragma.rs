@@ -386,12 +386,12 @@ impl Database {
         let settings = self.settings.get();
         if mode == JournalMode::Direct {
             return match (settings.layout, settings.commit.group_synch) {
-                (Some(layout), _) => Err(format!(
+                (Some(layout), _) if layout != Layout::Embedded => Err(format!(
                     "journal mode direct has SQLite's own layout: onewrite_layout={layout} is for \
                      journal mode waldio"
                 )),
-                (None, Some(_)) => Err(NO_GROUP_SYNCH_IN_DIRECT.into()),
-                (None, None) => Ok(()),
+                (_, Some(_)) => Err(NO_GROUP_SYNCH_IN_DIRECT.into()),
+                (_, None) => Ok(()),
             };
         }
         if !matches!(settings.layout, None | Some(Layout::Embedded)) {
@@ -425,7 +425,7 @@ impl Database {
             return match self.read_only || !self.paths.log.exists() {
                 true => Ok(()),
                 // A remembered mode that is not in use, because it could not be.
-                false => Ok(self.forget_mode()?),
+                false => self.forget_unused(word),
             };
         };
         let (connection, schema) = self
@@ -445,7 +445,17 @@ impl Database {
         })?;
         match mode.is_guarded() {
             true => Ok(()),
-            false => Ok(self.forget_mode()?),
+            false => self.forget_unused(word),
+        }
+    }
+
+    fn forget_unused(&self, word: &str) -> Result<(), Failure> {
+        match self.forget_unused_mode()? {
+            true => Ok(()),
+            false => Err(Failure::busy(format!(
+                "cannot change to {word} mode: another connection has changed the journal mode just \
+                 now"
+            ))),
         }
     }
 }

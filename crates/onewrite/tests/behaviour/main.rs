@@ -1,15 +1,7 @@
-//! What an application sees: the same as with stock WAL, but for the time it takes. And what it
-//! sees when files are missing, damaged, exchanged, read-only, or the disk is full.
+//! What an application sees: the same as with stock WAL, but for the time it takes.
 
 mod compare;
-mod damage;
-mod places;
 mod random;
-#[allow(dead_code)]
-#[path = "../scratch/mod.rs"]
-mod scratch;
-mod several;
-mod switching;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};

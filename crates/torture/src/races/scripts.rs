@@ -42,15 +42,19 @@ pub enum Kind {
     OursDied,
     /// The last of ours close while stock comes in.
     LastClose,
+    /// Ours are connected to a database in a rollback mode, which remembers a mode of ours, and
+    /// all switch it at once.
+    SwitchTogether,
 }
 
-const KINDS: [(Kind, u64); 6] = [
+const KINDS: [(Kind, u64); 7] = [
     (Kind::Scramble, 40),
     (Kind::IdleCache, 16),
     (Kind::HotJournal, 12),
     (Kind::HotLog, 12),
     (Kind::OursDied, 10),
     (Kind::LastClose, 10),
+    (Kind::SwitchTogether, 10),
 ];
 
 /// A race: what is set up in turn, and what then happens at once.
@@ -87,6 +91,7 @@ impl Scripts {
                 .map(|actor| self.anything(actor, random))
                 .collect(),
             Kind::LastClose => self.closing(random),
+            Kind::SwitchTogether => self.switching(random),
             Kind::IdleCache | Kind::HotJournal | Kind::HotLog | Kind::OursDied => {
                 self.coming_in(random)
             }
@@ -147,6 +152,11 @@ impl Scripts {
                 let steps = [ours, Step::Transactions(count)];
                 OURS.iter().map(|actor| part(*actor, steps)).collect()
             }
+            Kind::SwitchTogether => {
+                let mut parts = vec![part(STOCK[0], [Step::Switch(rollback), Step::Close])];
+                parts.extend(OURS.map(|actor| part(actor, [Step::Open(None), Step::Read(0)])));
+                parts
+            }
         }
     }
 
@@ -201,6 +211,19 @@ impl Scripts {
             parts.push(part(actor, [pause(random), work, pause(random), work]));
         }
         parts
+    }
+
+    /// Ours switch, and commit at once.
+    fn switching(&self, random: &mut Random) -> Vec<Part> {
+        OURS.iter()
+            .map(|actor| {
+                let moment = Step::Pause(random.below(400));
+                part(
+                    *actor,
+                    [moment, Step::Open(Some(self.mode)), Step::Transactions(2)],
+                )
+            })
+            .collect()
     }
 
     /// Some steps of any kind.

@@ -23,6 +23,15 @@ fn register_engine() -> Result<(), Failure> {
 }
 
 impl Linked {
+    /// A connection that was opened elsewhere, with the VFS of this name.
+    pub fn of(connection: Connection, vfs: &str) -> Self {
+        connection.set_prepared_statement_cache_capacity(64);
+        Self {
+            connection,
+            is_ours: vfs == onewrite::VFS_NAME,
+        }
+    }
+
     /// Opens `path` through the VFS `onewrite`.
     ///
     /// # Errors
@@ -50,11 +59,7 @@ impl Linked {
         let connection = Connection::open_with_flags_and_vfs(path, flags, vfs)
             .and_then(|connection| connection.busy_timeout(timeout).map(|()| connection))
             .map_err(|error| sql_error(&error, "sqlite3_open_v2"))?;
-        connection.set_prepared_statement_cache_capacity(64);
-        Ok(Self {
-            connection,
-            is_ours: vfs == onewrite::VFS_NAME,
-        })
+        Ok(Self::of(connection, vfs))
     }
 
     /// With what our VFS says went wrong last, where that can be asked.

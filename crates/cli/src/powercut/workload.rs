@@ -1,0 +1,421 @@
+//! What the worker runs while the history is recorded: the transactions of `onewrite-torture`, whose
+//! every snapshot proves that it is the result of whole transactions in one order, between other
+//! things that an application does.
+
+use std::path::Path;
+use std::time::Duration;
+
+use onewrite_torture::checks::{Patience, unexpected};
+use onewrite_torture::failure::{Failure, Promise};
+use onewrite_torture::ledger::{Event, Witness};
+use onewrite_torture::model::{self, Commit, WriterId};
+use onewrite_torture::random::Random;
+use onewrite_torture::session::linked::Linked;
+use onewrite_torture::session::{Session, SqlError, Value, integer};
+use onewrite_torture::transactions::{Shape, TransactionError, Writer};
+use onewrite_workload::connection::Settings;
+use serde::{Deserialize, Serialize};
+
+use super::protocol::{Broken, Channel, LogIo, Note, Work};
+
+/// What an application does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// One small row a transaction
+    Inserts,
+    /// Rows, indexes, BLOBs on overflow pages, savepoints and changes of the schema
+    Multi,
+    /// Transactions larger than the page cache
+    Spill,
+    /// Checkpoints in every mode, under readers
+    Checkpoint,
+    /// VACUUM in between
+    Vacuum,
+    /// Closing, reopening, and switching to stock journal modes and back
+    Switch,
+    /// A log that grows beyond its preallocated blocks
+    Extend,
+    /// Transactions over two databases
+    Attach,
+    /// Several connections at once
+    Connections,
+}
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Inserts,
+        Self::Multi,
+        Self::Spill,
+        Self::Checkpoint,
+        Self::Vacuum,
+        Self::Switch,
+        Self::Extend,
+        Self::Attach,
+        Self::Connections,
+    ];
+
+    fn shapes(self) -> &'static [(Shape, u64)] {
+        use Shape::{Large, Medium, Savepoint, Schema, Small, Spilling};
+        match self {
+            Self::Inserts | Self::Switch | Self::Attach => &[(Small, 1)],
+            Self::Multi => &[
+                (Small, 1),
+                (Medium, 6),
+                (Large, 2),
+                (Savepoint, 3),
+                (Schema, 1),
+            ],
+            Self::Spill => &[(Small, 2), (Spilling, 1), (Large, 1)],
+            Self::Extend => &[(Spilling, 3), (Large, 1), (Small, 1)],
+            Self::Checkpoint | Self::Vacuum | Self::Connections => {
+                &[(Small, 6), (Medium, 3), (Savepoint, 1)]
+            }
+        }
+    }
+
+    /// How often the connection checkpoints by itself, in pages of log.
+    fn autocheckpoint(self, random: &mut Random) -> u32 {
+        match self {
+            Self::Extend => 0,
+            Self::Checkpoint => *random.choose(&[0, 1000]),
+            _ => *random.choose(&[0, 15, 60, 1000]),
+        }
+    }
+}
+
+/// Writers of the workload with several connections.
+const CONNECTIONS: u32 = 3;
+/// The writer that goes on after a power cut.
+const SECOND_LIFE: WriterId = WriterId(50);
+
+/// Where the database lies and how it is opened.
+pub struct Place<'a> {
+    pub settings: Settings,
+    pub directory: &'a Path,
+    pub node: &'a Path,
+    pub channel: Channel,
+    pub broken: Option<Broken>,
+    pub fua: bool,
+}
+
+/// The database's file in `directory`.
+pub fn database(directory: &Path) -> std::path::PathBuf {
+    directory.join("main.db")
+}
+
+/// The database that the workload `attach` attaches.
+pub fn attached(directory: &Path) -> std::path::PathBuf {
+    directory.join("attached.db")
+}
+
+/// Sends what a writer tells to the history.
+struct Notes {
+    channel: Channel,
+    /// Reads the log's counters, where write-through is to be told from flushes.
+    counters: Option<Box<dyn Session + Send>>,
+    /// Flushed before a commit counts as acknowledged, where that is the defect.
+    device: Option<std::fs::File>,
+}
+
+impl Notes {
+    fn io(&mut self) -> Result<Option<LogIo>, Failure> {
+        let Some(session) = &mut self.counters else {
+            return Ok(None);
+        };
+        let rows = session
+            .rows("PRAGMA onewrite_status", &[])
+            .map_err(|error| unexpected(&error))?;
+        let Some(Value::Text(text)) = rows.first().and_then(|row| row.first()) else {
+            return Ok(None);
+        };
+        let status: serde_json::Value = serde_json::from_str(text)
+            .map_err(|error| Failure::Harness(format!("onewrite_status: {error}")))?;
+        let number = |name: &str| status.get(name).and_then(serde_json::Value::as_u64);
+        let (Some(write_through), Some(flushes)) = (number("write_through"), number("flushes"))
+        else {
+            return Ok(None);
+        };
+        Ok(Some(LogIo {
+            write_through,
+            flushes: flushes + number("setup_flushes").unwrap_or(0),
+        }))
+    }
+}
+
+impl Witness for Notes {
+    fn note(&mut self, event: Event, commit: &Commit) -> Result<(), Failure> {
+        if let Some(device) = self
+            .device
+            .as_ref()
+            .filter(|_| event == Event::Acknowledged)
+        {
+            device.sync_all()?;
+        }
+        let io = self.io()?;
+        match Note::of(event, commit, io) {
+            Some(note) => self.channel.note(note),
+            None => Ok(()),
+        }
+    }
+}
+
+fn sql(error: SqlError) -> Failure {
+    unexpected(&error)
+}
+
+impl Place<'_> {
+    fn open(&self) -> Result<Linked, Failure> {
+        self.open_at(&database(self.directory))
+    }
+
+    /// Opens a database as the application does.
+    pub fn open_at(&self, path: &Path) -> Result<Linked, Failure> {
+        let connection = self.settings.open(path);
+        let vfs = self.settings.mode.journal().vfs.name();
+        connection
+            .map(|connection| Linked::of(connection, vfs))
+            .map_err(|error| Failure::broken(Promise::NoOtherErrors, error.to_string()))
+    }
+
+    fn notes(&self, writers: u32) -> Result<Notes, Failure> {
+        let observes = self.fua && writers == 1;
+        let counters: Option<Box<dyn Session + Send>> = match observes {
+            true => Some(Box::new(self.open()?)),
+            false => None,
+        };
+        Ok(Notes {
+            channel: self.channel.clone(),
+            counters,
+            device: self.device_to_flush()?,
+        })
+    }
+
+    /// The device, where commits are to flush it and nothing else.
+    fn device_to_flush(&self) -> Result<Option<std::fs::File>, Failure> {
+        match self.broken {
+            Some(Broken::UnwrittenExtents | Broken::InitializedExtents) => {
+                Ok(Some(std::fs::File::open(self.node)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a writer can commit while others read.
+    fn readers_and_writers(&self) -> bool {
+        matches!(
+            self.settings.mode.journal().name,
+            "wal" | "direct" | "waldio"
+        )
+    }
+
+    fn created(&self) -> Result<(), Failure> {
+        if let Some(device) = self.device_to_flush()? {
+            device.sync_all()?;
+        }
+        self.channel.note(Note::Created)
+    }
+
+    /// Closes the last connection, which checkpoints.
+    fn close(&self, session: Linked) -> Result<(), Failure> {
+        self.channel.note(Note::CheckpointBegins)?;
+        Box::new(session).close().map_err(sql)?;
+        self.channel.note(Note::CheckpointDone)
+    }
+
+    /// Runs a workload on a database that is not there yet.
+    pub fn run(&mut self, work: Work) -> Result<(), Failure> {
+        let mut random = Random::of_part(work.seed, 1);
+        self.settings.autocheckpoint = work.workload.autocheckpoint(&mut random);
+        let mut session = self.open()?;
+        model::create(&mut session).map_err(sql)?;
+        if work.workload == Workload::Attach {
+            attach(&mut session, self)?;
+        }
+        self.created()?;
+        let session = match work.workload {
+            Workload::Connections => {
+                self.run_connections(work)?;
+                session
+            }
+            _ => self.run_one(work, session, &mut random)?,
+        };
+        self.close(session)
+    }
+
+    /// Goes on with a database that a power cut left.
+    pub fn go_on(&mut self, work: Work) -> Result<(), Failure> {
+        let mut random = Random::of_part(work.seed, 1);
+        self.settings.autocheckpoint = work.workload.autocheckpoint(&mut random);
+        let mut session = self.open()?;
+        model::create(&mut session).map_err(sql)?;
+        self.created()?;
+        let mut writer = Writer::new(SECOND_LIFE, random.next(), self.notes(1)?, None)
+            .with_shapes(work.workload.shapes());
+        for _ in 0..work.transactions {
+            transaction(&mut writer, &mut session)?;
+        }
+        Box::new(session).close().map_err(sql)
+    }
+
+    fn run_one(
+        &self,
+        work: Work,
+        mut session: Linked,
+        random: &mut Random,
+    ) -> Result<Linked, Failure> {
+        let mut writer = Writer::new(WriterId(0), random.next(), self.notes(1)?, None)
+            .with_shapes(work.workload.shapes());
+        let mut reader: Option<Linked> = None;
+        for _ in 0..work.transactions {
+            transaction(&mut writer, &mut session)?;
+            match work.workload {
+                Workload::Checkpoint => self.checkpoint(&mut session, &mut reader, random)?,
+                Workload::Vacuum if random.one_in(8) => {
+                    session.run("VACUUM", &[]).map_err(sql)?;
+                }
+                Workload::Switch if random.one_in(6) => {
+                    session = self.switch(session, random)?;
+                }
+                _ => {}
+            }
+        }
+        if let Some(reader) = reader {
+            Box::new(reader).close().map_err(sql)?;
+        }
+        drop(writer);
+        Ok(session)
+    }
+
+    fn checkpoint(
+        &self,
+        session: &mut Linked,
+        reader: &mut Option<Linked>,
+        random: &mut Random,
+    ) -> Result<(), Failure> {
+        if random.one_in(5) {
+            if let Some(reader) = reader.take() {
+                Box::new(reader).close().map_err(sql)?;
+            } else if self.broken.is_none() && self.readers_and_writers() {
+                let mut new = self.open()?;
+                new.run("BEGIN", &[]).map_err(sql)?;
+                new.run("SELECT tick FROM clock", &[]).map_err(sql)?;
+                *reader = Some(new);
+            }
+        }
+        if !random.one_in(4) {
+            return Ok(());
+        }
+        let mode = *random.choose(&["PASSIVE", "FULL", "RESTART", "TRUNCATE"]);
+        if self.broken == Some(Broken::EarlyReuse) {
+            // What the checkpoint writes stays in the page cache, and the next commit starts the log
+            // again.
+            session.run("PRAGMA synchronous=OFF", &[]).map_err(sql)?;
+            session
+                .rows("PRAGMA wal_checkpoint(RESTART)", &[])
+                .map_err(sql)?;
+            return session.run("PRAGMA synchronous=FULL", &[]).map_err(sql);
+        }
+        if reader.is_some() {
+            // It waits for the reader no longer than this.
+            session.run("PRAGMA busy_timeout=1", &[]).map_err(sql)?;
+        }
+        self.channel.note(Note::CheckpointBegins)?;
+        let rows = session
+            .rows(&format!("PRAGMA wal_checkpoint({mode})"), &[])
+            .map_err(sql)?;
+        let complete = rows
+            .first()
+            .is_some_and(|row| integer(row, 0) == 0 && integer(row, 1) == integer(row, 2));
+        if complete {
+            self.channel.note(Note::CheckpointDone)?;
+        }
+        session.run("PRAGMA busy_timeout=60000", &[]).map_err(sql)
+    }
+
+    fn switch(&self, mut session: Linked, random: &mut Random) -> Result<Linked, Failure> {
+        let ours = self.settings.mode.journal().name;
+        let other = *random.choose(&[ours, "wal", "delete", "truncate", "persist"]);
+        // The connection that reads counters, where there is one, would be in the way.
+        if self.fua {
+            return Ok(session);
+        }
+        if other != ours {
+            // The others are to promise as much as ours. At FULL a rollback journal's deletion is not
+            // durable when COMMIT returns, and the journal's return takes the commit back.
+            session.run("PRAGMA synchronous=EXTRA", &[]).map_err(sql)?;
+            self.channel.note(Note::CheckpointBegins)?;
+            let pragma = format!("PRAGMA journal_mode={other}");
+            let rows = session.rows(&pragma, &[]).map_err(sql)?;
+            if rows != [[Value::Text(other.to_owned())]] {
+                let detail = format!("{pragma} was answered with {rows:?}");
+                return Err(Failure::broken(Promise::ModeIsTrue, detail));
+            }
+            self.channel.note(Note::CheckpointDone)?;
+        }
+        if random.one_in(2) {
+            return Ok(session);
+        }
+        self.close(session)?;
+        self.open()
+    }
+
+    fn run_connections(&self, work: Work) -> Result<(), Failure> {
+        let each = work.transactions / CONNECTIONS + 1;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..CONNECTIONS)
+                .map(|number| {
+                    scope.spawn(move || {
+                        let mut session = self.open()?;
+                        let seed = Random::of_part(work.seed, u64::from(number) + 2).next();
+                        let notes = self.notes(CONNECTIONS)?;
+                        let mut writer = Writer::new(WriterId(number), seed, notes, None)
+                            .with_shapes(work.workload.shapes());
+                        for _ in 0..each {
+                            transaction(&mut writer, &mut session)?;
+                        }
+                        Box::new(session).close().map_err(sql)
+                    })
+                })
+                .collect();
+            threads.into_iter().try_for_each(|thread| {
+                let died = |_| Failure::Harness("a writer's thread died".to_owned());
+                thread.join().map_err(died)?
+            })
+        })
+    }
+}
+
+fn transaction(writer: &mut Writer<Notes>, session: &mut Linked) -> Result<(), Failure> {
+    let mut patience = Patience::new();
+    loop {
+        match writer.transaction(session) {
+            Ok(()) => return Ok(()),
+            Err(TransactionError::Sql(error)) => patience.wait(&error)?,
+            Err(TransactionError::Harness(failure)) => return Err(failure),
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Attaches the second database; a trigger writes every commit's place into it.
+fn attach(session: &mut Linked, place: &Place<'_>) -> Result<(), Failure> {
+    let path = Value::Text(attached(place.directory).display().to_string());
+    session.run("ATTACH ?1 AS other", &[path]).map_err(sql)?;
+    let mode = place.settings.mode.journal().name;
+    for statement in [
+        format!("PRAGMA other.journal_mode={mode}"),
+        format!(
+            "PRAGMA other.synchronous={}",
+            place.settings.synchronous().name()
+        ),
+        "CREATE TABLE other.mirror(tick INTEGER PRIMARY KEY, chain INTEGER NOT NULL)".to_owned(),
+        "CREATE TEMP TRIGGER mirroring AFTER INSERT ON main.commits BEGIN \
+         INSERT INTO mirror VALUES(new.tick, new.chain); END"
+            .to_owned(),
+    ] {
+        session.rows(&statement, &[]).map_err(sql)?;
+    }
+    Ok(())
+}

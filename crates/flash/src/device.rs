@@ -1,0 +1,134 @@
+//! The device as the kernel sees it: reads return what was written last, whether it is on the medium
+//! or in the cache, and everything that arrives is recorded.
+//!
+//! The cache loses nothing here: what a power cut leaves is worked out from the history
+//! ([`crate::cut`]), as often as wanted.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::history::{Covers, Event, History, Position};
+use crate::image::Image;
+
+/// A device; clones are the same device.
+#[derive(Clone, Debug)]
+pub struct Device {
+    state: Arc<Mutex<State>>,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    content: Image,
+    recording: Option<History>,
+    begin: Instant,
+    flushes: FlushHandling,
+}
+
+/// What the device does with a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushHandling {
+    /// The cache is on the medium when the flush is answered.
+    Obeyed,
+    /// It is answered, and nothing is done: a device that lies.
+    Ignored,
+}
+
+impl Device {
+    /// A device of `bytes` bytes, all zero.
+    pub fn new(bytes: u64) -> Self {
+        let state = State {
+            content: Image::new(bytes),
+            recording: None,
+            begin: Instant::now(),
+            flushes: FlushHandling::Obeyed,
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            bytes,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether flushes do anything, from now on.
+    pub fn handle_flushes(&self, handling: FlushHandling) {
+        self.state().flushes = handling;
+    }
+
+    /// Puts another content under the device, which nobody may have mounted, and of which the kernel
+    /// remembers nothing ([`crate::host::Host::drop_cache`]).
+    pub fn load(&self, content: Image) {
+        self.state().content = content;
+    }
+
+    /// A copy of the content, cache and all.
+    pub fn content(&self) -> Image {
+        self.state().content.clone()
+    }
+
+    /// Begins a new history.
+    pub fn record(&self) {
+        let mut state = self.state();
+        state.begin = Instant::now();
+        state.recording = Some(History::default());
+    }
+
+    /// Ends the recording: the power is off, what arrives from now on is not in the history.
+    pub fn stop(&self) -> History {
+        self.state().recording.take().unwrap_or_default()
+    }
+
+    /// Notes something of the caller's in the history, and returns the position behind it.
+    pub fn mark(&self, mark: u64) -> Position {
+        self.state().note(Event::Mark(mark))
+    }
+
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) {
+        self.state().content.read(offset, out);
+    }
+
+    pub(crate) fn write(&self, offset: u64, data: &[u8]) {
+        let mut state = self.state();
+        state.content.write(offset, data);
+        if state.recording.is_some() {
+            state.note(Event::Write {
+                offset,
+                data: data.into(),
+            });
+        }
+    }
+
+    pub(crate) fn zero(&self, offset: u64, bytes: u64) {
+        let mut state = self.state();
+        state.content.zero(offset, bytes);
+        state.note(Event::Zero { offset, bytes });
+    }
+
+    pub(crate) fn flush(&self) {
+        let mut state = self.state();
+        if state.flushes == FlushHandling::Obeyed {
+            state.note(Event::Flush(Covers::Everything));
+        }
+    }
+}
+
+impl State {
+    fn note(&mut self, event: Event) -> Position {
+        let now = self.begin.elapsed().as_micros() as u64;
+        match &mut self.recording {
+            Some(history) => {
+                history.push(event, now);
+                history.end()
+            }
+            None => Position(0),
+        }
+    }
+}
