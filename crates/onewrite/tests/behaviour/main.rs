@@ -1,7 +1,13 @@
 //! What an application sees: the same as with stock WAL, but for the time it takes.
 
 mod compare;
+mod damage;
+mod places;
 mod random;
+#[path = "../scratch/mod.rs"]
+mod scratch;
+mod several;
+mod switching;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
