@@ -41,8 +41,9 @@ pub fn recover_with_stock(paths: &Paths) -> Result<(), SqlError> {
     })
 }
 
-/// Converts the database to a mode of ours, with a log as these settings shape it. Where that is not possible now, the database stays as
-/// it is, which is correct if slower; the reason goes to SQLite's log.
+/// Converts the database to a mode of ours, with a log as these settings shape it. Where that is not
+/// possible now, the database stays as it is, which is correct if slower; the reason goes to SQLite's
+/// log.
 pub fn convert(paths: &Paths, mode: JournalMode, settings: &Settings) {
     CONVERTING.set(true);
     let converted = host::with_connection(&paths.database, super::VFS_NAME, |query| {
