@@ -18,13 +18,14 @@ fn crashed(directory: &Path, name: &str, rows: u32) -> PathBuf {
     left
 }
 
-fn files(path: &Path) -> Vec<Option<Vec<u8>>> {
+/// The bytes of a database and of what belongs to it.
+pub fn files(path: &Path) -> Vec<Option<Vec<u8>>> {
     let read = |suffix: &str| std::fs::read(beside(path, suffix)).ok();
     vec![read(""), read("-onewrite"), read("-wal"), read("-journal")]
 }
 
 /// Opening must fail, say why, and change no byte.
-fn refused(path: &Path, why: &str) {
+pub fn refused(path: &Path, why: &str) {
     let before = files(path);
     let db: Connection = open(path);
     let found = outcome(&db, "SELECT count(*) FROM t");

@@ -1,11 +1,15 @@
 //! What an application sees: the same as with stock WAL, but for the time it takes.
 
+mod checkpoints;
 mod compare;
 mod damage;
 mod places;
 mod random;
+mod readonly;
+mod replaced;
 #[path = "../scratch/mod.rs"]
 mod scratch;
+mod settings;
 mod several;
 mod switching;
 

@@ -1,8 +1,6 @@
 //! Every way from one journal mode to another, and what is remembered of it.
 
-use super::{MODES, Mode, WALDIO, beside, open, open_flags, open_in, outcome, sql, status, stock};
-use rusqlite::OpenFlags;
-use std::process::Command;
+use super::{MODES, Mode, WALDIO, beside, open, open_in, outcome, sql, status, stock};
 
 const ALL: [&str; 8] = [
     "delete", "truncate", "persist", "memory", "off", "wal", "direct", "waldio",
@@ -143,97 +141,6 @@ fn a_statement_prepared_many_times_switches_once() {
     }
     assert_eq!(status(&db)["log_id"], id, "the same log");
     assert_eq!(sql(&db, "SELECT count(*) FROM t"), "1");
-}
-
-#[test]
-fn a_uri_names_mode_and_settings() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("db");
-    let uri = format!(
-        "file:{}?vfs=onewrite&journal_mode=waldio&onewrite_layout=page4k&onewrite_sync=normal",
-        path.display()
-    );
-    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
-    let open = || open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
-    let db = open();
-    sql(&db, "CREATE TABLE t(x)");
-    drop(db);
-    let db = open();
-    sql(&db, "INSERT INTO t VALUES(1)");
-    assert_eq!(sql(&db, "PRAGMA journal_mode"), "waldio");
-    let status = status(&db);
-    assert_eq!(
-        (&status["layout"], &status["sync"]),
-        (&"page4k".into(), &"normal".into())
-    );
-    // What the application says counts more.
-    assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
-    assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete");
-    let bad = format!("file:{}?onewrite_sync=sometimes", path.display());
-    assert!(open_flags(bad.as_ref(), "onewrite", flags).is_err());
-}
-
-/// The child of the test below.
-#[test]
-#[ignore = "run by another test"]
-fn child() {
-    let path = std::env::var_os("ONEWRITE_TEST_DATABASE").expect("a path");
-    onewrite::register().expect("the VFS onewrite");
-    for _ in 0..2 {
-        let db = rusqlite::Connection::open(&path).expect("a connection by the default VFS");
-        if let Ok(word) = std::env::var("ONEWRITE_TEST_PRAGMA") {
-            sql(&db, &word);
-        }
-        sql(&db, "CREATE TABLE IF NOT EXISTS t(x)");
-        sql(&db, "INSERT INTO t VALUES(1)");
-        println!("mode={}", sql(&db, "PRAGMA journal_mode"));
-    }
-}
-
-#[test]
-fn the_environment_chooses_for_applications_that_do_not() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let cases: [(&str, &[(&str, &str)], &str); 4] = [
-        ("silent", &[], "waldio"),
-        (
-            "says wal",
-            &[("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal")],
-            "wal",
-        ),
-        (
-            "says wal, and is upgraded",
-            &[
-                ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal"),
-                ("ONEWRITE_UPGRADE_WAL", "1"),
-            ],
-            "waldio",
-        ),
-        (
-            "says delete",
-            &[
-                ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=delete"),
-                ("ONEWRITE_UPGRADE_WAL", "1"),
-            ],
-            "delete",
-        ),
-    ];
-    for (name, variables, expected) in cases {
-        let output = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "switching::child", "--ignored", "--nocapture"])
-            .env("ONEWRITE_TEST_DATABASE", directory.path().join(name))
-            .env("ONEWRITE_MAKE_DEFAULT", "1")
-            .env("ONEWRITE_JOURNAL_MODE", "waldio")
-            .envs(variables.iter().copied())
-            .output()
-            .expect("a child");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{name}: {text}");
-        let last = text.lines().rfind(|line| line.contains("mode="));
-        assert!(
-            last.is_some_and(|line| line.ends_with(&format!("mode={expected}"))),
-            "{name}: {text}"
-        );
-    }
 }
 
 #[test]
