@@ -15,6 +15,7 @@
 pub mod commit;
 pub mod log;
 pub mod mode;
+pub mod plan;
 pub mod storage;
 mod vfs;
 pub mod wal;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::log::Layout;
 use crate::storage::{Capabilities, Init};
 
 /// A journal mode of ours. Everything else is SQLite's own.
@@ -50,6 +51,20 @@ impl JournalMode {
         JournalMode::ALL
             .into_iter()
             .find(|mode| mode.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The layout of a log that is made for this mode, where no other is asked for.
+    pub fn usual_layout(self) -> Layout {
+        match self {
+            JournalMode::Direct => Layout::Stock,
+            JournalMode::Waldio => Layout::Embedded,
+        }
+    }
+
+    /// Whether commits may be kept back for group synch: not where stock connections read the log at
+    /// any moment.
+    pub fn may_group(self) -> bool {
+        self.is_guarded()
     }
 
     /// The mode that a URI or the environment ask for; `None` where they name one of SQLite's own, which

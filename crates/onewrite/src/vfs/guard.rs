@@ -457,7 +457,7 @@ impl Database {
             .get()
             .layout
             .or(remembered)
-            .unwrap_or(Layout::Embedded);
+            .unwrap_or(mode.usual_layout());
         let path = &self.paths.log;
         let open = self.open_log(path, mode, page_size(&header)?)?;
         let log = shared_log(path, |_| false, || Log::create(&open, layout))?;

@@ -169,7 +169,7 @@ impl Database {
             }
             "group_synch" => {
                 let group = GroupSynch::parse(value).map_err(in_words)?;
-                if group.is_some() && self.mode() == Some(JournalMode::Direct) {
+                if group.is_some() && self.mode().is_some_and(|mode| !mode.may_group()) {
                     return Err(NO_GROUP_SYNCH_IN_DIRECT.into());
                 }
                 self.change(|settings| settings.commit.group_synch = group);

@@ -88,10 +88,17 @@ fn child() {
     }
 }
 
+/// A name, environment variables, and the mode that comes of them.
+type Case = (
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    &'static str,
+);
+
 #[test]
 fn the_environment_chooses_for_applications_that_do_not() {
     let directory = tempfile::tempdir().expect("a directory");
-    let cases: [(&str, &[(&str, &str)], &str); 8] = [
+    let cases: [Case; 8] = [
         ("silent", &[], "waldio"),
         (
             "asks for direct",

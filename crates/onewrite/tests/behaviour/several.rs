@@ -142,29 +142,88 @@ fn exclusive_locking_keeps_others_out_and_lets_them_in_again() {
 
 #[test]
 fn attached_databases_in_different_modes_commit_together() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let db = open_in(&directory.path().join("main"), MODES[0]);
-    let other = directory.path().join("other");
-    drop(open_in(&other, MODES[4]));
-    let third = directory.path().join("third");
-    sql(&db, &format!("ATTACH '{}' AS other", other.display()));
-    sql(&db, &format!("ATTACH '{}' AS third", third.display()));
-    assert_eq!(sql(&db, "PRAGMA main.journal_mode"), "waldio");
-    for schema in ["main", "other", "third"] {
-        sql(&db, &format!("CREATE TABLE {schema}.t(x)"));
-    }
-    assert_eq!(sql(&db, "PRAGMA other.journal_mode"), "direct");
-    assert_eq!(sql(&db, "PRAGMA third.journal_mode"), "delete");
-    for n in 0..5 {
-        sql(&db, "BEGIN");
-        for schema in ["main", "other", "third"] {
-            sql(&db, &format!("INSERT INTO {schema}.t VALUES({n})"));
+    let stock_modes = ["delete", "truncate", "persist", "wal"];
+    for (nth, mode) in MODES.into_iter().enumerate() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        let db = open_in(&path("main"), mode);
+        // Another of ours, one of stock SQLite's, and one that is not said.
+        let other = MODES[(nth + 1) % MODES.len()];
+        drop(open_in(&path("other"), other));
+        let third = stock_modes[nth % stock_modes.len()];
+        let modes = [
+            ("main", mode.name),
+            ("other", other.name),
+            ("third", third),
+            ("fourth", "delete"),
+        ];
+        for (name, _) in &modes[1..] {
+            sql(&db, &format!("ATTACH '{}' AS {name}", path(name).display()));
         }
-        sql(&db, ["COMMIT", "ROLLBACK"][n % 2]);
+        sql(&db, &format!("PRAGMA third.journal_mode={third}"));
+        for (name, _) in modes {
+            sql(&db, &format!("CREATE TABLE {name}.t(x)"));
+        }
+        for n in 0..6 {
+            sql(&db, "BEGIN");
+            for (name, _) in modes {
+                sql(&db, &format!("INSERT INTO {name}.t VALUES({n})"));
+            }
+            sql(&db, "SAVEPOINT s");
+            for (name, _) in modes {
+                sql(&db, &format!("INSERT INTO {name}.t VALUES('no')"));
+            }
+            sql(&db, ["ROLLBACK TO s", "RELEASE s"][n % 2]);
+            sql(&db, ["COMMIT", "ROLLBACK"][n % 2]);
+            for (name, journal) in modes {
+                assert_eq!(sql(&db, &format!("PRAGMA {name}.journal_mode")), journal);
+            }
+        }
+        let left = std::fs::read_dir(directory.path()).expect("a directory");
+        let names = left.map(|entry| entry.expect("an entry").file_name());
+        let mut names = names.map(|name| name.to_string_lossy().into_owned());
+        assert!(
+            !names.any(|name| name.contains("-mj")),
+            "a super-journal stayed"
+        );
+        drop(db);
+        for (name, _) in modes {
+            let db = super::stock(&path(name));
+            let rows = sql(&db, "SELECT group_concat(x) FROM t");
+            assert_eq!(rows, "0,2,4", "{mode:?}, {name}");
+            assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+        }
     }
-    drop(db);
-    for name in ["main", "other", "third"] {
-        let db = super::stock(&directory.path().join(name));
-        assert_eq!(sql(&db, "SELECT group_concat(x) FROM t"), "0,2,4", "{name}");
+}
+
+/// Who cannot commit in one database commits in none; what stock connections see of it is whole.
+#[test]
+fn a_database_that_is_busy_keeps_a_common_commit_from_all() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (main, other) = (
+            directory.path().join("main"),
+            directory.path().join("other"),
+        );
+        let db = open_in(&main, mode);
+        let attach = format!("ATTACH '{}' AS other", other.display());
+        sql(&db, &attach);
+        sql(&db, "CREATE TABLE main.t(x)");
+        sql(&db, "CREATE TABLE other.t(x)");
+        // A reader in a rollback mode lets others write, and not commit.
+        let reader = super::stock(&other);
+        sql(&reader, "BEGIN");
+        sql(&reader, "SELECT * FROM t");
+        sql(&db, "BEGIN");
+        sql(&db, "INSERT INTO main.t VALUES(1)");
+        sql(&db, "INSERT INTO other.t VALUES(1)");
+        let found = outcome(&db, "COMMIT");
+        assert!(found.starts_with("error 5"), "{mode:?}: {found}");
+        let second = open(&main);
+        assert_eq!(sql(&second, "SELECT count(*) FROM t"), "0", "{mode:?}");
+        sql(&reader, "COMMIT");
+        sql(&db, "COMMIT");
+        assert_eq!(sql(&second, "SELECT count(*) FROM t"), "1", "{mode:?}");
+        assert_eq!(sql(&reader, "SELECT count(*) FROM t"), "1", "{mode:?}");
     }
 }
