@@ -61,6 +61,75 @@ fn every_mode_follows_every_other_and_the_pragma_tells_the_truth() {
     }
 }
 
+/// Content of many pages, which every switch must carry over whole.
+const LOOK: &str = "SELECT count(*), total(id * v), total(length(w)), max(w) FROM t";
+
+#[test]
+fn every_layout_is_entered_from_and_left_for_every_other_mode() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for layout in &MODES[..4] {
+        for other in ALL.into_iter().filter(|mode| *mode != "waldio") {
+            let path = directory.path().join("db");
+            let db = open(&path);
+            sql(&db, "PRAGMA onewrite_reserve_bytes=24");
+            sql(&db, &format!("PRAGMA journal_mode={other}"));
+            sql(
+                &db,
+                "CREATE TABLE t(id INTEGER PRIMARY KEY, v INTEGER, w TEXT)",
+            );
+            sql(&db, "CREATE INDEX by_v ON t(v)");
+            let fill = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i<300) \
+                        INSERT INTO t(v, w) SELECT i % 7, printf('%d.%.*c', i, 700, 'w') FROM c";
+            sql(&db, fill);
+            let mut seen = sql(&db, LOOK);
+            for (round, mode) in ["waldio", other, "waldio"].into_iter().enumerate() {
+                if mode == "waldio" && other != "direct" {
+                    layout
+                        .before
+                        .iter()
+                        .for_each(|pragma| drop(sql(&db, pragma)));
+                }
+                if other == "direct" {
+                    // Its log has a layout of its own; the setting is for waldio.
+                    let setting = match mode {
+                        "waldio" => layout.before[0],
+                        _ => "PRAGMA onewrite_layout=auto",
+                    };
+                    let said = outcome(&db, setting);
+                    if said.contains("the log is in use") {
+                        sql(&db, "PRAGMA journal_mode=delete");
+                        sql(&db, setting);
+                    }
+                }
+                let set = format!("PRAGMA journal_mode={mode}");
+                assert_eq!(sql(&db, &set), mode, "{layout:?} {other}");
+                assert_eq!(sql(&db, LOOK), seen, "{layout:?} {other}, into {mode}");
+                sql(&db, &format!("UPDATE t SET v = v + {round}, w = w || 'x'"));
+                sql(&db, &format!("DELETE FROM t WHERE id % 40 = {round}"));
+                seen = sql(&db, LOOK);
+                // Whatever the mode, what a kill leaves is what was committed.
+                let killed = directory.path().join("killed");
+                super::copy(&path, &killed);
+                let after = open(&killed);
+                assert_eq!(
+                    sql(&after, LOOK),
+                    seen,
+                    "{layout:?} {other}, killed in {mode}"
+                );
+                assert_eq!(sql(&after, "PRAGMA integrity_check"), "ok");
+            }
+            drop(db);
+            let db = stock(&path);
+            assert_eq!(sql(&db, LOOK), seen, "{layout:?} {other}, stock");
+            assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+            drop(db);
+            for suffix in ["", "-onewrite", "-wal", "-shm", "-journal"] {
+                let _ = std::fs::remove_file(beside(&path, suffix));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_layout_is_remembered_and_changed_on_the_way_through_delete() {
     let directory = tempfile::tempdir().expect("a directory");
