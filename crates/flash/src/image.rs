@@ -62,12 +62,37 @@ impl Image {
     /// Makes `bytes` bytes at `offset` zero.
     pub fn zero(&mut self, offset: u64, bytes: u64) {
         let end = offset.saturating_add(bytes).min(self.bytes);
-        let mut at = offset;
-        while at < end {
-            let within = (at % BLOCK as u64) as usize;
-            let now = (end - at).min((BLOCK - within) as u64) as usize;
-            self.write_piece(at / BLOCK as u64, within, &[0; BLOCK][..now]);
-            at += now as u64;
+        if offset >= end {
+            return;
+        }
+        // Whole blocks of zeros are those that are not there: what is left is at most two pieces.
+        let block = BLOCK as u64;
+        let (first, last) = (offset.div_ceil(block), end / block);
+        if first >= last {
+            let middle = first.saturating_mul(block).clamp(offset, end);
+            self.zero_piece(offset, middle);
+            self.zero_piece(middle, end);
+            return;
+        }
+        self.zero_piece(offset, first * block);
+        self.zero_piece(last * block, end);
+        if last - first > self.blocks.len() as u64 {
+            self.blocks
+                .retain(|number, _| !(first..last).contains(number));
+        } else {
+            (first..last).for_each(|number| drop(self.blocks.remove(&number)));
+        }
+    }
+
+    /// A range inside one block.
+    fn zero_piece(&mut self, from: u64, to: u64) {
+        if from < to {
+            let within = (from % BLOCK as u64) as usize;
+            self.write_piece(
+                from / BLOCK as u64,
+                within,
+                &[0; BLOCK][..(to - from) as usize],
+            );
         }
     }
 

@@ -109,7 +109,8 @@ impl Input<'_> {
         if self.take(MAGIC.len() as u64)? != MAGIC {
             return Err("it does not begin with OWFLASH1".to_owned());
         }
-        let mut image = Image::new(self.number()?);
+        let medium = self.number()?;
+        let mut image = Image::new(medium);
         for _ in 0..self.number()? {
             let offset = self.number()?.saturating_mul(BLOCK as u64);
             image.write(offset, self.take(BLOCK as u64)?);
@@ -133,6 +134,13 @@ impl Input<'_> {
                 5 => Event::Mark(self.number()?),
                 tag => return Err(format!("an event has tag {tag} at byte {at}")),
             };
+            if let Some((offset, bytes)) = event.range()
+                && offset.checked_add(bytes).is_none_or(|end| end > medium)
+            {
+                return Err(format!(
+                    "an event at byte {at} changes {bytes} bytes at {offset} of a medium of {medium}"
+                ));
+            }
             history.push(event, microseconds);
         }
         Ok((image, history))
@@ -165,6 +173,17 @@ mod tests {
         image_read.read(0, &mut b);
         assert_eq!(a, b);
         let bytes = fs::read(&path).unwrap();
+        // The write's offset: the last numbers before its three bytes.
+        let offset = bytes
+            .windows(11)
+            .position(|w| w == [3, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
+        let offset = offset.unwrap() - 8;
+        for far in [99_998, u64::MAX - 1] {
+            let mut damaged = bytes.clone();
+            damaged[offset..offset + 8].copy_from_slice(&far.to_le_bytes());
+            let refused = parse(&damaged).map(drop).unwrap_err();
+            assert!(refused.contains("of a medium of 100000"), "{refused}");
+        }
         for length in (0..bytes.len()).step_by(97) {
             fs::write(&path, &bytes[..length]).unwrap();
             assert!(load(&path).is_err(), "{length} bytes");
