@@ -108,3 +108,107 @@ fn on_a_read_only_file_system_a_database_answers_as_with_stock_sqlite() {
         }
     }
 }
+
+/// The child of the test below: says what a connection finds whose user may only read.
+#[test]
+#[ignore = "run by another test"]
+fn child() {
+    let path = std::env::var_os("ONEWRITE_TEST_DATABASE").expect("a path");
+    let vfs = std::env::var("ONEWRITE_TEST_VFS").expect("a VFS");
+    let found = match open_flags(path.as_ref(), &vfs, OpenFlags::default()) {
+        Ok(db) => {
+            let written = outcome(&db, "INSERT INTO t VALUES(9)");
+            assert!(written.starts_with("error"), "it wrote: {written}");
+            outcome(&db, COUNT)
+        }
+        Err(e) => format!("error: {e}"),
+    };
+    println!("found={found}");
+}
+
+/// What somebody finds who may read the files and not write them.
+fn as_another_user(program: &Path, path: &Path, vfs: &str) -> String {
+    use std::os::unix::process::CommandExt;
+    let mut command = std::process::Command::new(program);
+    command
+        .args(["--exact", "readonly::child", "--ignored", "--nocapture"])
+        .env("ONEWRITE_TEST_DATABASE", path)
+        .env("ONEWRITE_TEST_VFS", vfs);
+    if rustix::process::geteuid().is_root() {
+        // Permissions do not bind root.
+        command.uid(65_534).gid(65_534);
+    }
+    let output = command.output().expect("a child");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}");
+    let found = text
+        .split("found=")
+        .nth(1)
+        .and_then(|rest| rest.lines().next());
+    found.map(str::to_owned).unwrap_or(text)
+}
+
+fn permit(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    let permissions = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, permissions).expect("permissions");
+}
+
+#[test]
+fn who_may_only_read_the_files_reads_what_was_committed_or_is_told() {
+    let home = tempfile::tempdir().expect("a directory");
+    permit(home.path(), 0o755);
+    let program = home.path().join("program");
+    std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("a copy");
+    permit(&program, 0o755);
+    for mode in MODES {
+        for may_add_files in [false, true] {
+            let directory = tempfile::tempdir_in(home.path()).expect("a directory");
+            permit(directory.path(), 0o755);
+            let (rest, crashed) = made(directory.path(), mode);
+            let used = directory.path().join("used");
+            let db = open_in(&used, mode);
+            sql(&db, "CREATE TABLE t(x)");
+            sql(&db, "INSERT INTO t VALUES(1)");
+            for path in [&rest, &crashed, &used] {
+                for suffix in ["", "-onewrite", "-wal", "-shm"] {
+                    let file = super::beside(path, suffix);
+                    if file.exists() {
+                        permit(&file, 0o444);
+                    }
+                }
+            }
+            permit(directory.path(), if may_add_files { 0o777 } else { 0o555 });
+            // An empty -wal file is what stock SQLite makes wherever it may.
+            let content = |path: &Path| -> Vec<Vec<u8>> {
+                let files = files(path).into_iter();
+                files.map(Option::unwrap_or_default).collect()
+            };
+            let before = (content(&rest), content(&crashed));
+            let context = format!("{mode:?}, may add files: {may_add_files}");
+            assert_eq!(
+                as_another_user(&program, &used, "onewrite"),
+                "1",
+                "{context}"
+            );
+            sql(&db, "INSERT INTO t VALUES(2)");
+            assert_eq!(
+                as_another_user(&program, &used, "onewrite"),
+                "2",
+                "{context}"
+            );
+            let found = as_another_user(&program, &rest, "onewrite");
+            assert_eq!(found, as_another_user(&program, &rest, "unix"), "{context}");
+            let found = as_another_user(&program, &crashed, "onewrite");
+            match may_add_files {
+                true => assert_eq!(found, "3", "{context}"),
+                false => assert!(found.starts_with("error 14"), "{context}: {found}"),
+            }
+            assert!(
+                before == (content(&rest), content(&crashed)),
+                "{context}: changed"
+            );
+            permit(directory.path(), 0o755);
+        }
+    }
+}
