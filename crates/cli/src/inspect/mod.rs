@@ -1,6 +1,6 @@
 //! `onewrite inspect`: what a log, or a database and the log beside it, hold on disk.
 //!
-//! [`look`] reads the files into a [`report`], [`text`] and [`json`] show it. Files are opened for
+//! `look` reads the files into a `report`, `text` and `json` show it. Files are opened for
 //! reading alone and nothing is locked, so that a database in use stays undisturbed; what others
 //! write meanwhile is read again until it makes sense. Frames are listed in a second walk over the
 //! log, one at a time, so that a log of any size is shown in little memory.
