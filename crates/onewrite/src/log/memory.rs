@@ -8,8 +8,9 @@
 //! Only published frames are remembered. Within one generation (one pair of salts) a published
 //! frame never changes, so a hit whose salts are those of the reader's snapshot is the frame.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
+use crate::sync::{Mutex, MutexGuard};
 use crate::wal::{FrameNo, PageSize, Salts};
 
 /// The bound of the frame memory of one log, in bytes.

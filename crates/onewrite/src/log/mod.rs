@@ -19,9 +19,7 @@ mod space;
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{OnceLock, PoisonError};
 
 use crate::commit::group::Group;
 use crate::mode::{InitPolicy, JournalMode};
@@ -29,6 +27,8 @@ use crate::storage::{
     Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, NewFile,
     StorageError,
 };
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
 use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, PageSize, Salts, WalHeader};
 
 pub use error::{ErrorKind, LogError};
@@ -214,11 +214,9 @@ impl Log {
 
     /// Runs `work` in a thread of its own; `false` where there is none to be had.
     pub(crate) fn in_background(&self, work: impl FnOnce() + Send + 'static) -> bool {
-        let started = std::thread::Builder::new()
-            .name("onewrite".into())
-            .spawn(work);
+        let started = Builder::new().name("onewrite".into()).spawn(work);
         let mut threads = self.threads();
-        threads.retain(|thread| !thread.is_finished());
+        sync::forget_finished(&mut threads);
         started.map(|thread| threads.push(thread)).is_ok()
     }
 
