@@ -15,6 +15,7 @@
 pub mod commit;
 pub mod log;
 pub mod mode;
+pub mod plan;
 pub mod storage;
 #[cfg_attr(shuttle, doc(hidden))]
 #[cfg(shuttle)]

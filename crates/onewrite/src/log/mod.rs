@@ -159,7 +159,10 @@ impl Log {
         let align = file.direct().map_or(1, |align| align.offset);
         let geometry = Geometry::new(layout, page, align)
             .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
-        let init = resolve_init(open.init, &file)?;
+        let init = open
+            .init
+            .resolved(file.capabilities())
+            .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
         let space = Space::new(file.size()?);
         Ok(Log {
             file,
@@ -591,18 +594,4 @@ pub fn read_header(file: &LogFile) -> Result<LogHeader, LogError> {
         Ok::<_, StorageError>(bytes)
     })?;
     parsed.map_err(|e| LogError::new(ErrorKind::CantOpen, file.path(), e.to_string()))
-}
-
-fn resolve_init(policy: InitPolicy, file: &LogFile) -> Result<Init, LogError> {
-    let offered = &file.capabilities().write_zeroes;
-    match (policy, offered) {
-        (InitPolicy::Auto, Ok(())) => Ok(Init::WriteZeroes),
-        (InitPolicy::Auto, Err(_)) => Ok(Init::ZeroFill),
-        (InitPolicy::Always(Init::WriteZeroes), Err(why)) => Err(LogError::new(
-            ErrorKind::Unsuited,
-            file.path(),
-            format!("onewrite_init=write-zeroes cannot be used here: {why}"),
-        )),
-        (InitPolicy::Always(init), _) => Ok(init),
-    }
 }

@@ -12,7 +12,7 @@ use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::{ffi, status};
 use crate::log::{Layout, LogError};
-use crate::mode::{GroupSynch, InitPolicy, JournalMode};
+use crate::mode::{GroupSynch, InitPolicy, JournalMode, is_stock_mode};
 use crate::storage::DirectIo;
 use crate::wal::FRAME_HEADER_BYTES;
 
@@ -70,9 +70,6 @@ impl From<LogError> for Failure {
 
 const NO_GROUP_SYNCH_IN_DIRECT: &str = "onewrite_group_synch: not in journal mode direct, where stock \
      connections read the log at any moment; use journal_mode=waldio";
-
-/// SQLite's own journal modes.
-const STOCK_MODES: [&str; 6] = ["delete", "truncate", "persist", "memory", "wal", "off"];
 
 impl Database {
     /// Answers `PRAGMA name` or `PRAGMA name=value`.
@@ -172,7 +169,7 @@ impl Database {
             }
             "group_synch" => {
                 let group = GroupSynch::parse(value).map_err(in_words)?;
-                if group.is_some() && self.mode() == Some(JournalMode::Direct) {
+                if group.is_some() && self.mode().is_some_and(|mode| !mode.may_group()) {
                     return Err(NO_GROUP_SYNCH_IN_DIRECT.into());
                 }
                 self.change(|settings| settings.commit.group_synch = group);
@@ -270,7 +267,7 @@ impl Database {
             self.mode_was_named.set(true);
             return self.switch_to(mode);
         }
-        if !STOCK_MODES.contains(&word.as_str()) {
+        if !is_stock_mode(&word) {
             // SQLite ignores such a word, and then tells the mode; so do we.
             return self.journal_mode(None);
         }
