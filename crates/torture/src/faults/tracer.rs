@@ -24,9 +24,10 @@ use std::time::Duration;
 
 /// Where the marks lie; nothing is ever there.
 const MARKS: &str = "/onewrite-faults/";
-/// An interrupted call is interrupted this often at most: a program may try as often as it likes,
-/// but a signal that never ends is none.
-const MOST_INTERRUPTIONS: u64 = 40;
+/// A call is interrupted, or a lock refused, this often at most. A program may try as often as it
+/// likes, but a signal that never ends is none; and SQLite tries for a lock on the wal-index for ten
+/// seconds before it gives up.
+const MOST_REFUSALS: u64 = 40;
 
 /// What the worker tells the tracer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -354,8 +355,8 @@ impl<'a> Tracer<'a> {
         registers: &mut nix::libc::user_regs_struct,
     ) -> Result<(), Failure> {
         let half = |length: u64| match length / 2 {
-            0 => length,
             half if half >= 512 => half - half % 512,
+            0 | 256 => length,
             half => half,
         };
         let is_vector = calls::by_number(registers.orig_rax.cast_signed())
@@ -399,6 +400,9 @@ impl<'a> Tracer<'a> {
         let Some(shape) = shape_of(call, arguments, &path) else {
             return Ok(None);
         };
+        if call.name == "fcntl" && self.is_unlock_of_sqlite(arguments, &path) {
+            return Ok(None);
+        }
         let nth = self.counts.entry(call.name).or_default();
         *nth += 1;
         let seen = Seen {
@@ -410,6 +414,16 @@ impl<'a> Tracer<'a> {
         Ok(self.decide(seen))
     }
 
+    /// A lock that SQLite's own VFS gives back. If that fails SQLite finds its own lock in its way,
+    /// and tries for ten seconds in each statement from then on: it is not ours to change.
+    fn is_unlock_of_sqlite(&self, arguments: &[u64; 6], path: &Path) -> bool {
+        let mut kind = [0; 2];
+        arguments[1] == nix::libc::F_SETLK as u64
+            && !path.to_string_lossy().ends_with("-onewrite")
+            && self.memory.read_exact_at(&mut kind, arguments[2]).is_ok()
+            && i32::from(i16::from_ne_bytes(kind)) == nix::libc::F_UNLCK
+    }
+
     fn decide(&mut self, seen: Seen) -> Option<Fault> {
         let Some(injection) = self.injection else {
             self.seen.push(seen);
@@ -419,8 +433,9 @@ impl<'a> Tracer<'a> {
             None => seen.call.number == injection.call.number && seen.nth == injection.nth,
             Some(_) if injection.lasts == Lasts::Once => false,
             Some(first) => {
-                let is_interrupted = injection.fault.error_name() == "EINTR";
-                !(is_interrupted && self.fired_count >= MOST_INTERRUPTIONS)
+                let is_refused = injection.fault.error_name() == "EINTR"
+                    || injection.call.work == Work::Control;
+                !(is_refused && self.fired_count >= MOST_REFUSALS)
                     && calls::fails_with(injection.fault, first.call, seen.call, seen.shape)
             }
         };
