@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::commit::Writer;
 use crate::commit::run::Run;
-use crate::log::{Log, LogError};
+use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::{GroupSynch, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability, LockByte, LockKind};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -270,7 +270,7 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
             &mut load,
             &mut waiting.blocks,
         )
-        .map_err(|e| LogError::io(log.file().path(), "read back a block of", &e))?;
+        .map_err(|e| LogError::io(ErrorKind::Read, log.file().path(), "read back a block of", &e))?;
     let salts = Salts(
         run.frame(run.first())
             .map_or([0; 8], |frame| array(&frame[8..16])),

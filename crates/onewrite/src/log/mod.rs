@@ -117,7 +117,7 @@ impl Log {
             open.access,
             open.direct,
         )?;
-        let id = LogId::random().map_err(|e| LogError::io(open.path, "make an id for", &e))?;
+        let id = LogId::random().map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
         let log = Log::assemble(file, open, layout, open.page, Some(id))?;
         log.join()?;
         let header = LogHeader::empty(open.mode, layout, Some(open.page), id);
@@ -394,7 +394,7 @@ impl Log {
             let mut block = AlignedBuf::new();
             let load: layout::Load<'_> = &mut |_, _| Ok(());
             layout::encode_stock(0, bytes, false, load, &mut block)
-                .map_err(|e| LogError::io(self.file.path(), "build a header for", &e))?;
+                .map_err(|e| LogError::io(ErrorKind::Write, self.file.path(), "build a header for", &e))?;
             return Ok(self.file.write_at(block.as_slice(), 0, durability)?);
         };
         let empty = LogHeader::empty(

@@ -379,14 +379,15 @@ impl Database {
         mode: JournalMode,
         connection: Connection,
         schema: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let settings = self.settings.get();
         if mode == JournalMode::Direct {
             return match (settings.layout, settings.commit.group_synch) {
                 (Some(layout), _) if layout != Layout::Embedded => Err(format!(
                     "journal mode direct has SQLite's own layout: onewrite_layout={layout} is for \
                      journal mode waldio"
-                )),
+                )
+                .into()),
                 (_, Some(_)) => Err(NO_GROUP_SYNCH_IN_DIRECT.into()),
                 (_, None) => Ok(()),
             };
@@ -404,14 +405,16 @@ impl Database {
                  onewrite_reserve_bytes={needed}; PRAGMA journal_mode=delete; VACUUM; or use PRAGMA \
                  onewrite_layout=page4k first",
                 header[20]
-            )),
+            )
+            .into()),
             ffi::SQLITE_IOERR_SHORT_READ => {
                 connection.reserve_bytes(schema, i32::from(needed));
                 Ok(())
             }
-            code => Err(format!(
-                "cannot read the database header: SQLite's VFS says {code}"
-            )),
+            code => Err(Failure {
+                code,
+                message: format!("cannot read the database header: SQLite's VFS says {code}"),
+            }),
         }
     }
 
