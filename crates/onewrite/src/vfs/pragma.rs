@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use super::database::{Database, Settings, Switch, code_of};
 use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
-use super::{ffi, status};
+use super::{convert, ffi, host, status};
 use crate::log::{Layout, LogError};
 use crate::mode::{GroupSynch, InitPolicy, JournalMode};
 use crate::storage::DirectIo;
@@ -260,9 +260,11 @@ impl Database {
         }
         let Some(word) = value.map(str::to_ascii_lowercase) else {
             return match self.settle() {
-                Ok(()) => self
-                    .mode()
-                    .map_or(Answer::Pass, |mode| Answer::Text(mode.to_string())),
+                Ok(()) => match self.mode() {
+                    Some(mode) if self.upgrade_of_wal() == Some(mode) => Answer::Text("wal".into()),
+                    Some(mode) => Answer::Text(mode.to_string()),
+                    None => Answer::Pass,
+                },
                 Err(e) => Answer::Fail(self.why(e)),
             };
         };
@@ -275,15 +277,46 @@ impl Database {
             return self.journal_mode(None);
         }
         if word == "wal"
-            && let Some(mode) = self.wanted
-            && env::var_os("ONEWRITE_UPGRADE_WAL").is_some_and(|on| on == "1")
+            && let Some(mode) = self.upgrade_of_wal()
+            && let Some(answer) = self.upgrade_wal(mode)
         {
-            return self.switch_to(mode);
+            return answer;
         }
         self.mode_was_named.set(true);
         match self.leave_for(&word) {
             Ok(()) => Answer::Pass,
             Err(message) => Answer::Fail(message),
+        }
+    }
+
+    /// The mode that the environment puts in the place of SQLite's own WAL: `ONEWRITE_UPGRADE_WAL` is
+    /// its name, or 1 for the one that `ONEWRITE_JOURNAL_MODE` names.
+    fn upgrade_of_wal(&self) -> Option<JournalMode> {
+        if convert::is_converting() {
+            return None;
+        }
+        let word = env::var("ONEWRITE_UPGRADE_WAL").ok()?;
+        match word.as_str() {
+            "1" => self.wanted,
+            word => JournalMode::from_name(word),
+        }
+    }
+
+    /// The application asks for WAL, knows nothing of us, and may well compare the answer: so it is
+    /// "wal". Where the switch is not possible the database gets what was asked for, and the reason
+    /// goes to SQLite's log. `None`: SQLite goes on.
+    fn upgrade_wal(&self, mode: JournalMode) -> Option<Answer> {
+        match self.switch_to(mode) {
+            Answer::Fail(failure) if self.mode().is_none() => {
+                let database = self.paths.database.display();
+                host::log(
+                    ffi::SQLITE_WARNING,
+                    &format!("{database}: wal instead of {mode}: {}", failure.message),
+                );
+                None
+            }
+            Answer::Text(_) => Some(Answer::Text("wal".into())),
+            other => Some(other),
         }
     }
 

@@ -290,6 +290,11 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         (c"onewrite_group_synch", "group_synch"),
         (c"onewrite_direct_io", "direct_io"),
     ];
+    if let Ok(layout) = env::var("ONEWRITE_LAYOUT")
+        && let Err(message) = database.set("layout", &layout)
+    {
+        host::log(ffi::SQLITE_WARNING, &format!("ONEWRITE_LAYOUT: {message}"));
+    }
     for (parameter, setting) in settings {
         // SAFETY: by this function's contract.
         if let Some(value) = unsafe { host::uri_parameter(name, parameter) } {
