@@ -32,6 +32,8 @@ pub enum ErrorKind {
     Corrupt,
     /// `SQLITE_IOERR_FSYNC`: an earlier write failed; see "Poison" in `docs/durability.md`.
     Poisoned,
+    /// The VFS underneath failed with this result code of SQLite's, which is passed on as it is.
+    Vfs(i32),
 }
 
 /// An error of a log; names the file.

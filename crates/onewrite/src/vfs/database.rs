@@ -212,6 +212,7 @@ pub fn code_of(kind: ErrorKind) -> c_int {
         ErrorKind::Lock => ffi::SQLITE_IOERR_LOCK,
         ErrorKind::ReadOnly => ffi::SQLITE_READONLY,
         ErrorKind::Corrupt => ffi::SQLITE_IOERR_DATA,
+        ErrorKind::Vfs(code) => code,
     }
 }
 

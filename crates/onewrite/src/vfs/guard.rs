@@ -241,13 +241,8 @@ impl Database {
     }
 
     fn inner_error(&self, doing: &str, code: c_int) -> LogError {
-        let kind = match code & 0xff {
-            ffi::SQLITE_FULL => ErrorKind::Full,
-            ffi::SQLITE_READONLY => ErrorKind::ReadOnly,
-            _ => ErrorKind::Write,
-        };
         let text = format!("cannot {doing} the database: SQLite's VFS says {code}");
-        LogError::new(kind, &self.paths.database, text)
+        LogError::new(ErrorKind::Vfs(code), &self.paths.database, text)
     }
 
     /// A log with content beside a database that is not guarded belongs to another database that

@@ -30,10 +30,19 @@ pub enum Answer {
 /// help, and a message.
 pub struct Failure {
     pub code: c_int,
+    /// Empty: SQLite's own words for the code.
     pub message: String,
 }
 
 impl Failure {
+    /// The switch does not suit the moment or the database; nothing has gone wrong.
+    fn is_no_fault(&self) -> bool {
+        matches!(
+            self.code & 0xff,
+            ffi::SQLITE_ERROR | ffi::SQLITE_BUSY | ffi::SQLITE_READONLY
+        )
+    }
+
     /// Somebody else's lock is in the way.
     fn busy(message: String) -> Failure {
         Failure {
@@ -79,7 +88,7 @@ impl Database {
     pub fn pragma(&self, name: &str, value: Option<&str>) -> Answer {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
-            "journal_mode" => self.journal_mode(value),
+            "journal_mode" => self.in_known_words(self.journal_mode(value)),
             "synchronous" => {
                 if let (Some(writer), Some(_)) = (self.writer.borrow_mut().as_mut(), value) {
                     writer.synchronous_changed();
@@ -261,8 +270,7 @@ impl Database {
         let Some(word) = value.map(str::to_ascii_lowercase) else {
             return match self.settle() {
                 Ok(()) => match self.mode() {
-                    Some(mode) if self.upgrade_of_wal() == Some(mode) => Answer::Text("wal".into()),
-                    Some(mode) => Answer::Text(mode.to_string()),
+                    Some(mode) => Answer::Text(self.known_name(mode).into()),
                     None => Answer::Pass,
                 },
                 Err(e) => Answer::Fail(self.why(e)),
@@ -307,7 +315,7 @@ impl Database {
     /// goes to SQLite's log. `None`: SQLite goes on.
     fn upgrade_wal(&self, mode: JournalMode) -> Option<Answer> {
         match self.switch_to(mode) {
-            Answer::Fail(failure) if self.mode().is_none() => {
+            Answer::Fail(failure) if self.mode().is_none() && failure.is_no_fault() => {
                 let database = self.paths.database.display();
                 host::log(
                     ffi::SQLITE_WARNING,
@@ -317,6 +325,31 @@ impl Database {
             }
             Answer::Text(_) => Some(Answer::Text("wal".into())),
             other => Some(other),
+        }
+    }
+
+    /// What an application is to be told that it is in.
+    fn known_name(&self, mode: JournalMode) -> &'static str {
+        match self.upgrade_of_wal() {
+            Some(upgrade) if upgrade == mode => "wal",
+            _ => mode.name(),
+        }
+    }
+
+    /// An application that knows nothing of us is told of a failure in SQLite's words, and SQLite's log
+    /// in ours.
+    fn in_known_words(&self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Fail(failure)
+                if self.upgrade_of_wal().is_some() && failure.code != ffi::SQLITE_ERROR =>
+            {
+                host::log(failure.code, &failure.message);
+                Answer::Fail(Failure {
+                    message: String::new(),
+                    ..failure
+                })
+            }
+            answer => answer,
         }
     }
 
@@ -466,7 +499,11 @@ impl Database {
             .ok_or("the connection is not known to the VFS")?;
         if !connection.is_autocommit() {
             return Err(
-                format!("cannot change out of {mode} mode from within a transaction").into(),
+                format!(
+                    "cannot change out of {} mode from within a transaction",
+                    self.known_name(mode)
+                )
+                .into(),
             );
         }
         self.switch.set(Switch::ToStock);

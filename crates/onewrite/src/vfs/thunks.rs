@@ -591,6 +591,10 @@ unsafe extern "C" fn db_file_control(
                     database.connection.set(Some(connection));
                     database.inner.control(op, argument)
                 }
+                ffi::FCNTL_DATABASE => {
+                    *argument.cast::<*mut sqlite3_file>() = file;
+                    SQLITE_OK
+                }
                 ffi::SQLITE_FCNTL_PERSIST_WAL if database.is_guarded() => {
                     // The log stays in any case; but SQLite must "delete" it to end the guard.
                     *argument.cast::<c_int>() = 0;
@@ -640,10 +644,16 @@ unsafe fn pragma(database: &Database, arguments: *mut *mut c_char) -> c_int {
                 .control(ffi::SQLITE_FCNTL_PRAGMA, arguments.cast()),
             Answer::Text(text) => {
                 *arguments = host::sqlite_string(&text);
-                SQLITE_OK
+                // Without it SQLite would answer with no row at all.
+                match (*arguments).is_null() {
+                    true => ffi::SQLITE_NOMEM,
+                    false => SQLITE_OK,
+                }
             }
             Answer::Fail(failure) => {
-                *arguments = host::sqlite_string(&failure.message);
+                if !failure.message.is_empty() {
+                    *arguments = host::sqlite_string(&failure.message);
+                }
                 failure.code
             }
         }
