@@ -28,6 +28,7 @@ proc wal_size {name} {
   set log [log_beside $name]
   if {$log eq ""} {return ""}
   set in [open $log rb]
+  fconfigure $in -buffersize 128
   set head [read $in 128]
   binary scan $head @8IIIIu version mode layout page
   binary scan $head @32IuIuIuIuIu magic format page_of_wal checkpoints salt
@@ -37,11 +38,18 @@ proc wal_size {name} {
       1 {set slot $page ; set at [expr {$page-24}]}
       2 {set slot [expr {($page+24+511)/512*512}] ; set at 0}
     }
-    for {set i 0} {1} {incr i} {
+    # Frames written are the first ones: the last is found by halving. Every restart of the log adds one
+    # to the first salt; a zero page is no frame.
+    set end [expr {([file_of_tcl size $log]-4096)/$slot}]
+    while {$frames<$end} {
+      set i [expr {($frames+$end)/2}]
       seek $in [expr {4096 + $i*$slot + $at}]
-      if {[binary scan [read $in 24] IuIuIu number commit its_salt]<3} break
-      # Every restart of the log adds one to the first salt. A zero page is no frame.
-      if {$number!=0 && (($salt-$its_salt)&0xffffffff)<=$checkpoints} {set frames [expr {$i+1}]}
+      binary scan [read $in 24] IuIuIu number commit its_salt
+      if {$number!=0 && (($salt-$its_salt)&0xffffffff)<=$checkpoints} {
+        set frames [expr {$i+1}]
+      } else {
+        set end $i
+      }
     }
   }
   close $in

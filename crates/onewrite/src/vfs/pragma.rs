@@ -270,7 +270,9 @@ impl Database {
         let Some(word) = value.map(str::to_ascii_lowercase) else {
             return match self.settle() {
                 Ok(()) => match self.mode() {
-                    Some(mode) => Answer::Text(self.known_name(mode).into()),
+                    // SQLite sees its own WAL, and says so.
+                    Some(mode) if self.upgrade_of_wal() == Some(mode) => Answer::Pass,
+                    Some(mode) => Answer::Text(mode.to_string()),
                     None => Answer::Pass,
                 },
                 Err(e) => Answer::Fail(self.why(e)),
@@ -312,7 +314,7 @@ impl Database {
 
     /// The application asks for WAL, knows nothing of us, and may well compare the answer: so it is
     /// "wal". Where the switch is not possible the database gets what was asked for, and the reason
-    /// goes to SQLite's log. `None`: SQLite goes on.
+    /// goes to SQLite's log; `None`.
     fn upgrade_wal(&self, mode: JournalMode) -> Option<Answer> {
         match self.switch_to(mode) {
             Answer::Fail(failure) if self.mode().is_none() && failure.is_no_fault() => {
@@ -323,7 +325,9 @@ impl Database {
                 );
                 None
             }
-            Answer::Text(_) => Some(Answer::Text("wal".into())),
+            // Without a schema's name the pragma is for every attached database: SQLite goes on with
+            // those, and finds that this one is in WAL mode.
+            Answer::Text(_) => Some(Answer::Pass),
             other => Some(other),
         }
     }
