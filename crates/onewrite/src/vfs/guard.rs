@@ -434,7 +434,12 @@ impl Database {
             }
             Ok(_) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(LogError::io(ErrorKind::Read, &self.paths.wal, "look at", &e)),
+            Err(e) => Err(LogError::io(
+                ErrorKind::Read,
+                &self.paths.wal,
+                "look at",
+                &e,
+            )),
         }
     }
 
@@ -504,7 +509,8 @@ impl Database {
     /// Writes the file that remembers a mode which has no log of its own.
     pub fn remember_mode(&self, mode: JournalMode) -> Result<(), LogError> {
         let path = &self.paths.log;
-        let id = LogId::random().map_err(|e| LogError::io(ErrorKind::CantOpen, path, "make an id for", &e))?;
+        let id = LogId::random()
+            .map_err(|e| LogError::io(ErrorKind::CantOpen, path, "make an id for", &e))?;
         let header = LogHeader::empty(mode, Layout::Stock, None, id).to_bytes();
         let new = Create::IfMissing(self.permissions()?);
         let file = LogFile::open(path, new, Access::ReadWrite, DirectIo::Never)?;

@@ -273,9 +273,10 @@ impl Case<'_> {
 
     /// The fault is gone: the same connection goes on, or a new one does.
     fn check_going_on(&self, broken: &mut Vec<String>) {
-        let lock_is_left = self.run.fired.as_ref().is_some_and(|first| {
-            first.call.name == "fcntl" && !first.path.ends_with("-onewrite")
-        });
+        let lock_is_left =
+            self.run.fired.as_ref().is_some_and(|first| {
+                first.call.name == "fcntl" && !first.path.ends_with("-onewrite")
+            });
         let is_open = self
             .run
             .fired
@@ -362,11 +363,17 @@ impl Case<'_> {
         if facts.guarded_after_close {
             broken.push("guarded after a clean close".to_owned());
         } else {
-            self.check_view("stock SQLite after the close", &facts.stock_last, so_far, &mut broken);
+            self.check_view(
+                "stock SQLite after the close",
+                &facts.stock_last,
+                so_far,
+                &mut broken,
+            );
             let mut ours = facts.ours.batches.clone();
             ours.insert(9000, 1);
             if ours != facts.stock_last.batches {
-                broken.push("stock SQLite sees other rows after the close than ours did".to_owned());
+                broken
+                    .push("stock SQLite sees other rows after the close than ours did".to_owned());
             }
         }
         if let Some(mode) = &so_far.mode
@@ -383,7 +390,11 @@ impl Case<'_> {
 
     fn check_view(&self, who: &str, view: &View, so_far: &Story, broken: &mut Vec<String>) {
         if view.code != 0 {
-            broken.push(format!("{who} cannot open it: {} {}", code_name(view.code), view.message));
+            broken.push(format!(
+                "{who} cannot open it: {} {}",
+                code_name(view.code),
+                view.message
+            ));
             return;
         }
         if view.integrity != "ok" || view.wrong_rows > 0 {

@@ -57,7 +57,10 @@ pub fn run(arguments: &FaultArguments, place: &Place) -> Result<Report, Failure>
     let mut report = Report::new(arguments.mode);
     for scenario in all.filter(wanted) {
         if scenario == Scenario::Detach && !detach_is_there() {
-            report.skip(scenario, "the command onewrite is not built beside this one");
+            report.skip(
+                scenario,
+                "the command onewrite is not built beside this one",
+            );
             continue;
         }
         run_scenario(arguments, place, scenario, &mut report)?;
@@ -170,11 +173,7 @@ fn injections_of(arguments: &FaultArguments, undisturbed: &Run) -> Vec<Injection
 }
 
 /// The command that does one injection again.
-fn replay(
-    arguments: &FaultArguments,
-    scenario: Scenario,
-    injection: Option<&Injection>,
-) -> String {
+fn replay(arguments: &FaultArguments, scenario: Scenario, injection: Option<&Injection>) -> String {
     let mut words = format!("faults --mode {} --scenario {scenario}", arguments.mode);
     if let Some(injection) = injection {
         words.push_str(&format!(
@@ -192,11 +191,7 @@ fn replay(
 }
 
 impl<'a> Shop<'a> {
-    fn open(
-        arguments: &'a FaultArguments,
-        place: &Place,
-        number: usize,
-    ) -> Result<Self, Failure> {
+    fn open(arguments: &'a FaultArguments, place: &Place, number: usize) -> Result<Self, Failure> {
         let directory = place.path().join(format!("shop-{number}"));
         fs::create_dir_all(&directory)?;
         Ok(Self {

@@ -89,8 +89,9 @@ pub fn run(arguments: &FaultArguments) -> Result<String, Failure> {
     let report = matrix::run(arguments, &place)?;
     place.remove()?;
     let text = match arguments.json {
-        true => serde_json::to_string(&report)
-            .map_err(|e| Failure::Harness(format!("JSON: {e}")))?,
+        true => {
+            serde_json::to_string(&report).map_err(|e| Failure::Harness(format!("JSON: {e}")))?
+        }
         false => report.to_string(),
     };
     match report.findings.first() {
