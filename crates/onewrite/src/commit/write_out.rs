@@ -88,7 +88,14 @@ impl Writer {
                 &mut load,
                 &mut self.blocks,
             )
-            .map_err(|e| LogError::io(log.file().path(), "read back a block of", &e))?;
+            .map_err(|e| {
+                LogError::io(
+                    ErrorKind::Read,
+                    log.file().path(),
+                    "read back a block of",
+                    &e,
+                )
+            })?;
         if let Some(side) = side {
             log.make_room(side.offset + side.bytes.len() as u64)?;
             log.file()

@@ -9,8 +9,9 @@
 //! Only published frames are remembered. Within one generation (one pair of salts) a published
 //! frame never changes, so a hit whose salts are those of the reader's snapshot is the frame.
 
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::PoisonError;
 
+use crate::sync::{RwLock, RwLockWriteGuard};
 use crate::wal::{FrameNo, PageSize, Salts};
 
 /// The bound of the frame memory of one log, in bytes.

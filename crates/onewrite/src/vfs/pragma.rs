@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use super::database::{Database, Settings, Switch, code_of};
 use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
-use super::{ffi, status};
+use super::{convert, ffi, host, status};
 use crate::log::{Layout, LogError};
 use crate::mode::{GroupSynch, InitPolicy, JournalMode, is_stock_mode};
 use crate::storage::DirectIo;
@@ -30,10 +30,19 @@ pub enum Answer {
 /// help, and a message.
 pub struct Failure {
     pub code: c_int,
+    /// Empty: SQLite's own words for the code.
     pub message: String,
 }
 
 impl Failure {
+    /// The switch does not suit the moment or the database; nothing has gone wrong.
+    fn is_no_fault(&self) -> bool {
+        matches!(
+            self.code & 0xff,
+            ffi::SQLITE_ERROR | ffi::SQLITE_BUSY | ffi::SQLITE_READONLY
+        )
+    }
+
     /// Somebody else's lock is in the way.
     fn busy(message: String) -> Failure {
         Failure {
@@ -76,7 +85,7 @@ impl Database {
     pub fn pragma(&self, name: &str, value: Option<&str>) -> Answer {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
-            "journal_mode" => self.journal_mode(value),
+            "journal_mode" => self.in_known_words(self.journal_mode(value)),
             "synchronous" => {
                 if let (Some(writer), Some(_)) = (self.writer.borrow_mut().as_mut(), value) {
                     writer.synchronous_changed();
@@ -257,9 +266,12 @@ impl Database {
         }
         let Some(word) = value.map(str::to_ascii_lowercase) else {
             return match self.settle() {
-                Ok(()) => self
-                    .mode()
-                    .map_or(Answer::Pass, |mode| Answer::Text(mode.to_string())),
+                Ok(()) => match self.mode() {
+                    // SQLite sees its own WAL, and says so.
+                    Some(mode) if self.upgrade_of_wal() == Some(mode) => Answer::Pass,
+                    Some(mode) => Answer::Text(mode.to_string()),
+                    None => Answer::Pass,
+                },
                 Err(e) => Answer::Fail(self.why(e)),
             };
         };
@@ -272,15 +284,73 @@ impl Database {
             return self.journal_mode(None);
         }
         if word == "wal"
-            && let Some(mode) = self.wanted
-            && env::var_os("ONEWRITE_UPGRADE_WAL").is_some_and(|on| on == "1")
+            && let Some(mode) = self.upgrade_of_wal()
+            && let Some(answer) = self.upgrade_wal(mode)
         {
-            return self.switch_to(mode);
+            return answer;
         }
         self.mode_was_named.set(true);
         match self.leave_for(&word) {
             Ok(()) => Answer::Pass,
             Err(message) => Answer::Fail(message),
+        }
+    }
+
+    /// The mode that the environment puts in the place of SQLite's own WAL: `ONEWRITE_UPGRADE_WAL` is
+    /// its name, or 1 for the one that `ONEWRITE_JOURNAL_MODE` names.
+    fn upgrade_of_wal(&self) -> Option<JournalMode> {
+        if convert::is_converting() {
+            return None;
+        }
+        let word = env::var("ONEWRITE_UPGRADE_WAL").ok()?;
+        match word.as_str() {
+            "1" => self.wanted,
+            word => JournalMode::from_name(word),
+        }
+    }
+
+    /// The application asks for WAL, knows nothing of us, and may well compare the answer: so it is
+    /// "wal". Where the switch is not possible the database gets what was asked for, and the reason
+    /// goes to SQLite's log; `None`.
+    fn upgrade_wal(&self, mode: JournalMode) -> Option<Answer> {
+        match self.switch_to(mode) {
+            Answer::Fail(failure) if self.mode().is_none() && failure.is_no_fault() => {
+                let database = self.paths.database.display();
+                host::log(
+                    ffi::SQLITE_WARNING,
+                    &format!("{database}: wal instead of {mode}: {}", failure.message),
+                );
+                None
+            }
+            // Without a schema's name the pragma is for every attached database: SQLite goes on with
+            // those, and finds that this one is in WAL mode.
+            Answer::Text(_) => Some(Answer::Pass),
+            other => Some(other),
+        }
+    }
+
+    /// What an application is to be told that it is in.
+    fn known_name(&self, mode: JournalMode) -> &'static str {
+        match self.upgrade_of_wal() {
+            Some(upgrade) if upgrade == mode => "wal",
+            _ => mode.name(),
+        }
+    }
+
+    /// An application that knows nothing of us is told of a failure in SQLite's words, and SQLite's log
+    /// in ours.
+    fn in_known_words(&self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Fail(failure)
+                if self.upgrade_of_wal().is_some() && failure.code != ffi::SQLITE_ERROR =>
+            {
+                host::log(failure.code, &failure.message);
+                Answer::Fail(Failure {
+                    message: String::new(),
+                    ..failure
+                })
+            }
+            answer => answer,
         }
     }
 
@@ -379,14 +449,15 @@ impl Database {
         mode: JournalMode,
         connection: Connection,
         schema: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let settings = self.settings.get();
         if mode == JournalMode::Direct {
             return match (settings.layout, settings.commit.group_synch) {
                 (Some(layout), _) if layout != Layout::Embedded => Err(format!(
                     "journal mode direct has SQLite's own layout: onewrite_layout={layout} is for \
                      journal mode waldio"
-                )),
+                )
+                .into()),
                 (_, Some(_)) => Err(NO_GROUP_SYNCH_IN_DIRECT.into()),
                 (_, None) => Ok(()),
             };
@@ -404,14 +475,16 @@ impl Database {
                  onewrite_reserve_bytes={needed}; PRAGMA journal_mode=delete; VACUUM; or use PRAGMA \
                  onewrite_layout=page4k first",
                 header[20]
-            )),
+            )
+            .into()),
             ffi::SQLITE_IOERR_SHORT_READ => {
                 connection.reserve_bytes(schema, i32::from(needed));
                 Ok(())
             }
-            code => Err(format!(
-                "cannot read the database header: SQLite's VFS says {code}"
-            )),
+            code => Err(Failure {
+                code,
+                message: format!("cannot read the database header: SQLite's VFS says {code}"),
+            }),
         }
     }
 
@@ -429,9 +502,11 @@ impl Database {
             .connection_and_schema()
             .ok_or("the connection is not known to the VFS")?;
         if !connection.is_autocommit() {
-            return Err(
-                format!("cannot change out of {mode} mode from within a transaction").into(),
-            );
+            return Err(format!(
+                "cannot change out of {} mode from within a transaction",
+                self.known_name(mode)
+            )
+            .into());
         }
         self.switch.set(Switch::ToStock);
         let left = connection.query(&format!("PRAGMA {schema}.journal_mode=delete"));
