@@ -84,11 +84,16 @@ fn child() {
         }
         sql(&db, "CREATE TABLE IF NOT EXISTS t(x)");
         sql(&db, "INSERT INTO t VALUES(1)");
-        println!("mode={}", sql(&db, "PRAGMA journal_mode"));
+        let said = sql(&db, "PRAGMA journal_mode");
+        // Without our VFS there is no status.
+        let status: serde_json::Value =
+            serde_json::from_str(&sql(&db, "PRAGMA onewrite_status")).unwrap_or_default();
+        let in_use = status["mode"].as_str().unwrap_or("stock");
+        println!("mode={said},{in_use}");
     }
 }
 
-/// A name, environment variables, and the mode that comes of them.
+/// A name, environment variables, what the pragma says, and the mode of ours that is in use.
 type Case = (
     &'static str,
     &'static [(&'static str, &'static str)],
@@ -98,27 +103,27 @@ type Case = (
 #[test]
 fn the_environment_chooses_for_applications_that_do_not() {
     let directory = tempfile::tempdir().expect("a directory");
-    let cases: [Case; 8] = [
-        ("silent", &[], "waldio"),
+    let cases: [Case; 9] = [
+        ("silent", &[], "waldio,waldio"),
         (
             "asks for direct",
             &[("ONEWRITE_JOURNAL_MODE", "direct")],
-            "direct",
+            "direct,direct",
         ),
         (
             "asks for a stock mode",
             &[("ONEWRITE_JOURNAL_MODE", "wal")],
-            "delete",
+            "delete,stock",
         ),
         (
             "asks for no mode",
             &[("ONEWRITE_JOURNAL_MODE", "waldo")],
-            "delete",
+            "delete,stock",
         ),
         (
             "says wal",
             &[("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal")],
-            "wal",
+            "wal,stock",
         ),
         (
             "says wal, and is upgraded",
@@ -126,15 +131,24 @@ fn the_environment_chooses_for_applications_that_do_not() {
                 ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal"),
                 ("ONEWRITE_UPGRADE_WAL", "1"),
             ],
-            "waldio",
+            // Who says WAL may well compare the answer.
+            "wal,waldio",
         ),
         (
-            "is not upgraded by anything but 1",
+            "says wal, and is upgraded by name",
+            &[
+                ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal"),
+                ("ONEWRITE_UPGRADE_WAL", "direct"),
+            ],
+            "wal,direct",
+        ),
+        (
+            "is not upgraded by a word that is no mode",
             &[
                 ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal"),
                 ("ONEWRITE_UPGRADE_WAL", "0"),
             ],
-            "wal",
+            "wal,stock",
         ),
         (
             "says delete",
@@ -142,7 +156,7 @@ fn the_environment_chooses_for_applications_that_do_not() {
                 ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=delete"),
                 ("ONEWRITE_UPGRADE_WAL", "1"),
             ],
-            "delete",
+            "delete,stock",
         ),
     ];
     for (name, variables, expected) in cases {
@@ -167,7 +181,7 @@ fn the_environment_chooses_for_applications_that_do_not() {
 #[test]
 fn only_who_makes_it_the_default_gets_it_by_default() {
     let directory = tempfile::tempdir().expect("a directory");
-    for (word, expected) in [("0", "delete"), ("1", "waldio")] {
+    for (word, expected) in [("0", "delete,stock"), ("1", "waldio,waldio")] {
         let output = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "settings::child", "--ignored", "--nocapture"])
             .env("ONEWRITE_TEST_DATABASE", directory.path().join(word))
