@@ -6,11 +6,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use onewrite::log::Geometry;
-use onewrite::log::scan::survey_file;
 use onewrite::wal::{FrameNo, PageSize};
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Files, beside, directory};
+use super::{Files, directory};
 
 /// What the database holds: read by everybody in the same way.
 pub const DIGEST: &str = "SELECT count(*), total(id * v), group_concat(substr(w, 1, 20) || length(w)) \
@@ -155,17 +154,19 @@ fn make(recipe: &Recipe) -> Base {
     let mode = recipe.layout.map_or("direct", |_| "waldio");
     sql(&db, &format!("PRAGMA journal_mode={mode}"));
     sql(&db, "PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=10");
-    let suffix = recipe.layout.map_or("-wal", |_| "-onewrite");
     let mut states = Vec::new();
     let note = |states: &mut Vec<State>, frame| {
         let digest = text(&db, DIGEST).expect("a digest");
         states.push(State { frame, digest });
     };
+    // Nobody else commits, and every commit is published: the wal-index's last frame.
     let committed = || {
-        let survey = survey_file(&beside(&path, suffix)).expect("a log");
-        survey
-            .and_then(|survey| survey.committed)
-            .map_or(0, |commit| commit.frame.0)
+        let status: String = db
+            .query_row("PRAGMA onewrite_status", [], |row| row.get(0))
+            .expect("a status");
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        let frame = status["frames"].as_u64().expect("a number of frames");
+        u32::try_from(frame).expect("a frame's number")
     };
     note(&mut states, 0);
     for round in 0..=u32::from(recipe.restarted) {
