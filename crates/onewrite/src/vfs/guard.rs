@@ -242,6 +242,11 @@ impl Database {
 
     fn inner_error(&self, doing: &str, code: c_int) -> LogError {
         let text = format!("cannot {doing} the database: SQLite's VFS says {code}");
+        // What this code means to SQLite is SQLITE_CORRUPT, which a call that failed is not.
+        let code = match code {
+            ffi::SQLITE_IOERR_CORRUPTFS => ffi::SQLITE_IOERR_READ,
+            code => code,
+        };
         LogError::new(ErrorKind::Underneath(code), &self.paths.database, text)
     }
 

@@ -236,6 +236,8 @@ unsafe fn open_database(
             writer: RefCell::new(None),
             holds_write_lock: Cell::new(false),
             index_invalidated: Cell::new(false),
+            unguard_failure: RefCell::new(None),
+            must_look_again: Cell::new(false),
             last_error: RefCell::new(None),
         });
         if let Err(message) = apply_uri_settings(&database, name) {
@@ -329,7 +331,11 @@ unsafe extern "C" fn vfs_delete(
         if let Some(database) = unsafe { named(name) }.filter(|d| d.is_guarded()) {
             return match database.delete_log() {
                 Ok(()) => SQLITE_OK,
-                Err(e) => database.fail(&e),
+                Err(e) => {
+                    let code = database.fail(&e);
+                    database.unguard_failure.replace(Some((code, e.to_string())));
+                    code
+                }
             };
         }
         let Some(host) = host::get() else {
@@ -514,6 +520,9 @@ unsafe extern "C" fn db_write(
                 std::slice::from_raw_parts(data.cast::<u8>(), size as usize),
             )
         };
+        if database.must_look_again.get() {
+            return ffi::SQLITE_IOERR_WRITE;
+        }
         if offset == 0
             && database.is_guarded()
             && let Some(id) = database.log().and_then(|log| log.id())
@@ -549,6 +558,7 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
         let code = database.inner.unlock(LockLevel(level));
         database.lock.set(database.lock.get().min(LockLevel(level)));
         if database.lock.get() == LockLevel::NONE {
+            database.must_look_again.set(false);
             database.log.replace(None);
         }
         code

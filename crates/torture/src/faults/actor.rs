@@ -266,7 +266,11 @@ impl Actor {
     fn ask_for_mode(&mut self, wanted: &str) {
         let asked = self.with(|connection| {
             let sql = format!("PRAGMA journal_mode={wanted}");
-            connection.query_row(&sql, [], |row| row.get::<_, String>(0))
+            // To its end: what the row says holds only if the statement does not fail after it.
+            let mut statement = connection.prepare(&sql)?;
+            let said: rusqlite::Result<Vec<String>> =
+                statement.query_map([], |row| row.get(0))?.collect();
+            Ok(said?.concat())
         });
         if let Some((result, outcome)) = asked {
             tell(&Event::Mode {

@@ -2,6 +2,7 @@
 
 use super::FaultArguments;
 use super::actor::Event;
+use super::conditions::{self, Condition};
 use super::calls::{self, Fault};
 use super::inspect::{Checker, Facts, Question};
 use super::judge::{Case, Story};
@@ -52,7 +53,8 @@ pub fn run(arguments: &FaultArguments, place: &Place) -> Result<Report, Failure>
     let all = Scenario::value_variants().iter().copied();
     let wanted = |scenario: &Scenario| {
         scenario.exists_in(arguments.mode)
-            && (arguments.scenario.is_empty() || arguments.scenario.contains(scenario))
+            && (arguments.scenario.contains(scenario)
+                || (arguments.scenario.is_empty() && arguments.condition.is_empty()))
     };
     let mut report = Report::new(arguments.mode);
     for scenario in all.filter(wanted) {
@@ -65,7 +67,28 @@ pub fn run(arguments: &FaultArguments, place: &Place) -> Result<Report, Failure>
             break;
         }
     }
+    run_conditions(arguments, place, &mut report)?;
     Ok(report)
+}
+
+fn run_conditions(
+    arguments: &FaultArguments,
+    place: &Place,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    if arguments.condition.is_empty() && (!arguments.scenario.is_empty() || arguments.call.is_some()) {
+        return Ok(());
+    }
+    for &condition in Condition::value_variants() {
+        let wanted = arguments.condition.is_empty() || arguments.condition.contains(&condition);
+        if !wanted || !condition.exists_in(arguments.mode) {
+            continue;
+        }
+        let dir = place.path().join(format!("condition-{condition}"));
+        let tally = conditions::run(condition, arguments.mode, &dir)?;
+        report.record_condition(condition, tally);
+    }
+    Ok(())
 }
 
 fn detach_is_there() -> bool {

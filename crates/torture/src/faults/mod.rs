@@ -13,6 +13,7 @@
 
 pub mod actor;
 pub mod calls;
+pub mod conditions;
 pub mod inspect;
 pub mod judge;
 mod matrix;
@@ -25,6 +26,7 @@ pub mod tracer;
 use crate::database::JournalMode;
 use crate::failure::{Failure, Promise};
 use calls::Fault;
+use conditions::Condition;
 use clap::Args;
 use scenario::Scenario;
 use std::path::PathBuf;
@@ -38,6 +40,9 @@ pub struct FaultArguments {
     /// Only this scenario; all without it.
     #[arg(long, value_enum)]
     pub scenario: Vec<Scenario>,
+    /// Only this condition; all without it, and none where a scenario or a call is named.
+    #[arg(long, value_enum)]
+    pub condition: Vec<Condition>,
     /// Only this system call.
     #[arg(long)]
     pub call: Option<String>,
