@@ -266,7 +266,14 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
             &mut load,
             &mut waiting.blocks,
         )
-        .map_err(|e| LogError::io(ErrorKind::Read, log.file().path(), "read back a block of", &e))?;
+        .map_err(|e| {
+            LogError::io(
+                ErrorKind::Read,
+                log.file().path(),
+                "read back a block of",
+                &e,
+            )
+        })?;
     let salts = Salts(
         run.frame(run.first())
             .map_or([0; 8], |frame| array(&frame[8..16])),

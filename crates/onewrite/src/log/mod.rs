@@ -117,7 +117,8 @@ impl Log {
             open.access,
             open.direct,
         )?;
-        let id = LogId::random().map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
+        let id = LogId::random()
+            .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
         let log = Log::assemble(file, open, layout, open.page, Some(id))?;
         log.join()?;
         let header = LogHeader::empty(open.mode, layout, Some(open.page), id);
@@ -392,8 +393,9 @@ impl Log {
         let Some(id) = self.id else {
             let mut block = AlignedBuf::new();
             let load: layout::Load<'_> = &mut |_, _| Ok(());
-            layout::encode_stock(0, bytes, false, load, &mut block)
-                .map_err(|e| LogError::io(ErrorKind::Write, self.file.path(), "build a header for", &e))?;
+            layout::encode_stock(0, bytes, false, load, &mut block).map_err(|e| {
+                LogError::io(ErrorKind::Write, self.file.path(), "build a header for", &e)
+            })?;
             return Ok(self.file.write_at(block.as_slice(), 0, durability)?);
         };
         let empty = LogHeader::empty(

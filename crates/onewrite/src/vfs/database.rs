@@ -170,8 +170,14 @@ impl Database {
     /// The log gets the database's permissions and owner, as SQLite's own log does.
     pub fn permissions(&self) -> Result<NewFile, LogError> {
         let path = &self.paths.database;
-        let stat = rustix::fs::stat(path)
-            .map_err(|e| LogError::io(ErrorKind::Read, path, "look at the permissions of", &e.into()))?;
+        let stat = rustix::fs::stat(path).map_err(|e| {
+            LogError::io(
+                ErrorKind::Read,
+                path,
+                "look at the permissions of",
+                &e.into(),
+            )
+        })?;
         Ok(NewFile {
             mode: stat.st_mode & 0o777,
             owner: Some((stat.st_uid, stat.st_gid)),

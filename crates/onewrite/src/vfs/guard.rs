@@ -7,6 +7,8 @@
 //! a stock connection sees a version that it must not read, says "file is not a database" and
 //! touches nothing. The interleavings are argued in `docs/durability.md`.
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::c_int;
 use std::fs;
 use std::io;
@@ -271,10 +273,8 @@ impl Database {
     /// The header of the log file, if there is one.
     fn present_log(&self) -> Result<Option<LogHeader>, LogError> {
         let path = &self.paths.log;
-        let mut file = match fs::File::open(path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(LogError::io(ErrorKind::CantOpen, path, "open", &e)),
+        let Some(mut file) = open_beside(path)? else {
+            return Ok(None);
         };
         let mut is_blank = false;
         let parsed = crate::log::header::parse_settled(|| {
@@ -439,7 +439,12 @@ impl Database {
             }
             Ok(_) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(LogError::io(ErrorKind::Read, &self.paths.wal, "look at", &e)),
+            Err(e) => Err(LogError::io(
+                ErrorKind::Read,
+                &self.paths.wal,
+                "look at",
+                &e,
+            )),
         }
     }
 
@@ -509,7 +514,8 @@ impl Database {
     /// Writes the file that remembers a mode which has no log of its own.
     pub fn remember_mode(&self, mode: JournalMode) -> Result<(), LogError> {
         let path = &self.paths.log;
-        let id = LogId::random().map_err(|e| LogError::io(ErrorKind::CantOpen, path, "make an id for", &e))?;
+        let id = LogId::random()
+            .map_err(|e| LogError::io(ErrorKind::CantOpen, path, "make an id for", &e))?;
         let header = LogHeader::empty(mode, Layout::Stock, None, id).to_bytes();
         let new = Create::IfMissing(self.permissions()?);
         let file = LogFile::open(path, new, Access::ReadWrite, DirectIo::Never)?;
@@ -566,13 +572,37 @@ fn page_size(header: &Header) -> Result<PageSize, LogError> {
     })
 }
 
+/// Opens a file beside the database for reading, if it is there. Like SQLite it follows no symbolic
+/// link; nothing else that could stand there keeps it waiting.
+fn open_beside(path: &std::path::Path) -> Result<Option<fs::File>, LogError> {
+    let cannot = |e: io::Error| LogError::io(ErrorKind::CantOpen, path, "open", &e);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened = loop {
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::INTR) => {}
+            other => break other,
+        }
+    };
+    let file = match opened {
+        Ok(descriptor) => fs::File::from(descriptor),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(e) => return Err(cannot(e.into())),
+    };
+    match file.metadata().map_err(cannot)?.is_file() {
+        true => Ok(Some(file)),
+        false => Err(LogError::new(
+            ErrorKind::CantOpen,
+            path,
+            "it is not a regular file",
+        )),
+    }
+}
+
 /// Whether a rollback journal is hot: SQLite overwrites its first bytes with zeros, truncates or
 /// deletes it when a transaction ends.
 fn file_begins_with_content(path: &std::path::Path) -> Result<bool, LogError> {
-    let mut file = match fs::File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(e) => return Err(LogError::io(ErrorKind::CantOpen, path, "open", &e)),
+    let Some(mut file) = open_beside(path)? else {
+        return Ok(false);
     };
     let mut first = Vec::new();
     // Not a single read: a signal ends that.

@@ -443,7 +443,9 @@ impl Database {
         self.unguard_failure.replace(None);
         let left = connection.query(&format!("PRAGMA {schema}.journal_mode=delete"));
         self.switch.set(Switch::Idle);
-        let left = self.expect_mode(left, "delete").and_then(|()| self.check_unguarded());
+        let left = self
+            .expect_mode(left, "delete")
+            .and_then(|()| self.check_unguarded());
         left.map_err(|e| Failure {
             message: format!("cannot change from {mode} to {word} mode: {}", e.message),
             ..e

@@ -333,7 +333,9 @@ unsafe extern "C" fn vfs_delete(
                 Ok(()) => SQLITE_OK,
                 Err(e) => {
                     let code = database.fail(&e);
-                    database.unguard_failure.replace(Some((code, e.to_string())));
+                    database
+                        .unguard_failure
+                        .replace(Some((code, e.to_string())));
                     code
                 }
             };

@@ -379,7 +379,9 @@ impl Actor {
             .arg("detach")
             .arg(&self.arguments.db)
             .exec();
-        tell(&Event::WrongAnswer(format!("harness: cannot become onewrite: {error}")));
+        tell(&Event::WrongAnswer(format!(
+            "harness: cannot become onewrite: {error}"
+        )));
     }
 
     /// The fault is gone: work goes on, or the connection says that it must be opened again.

@@ -226,7 +226,12 @@ pub struct Shape {
 pub fn faults_of(call: &SystemCall, shape: Shape) -> Vec<Fault> {
     use Fault::{DoneButFails, Fails, Short};
     let mut faults = match call.work {
-        Work::Open => vec![Fails("EIO"), Fails("EMFILE"), Fails("EINTR"), Fails("EACCES")],
+        Work::Open => vec![
+            Fails("EIO"),
+            Fails("EMFILE"),
+            Fails("EINTR"),
+            Fails("EACCES"),
+        ],
         Work::Read => vec![Fails("EIO"), Fails("EINTR"), Short],
         Work::Write => vec![
             Fails("EIO"),
@@ -254,7 +259,12 @@ pub fn faults_of(call: &SystemCall, shape: Shape) -> Vec<Fault> {
         Work::Control if call.name == "ioctl" => vec![Fails("EIO"), Fails("ENOTTY")],
         Work::Control => vec![Fails("EIO"), Fails("ENOLCK"), Fails("EINTR")],
         Work::Look => vec![Fails("EIO"), Fails("EACCES")],
-        Work::Name => vec![Fails("EIO"), Fails("EROFS"), Fails("EACCES"), Fails("EBUSY")],
+        Work::Name => vec![
+            Fails("EIO"),
+            Fails("EROFS"),
+            Fails("EACCES"),
+            Fails("EBUSY"),
+        ],
         Work::Permission => vec![Fails("EIO"), Fails("EPERM")],
         Work::Map => vec![Fails("ENOMEM"), Fails("EACCES")],
         Work::Close => vec![DoneButFails("EIO")],
@@ -286,20 +296,19 @@ pub fn fails_with(fault: Fault, first: &SystemCall, later: &SystemCall, shape: S
         Fault::Short => first.work == later.work,
         // A device that is gone.
         Fault::Fails("EIO") => {
-            matches!(first.work, Work::Read | Work::Write | Work::Flush | Work::Space)
-                && matches!(
-                    later.work,
-                    Work::Read | Work::Write | Work::Flush | Work::Space
-                )
-                && !shape.is_system_file
+            matches!(
+                first.work,
+                Work::Read | Work::Write | Work::Flush | Work::Space
+            ) && matches!(
+                later.work,
+                Work::Read | Work::Write | Work::Flush | Work::Space
+            ) && !shape.is_system_file
         }
         // A disk or a quota that is full.
         Fault::Fails("ENOSPC" | "EDQUOT") => changes,
         // A file system that has gone read-only.
         Fault::Fails("EROFS") => {
-            changes
-                || later.work == Work::Name
-                || (later.work == Work::Open && shape.for_writing)
+            changes || later.work == Work::Name || (later.work == Work::Open && shape.for_writing)
         }
         Fault::Fails("EMFILE") => later.work == Work::Open || shape.duplicates,
         Fault::Fails(_) | Fault::DoneButFails(_) => false,

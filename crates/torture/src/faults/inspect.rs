@@ -94,7 +94,9 @@ fn answer(question: &Question) -> Facts {
         let sql = "CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, batch INTEGER, i INTEGER, \
                    size INTEGER, body TEXT); INSERT INTO t(batch, i, size, body) \
                    VALUES (9000, 0, 1, '9000000')";
-        code = connection.execute_batch(sql).map_or_else(|e| code_of(&e).0, |()| 0);
+        code = connection
+            .execute_batch(sql)
+            .map_or_else(|e| code_of(&e).0, |()| 0);
         code
     });
     facts.commit = code;

@@ -2,8 +2,8 @@
 
 use super::FaultArguments;
 use super::actor::Event;
-use super::conditions::{self, Condition};
 use super::calls::{self, Fault};
+use super::conditions::{self, Condition};
 use super::inspect::{Checker, Facts, Question};
 use super::judge::{Case, Story};
 use super::place::{Place, copy_files};
@@ -59,7 +59,10 @@ pub fn run(arguments: &FaultArguments, place: &Place) -> Result<Report, Failure>
     let mut report = Report::new(arguments.mode);
     for scenario in all.filter(wanted) {
         if scenario == Scenario::Detach && !detach_is_there() {
-            report.skip(scenario, "the command onewrite is not built beside this one");
+            report.skip(
+                scenario,
+                "the command onewrite is not built beside this one",
+            );
             continue;
         }
         run_scenario(arguments, place, scenario, &mut report)?;
@@ -76,7 +79,9 @@ fn run_conditions(
     place: &Place,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    if arguments.condition.is_empty() && (!arguments.scenario.is_empty() || arguments.call.is_some()) {
+    if arguments.condition.is_empty()
+        && (!arguments.scenario.is_empty() || arguments.call.is_some())
+    {
         return Ok(());
     }
     for &condition in Condition::value_variants() {
@@ -193,11 +198,7 @@ fn injections_of(arguments: &FaultArguments, undisturbed: &Run) -> Vec<Injection
 }
 
 /// The command that does one injection again.
-fn replay(
-    arguments: &FaultArguments,
-    scenario: Scenario,
-    injection: Option<&Injection>,
-) -> String {
+fn replay(arguments: &FaultArguments, scenario: Scenario, injection: Option<&Injection>) -> String {
     let mut words = format!("faults --mode {} --scenario {scenario}", arguments.mode);
     if let Some(injection) = injection {
         words.push_str(&format!(
@@ -215,11 +216,7 @@ fn replay(
 }
 
 impl<'a> Shop<'a> {
-    fn open(
-        arguments: &'a FaultArguments,
-        place: &Place,
-        number: usize,
-    ) -> Result<Self, Failure> {
+    fn open(arguments: &'a FaultArguments, place: &Place, number: usize) -> Result<Self, Failure> {
         let directory = place.path().join(format!("shop-{number}"));
         fs::create_dir_all(&directory)?;
         Ok(Self {

@@ -26,8 +26,8 @@ pub mod tracer;
 use crate::database::JournalMode;
 use crate::failure::{Failure, Promise};
 use calls::Fault;
-use conditions::Condition;
 use clap::Args;
+use conditions::Condition;
 use scenario::Scenario;
 use std::path::PathBuf;
 
@@ -94,8 +94,9 @@ pub fn run(arguments: &FaultArguments) -> Result<String, Failure> {
     let report = matrix::run(arguments, &place)?;
     place.remove()?;
     let text = match arguments.json {
-        true => serde_json::to_string(&report)
-            .map_err(|e| Failure::Harness(format!("JSON: {e}")))?,
+        true => {
+            serde_json::to_string(&report).map_err(|e| Failure::Harness(format!("JSON: {e}")))?
+        }
         false => report.to_string(),
     };
     match report.findings.first() {

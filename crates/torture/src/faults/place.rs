@@ -36,7 +36,9 @@ impl Image {
     /// It takes root, and the programs that make file systems.
     pub fn make(bytes: u64) -> Result<Self, Failure> {
         if !rustix::process::geteuid().is_root() {
-            return Err(Failure::Harness("a file system of our own takes root".into()));
+            return Err(Failure::Harness(
+                "a file system of our own takes root".into(),
+            ));
         }
         let memory = Path::new("/dev/shm");
         let parent = match memory.is_dir() {

@@ -11,7 +11,9 @@ use std::fmt;
 use std::time::Duration;
 
 /// One thing that an application does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scenario {
     /// A new database is made, and its journal mode set.

@@ -359,8 +359,9 @@ impl<'a> Tracer<'a> {
             0 | 256 => length,
             half => half,
         };
-        let is_vector = calls::by_number(registers.orig_rax.cast_signed())
-            .is_some_and(|call| call.name.starts_with("preadv") || call.name.starts_with("pwritev"));
+        let is_vector = calls::by_number(registers.orig_rax.cast_signed()).is_some_and(|call| {
+            call.name.starts_with("preadv") || call.name.starts_with("pwritev")
+        });
         if !is_vector {
             registers.rdx = half(registers.rdx);
             return ptrace::setregs(pid, *registers).map_err(|e| harness("registers", e));
@@ -433,8 +434,8 @@ impl<'a> Tracer<'a> {
             None => seen.call.number == injection.call.number && seen.nth == injection.nth,
             Some(_) if injection.lasts == Lasts::Once => false,
             Some(first) => {
-                let is_refused = injection.fault.error_name() == "EINTR"
-                    || injection.call.work == Work::Control;
+                let is_refused =
+                    injection.fault.error_name() == "EINTR" || injection.call.work == Work::Control;
                 !(is_refused && self.fired_count >= MOST_REFUSALS)
                     && calls::fails_with(injection.fault, first.call, seen.call, seen.shape)
             }

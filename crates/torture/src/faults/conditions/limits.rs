@@ -31,7 +31,10 @@ pub fn no_descriptors(trial: &mut Trial) -> Done {
         limit(Some(most))?;
         let opened = open(&path);
         let code = trial.code(&opened);
-        trial.expect([0, 14].contains(&(code & 0xff)), format!("open, {more} left: {code}"));
+        trial.expect(
+            [0, 14].contains(&(code & 0xff)),
+            format!("open, {more} left: {code}"),
+        );
         if let Ok(connection) = &opened {
             let written = insert(connection, more as u32);
             let code = trial.code(&written);
@@ -47,7 +50,10 @@ pub fn no_descriptors(trial: &mut Trial) -> Done {
             let again = insert(connection, 1000);
             rows += u32::from(again.is_ok());
             let code = trial.code(&again);
-            trial.expect(code == 0, format!("commit afterwards, {more} were left: {code}"));
+            trial.expect(
+                code == 0,
+                format!("commit afterwards, {more} were left: {code}"),
+            );
         }
         limit(None)?;
         drop(opened);
@@ -111,15 +117,24 @@ fn check(
     let code = trial.code(done);
     // NOMEM, or an I/O error whose reason is NOMEM (SQLITE_IOERR_NOMEM).
     let is_right = [0, 7].contains(&(code & 0xff)) || code == 10 | 12 << 8;
-    trial.expect(is_right, format!("allocation {nth} refused: {code} {done:?}"));
+    trial.expect(
+        is_right,
+        format!("allocation {nth} refused: {code} {done:?}"),
+    );
     let connection = open(path)?;
     for x in committed {
         let found: i64 =
             connection.query_row("SELECT count(*) FROM t WHERE x = ?1", [x], |row| row.get(0))?;
-        trial.expect(found == 1, format!("allocation {nth} refused: {found} of row {x}"));
+        trial.expect(
+            found == 1,
+            format!("allocation {nth} refused: {found} of row {x}"),
+        );
     }
     let found = count(&connection)?;
-    trial.expect((10..=12).contains(&found), format!("allocation {nth} refused: {found} rows"));
+    trial.expect(
+        (10..=12).contains(&found),
+        format!("allocation {nth} refused: {found} rows"),
+    );
     let check: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
     trial.expect(check == "ok", check);
     Ok(())

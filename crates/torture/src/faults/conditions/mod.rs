@@ -24,7 +24,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// One of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
     /// The disk is full when the log must grow.
@@ -296,11 +298,10 @@ impl Trial {
     /// Makes a database of so many rows in the mode, and returns its open connection.
     fn make(&mut self, path: &Path, rows: u32) -> Result<Connection, Stop> {
         let connection = open(path)?;
-        let mode: String = connection.query_row(
-            &format!("PRAGMA journal_mode={}", self.mode),
-            [],
-            |row| row.get(0),
-        )?;
+        let mode: String =
+            connection.query_row(&format!("PRAGMA journal_mode={}", self.mode), [], |row| {
+                row.get(0)
+            })?;
         self.expect(mode == self.mode.name(), format!("the mode is {mode}"));
         connection.execute_batch("CREATE TABLE t(x)")?;
         for x in 0..rows {

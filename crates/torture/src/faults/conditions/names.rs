@@ -31,14 +31,14 @@ pub fn names(trial: &mut Trial) -> Done {
         "semi;colon?and=percent%20.db".to_owned(),
         format!("{long}/{long}.db"),
     ];
-    for name in odd {
+    for (number, name) in odd.iter().enumerate() {
         let path = trial.dir.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
         drop(trial.make(&path, 10)?);
         trial.holds(&path, 10)?;
-        let killed = path.with_file_name("k 数");
+        let killed = path.with_file_name(format!("k 数 {number}"));
         trial.make_killed(&killed, 10)?;
         trial.holds(&killed, 10)?;
     }
@@ -52,11 +52,10 @@ fn no_room_for_the_suffix(trial: &mut Trial) -> Done {
     connection.execute_batch("CREATE TABLE t(x)")?;
     super::insert(&connection, 1)?;
     super::sqlite::take_log();
-    let switched = connection.query_row(
-        &format!("PRAGMA journal_mode={}", trial.mode),
-        [],
-        |row| row.get::<_, String>(0),
-    );
+    let switched =
+        connection.query_row(&format!("PRAGMA journal_mode={}", trial.mode), [], |row| {
+            row.get::<_, String>(0)
+        });
     if trial.mode.is_ours() {
         trial.refused(&switched, &[14], "name too long");
     }

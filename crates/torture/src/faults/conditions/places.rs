@@ -51,9 +51,7 @@ pub fn read_only_mount(trial: &mut Trial) -> Done {
     drop(trial.make(&rest, 10)?);
     trial.make_killed(&killed, 10)?;
     fs::remove_file(killed.with_extension("live"))?;
-    let remount = |flags| {
-        mount_remount(image.root(), flags, c"").map_err(std::io::Error::from)
-    };
+    let remount = |flags| mount_remount(image.root(), flags, c"").map_err(std::io::Error::from);
     remount(MountFlags::RDONLY)?;
     for (path, has_log) in [(&rest, false), (&killed, true)] {
         let connection = open(path)?;
