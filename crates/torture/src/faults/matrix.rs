@@ -239,7 +239,11 @@ impl<'a> Shop<'a> {
             "--part",
             part,
         ];
-        words.map(str::to_owned).into()
+        let mut words: Vec<String> = words.map(str::to_owned).into();
+        if let Some(lie) = self.arguments.lie.and_then(|lie| lie.to_possible_value()) {
+            words.extend(["--lie".to_owned(), lie.get_name().to_owned()]);
+        }
+        words
     }
 
     fn prepare(&self, scenario: Scenario) -> Result<Prepared, Failure> {
@@ -282,6 +286,9 @@ impl<'a> Shop<'a> {
         let story = Story::of(&events, Some(&prepared.before));
         if self.arguments.verbose {
             eprintln!("{}", run.output);
+            for entry in fs::read_dir(&place)?.flatten() {
+                eprintln!("{:?} {}", entry.file_name(), entry.metadata()?.len());
+            }
         }
         let case = Case {
             scenario: prepared.scenario,

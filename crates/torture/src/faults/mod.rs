@@ -74,6 +74,9 @@ pub struct FaultArguments {
     /// Keep going after so many broken promises.
     #[arg(long, default_value_t = 20)]
     pub most_findings: usize,
+    /// Let the workers lie, to show that the checks see it.
+    #[arg(long, value_enum)]
+    pub lie: Option<actor::Lie>,
     /// Tell what every worker told.
     #[arg(long)]
     pub verbose: bool,
