@@ -177,7 +177,7 @@ impl Writer {
         let file = self.log.file();
         self.log.geometry().layout() != Layout::Stock
             && file.direct().is_some()
-            && file.capabilities().fua.is_err()
+            && file.capabilities().durable_write().covers_all_before()
     }
 
     /// `onewrite_sync=normal` promises that a commit survives a crash of the system: what a large

@@ -91,6 +91,7 @@ pub struct sqlite3_io_methods {
 pub const SQLITE_OK: c_int = 0;
 pub const SQLITE_ERROR: c_int = 1;
 pub const SQLITE_BUSY: c_int = 5;
+pub const SQLITE_NOMEM: c_int = 7;
 pub const SQLITE_READONLY: c_int = 8;
 pub const SQLITE_IOERR: c_int = 10;
 pub const SQLITE_NOTFOUND: c_int = 12;
@@ -115,7 +116,8 @@ pub const SQLITE_ACCESS_EXISTS: c_int = 0;
 
 pub const SQLITE_SYNC_NORMAL: c_int = 2;
 
-pub const SQLITE_FCNTL_FILE_POINTER: c_int = 7;
+/// Ours: the database file says which one it is, also where another VFS lies over ours.
+pub const FCNTL_DATABASE: c_int = 0x6f6e_6577;
 pub const SQLITE_FCNTL_PERSIST_WAL: c_int = 10;
 pub const SQLITE_FCNTL_VFSNAME: c_int = 12;
 pub const SQLITE_FCNTL_PRAGMA: c_int = 14;

@@ -120,7 +120,7 @@ impl Database {
                 },
                 Ok(Look::Convert(mode)) => {
                     self.conversion_tried.set(true);
-                    convert::convert(&self.paths, mode);
+                    convert::convert(&self.paths, mode, &self.settings.get());
                 }
                 Ok(_) => std::thread::sleep(pause(attempt)),
                 Err(e) => return self.fail(&e),
@@ -462,7 +462,7 @@ impl Database {
             .get()
             .layout
             .or(remembered)
-            .unwrap_or(Layout::Embedded);
+            .unwrap_or(mode.usual_layout());
         let path = &self.paths.log;
         let open = self.open_log(path, mode, page_size(&header)?)?;
         let log = shared_log(path, |_| false, || Log::create(&open, layout))?;

@@ -145,7 +145,7 @@ impl Connection {
             if name.is_null() {
                 return None;
             }
-            if self.control_ptr(name, ffi::SQLITE_FCNTL_FILE_POINTER) == self.file.cast() {
+            if self.control_ptr(name, ffi::FCNTL_DATABASE) == self.file.cast() {
                 // SAFETY: the name is SQLite's, and copied at once.
                 let name = unsafe { text(name) }?;
                 return Some(format!("\"{}\"", name.replace('"', "\"\"")));

@@ -10,9 +10,9 @@ use std::ffi::c_int;
 use super::database::{Database, Settings, Switch, code_of};
 use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
-use super::{ffi, status};
+use super::{convert, ffi, host, status};
 use crate::log::{Layout, LogError};
-use crate::mode::{GroupSynch, InitPolicy, JournalMode};
+use crate::mode::{GroupSynch, InitPolicy, JournalMode, is_stock_mode};
 use crate::storage::DirectIo;
 use crate::wal::FRAME_HEADER_BYTES;
 
@@ -30,10 +30,19 @@ pub enum Answer {
 /// help, and a message.
 pub struct Failure {
     pub code: c_int,
+    /// Empty: SQLite's own words for the code.
     pub message: String,
 }
 
 impl Failure {
+    /// The switch does not suit the moment or the database; nothing has gone wrong.
+    fn is_no_fault(&self) -> bool {
+        matches!(
+            self.code & 0xff,
+            ffi::SQLITE_ERROR | ffi::SQLITE_BUSY | ffi::SQLITE_READONLY
+        )
+    }
+
     /// Somebody else's lock is in the way.
     fn busy(message: String) -> Failure {
         Failure {
@@ -71,15 +80,12 @@ impl From<LogError> for Failure {
 const NO_GROUP_SYNCH_IN_DIRECT: &str = "onewrite_group_synch: not in journal mode direct, where stock \
      connections read the log at any moment; use journal_mode=waldio";
 
-/// SQLite's own journal modes.
-const STOCK_MODES: [&str; 6] = ["delete", "truncate", "persist", "memory", "wal", "off"];
-
 impl Database {
     /// Answers `PRAGMA name` or `PRAGMA name=value`.
     pub fn pragma(&self, name: &str, value: Option<&str>) -> Answer {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
-            "journal_mode" => self.journal_mode(value),
+            "journal_mode" => self.in_known_words(self.journal_mode(value)),
             "synchronous" => {
                 if let (Some(writer), Some(_)) = (self.writer.borrow_mut().as_mut(), value) {
                     writer.synchronous_changed();
@@ -172,7 +178,7 @@ impl Database {
             }
             "group_synch" => {
                 let group = GroupSynch::parse(value).map_err(in_words)?;
-                if group.is_some() && self.mode() == Some(JournalMode::Direct) {
+                if group.is_some() && self.mode().is_some_and(|mode| !mode.may_group()) {
                     return Err(NO_GROUP_SYNCH_IN_DIRECT.into());
                 }
                 self.change(|settings| settings.commit.group_synch = group);
@@ -260,9 +266,12 @@ impl Database {
         }
         let Some(word) = value.map(str::to_ascii_lowercase) else {
             return match self.settle() {
-                Ok(()) => self
-                    .mode()
-                    .map_or(Answer::Pass, |mode| Answer::Text(mode.to_string())),
+                Ok(()) => match self.mode() {
+                    // SQLite sees its own WAL, and says so.
+                    Some(mode) if self.upgrade_of_wal() == Some(mode) => Answer::Pass,
+                    Some(mode) => Answer::Text(mode.to_string()),
+                    None => Answer::Pass,
+                },
                 Err(e) => Answer::Fail(self.why(e)),
             };
         };
@@ -270,20 +279,78 @@ impl Database {
             self.mode_was_named.set(true);
             return self.switch_to(mode);
         }
-        if !STOCK_MODES.contains(&word.as_str()) {
+        if !is_stock_mode(&word) {
             // SQLite ignores such a word, and then tells the mode; so do we.
             return self.journal_mode(None);
         }
         if word == "wal"
-            && let Some(mode) = self.wanted
-            && env::var_os("ONEWRITE_UPGRADE_WAL").is_some_and(|on| on == "1")
+            && let Some(mode) = self.upgrade_of_wal()
+            && let Some(answer) = self.upgrade_wal(mode)
         {
-            return self.switch_to(mode);
+            return answer;
         }
         self.mode_was_named.set(true);
         match self.leave_for(&word) {
             Ok(()) => Answer::Pass,
             Err(message) => Answer::Fail(message),
+        }
+    }
+
+    /// The mode that the environment puts in the place of SQLite's own WAL: `ONEWRITE_UPGRADE_WAL` is
+    /// its name, or 1 for the one that `ONEWRITE_JOURNAL_MODE` names.
+    fn upgrade_of_wal(&self) -> Option<JournalMode> {
+        if convert::is_converting() {
+            return None;
+        }
+        let word = env::var("ONEWRITE_UPGRADE_WAL").ok()?;
+        match word.as_str() {
+            "1" => self.wanted,
+            word => JournalMode::from_name(word),
+        }
+    }
+
+    /// The application asks for WAL, knows nothing of us, and may well compare the answer: so it is
+    /// "wal". Where the switch is not possible the database gets what was asked for, and the reason
+    /// goes to SQLite's log; `None`.
+    fn upgrade_wal(&self, mode: JournalMode) -> Option<Answer> {
+        match self.switch_to(mode) {
+            Answer::Fail(failure) if self.mode().is_none() && failure.is_no_fault() => {
+                let database = self.paths.database.display();
+                host::log(
+                    ffi::SQLITE_WARNING,
+                    &format!("{database}: wal instead of {mode}: {}", failure.message),
+                );
+                None
+            }
+            // Without a schema's name the pragma is for every attached database: SQLite goes on with
+            // those, and finds that this one is in WAL mode.
+            Answer::Text(_) => Some(Answer::Pass),
+            other => Some(other),
+        }
+    }
+
+    /// What an application is to be told that it is in.
+    fn known_name(&self, mode: JournalMode) -> &'static str {
+        match self.upgrade_of_wal() {
+            Some(upgrade) if upgrade == mode => "wal",
+            _ => mode.name(),
+        }
+    }
+
+    /// An application that knows nothing of us is told of a failure in SQLite's words, and SQLite's log
+    /// in ours.
+    fn in_known_words(&self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Fail(failure)
+                if self.upgrade_of_wal().is_some() && failure.code != ffi::SQLITE_ERROR =>
+            {
+                host::log(failure.code, &failure.message);
+                Answer::Fail(Failure {
+                    message: String::new(),
+                    ..failure
+                })
+            }
+            answer => answer,
         }
     }
 
@@ -435,9 +502,11 @@ impl Database {
             .connection_and_schema()
             .ok_or("the connection is not known to the VFS")?;
         if !connection.is_autocommit() {
-            return Err(
-                format!("cannot change out of {mode} mode from within a transaction").into(),
-            );
+            return Err(format!(
+                "cannot change out of {} mode from within a transaction",
+                self.known_name(mode)
+            )
+            .into());
         }
         self.switch.set(Switch::ToStock);
         self.unguard_failure.replace(None);

@@ -272,14 +272,10 @@ unsafe fn wanted_mode(name: *const c_char) -> Option<JournalMode> {
     // SAFETY: by this function's contract.
     let uri = unsafe { host::uri_parameter(name, c"journal_mode") };
     let word = uri.or_else(|| env::var("ONEWRITE_JOURNAL_MODE").ok())?;
-    let mode = JournalMode::from_name(&word);
-    if mode.is_none() {
-        host::log(
-            ffi::SQLITE_WARNING,
-            &format!("there is no onewrite journal mode '{word}'"),
-        );
-    }
-    mode
+    JournalMode::wanted(&word).unwrap_or_else(|e| {
+        host::log(ffi::SQLITE_WARNING, &format!("journal_mode: {e}"));
+        None
+    })
 }
 
 /// # Safety
@@ -292,6 +288,11 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         (c"onewrite_group_synch", "group_synch"),
         (c"onewrite_direct_io", "direct_io"),
     ];
+    if let Ok(layout) = env::var("ONEWRITE_LAYOUT")
+        && let Err(message) = database.set("layout", &layout)
+    {
+        host::log(ffi::SQLITE_WARNING, &format!("ONEWRITE_LAYOUT: {message}"));
+    }
     for (parameter, setting) in settings {
         // SAFETY: by this function's contract.
         if let Some(value) = unsafe { host::uri_parameter(name, parameter) } {
@@ -598,6 +599,10 @@ unsafe extern "C" fn db_file_control(
                     database.connection.set(Some(connection));
                     database.inner.control(op, argument)
                 }
+                ffi::FCNTL_DATABASE => {
+                    *argument.cast::<*mut sqlite3_file>() = file;
+                    SQLITE_OK
+                }
                 ffi::SQLITE_FCNTL_PERSIST_WAL if database.is_guarded() => {
                     // The log stays in any case; but SQLite must "delete" it to end the guard.
                     *argument.cast::<c_int>() = 0;
@@ -647,10 +652,16 @@ unsafe fn pragma(database: &Database, arguments: *mut *mut c_char) -> c_int {
                 .control(ffi::SQLITE_FCNTL_PRAGMA, arguments.cast()),
             Answer::Text(text) => {
                 *arguments = host::sqlite_string(&text);
-                SQLITE_OK
+                // Without it SQLite would answer with no row at all.
+                match (*arguments).is_null() {
+                    true => ffi::SQLITE_NOMEM,
+                    false => SQLITE_OK,
+                }
             }
             Answer::Fail(failure) => {
-                *arguments = host::sqlite_string(&failure.message);
+                if !failure.message.is_empty() {
+                    *arguments = host::sqlite_string(&failure.message);
+                }
                 failure.code
             }
         }
