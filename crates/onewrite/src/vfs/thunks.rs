@@ -236,6 +236,7 @@ unsafe fn open_database(
             writer: RefCell::new(None),
             holds_write_lock: Cell::new(false),
             index_invalidated: Cell::new(false),
+            index_failed: Cell::new(false),
             unguard_failure: RefCell::new(None),
             must_look_again: Cell::new(false),
             last_error: RefCell::new(None),
@@ -329,7 +330,21 @@ unsafe extern "C" fn vfs_delete(
 ) -> c_int {
     shielded(|| {
         // SAFETY: a name from SQLite.
-        if let Some(database) = unsafe { named(name) }.filter(|d| d.is_guarded()) {
+        let database = unsafe { named(name) };
+        // Without a wal-index SQLite does not know what is in the log. After a full disk has kept it
+        // from making one it takes the log for an empty one when it closes, and would delete it.
+        if let Some(database) = database.filter(|d| d.index_failed.get()) {
+            host::log(
+                ffi::SQLITE_IOERR_DELETE,
+                &format!(
+                    "{}: its log stays: the wal-index could not be mapped, and what is in the log \
+                     may not be in the database",
+                    database.paths.database.display()
+                ),
+            );
+            return ffi::SQLITE_IOERR_DELETE;
+        }
+        if let Some(database) = database.filter(|d| d.is_guarded()) {
             return match database.delete_log() {
                 Ok(()) => SQLITE_OK,
                 Err(e) => {
@@ -691,9 +706,11 @@ unsafe extern "C" fn db_shm_map(
 ) -> c_int {
     // SAFETY: a database of ours; the mapping lasts until xShmUnmap.
     unsafe {
-        let inner = &database(file).inner;
+        let database = database(file);
+        let inner = &database.inner;
         let code = (inner.methods().xShmMap)(inner.file(), region, size, extend, out);
         if region == 0 {
+            database.index_failed.set(code != SQLITE_OK);
             inner.mapped(if code == SQLITE_OK {
                 *out
             } else {
