@@ -69,7 +69,8 @@ fn a_lie_about_a_fault_is_found() {
     }
     for lie in ["swallowed-error", "wrong-code", "hang"] {
         let arguments = format!(
-            "faults --mode waldio --scenario commit --call statx --nth 1 --errno EIO --once --lie {lie}"
+            "faults --mode waldio --scenario commit --call statx --nth 1 --errno EIO --once --json \
+             --lie {lie}"
         );
         common::expect_broken(
             &arguments,

@@ -105,7 +105,11 @@ pub fn run(arguments: &FaultArguments) -> Result<String, Failure> {
     match report.findings.first() {
         None => Ok(text),
         Some(first) => {
-            println!("{text}");
+            // Standard output gets one JSON document, which is what was broken.
+            match arguments.json {
+                true => eprintln!("{text}"),
+                false => println!("{text}"),
+            }
             let detail = format!("{}: {}", first.replay, first.broken.join("; "));
             Err(Failure::broken(Promise::FaultsAreHandled, detail))
         }
