@@ -509,9 +509,13 @@ impl Database {
             .into());
         }
         self.switch.set(Switch::ToStock);
+        self.unguard_failure.replace(None);
         let left = connection.query(&format!("PRAGMA {schema}.journal_mode=delete"));
         self.switch.set(Switch::Idle);
-        self.expect_mode(left, "delete").map_err(|e| Failure {
+        let left = self
+            .expect_mode(left, "delete")
+            .and_then(|()| self.check_unguarded());
+        left.map_err(|e| Failure {
             message: format!("cannot change from {mode} to {word} mode: {}", e.message),
             ..e
         })?;
@@ -519,6 +523,17 @@ impl Database {
             true => Ok(()),
             false => self.forget_unused(word),
         }
+    }
+
+    /// SQLite ignores an error of `xDelete`, and says "delete" all the same.
+    fn check_unguarded(&self) -> Result<(), Failure> {
+        let Some((code, message)) = self.unguard_failure.take() else {
+            return Ok(());
+        };
+        // With `locking_mode=EXCLUSIVE` there would be no first lock, which finds the guard again.
+        self.must_look_again
+            .set(self.is_guarded() && self.lock.get() != LockLevel::NONE);
+        Err(Failure { code, message })
     }
 
     fn forget_unused(&self, word: &str) -> Result<(), Failure> {
