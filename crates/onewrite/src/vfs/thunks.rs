@@ -358,7 +358,9 @@ unsafe extern "C" fn vfs_access(
             && let Some(log) = database.log()
         {
             let exists = match log.logical_size() {
-                Ok(size) => size > 0,
+                // Who leaves the mode must open even an empty log, in order to delete it: that is
+                // what ends the guard.
+                Ok(size) => size > 0 || database.switch.get() == Switch::ToStock,
                 Err(e) => return database.fail(&e),
             };
             // SAFETY: SQLite passes room for one integer.
