@@ -8,16 +8,13 @@
 mod compare;
 mod detach;
 mod doctor;
-mod inspect;
 mod interrupt;
 mod powercut;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-/// What a subcommand comes to: an exit code, or the text of an error.
-type Outcome = Result<ExitCode, String>;
+use onewrite_cli::{Outcome, inspect};
 
 /// Durable SQLite commits in one device write: measure, explain and repair.
 #[derive(Parser)]

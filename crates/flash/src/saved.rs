@@ -66,14 +66,18 @@ fn write_all(out: &mut impl Write, base: &Image, history: &History) -> std::io::
 /// The file system's; the file is not such a file.
 pub fn load(path: &Path) -> Result<(Image, History), Error> {
     let bytes = fs::read(path).map_err(Error::io("read", path))?;
-    let mut input = Input {
-        bytes: &bytes,
-        at: 0,
-    };
-    input.all().map_err(|message| Error::Format {
+    parse(&bytes).map_err(|message| Error::Format {
         path: path.to_owned(),
         message,
     })
+}
+
+/// Reads what [`save`] wrote, from memory.
+///
+/// # Errors
+/// What does not fit, in words.
+pub fn parse(bytes: &[u8]) -> Result<(Image, History), String> {
+    Input { bytes, at: 0 }.all()
 }
 
 struct Input<'a> {

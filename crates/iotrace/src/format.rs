@@ -7,21 +7,21 @@ use std::collections::HashMap;
 
 /// The layout of one event's records.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Format {
+pub struct Format {
     id: u16,
     fields: HashMap<String, Field>,
 }
 
 /// Where a field lies in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Field {
+pub struct Field {
     offset: usize,
     size: usize,
 }
 
 impl Format {
     /// Parses the text of a `format` file.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let mut format = Self::default();
         for line in text.lines() {
             if let Some(id) = line.strip_prefix("ID:") {
@@ -35,19 +35,19 @@ impl Format {
     }
 
     /// The id that the event's records begin with.
-    pub(crate) fn id(&self) -> u16 {
+    pub fn id(&self) -> u16 {
         self.id
     }
 
     /// A field by name.
-    pub(crate) fn field(&self, name: &str) -> Option<Field> {
+    pub fn field(&self, name: &str) -> Option<Field> {
         self.fields.get(name).copied()
     }
 }
 
 impl Field {
     /// The field's bytes in a record; empty if the record ends before it.
-    pub(crate) fn bytes(self, record: &[u8]) -> &[u8] {
+    pub fn bytes(self, record: &[u8]) -> &[u8] {
         record
             .get(self.offset..self.offset + self.size)
             .unwrap_or_default()
@@ -55,7 +55,7 @@ impl Field {
 
     /// The bytes elsewhere in the record that a `__data_loc` field points to: 16 bits of offset, then
     /// 16 of length; without the zero byte that ends a text.
-    pub(crate) fn located(self, record: &[u8]) -> &[u8] {
+    pub fn located(self, record: &[u8]) -> &[u8] {
         let location = self.number(record);
         let (offset, length) = (
             (location & 0xffff) as usize,
@@ -66,7 +66,7 @@ impl Field {
     }
 
     /// The field as an unsigned number of up to eight bytes; 0 if the record ends before it.
-    pub(crate) fn number(self, record: &[u8]) -> u64 {
+    pub fn number(self, record: &[u8]) -> u64 {
         let mut wide = [0; 8];
         for (to, from) in wide.iter_mut().zip(self.bytes(record)) {
             *to = *from;

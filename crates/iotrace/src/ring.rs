@@ -28,24 +28,27 @@ const LENGTH: u64 = 0xf_ffff;
 
 /// An event: when it happened, and its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RawEvent<'a> {
+pub struct RawEvent<'a> {
     /// Nanoseconds of the trace clock.
-    pub(crate) at_ns: u64,
+    pub at_ns: u64,
     /// The record, which begins with the event's 16-bit id.
-    pub(crate) record: &'a [u8],
+    pub record: &'a [u8],
 }
 
 /// What a sub-buffer holds.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct SubBuffer<'a> {
+pub struct SubBuffer<'a> {
     /// Whether events were lost before the first one.
-    pub(crate) lost: bool,
+    pub lost: bool,
     /// The events, in the order in which they happened on this CPU.
-    pub(crate) events: Vec<RawEvent<'a>>,
+    pub events: Vec<RawEvent<'a>>,
 }
 
-/// Parses one sub-buffer. `Err` says what does not fit.
-pub(crate) fn parse(bytes: &[u8]) -> Result<SubBuffer<'_>, String> {
+/// Parses one sub-buffer.
+///
+/// # Errors
+/// What does not fit, in words.
+pub fn parse(bytes: &[u8]) -> Result<SubBuffer<'_>, String> {
     let (Some(mut at_ns), Some(word)) = (u64_at(bytes, 0), u64_at(bytes, 8)) else {
         return Err(format!(
             "a sub-buffer of {} bytes has no header",

@@ -15,7 +15,13 @@
 pub mod commit;
 pub mod log;
 pub mod mode;
+pub mod plan;
 pub mod storage;
+#[cfg_attr(shuttle, doc(hidden))]
+#[cfg(shuttle)]
+pub mod sync;
+#[cfg(not(shuttle))]
+mod sync;
 mod vfs;
 pub mod wal;
 

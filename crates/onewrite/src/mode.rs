@@ -7,7 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::storage::Init;
+use crate::log::Layout;
+use crate::storage::{Capabilities, Init};
 
 /// A journal mode of ours. Everything else is SQLite's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +53,34 @@ impl JournalMode {
             .find(|mode| mode.name().eq_ignore_ascii_case(name))
     }
 
+    /// The layout of a log that is made for this mode, where no other is asked for.
+    pub fn usual_layout(self) -> Layout {
+        match self {
+            JournalMode::Direct => Layout::Stock,
+            JournalMode::Waldio => Layout::Embedded,
+        }
+    }
+
+    /// Whether commits may be kept back for group synch: not where stock connections read the log at
+    /// any moment.
+    pub fn may_group(self) -> bool {
+        self.is_guarded()
+    }
+
+    /// The mode that a URI or the environment ask for; `None` where they name one of SQLite's own, which
+    /// is to leave the database to the application.
+    ///
+    /// # Errors
+    /// For a word that is no journal mode.
+    pub fn wanted(word: &str) -> Result<Option<JournalMode>, UnknownWord> {
+        if is_stock_mode(word) {
+            return Ok(None);
+        }
+        JournalMode::from_name(word)
+            .map(Some)
+            .ok_or_else(|| unknown(word, "waldio, direct, or one of SQLite's own journal modes"))
+    }
+
     /// Whether the log is in a file that stock SQLite does not know, so that the database must be
     /// guarded against stock SQLite while the log is in use.
     pub fn is_guarded(self) -> bool {
@@ -63,6 +92,16 @@ impl fmt::Display for JournalMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// SQLite's own journal modes.
+const STOCK_MODES: [&str; 6] = ["delete", "truncate", "persist", "memory", "wal", "off"];
+
+/// Whether a word names one of SQLite's own journal modes.
+pub fn is_stock_mode(word: &str) -> bool {
+    STOCK_MODES
+        .iter()
+        .any(|mode| mode.eq_ignore_ascii_case(word))
 }
 
 /// A word that is not one of those that a setting takes.
@@ -149,6 +188,23 @@ pub enum InitPolicy {
     Auto,
     /// One way, or an error.
     Always(Init),
+}
+
+impl InitPolicy {
+    /// The way that is taken where the file system and the device offer what they do.
+    ///
+    /// # Errors
+    /// Why the one way that was asked for cannot be taken there.
+    pub fn resolved(self, offered: &Capabilities) -> Result<Init, String> {
+        match (self, &offered.write_zeroes) {
+            (InitPolicy::Auto, Ok(())) => Ok(Init::WriteZeroes),
+            (InitPolicy::Auto, Err(_)) => Ok(Init::ZeroFill),
+            (InitPolicy::Always(Init::WriteZeroes), Err(why)) => Err(format!(
+                "onewrite_init=write-zeroes cannot be used here: {why}"
+            )),
+            (InitPolicy::Always(init), _) => Ok(init),
+        }
+    }
 }
 
 impl FromStr for InitPolicy {
@@ -248,6 +304,20 @@ mod tests {
         assert_eq!(GroupSynch::parse("4,2"), Ok(Some(four_two)));
         assert_eq!(GroupSynch::parse(" 4 / 2 "), Ok(Some(four_two)));
         assert_eq!(GroupSynch::parse("off"), Ok(None));
+    }
+
+    #[test]
+    fn a_stock_mode_may_be_asked_for_and_a_word_that_is_none_may_not() {
+        for mode in JournalMode::ALL {
+            assert_eq!(JournalMode::wanted(mode.name()), Ok(Some(mode)));
+        }
+        for word in [
+            "wal", "WAL", "delete", "truncate", "persist", "memory", "off",
+        ] {
+            assert_eq!(JournalMode::wanted(word), Ok(None), "{word}");
+        }
+        let error = JournalMode::wanted("waldo").map_err(|e| e.to_string());
+        assert!(error.is_err_and(|text| text.contains("'waldo'") && text.contains("waldio")));
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub enum Promise {
     Progress,
     /// Group synch loses no more than it says.
     GroupSynchBound,
+    /// A call that fails is reported by the right code, loses nothing, and work goes on after it.
+    FaultsAreHandled,
 }
 
 impl Promise {

@@ -18,6 +18,7 @@ pub mod crash;
 pub mod database;
 pub mod digest;
 pub mod failure;
+pub mod faults;
 pub mod files;
 pub mod group_synch;
 pub mod kill;

@@ -8,6 +8,8 @@ use onewrite_torture::checks::{self, CheckArguments, connect_patiently};
 use onewrite_torture::crash::{self, CrashArguments};
 use onewrite_torture::database::{Database, Engine};
 use onewrite_torture::failure::Failure;
+use onewrite_torture::faults::actor::{self as fault_actor, ActorArguments};
+use onewrite_torture::faults::{self, FaultArguments, inspect};
 use onewrite_torture::group_synch::{self, GroupSynchArguments, RingArguments};
 use onewrite_torture::kill::{self, KillArguments};
 use onewrite_torture::model::{self, WriterId};
@@ -37,6 +39,12 @@ enum Command {
     Races(RaceArguments),
     /// Kill a writer, and show the guarded database to stock SQLite.
     Crash(CrashArguments),
+    /// Make every system call fail in turn, and check after each.
+    Faults(FaultArguments),
+    /// Worker: do what a scenario says while a call fails.
+    FaultWorker(ActorArguments),
+    /// Worker: say what is in databases.
+    FaultChecker,
     /// Worker: play the scripts that come on standard input.
     Actor {
         /// How, where and with which choices.
@@ -123,6 +131,9 @@ fn run(command: Command) -> Result<String, Failure> {
         Command::RingCompanion { database, ready } => {
             document(&group_synch::accompany(&database, &ready)?)
         }
+        Command::Faults(arguments) => faults::run(&arguments),
+        Command::FaultWorker(arguments) => document(&fault_actor::play(&arguments)?),
+        Command::FaultChecker => document(&inspect::serve()?),
         Command::Crash(arguments) => document(&crash::run(&arguments)?),
         Command::Races(arguments) => document(&races::run(&arguments)?),
         Command::Actor { worker, writer } => document(&actor::play(&worker, WriterId(writer))?),

@@ -339,7 +339,7 @@ impl Run<'_> {
         probe::expect_stock_header(&cast.place().database)?;
         let stock: Vec<_> = cast.stock().collect();
         let actor = *self.random.choose(&stock);
-        expect_all_done_by(cast, actor, &[Step::Check, Step::Close])?;
+        expect_all_done_by(cast, actor, &[Step::CheckAndSettle, Step::Close])?;
         self.report.clean_closes += 1;
         Ok(())
     }

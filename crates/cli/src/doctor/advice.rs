@@ -1,7 +1,10 @@
 //! What follows for each journal mode from facts and rates. Pure: no I/O, no guesses beside the
 //! sentences that say so.
 
-use onewrite::storage::WriteCache;
+use onewrite::log::Layout;
+use onewrite::mode::JournalMode;
+use onewrite::plan::Plan;
+use onewrite::storage::{DurableWrite, WriteCache};
 use serde::Serialize;
 
 use super::facts::Facts;
@@ -47,6 +50,23 @@ pub struct ModeAdvice {
     pub limited_by: &'static str,
     /// The same while the log grows. Preallocation makes it the same figure.
     pub growing_limit_per_s: Option<f64>,
+    /// What the engine's settings come to here; null in SQLite's own mode.
+    pub settings: Option<Settings>,
+    /// What the mode does not do, or does at a cost of its own.
+    pub limits: Vec<String>,
+}
+
+/// Settings of the engine that are left on `auto`, decided.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// `onewrite_layout`; `stock` in direct.
+    pub layout: String,
+    /// `onewrite_sync`.
+    pub sync: String,
+    /// `onewrite_init`.
+    pub init: String,
+    /// Bytes that the commit of one page of 4,096 writes: the median over the log's places.
+    pub commit_bytes: u64,
 }
 
 /// The mode to use.
@@ -58,72 +78,136 @@ pub struct Recommendation {
     pub reason: String,
 }
 
-/// How a write becomes durable on this device, as a sentence goes on.
-fn durably(facts: &Facts) -> &'static str {
+/// How a write becomes durable here, as a sentence goes on.
+fn durably(facts: &Facts, write: DurableWrite) -> &'static str {
     if !facts.barriers.available {
-        "never flushed: the mount forbids it"
-    } else if facts.fua.available {
-        "durable by itself (FUA)"
-    } else if facts.write_cache == WriteCache::WriteThrough {
-        "durable when it completes (no volatile cache)"
-    } else {
-        "followed by a cache flush"
+        return "never flushed: the mount forbids it";
+    }
+    match write {
+        DurableWrite::Fua => "durable by itself (FUA)",
+        DurableWrite::NoCache => "durable when it completes (no volatile cache)",
+        DurableWrite::Flush => "followed by a cache flush",
+        DurableWrite::PageCache => "then fdatasync",
     }
 }
 
 /// What the modes that exist would do.
 pub fn modes(facts: &Facts, raw: &Rates) -> Vec<ModeAdvice> {
-    let durably = durably(facts);
-    let direct = facts.direct_io.answer.available;
-    let (how, then, limit, limited_by) = if direct {
-        let limit = raw.direct_dsync_4k_per_s;
-        (
-            "direct I/O",
-            format!(", {durably}"),
-            limit,
-            "direct_dsync_4k_per_s",
-        )
-    } else {
-        let limit = raw.buffered_fdatasync_4k_per_s;
-        (
-            "page cache",
-            ", then fdatasync".to_owned(),
-            limit,
-            "buffered_fdatasync_4k_per_s",
-        )
+    let plans = facts.plans.iter();
+    let ours = plans.map(|(mode, plan)| of_mode(*mode, plan, facts, raw));
+    std::iter::once(stock_wal(raw)).chain(ours).collect()
+}
+
+fn stock_wal(raw: &Rates) -> ModeAdvice {
+    ModeAdvice {
+        mode: "wal",
+        commit:
+            "4,120 bytes a page appended through the page cache, then fdatasync; while the log \
+                 grows, the file system journals its size and blocks as well"
+                .to_owned(),
+        limit_per_s: raw.buffered_fdatasync_4k_per_s,
+        limited_by: "buffered_fdatasync_4k_per_s",
+        growing_limit_per_s: raw.append_fdatasync_per_s,
+        settings: None,
+        limits: Vec::new(),
+    }
+}
+
+fn of_mode(
+    mode: JournalMode,
+    plan: &Result<Plan, String>,
+    facts: &Facts,
+    raw: &Rates,
+) -> ModeAdvice {
+    let name = mode.name();
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(why) => {
+            return ModeAdvice {
+                mode: name,
+                commit: format!("not for pages of 4,096 bytes: {why}"),
+                limit_per_s: None,
+                limited_by: "direct_dsync_4k_per_s",
+                growing_limit_per_s: None,
+                settings: None,
+                limits: Vec::new(),
+            };
+        }
     };
-    vec![
-        ModeAdvice {
-            mode: "wal",
-            commit:
-                "4,120 bytes a page appended through the page cache, then fdatasync; while the \
-                     log grows, the file system journals its size and blocks as well"
-                    .to_owned(),
-            limit_per_s: raw.buffered_fdatasync_4k_per_s,
-            limited_by: "buffered_fdatasync_4k_per_s",
-            growing_limit_per_s: raw.append_fdatasync_per_s,
-        },
-        ModeAdvice {
-            mode: "direct",
-            commit: format!(
-                "the same bytes in the stock -wal file, in whole preallocated blocks: one write \
-                 ({how}){then}"
-            ),
-            limit_per_s: limit,
-            limited_by,
-            growing_limit_per_s: limit,
-        },
-        ModeAdvice {
-            mode: "waldio",
-            commit: format!(
-                "one 4,096-byte preallocated block a page, its frame header inside: one write \
-                 ({how}){then}"
-            ),
-            limit_per_s: limit,
-            limited_by,
-            growing_limit_per_s: limit,
-        },
-    ]
+    let (how, limit, limited_by) = match plan.write {
+        DurableWrite::PageCache => (
+            "page cache",
+            raw.buffered_fdatasync_4k_per_s,
+            "buffered_fdatasync_4k_per_s",
+        ),
+        _ => (
+            "direct I/O",
+            raw.direct_dsync_4k_per_s,
+            "direct_dsync_4k_per_s",
+        ),
+    };
+    let what = match plan.layout {
+        Layout::Stock => {
+            "the same bytes as wal's in the stock -wal file, where frames share blocks"
+        }
+        Layout::Embedded => "a page with its frame header inside",
+        _ => "a page and its frame header",
+    };
+    let bytes = plan.commit_bytes;
+    ModeAdvice {
+        mode: name,
+        commit: format!(
+            "{what}: one write of {} bytes into preallocated blocks ({how}), {}",
+            thousands(bytes),
+            durably(facts, plan.write)
+        ),
+        limit_per_s: limit,
+        limited_by,
+        growing_limit_per_s: limit,
+        settings: Some(Settings {
+            layout: plan.layout.to_string(),
+            sync: plan.sync.to_string(),
+            init: plan.init.to_string(),
+            commit_bytes: bytes,
+        }),
+        limits: limits(mode, plan),
+    }
+}
+
+/// What a mode does not do, or what it costs beside the commit.
+fn limits(mode: JournalMode, plan: &Plan) -> Vec<String> {
+    let mut limits = Vec::new();
+    if !plan.may_group {
+        limits.push("onewrite_group_synch cannot be set".to_owned());
+    }
+    if plan.layout == Layout::Stock {
+        limits.push(
+            "a commit after one of another connection reads the shared block again and flushes"
+                .to_owned(),
+        );
+        limits.push(
+            "the log is deleted when the last connection closes, and prepared again by the next \
+             first commit"
+                .to_owned(),
+        );
+    }
+    if plan.layout == Layout::Embedded {
+        limits.push(
+            "pages need 24 reserved bytes: new databases get them, others VACUUM once".into(),
+        );
+    }
+    if mode.is_guarded() {
+        limits.push("while it is in use, only programs with onewrite open the database".into());
+    }
+    limits
+}
+
+/// 8,192 for 8192.
+fn thousands(n: u64) -> String {
+    match n {
+        0..1000 => n.to_string(),
+        _ => format!("{},{:03}", thousands(n / 1000), n % 1000),
+    }
 }
 
 /// What the user should know before trusting or wondering about the figures.
@@ -281,8 +365,27 @@ mod tests {
         }
     }
 
+    /// What the engine's own code makes of a place is tested there; here it is given.
+    fn plans(write: DurableWrite) -> Vec<(JournalMode, Result<Plan, String>)> {
+        let plan = |mode: JournalMode| Plan {
+            layout: mode.usual_layout(),
+            sync: onewrite::mode::SyncPolicy::Auto.resolved(),
+            write,
+            init: onewrite::storage::Init::ZeroFill,
+            commit_bytes: 4096,
+            may_group: mode.may_group(),
+        };
+        let modes = JournalMode::ALL.into_iter();
+        modes.map(|mode| (mode, Ok(plan(mode)))).collect()
+    }
+
     fn facts(filesystem: &str, direct: Answer) -> Facts {
+        let write = match direct.available {
+            true => DurableWrite::Flush,
+            false => DurableWrite::PageCache,
+        };
         Facts {
+            plans: plans(write),
             filesystem: filesystem.to_owned(),
             mount_point: None,
             mount_options: Vec::new(),
@@ -378,16 +481,36 @@ mod tests {
     }
 
     #[test]
-    fn how_a_write_becomes_durable_follows_the_device() {
+    fn how_a_write_becomes_durable_follows_the_engine() {
         let mut place = facts("ext4", yes());
-        assert!(durably(&place).contains("cache flush"));
-        place.write_cache = WriteCache::WriteThrough;
-        assert!(durably(&place).contains("no volatile cache"));
-        place.fua = yes();
-        assert!(durably(&place).contains("FUA"));
+        let ways = [
+            (DurableWrite::Flush, "cache flush"),
+            (DurableWrite::NoCache, "no volatile cache"),
+            (DurableWrite::Fua, "FUA"),
+            (DurableWrite::PageCache, "fdatasync"),
+        ];
+        for (write, words) in ways {
+            place.plans = plans(write);
+            for advice in &modes(&place, &rates(Some(1.0), 1.0, 1.0))[1..] {
+                assert!(advice.commit.contains(words), "{}", advice.commit);
+            }
+        }
         place.barriers = no("nobarrier");
-        assert!(durably(&place).contains("never flushed"));
+        assert!(durably(&place, DurableWrite::Fua).contains("never flushed"));
         assert!(warnings(&place).iter().any(|w| w.contains("lose commits")));
+    }
+
+    #[test]
+    fn direct_says_what_it_cannot_do_and_a_mode_that_cannot_be_why() {
+        let mut place = facts("ext4", yes());
+        let found = modes(&place, &rates(Some(1.0), 1.0, 1.0));
+        let says = |advice: &ModeAdvice, word: &str| advice.limits.iter().any(|l| l.contains(word));
+        assert!(says(&found[1], "group_synch") && says(&found[1], "deleted"));
+        assert!(says(&found[2], "reserved bytes") && !says(&found[2], "group_synch"));
+        place.plans[1].1 = Err("use onewrite_layout=page4k".to_owned());
+        let found = modes(&place, &rates(Some(1.0), 1.0, 1.0));
+        assert!(found[2].commit.contains("onewrite_layout=page4k"));
+        assert!(found[2].settings.is_none() && found[2].limit_per_s.is_none());
     }
 
     #[test]

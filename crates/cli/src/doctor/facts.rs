@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use onewrite::mode::JournalMode;
+use onewrite::plan::Plan;
 use onewrite::storage::{Capabilities, WriteCache};
+use onewrite::wal::PageSize;
 use serde::Serialize;
 
 /// Mount options that change what a durable write means or costs: whole options, and beginnings of
@@ -86,6 +89,10 @@ pub struct Facts {
     pub write_zeroes: Answer,
     /// Writes that are never torn.
     pub atomic_writes: AtomicWrites,
+    /// What the engine would do here in each of its modes, in the order of [`JournalMode::ALL`], or why
+    /// it cannot; shown by mode.
+    #[serde(skip)]
+    pub plans: Vec<(JournalMode, Result<Plan, String>)>,
 }
 
 impl Answer {
@@ -127,8 +134,17 @@ impl Facts {
                 file_system_bytes: found.atomic_write_bytes,
                 device_bytes: found.device_atomic_write_bytes,
             },
+            plans: plans(found),
         }
     }
+}
+
+/// SQLite's default page size is what most databases have.
+fn plans(found: &Capabilities) -> Vec<(JournalMode, Result<Plan, String>)> {
+    let plan = |mode, page| (mode, Plan::of(mode, page, found));
+    let page = PageSize::new(4096);
+    let modes = JournalMode::ALL.into_iter();
+    modes.filter_map(|mode| Some(plan(mode, page?))).collect()
 }
 
 fn matters(option: &str) -> bool {

@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use onewrite::storage::WriteCache;
 
 use super::Report;
+use super::advice::ModeAdvice;
 use super::facts::{Answer, Facts};
 use super::trial::Rates;
 
@@ -27,6 +28,12 @@ pub fn render(report: &Report) -> String {
         let _ = writeln!(text, "  {name:<46}{:>9}", per_second(rate));
     }
     let _ = writeln!(text, "\n{}", modes(report));
+    for advice in &report.modes {
+        let label = format!("{}: ", advice.mode);
+        if let Some(details) = details(advice) {
+            let _ = writeln!(text, "\n{}", wrap(&label, &details));
+        }
+    }
     for warning in &report.warnings {
         let _ = writeln!(text, "\n{}", wrap("Note: ", warning));
     }
@@ -156,6 +163,21 @@ fn modes(report: &Report) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+/// What the settings come to, and the limits.
+fn details(advice: &ModeAdvice) -> Option<String> {
+    let settings = advice.settings.as_ref()?;
+    let mut details = format!(
+        "on auto, layout {}, onewrite_sync {}, onewrite_init {}",
+        settings.layout, settings.sync, settings.init
+    );
+    for limit in &advice.limits {
+        details.push_str("; ");
+        details.push_str(limit);
+    }
+    details.push('.');
+    Some(details)
 }
 
 /// Breaks a paragraph into lines.

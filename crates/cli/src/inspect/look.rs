@@ -35,6 +35,11 @@ pub fn at(file: &Path, wanted: u32) -> io::Result<Report> {
     Ok(report)
 }
 
+/// Looks at a file that nobody is writing.
+pub fn once(file: &Path, wanted: u32) -> io::Result<Report> {
+    look(file, file, wanted)
+}
+
 fn look(file: &Path, path: &Path, wanted: u32) -> io::Result<Report> {
     let (head, size) = head_of(path)?;
     let kind = kind_of(path, &head);
@@ -95,12 +100,19 @@ fn kind_of(path: &Path, head: &[u8]) -> Kind {
 
 /// The fields of a database's header that concern us.
 pub struct DatabaseHeader {
+    /// Bytes of a page; `None` where the header has an impossible number.
     pub page_size: Option<PageSize>,
+    /// Byte 18.
     pub write_version: u8,
+    /// Byte 19: the guard.
     pub read_version: u8,
+    /// At the end of every page.
     pub reserved_bytes: u8,
+    /// Changes with every transaction in a rollback mode, and with the guard.
     pub change_counter: u32,
+    /// Size of the database, in pages.
     pub pages: u32,
+    /// The change counter that the page count is valid for.
     pub version_valid_for: u32,
     /// The log that the database is guarded for.
     pub guard: Option<LogId>,

@@ -12,7 +12,7 @@ mod report;
 mod text;
 
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::Outcome;
@@ -82,6 +82,16 @@ pub fn run(args: &Args) -> Outcome {
         Ok(()) => {}
     }
     Ok(exit_code(&report))
+}
+
+/// Looks at a file once and writes what it is as a JSON document; the number of problems.
+///
+/// # Errors
+/// The file cannot be read at all, or `out` not be written.
+pub fn describe(file: &Path, frames: u32, out: &mut impl Write) -> io::Result<usize> {
+    let mut report = look::once(file, frames)?;
+    json::write(&mut report, out)?;
+    Ok(report.problems.len())
 }
 
 fn exit_code(report: &Report) -> ExitCode {

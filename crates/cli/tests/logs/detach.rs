@@ -159,11 +159,42 @@ fn a_missing_log_is_given_up_only_on_request() {
     );
     let before = counter(&header(&case.database));
     let told = case.detached(&["--discard"]);
-    assert!(told.contains("giving up"), "{told}");
+    assert!(told.contains("gave up"), "{told}");
     assert!(
         counter(&header(&case.database)) > before,
         "idle connections must notice"
     );
+}
+
+#[test]
+fn the_json_document_says_what_was_done() {
+    let json = |case: &Case, more: &[&str]| -> serde_json::Value {
+        let output = case.detach(&[&["--json"], more].concat());
+        let err = lossy(&output.stderr);
+        assert!(output.status.success(), "{err}");
+        serde_json::from_slice(&output.stdout).expect("one JSON document")
+    };
+    let case = Case::killed();
+    let said = json(&case, &[]);
+    assert_eq!(said["version"], 1);
+    assert_eq!(said["done"], "recovered");
+    assert_eq!(said["recovered"]["transactions"], 4);
+    assert_eq!(said["recovered"]["dropped_frames"], 0);
+    assert_eq!(said["given_up"], serde_json::Value::Null);
+    assert_eq!(said["journal_mode"], "wal");
+    assert_eq!(said["integrity_check"], "ok");
+    case.check_is_stock();
+    let said = json(&case, &[]);
+    assert_eq!(said["done"], "nothing");
+    assert_eq!(said["recovered"], serde_json::Value::Null);
+    let case = Case::killed();
+    fs::remove_file(case.log()).expect("the log");
+    let said = json(&case, &["--discard"]);
+    assert_eq!(said["done"], "discarded");
+    assert_eq!(said["given_up"]["was_guarded"], true);
+    assert_eq!(said["given_up"]["frames"], serde_json::Value::Null);
+    let why = said["given_up"]["why"].as_str();
+    assert!(why.is_some_and(|why| why.contains("missing")), "{why:?}");
 }
 
 #[test]

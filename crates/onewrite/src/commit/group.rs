@@ -10,15 +10,16 @@
 //! no other process uses the log; it is shared again once the group is written. Whoever opens the
 //! log waits for that. If this process dies its wal-index dies with it, for nobody else had it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use crate::commit::Writer;
 use crate::commit::run::Run;
-use crate::log::{Log, LogError};
+use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::{GroupSynch, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability, LockByte, LockKind};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
 use crate::wal::{FrameNo, Salts, array};
 
 /// A thread that has had nothing to do for so long ends.
@@ -111,7 +112,8 @@ impl Group {
 
     fn write(&self, waiting: &mut Waiting, log: &Log) -> Result<(), LogError> {
         let Some(run) = waiting.run.take_if(|run| !run.is_empty()) else {
-            return Ok(());
+            // A group that could not be written is gone, and nothing may be written behind it.
+            return log.check_poison();
         };
         let written = write_group(&run, waiting, log);
         waiting.sizes.groups += 1;
@@ -141,6 +143,8 @@ impl Group {
         policy: SyncPolicy,
     ) -> Result<bool, LogError> {
         let mut guard = self.waiting();
+        // Whoever asked before it had the mutex may have asked too early.
+        log.check_poison()?;
         let waiting = &mut *guard;
         let run = waiting
             .run
@@ -266,7 +270,14 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
             &mut load,
             &mut waiting.blocks,
         )
-        .map_err(|e| LogError::io(log.file().path(), "read back a block of", &e))?;
+        .map_err(|e| {
+            LogError::io(
+                ErrorKind::Read,
+                log.file().path(),
+                "read back a block of",
+                &e,
+            )
+        })?;
     let salts = Salts(
         run.frame(run.first())
             .map_or([0; 8], |frame| array(&frame[8..16])),

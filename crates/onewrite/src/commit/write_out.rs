@@ -88,7 +88,14 @@ impl Writer {
                 &mut load,
                 &mut self.blocks,
             )
-            .map_err(|e| LogError::io(log.file().path(), "read back a block of", &e))?;
+            .map_err(|e| {
+                LogError::io(
+                    ErrorKind::Read,
+                    log.file().path(),
+                    "read back a block of",
+                    &e,
+                )
+            })?;
         if let Some(side) = side {
             log.make_room(side.offset + side.bytes.len() as u64)?;
             log.file()
@@ -170,7 +177,7 @@ impl Writer {
         let file = self.log.file();
         self.log.geometry().layout() != Layout::Stock
             && file.direct().is_some()
-            && file.capabilities().fua.is_err()
+            && file.capabilities().durable_write().covers_all_before()
     }
 
     /// `onewrite_sync=normal` promises that a commit survives a crash of the system: what a large

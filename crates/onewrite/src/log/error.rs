@@ -32,8 +32,8 @@ pub enum ErrorKind {
     Corrupt,
     /// `SQLITE_IOERR_FSYNC`: an earlier write failed; see "Poison" in `docs/durability.md`.
     Poisoned,
-    /// The VFS underneath failed with this result code of SQLite's, which is passed on as it is.
-    Vfs(i32),
+    /// The VFS underneath failed with this result code, and it is passed on.
+    Underneath(i32),
 }
 
 /// An error of a log; names the file.
@@ -54,13 +54,9 @@ impl LogError {
         }
     }
 
-    /// An I/O error outside the storage layer.
-    pub fn io(path: &Path, doing: &str, error: &io::Error) -> LogError {
-        LogError::new(
-            ErrorKind::Write,
-            path,
-            format!("cannot {doing} it: {error}"),
-        )
+    /// An I/O error outside the storage layer; `kind` is what the call that failed is for.
+    pub fn io(kind: ErrorKind, path: &Path, doing: &str, error: &io::Error) -> LogError {
+        LogError::new(kind, path, format!("cannot {doing} it: {error}"))
     }
 
     pub(super) fn missing(path: &Path, error: &StorageError) -> LogError {
@@ -94,6 +90,12 @@ impl LogError {
 impl From<StorageError> for LogError {
     fn from(error: StorageError) -> LogError {
         let kind = match &error {
+            // A flush that finds no space has lost what was written before: not a full disk that a
+            // rollback makes good.
+            StorageError::Io {
+                operation: Operation::Flush,
+                ..
+            } => ErrorKind::Flush,
             e if e.is_no_space() => ErrorKind::Full,
             StorageError::Io { operation, .. } => match operation {
                 Operation::Open | Operation::Create => ErrorKind::CantOpen,

@@ -2,79 +2,98 @@
 //! no I/O. A direct write leaves nothing in the page cache; without this, the first reader of every
 //! logged page would go to the device.
 //!
-//! Bounded: at most [`MAX_BYTES`] for each open log, taken as frames arrive. A frame number always
+//! Bounded: at most [`MAX_BYTES`] for each open log, taken in slabs of [`SLAB_BYTES`] as frames
+//! arrive, because the allocator would ask the kernel for every single page. A frame number always
 //! falls on the same place, so that lookup is one comparison and the newest frames win.
 //!
 //! Only published frames are remembered. Within one generation (one pair of salts) a published
 //! frame never changes, so a hit whose salts are those of the reader's snapshot is the frame.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
+use crate::sync::{RwLock, RwLockWriteGuard};
 use crate::wal::{FrameNo, PageSize, Salts};
 
 /// The bound of the frame memory of one log, in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
+/// Memory is taken in pieces of this size, in bytes; a page of any size fits.
+const SLAB_BYTES: usize = 64 << 10;
+/// Frames that are remembered at most, where pages are small.
+const MAX_FRAMES: usize = 1024;
 
-struct Place {
-    frame: FrameNo,
-    salts: Salts,
-    page: Box<[u8]>,
+/// Places of frames that share an allocation.
+#[derive(Default)]
+struct Slab {
+    /// What is in each place; empty until the first frame comes.
+    tags: Vec<Option<(FrameNo, Salts)>>,
+    pages: Vec<u8>,
 }
 
 /// See the module.
 pub struct FrameMemory {
-    places: Vec<Mutex<Option<Place>>>,
+    page_bytes: usize,
+    slabs: Vec<RwLock<Slab>>,
 }
 
 impl FrameMemory {
     /// An empty memory for pages of one size; it takes no memory for pages until they come.
     pub fn new(page: PageSize) -> FrameMemory {
-        let places = (MAX_BYTES / page.bytes()).min(1024);
+        let bytes = MAX_BYTES.min(MAX_FRAMES * page.bytes());
         FrameMemory {
-            places: (0..places).map(|_| Mutex::new(None)).collect(),
+            page_bytes: page.bytes(),
+            slabs: (0..bytes.div_ceil(SLAB_BYTES))
+                .map(|_| RwLock::default())
+                .collect(),
         }
     }
 
-    fn place(&self, frame: FrameNo) -> MutexGuard<'_, Option<Place>> {
-        let index = (frame.index() % self.places.len() as u64) as usize;
-        self.places[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// The slab of a frame, and the place in it.
+    fn place(&self, frame: FrameNo) -> (&RwLock<Slab>, usize) {
+        let places = SLAB_BYTES / self.page_bytes;
+        let index = (frame.index() % (self.slabs.len() * places) as u64) as usize;
+        (&self.slabs[index / places], index % places)
+    }
+
+    fn change(slab: &RwLock<Slab>) -> RwLockWriteGuard<'_, Slab> {
+        slab.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a published frame, in place of an older one.
     pub fn insert(&self, frame: FrameNo, salts: Salts, page: &[u8]) {
-        let mut place = self.place(frame);
-        match place.as_mut() {
-            Some(old) if old.page.len() == page.len() => {
-                old.page.copy_from_slice(page);
-                (old.frame, old.salts) = (frame, salts);
-            }
-            _ => {
-                *place = Some(Place {
-                    frame,
-                    salts,
-                    page: page.into(),
-                })
-            }
+        let (slab, place) = self.place(frame);
+        let mut slab = Self::change(slab);
+        if slab.tags.is_empty() {
+            slab.tags = vec![None; SLAB_BYTES / self.page_bytes];
+            slab.pages = vec![0; SLAB_BYTES];
+        }
+        let at = place * self.page_bytes;
+        if page.len() == self.page_bytes {
+            slab.pages[at..at + page.len()].copy_from_slice(page);
+            slab.tags[place] = Some((frame, salts));
         }
     }
 
     /// Forgets a frame that is about to be written anew.
     pub fn forget(&self, frame: FrameNo) {
-        let mut place = self.place(frame);
-        if place.as_ref().is_some_and(|p| p.frame == frame) {
-            *place = None;
+        let (slab, place) = self.place(frame);
+        if let Some(tag) = Self::change(slab).tags.get_mut(place)
+            && tag.is_some_and(|(remembered, _)| remembered == frame)
+        {
+            *tag = None;
         }
     }
 
     /// Copies a part of a remembered page, from byte `at` on; `false` where it is not remembered.
     pub fn read(&self, frame: FrameNo, salts: Salts, at: usize, out: &mut [u8]) -> bool {
-        let place = self.place(frame);
-        let found = place
-            .as_ref()
-            .filter(|p| p.frame == frame && p.salts == salts);
-        let Some(bytes) = found.and_then(|p| p.page.get(at..at + out.len())) else {
+        let (slab, place) = self.place(frame);
+        let slab = slab.read().unwrap_or_else(PoisonError::into_inner);
+        let page = place * self.page_bytes;
+        let found = slab.tags.get(place) == Some(&Some((frame, salts)));
+        let within = slab.pages.get(page..page + self.page_bytes);
+        let Some(bytes) = within
+            .filter(|_| found)
+            .and_then(|page| page.get(at..at + out.len()))
+        else {
             return false;
         };
         out.copy_from_slice(bytes);
@@ -129,6 +148,34 @@ mod tests {
         assert_eq!(read(&memory, 1, OLD), None);
         assert_eq!(read(&memory, 2, OLD), Some(2));
         assert_eq!(read(&memory, places + 1, OLD), Some(places as u8 + 1));
-        assert_eq!(memory.places.len() as u32, places);
+        let taken: usize = memory
+            .slabs
+            .iter()
+            .map(|slab| slab.read().map_or(0, |slab| slab.pages.capacity()))
+            .sum();
+        assert_eq!(taken, MAX_BYTES);
+    }
+
+    #[test]
+    fn every_page_size_has_places_of_its_own_in_every_slab() {
+        for bytes in (9..=16).map(|power| 1usize << power) {
+            let page = PageSize::new(bytes as u32).expect("a page size");
+            let memory = FrameMemory::new(page);
+            let frames = (MAX_BYTES / bytes).min(MAX_FRAMES) as u32;
+            for frame in 1..=frames {
+                memory.insert(FrameNo(frame), NEW, &vec![frame as u8; bytes]);
+            }
+            let mut out = vec![0; bytes];
+            for frame in 1..=frames {
+                assert!(memory.read(FrameNo(frame), NEW, 0, &mut out), "{bytes}");
+                assert!(out.iter().all(|&byte| byte == frame as u8), "{bytes}");
+            }
+            assert!(
+                !memory.read(FrameNo(1), NEW, 1, &mut out),
+                "beyond the page"
+            );
+            memory.insert(FrameNo(frames + 1), NEW, &vec![0; bytes]);
+            assert!(!memory.read(FrameNo(1), NEW, 0, &mut out), "{bytes}");
+        }
     }
 }

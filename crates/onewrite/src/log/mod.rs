@@ -19,9 +19,7 @@ mod space;
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{OnceLock, PoisonError};
 
 use crate::commit::group::Group;
 use crate::mode::{InitPolicy, JournalMode};
@@ -29,6 +27,8 @@ use crate::storage::{
     Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, NewFile,
     StorageError,
 };
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
 use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, PageSize, Salts, WalHeader};
 
 pub use error::{ErrorKind, LogError};
@@ -117,7 +117,8 @@ impl Log {
             open.access,
             open.direct,
         )?;
-        let id = LogId::random().map_err(|e| LogError::io(open.path, "make an id for", &e))?;
+        let id = LogId::random()
+            .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
         let log = Log::assemble(file, open, layout, open.page, Some(id))?;
         log.join()?;
         let header = LogHeader::empty(open.mode, layout, Some(open.page), id);
@@ -159,7 +160,10 @@ impl Log {
         let align = file.direct().map_or(1, |align| align.offset);
         let geometry = Geometry::new(layout, page, align)
             .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
-        let init = resolve_init(open.init, &file)?;
+        let init = open
+            .init
+            .resolved(file.capabilities())
+            .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
         let space = Space::new(file.size()?);
         Ok(Log {
             file,
@@ -214,11 +218,9 @@ impl Log {
 
     /// Runs `work` in a thread of its own; `false` where there is none to be had.
     pub(crate) fn in_background(&self, work: impl FnOnce() + Send + 'static) -> bool {
-        let started = std::thread::Builder::new()
-            .name("onewrite".into())
-            .spawn(work);
+        let started = Builder::new().name("onewrite".into()).spawn(work);
         let mut threads = self.threads();
-        threads.retain(|thread| !thread.is_finished());
+        sync::forget_finished(&mut threads);
         started.map(|thread| threads.push(thread)).is_ok()
     }
 
@@ -392,8 +394,9 @@ impl Log {
         let Some(id) = self.id else {
             let mut block = AlignedBuf::new();
             let load: layout::Load<'_> = &mut |_, _| Ok(());
-            layout::encode_stock(0, bytes, false, load, &mut block)
-                .map_err(|e| LogError::io(self.file.path(), "build a header for", &e))?;
+            layout::encode_stock(0, bytes, false, load, &mut block).map_err(|e| {
+                LogError::io(ErrorKind::Write, self.file.path(), "build a header for", &e)
+            })?;
             return Ok(self.file.write_at(block.as_slice(), 0, durability)?);
         };
         let empty = LogHeader::empty(
@@ -593,18 +596,4 @@ pub fn read_header(file: &LogFile) -> Result<LogHeader, LogError> {
         Ok::<_, StorageError>(bytes)
     })?;
     parsed.map_err(|e| LogError::new(ErrorKind::CantOpen, file.path(), e.to_string()))
-}
-
-fn resolve_init(policy: InitPolicy, file: &LogFile) -> Result<Init, LogError> {
-    let offered = &file.capabilities().write_zeroes;
-    match (policy, offered) {
-        (InitPolicy::Auto, Ok(())) => Ok(Init::WriteZeroes),
-        (InitPolicy::Auto, Err(_)) => Ok(Init::ZeroFill),
-        (InitPolicy::Always(Init::WriteZeroes), Err(why)) => Err(LogError::new(
-            ErrorKind::Unsuited,
-            file.path(),
-            format!("onewrite_init=write-zeroes cannot be used here: {why}"),
-        )),
-        (InitPolicy::Always(init), _) => Ok(init),
-    }
 }

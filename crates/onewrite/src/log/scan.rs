@@ -453,7 +453,7 @@ pub fn survey_file(path: &Path) -> Result<Option<Survey>, LogError> {
         .map_err(|why| LogError::new(ErrorKind::Unsuited, path, why))?;
     Survey::of(&file, geometry, wal, Writers::Maybe)
         .map(Some)
-        .map_err(|e| LogError::io(path, "read", &e))
+        .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))
 }
 
 #[cfg(test)]

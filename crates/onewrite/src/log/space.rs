@@ -8,19 +8,20 @@
 //! of 1,000, so that a log which is checkpointed in time is never extended. When
 //! [`LOW_WATER_FRAMES`] are left the next chunk is prepared by a thread of its own.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use crate::log::Geometry;
 use crate::storage::{Init, LockByte, LockKind, LogFile, StorageError};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::wal::FrameNo;
 
 /// Frames of a chunk, where pages are of ordinary size.
-const CHUNK_FRAMES: u32 = 1536;
+const CHUNK_FRAMES: u32 = if cfg!(shuttle) { 16 } else { 1536 };
 /// A chunk is never larger than this, in bytes: large pages make fewer frames.
 const CHUNK_BYTES: u64 = 16 << 20;
 /// So many frames before the end the next chunk is prepared.
-const LOW_WATER_FRAMES: u64 = 160;
+const LOW_WATER_FRAMES: u64 = if cfg!(shuttle) { 4 } else { 160 };
 
 /// See the module.
 pub struct Space {

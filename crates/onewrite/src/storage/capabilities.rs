@@ -18,6 +18,27 @@ pub struct DirectAlign {
     pub offset: u32,
 }
 
+/// How one write that must be durable becomes so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DurableWrite {
+    /// A direct write with FUA: it makes its own blocks durable, and nothing else.
+    Fua,
+    /// A direct write; the device has no volatile cache.
+    NoCache,
+    /// A direct write, and a flush of the device's whole cache that the kernel adds.
+    Flush,
+    /// Through the page cache, and then fdatasync.
+    PageCache,
+}
+
+impl DurableWrite {
+    /// Whether everything that the device was given before is durable too.
+    #[must_use]
+    pub fn covers_all_before(self) -> bool {
+        matches!(self, DurableWrite::NoCache | DurableWrite::Flush)
+    }
+}
+
 /// What the file system and the device under a file can do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -75,11 +96,15 @@ impl Capabilities {
         probe::of_dir(dir)
     }
 
-    /// Whether a direct write-through is one device command, without a cache flush beside it: the
-    /// device has FUA or has no volatile cache.
+    /// How a durable write is done, where direct I/O is not turned off.
     #[must_use]
-    pub fn writes_through_in_one_command(&self) -> bool {
-        self.direct.is_ok() && (self.fua.is_ok() || self.write_cache == WriteCache::WriteThrough)
+    pub fn durable_write(&self) -> DurableWrite {
+        match (&self.direct, &self.fua, self.write_cache) {
+            (Err(_), _, _) => DurableWrite::PageCache,
+            (Ok(_), Ok(()), _) => DurableWrite::Fua,
+            (Ok(_), Err(_), WriteCache::WriteThrough) => DurableWrite::NoCache,
+            (Ok(_), Err(_), _) => DurableWrite::Flush,
+        }
     }
 
     pub(super) fn has_option(&self, option: &str) -> bool {

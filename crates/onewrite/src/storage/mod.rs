@@ -31,7 +31,7 @@ mod probe;
 mod sys;
 
 pub use aligned::{AlignedBuf, BUFFER_ALIGN};
-pub use capabilities::{Capabilities, DirectAlign};
+pub use capabilities::{Capabilities, DirectAlign, DurableWrite};
 pub use counters::{IoCounters, IoCounts};
 pub use device::WriteCache;
 pub use error::{Operation, StorageError};

@@ -24,6 +24,10 @@ pub(super) enum OfdCommand {
     /// `F_OFD_SETLK`: take or release at once, or fail with EAGAIN.
     Set,
     /// `F_OFD_SETLKW`: the same, waiting; EINTR when a signal arrives.
+    #[cfg_attr(
+        shuttle,
+        expect(dead_code, reason = "would block every thread of the model")
+    )]
     SetWait,
     /// `F_OFD_GETLK`: could the lock be taken?
     Get,

@@ -4,10 +4,11 @@
 
 use std::cell::Cell;
 
-use super::database::Paths;
+use super::database::{Paths, Settings};
 use super::ffi;
 use super::host::{self, SqlError};
 use crate::mode::JournalMode;
+use crate::storage::DirectIo;
 
 thread_local! {
     /// The connection that converts must not itself be converted.
@@ -40,11 +41,19 @@ pub fn recover_with_stock(paths: &Paths) -> Result<(), SqlError> {
     })
 }
 
-/// Converts the database to a mode of ours. Where that is not possible now, the database stays as
-/// it is, which is correct if slower; the reason goes to SQLite's log.
-pub fn convert(paths: &Paths, mode: JournalMode) {
+/// Converts the database to a mode of ours, with a log as these settings shape it. Where that is not
+/// possible now, the database stays as it is, which is correct if slower; the reason goes to SQLite's
+/// log.
+pub fn convert(paths: &Paths, mode: JournalMode, settings: &Settings) {
     CONVERTING.set(true);
     let converted = host::with_connection(&paths.database, super::VFS_NAME, |query| {
+        if let Some(layout) = settings.layout {
+            query(&format!("PRAGMA onewrite_layout={layout}"))?;
+        }
+        query(&format!("PRAGMA onewrite_init='{}'", settings.init))?;
+        if settings.direct == DirectIo::Never {
+            query("PRAGMA onewrite_direct_io=off")?;
+        }
         query(&format!("PRAGMA journal_mode={mode}"))
     });
     CONVERTING.set(false);

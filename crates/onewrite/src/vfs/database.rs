@@ -131,7 +131,9 @@ impl Database {
         // A short read is SQLite's own way of asking where a file ends.
         if code != ffi::SQLITE_IOERR_SHORT_READ {
             let before = self.last_error.replace(Some(message.clone()));
-            if before.as_ref() != Some(&message) {
+            // Every failure is told, also one that is like the last. But a poisoned log fails in
+            // every call, for one reason.
+            if error.kind() != ErrorKind::Poisoned || before.as_ref() != Some(&message) {
                 host::log(code, &message);
             }
         }
@@ -163,8 +165,14 @@ impl Database {
     /// The log gets the database's permissions and owner, as SQLite's own log does.
     pub fn permissions(&self) -> Result<NewFile, LogError> {
         let path = &self.paths.database;
-        let stat = rustix::fs::stat(path)
-            .map_err(|e| LogError::io(path, "look at the permissions of", &e.into()))?;
+        let stat = rustix::fs::stat(path).map_err(|e| {
+            LogError::io(
+                ErrorKind::Read,
+                path,
+                "look at the permissions of",
+                &e.into(),
+            )
+        })?;
         Ok(NewFile {
             mode: stat.st_mode & 0o777,
             owner: Some((stat.st_uid, stat.st_gid)),
@@ -212,7 +220,7 @@ pub fn code_of(kind: ErrorKind) -> c_int {
         ErrorKind::Lock => ffi::SQLITE_IOERR_LOCK,
         ErrorKind::ReadOnly => ffi::SQLITE_READONLY,
         ErrorKind::Corrupt => ffi::SQLITE_IOERR_DATA,
-        ErrorKind::Vfs(code) => code,
+        ErrorKind::Underneath(code) => code,
     }
 }
 

@@ -118,7 +118,7 @@ impl Database {
                 },
                 Ok(Look::Convert(mode)) => {
                     self.conversion_tried.set(true);
-                    convert::convert(&self.paths, mode);
+                    convert::convert(&self.paths, mode, &self.settings.get());
                 }
                 Ok(_) => std::thread::sleep(pause(attempt)),
                 Err(e) => return self.fail(&e),
@@ -242,7 +242,7 @@ impl Database {
 
     fn inner_error(&self, doing: &str, code: c_int) -> LogError {
         let text = format!("cannot {doing} the database: SQLite's VFS says {code}");
-        LogError::new(ErrorKind::Vfs(code), &self.paths.database, text)
+        LogError::new(ErrorKind::Underneath(code), &self.paths.database, text)
     }
 
     /// A log with content beside a database that is not guarded belongs to another database that
@@ -269,7 +269,7 @@ impl Database {
         let mut file = match fs::File::open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(LogError::io(path, "open", &e)),
+            Err(e) => return Err(LogError::io(ErrorKind::CantOpen, path, "open", &e)),
         };
         let mut is_blank = false;
         let parsed = crate::log::header::parse_settled(|| {
@@ -280,7 +280,7 @@ impl Database {
             is_blank = bytes.iter().all(|&byte| byte == 0);
             Ok::<_, io::Error>(bytes)
         })
-        .map_err(|e| LogError::io(path, "read", &e))?;
+        .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))?;
         if is_blank {
             // Created, and never written: somebody died there, or lost power when the file had
             // its size already. Before a database is guarded its log's header is durable.
@@ -434,7 +434,12 @@ impl Database {
             }
             Ok(_) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(LogError::io(&self.paths.wal, "look at", &e)),
+            Err(e) => Err(LogError::io(
+                ErrorKind::Read,
+                &self.paths.wal,
+                "look at",
+                &e,
+            )),
         }
     }
 
@@ -452,7 +457,7 @@ impl Database {
             .get()
             .layout
             .or(remembered)
-            .unwrap_or(Layout::Embedded);
+            .unwrap_or(mode.usual_layout());
         let path = &self.paths.log;
         let open = self.open_log(path, mode, page_size(&header)?)?;
         let log = shared_log(path, |_| false, || Log::create(&open, layout))?;
@@ -504,7 +509,8 @@ impl Database {
     /// Writes the file that remembers a mode which has no log of its own.
     pub fn remember_mode(&self, mode: JournalMode) -> Result<(), LogError> {
         let path = &self.paths.log;
-        let id = LogId::random().map_err(|e| LogError::io(path, "make an id for", &e))?;
+        let id = LogId::random()
+            .map_err(|e| LogError::io(ErrorKind::CantOpen, path, "make an id for", &e))?;
         let header = LogHeader::empty(mode, Layout::Stock, None, id).to_bytes();
         let new = Create::IfMissing(self.permissions()?);
         let file = LogFile::open(path, new, Access::ReadWrite, DirectIo::Never)?;
@@ -564,15 +570,16 @@ fn page_size(header: &Header) -> Result<PageSize, LogError> {
 /// Whether a rollback journal is hot: SQLite overwrites its first bytes with zeros, truncates or
 /// deletes it when a transaction ends.
 fn file_begins_with_content(path: &std::path::Path) -> Result<bool, LogError> {
-    let first = fs::File::open(path).and_then(|mut file| {
-        let mut first = [0];
-        io::Read::read(&mut file, &mut first).map(|n| n == 1 && first[0] != 0)
-    });
-    match first {
-        Ok(hot) => Ok(hot),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(LogError::io(path, "read", &e)),
-    }
+    let mut file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(LogError::io(ErrorKind::CantOpen, path, "open", &e)),
+    };
+    let mut first = Vec::new();
+    // Not a single read: a signal ends that.
+    io::Read::read_to_end(&mut io::Read::take(&mut file, 1), &mut first)
+        .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))?;
+    Ok(first.first().is_some_and(|&byte| byte != 0))
 }
 
 /// 0.2 to 10 ms, longer with every attempt and different for every thread.

@@ -12,7 +12,7 @@ use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::{convert, ffi, host, status};
 use crate::log::{Layout, LogError};
-use crate::mode::{GroupSynch, InitPolicy, JournalMode};
+use crate::mode::{GroupSynch, InitPolicy, JournalMode, is_stock_mode};
 use crate::storage::DirectIo;
 use crate::wal::FRAME_HEADER_BYTES;
 
@@ -79,9 +79,6 @@ impl From<LogError> for Failure {
 
 const NO_GROUP_SYNCH_IN_DIRECT: &str = "onewrite_group_synch: not in journal mode direct, where stock \
      connections read the log at any moment; use journal_mode=waldio";
-
-/// SQLite's own journal modes.
-const STOCK_MODES: [&str; 6] = ["delete", "truncate", "persist", "memory", "wal", "off"];
 
 impl Database {
     /// Answers `PRAGMA name` or `PRAGMA name=value`.
@@ -181,7 +178,7 @@ impl Database {
             }
             "group_synch" => {
                 let group = GroupSynch::parse(value).map_err(in_words)?;
-                if group.is_some() && self.mode() == Some(JournalMode::Direct) {
+                if group.is_some() && self.mode().is_some_and(|mode| !mode.may_group()) {
                     return Err(NO_GROUP_SYNCH_IN_DIRECT.into());
                 }
                 self.change(|settings| settings.commit.group_synch = group);
@@ -292,7 +289,7 @@ impl Database {
             self.mode_was_named.set(true);
             return self.switch_to(mode);
         }
-        if !STOCK_MODES.contains(&word.as_str()) {
+        if !is_stock_mode(&word) {
             // SQLite ignores such a word, and then tells the mode; so do we.
             return self.journal_mode(None);
         }
@@ -463,14 +460,15 @@ impl Database {
         mode: JournalMode,
         connection: Connection,
         schema: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let settings = self.settings.get();
         if mode == JournalMode::Direct {
             return match (settings.layout, settings.commit.group_synch) {
                 (Some(layout), _) if layout != Layout::Embedded => Err(format!(
                     "journal mode direct has SQLite's own layout: onewrite_layout={layout} is for \
                      journal mode waldio"
-                )),
+                )
+                .into()),
                 (_, Some(_)) => Err(NO_GROUP_SYNCH_IN_DIRECT.into()),
                 (_, None) => Ok(()),
             };
@@ -488,14 +486,16 @@ impl Database {
                  onewrite_reserve_bytes={needed}; PRAGMA journal_mode=delete; VACUUM; or use PRAGMA \
                  onewrite_layout=page4k first",
                 header[20]
-            )),
+            )
+            .into()),
             ffi::SQLITE_IOERR_SHORT_READ => {
                 connection.reserve_bytes(schema, i32::from(needed));
                 Ok(())
             }
-            code => Err(format!(
-                "cannot read the database header: SQLite's VFS says {code}"
-            )),
+            code => Err(Failure {
+                code,
+                message: format!("cannot read the database header: SQLite's VFS says {code}"),
+            }),
         }
     }
 
@@ -514,13 +514,11 @@ impl Database {
             .map_err(|e| self.why(e))?
             .ok_or("the connection is not known to the VFS")?;
         if !connection.is_autocommit() {
-            return Err(
-                format!(
-                    "cannot change out of {} mode from within a transaction",
-                    self.known_name(mode)
-                )
-                .into(),
-            );
+            return Err(format!(
+                "cannot change out of {} mode from within a transaction",
+                self.known_name(mode)
+            )
+            .into());
         }
         self.switch.set(Switch::ToStock);
         let left = connection.query(&format!("PRAGMA {schema}.journal_mode=delete"));

@@ -270,14 +270,10 @@ unsafe fn wanted_mode(name: *const c_char) -> Option<JournalMode> {
     // SAFETY: by this function's contract.
     let uri = unsafe { host::uri_parameter(name, c"journal_mode") };
     let word = uri.or_else(|| env::var("ONEWRITE_JOURNAL_MODE").ok())?;
-    let mode = JournalMode::from_name(&word);
-    if mode.is_none() {
-        host::log(
-            ffi::SQLITE_WARNING,
-            &format!("there is no onewrite journal mode '{word}'"),
-        );
-    }
-    mode
+    JournalMode::wanted(&word).unwrap_or_else(|e| {
+        host::log(ffi::SQLITE_WARNING, &format!("journal_mode: {e}"));
+        None
+    })
 }
 
 /// # Safety

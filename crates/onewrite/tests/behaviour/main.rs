@@ -1,13 +1,23 @@
 //! What an application sees: the same as with stock WAL, but for the time it takes.
 
-#[allow(dead_code)]
+mod checkpoints;
 mod compare;
+mod damage;
+mod places;
 mod random;
+mod readonly;
+mod replaced;
+#[path = "../scratch/mod.rs"]
+mod scratch;
+mod settings;
+mod several;
+mod switching;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 use std::ffi::CString;
 use std::path::Path;
+use std::time::Duration;
 
 /// A mode of ours, and what makes a database ready for it.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +51,6 @@ const MODES: [Mode; 5] = [
 ];
 
 /// WALDIO as an application gets it that sets nothing.
-#[allow(dead_code)]
 const WALDIO: Mode = Mode {
     name: "waldio",
     before: &[],
@@ -50,14 +59,16 @@ const WALDIO: Mode = Mode {
 fn open_flags(path: &Path, vfs: &str, flags: OpenFlags) -> rusqlite::Result<Connection> {
     onewrite::register().expect("the VFS onewrite");
     let vfs = CString::new(vfs).expect("a name");
-    Connection::open_with_flags_and_vfs(path, flags, vfs.as_c_str())
+    let db = Connection::open_with_flags_and_vfs(path, flags, vfs.as_c_str())?;
+    // Who cannot get a lock says so at once.
+    db.busy_timeout(Duration::ZERO)?;
+    Ok(db)
 }
 
 fn open(path: &Path) -> Connection {
     open_flags(path, "onewrite", OpenFlags::default()).expect("a connection")
 }
 
-#[allow(dead_code)]
 fn stock(path: &Path) -> Connection {
     open_flags(path, "unix", OpenFlags::default()).expect("a stock connection")
 }
@@ -109,7 +120,6 @@ fn sql(db: &Connection, statement: &str) -> String {
 }
 
 /// What a database says that it is, and a value of it.
-#[allow(dead_code)]
 fn status(db: &Connection) -> serde_json::Value {
     serde_json::from_str(&sql(db, "PRAGMA onewrite_status")).expect("JSON")
 }

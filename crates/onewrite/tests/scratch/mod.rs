@@ -34,11 +34,13 @@ impl Scratch {
     }
 
     /// An XFS. `None`, and a line that says so, without root or xfsprogs.
+    #[allow(dead_code)] // as for remount
     pub fn xfs() -> Option<Self> {
         Self::make(320, &["mkfs.xfs", "-q"], &[], "")
     }
 
     /// A Btrfs. `None`, and a line that says so, without root or btrfs-progs.
+    #[allow(dead_code)] // as for remount
     pub fn btrfs() -> Option<Self> {
         Self::make(128, &["mkfs.btrfs", "-q"], &[], "")
     }

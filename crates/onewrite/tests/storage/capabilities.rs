@@ -18,7 +18,10 @@ fn ext4_on_a_loop_device_is_described_as_it_is() {
         found.fua.as_ref().is_err_and(|r| r.contains(&found.device)),
         "{found:?}"
     );
-    assert!(!found.writes_through_in_one_command());
+    assert_eq!(
+        found.durable_write(),
+        onewrite::storage::DurableWrite::Flush
+    );
     assert!(
         found
             .barriers

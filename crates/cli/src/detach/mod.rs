@@ -8,6 +8,8 @@
 //! The files are looked at directly only while this process has no connection to the database: a
 //! second descriptor on it would drop SQLite's locks.
 
+mod report;
+
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -21,6 +23,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::Outcome;
 use crate::inspect::{DatabaseHeader, counted, log_beside};
+use report::{Done, GivenUp, Recovered, Report};
 
 /// Explains what happens below the options of `detach --help`.
 pub const AFTER_HELP: &str = "\
@@ -42,7 +45,8 @@ Nothing is done while another process has the database open.
 
 Examples:
   onewrite detach app.db
-  onewrite detach --discard app.db";
+  onewrite detach --discard app.db
+  onewrite detach app.db --json | jq .recovered.transactions";
 
 /// The options of `onewrite detach`.
 #[derive(clap::Args, Debug)]
@@ -54,6 +58,10 @@ pub struct Args {
     /// Give up a log that cannot be recovered, and what was in it
     #[arg(long)]
     discard: bool,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs the subcommand.
@@ -65,25 +73,40 @@ pub fn run(args: &Args) -> Outcome {
     let path = fs::canonicalize(&args.database).map_err(|e| named(e.to_string()))?;
     let state = state_of(&path).map_err(named)?;
     onewrite::register().map_err(|e| e.to_string())?;
+    let mut report = Report::new(&path);
     match state {
-        State::Stock => {
-            println!(
-                "{}: is a stock database already: not guarded, and no onewrite log beside it",
-                path.display()
-            );
-            return Ok(ExitCode::SUCCESS);
-        }
+        State::Stock => return show(&report, args.json),
         State::Ours => {
-            if args.discard {
-                println!("--discard is not needed: the log can be recovered");
-            }
-            recover(&path).map_err(named)?;
+            report.recovered = Some(recover(&path).map_err(named)?);
+            report.discard_not_needed = args.discard;
+            report.done = Done::Recovered;
         }
         State::Newer(why) => return Err(named(why)),
-        State::Broken(broken) if args.discard => discard(&path, &broken).map_err(named)?,
+        State::Broken(broken) if args.discard => {
+            report.given_up = Some(discard(&path, &broken).map_err(named)?);
+            report.done = Done::Discarded;
+        }
         State::Broken(broken) => return Err(named(broken.way_out())),
     }
-    verify(&path).map_err(named)
+    let (mode, check) = verify(&path).map_err(named)?;
+    let is_ok = check == "ok";
+    report.journal_mode = Some(mode);
+    report.integrity_check = Some(check);
+    let shown = show(&report, args.json)?;
+    match is_ok {
+        true => Ok(shown),
+        false => Err(named("the database is damaged; see above".to_owned())),
+    }
+}
+
+fn show(report: &Report, as_json: bool) -> Outcome {
+    if as_json {
+        let document = serde_json::to_string_pretty(report);
+        println!("{}", document.map_err(|error| error.to_string())?);
+    } else {
+        print!("{}", report.render());
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What stands in the way of opening the database.
@@ -238,7 +261,7 @@ fn in_use() -> String {
 }
 
 /// Lets SQLite recover the log into the database, and leave the mode.
-fn recover(path: &Path) -> Result<(), String> {
+fn recover(path: &Path) -> Result<Recovered, String> {
     // Without this, a checkpoint would be made on behalf of those who are using it.
     if is_log_in_use(&log_beside(path))? {
         return Err(in_use());
@@ -262,12 +285,7 @@ fn recover(path: &Path) -> Result<(), String> {
         Err(e) => return Err(explain_leaving(e)),
     }
     connection.close().map_err(|(_, e)| in_words(e))?;
-    if let Some(survey) = survey? {
-        tell(&survey);
-    } else {
-        println!("the log was empty: the database held everything");
-    }
-    Ok(())
+    Ok(Recovered::of(survey?.as_ref()))
 }
 
 /// Whether another process has the log open.
@@ -306,65 +324,31 @@ fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<Survey>, St
     }
 }
 
-fn tell(survey: &Survey) {
-    let frames = survey.committed.map_or(0, |commit| commit.frame.0);
-    let pages = match survey.pages_to_checkpoint() {
-        Some(pages) => counted(pages as u64, "page"),
-        None => "their pages".to_owned(),
-    };
-    println!(
-        "recovered {} of {}, and wrote {pages} to the database",
-        counted(frames.into(), "frame"),
-        counted(survey.transactions, "transaction")
-    );
-    if survey.valid > frames {
-        let dropped = counted((survey.valid - frames).into(), "frame");
-        println!("dropped {dropped} of a transaction that was not committed");
-    }
-    if survey.behind.present_commits > 0 && !survey.grew {
-        println!(
-            "behind frame {} the log does not follow on: {} there were torn before they were \
-             acknowledged, or damaged, and are dropped",
-            survey.valid,
-            counted(survey.behind.present_commits, "transaction")
-        );
-    }
-}
-
 /// Gives up what cannot be recovered.
-fn discard(path: &Path, broken: &Broken) -> Result<(), String> {
-    println!("{}", broken.why);
+fn discard(path: &Path, broken: &Broken) -> Result<GivenUp, String> {
     let log = log_beside(path);
-    match survey_file(&log) {
-        Ok(Some(survey)) => println!(
-            "giving up {}: {} of {}",
-            log.display(),
-            counted(
-                survey.committed.map_or(0, |commit| commit.frame.0.into()),
-                "frame"
-            ),
-            counted(survey.transactions, "transaction")
-        ),
-        _ if broken.guard.is_some() => {
-            println!("giving up the log: how many transactions were in it cannot be told");
-        }
-        _ => println!("removing {}", log.display()),
+    let survey = survey_file(&log).ok().flatten();
+    let frames = |survey: &Survey| survey.committed.map_or(0, |commit| commit.frame.0);
+    let given_up = GivenUp {
+        why: broken.why.clone(),
+        log,
+        frames: survey.as_ref().map(frames),
+        transactions: survey.as_ref().map(|survey| survey.transactions),
+        was_guarded: broken.guard.is_some(),
+        change_counter: broken.change_counter,
+        pages: broken.pages,
+    };
+    match onewrite::discard_log(path) {
+        Ok(_) => Ok(given_up),
+        Err(DiscardError::InUse) => Err(in_use()),
+        Err(other) => Err(other.to_string()),
     }
-    if broken.guard.is_some() {
-        println!(
-            "the database stays as its last checkpoint left it: change counter {}, {}",
-            broken.change_counter,
-            counted(broken.pages.into(), "page")
-        );
-    }
-    onewrite::discard_log(path).map(drop).map_err(|e| match e {
-        DiscardError::InUse => in_use(),
-        other => other.to_string(),
-    })
 }
 
 /// Checks the result with stock SQLite, and puts it in the mode that a clean close would have left.
-fn verify(path: &Path) -> Outcome {
+///
+/// Returns that mode, and what SQLite says.
+fn verify(path: &Path) -> Result<(String, String), String> {
     let log = log_beside(path);
     let head = head_of::<DATABASE_HEADER_BYTES>(path).map_err(|e| e.to_string())?;
     let guard = head.and_then(|head| DatabaseHeader::parse(&head)?.guard);
@@ -380,12 +364,5 @@ fn verify(path: &Path) -> Outcome {
         .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
         .map_err(in_words)?;
     connection.close().map_err(|(_, e)| in_words(e))?;
-    println!(
-        "{}: a stock database in journal mode {mode}; integrity_check: {check}",
-        path.display()
-    );
-    match check.as_str() {
-        "ok" => Ok(ExitCode::SUCCESS),
-        _ => Err("the database is damaged; see above".to_owned()),
-    }
+    Ok((mode, check))
 }

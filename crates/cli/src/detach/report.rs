@@ -1,0 +1,200 @@
+//! What `onewrite detach` has done: as text, line by line, or as one JSON document.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use onewrite::log::scan::Survey;
+use serde::Serialize;
+
+use crate::inspect::counted;
+
+/// Version of the JSON document.
+const VERSION: u32 = 1;
+
+/// Everything that was done. The JSON document.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    version: u32,
+    database: PathBuf,
+    /// What was done to it.
+    pub done: Done,
+    /// --discard was said, and there was nothing to give up.
+    pub discard_not_needed: bool,
+    /// What was in the log; null where nothing was recovered.
+    pub recovered: Option<Recovered>,
+    /// What was given up; null where nothing was.
+    pub given_up: Option<GivenUp>,
+    /// SQLite's own journal mode that the database is in now; null where it was not touched.
+    pub journal_mode: Option<String>,
+    /// What stock SQLite's PRAGMA integrity_check says; null where it was not touched.
+    pub integrity_check: Option<String>,
+}
+
+/// What was done to the database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Done {
+    /// Nothing: it was a stock database already.
+    Nothing,
+    /// The log was recovered into it.
+    Recovered,
+    /// The log was given up.
+    Discarded,
+}
+
+/// What was in a log that could be recovered.
+#[derive(Clone, Copy, Default, Debug, Serialize)]
+pub struct Recovered {
+    frames: u32,
+    transactions: u64,
+    /// Pages that were written to the database; null where there were too many to tell.
+    pages: Option<usize>,
+    /// Frames of a transaction that was not committed.
+    dropped_frames: u32,
+    /// Transactions behind a frame that does not follow.
+    dropped_transactions: u64,
+}
+
+/// What was in a log that could not.
+#[derive(Clone, Debug, Serialize)]
+pub struct GivenUp {
+    /// Why it could not be recovered.
+    pub why: String,
+    pub log: PathBuf,
+    /// Null where that cannot be told.
+    pub frames: Option<u32>,
+    /// Null where that cannot be told.
+    pub transactions: Option<u64>,
+    /// Whether the database was guarded for it, and so is now as its last checkpoint left it.
+    pub was_guarded: bool,
+    /// Of the database without the log.
+    pub change_counter: u32,
+    /// Of the database without the log.
+    pub pages: u32,
+}
+
+impl Recovered {
+    /// Of the log of this survey; of an empty one without.
+    pub fn of(survey: Option<&Survey>) -> Self {
+        let Some(survey) = survey else {
+            return Self {
+                pages: Some(0),
+                ..Self::default()
+            };
+        };
+        let frames = survey.committed.map_or(0, |commit| commit.frame.0);
+        Self {
+            frames,
+            transactions: survey.transactions,
+            pages: survey.pages_to_checkpoint(),
+            dropped_frames: survey.valid.saturating_sub(frames),
+            dropped_transactions: match survey.grew {
+                true => 0,
+                false => survey.behind.present_commits,
+            },
+        }
+    }
+
+    fn render(&self, text: &mut String) {
+        if self.frames + self.dropped_frames == 0 && self.dropped_transactions == 0 {
+            let _ = writeln!(text, "the log was empty: the database held everything");
+            return;
+        }
+        let pages = match self.pages {
+            Some(pages) => counted(pages as u64, "page"),
+            None => "their pages".to_owned(),
+        };
+        let _ = writeln!(
+            text,
+            "recovered {} of {}, and wrote {pages} to the database",
+            counted(self.frames.into(), "frame"),
+            counted(self.transactions, "transaction")
+        );
+        if self.dropped_frames > 0 {
+            let dropped = counted(self.dropped_frames.into(), "frame");
+            let _ = writeln!(
+                text,
+                "dropped {dropped} of a transaction that was not committed"
+            );
+        }
+        if self.dropped_transactions > 0 {
+            let _ = writeln!(
+                text,
+                "behind frame {} the log does not follow on: {} there were torn before they were \
+                 acknowledged, or damaged, and are dropped",
+                self.frames + self.dropped_frames,
+                counted(self.dropped_transactions, "transaction")
+            );
+        }
+    }
+}
+
+impl GivenUp {
+    fn render(&self, text: &mut String) {
+        let _ = writeln!(text, "{}", self.why);
+        let log = self.log.display();
+        let _ = match (self.frames, self.transactions) {
+            (Some(frames), Some(transactions)) => writeln!(
+                text,
+                "gave up {log}: {} of {}",
+                counted(frames.into(), "frame"),
+                counted(transactions, "transaction")
+            ),
+            _ if self.was_guarded => writeln!(
+                text,
+                "gave up the log: how many transactions were in it cannot be told"
+            ),
+            _ => writeln!(text, "removed {log}"),
+        };
+        if self.was_guarded {
+            let _ = writeln!(
+                text,
+                "the database stays as its last checkpoint left it: change counter {}, {}",
+                self.change_counter,
+                counted(self.pages.into(), "page")
+            );
+        }
+    }
+}
+
+impl Report {
+    /// Of the database at `path`, with nothing done yet.
+    pub fn new(path: &Path) -> Self {
+        Self {
+            version: VERSION,
+            database: path.to_owned(),
+            done: Done::Nothing,
+            discard_not_needed: false,
+            recovered: None,
+            given_up: None,
+            journal_mode: None,
+            integrity_check: None,
+        }
+    }
+
+    /// The report as people read it.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        if self.discard_not_needed {
+            text.push_str("--discard is not needed: the log can be recovered\n");
+        }
+        if let Some(recovered) = &self.recovered {
+            recovered.render(&mut text);
+        }
+        if let Some(given_up) = &self.given_up {
+            given_up.render(&mut text);
+        }
+        let database = self.database.display();
+        let _ = match (&self.journal_mode, &self.integrity_check) {
+            (Some(mode), Some(check)) => writeln!(
+                text,
+                "{database}: a stock database in journal mode {mode}; integrity_check: {check}"
+            ),
+            _ => writeln!(
+                text,
+                "{database}: is a stock database already: not guarded, and no onewrite log beside it"
+            ),
+        };
+        text
+    }
+}

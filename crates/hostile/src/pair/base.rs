@@ -1,0 +1,260 @@
+//! Valid databases with their logs, as a crash leaves them, made by the engine; and every state that
+//! was committed.
+
+use std::ffi::CString;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use onewrite::log::Geometry;
+use onewrite::log::scan::survey_file;
+use onewrite::wal::{FrameNo, PageSize};
+use rusqlite::{Connection, OpenFlags};
+
+use super::{Files, beside, directory};
+
+/// What the database holds: read by everybody in the same way.
+pub const DIGEST: &str = "SELECT count(*), total(id * v), group_concat(substr(w, 1, 20) || length(w)) \
+     FROM (SELECT * FROM t ORDER BY id)";
+
+/// A state that was committed.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The last frame of its transaction; 0 for what the database file holds.
+    pub frame: u32,
+    /// What [`DIGEST`] says of it.
+    pub digest: String,
+}
+
+/// A database and its log.
+#[derive(Clone, Debug)]
+pub struct Base {
+    /// What it is, for messages.
+    pub name: String,
+    /// The database file.
+    pub database: Vec<u8>,
+    /// `-onewrite`.
+    pub log: Vec<u8>,
+    /// `-wal`, of journal mode direct.
+    pub wal: Vec<u8>,
+    /// Where frames and their entries begin in the log, in bytes.
+    pub places: Vec<usize>,
+    /// What was committed since the last checkpoint, oldest first.
+    pub states: Vec<State>,
+    /// The log is one that stock SQLite does not know.
+    pub is_guarded: bool,
+}
+
+/// How a base is made.
+#[derive(Clone, Copy, Debug)]
+struct Recipe {
+    /// `None`: journal mode direct.
+    layout: Option<&'static str>,
+    page: usize,
+    /// The log started again: frames of an older generation stand behind those of this one.
+    restarted: bool,
+    /// A transaction that was rolled back after it had been written.
+    rolled_back: bool,
+    /// Pages use their reserved bytes.
+    reserved: bool,
+}
+
+/// All of them; made when they are asked for first.
+pub fn bases() -> &'static [Base] {
+    static BASES: OnceLock<Vec<Base>> = OnceLock::new();
+    BASES.get_or_init(|| recipes().iter().map(make).collect())
+}
+
+fn recipes() -> Vec<Recipe> {
+    let layouts = [
+        Some("embedded"),
+        Some("sector"),
+        Some("page4k"),
+        Some("page8k"),
+        None,
+    ];
+    let mut recipes = Vec::new();
+    for layout in layouts {
+        for (page, restarted, rolled_back) in [
+            (512, false, true),
+            (1024, true, true),
+            (4096, true, false),
+            (4096, false, true),
+        ] {
+            recipes.push(Recipe {
+                layout,
+                page,
+                restarted,
+                rolled_back,
+                reserved: false,
+            });
+        }
+    }
+    for (page, restarted) in [(512, false), (512, true), (4096, true)] {
+        recipes.push(Recipe {
+            layout: Some("embedded"),
+            page,
+            restarted,
+            rolled_back: true,
+            reserved: true,
+        });
+    }
+    recipes
+}
+
+/// A connection that answers at once, also where somebody else has the lock.
+pub fn connect(path: &Path, vfs: &str, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    onewrite::register().expect("the VFS onewrite");
+    let vfs = CString::new(vfs).expect("a name without zero bytes");
+    let db = Connection::open_with_flags_and_vfs(path, flags, vfs.as_c_str())?;
+    db.busy_timeout(std::time::Duration::ZERO)?;
+    // What is tested is what is read back, not the device.
+    db.pragma_update(None, "synchronous", "NORMAL")?;
+    Ok(db)
+}
+
+/// The first row of a statement, as text.
+pub fn text(db: &Connection, statement: &str) -> rusqlite::Result<String> {
+    db.query_row(statement, [], |row| {
+        let columns = row.as_ref().column_count();
+        let column = |n| Ok(format!("{:?}", row.get_ref(n)?));
+        let all: rusqlite::Result<Vec<String>> = (0..columns).map(column).collect();
+        Ok(all?.join("|"))
+    })
+}
+
+fn make(recipe: &Recipe) -> Base {
+    let directory = directory();
+    let path = directory.path().join("db");
+    let sql = |db: &Connection, statement: &str| {
+        db.execute_batch(statement)
+            .unwrap_or_else(|e| panic!("{recipe:?}: {statement}: {e}"));
+    };
+    let open = || connect(&path, "onewrite", OpenFlags::default()).expect("a connection");
+    let db = open();
+    sql(&db, &format!("PRAGMA page_size={}", recipe.page));
+    sql(&db, "PRAGMA onewrite_reserve_bytes=24");
+    sql(
+        &db,
+        "CREATE TABLE t(id INTEGER PRIMARY KEY, v INTEGER, w TEXT)",
+    );
+    sql(&db, "CREATE INDEX by_v ON t(v)");
+    sql(&db, "INSERT INTO t(v, w) VALUES(1, 'first')");
+    drop(db);
+    if recipe.reserved {
+        let mut bytes = std::fs::read(&path).expect("the database");
+        for page in bytes.chunks_exact_mut(recipe.page) {
+            let tail = page.len() - 24;
+            page[tail..].fill(0xc5);
+        }
+        std::fs::write(&path, bytes).expect("the database");
+    }
+    let db = open();
+    if let Some(layout) = recipe.layout {
+        sql(&db, &format!("PRAGMA onewrite_layout={layout}"));
+    }
+    let mode = recipe.layout.map_or("direct", |_| "waldio");
+    sql(&db, &format!("PRAGMA journal_mode={mode}"));
+    sql(&db, "PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=10");
+    let suffix = recipe.layout.map_or("-wal", |_| "-onewrite");
+    let mut states = Vec::new();
+    let note = |states: &mut Vec<State>, frame| {
+        let digest = text(&db, DIGEST).expect("a digest");
+        states.push(State { frame, digest });
+    };
+    let committed = || {
+        let survey = survey_file(&beside(&path, suffix)).expect("a log");
+        survey
+            .and_then(|survey| survey.committed)
+            .map_or(0, |commit| commit.frame.0)
+    };
+    note(&mut states, 0);
+    for round in 0..=u32::from(recipe.restarted) {
+        if round > 0 {
+            sql(&db, "PRAGMA wal_checkpoint(RESTART)");
+            states.clear();
+            note(&mut states, 0);
+        }
+        // The second generation is shorter: some of the first stays behind it.
+        for statement in history(recipe.page, round) {
+            sql(&db, &statement);
+            note(&mut states, committed());
+        }
+        if recipe.rolled_back {
+            let many = format!(
+                "BEGIN; WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i<{}) \
+                 INSERT INTO t(v, w) SELECT i, printf('%.*c', 300, 'r') FROM c; ROLLBACK",
+                recipe.page / 8
+            );
+            sql(&db, &many);
+        }
+    }
+    // Reading the database in this process takes SQLite's locks away: nobody is there to mind.
+    let files = Files::read(&path);
+    let (log, wal) = cut(files.log, files.wal, recipe);
+    let base = Base {
+        name: format!("{recipe:?}"),
+        database: files.database,
+        places: places(recipe, states.last().map_or(0, |state| state.frame)),
+        log,
+        wal,
+        states,
+        is_guarded: recipe.layout.is_some(),
+    };
+    drop(db);
+    base
+}
+
+fn history(page: usize, round: u32) -> Vec<String> {
+    let row = |v: usize, length: usize| {
+        format!("INSERT INTO t(v, w) VALUES({v}, printf('%.*c', {length}, 'a'))")
+    };
+    let all = vec![
+        row(2, 30),
+        row(3, page * 2 + 17),
+        "UPDATE t SET w = w || 'b' WHERE v < 3".to_owned(),
+        row(4, 5),
+        format!("BEGIN; {}; {}; COMMIT", row(5, page), row(6, 60)),
+        "DELETE FROM t WHERE v = 3".to_owned(),
+        row(7, page / 2),
+        "CREATE TABLE u(x)".to_owned(),
+        row(8, 44),
+    ];
+    all.into_iter()
+        .take(if round > 0 { 5 } else { 9 })
+        .collect()
+}
+
+/// The log without most of the places that are prepared and not yet used.
+fn cut(mut log: Vec<u8>, mut wal: Vec<u8>, recipe: &Recipe) -> (Vec<u8>, Vec<u8>) {
+    let unit = 8192;
+    for file in [&mut log, &mut wal] {
+        let used = file
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |at| at + 1);
+        let keep = used.next_multiple_of(unit) + 4 * recipe.page.max(4096);
+        file.truncate(keep);
+    }
+    (log, wal)
+}
+
+fn places(recipe: &Recipe, last: u32) -> Vec<usize> {
+    let layout = recipe
+        .layout
+        .map_or(Ok(onewrite::log::Layout::Stock), str::parse);
+    let page = PageSize::new(recipe.page as u32);
+    let geometry = layout.ok().zip(page);
+    let geometry = geometry.and_then(|(layout, page)| Geometry::new(layout, page, 1).ok());
+    let Some(geometry) = geometry else {
+        return Vec::new();
+    };
+    let frames = (1..=last + 2).map(FrameNo);
+    let of_frame = |frame| {
+        [
+            geometry.slot(frame),
+            geometry.header_offset(frame),
+            geometry.entry_offset(frame),
+        ]
+    };
+    frames.flat_map(of_frame).map(|at| at as usize).collect()
+}

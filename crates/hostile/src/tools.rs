@@ -1,0 +1,98 @@
+//! What the tools read: logs and databases (`inspect`), the kernel's trace, records of power cuts.
+
+use std::fs;
+
+use onewrite_cli::inspect;
+use onewrite_iotrace::{format::Format, ring};
+
+use crate::bytes::Bytes;
+use crate::change::{change, mend_header, mend_log, mend_stock_log};
+use crate::pair::{self, Files};
+
+/// `onewrite inspect` of a database and the logs beside it, or of one of them.
+pub fn inspect(data: &[u8]) {
+    let mut input = Bytes::new(data);
+    let bases = pair::bases();
+    let base = &bases[input.below(bases.len())];
+    let mut files = Files::of(base);
+    let which = input.byte();
+    for _ in 0..16 {
+        let kind = input.byte();
+        match kind {
+            _ if input.is_empty() => break,
+            0..80 => change(&mut files.database, &[16, 72, 92], &mut input),
+            80..160 => change(&mut files.log, &base.places, &mut input),
+            160..200 => change(&mut files.wal, &base.places, &mut input),
+            200..220 => mend_header(&mut files.log),
+            220..230 => mend_log(&mut files.log, kind.is_multiple_of(2)),
+            230..240 => mend_stock_log(&mut files.wal, kind.is_multiple_of(2)),
+            _ => files.log = bases[input.below(bases.len())].log.clone(),
+        }
+    }
+    let directory = pair::directory();
+    let path = files.write(directory.path());
+    let suffix = ["", "-onewrite", "-wal", "-other"][usize::from(which % 4)];
+    let file = pair::beside(&path, suffix);
+    if suffix == "-other" {
+        fs::write(&file, input.rest()).expect("a file");
+    }
+    let wanted = [0, 3, u32::MAX][usize::from(which / 4 % 3)];
+    let mut shown = Vec::new();
+    match inspect::describe(&file, wanted, &mut shown) {
+        Ok(_) => {
+            let document = serde_json::from_slice::<serde_json::Value>(&shown);
+            assert!(document.is_ok(), "no JSON document: {document:?}");
+        }
+        Err(e) => assert!(!file.exists(), "{e}"),
+    }
+}
+
+/// A sub-buffer of the kernel's trace, and the description of an event.
+pub fn trace(data: &[u8]) {
+    let mut input = Bytes::new(data);
+    let is_text = input.byte().is_multiple_of(4);
+    let mends = input.byte() & 1 == 1;
+    let mut bytes = input.rest().to_vec();
+    if is_text {
+        let (text, record) = bytes.split_at(bytes.len() * 3 / 4);
+        let format = Format::parse(&String::from_utf8_lossy(text));
+        for name in ["common_type", "dev", "sector", "rwbs", "name"] {
+            let field = format.as_ref().and_then(|format| format.field(name));
+            if let Some(field) = field {
+                assert!(field.bytes(record).len() <= record.len());
+                assert!(field.located(record).len() <= record.len());
+                let _ = field.number(record);
+            }
+        }
+        return;
+    }
+    if mends && bytes.len() >= 16 {
+        let length = (bytes.len() - 16) as u32;
+        bytes[8..12].copy_from_slice(&length.to_le_bytes());
+        bytes[12..16].fill(0);
+    }
+    if let Ok(parsed) = ring::parse(&bytes) {
+        let records: usize = parsed.events.iter().map(|event| event.record.len()).sum();
+        assert!(records <= bytes.len(), "every byte is read once");
+    }
+}
+
+/// A record of a power cut.
+pub fn history(data: &[u8]) {
+    let mut bytes = data.to_vec();
+    if bytes.pop().is_some_and(|last| last & 1 == 1) {
+        crate::change::overwrite(&mut bytes, 0, b"OWFLASH1");
+    }
+    let Ok((image, history)) = onewrite_flash::saved::parse(&bytes) else {
+        return;
+    };
+    let blocks = image.blocks().count();
+    assert!(blocks * onewrite_flash::image::BLOCK <= bytes.len());
+    assert!(history.events().len() * 16 <= bytes.len());
+    // Whoever replays it cuts it.
+    let mut cutter = onewrite_flash::cut::Cutter::new(image, &history);
+    cutter.advance(history.end());
+    let crash = cutter.crash(1, onewrite_flash::cut::Tear::Sectors);
+    let mut head = [0; 512];
+    crash.image.read(0, &mut head);
+}

@@ -1,0 +1,160 @@
+//! Time in the model checker, which has none: a clock that only waiting moves on, and waits that end.
+//!
+//! A wait ends when it is notified, or when its time is up; and the time of a wait is up only when no
+//! other wait would end before it. So a thread that is never woken sleeps through all of its time,
+//! and whoever counts on it can see by the clock that it came too late.
+
+use shuttle::sync::{Arc, MutexGuard};
+use shuttle::thread::{self, JoinHandle};
+use std::cell::RefCell;
+use std::ops::{Add, Sub};
+use std::sync::{LockResult, PoisonError};
+use std::time::Duration;
+
+/// The clock, and the waits that it has yet to end. All threads of a model run on one thread.
+#[derive(Default)]
+struct Clock {
+    now: Duration,
+    waits: Vec<Wait>,
+    next: u64,
+}
+
+struct Wait {
+    id: u64,
+    until: Duration,
+}
+
+std::thread_local! {
+    static CLOCK: RefCell<Clock> = RefCell::default();
+}
+
+impl Clock {
+    fn begin(&mut self, time: Duration) -> u64 {
+        let until = self.now + time;
+        self.next += 1;
+        self.waits.push(Wait {
+            id: self.next,
+            until,
+        });
+        self.next
+    }
+
+    /// `Some(true)`: the time of this wait is up, and now it is that time. `None`: not yet.
+    fn look(&mut self, id: u64) -> Option<bool> {
+        let Some(wait) = self.waits.iter().find(|wait| wait.id == id) else {
+            return Some(false);
+        };
+        let until = wait.until;
+        if self.waits.iter().any(|wait| wait.until < until) {
+            return None;
+        }
+        self.now = self.now.max(until);
+        self.end(id);
+        Some(true)
+    }
+
+    fn end(&mut self, id: u64) {
+        self.waits.retain(|wait| wait.id != id);
+    }
+}
+
+/// Forgets the waits of another run.
+#[doc(hidden)]
+pub fn reset_clock() {
+    CLOCK.take();
+}
+
+/// A time of the clock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(Duration);
+
+impl Instant {
+    /// The present time.
+    pub fn now() -> Instant {
+        Instant(CLOCK.with_borrow(|clock| clock.now))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+    fn add(self, time: Duration) -> Instant {
+        Instant(self.0 + time)
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+    fn sub(self, earlier: Instant) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Whether the time of a wait was up.
+pub(crate) struct TimedOut(bool);
+
+impl TimedOut {
+    pub(crate) fn timed_out(&self) -> bool {
+        self.0
+    }
+}
+
+/// Shuttle's condition variable, with waits that end.
+#[derive(Default)]
+pub(crate) struct Condvar {
+    changed: Arc<shuttle::sync::Condvar>,
+    waiting: Arc<shuttle::sync::Mutex<Vec<u64>>>,
+}
+
+impl Condvar {
+    pub(crate) fn notify_one(&self) {
+        // Whoever is woken sleeps no longer, however long it takes to be scheduled.
+        for id in self.waiting.lock().expect("no panic").drain(..) {
+            CLOCK.with_borrow_mut(|clock| clock.end(id));
+        }
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        time: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, TimedOut)> {
+        let id = CLOCK.with_borrow_mut(|clock| clock.begin(time));
+        self.waiting.lock().expect("no panic").push(id);
+        let (changed, up) = (
+            Arc::clone(&self.changed),
+            Arc::new(std::sync::OnceLock::new()),
+        );
+        let up_there = Arc::clone(&up);
+        thread::spawn(move || {
+            let timed_out = loop {
+                thread::yield_now();
+                if let Some(timed_out) = CLOCK.with_borrow_mut(|clock| clock.look(id)) {
+                    break timed_out;
+                }
+            };
+            if timed_out {
+                let _ = up_there.set(());
+            }
+            // Also where it was notified: maybe in the moment before it slept.
+            changed.notify_all();
+        });
+        let guard = self
+            .changed
+            .wait(guard)
+            .unwrap_or_else(PoisonError::into_inner);
+        CLOCK.with_borrow_mut(|clock| clock.end(id));
+        Ok((guard, TimedOut(up.get().is_some())))
+    }
+}
+
+/// Which threads have ended cannot be asked: they are joined in the end.
+pub(crate) fn forget_finished(_threads: &mut Vec<JoinHandle<()>>) {}
+
+/// Waits for a lock of a file by asking again and again: a call that blocks would block the model.
+pub(crate) fn wait_for_lock<E>(mut try_lock: impl FnMut() -> Result<bool, E>) -> Result<(), E> {
+    while !try_lock()? {
+        thread::yield_now();
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Logs that are missing, damaged, cut short, of another database or of a newer version; databases
+//! that were exchanged. A clear error, and nothing that was committed is touched.
+
+use super::{MODES, WALDIO, beside, copy, open, open_in, outcome, sql, status};
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+
+/// What a crash leaves of a database with `rows` rows, one of them to a transaction.
+fn crashed(directory: &Path, name: &str, rows: u32) -> PathBuf {
+    let path = directory.join(format!("{name}.origin"));
+    let db = open_in(&path, WALDIO);
+    sql(&db, "CREATE TABLE t(id INTEGER PRIMARY KEY, x)");
+    for _ in 0..rows {
+        sql(&db, "INSERT INTO t(x) VALUES(randomblob(300))");
+    }
+    let left = directory.join(name);
+    copy(&path, &left);
+    left
+}
+
+/// The bytes of a database and of what belongs to it.
+pub fn files(path: &Path) -> Vec<Option<Vec<u8>>> {
+    let read = |suffix: &str| std::fs::read(beside(path, suffix)).ok();
+    vec![read(""), read("-onewrite"), read("-wal"), read("-journal")]
+}
+
+/// Opening must fail, say why, and change no byte.
+pub fn refused(path: &Path, why: &str) {
+    let before = files(path);
+    let db: Connection = open(path);
+    let found = outcome(&db, "SELECT count(*) FROM t");
+    assert!(found.starts_with("error 14"), "{why}: {found}");
+    let error = status(&db)["error"].as_str().map(str::to_owned);
+    assert!(
+        error.as_ref().is_some_and(|error| error.contains(why)),
+        "{why}: {error:?}"
+    );
+    for sql in [
+        "DELETE FROM t",
+        "PRAGMA journal_mode=delete",
+        "VACUUM",
+        "PRAGMA wal_checkpoint",
+    ] {
+        assert!(outcome(&db, sql).starts_with("error"), "{sql}");
+    }
+    drop(db);
+    assert!(files(path) == before, "{why}: a file was changed");
+}
+
+fn holds(path: &Path, rows: u32) {
+    let db = open(path);
+    assert_eq!(sql(&db, "SELECT count(*) FROM t"), rows.to_string());
+    assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+}
+
+#[test]
+fn a_missing_log_is_asked_for_and_taken_when_it_is_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = crashed(directory.path(), "db", 9);
+    let (log, away) = (beside(&path, "-onewrite"), directory.path().join("away"));
+    std::fs::rename(&log, &away).expect("a rename");
+    refused(&path, "it is missing");
+    std::fs::rename(&away, &log).expect("a rename");
+    holds(&path, 9);
+}
+
+#[test]
+fn the_log_of_another_database_is_not_taken() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = crashed(directory.path(), "db", 9);
+    let other = crashed(directory.path(), "other", 5);
+    let (log, away) = (beside(&path, "-onewrite"), directory.path().join("away"));
+    std::fs::rename(&log, &away).expect("a rename");
+    std::fs::copy(beside(&other, "-onewrite"), &log).expect("a copy");
+    refused(&path, "belongs to another database");
+    std::fs::rename(&away, &log).expect("a rename");
+    holds(&path, 9);
+    holds(&other, 5);
+}
+
+#[test]
+fn a_damaged_or_newer_header_is_told_and_nothing_is_lost() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = crashed(directory.path(), "db", 9);
+    let log = beside(&path, "-onewrite");
+    let whole = std::fs::read(&log).expect("the log");
+    let mut newer = whole.clone();
+    newer[11] = 9;
+    let mut flipped = whole.clone();
+    flipped[40] ^= 1;
+    let mut not_ours = whole.clone();
+    not_ours[..8].copy_from_slice(b"twowrite");
+    let cases = [
+        (newer, "version 9"),
+        (flipped, "damaged"),
+        (not_ours, "not a onewrite log"),
+        (whole[..100].to_vec(), "cut short"),
+        (Vec::new(), "cut short"),
+    ];
+    for (bytes, why) in cases {
+        std::fs::write(&log, &bytes).expect("a write");
+        refused(&path, why);
+    }
+    std::fs::write(&log, &whole).expect("a write");
+    holds(&path, 9);
+}
+
+/// As stock SQLite treats a `-wal` that was cut short or damaged: what is whole before that counts.
+#[test]
+fn a_log_that_is_cut_or_damaged_behind_its_header_holds_a_prefix_of_transactions() {
+    for mode in &MODES[..4] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let origin = directory.path().join("origin");
+        let db = open_in(&origin, *mode);
+        sql(&db, "CREATE TABLE t(id INTEGER PRIMARY KEY, x)");
+        sql(&db, "INSERT INTO t(x) VALUES(randomblob(300))");
+        sql(&db, "PRAGMA wal_checkpoint(TRUNCATE)");
+        for _ in 0..6 {
+            sql(&db, "INSERT INTO t(x) VALUES(randomblob(300))");
+        }
+        let path = directory.path().join("db");
+        copy(&origin, &path);
+        let log = beside(&path, "-onewrite");
+        let (database, whole) = (
+            std::fs::read(&path).expect("it"),
+            std::fs::read(&log).expect("it"),
+        );
+        let used = whole.iter().rposition(|&byte| byte != 0).unwrap_or(0);
+        let mut seen = Vec::new();
+        for at in (128..used + 4096).step_by(512) {
+            for cut in [true, false] {
+                let mut bytes = whole.clone();
+                match cut {
+                    true => bytes.truncate(at),
+                    false => bytes[at.min(used)] ^= 0x10,
+                }
+                std::fs::write(&path, &database).expect("a write");
+                std::fs::write(&log, &bytes).expect("a write");
+                let _ = std::fs::remove_file(beside(&path, "-shm"));
+                let db = open(&path);
+                let rows: u32 = sql(&db, "SELECT count(*) FROM t")
+                    .parse()
+                    .expect("a number");
+                assert_eq!(sql(&db, "SELECT max(id) FROM t"), rows.to_string());
+                assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+                sql(&db, "INSERT INTO t(x) VALUES(1)");
+                seen.push(rows);
+            }
+        }
+        assert!(seen.contains(&1) && seen.contains(&7), "{mode:?}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_log_beside_a_database_that_it_does_not_belong_to_is_never_replayed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = crashed(directory.path(), "db", 9);
+    // Somebody puts a backup in the database's place, and forgets the log.
+    let backup = directory.path().join("backup");
+    let db = super::stock(&backup);
+    sql(&db, "CREATE TABLE t(id INTEGER PRIMARY KEY, x)");
+    sql(&db, "INSERT INTO t(x) VALUES('old')");
+    drop(db);
+    for mode in ["delete", "wal"] {
+        let db = super::stock(&backup);
+        sql(&db, &format!("PRAGMA journal_mode={mode}"));
+        drop(db);
+        std::fs::copy(&backup, &path).expect("a copy");
+        refused(&path, "no longer here");
+    }
+    std::fs::rename(beside(&path, "-onewrite"), directory.path().join("away")).expect("a rename");
+    holds(&path, 1);
+}
+
+#[test]
+fn stock_sqlite_refuses_a_guarded_database_and_changes_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = crashed(directory.path(), "db", 9);
+    let before = files(&path);
+    let db = super::stock(&path);
+    for statement in [
+        "SELECT * FROM t",
+        "DELETE FROM t",
+        "PRAGMA journal_mode=delete",
+        "VACUUM",
+    ] {
+        let found = outcome(&db, statement);
+        assert!(found.starts_with("error 26"), "{statement}: {found}");
+    }
+    drop(db);
+    assert!(files(&path) == before, "a file was changed");
+    holds(&path, 9);
+}

@@ -1,0 +1,177 @@
+//! Where the database lies: without direct I/O, read-only, on a full disk.
+
+use super::scratch::Scratch;
+use super::{MODES, WALDIO, copy, open, open_flags, open_in, outcome, sql, status};
+use rusqlite::OpenFlags;
+
+#[test]
+fn without_direct_io_every_layout_works_and_says_why() {
+    let memory = tempfile::tempdir_in("/dev/shm");
+    let temporary = tempfile::tempdir().expect("a directory");
+    for mode in MODES {
+        let name = format!("{}{}", mode.name, mode.before.len());
+        let off = temporary.path().join(&name);
+        let mut places = vec![(off, "turned off")];
+        match &memory {
+            Ok(memory) => places.push((memory.path().join(&name), "tmpfs")),
+            Err(e) => eprintln!("SKIPPED in memory: {e}"),
+        }
+        for (path, why) in places {
+            let _ = std::fs::remove_file(&path);
+            let db = open(&path);
+            if why == "turned off" {
+                sql(&db, "PRAGMA onewrite_direct_io=off");
+            }
+            for pragma in mode.before {
+                sql(&db, pragma);
+            }
+            assert_eq!(
+                sql(&db, &format!("PRAGMA journal_mode={}", mode.name)),
+                mode.name
+            );
+            sql(&db, "CREATE TABLE t(x)");
+            for n in 0..20 {
+                sql(&db, &format!("INSERT INTO t VALUES({n})"));
+            }
+            let status = status(&db);
+            assert_eq!(status["direct_io"], false);
+            let said = status["direct_io_why_not"].as_str().unwrap_or_default();
+            assert!(said.contains(why), "{said}");
+            let crashed = super::beside(&path, ".copy");
+            copy(&path, &crashed);
+            for path in [&crashed, &path] {
+                let db = open(path);
+                assert_eq!(sql(&db, "SELECT sum(x) FROM t"), "190");
+                assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+            }
+            drop(db);
+            for suffix in ["", "-onewrite", "-wal", "-shm"] {
+                let _ = std::fs::remove_file(super::beside(&path, suffix));
+            }
+        }
+    }
+}
+
+#[test]
+fn readers_open_a_database_at_rest_in_use_and_after_a_crash() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let reader = |path| {
+            open_flags(path, "onewrite", OpenFlags::SQLITE_OPEN_READ_ONLY).expect("a reader")
+        };
+        let db = open_in(&path, mode);
+        sql(&db, "CREATE TABLE t(x)");
+        sql(&db, "INSERT INTO t VALUES(1)");
+        drop(db);
+        // At rest: and then a writer comes.
+        let first = reader(&path);
+        assert_eq!(sql(&first, "SELECT count(*) FROM t"), "1", "{mode:?}");
+        let db = open(&path);
+        sql(&db, "INSERT INTO t VALUES(2)");
+        assert_eq!(sql(&first, "SELECT count(*) FROM t"), "2", "{mode:?}");
+        let second = reader(&path);
+        assert_eq!(sql(&second, "SELECT count(*) FROM t"), "2");
+        assert!(outcome(&second, "DELETE FROM t").starts_with("error 8"));
+        let refused = outcome(&second, "PRAGMA journal_mode=delete");
+        assert!(
+            refused.starts_with("error") || refused == mode.name,
+            "{refused}"
+        );
+        sql(&db, "INSERT INTO t VALUES(3)");
+        let crashed = directory.path().join("crashed");
+        copy(&path, &crashed);
+        drop((first, second, db));
+        let after = reader(&crashed);
+        assert_eq!(sql(&after, "SELECT count(*) FROM t"), "3", "{mode:?}");
+        // The last one to go is a reader, who cannot clear up; the next writer can.
+        drop(after);
+        let db = open(&crashed);
+        sql(&db, "INSERT INTO t VALUES(4)");
+        drop(db);
+        let db = super::stock(&crashed);
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), "4", "{mode:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_rolls_back_and_later_commits_work() {
+    for mode in MODES {
+        let Some(disk) = Scratch::ext4(48, &["-m", "0"], "") else {
+            return;
+        };
+        let path = disk.path().join("db");
+        let filler = disk.path().join("filler");
+        let db = open_in(&path, mode);
+        sql(&db, "PRAGMA wal_autocheckpoint=0");
+        sql(&db, "CREATE TABLE t(id INTEGER PRIMARY KEY, x)");
+        sql(&db, "INSERT INTO t(x) VALUES(randomblob(1000))");
+        // Something takes all that is left.
+        let fill = std::process::Command::new("dd")
+            .args(["if=/dev/zero", "bs=64k"])
+            .arg(format!("of={}", filler.display()))
+            .output()
+            .expect("dd");
+        assert!(!fill.status.success(), "the disk is not full");
+        let many = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i<9000) \
+                    INSERT INTO t(x) SELECT randomblob(3000) FROM c";
+        for big in ["BEGIN", "PRAGMA cache_size=10"] {
+            sql(&db, big);
+        }
+        let found = outcome(&db, many);
+        assert!(found.starts_with("error 13"), "{mode:?}: {found}");
+        let _ = outcome(&db, "ROLLBACK");
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), "1", "{mode:?}");
+        assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+        // Small ones, until they fail too.
+        let mut rows = 1;
+        let failed = loop {
+            let found = outcome(&db, "INSERT INTO t(x) VALUES(randomblob(20000))");
+            match found.starts_with("error") {
+                true => break found,
+                false => rows += 1,
+            }
+        };
+        assert!(failed.starts_with("error 13"), "{mode:?}: {failed}");
+        let count = rows.to_string();
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), count, "{mode:?}");
+        std::fs::remove_file(&filler).expect("space");
+        sql(&db, "INSERT INTO t(x) VALUES(randomblob(20000))");
+        sql(&db, "DELETE FROM t WHERE id > 1");
+        let elsewhere = tempfile::tempdir().expect("a directory");
+        let crashed = elsewhere.path().join("crashed");
+        copy(&path, &crashed);
+        drop(db);
+        for path in [&path, &crashed] {
+            let db = open(path);
+            assert_eq!(sql(&db, "SELECT count(*) FROM t"), "1", "{mode:?}");
+            assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+            let db = open(path);
+            assert_eq!(sql(&db, "PRAGMA journal_mode"), mode.name);
+        }
+    }
+}
+
+#[test]
+fn a_database_without_room_for_frame_headers_says_how_to_get_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let db = super::stock(&path);
+    sql(&db, "CREATE TABLE t(x)");
+    drop(db);
+    let db = open(&path);
+    let refused = outcome(&db, "PRAGMA journal_mode=waldio");
+    assert!(refused.contains("onewrite_reserve_bytes=24"), "{refused}");
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete");
+    for pragma in [
+        "PRAGMA onewrite_reserve_bytes=24",
+        "PRAGMA journal_mode=delete",
+        "VACUUM",
+    ] {
+        sql(&db, pragma);
+    }
+    assert_eq!(sql(&db, "PRAGMA journal_mode=waldio"), "waldio");
+    drop(db);
+    let db = open_in(&path, WALDIO);
+    assert_eq!(status(&db)["layout"], "embedded");
+}

@@ -1,0 +1,227 @@
+//! Every way from one journal mode to another, and what is remembered of it.
+
+use super::{MODES, Mode, WALDIO, beside, open, open_in, outcome, sql, status, stock};
+
+const ALL: [&str; 8] = [
+    "delete", "truncate", "persist", "memory", "off", "wal", "direct", "waldio",
+];
+
+fn is_ours(mode: &str) -> bool {
+    ["direct", "waldio"].contains(&mode)
+}
+
+#[test]
+fn every_mode_follows_every_other_and_the_pragma_tells_the_truth() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for from in ALL {
+        for to in ALL {
+            let path = directory.path().join(format!("{from}-{to}"));
+            let db = open(&path);
+            sql(&db, "PRAGMA onewrite_reserve_bytes=24");
+            sql(&db, "CREATE TABLE t(x)");
+            for (n, mode) in [from, to].into_iter().enumerate() {
+                assert_eq!(
+                    sql(&db, &format!("PRAGMA journal_mode={mode}")),
+                    mode,
+                    "{from} {to}"
+                );
+                assert_eq!(sql(&db, "PRAGMA journal_mode"), mode);
+                sql(&db, &format!("INSERT INTO t VALUES({n})"));
+                let said = status(&db)["mode"].as_str().map(str::to_owned);
+                assert_eq!(said.as_deref(), Some(mode).filter(|mode| is_ours(mode)));
+            }
+            drop(db);
+            // What is remembered is as in SQLite: the modes with a log.
+            let kept = if to == "wal" || is_ours(to) {
+                to
+            } else {
+                "delete"
+            };
+            let db = open(&path);
+            assert_eq!(
+                sql(&db, "PRAGMA journal_mode"),
+                kept,
+                "{from} {to}, opened again"
+            );
+            assert_eq!(sql(&db, "SELECT group_concat(x) FROM t"), "0,1");
+            drop(db);
+            let file = beside(&path, "-onewrite");
+            assert_eq!(
+                file.exists(),
+                is_ours(to),
+                "{from} {to}: {}",
+                file.display()
+            );
+            // And it is a stock database.
+            let db = stock(&path);
+            let mode = if kept == "delete" { "delete" } else { "wal" };
+            assert_eq!(sql(&db, "PRAGMA journal_mode"), mode);
+            assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+        }
+    }
+}
+
+/// Content of many pages, which every switch must carry over whole.
+const LOOK: &str = "SELECT count(*), total(id * v), total(length(w)), max(w) FROM t";
+
+#[test]
+fn every_layout_is_entered_from_and_left_for_every_other_mode() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for layout in &MODES[..4] {
+        for other in ALL.into_iter().filter(|mode| *mode != "waldio") {
+            let path = directory.path().join("db");
+            let db = open(&path);
+            sql(&db, "PRAGMA onewrite_reserve_bytes=24");
+            sql(&db, &format!("PRAGMA journal_mode={other}"));
+            sql(
+                &db,
+                "CREATE TABLE t(id INTEGER PRIMARY KEY, v INTEGER, w TEXT)",
+            );
+            sql(&db, "CREATE INDEX by_v ON t(v)");
+            let fill = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i<300) \
+                        INSERT INTO t(v, w) SELECT i % 7, printf('%d.%.*c', i, 700, 'w') FROM c";
+            sql(&db, fill);
+            let mut seen = sql(&db, LOOK);
+            for (round, mode) in ["waldio", other, "waldio"].into_iter().enumerate() {
+                if mode == "waldio" && other != "direct" {
+                    layout
+                        .before
+                        .iter()
+                        .for_each(|pragma| drop(sql(&db, pragma)));
+                }
+                if other == "direct" {
+                    // Its log has a layout of its own; the setting is for waldio.
+                    let setting = match mode {
+                        "waldio" => layout.before[0],
+                        _ => "PRAGMA onewrite_layout=auto",
+                    };
+                    let said = outcome(&db, setting);
+                    if said.contains("the log is in use") {
+                        sql(&db, "PRAGMA journal_mode=delete");
+                        sql(&db, setting);
+                    }
+                }
+                let set = format!("PRAGMA journal_mode={mode}");
+                assert_eq!(sql(&db, &set), mode, "{layout:?} {other}");
+                assert_eq!(sql(&db, LOOK), seen, "{layout:?} {other}, into {mode}");
+                sql(&db, &format!("UPDATE t SET v = v + {round}, w = w || 'x'"));
+                sql(&db, &format!("DELETE FROM t WHERE id % 40 = {round}"));
+                seen = sql(&db, LOOK);
+                // Whatever the mode, what a kill leaves is what was committed.
+                let killed = directory.path().join("killed");
+                super::copy(&path, &killed);
+                let after = open(&killed);
+                assert_eq!(
+                    sql(&after, LOOK),
+                    seen,
+                    "{layout:?} {other}, killed in {mode}"
+                );
+                assert_eq!(sql(&after, "PRAGMA integrity_check"), "ok");
+            }
+            drop(db);
+            let db = stock(&path);
+            assert_eq!(sql(&db, LOOK), seen, "{layout:?} {other}, stock");
+            assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+            drop(db);
+            for suffix in ["", "-onewrite", "-wal", "-shm", "-journal"] {
+                let _ = std::fs::remove_file(beside(&path, suffix));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_layout_is_remembered_and_changed_on_the_way_through_delete() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    for mode in &MODES[..4] {
+        let layout = mode.before[0].rsplit('=').next().unwrap_or_default();
+        let db = open(&path);
+        sql(&db, "PRAGMA onewrite_reserve_bytes=24");
+        sql(&db, "PRAGMA journal_mode=delete");
+        drop(db);
+        let db = open_in(&path, *mode);
+        sql(&db, "CREATE TABLE IF NOT EXISTS t(x)");
+        sql(&db, "INSERT INTO t VALUES(1)");
+        drop(db);
+        let db = open(&path);
+        assert_eq!(sql(&db, "PRAGMA journal_mode"), "waldio");
+        assert_eq!(status(&db)["layout"], layout);
+        let other = if layout == "sector" {
+            "page4k"
+        } else {
+            "sector"
+        };
+        let refused = outcome(&db, &format!("PRAGMA onewrite_layout={other}"));
+        assert!(refused.contains("the log is in use"), "{refused}");
+    }
+}
+
+#[test]
+fn a_mode_is_not_changed_within_a_transaction_nor_under_another_connection() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let db = open_in(&path, WALDIO);
+    sql(&db, "CREATE TABLE t(x)");
+    for mode in ["wal", "delete", "direct"] {
+        sql(&db, "BEGIN");
+        sql(&db, "INSERT INTO t VALUES(1)");
+        let refused = outcome(&db, &format!("PRAGMA journal_mode={mode}"));
+        assert!(
+            refused.contains("within a transaction"),
+            "{mode}: {refused}"
+        );
+        sql(&db, "COMMIT");
+        assert_eq!(sql(&db, "PRAGMA journal_mode"), "waldio");
+    }
+    let other = open(&path);
+    assert_eq!(sql(&other, "SELECT count(*) FROM t"), "3");
+    let refused = outcome(&db, "PRAGMA journal_mode=delete");
+    assert!(refused.starts_with("error"), "{refused}");
+    assert_eq!(sql(&db, "PRAGMA journal_mode"), "waldio");
+    sql(&other, "INSERT INTO t VALUES(2)");
+    drop(other);
+    assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
+    assert_eq!(sql(&db, "SELECT count(*) FROM t"), "4");
+}
+
+#[test]
+fn a_statement_prepared_many_times_switches_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = open(&directory.path().join("db"));
+    sql(&db, "PRAGMA onewrite_reserve_bytes=24");
+    sql(&db, "CREATE TABLE t(x)");
+    for _ in 0..3 {
+        sql(&db, "EXPLAIN PRAGMA journal_mode=waldio");
+        sql(&db, "EXPLAIN PRAGMA onewrite_status");
+        sql(&db, "EXPLAIN PRAGMA journal_mode");
+    }
+    sql(&db, "INSERT INTO t VALUES(1)");
+    let id = status(&db)["log_id"].clone();
+    let mut prepared = db
+        .prepare("PRAGMA journal_mode=waldio")
+        .expect("a statement");
+    for _ in 0..3 {
+        let mode: String = prepared.query_row([], |row| row.get(0)).expect("a mode");
+        assert_eq!(mode, "waldio");
+        // The schema changes: SQLite prepares the statement anew.
+        sql(&db, "CREATE TABLE u(x)");
+        sql(&db, "DROP TABLE u");
+    }
+    assert_eq!(status(&db)["log_id"], id, "the same log");
+    assert_eq!(sql(&db, "SELECT count(*) FROM t"), "1");
+}
+
+#[test]
+fn a_fresh_database_in_any_mode_is_opened_by_another_connection_at_once() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = open_in(&path, Mode { ..mode });
+        sql(&db, "CREATE TABLE t(x)");
+        sql(&db, "INSERT INTO t VALUES(7)");
+        let other = open(&path);
+        assert_eq!(sql(&other, "SELECT x FROM t"), "7");
+        assert_eq!(sql(&other, "PRAGMA journal_mode"), mode.name);
+    }
+}

@@ -1,0 +1,420 @@
+//! What stands around the log in the model: SQLite's part, and what is demanded of ours.
+
+use onewrite::commit::{CommitConfig, IndexView, Writer};
+use onewrite::log::{Geometry, Layout, Log, LogError, LogId, OpenLog};
+use onewrite::mode::{GroupSynch, InitPolicy, JournalMode, SyncPolicy};
+use onewrite::storage::observer::{Call, Observer, observe};
+use onewrite::storage::{Access, DirectIo, Init, NewFile};
+use onewrite::sync::Instant;
+use onewrite::wal::{Checksum, FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader};
+use shuttle::rand::Rng;
+use shuttle::sync::{Mutex, RwLock, RwLockReadGuard};
+use shuttle::thread;
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+const PAGE_BYTES: u32 = 512;
+
+/// Writes until one fails; not positive: none will.
+static WRITES_UNTIL_FAILURE: AtomicI64 = AtomicI64::new(0);
+
+std::thread_local! {
+    /// The database of the test that runs. All threads of a model run on one thread.
+    static CURRENT: RefCell<Weak<Machine>> = RefCell::default();
+}
+
+/// Lets others go on before every call that changes the file, and fails one where that is wanted.
+struct Steps;
+
+impl Observer for Steps {
+    fn before(&self, _path: &Path, call: &Call<'_>) -> io::Result<()> {
+        for _ in 0..shuttle::rand::thread_rng().gen_range(1..8) {
+            thread::yield_now();
+        }
+        if let Some(machine) = CURRENT.with_borrow(Weak::upgrade) {
+            machine.check_order();
+        }
+        let is_commit = matches!(call, Call::Write { offset, .. } if *offset > 0);
+        if is_commit && WRITES_UNTIL_FAILURE.load(Relaxed) > 0 {
+            let left = WRITES_UNTIL_FAILURE.fetch_sub(1, Relaxed) - 1;
+            if left == 0 {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes every write a step of the model.
+pub fn watch_writes() {
+    observe(Box::new(Steps));
+}
+
+/// What the test is about.
+#[derive(Clone, Copy, Default)]
+pub struct Rules {
+    pub group: Option<GroupSynch>,
+    /// Whether the interval is held to the letter: the clock stands still while threads run, as long
+    /// as there is one process.
+    pub timely: bool,
+}
+
+/// SQLite's wal-index.
+#[derive(Clone, Copy)]
+struct Index {
+    header: WalHeader,
+    /// Whether the header stands in the log, or is yet to be written before frame 1.
+    begun: bool,
+    last: FrameNo,
+    checksum: Checksum,
+    /// When the last commit was published.
+    published: Option<Instant>,
+}
+
+impl Index {
+    fn view(&self) -> IndexView {
+        let mut checksum = [0; 8];
+        checksum[..4].copy_from_slice(&self.checksum[0].to_be_bytes());
+        checksum[4..].copy_from_slice(&self.checksum[1].to_be_bytes());
+        IndexView {
+            salts: self.header.salts,
+            last_frame: self.last,
+            checksum,
+        }
+    }
+}
+
+/// The database as all processes share it.
+pub struct Machine {
+    rules: Rules,
+    page: PageSize,
+    geometry: Geometry,
+    id: LogId,
+    path: PathBuf,
+    /// SQLite's WRITER lock.
+    write_lock: Mutex<()>,
+    /// The readers' marks: a log that somebody reads is not started again.
+    marks: RwLock<()>,
+    index: Mutex<Index>,
+    failed: Mutex<Vec<String>>,
+    file: File,
+    _directory: tempfile::TempDir,
+}
+
+/// One process that has the log open.
+pub struct Process {
+    machine: Arc<Machine>,
+    log: Arc<Log>,
+}
+
+/// One connection.
+pub struct Connection {
+    machine: Arc<Machine>,
+    /// What the wal-index said when it was looked at last.
+    seen: (Salts, FrameNo),
+    writer: Writer,
+}
+
+fn generation(number: u32) -> WalHeader {
+    let page = PageSize::new(PAGE_BYTES).expect("a page size");
+    WalHeader::build(page, number, Salts([number as u8 + 1; 8]))
+}
+
+/// What the page in a frame holds: told by its generation and number.
+fn content(salts: Salts, frame: FrameNo) -> Vec<u8> {
+    let mut page = vec![salts.0[0]; PAGE_BYTES as usize];
+    page[..4].copy_from_slice(&frame.0.to_be_bytes());
+    page
+}
+
+fn open<'a>(path: &'a Path, page: PageSize) -> OpenLog<'a> {
+    OpenLog {
+        path,
+        mode: JournalMode::Waldio,
+        page,
+        access: Access::ReadWrite,
+        new_file: NewFile {
+            mode: 0o600,
+            owner: None,
+        },
+        init: InitPolicy::Always(Init::ZeroFill),
+        direct: DirectIo::Never,
+    }
+}
+
+impl Machine {
+    /// A guarded database with an empty log.
+    pub fn new(rules: Rules) -> Arc<Machine> {
+        WRITES_UNTIL_FAILURE.store(0, Relaxed);
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+        let path = directory.path().join("db-onewrite");
+        let page = PageSize::new(PAGE_BYTES).expect("a page size");
+        let log = Log::create(&open(&path, page), Layout::Page4k).expect("a log");
+        let header = generation(0);
+        let index = Index {
+            header,
+            begun: false,
+            last: FrameNo(0),
+            checksum: header.checksum(),
+            published: None,
+        };
+        let machine = Arc::new(Machine {
+            rules,
+            page,
+            geometry: *log.geometry(),
+            id: log.id().expect("an id"),
+            write_lock: Mutex::new(()),
+            marks: RwLock::new(()),
+            index: Mutex::new(index),
+            failed: Mutex::new(Vec::new()),
+            file: File::open(&path).expect("the log"),
+            path,
+            _directory: directory,
+        });
+        CURRENT.replace(Arc::downgrade(&machine));
+        machine
+    }
+
+    /// A process opens the database.
+    pub fn start(self: &Arc<Self>) -> Arc<Process> {
+        let log = Log::open_guarded(&open(&self.path, self.page), self.id).expect("the log");
+        Arc::new(Process {
+            machine: Arc::clone(self),
+            log: Arc::new(log),
+        })
+    }
+
+    /// The next writes are few until one fails.
+    pub fn fail_a_write(&self) {
+        let which = shuttle::rand::thread_rng().gen_range(1..4);
+        WRITES_UNTIL_FAILURE.store(which, Relaxed);
+    }
+
+    /// Looks at the file again and again: what is there now is there if every process dies now.
+    pub fn watching(self: &Arc<Self>, times: u32) -> Box<dyn FnOnce() + Send> {
+        let machine = Arc::clone(self);
+        Box::new(move || {
+            for _ in 0..times {
+                machine.check_bounds();
+                thread::yield_now();
+            }
+        })
+    }
+
+    fn index(&self) -> Index {
+        *self.index.lock().expect("no panic")
+    }
+
+    fn is_in_file(&self, salts: Salts, frame: FrameNo) -> bool {
+        let mut page = vec![0; PAGE_BYTES as usize];
+        let at = self.geometry.page_offset(frame);
+        self.file.read_exact_at(&mut page, at).is_ok() && page == content(salts, frame)
+    }
+
+    /// How many frames of the generation the file holds from the first on.
+    fn in_file(&self, salts: Salts, last: FrameNo) -> u32 {
+        let mut frames = (1..=last.0).map(|frame| self.is_in_file(salts, FrameNo(frame)));
+        let whole = frames.by_ref().take_while(|there| *there).count() as u32;
+        assert!(
+            !frames.any(|there| there),
+            "frames behind {whole} were written before the next"
+        );
+        whole
+    }
+
+    /// No frame is in the file before the one in front of it, published or not.
+    fn check_order(&self) {
+        let index = self.index();
+        if self.failures().is_empty() {
+            self.in_file(index.header.salts, index.last.plus(6));
+        }
+    }
+
+    /// What the mode promises about what a death of every process would leave.
+    fn check_bounds(&self) {
+        let index = self.index();
+        let written = self.in_file(index.header.salts, index.last);
+        let lacking = index.last.0 - written;
+        let allowed = self.rules.group.map_or(0, |group| group.frames - 1);
+        assert!(
+            lacking <= allowed || !self.failures().is_empty(),
+            "{lacking} published frames are not in the file"
+        );
+        let Some((group, published)) = self.rules.group.zip(index.published) else {
+            return;
+        };
+        let late = Instant::now() - published > group.interval;
+        assert!(
+            lacking == 0 || !self.rules.timely || !late,
+            "{lacking} frames still wait after {:?}",
+            Instant::now() - published
+        );
+    }
+
+    fn failures(&self) -> Vec<String> {
+        self.failed.lock().expect("no panic").clone()
+    }
+
+    /// When every process has closed the database, everything is there.
+    pub fn check_all_written(&self) {
+        let index = self.index();
+        let written = self.in_file(index.header.salts, index.last);
+        assert_eq!(written, index.last.0, "frames in the file after the close");
+        assert_eq!(self.failures(), Vec::<String>::new());
+    }
+
+    /// After a failed write: every commit from then on failed.
+    pub fn check_failure(&self) {
+        let index = self.index();
+        let written = self.in_file(index.header.salts, index.last);
+        let lost = index.last.0 - written;
+        let allowed = self.rules.group.map_or(0, |group| group.frames);
+        assert!(lost <= allowed, "{lost} acknowledged frames are lost");
+    }
+}
+
+impl Process {
+    /// A new connection.
+    pub fn connect(&self) -> Connection {
+        self.connect_with(self.machine.rules.group)
+    }
+
+    /// A new connection that does not take part in group synch.
+    pub fn connect_alone(&self) -> Connection {
+        self.connect_with(None)
+    }
+
+    fn connect_with(&self, group_synch: Option<GroupSynch>) -> Connection {
+        let config = CommitConfig {
+            sync: SyncPolicy::Full,
+            group_synch,
+        };
+        Connection {
+            machine: Arc::clone(&self.machine),
+            seen: (generation(0).salts, FrameNo(0)),
+            writer: Writer::new(Arc::clone(&self.log), config),
+        }
+    }
+}
+
+impl Connection {
+    /// A transaction of so many frames, as SQLite writes it at `synchronous=FULL`.
+    pub fn commit(&mut self, frames: u32) -> Result<(), LogError> {
+        let machine = Arc::clone(&self.machine);
+        let _writer = machine.write_lock.lock().expect("no panic");
+        self.writer.transaction_may_begin();
+        let mut index = machine.index();
+        let written = self.write_frames(&mut index, frames);
+        let done = match written {
+            Ok(()) => {
+                let failed_before = !machine.failures().is_empty();
+                index.published = Some(Instant::now());
+                *machine.index.lock().expect("no panic") = index;
+                let published = self.writer.published(Some(index.view()));
+                assert!(
+                    published.is_err() || !failed_before || self.writer.log().poisoned().is_none(),
+                    "a commit was acknowledged on a poisoned log"
+                );
+                published
+            }
+            Err(e) => {
+                let before = machine.index();
+                let ended = self.writer.transaction_ends(Some(before.view()));
+                Err(ended.err().unwrap_or(e))
+            }
+        };
+        if let Err(e) = &done {
+            machine.failed.lock().expect("no panic").push(e.to_string());
+        } else if machine.failures().is_empty() {
+            machine.check_bounds();
+        }
+        done
+    }
+
+    fn write_frames(&mut self, index: &mut Index, frames: u32) -> Result<(), LogError> {
+        let before = Some(index.view());
+        if !index.begun {
+            self.writer.write(&index.header.bytes, 0, before)?;
+            index.begun = true;
+        }
+        for left in (0..frames).rev() {
+            let frame = index.last.plus(1);
+            let page = content(index.header.salts, frame);
+            let commit = if left == 0 { frame.0 } else { 0 };
+            let number = PageNo(frame.0);
+            let header = FrameHeader::build(number, commit, &index.header, index.checksum, &page);
+            let at = self.machine.page.frame_range(frame).start;
+            self.writer.write(&header.to_bytes(), at, before)?;
+            self.writer.write(&page, at + 24, before)?;
+            (index.last, index.checksum) = (frame, header.checksum);
+        }
+        self.writer.sync(before)
+    }
+
+    /// Lets others go on until one of them has committed, or for long enough: it may be that all
+    /// have done their work.
+    pub fn wait_for_news(&mut self) {
+        for _ in 0..200 {
+            let index = self.machine.index();
+            let now = (index.header.salts, index.last);
+            if now != std::mem::replace(&mut self.seen, now) {
+                return;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// A read transaction: every frame of the snapshot is what was committed.
+    pub fn read_all(&mut self) -> Result<(), LogError> {
+        let machine = Arc::clone(&self.machine);
+        let _mark = mark(&machine);
+        let index = machine.index();
+        for frame in 1..=index.last.0 {
+            let frame = FrameNo(frame);
+            let mut page = vec![0; PAGE_BYTES as usize];
+            let at = machine.page.frame_range(frame).start + 24;
+            self.writer.read(&mut page, at, Some(index.view()))?;
+            let expected = content(index.header.salts, frame);
+            assert!(page == expected, "frame {frame} is another one");
+            thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// A checkpoint, after which the next commit starts the log again, unless somebody reads.
+    pub fn restart(&mut self) -> Result<(), LogError> {
+        let machine = Arc::clone(&self.machine);
+        self.writer.drain()?;
+        let _writer = machine.write_lock.lock().expect("no panic");
+        let Ok(_marks) = machine.marks.try_write() else {
+            return Ok(());
+        };
+        // What is checkpointed is in the log before it is in the database.
+        self.writer.drain()?;
+        let mut index = machine.index.lock().expect("no panic");
+        let written = machine.in_file(index.header.salts, index.last);
+        assert_eq!(written, index.last.0, "frames in the file at a checkpoint");
+        index.header = generation(index.header.checkpoints + 1);
+        (index.begun, index.last) = (false, FrameNo(0));
+        index.checksum = index.header.checksum();
+        index.published = None;
+        Ok(())
+    }
+
+    /// What `journal_size_limit` asks for: under the write lock, down to the frames that count.
+    pub fn shrink(&mut self) -> Result<(), LogError> {
+        let machine = Arc::clone(&self.machine);
+        let _writer = machine.write_lock.lock().expect("no panic");
+        let end = machine.page.frame_range(machine.index().last).end;
+        self.writer.truncate(end)
+    }
+}
+
+fn mark(machine: &Machine) -> RwLockReadGuard<'_, ()> {
+    machine.marks.read().expect("no panic")
+}

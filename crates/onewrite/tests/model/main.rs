@@ -1,0 +1,273 @@
+//! Group synch, the frame memory and the log's space under a model checker: shuttle runs the threads
+//! of a test one at a time, and chooses at every lock, wait, atomic and write to the file who goes on.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg shuttle" cargo test -p onewrite --test model
+//! ```
+//!
+//! `ONEWRITE_MODEL_RUNS` says how many orders each test tries. One that fails is printed by shuttle,
+//! and `ONEWRITE_MODEL_REPLAY` takes it back.
+//!
+//! What is real: [`onewrite::commit`] and everything below it, with a file in memory and its locks.
+//! A second process is a second opening of the log: its locks are as foreign as those of another
+//! process. What SQLite does around it (the write lock, the wal-index, readers' marks) is in
+//! [`machine`]. That a process may die at any moment needs no kill: what the file holds is looked at
+//! between any two steps.
+
+#![cfg(shuttle)]
+
+mod machine;
+
+use machine::{Connection, Machine, Process, Rules};
+use onewrite::mode::GroupSynch;
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, Runner, thread};
+use std::sync::Arc;
+use std::time::Duration;
+
+const GROUP: GroupSynch = GroupSynch {
+    frames: 4,
+    interval: Duration::from_millis(2),
+};
+
+/// Runs `test` in many orders: half of them drawn at every step, half with few changes of thread.
+fn explore(test: impl Fn() + Send + Sync + 'static) {
+    machine::watch_writes();
+    let test = Arc::new(move || {
+        onewrite::sync::reset_clock();
+        test();
+    });
+    if let Ok(schedule) = std::env::var("ONEWRITE_MODEL_REPLAY") {
+        return shuttle::replay(move || test(), &schedule);
+    }
+    let runs = std::env::var("ONEWRITE_MODEL_RUNS").map_or(1_000, |n| n.parse().expect("a number"));
+    run(RandomScheduler::new(runs / 2), &test);
+    run(PctScheduler::new(3, runs / 2), &test);
+}
+
+fn run(scheduler: impl Scheduler + 'static, test: &Arc<impl Fn() + Send + Sync + 'static>) {
+    let mut config = Config::new();
+    config.stack_size = 512 << 10;
+    let test = Arc::clone(test);
+    Runner::new(scheduler, config).run(move || test());
+}
+
+/// Runs each piece of work in a thread of its own, and waits for all.
+fn together(works: Vec<Box<dyn FnOnce() + Send>>) {
+    let threads: Vec<_> = works.into_iter().map(thread::spawn).collect();
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+}
+
+fn writing(process: &Arc<Process>, commits: u32, frames: u32) -> Box<dyn FnOnce() + Send> {
+    let process = Arc::clone(process);
+    Box::new(move || {
+        let mut connection = process.connect();
+        for _ in 0..commits {
+            connection.commit(frames).expect("a commit");
+        }
+    })
+}
+
+fn reading(process: &Arc<Process>, times: u32) -> Box<dyn FnOnce() + Send> {
+    let process = Arc::clone(process);
+    Box::new(move || {
+        let mut connection = process.connect();
+        for _ in 0..times {
+            connection.wait_for_news();
+            connection.read_all().expect("every published frame");
+        }
+    })
+}
+
+#[test]
+fn a_group_of_one_process_keeps_its_bounds() {
+    explore(|| {
+        let rules = Rules {
+            group: Some(GROUP),
+            timely: true,
+        };
+        let machine = Machine::new(rules);
+        let process = machine.start();
+        together(vec![
+            writing(&process, 3, 1),
+            writing(&process, 2, 2),
+            reading(&process, 3),
+            machine.watching(6),
+        ]);
+        drop(process);
+        machine.check_all_written();
+    });
+}
+
+#[test]
+fn a_second_process_sees_only_what_is_in_the_file() {
+    explore(|| {
+        let rules = Rules {
+            group: Some(GROUP),
+            timely: false,
+        };
+        let machine = Machine::new(rules);
+        let first = machine.start();
+        let other = Arc::clone(&machine);
+        together(vec![
+            writing(&first, 3, 1),
+            reading(&first, 2),
+            Box::new(move || {
+                let second = other.start();
+                reading(&second, 1)();
+                writing(&second, 2, 1)();
+            }),
+            machine.watching(4),
+        ]);
+        drop(first);
+        machine.check_all_written();
+    });
+}
+
+#[test]
+fn restarts_do_not_bring_back_what_was() {
+    explore(|| {
+        let machine = Machine::new(Rules::default());
+        let process = machine.start();
+        let restarting = Arc::clone(&process);
+        together(vec![
+            writing(&process, 3, 2),
+            reading(&process, 3),
+            Box::new(move || {
+                let mut connection = restarting.connect();
+                for _ in 0..3 {
+                    connection.wait_for_news();
+                    connection.restart().expect("a checkpoint");
+                    connection.commit(1).expect("a commit");
+                }
+            }),
+        ]);
+        drop(process);
+        machine.check_all_written();
+    });
+}
+
+#[test]
+fn a_restart_by_another_process_is_noticed() {
+    explore(|| {
+        let machine = Machine::new(Rules::default());
+        let (first, second) = (machine.start(), machine.start());
+        together(vec![
+            writing(&first, 2, 2),
+            reading(&first, 3),
+            Box::new(move || {
+                let mut connection = second.connect();
+                connection.wait_for_news();
+                connection.restart().expect("a checkpoint");
+                connection.commit(2).expect("a commit");
+            }),
+        ]);
+        drop(first);
+        machine.check_all_written();
+    });
+}
+
+#[test]
+fn who_takes_no_part_in_a_group_writes_behind_it() {
+    explore(|| {
+        let rules = Rules {
+            group: Some(GROUP),
+            timely: true,
+        };
+        let machine = Machine::new(rules);
+        let process = machine.start();
+        let mut alone = process.connect_alone();
+        let mut checkpointing = process.connect();
+        together(vec![
+            writing(&process, 3, 1),
+            Box::new(move || {
+                for frames in [1, 2] {
+                    alone.commit(frames).expect("a commit");
+                }
+            }),
+            Box::new(move || {
+                checkpointing.wait_for_news();
+                checkpointing.restart().expect("a checkpoint");
+            }),
+            machine.watching(3),
+        ]);
+        drop(process);
+        machine.check_all_written();
+    });
+}
+
+#[test]
+fn groups_and_restarts_of_one_process_and_another() {
+    explore(|| {
+        let rules = Rules {
+            group: Some(GROUP),
+            timely: false,
+        };
+        let machine = Machine::new(rules);
+        let first = machine.start();
+        let other = Arc::clone(&machine);
+        together(vec![
+            writing(&first, 2, 1),
+            Box::new(move || {
+                let second = other.start();
+                let mut connection = second.connect();
+                connection.restart().expect("a checkpoint");
+                connection.commit(2).expect("a commit");
+                connection.read_all().expect("every published frame");
+            }),
+            reading(&first, 2),
+        ]);
+        drop(first);
+        machine.check_all_written();
+    });
+}
+
+#[test]
+fn two_processes_extend_one_log() {
+    explore(|| {
+        // A chunk of the model has 16 frames.
+        let machine = Machine::new(Rules::default());
+        let (first, second) = (machine.start(), machine.start());
+        together(vec![
+            writing(&first, 3, 5),
+            writing(&second, 3, 5),
+            reading(&second, 1),
+            Box::new({
+                let first = Arc::clone(&first);
+                move || first.connect().shrink().expect("a shorter log")
+            }),
+        ]);
+        drop((first, second));
+        machine.check_all_written();
+    });
+}
+
+#[test]
+fn after_a_failed_write_nothing_is_acknowledged_and_little_is_lost() {
+    explore(|| {
+        let rules = Rules {
+            group: Some(GROUP),
+            timely: false,
+        };
+        let machine = Machine::new(rules);
+        let process = machine.start();
+        let trying = |mut connection: Connection| -> Box<dyn FnOnce() + Send> {
+            Box::new(move || {
+                for _ in 0..3 {
+                    // Whether it may fail, and what must hold if it does, the machine knows.
+                    let _ = connection.commit(1);
+                }
+            })
+        };
+        machine.fail_a_write();
+        together(vec![
+            trying(process.connect()),
+            trying(process.connect()),
+            trying(process.connect_alone()),
+            machine.watching(3),
+        ]);
+        machine.check_failure();
+    });
+}

@@ -1,0 +1,166 @@
+//! Where the workers' databases lie.
+
+use crate::failure::Failure;
+use onewrite_iotrace::scratch::{self, FileSystem, LoopDevice, Mounted};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A directory that disappears with this value.
+pub enum Place {
+    /// A file system of our own in memory, where direct I/O and flushes are real and quick.
+    Image(Image),
+    /// A directory in somebody's.
+    Directory(tempfile::TempDir),
+}
+
+/// A mounted file system; what has to go first stands first.
+pub struct Image {
+    mounted: Option<Mounted>,
+    device: Option<LoopDevice>,
+    root: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+/// Size of the file system in bytes.
+const BYTES: u64 = 1 << 30;
+
+fn harness(error: onewrite_iotrace::Error) -> Failure {
+    Failure::Harness(error.to_string())
+}
+
+impl Image {
+    /// An ext4 of `bytes` bytes, without a journal: nothing here loses its power.
+    ///
+    /// # Errors
+    /// It takes root, and the programs that make file systems.
+    pub fn make(bytes: u64) -> Result<Self, Failure> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(Failure::Harness(
+                "a file system of our own takes root".into(),
+            ));
+        }
+        let memory = Path::new("/dev/shm");
+        let parent = match memory.is_dir() {
+            true => memory.to_owned(),
+            false => std::env::temp_dir(),
+        };
+        let directory = tempfile::Builder::new()
+            .prefix("onewrite-faults-")
+            .tempdir_in(parent)?;
+        let image = directory.path().join("image");
+        fs::File::create(&image)?.set_len(bytes)?;
+        FileSystem::Ext4
+            .make(&image, &["-O", "^has_journal"])
+            .map_err(harness)?;
+        scratch::private_mounts().map_err(harness)?;
+        let device = LoopDevice::attach(&image).map_err(harness)?;
+        let root = directory.path().join("mnt");
+        fs::create_dir(&root)?;
+        let mounted = Mounted::new(device.node(), &root, "ext4").map_err(harness)?;
+        device.detach_when_unused().map_err(harness)?;
+        Ok(Self {
+            mounted: Some(mounted),
+            device: Some(device),
+            root,
+            _directory: directory,
+        })
+    }
+
+    /// Where it is mounted.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Unmounts and removes it; dropping does the same, but cannot report.
+    ///
+    /// # Errors
+    /// It is in use.
+    pub fn remove(mut self) -> Result<(), Failure> {
+        let unmounted = self.mounted.take().map_or(Ok(()), Mounted::unmount);
+        let detached = self.device.take().map_or(Ok(()), LoopDevice::detach);
+        unmounted.and(detached).map_err(harness)
+    }
+}
+
+impl Place {
+    /// Makes it: in `parent` where that is given.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make(parent: Option<&Path>) -> Result<Self, Failure> {
+        let in_directory = |parent: &Path| {
+            tempfile::Builder::new()
+                .prefix("onewrite-faults-")
+                .tempdir_in(parent)
+                .map(Self::Directory)
+                .map_err(|e| Failure::io("make a directory in", parent, e))
+        };
+        match parent {
+            Some(parent) => in_directory(parent),
+            None => Image::make(BYTES)
+                .map(Self::Image)
+                .or_else(|_| in_directory(&std::env::temp_dir())),
+        }
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Image(image) => image.root(),
+            Self::Directory(directory) => directory.path(),
+        }
+    }
+
+    /// Removes it; dropping does the same, but cannot report.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove(self) -> Result<(), Failure> {
+        match self {
+            Self::Image(image) => image.remove(),
+            Self::Directory(directory) => Ok(directory.close()?),
+        }
+    }
+}
+
+/// Copies a directory of files. Blocks of zeros become holes: what is preallocated costs nothing.
+///
+/// # Errors
+/// Of reading or writing.
+pub fn copy_files(from: &Path, to: &Path) -> Result<(), Failure> {
+    match fs::remove_dir_all(to) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Failure::io("remove", to, e));
+        }
+        _ => {}
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let path = entry?.path();
+        let target: PathBuf = to.join(path.file_name().unwrap_or_default());
+        copy_file(&path, &target).map_err(|e| Failure::io("copy", &path, e))?;
+    }
+    Ok(())
+}
+
+fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
+    const PIECE: usize = 64 << 10;
+    let source = fs::File::open(from)?;
+    let target = fs::File::create(to)?;
+    let size = source.metadata()?.len();
+    target.set_len(size)?;
+    let mut bytes = vec![0; PIECE];
+    let mut at = 0;
+    while at < size {
+        let length = source.read_at(&mut bytes, at)?;
+        if length == 0 {
+            break;
+        }
+        if bytes[..length].iter().any(|&byte| byte != 0) {
+            target.write_all_at(&bytes[..length], at)?;
+        }
+        at += length as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! What a worker does while one of its system calls fails.
+//!
+//! Each scenario has three parts: what it finds (made once, by a worker that nobody disturbs), what
+//! the worker does first, and what it does while calls may fail.
+
+use super::actor::Actor;
+use crate::database::JournalMode;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// One thing that an application does.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scenario {
+    /// A new database is made, and its journal mode set.
+    OpenNew,
+    /// A database at rest is opened, read and written.
+    Open,
+    /// A database at rest is opened by a connection that only reads.
+    OpenReadOnly,
+    /// Small transactions.
+    Commit,
+    /// The same at `synchronous=NORMAL`.
+    CommitNormal,
+    /// A transaction too large to be gathered, with a cache too small for it.
+    Spill,
+    /// A transaction that does not fit the log any more.
+    Extend,
+    /// Transactions while the log's next part is prepared in the background.
+    ExtendAhead,
+    /// The first transactions after everything was checkpointed: the log starts again.
+    Restart,
+    /// `PRAGMA wal_checkpoint(PASSIVE)`.
+    CheckpointPassive,
+    /// `PRAGMA wal_checkpoint(FULL)`.
+    CheckpointFull,
+    /// `PRAGMA wal_checkpoint(RESTART)`.
+    CheckpointRestart,
+    /// `PRAGMA wal_checkpoint(TRUNCATE)`.
+    CheckpointTruncate,
+    /// A database that a killed process left is opened.
+    Recover,
+    /// The last connection is closed.
+    Close,
+    /// `PRAGMA journal_mode=wal`.
+    SwitchToWal,
+    /// `PRAGMA journal_mode=delete`.
+    SwitchToDelete,
+    /// Everything is read, with a cache too small for it, and with memory mapping.
+    Read,
+    /// A transaction is rolled back after a part of it was written.
+    Rollback,
+    /// `VACUUM`.
+    Vacuum,
+    /// Commits that are not yet durable, then one that makes them so.
+    NormalThenFull,
+    /// Group synch.
+    GroupSynch,
+    /// `onewrite detach` on what a killed process left.
+    Detach,
+}
+
+/// What a scenario finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finds {
+    /// An empty directory.
+    Nothing,
+    /// A database that was closed.
+    AtRest,
+    /// A database that a killed process left.
+    Killed,
+}
+
+/// Bytes of a row that fills some pages of its own.
+const LARGE_ROW: usize = 3000;
+/// `onewrite_group_synch`: frames, milliseconds.
+pub const GROUP: (u32, u32) = (4, 5);
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        out.write_str(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+impl Scenario {
+    /// Whether there is such a thing in this mode.
+    pub fn exists_in(self, mode: JournalMode) -> bool {
+        let has_log = !matches!(
+            mode,
+            JournalMode::Delete | JournalMode::Truncate | JournalMode::Persist
+        );
+        match self {
+            Scenario::GroupSynch => mode == JournalMode::Waldio,
+            Scenario::Detach => mode.is_ours(),
+            Scenario::SwitchToWal => mode != JournalMode::Wal,
+            Scenario::SwitchToDelete => mode != JournalMode::Delete,
+            Scenario::Extend
+            | Scenario::ExtendAhead
+            | Scenario::Restart
+            | Scenario::CheckpointPassive
+            | Scenario::CheckpointFull
+            | Scenario::CheckpointRestart
+            | Scenario::CheckpointTruncate
+            | Scenario::NormalThenFull => has_log,
+            _ => true,
+        }
+    }
+
+    /// What it finds.
+    pub fn finds(self) -> Finds {
+        match self {
+            Scenario::OpenNew => Finds::Nothing,
+            Scenario::Recover | Scenario::Detach | Scenario::Extend | Scenario::ExtendAhead => {
+                Finds::Killed
+            }
+            _ => Finds::AtRest,
+        }
+    }
+
+    /// Bytes of a page: small ones where thousands of frames are needed.
+    pub fn page_size(self) -> u32 {
+        match self {
+            Scenario::Extend | Scenario::ExtendAhead => 1024,
+            _ => 4096,
+        }
+    }
+
+    /// After a failed flush nothing may be committed on the same connection: what was published
+    /// before may be lost.
+    pub fn must_poison(self) -> bool {
+        self == Scenario::NormalThenFull
+    }
+
+    /// Makes what it finds; the worker kills itself afterwards where that is so.
+    pub fn prepare(self, actor: &mut Actor) {
+        if self.finds() == Finds::Nothing {
+            return;
+        }
+        actor.open();
+        actor.pragma(&format!("page_size={}", self.page_size()));
+        actor.enter_mode();
+        actor.make_table();
+        actor.commit(30, 400);
+        actor.commit(3, 100);
+        match self {
+            // 1,536 frames of the first part of the log, less some.
+            Scenario::Extend | Scenario::ExtendAhead => {
+                actor.pragma("wal_autocheckpoint=0");
+                actor.pragma("wal_checkpoint(TRUNCATE)");
+                let frames = if self == Scenario::Extend { 1500 } else { 1370 };
+                actor.fill_log(frames);
+            }
+            _ => {}
+        }
+        if self.finds() == Finds::AtRest {
+            actor.close();
+        }
+    }
+
+    /// What the worker does before calls may fail.
+    pub fn before(self, actor: &mut Actor) {
+        match self {
+            Scenario::OpenNew
+            | Scenario::Open
+            | Scenario::OpenReadOnly
+            | Scenario::Recover
+            | Scenario::Detach => return,
+            _ => actor.open(),
+        }
+        actor.read_all();
+        match self {
+            Scenario::Extend | Scenario::ExtendAhead => actor.pragma("wal_autocheckpoint=0"),
+            _ => actor.commit(2, 100),
+        }
+        match self {
+            Scenario::CommitNormal => {
+                actor.pragma("synchronous=NORMAL");
+                actor.commit(1, 100);
+            }
+            Scenario::NormalThenFull => {
+                actor.pragma("wal_autocheckpoint=0");
+                actor.pragma("synchronous=NORMAL");
+                actor.commit(2, 100);
+                actor.commit(2, 100);
+                actor.pragma("synchronous=FULL");
+            }
+            Scenario::Spill | Scenario::Rollback => actor.pragma("cache_size=10"),
+            Scenario::Restart => {
+                actor.commit(20, 1000);
+                actor.pragma("wal_checkpoint(PASSIVE)");
+            }
+            Scenario::CheckpointPassive
+            | Scenario::CheckpointFull
+            | Scenario::CheckpointRestart
+            | Scenario::CheckpointTruncate
+            | Scenario::Close => actor.commit(20, 1000),
+            Scenario::Read => {
+                actor.commit(30, LARGE_ROW);
+                actor.pragma("wal_checkpoint(PASSIVE)");
+                actor.commit(5, LARGE_ROW);
+                actor.close();
+                actor.open();
+                actor.pragma("cache_size=5");
+                actor.pragma("mmap_size=65536");
+            }
+            Scenario::GroupSynch => {
+                let (frames, milliseconds) = GROUP;
+                actor.pragma(&format!("onewrite_group_synch='{frames},{milliseconds}'"));
+                actor.commit(1, 100);
+            }
+            _ => {}
+        }
+    }
+
+    /// What it does while they may.
+    pub fn body(self, actor: &mut Actor) {
+        match self {
+            Scenario::OpenNew => {
+                actor.open();
+                actor.enter_mode();
+                actor.make_table();
+                actor.commit(2, 100);
+            }
+            Scenario::Open | Scenario::Recover => {
+                actor.open();
+                actor.read_all();
+                actor.commit(2, 100);
+            }
+            Scenario::OpenReadOnly => {
+                actor.open_read_only();
+                actor.read_all();
+            }
+            Scenario::Commit | Scenario::CommitNormal => {
+                for _ in 0..3 {
+                    actor.commit(2, 100);
+                }
+            }
+            Scenario::Spill => {
+                actor.commit(140, LARGE_ROW);
+                actor.commit(1, 100);
+            }
+            Scenario::Extend => {
+                actor.commit(30, LARGE_ROW);
+                actor.commit(1, 100);
+            }
+            Scenario::ExtendAhead => {
+                for _ in 0..3 {
+                    actor.commit(2, 900);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Scenario::Restart => {
+                actor.commit(2, 100);
+                actor.commit(2, 100);
+            }
+            Scenario::CheckpointPassive => actor.checkpoint("PASSIVE"),
+            Scenario::CheckpointFull => actor.checkpoint("FULL"),
+            Scenario::CheckpointRestart => actor.checkpoint("RESTART"),
+            Scenario::CheckpointTruncate => actor.checkpoint("TRUNCATE"),
+            Scenario::Close => actor.close(),
+            Scenario::SwitchToWal => actor.switch("wal"),
+            Scenario::SwitchToDelete => actor.switch("delete"),
+            Scenario::Read => {
+                actor.read_all();
+                actor.commit(1, 100);
+                actor.read_all();
+            }
+            Scenario::Rollback => {
+                actor.roll_back(120, LARGE_ROW);
+                actor.commit(1, 100);
+            }
+            Scenario::Vacuum => {
+                actor.run("VACUUM");
+                actor.commit(1, 100);
+            }
+            Scenario::NormalThenFull => {
+                actor.commit(1, 100);
+                actor.commit(1, 100);
+            }
+            Scenario::GroupSynch => {
+                for _ in 0..6 {
+                    actor.commit(1, 100);
+                }
+                std::thread::sleep(Duration::from_millis(12));
+                actor.commit(1, 100);
+            }
+            Scenario::Detach => actor.become_detach(),
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! Runs a worker under ptrace and makes one of its system calls fail.
+//!
+//! The worker asks to be traced and installs a seccomp filter that stops it before every call of
+//! [`CALLS`], whoever makes it: SQLite, the engine, the C library, on whichever thread. What is
+//! between two marks (a look at a path that does not exist) is counted, and the wanted call is not
+//! run but given an error number, shortened, or run and then said to have failed. So there is no
+//! call site that a hook could miss; what cannot be seen is a page fault in a mapping (SIGBUS).
+
+use super::calls::{self, CALLS, Fault, Shape, SystemCall, Target, Work};
+use crate::failure::Failure;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Where the marks lie; nothing is ever there.
+const MARKS: &str = "/onewrite-faults/";
+/// A call is interrupted, or a lock refused, this often at most. A program may try as often as it
+/// likes, but a signal that never ends is none; and SQLite tries for a lock on the wal-index for ten
+/// seconds before it gives up.
+const MOST_REFUSALS: u64 = 40;
+
+/// What the worker tells the tracer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// Faults may come from here on.
+    Begin,
+    /// And no further.
+    End,
+    /// The files are to be looked at as they are now.
+    Snapshot,
+}
+
+impl Mark {
+    fn word(self) -> &'static str {
+        match self {
+            Mark::Begin => "begin",
+            Mark::End => "end",
+            Mark::Snapshot => "snapshot",
+        }
+    }
+
+    /// Tells the tracer.
+    pub fn tell(self) {
+        // That there is nothing is what it looks for.
+        let _ = std::fs::metadata(format!("{MARKS}{}", self.word()));
+    }
+}
+
+/// The worker's part: it is traced from here on.
+///
+/// # Errors
+/// The kernel's.
+pub fn be_traced() -> Result<(), Failure> {
+    let harness = |error: &dyn std::fmt::Display| Failure::Harness(format!("tracing: {error}"));
+    ptrace::traceme().map_err(|e| harness(&e))?;
+    nix::sys::signal::raise(Signal::SIGSTOP).map_err(|e| harness(&e))?;
+    let rules = CALLS.iter().map(|call| (call.number, Vec::new())).collect();
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Trace(0),
+        seccompiler::TargetArch::x86_64,
+    )
+    .map_err(|e| harness(&e))?;
+    let program: BpfProgram = filter.try_into().map_err(|e| harness(&e))?;
+    seccompiler::apply_filter(&program).map_err(|e| harness(&e))
+}
+
+/// How long a fault lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lasts {
+    /// One call.
+    Once,
+    /// This one and all that belong with it.
+    ForGood,
+}
+
+/// Which call is to fail, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Injection {
+    /// The call.
+    pub call: &'static SystemCall,
+    /// Which one of that name, from 1.
+    pub nth: u64,
+    /// What happens instead.
+    pub fault: Fault,
+    /// For how long.
+    pub lasts: Lasts,
+}
+
+/// A call that was seen.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Which call.
+    pub call: &'static SystemCall,
+    /// Which one of that name, from 1.
+    pub nth: u64,
+    /// The file's path; empty where there is none.
+    pub path: String,
+    /// What fits it.
+    pub shape: Shape,
+}
+
+/// How a worker ended.
+#[derive(Debug)]
+pub struct Run {
+    /// The calls between the marks.
+    pub seen: Vec<Seen>,
+    /// The first call that failed on purpose.
+    pub fired: Option<Seen>,
+    /// How many failed on purpose.
+    pub fired_count: u64,
+    /// Its exit code, or the signal that ended it.
+    pub end: End,
+    /// What it said.
+    pub output: String,
+}
+
+/// The end of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It exited with this code.
+    Exited(i32),
+    /// A signal ended it.
+    Signaled(Signal),
+    /// It did not end in time, and was killed.
+    TimedOut,
+}
+
+/// Runs `command`, which calls [`be_traced`], to its end. At [`Mark::Snapshot`] it stands still while
+/// `snapshot` runs.
+///
+/// # Errors
+/// The harness'; what the worker does wrong is in the result.
+pub fn run(
+    mut command: Command,
+    injection: Option<&Injection>,
+    limit: Duration,
+    snapshot: &mut dyn FnMut() -> Result<(), Failure>,
+) -> Result<Run, Failure> {
+    let mut child = command.spawn()?;
+    let guard = Guard::watch(&mut child, limit)?;
+    let mut tracer = Tracer::new(&child, injection)?;
+    let traced = tracer.follow(snapshot);
+    if traced.is_err() {
+        let _ = child.kill();
+        // The tracer may have reaped it.
+        let _ = child.wait();
+    }
+    let (output, timed_out) = guard.finish();
+    let end = traced?;
+    Ok(Run {
+        seen: tracer.seen,
+        fired: tracer.fired,
+        fired_count: tracer.fired_count,
+        end: if timed_out { End::TimedOut } else { end },
+        output,
+    })
+}
+
+/// Reads what the worker says, and kills it when its time is up.
+struct Guard {
+    reader: std::thread::JoinHandle<String>,
+    watchdog: std::thread::JoinHandle<bool>,
+    done: mpsc::Sender<()>,
+}
+
+impl Guard {
+    fn watch(child: &mut Child, limit: Duration) -> Result<Self, Failure> {
+        let mut stdout = child
+            .stdout
+            .take()
+            .ok_or_else(|| Failure::Harness("a worker without a pipe".into()))?;
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // A worker that dies in the middle of a line has said what it has said.
+            let _ = stdout.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        let pid = rustix::process::Pid::from_raw(child.id().cast_signed())
+            .ok_or_else(|| Failure::Harness("a worker without a process id".into()))?;
+        // A descriptor, so that no other process can be meant once this one is gone.
+        let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+            .map_err(|e| Failure::Harness(format!("pidfd_open: {e}")))?;
+        let (done, wait) = mpsc::channel();
+        let watchdog = std::thread::spawn(move || {
+            let timed_out = wait.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
+            if timed_out {
+                let kill = rustix::process::Signal::KILL;
+                let _ = rustix::process::pidfd_send_signal(&process, kill);
+            }
+            timed_out
+        });
+        Ok(Self {
+            reader,
+            watchdog,
+            done,
+        })
+    }
+
+    fn finish(self) -> (String, bool) {
+        let _ = self.done.send(());
+        let timed_out = self.watchdog.join().unwrap_or(true);
+        (self.reader.join().unwrap_or_default(), timed_out)
+    }
+}
+
+struct Tracer<'a> {
+    main: Pid,
+    memory: File,
+    injection: Option<&'a Injection>,
+    armed: bool,
+    counts: BTreeMap<&'static str, u64>,
+    seen: Vec<Seen>,
+    fired: Option<Seen>,
+    fired_count: u64,
+    /// Threads whose call is being run, to fail when it is done.
+    fail_after: HashMap<Pid, i32>,
+}
+
+fn harness(what: &str, error: impl std::fmt::Display) -> Failure {
+    Failure::Harness(format!("ptrace: {what}: {error}"))
+}
+
+impl<'a> Tracer<'a> {
+    fn new(child: &Child, injection: Option<&'a Injection>) -> Result<Self, Failure> {
+        let main = Pid::from_raw(child.id().cast_signed());
+        match waitpid(main, Some(WaitPidFlag::__WALL)) {
+            Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => {}
+            other => return Err(harness("the worker's first stop", format!("{other:?}"))),
+        }
+        let options = ptrace::Options::PTRACE_O_TRACESECCOMP
+            | ptrace::Options::PTRACE_O_TRACECLONE
+            | ptrace::Options::PTRACE_O_TRACEEXEC
+            | ptrace::Options::PTRACE_O_TRACESYSGOOD
+            | ptrace::Options::PTRACE_O_EXITKILL;
+        ptrace::setoptions(main, options).map_err(|e| harness("options", e))?;
+        let memory = File::open(format!("/proc/{main}/mem"))?;
+        ptrace::cont(main, None).map_err(|e| harness("continue", e))?;
+        Ok(Self {
+            main,
+            memory,
+            injection,
+            armed: false,
+            counts: BTreeMap::new(),
+            seen: Vec::new(),
+            fired: None,
+            fired_count: 0,
+            fail_after: HashMap::new(),
+        })
+    }
+
+    fn follow(
+        &mut self,
+        snapshot: &mut dyn FnMut() -> Result<(), Failure>,
+    ) -> Result<End, Failure> {
+        let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+        loop {
+            // A thread that a kill -9 has taken meanwhile is no error: its end is reported next.
+            let status = match waitpid(None, Some(flags)) {
+                Ok(status) => status,
+                Err(nix::errno::Errno::EINTR) => continue,
+                Err(e) => return Err(harness("wait", e)),
+            };
+            match status {
+                WaitStatus::Exited(pid, code) if pid == self.main => return Ok(End::Exited(code)),
+                WaitStatus::Signaled(pid, signal, _) if pid == self.main => {
+                    return Ok(End::Signaled(signal));
+                }
+                WaitStatus::PtraceEvent(pid, _, event) => {
+                    if event == ptrace::Event::PTRACE_EVENT_SECCOMP as i32 {
+                        self.before_call(pid, snapshot)?;
+                    } else {
+                        if event == ptrace::Event::PTRACE_EVENT_EXEC as i32 {
+                            self.memory = File::open(format!("/proc/{}/mem", self.main))?;
+                        }
+                        let _ = ptrace::cont(pid, None);
+                    }
+                }
+                WaitStatus::PtraceSyscall(pid) => self.after_call(pid),
+                // A new thread begins with a stop of its own.
+                WaitStatus::Stopped(pid, Signal::SIGSTOP | Signal::SIGTRAP) => {
+                    let _ = ptrace::cont(pid, None);
+                }
+                WaitStatus::Stopped(pid, signal) => {
+                    let _ = ptrace::cont(pid, signal);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn before_call(
+        &mut self,
+        pid: Pid,
+        snapshot: &mut dyn FnMut() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Ok(mut registers) = ptrace::getregs(pid) else {
+            return Ok(());
+        };
+        let arguments = [
+            registers.rdi,
+            registers.rsi,
+            registers.rdx,
+            registers.r10,
+            registers.r8,
+            registers.r9,
+        ];
+        let fault = match calls::by_number(registers.orig_rax.cast_signed()) {
+            Some(call) => self.look_at(call, &arguments, snapshot)?,
+            None => None,
+        };
+        match fault {
+            None => {}
+            Some(fault @ Fault::Fails(_)) => {
+                registers.orig_rax = u64::MAX;
+                registers.rax = negated(fault);
+                ptrace::setregs(pid, registers).map_err(|e| harness("registers", e))?;
+            }
+            Some(Fault::Short) => self.shorten(pid, &mut registers)?,
+            Some(fault @ Fault::DoneButFails(_)) => {
+                self.fail_after.insert(pid, fault.errno().unwrap_or(5));
+                let _ = ptrace::syscall(pid, None);
+                return Ok(());
+            }
+        }
+        let _ = ptrace::cont(pid, None);
+        Ok(())
+    }
+
+    fn after_call(&mut self, pid: Pid) {
+        if let Some(errno) = self.fail_after.remove(&pid)
+            && let Ok(mut registers) = ptrace::getregs(pid)
+        {
+            registers.rax = (-i64::from(errno)).cast_unsigned();
+            let _ = ptrace::setregs(pid, registers);
+        }
+        let _ = ptrace::cont(pid, None);
+    }
+
+    /// Halves the length of a read or write. What goes past the page cache needs whole sectors.
+    fn shorten(
+        &self,
+        pid: Pid,
+        registers: &mut nix::libc::user_regs_struct,
+    ) -> Result<(), Failure> {
+        let half = |length: u64| match length / 2 {
+            half if half >= 512 => half - half % 512,
+            0 | 256 => length,
+            half => half,
+        };
+        let is_vector = calls::by_number(registers.orig_rax.cast_signed()).is_some_and(|call| {
+            call.name.starts_with("preadv") || call.name.starts_with("pwritev")
+        });
+        if !is_vector {
+            registers.rdx = half(registers.rdx);
+            return ptrace::setregs(pid, *registers).map_err(|e| harness("registers", e));
+        }
+        let at = registers.rsi + 8;
+        let mut bytes = [0; 8];
+        self.memory.read_exact_at(&mut bytes, at)?;
+        let length = half(u64::from_ne_bytes(bytes)).cast_signed();
+        let address = std::ptr::without_provenance_mut(usize::try_from(at).unwrap_or(0));
+        ptrace::write(pid, address, length).map_err(|e| harness("memory", e))
+    }
+
+    /// What is to happen to a call.
+    fn look_at(
+        &mut self,
+        call: &'static SystemCall,
+        arguments: &[u64; 6],
+        snapshot: &mut dyn FnMut() -> Result<(), Failure>,
+    ) -> Result<Option<Fault>, Failure> {
+        if call.work == Work::Look && matches!(call.target, Target::PathAt(_) | Target::Path(_)) {
+            let path = self.path_of(call, arguments).unwrap_or_default();
+            if let Some(mark) = path.to_str().and_then(|path| path.strip_prefix(MARKS)) {
+                match mark {
+                    "begin" => self.armed = true,
+                    "end" => self.armed = false,
+                    _ => snapshot()?,
+                }
+                return Ok(None);
+            }
+        }
+        if !self.armed {
+            return Ok(None);
+        }
+        let Some(path) = self.path_of(call, arguments) else {
+            return Ok(None);
+        };
+        let Some(shape) = shape_of(call, arguments, &path) else {
+            return Ok(None);
+        };
+        if call.name == "fcntl" && self.is_unlock_of_sqlite(arguments, &path) {
+            return Ok(None);
+        }
+        let nth = self.counts.entry(call.name).or_default();
+        *nth += 1;
+        let seen = Seen {
+            call,
+            nth: *nth,
+            path: path.to_string_lossy().into_owned(),
+            shape,
+        };
+        Ok(self.decide(seen))
+    }
+
+    /// A lock that SQLite's own VFS gives back. If that fails SQLite finds its own lock in its way,
+    /// and tries for ten seconds in each statement from then on: it is not ours to change.
+    fn is_unlock_of_sqlite(&self, arguments: &[u64; 6], path: &Path) -> bool {
+        let mut kind = [0; 2];
+        arguments[1] == nix::libc::F_SETLK as u64
+            && !path.to_string_lossy().ends_with("-onewrite")
+            && self.memory.read_exact_at(&mut kind, arguments[2]).is_ok()
+            && i32::from(i16::from_ne_bytes(kind)) == nix::libc::F_UNLCK
+    }
+
+    fn decide(&mut self, seen: Seen) -> Option<Fault> {
+        let Some(injection) = self.injection else {
+            self.seen.push(seen);
+            return None;
+        };
+        let is_it = match &self.fired {
+            None => seen.call.number == injection.call.number && seen.nth == injection.nth,
+            Some(_) if injection.lasts == Lasts::Once => false,
+            Some(first) => {
+                let is_refused =
+                    injection.fault.error_name() == "EINTR" || injection.call.work == Work::Control;
+                !(is_refused && self.fired_count >= MOST_REFUSALS)
+                    && calls::fails_with(injection.fault, first.call, seen.call, seen.shape)
+            }
+        };
+        if !is_it {
+            return None;
+        }
+        self.fired_count += 1;
+        self.fired.get_or_insert(seen);
+        Some(injection.fault)
+    }
+
+    /// The path of the file that a call works on; an empty one where it works on none. `None` for a
+    /// call that is none of the program's work with files.
+    fn path_of(&self, call: &SystemCall, arguments: &[u64; 6]) -> Option<PathBuf> {
+        let descriptor = |number: u64| {
+            let number = number as u32 as i32;
+            // Standard input and output, and what the C library maps.
+            if number <= 2 {
+                return None;
+            }
+            let link = format!("/proc/{}/fd/{number}", self.main);
+            let path = std::fs::read_link(link).ok()?;
+            path.is_absolute().then_some(path)
+        };
+        match call.target {
+            Target::Nothing => Some(PathBuf::new()),
+            Target::Descriptor(at) => descriptor(arguments[at]),
+            Target::Path(at) => self.string(arguments[at]),
+            Target::PathAt(at) => match self.string(arguments[at])? {
+                path if path.as_os_str().is_empty() => descriptor(arguments[at - 1]),
+                path => Some(path),
+            },
+            Target::Mapping => self.mapped_file(arguments[0]),
+        }
+    }
+
+    fn string(&self, address: u64) -> Option<PathBuf> {
+        use std::os::unix::ffi::OsStringExt;
+        if address == 0 {
+            return Some(PathBuf::new());
+        }
+        let mut text = Vec::new();
+        let mut at = address;
+        // To the end of each page: the next one may not be there.
+        while text.len() < 4096 {
+            let mut piece = vec![0; 4096 - (at % 4096) as usize];
+            let length = self.memory.read_at(&mut piece, at).ok()?;
+            if let Some(end) = piece[..length].iter().position(|&byte| byte == 0) {
+                text.extend_from_slice(&piece[..end]);
+                return Some(std::ffi::OsString::from_vec(text).into());
+            }
+            text.extend_from_slice(&piece[..length]);
+            at += length as u64;
+        }
+        None
+    }
+
+    /// The file that is mapped at an address; mappings of the memory allocator are none.
+    fn mapped_file(&self, address: u64) -> Option<PathBuf> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.main)).ok()?;
+        let line = maps.lines().find(|line| {
+            line.split_once('-')
+                .is_some_and(|(start, _)| u64::from_str_radix(start, 16) == Ok(address))
+        })?;
+        let path = Path::new(line.get(line.find('/')?..)?);
+        Some(path.to_owned())
+    }
+}
+
+fn negated(fault: Fault) -> u64 {
+    (-i64::from(fault.errno().unwrap_or(5))).cast_unsigned()
+}
+
+/// `None` for what belongs to the program itself: its code and libraries.
+fn shape_of(call: &SystemCall, arguments: &[u64; 6], path: &Path) -> Option<Shape> {
+    let outside = ["/lib", "/lib64", "/usr", "/etc"];
+    if outside.iter().any(|dir| path.starts_with(dir)) {
+        return None;
+    }
+    let system = ["/proc", "/sys", "/dev"];
+    let mut shape = Shape {
+        is_system_file: system.iter().any(|dir| path.starts_with(dir))
+            && !path.starts_with("/dev/shm"),
+        ..Shape::default()
+    };
+    match call.name {
+        "openat" | "open" => {
+            let flags = arguments[if call.name == "open" { 1 } else { 2 }];
+            shape.creates = flags & nix::libc::O_CREAT as u64 != 0;
+            shape.for_writing = flags & nix::libc::O_ACCMODE as u64 != 0;
+        }
+        "fcntl" => {
+            let duplicating = [nix::libc::F_DUPFD, nix::libc::F_DUPFD_CLOEXEC];
+            shape.duplicates = duplicating.contains(&(arguments[1] as i32));
+        }
+        _ => {}
+    }
+    Some(shape)
+}
