@@ -316,10 +316,7 @@ impl Writer {
             if let Some(from) = self.unfinished.left_by(frame, is_sealed) {
                 return self.seal(from, frame, index);
             }
-            if is_sealed
-                && !self.expects_sync
-                && !self.try_group(SyncPolicy::Normal)?
-            {
+            if is_sealed && !self.expects_sync && !self.try_group(SyncPolicy::Normal)? {
                 self.write_out(Durability::None)?;
             }
             self.commit_written = true;
