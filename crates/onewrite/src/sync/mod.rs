@@ -23,6 +23,31 @@ pub(crate) use std::thread::{Builder, JoinHandle};
 #[cfg(not(shuttle))]
 pub(crate) use std::time::Instant;
 
+#[cfg(shuttle)]
+pub(crate) use model::{lock_static, sleep, step};
+#[cfg(shuttle)]
+pub(crate) use shuttle::thread_local;
+
+#[cfg(not(shuttle))]
+pub(crate) use std::thread::sleep;
+#[cfg(not(shuttle))]
+pub(crate) use std::thread_local;
+
+/// Locks what outlives every connection.
+#[cfg(not(shuttle))]
+pub(crate) fn lock_static<T>(
+    mutex: &'static std::sync::Mutex<T>,
+) -> std::sync::MutexGuard<'static, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Says to the model checker that others may go on here.
+#[cfg(not(shuttle))]
+#[inline]
+pub(crate) fn step() {}
+
 /// Drops the handles of threads that have ended.
 #[cfg(not(shuttle))]
 pub(crate) fn forget_finished(threads: &mut Vec<JoinHandle<()>>) {

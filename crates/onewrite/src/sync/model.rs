@@ -8,7 +8,7 @@ use shuttle::sync::{Arc, MutexGuard};
 use shuttle::thread::{self, JoinHandle};
 use std::cell::RefCell;
 use std::ops::{Add, Sub};
-use std::sync::{LockResult, PoisonError};
+use std::sync::{LockResult, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// The clock, and the waits that it has yet to end. All threads of a model run on one thread.
@@ -157,4 +157,27 @@ pub(crate) fn wait_for_lock<E>(mut try_lock: impl FnMut() -> Result<bool, E>) ->
         thread::yield_now();
     }
     Ok(())
+}
+
+/// Locks what outlives every connection, and so every run of the model: by asking again and again.
+pub(crate) fn lock_static<T>(
+    mutex: &'static std::sync::Mutex<T>,
+) -> std::sync::MutexGuard<'static, T> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(guard)) => return guard.into_inner(),
+            Err(TryLockError::WouldBlock) => thread::yield_now(),
+        }
+    }
+}
+
+/// Lets others go on.
+pub(crate) fn step() {
+    thread::yield_now();
+}
+
+/// Waits for something that takes others some time.
+pub(crate) fn sleep(_time: Duration) {
+    thread::yield_now();
 }

@@ -9,15 +9,16 @@ use super::ffi;
 use super::host::{self, SqlError};
 use crate::mode::JournalMode;
 use crate::storage::DirectIo;
+use crate::sync;
 
-thread_local! {
+sync::thread_local! {
     /// The connection that converts must not itself be converted.
     static CONVERTING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether this thread is opening a database in order to convert it.
 pub fn is_converting() -> bool {
-    CONVERTING.get()
+    CONVERTING.with(Cell::get)
 }
 
 /// Lets stock SQLite roll back a hot journal, or recover and checkpoint a `-wal` file, with its own
@@ -45,7 +46,7 @@ pub fn recover_with_stock(paths: &Paths) -> Result<(), SqlError> {
 /// possible now, the database stays as it is, which is correct if slower; the reason goes to SQLite's
 /// log.
 pub fn convert(paths: &Paths, mode: JournalMode, settings: &Settings) {
-    CONVERTING.set(true);
+    CONVERTING.with(|it| it.set(true));
     let converted = host::with_connection(&paths.database, super::VFS_NAME, |query| {
         if let Some(layout) = settings.layout {
             query(&format!("PRAGMA onewrite_layout={layout}"))?;
@@ -56,7 +57,7 @@ pub fn convert(paths: &Paths, mode: JournalMode, settings: &Settings) {
         }
         query(&format!("PRAGMA journal_mode={mode}"))
     });
-    CONVERTING.set(false);
+    CONVERTING.with(|it| it.set(false));
     if let Err(e) = converted {
         host::log(
             ffi::SQLITE_WARNING,
@@ -72,11 +73,11 @@ pub fn convert(paths: &Paths, mode: JournalMode, settings: &Settings) {
 /// Does something while a connection that can write has the database open in its mode. `false`
 /// where there is no such connection, or the work says so.
 pub fn beside_a_writer(paths: &Paths, work: impl FnOnce() -> bool) -> bool {
-    let outer = CONVERTING.replace(true);
+    let outer = CONVERTING.with(|it| it.replace(true));
     let done = host::with_connection(&paths.database, super::VFS_NAME, |query| {
         query("SELECT count(*) FROM sqlite_schema")?;
         Ok(work())
     });
-    CONVERTING.set(outer);
+    CONVERTING.with(|it| it.set(outer));
     done.unwrap_or(false)
 }

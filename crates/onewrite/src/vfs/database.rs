@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::ffi;
 use super::host::{self, Connection};
@@ -16,6 +16,7 @@ use crate::commit::{CommitConfig, Writer};
 use crate::log::{ErrorKind, Layout, Log, LogError, OpenLog};
 use crate::mode::{InitPolicy, JournalMode};
 use crate::storage::{Access, DirectIo, NewFile};
+use crate::sync;
 use crate::wal::PageSize;
 
 /// What a connection can set by pragma or URI.
@@ -234,7 +235,7 @@ pub fn shared_log(
     fits: impl Fn(&Log) -> bool,
     open: impl FnOnce() -> Result<Log, LogError>,
 ) -> Result<Arc<Log>, LogError> {
-    let mut logs = LOGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut logs = sync::lock_static(&LOGS);
     let logs = logs.get_or_insert_default();
     let mut here = logs.get(path).into_iter().flatten();
     if let Some(log) = here.find_map(|log| log.upgrade().filter(|log| fits(log))) {

@@ -21,6 +21,7 @@ use super::inner::LockLevel;
 use crate::log::{ErrorKind, Layout, Log, LogError, LogHeader, LogId};
 use crate::mode::JournalMode;
 use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
+use crate::sync;
 use crate::wal::{PageSize, array, be32};
 
 /// The read version on disk while the database is guarded. Bit 7 keeps it above every version that
@@ -120,7 +121,7 @@ impl Database {
                     self.conversion_tried.set(true);
                     convert::convert(&self.paths, mode, &self.settings.get());
                 }
-                Ok(_) => std::thread::sleep(pause(attempt)),
+                Ok(_) => sync::sleep(pause(attempt)),
                 Err(e) => return self.fail(&e),
             }
         }
@@ -537,7 +538,7 @@ impl Database {
                     self.inner.unlock(LockLevel::NONE);
                     return forgotten;
                 }
-                code if code & 0xff == ffi::SQLITE_BUSY => std::thread::sleep(pause(attempt)),
+                code if code & 0xff == ffi::SQLITE_BUSY => sync::sleep(pause(attempt)),
                 code => return Err(self.inner_error("lock", code)),
             }
         }

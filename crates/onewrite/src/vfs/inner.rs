@@ -7,6 +7,7 @@ use std::ptr;
 
 use super::ffi::{self, sqlite3_file, sqlite3_io_methods};
 use crate::commit::IndexView;
+use crate::sync::step;
 use crate::wal::{FrameNo, Salts};
 
 /// SQLite's locks on a database file.
@@ -61,6 +62,7 @@ impl Inner {
     }
 
     pub fn read(&self, out: &mut [u8], offset: i64) -> c_int {
+        step();
         // SAFETY: the buffer has the length that is passed.
         unsafe {
             (self.methods().xRead)(
@@ -73,6 +75,7 @@ impl Inner {
     }
 
     pub fn write(&self, data: &[u8], offset: i64) -> c_int {
+        step();
         // SAFETY: as in `read`.
         unsafe {
             (self.methods().xWrite)(self.file, data.as_ptr().cast(), data.len() as c_int, offset)
@@ -80,16 +83,19 @@ impl Inner {
     }
 
     pub fn sync(&self) -> c_int {
+        step();
         // SAFETY: the file is open.
         unsafe { (self.methods().xSync)(self.file, ffi::SQLITE_SYNC_NORMAL) }
     }
 
     pub fn lock(&self, level: LockLevel) -> c_int {
+        step();
         // SAFETY: the file is open.
         unsafe { (self.methods().xLock)(self.file, level.0) }
     }
 
     pub fn unlock(&self, level: LockLevel) -> c_int {
+        step();
         // SAFETY: the file is open.
         unsafe { (self.methods().xUnlock)(self.file, level.0) }
     }
@@ -100,6 +106,7 @@ impl Inner {
     }
 
     pub fn shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
+        step();
         // SAFETY: the file is open.
         unsafe { (self.methods().xShmLock)(self.file, offset, count, flags) }
     }

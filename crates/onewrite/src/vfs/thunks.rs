@@ -10,7 +10,7 @@ use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use super::database::{Database, Paths, Settings, Switch};
 use super::ffi::{
@@ -23,6 +23,7 @@ use super::{RegisterError, VFS_NAME, convert, guard};
 use crate::commit::Writer;
 use crate::log::LogError;
 use crate::mode::JournalMode;
+use crate::sync;
 
 /// A database file of ours. The file of the VFS underneath follows it in the same allocation.
 #[repr(C)]
@@ -155,7 +156,7 @@ fn shielded(work: impl FnOnce() -> c_int) -> c_int {
 /// # Safety
 /// `name` is null or a pointer that SQLite passed to a VFS method.
 unsafe fn named(name: *const c_char) -> Option<&'static Database> {
-    let names = LOG_NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = sync::lock_static(&LOG_NAMES);
     let named = names.as_ref()?.get(&name.addr()).copied()?;
     // SAFETY: the entry is removed before the database is freed.
     Some(unsafe { &*named.0 })
@@ -250,7 +251,7 @@ unsafe fn open_database(
         };
         let database = Box::into_raw(database);
         (*ours).database = database;
-        let mut names = LOG_NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = sync::lock_static(&LOG_NAMES);
         names
             .get_or_insert_default()
             .insert(host::wal_name(name).addr(), Named(database));
@@ -473,7 +474,7 @@ unsafe extern "C" fn db_close(file: *mut sqlite3_file) -> c_int {
     shielded(|| {
         // SAFETY: SQLite closes a file once, after its log.
         let database = unsafe { Box::from_raw((*file.cast::<DatabaseFile>()).database) };
-        let mut names = LOG_NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = sync::lock_static(&LOG_NAMES);
         let this = ptr::from_ref(&*database);
         names
             .get_or_insert_default()

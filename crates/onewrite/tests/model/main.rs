@@ -1,12 +1,12 @@
-//! Group synch, the frame memory and the log's space under a model checker: shuttle runs the threads
+//! Group synch, the frame memory, the log's space and the guard under a model checker: shuttle runs the threads
 //! of a test one at a time, and chooses at every lock, wait, atomic and write to the file who goes on.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg shuttle" cargo test -p onewrite --test model
 //! ```
 //!
-//! `ONEWRITE_MODEL_RUNS` says how many orders each test tries. One that fails is printed by shuttle,
-//! and `ONEWRITE_MODEL_REPLAY` takes it back.
+//! `ONEWRITE_MODEL_RUNS` says how many orders each test tries. Of one that fails shuttle prints the
+//! schedule, which `ONEWRITE_MODEL_REPLAY` takes back, and the seed, which `ONEWRITE_MODEL_SEED` does.
 //!
 //! What is real: [`onewrite::commit`] and everything below it, with a file in memory and its locks.
 //! A second process is a second opening of the log: its locks are as foreign as those of another
@@ -16,6 +16,7 @@
 
 #![cfg(shuttle)]
 
+mod guard;
 mod machine;
 
 use machine::{Connection, Machine, Process, Rules};
@@ -25,13 +26,20 @@ use shuttle::{Config, Runner, thread};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What a thread does.
+type Work = Box<dyn FnOnce() + Send>;
+
 const GROUP: GroupSynch = GroupSynch {
     frames: 4,
     interval: Duration::from_millis(2),
 };
 
+/// What part of the runs that are asked for a test gets, by what a run costs.
+const CHEAP: usize = 1;
+const COSTLY: usize = 10;
+
 /// Runs `test` in many orders: half of them drawn at every step, half with few changes of thread.
-fn explore(test: impl Fn() + Send + Sync + 'static) {
+fn explore(share: usize, test: impl Fn() + Send + Sync + 'static) {
     machine::watch_writes();
     let test = Arc::new(move || {
         onewrite::sync::reset_clock();
@@ -40,27 +48,31 @@ fn explore(test: impl Fn() + Send + Sync + 'static) {
     if let Ok(schedule) = std::env::var("ONEWRITE_MODEL_REPLAY") {
         return shuttle::replay(move || test(), &schedule);
     }
+    if let Ok(seed) = std::env::var("ONEWRITE_MODEL_SEED") {
+        let seed = seed.parse().expect("a number");
+        return run(RandomScheduler::new_from_seed(seed, 1), &test);
+    }
     let runs = std::env::var("ONEWRITE_MODEL_RUNS").map_or(1_000, |n| n.parse().expect("a number"));
-    run(RandomScheduler::new(runs / 2), &test);
-    run(PctScheduler::new(3, runs / 2), &test);
+    run(RandomScheduler::new(runs / share / 2), &test);
+    run(PctScheduler::new(3, runs / share / 2), &test);
 }
 
 fn run(scheduler: impl Scheduler + 'static, test: &Arc<impl Fn() + Send + Sync + 'static>) {
     let mut config = Config::new();
-    config.stack_size = 512 << 10;
+    config.stack_size = 1 << 20;
     let test = Arc::clone(test);
     Runner::new(scheduler, config).run(move || test());
 }
 
 /// Runs each piece of work in a thread of its own, and waits for all.
-fn together(works: Vec<Box<dyn FnOnce() + Send>>) {
+fn together(works: Vec<Work>) {
     let threads: Vec<_> = works.into_iter().map(thread::spawn).collect();
     for thread in threads {
         thread.join().expect("no panic");
     }
 }
 
-fn writing(process: &Arc<Process>, commits: u32, frames: u32) -> Box<dyn FnOnce() + Send> {
+fn writing(process: &Arc<Process>, commits: u32, frames: u32) -> Work {
     let process = Arc::clone(process);
     Box::new(move || {
         let mut connection = process.connect();
@@ -70,7 +82,7 @@ fn writing(process: &Arc<Process>, commits: u32, frames: u32) -> Box<dyn FnOnce(
     })
 }
 
-fn reading(process: &Arc<Process>, times: u32) -> Box<dyn FnOnce() + Send> {
+fn reading(process: &Arc<Process>, times: u32) -> Work {
     let process = Arc::clone(process);
     Box::new(move || {
         let mut connection = process.connect();
@@ -83,7 +95,7 @@ fn reading(process: &Arc<Process>, times: u32) -> Box<dyn FnOnce() + Send> {
 
 #[test]
 fn a_group_of_one_process_keeps_its_bounds() {
-    explore(|| {
+    explore(CHEAP, || {
         let rules = Rules {
             group: Some(GROUP),
             timely: true,
@@ -103,7 +115,7 @@ fn a_group_of_one_process_keeps_its_bounds() {
 
 #[test]
 fn a_second_process_sees_only_what_is_in_the_file() {
-    explore(|| {
+    explore(CHEAP, || {
         let rules = Rules {
             group: Some(GROUP),
             timely: false,
@@ -128,7 +140,7 @@ fn a_second_process_sees_only_what_is_in_the_file() {
 
 #[test]
 fn restarts_do_not_bring_back_what_was() {
-    explore(|| {
+    explore(CHEAP, || {
         let machine = Machine::new(Rules::default());
         let process = machine.start();
         let restarting = Arc::clone(&process);
@@ -151,7 +163,7 @@ fn restarts_do_not_bring_back_what_was() {
 
 #[test]
 fn a_restart_by_another_process_is_noticed() {
-    explore(|| {
+    explore(CHEAP, || {
         let machine = Machine::new(Rules::default());
         let (first, second) = (machine.start(), machine.start());
         together(vec![
@@ -171,7 +183,7 @@ fn a_restart_by_another_process_is_noticed() {
 
 #[test]
 fn who_takes_no_part_in_a_group_writes_behind_it() {
-    explore(|| {
+    explore(CHEAP, || {
         let rules = Rules {
             group: Some(GROUP),
             timely: true,
@@ -200,7 +212,7 @@ fn who_takes_no_part_in_a_group_writes_behind_it() {
 
 #[test]
 fn groups_and_restarts_of_one_process_and_another() {
-    explore(|| {
+    explore(CHEAP, || {
         let rules = Rules {
             group: Some(GROUP),
             timely: false,
@@ -226,7 +238,7 @@ fn groups_and_restarts_of_one_process_and_another() {
 
 #[test]
 fn two_processes_extend_one_log() {
-    explore(|| {
+    explore(CHEAP, || {
         // A chunk of the model has 16 frames.
         let machine = Machine::new(Rules::default());
         let (first, second) = (machine.start(), machine.start());
@@ -246,14 +258,14 @@ fn two_processes_extend_one_log() {
 
 #[test]
 fn after_a_failed_write_nothing_is_acknowledged_and_little_is_lost() {
-    explore(|| {
+    explore(CHEAP, || {
         let rules = Rules {
             group: Some(GROUP),
             timely: false,
         };
         let machine = Machine::new(rules);
         let process = machine.start();
-        let trying = |mut connection: Connection| -> Box<dyn FnOnce() + Send> {
+        let trying = |mut connection: Connection| -> Work {
             Box::new(move || {
                 for _ in 0..3 {
                     // Whether it may fail, and what must hold if it does, the machine knows.
