@@ -218,7 +218,7 @@ impl Database {
         if let Some(connection) = self.connection.get()
             && self.conversion_due() == Some(JournalMode::Waldio)
             && reserves
-            && let Some(schema) = connection.schema()
+            && let Ok(Some(schema)) = connection.schema()
         {
             // The database will be converted once it has content; its pages must have room for
             // frame headers from the first one on.

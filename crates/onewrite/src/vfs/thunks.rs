@@ -17,7 +17,7 @@ use super::ffi::{
     self, Api, SQLITE_NOTFOUND, SQLITE_OK, Untyped, sqlite3_file, sqlite3_io_methods, sqlite3_vfs,
 };
 use super::host::{self, Connection, Host};
-use super::inner::{Inner, LockLevel};
+use super::inner::{Inner, LockLevel, Mapping};
 use super::pragma::Answer;
 use super::{RegisterError, VFS_NAME, convert, guard};
 use crate::commit::Writer;
@@ -378,7 +378,9 @@ unsafe extern "C" fn vfs_access(
             && let Some(log) = database.log()
         {
             let exists = match log.logical_size() {
-                Ok(size) => size > 0,
+                // Who leaves the mode must open even an empty log, in order to delete it: that is
+                // what ends the guard.
+                Ok(size) => size > 0 || database.switch.get() == Switch::ToStock,
                 Err(e) => return database.fail(&e),
             };
             // SAFETY: SQLite passes room for one integer.
@@ -711,12 +713,14 @@ unsafe extern "C" fn db_shm_map(
         let inner = &database.inner;
         let code = (inner.methods().xShmMap)(inner.file(), region, size, extend, out);
         if region == 0 {
-            database.index_failed.set(code != SQLITE_OK);
-            inner.mapped(if code == SQLITE_OK {
-                *out
-            } else {
-                ptr::null_mut()
-            });
+            let is_mapped = matches!(code, SQLITE_OK | ffi::SQLITE_READONLY);
+            database.index_failed.set(!is_mapped);
+            match code {
+                SQLITE_OK => inner.mapped(*out, Mapping::Writable),
+                // `readonly_shm=1`, or no permission: mapped all the same, and kept up by others.
+                ffi::SQLITE_READONLY => inner.mapped(*out, Mapping::ReadOnly),
+                _ => inner.unmapped(),
+            }
         }
         code
     }
@@ -738,7 +742,14 @@ unsafe extern "C" fn db_shm_lock(
         let mut ended = SQLITE_OK;
         if flags & ffi::SQLITE_SHM_UNLOCK != 0 && database.holds_write_lock.replace(false) {
             let index = database.inner.index_view();
-            ended = with_writer(database, |writer| writer.transaction_ends(index));
+            let mut resealed = false;
+            ended = with_writer(database, |writer| {
+                resealed = writer.take_resealed();
+                writer.transaction_ends(index)
+            });
+            if resealed {
+                database.inner.invalidate_index();
+            }
         }
         let code = database.inner.shm_lock(offset, count, flags);
         if code == SQLITE_OK && flags & ffi::SQLITE_SHM_UNLOCK == 0 {
