@@ -9,6 +9,7 @@ use onewrite_torture::crash::{self, CrashArguments};
 use onewrite_torture::database::{Database, Engine};
 use onewrite_torture::failure::Failure;
 use onewrite_torture::faults::actor::{self as fault_actor, ActorArguments};
+use onewrite_torture::faults::conditions::{self, ConditionArguments};
 use onewrite_torture::faults::{self, FaultArguments, inspect};
 use onewrite_torture::group_synch::{self, GroupSynchArguments, RingArguments};
 use onewrite_torture::kill::{self, KillArguments};
@@ -43,6 +44,8 @@ enum Command {
     Faults(FaultArguments),
     /// Worker: do what a scenario says while a call fails.
     FaultWorker(ActorArguments),
+    /// Worker: make a condition, and say what came of it.
+    FaultCondition(ConditionArguments),
     /// Worker: say what is in databases.
     FaultChecker,
     /// Worker: play the scripts that come on standard input.
@@ -133,6 +136,7 @@ fn run(command: Command) -> Result<String, Failure> {
         }
         Command::Faults(arguments) => faults::run(&arguments),
         Command::FaultWorker(arguments) => document(&fault_actor::play(&arguments)?),
+        Command::FaultCondition(arguments) => document(&conditions::play(&arguments)?),
         Command::FaultChecker => document(&inspect::serve()?),
         Command::Crash(arguments) => document(&crash::run(&arguments)?),
         Command::Races(arguments) => document(&races::run(&arguments)?),

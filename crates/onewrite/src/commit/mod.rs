@@ -24,6 +24,7 @@ pub mod group;
 
 mod read;
 mod run;
+mod seal;
 mod write_out;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use crate::mode::{GroupSynch, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
 use crate::wal::{self, FrameNo, Salts, array};
 use run::Run;
+use seal::Unfinished;
 use write_out::StockTail;
 
 /// A transaction's frames are gathered up to this size, in bytes.
@@ -79,6 +81,10 @@ pub struct Writer {
     spilled: bool,
     /// A commit frame was written since the last `xSync`, or end of transaction.
     commit_written: bool,
+    /// That commit frame.
+    commit_frame: FrameNo,
+    unfinished: Unfinished,
+    resealed: bool,
     /// The connection's commits are followed by `xSync` (`synchronous=FULL`).
     expects_sync: bool,
     blocks: AlignedBuf,
@@ -100,6 +106,9 @@ impl Writer {
             live_until: FrameNo(0),
             spilled: false,
             commit_written: false,
+            commit_frame: FrameNo(0),
+            unfinished: Unfinished::default(),
+            resealed: false,
             expects_sync: false,
             blocks: AlignedBuf::new(),
             stock_tail: None,
@@ -119,6 +128,8 @@ impl Writer {
     /// The connection has the write lock: what it gathered before belongs to nothing any more.
     pub fn transaction_may_begin(&mut self) {
         self.in_transaction = false;
+        self.unfinished = Unfinished::default();
+        self.resealed = false;
         self.forget_run();
         self.forget_header();
     }
@@ -144,6 +155,7 @@ impl Writer {
 
     fn write_published(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
         self.in_transaction = false;
+        self.unfinished = Unfinished::default();
         let published = index.is_none_or(|index| self.has_published(&index));
         if !std::mem::take(&mut self.commit_written) || self.run_is_out || !published {
             return Ok(());
@@ -158,7 +170,8 @@ impl Writer {
     }
 
     fn has_published(&self, index: &IndexView) -> bool {
-        self.run_salts() == Some(index.salts) && index.last_frame >= self.run.last()
+        // Behind the commit frame the run may hold frames that were rolled back.
+        self.run_salts() == Some(index.salts) && index.last_frame >= self.commit_frame
     }
 
     /// The commit is published (`SQLITE_FCNTL_COMMIT_PHASETWO`): its frames may be remembered.
@@ -248,6 +261,7 @@ impl Writer {
         }
         self.log.group.write_all(&self.log)?;
         self.in_transaction = false;
+        self.unfinished.restart();
         self.begin_transaction(FrameNo(1))?;
         self.stock_tail = None;
         self.header = Some(header);
@@ -287,6 +301,7 @@ impl Writer {
             bytes[within..within + piece.len()].copy_from_slice(piece);
         }
         self.live_until = self.live_until.max(frame);
+        self.unfinished.note(frame, within, piece);
         let is_complete = within + piece.len() == page.frame_bytes();
         // Where a transaction has overwritten a frame of its own, SQLite leaves salts and checksums
         // zero, and writes every header from there on once more when all frames are there: that of
@@ -296,10 +311,12 @@ impl Writer {
             return Ok(());
         }
         if self.run.is_commit(frame) {
-            if self.run.is_sealed(frame)
-                && !self.expects_sync
-                && !self.try_group(SyncPolicy::Normal)?
-            {
+            self.commit_frame = frame;
+            let is_sealed = self.run.is_sealed(frame);
+            if let Some(from) = self.unfinished.left_by(frame, is_sealed) {
+                return self.seal(from, frame, index);
+            }
+            if is_sealed && !self.expects_sync && !self.try_group(SyncPolicy::Normal)? {
                 self.write_out(Durability::None)?;
             }
             self.commit_written = true;

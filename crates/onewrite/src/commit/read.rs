@@ -60,7 +60,7 @@ impl Writer {
     }
 
     /// SQLite's WAL header. Who reads it is about to recover the log, or to start it again.
-    fn read_wal_header(&self) -> Result<[u8; wal::HEADER_BYTES], LogError> {
+    pub(super) fn read_wal_header(&self) -> Result<[u8; wal::HEADER_BYTES], LogError> {
         if let Some(header) = self.header {
             return Ok(header);
         }

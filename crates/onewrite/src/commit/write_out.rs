@@ -248,9 +248,13 @@ impl Writer {
         everything_before: bool,
         result: Result<(), LogError>,
     ) -> Result<(), LogError> {
+        // Without room for the frames nothing was written. But where the room was there, it is the
+        // device or an earlier write that found none.
+        let end = self.log.geometry().end_of(self.run.last());
+        let no_room = |e: &LogError| e.kind() == ErrorKind::Full && self.log.lacks_room(end);
         if let Err(e) = &result
             && !everything_before
-            && e.kind() != ErrorKind::Full
+            && !no_room(e)
         {
             self.log.poison(&format!("a flush failed: {e}"));
         }

@@ -52,9 +52,11 @@ impl Space {
         end > self.ready.load(Ordering::Relaxed)
     }
 
-    /// Looks the size up: another process may have changed it.
+    /// Looks the size up: another process may have changed it. What is written to a file that was
+    /// deleted or replaced under us would be lost, so that this is an error.
     pub fn refresh(&self, file: &LogFile) -> Result<(), StorageError> {
-        self.ready.store(file.size()?, Ordering::Relaxed);
+        let size = file.size_while_linked()?;
+        self.ready.store(size, Ordering::Relaxed);
         Ok(())
     }
 

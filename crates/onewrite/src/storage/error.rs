@@ -83,6 +83,11 @@ pub enum StorageError {
         /// The path.
         path: PathBuf,
     },
+    /// The open file has no name any more: it was deleted, or another took its place.
+    Deleted {
+        /// The path that it had.
+        path: PathBuf,
+    },
     /// The file was replaced while it was being opened.
     Replaced {
         /// The path.
@@ -114,6 +119,7 @@ impl StorageError {
             Self::Io { path, .. }
             | Self::Misaligned { path, .. }
             | Self::NotAFile { path }
+            | Self::Deleted { path }
             | Self::Replaced { path }
             | Self::ReadOnly { path, .. } => path,
         }
@@ -125,7 +131,7 @@ impl StorageError {
         match self {
             Self::Io { source, .. } => source.kind(),
             Self::Misaligned { .. } | Self::NotAFile { .. } => io::ErrorKind::InvalidInput,
-            Self::Replaced { .. } => io::ErrorKind::Other,
+            Self::Deleted { .. } | Self::Replaced { .. } => io::ErrorKind::Other,
             Self::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
         }
     }
@@ -221,6 +227,12 @@ impl fmt::Display for StorageError {
                 align.memory
             )?,
             Self::NotAFile { path } => write!(f, "{} is not a regular file", path.display())?,
+            Self::Deleted { path } => write!(
+                f,
+                "{} was deleted or replaced while it was in use: what is written to it now would be \
+                 lost; close every connection, which saves what was committed",
+                path.display()
+            )?,
             Self::Replaced { path } => write!(
                 f,
                 "{} was replaced by another file while it was being opened",

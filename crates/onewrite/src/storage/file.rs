@@ -354,6 +354,23 @@ impl LogFile {
         }
     }
 
+    /// Size in bytes, if the file still has a name: who opens the path later would not find what is
+    /// written to one without.
+    ///
+    /// # Errors
+    /// [`StorageError::Deleted`]; whatever statx(2) reports.
+    pub fn size_while_linked(&self) -> Result<u64, StorageError> {
+        let wanted = StatxFlags::SIZE | StatxFlags::NLINK;
+        match statx(&self.buffered, c"", AtFlags::EMPTY_PATH, wanted) {
+            Ok(stat) if stat.stx_nlink == 0 => Err(StorageError::Deleted {
+                path: self.path.clone(),
+            }),
+            Ok(stat) => Ok(stat.stx_size),
+            Err(Errno::NOSYS) => self.size(),
+            Err(e) => Err(self.error(Operation::Inspect, None, e)),
+        }
+    }
+
     /// Sets the size, and frees blocks beyond it. Bytes that come into being are a hole: use
     /// [`LogFile::initialize`] to get blocks. Not durable before [`LogFile::flush`].
     ///

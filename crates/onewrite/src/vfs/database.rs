@@ -80,6 +80,13 @@ pub struct Database {
     pub writer: RefCell<Option<Writer>>,
     pub holds_write_lock: Cell<bool>,
     pub index_invalidated: Cell<bool>,
+    /// The wal-index could not be mapped when SQLite tried last.
+    pub index_failed: Cell<bool>,
+    /// SQLite has "deleted" the log, and that failed: it does not care, but a pragma must say so.
+    pub unguard_failure: RefCell<Option<(c_int, String)>>,
+    /// SQLite believes the database to be in a rollback mode, and on disk it is guarded still: what
+    /// was written now the log would overwrite. Until the connection looks anew.
+    pub must_look_again: Cell<bool>,
     /// The last thing that went wrong, for `onewrite_status` and for a failed pragma's message.
     pub last_error: RefCell<Option<String>>,
 }

@@ -103,8 +103,10 @@ pub const SQLITE_IOERR_READ: c_int = SQLITE_IOERR | 1 << 8;
 pub const SQLITE_IOERR_SHORT_READ: c_int = SQLITE_IOERR | 2 << 8;
 pub const SQLITE_IOERR_WRITE: c_int = SQLITE_IOERR | 3 << 8;
 pub const SQLITE_IOERR_FSYNC: c_int = SQLITE_IOERR | 4 << 8;
+pub const SQLITE_IOERR_DELETE: c_int = SQLITE_IOERR | 10 << 8;
 pub const SQLITE_IOERR_LOCK: c_int = SQLITE_IOERR | 15 << 8;
 pub const SQLITE_IOERR_DATA: c_int = SQLITE_IOERR | 32 << 8;
+pub const SQLITE_IOERR_CORRUPTFS: c_int = SQLITE_IOERR | 33 << 8;
 
 pub const SQLITE_OPEN_READONLY: c_int = 0x1;
 pub const SQLITE_OPEN_READWRITE: c_int = 0x2;

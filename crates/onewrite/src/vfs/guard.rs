@@ -7,6 +7,8 @@
 //! a stock connection sees a version that it must not read, says "file is not a database" and
 //! touches nothing. The interleavings are argued in `docs/durability.md`.
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::c_int;
 use std::fs;
 use std::io;
@@ -216,7 +218,7 @@ impl Database {
         if let Some(connection) = self.connection.get()
             && self.conversion_due() == Some(JournalMode::Waldio)
             && reserves
-            && let Some(schema) = connection.schema()
+            && let Ok(Some(schema)) = connection.schema()
         {
             // The database will be converted once it has content; its pages must have room for
             // frame headers from the first one on.
@@ -243,6 +245,11 @@ impl Database {
 
     fn inner_error(&self, doing: &str, code: c_int) -> LogError {
         let text = format!("cannot {doing} the database: SQLite's VFS says {code}");
+        // What this code means to SQLite is SQLITE_CORRUPT, which a call that failed is not.
+        let code = match code {
+            ffi::SQLITE_IOERR_CORRUPTFS => ffi::SQLITE_IOERR_READ,
+            code => code,
+        };
         LogError::new(ErrorKind::Underneath(code), &self.paths.database, text)
     }
 
@@ -267,10 +274,8 @@ impl Database {
     /// The header of the log file, if there is one.
     fn present_log(&self) -> Result<Option<LogHeader>, LogError> {
         let path = &self.paths.log;
-        let mut file = match fs::File::open(path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(LogError::io(ErrorKind::CantOpen, path, "open", &e)),
+        let Some(mut file) = open_beside(path)? else {
+            return Ok(None);
         };
         let mut is_blank = false;
         let parsed = crate::log::header::parse_settled(|| {
@@ -568,13 +573,37 @@ fn page_size(header: &Header) -> Result<PageSize, LogError> {
     })
 }
 
+/// Opens a file beside the database for reading, if it is there. Like SQLite it follows no symbolic
+/// link; nothing else that could stand there keeps it waiting.
+fn open_beside(path: &std::path::Path) -> Result<Option<fs::File>, LogError> {
+    let cannot = |e: io::Error| LogError::io(ErrorKind::CantOpen, path, "open", &e);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened = loop {
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::INTR) => {}
+            other => break other,
+        }
+    };
+    let file = match opened {
+        Ok(descriptor) => fs::File::from(descriptor),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(e) => return Err(cannot(e.into())),
+    };
+    match file.metadata().map_err(cannot)?.is_file() {
+        true => Ok(Some(file)),
+        false => Err(LogError::new(
+            ErrorKind::CantOpen,
+            path,
+            "it is not a regular file",
+        )),
+    }
+}
+
 /// Whether a rollback journal is hot: SQLite overwrites its first bytes with zeros, truncates or
 /// deletes it when a transaction ends.
 fn file_begins_with_content(path: &std::path::Path) -> Result<bool, LogError> {
-    let mut file = match fs::File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(e) => return Err(LogError::io(ErrorKind::CantOpen, path, "open", &e)),
+    let Some(mut file) = open_beside(path)? else {
+        return Ok(false);
     };
     let mut first = Vec::new();
     // Not a single read: a signal ends that.

@@ -136,33 +136,35 @@ impl Connection {
         get().is_some_and(|host| unsafe { (host.api.get_autocommit)(self.handle()) } != 0)
     }
 
-    /// The schema name (`main`, or as it was attached) of our file, quoted for SQL.
-    pub fn schema(self) -> Option<String> {
-        let host = get()?;
+    /// The schema name (`main`, or as it was attached) of our file, quoted for SQL. `None` while it is
+    /// being attached, or opened.
+    ///
+    /// # Errors
+    /// SQLite's code, where it cannot say: memory may be short.
+    pub fn schema(self) -> Result<Option<String>, c_int> {
+        let Some(host) = get() else { return Ok(None) };
         for index in 0.. {
             // SAFETY: the connection is alive; SQLite returns null behind the last database.
             let name = unsafe { (host.api.db_name)(self.handle(), index) };
             if name.is_null() {
-                return None;
+                break;
             }
-            if self.control_ptr(name, ffi::FCNTL_DATABASE) == self.file.cast() {
-                // SAFETY: the name is SQLite's, and copied at once.
-                let name = unsafe { text(name) }?;
-                return Some(format!("\"{}\"", name.replace('"', "\"\"")));
-            }
-        }
-        None
-    }
-
-    fn control_ptr(self, schema: *const c_char, op: c_int) -> *mut c_void {
-        let mut found: *mut c_void = ptr::null_mut();
-        if let Some(host) = get() {
+            let mut found: *mut c_void = ptr::null_mut();
             // SAFETY: the operation stores one pointer.
-            unsafe {
-                (host.api.file_control)(self.handle(), schema, op, (&raw mut found).cast());
+            let code = unsafe {
+                let found = (&raw mut found).cast();
+                (host.api.file_control)(self.handle(), name, ffi::FCNTL_DATABASE, found)
+            };
+            if code & 0xff == ffi::SQLITE_NOMEM || code & 0xff == ffi::SQLITE_IOERR {
+                return Err(code);
+            }
+            if found == self.file.cast() {
+                // SAFETY: the name is SQLite's, and copied at once.
+                let name = unsafe { text(name) };
+                return Ok(name.map(|name| format!("\"{}\"", name.replace('"', "\"\""))));
             }
         }
-        found
+        Ok(None)
     }
 
     /// Asks for reserved bytes at the end of every page: at once for an empty database, else from

@@ -25,6 +25,14 @@ pub struct Inner {
     file: *mut sqlite3_file,
     /// The first region of the wal-index, while it is mapped.
     index: Cell<*const u32>,
+    mapping: Cell<Mapping>,
+}
+
+/// How SQLite has mapped the wal-index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mapping {
+    Writable,
+    ReadOnly,
 }
 
 impl Inner {
@@ -34,6 +42,7 @@ impl Inner {
         Inner {
             file,
             index: Cell::new(ptr::null()),
+            mapping: Cell::new(Mapping::ReadOnly),
         }
     }
 
@@ -106,8 +115,9 @@ impl Inner {
     ///
     /// # Safety
     /// The region is that of SQLite's wal-index, and stays mapped until [`Inner::unmapped`].
-    pub unsafe fn mapped(&self, region: *const c_void) {
+    pub unsafe fn mapped(&self, region: *const c_void, mapping: Mapping) {
         self.index.set(region.cast());
+        self.mapping.set(mapping);
     }
 
     pub fn unmapped(&self) {
@@ -145,7 +155,7 @@ impl Inner {
     /// Makes both copies of the wal-index header invalid, so that every connection, in every
     /// process, recovers from the log before it reads again. The caller holds the write lock.
     pub fn invalidate_index(&self) {
-        if self.index.get().is_null() {
+        if self.index.get().is_null() || self.mapping.get() == Mapping::ReadOnly {
             return;
         }
         for word in 0..24 {

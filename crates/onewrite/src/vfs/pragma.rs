@@ -229,8 +229,12 @@ impl Database {
     }
 
     fn reserve_bytes(&self, value: Option<&str>) -> Answer {
-        let Some((connection, schema)) = self.connection_and_schema() else {
-            return Answer::Fail("onewrite_reserve_bytes: the connection is not known".into());
+        let (connection, schema) = match self.connection_and_schema() {
+            Ok(Some(both)) => both,
+            Ok(None) => {
+                return Answer::Fail("onewrite_reserve_bytes: the connection is not known".into());
+            }
+            Err(e) => return Answer::Fail(self.why(e)),
         };
         let wanted = match value.map(str::parse::<i32>) {
             None => -1,
@@ -241,9 +245,15 @@ impl Database {
         Answer::Text(connection.reserve_bytes(&schema, -1).to_string())
     }
 
-    fn connection_and_schema(&self) -> Option<(Connection, String)> {
-        let connection = self.connection.get()?;
-        Some((connection, connection.schema()?))
+    fn connection_and_schema(&self) -> Result<Option<(Connection, String)>, SqlError> {
+        let Some(connection) = self.connection.get() else {
+            return Ok(None);
+        };
+        let schema = connection.schema().map_err(|code| SqlError {
+            code,
+            message: String::new(),
+        })?;
+        Ok(schema.map(|schema| (connection, schema)))
     }
 
     /// Makes SQLite look at the database once, so that its mode is known.
@@ -251,7 +261,7 @@ impl Database {
         if self.lock.get() != LockLevel::NONE {
             return Ok(());
         }
-        let Some((connection, schema)) = self.connection_and_schema() else {
+        let Some((connection, schema)) = self.connection_and_schema()? else {
             return Ok(());
         };
         connection
@@ -373,6 +383,7 @@ impl Database {
     fn try_switch_to(&self, mode: JournalMode) -> Result<(), Failure> {
         let (connection, schema) = self
             .connection_and_schema()
+            .map_err(|e| self.why(e))?
             .ok_or("the connection is not known to the VFS")?;
         self.settle().map_err(|e| self.why(e))?;
         if self.mode() == Some(mode) {
@@ -500,6 +511,7 @@ impl Database {
         };
         let (connection, schema) = self
             .connection_and_schema()
+            .map_err(|e| self.why(e))?
             .ok_or("the connection is not known to the VFS")?;
         if !connection.is_autocommit() {
             return Err(format!(
@@ -509,9 +521,13 @@ impl Database {
             .into());
         }
         self.switch.set(Switch::ToStock);
+        self.unguard_failure.replace(None);
         let left = connection.query(&format!("PRAGMA {schema}.journal_mode=delete"));
         self.switch.set(Switch::Idle);
-        self.expect_mode(left, "delete").map_err(|e| Failure {
+        let left = self
+            .expect_mode(left, "delete")
+            .and_then(|()| self.check_unguarded());
+        left.map_err(|e| Failure {
             message: format!("cannot change from {mode} to {word} mode: {}", e.message),
             ..e
         })?;
@@ -519,6 +535,17 @@ impl Database {
             true => Ok(()),
             false => self.forget_unused(word),
         }
+    }
+
+    /// SQLite ignores an error of `xDelete`, and says "delete" all the same.
+    fn check_unguarded(&self) -> Result<(), Failure> {
+        let Some((code, message)) = self.unguard_failure.take() else {
+            return Ok(());
+        };
+        // With `locking_mode=EXCLUSIVE` there would be no first lock, which finds the guard again.
+        self.must_look_again
+            .set(self.is_guarded() && self.lock.get() != LockLevel::NONE);
+        Err(Failure { code, message })
     }
 
     fn forget_unused(&self, word: &str) -> Result<(), Failure> {

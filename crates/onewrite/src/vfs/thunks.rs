@@ -17,7 +17,7 @@ use super::ffi::{
     self, Api, SQLITE_NOTFOUND, SQLITE_OK, Untyped, sqlite3_file, sqlite3_io_methods, sqlite3_vfs,
 };
 use super::host::{self, Connection, Host};
-use super::inner::{Inner, LockLevel};
+use super::inner::{Inner, LockLevel, Mapping};
 use super::pragma::Answer;
 use super::{RegisterError, VFS_NAME, convert, guard};
 use crate::commit::Writer;
@@ -237,6 +237,9 @@ unsafe fn open_database(
             writer: RefCell::new(None),
             holds_write_lock: Cell::new(false),
             index_invalidated: Cell::new(false),
+            index_failed: Cell::new(false),
+            unguard_failure: RefCell::new(None),
+            must_look_again: Cell::new(false),
             last_error: RefCell::new(None),
         });
         if let Err(message) = apply_uri_settings(&database, name) {
@@ -328,10 +331,30 @@ unsafe extern "C" fn vfs_delete(
 ) -> c_int {
     shielded(|| {
         // SAFETY: a name from SQLite.
-        if let Some(database) = unsafe { named(name) }.filter(|d| d.is_guarded()) {
+        let database = unsafe { named(name) };
+        // Without a wal-index SQLite does not know what is in the log. After a full disk has kept it
+        // from making one it takes the log for an empty one when it closes, and would delete it.
+        if let Some(database) = database.filter(|d| d.index_failed.get()) {
+            host::log(
+                ffi::SQLITE_IOERR_DELETE,
+                &format!(
+                    "{}: its log stays: the wal-index could not be mapped, and what is in the log \
+                     may not be in the database",
+                    database.paths.database.display()
+                ),
+            );
+            return ffi::SQLITE_IOERR_DELETE;
+        }
+        if let Some(database) = database.filter(|d| d.is_guarded()) {
             return match database.delete_log() {
                 Ok(()) => SQLITE_OK,
-                Err(e) => database.fail(&e),
+                Err(e) => {
+                    let code = database.fail(&e);
+                    database
+                        .unguard_failure
+                        .replace(Some((code, e.to_string())));
+                    code
+                }
             };
         }
         let Some(host) = host::get() else {
@@ -355,7 +378,9 @@ unsafe extern "C" fn vfs_access(
             && let Some(log) = database.log()
         {
             let exists = match log.logical_size() {
-                Ok(size) => size > 0,
+                // Who leaves the mode must open even an empty log, in order to delete it: that is
+                // what ends the guard.
+                Ok(size) => size > 0 || database.switch.get() == Switch::ToStock,
                 Err(e) => return database.fail(&e),
             };
             // SAFETY: SQLite passes room for one integer.
@@ -516,6 +541,9 @@ unsafe extern "C" fn db_write(
                 std::slice::from_raw_parts(data.cast::<u8>(), size as usize),
             )
         };
+        if database.must_look_again.get() {
+            return ffi::SQLITE_IOERR_WRITE;
+        }
         if offset == 0
             && database.is_guarded()
             && let Some(id) = database.log().and_then(|log| log.id())
@@ -551,6 +579,7 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
         let code = database.inner.unlock(LockLevel(level));
         database.lock.set(database.lock.get().min(LockLevel(level)));
         if database.lock.get() == LockLevel::NONE {
+            database.must_look_again.set(false);
             database.log.replace(None);
         }
         code
@@ -680,14 +709,18 @@ unsafe extern "C" fn db_shm_map(
 ) -> c_int {
     // SAFETY: a database of ours; the mapping lasts until xShmUnmap.
     unsafe {
-        let inner = &database(file).inner;
+        let database = database(file);
+        let inner = &database.inner;
         let code = (inner.methods().xShmMap)(inner.file(), region, size, extend, out);
         if region == 0 {
-            inner.mapped(if code == SQLITE_OK {
-                *out
-            } else {
-                ptr::null_mut()
-            });
+            let is_mapped = matches!(code, SQLITE_OK | ffi::SQLITE_READONLY);
+            database.index_failed.set(!is_mapped);
+            match code {
+                SQLITE_OK => inner.mapped(*out, Mapping::Writable),
+                // `readonly_shm=1`, or no permission: mapped all the same, and kept up by others.
+                ffi::SQLITE_READONLY => inner.mapped(*out, Mapping::ReadOnly),
+                _ => inner.unmapped(),
+            }
         }
         code
     }
@@ -709,7 +742,14 @@ unsafe extern "C" fn db_shm_lock(
         let mut ended = SQLITE_OK;
         if flags & ffi::SQLITE_SHM_UNLOCK != 0 && database.holds_write_lock.replace(false) {
             let index = database.inner.index_view();
-            ended = with_writer(database, |writer| writer.transaction_ends(index));
+            let mut resealed = false;
+            ended = with_writer(database, |writer| {
+                resealed = writer.take_resealed();
+                writer.transaction_ends(index)
+            });
+            if resealed {
+                database.inner.invalidate_index();
+            }
         }
         let code = database.inner.shm_lock(offset, count, flags);
         if code == SQLITE_OK && flags & ffi::SQLITE_SHM_UNLOCK == 0 {

@@ -101,6 +101,20 @@ pub struct ActorArguments {
     /// Which part of it.
     #[arg(long, value_enum)]
     pub part: Part,
+    /// The lie that it tells.
+    #[arg(long, value_enum)]
+    pub lie: Option<Lie>,
+}
+
+/// What a broken engine would look like, to show that the checks see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Lie {
+    /// A commit that failed is told as one that returned.
+    SwallowedError,
+    /// Every error is told as `SQLITE_CORRUPT`.
+    WrongCode,
+    /// It waits for ever after an error.
+    Hang,
 }
 
 /// Which part of a scenario.
@@ -127,6 +141,7 @@ pub fn play(arguments: &ActorArguments) -> Result<(), Failure> {
             Part::Prepare => 0,
             Part::Run => FIRST_BATCH_OF_RUN,
         },
+        detach: std::env::current_exe()?.with_file_name("onewrite"),
     };
     match arguments.part {
         Part::Prepare => {
@@ -166,6 +181,8 @@ pub struct Actor {
     arguments: ActorArguments,
     connection: Option<Connection>,
     batch: i64,
+    /// The command `onewrite`, looked up before anything fails.
+    detach: PathBuf,
 }
 
 impl Actor {
@@ -266,7 +283,11 @@ impl Actor {
     fn ask_for_mode(&mut self, wanted: &str) {
         let asked = self.with(|connection| {
             let sql = format!("PRAGMA journal_mode={wanted}");
-            connection.query_row(&sql, [], |row| row.get::<_, String>(0))
+            // To its end: what the row says holds only if the statement does not fail after it.
+            let mut statement = connection.prepare(&sql)?;
+            let said: rusqlite::Result<Vec<String>> =
+                statement.query_map([], |row| row.get(0))?.collect();
+            Ok(said?.concat())
         });
         if let Some((result, outcome)) = asked {
             tell(&Event::Mode {
@@ -311,12 +332,25 @@ impl Actor {
             Self::insert(connection, batch, rows, size)?;
             connection.execute_batch("COMMIT")
         });
-        if let Some((_, outcome)) = committed {
+        if let Some((_, mut outcome)) = committed {
+            self.lie_about(&mut outcome);
             tell(&Event::Commit {
                 batch,
                 rows,
                 outcome,
             });
+        }
+    }
+
+    fn lie_about(&self, outcome: &mut Outcome) {
+        if outcome.is_ok() {
+            return;
+        }
+        match self.arguments.lie {
+            None => {}
+            Some(Lie::SwallowedError) => outcome.code = 0,
+            Some(Lie::WrongCode) => outcome.code = 11,
+            Some(Lie::Hang) => std::thread::sleep(Duration::from_secs(3600)),
         }
     }
 
@@ -368,10 +402,7 @@ impl Actor {
 
     /// Becomes the command `onewrite detach`, which does not return.
     pub fn become_detach(&mut self) {
-        let program = std::env::current_exe()
-            .map(|path| path.with_file_name("onewrite"))
-            .unwrap_or_default();
-        let error = std::process::Command::new(program)
+        let error = std::process::Command::new(&self.detach)
             .arg("detach")
             .arg(&self.arguments.db)
             .exec();

@@ -134,17 +134,36 @@ pub fn code_name(code: i32) -> String {
     }
 }
 
+const PERM: i32 = 3;
+const BUSY: i32 = 5;
+const NOMEM: i32 = 7;
+const READONLY: i32 = 8;
+const IOERR: i32 = 10;
+const CORRUPT: i32 = 11;
+const FULL: i32 = 13;
+const CANTOPEN: i32 = 14;
+const PROTOCOL: i32 = 15;
+
 /// The primary codes that are right for a fault: SQLite's own VFS decides for its files, and is
 /// stricter in nothing than this.
-fn right_codes(injection: &Injection, first: &Seen) -> Vec<i32> {
+fn right_codes(scenario: Scenario, injection: &Injection, first: &Seen) -> Vec<i32> {
     let fault = injection.fault;
     let mut right = codes_for_call(fault, first).to_vec();
     if !is_ours(first) {
         right.extend(codes_of_sqlite(fault, first));
     }
-    if injection.lasts == Lasts::ForGood && matches!(fault.error_name(), "ENOSPC" | "EDQUOT") {
-        // A file that cannot be made any more, though it was another call that failed first.
-        right.push(14);
+    if scenario == Scenario::GroupSynch {
+        // A group that cannot be written poisons the log.
+        right.push(IOERR);
+    }
+    if injection.lasts == Lasts::ForGood {
+        // Other calls fail after the first: a file cannot be made any more, or is opened for
+        // reading alone; the database cannot be read.
+        right.extend(match fault.error_name() {
+            "ENOSPC" | "EDQUOT" => &[READONLY, CANTOPEN][..],
+            "EIO" => &[CORRUPT],
+            _ => &[],
+        });
     }
     right
 }
@@ -156,26 +175,18 @@ fn is_ours(seen: &Seen) -> bool {
 
 /// What SQLite's own VFS makes of a failure on its own files, beside what one would expect.
 fn codes_of_sqlite(fault: Fault, first: &Seen) -> &'static [i32] {
-    const READONLY: i32 = 8;
-    const CORRUPT: i32 = 11;
     match (first.call.work, fault.error_name()) {
         // It opens the database for reading where it cannot be opened for writing.
         (Work::Open, _) => &[READONLY],
         // It takes a read that fails with EIO for a damaged file system (SQLITE_IOERR_CORRUPTFS).
         (Work::Read, "EIO") => &[CORRUPT],
+        // It asks whether the database still has its name, and has moved if nobody tells.
+        (Work::Look, _) => &[READONLY],
         _ => &[],
     }
 }
 
 fn codes_for_call(fault: Fault, first: &Seen) -> &'static [i32] {
-    const PERM: i32 = 3;
-    const BUSY: i32 = 5;
-    const PROTOCOL: i32 = 15;
-    const NOMEM: i32 = 7;
-    const READONLY: i32 = 8;
-    const IOERR: i32 = 10;
-    const FULL: i32 = 13;
-    const CANTOPEN: i32 = 14;
     let is_log = is_ours(first);
     let work = first.call.work;
     if work == Work::Control && first.call.name == "fcntl" && !first.shape.duplicates {
@@ -253,7 +264,7 @@ impl Case<'_> {
             );
             match first {
                 Some((seen, injection)) => {
-                    let right = right_codes(injection, seen);
+                    let right = right_codes(self.scenario, injection, seen);
                     let is_left_out = outcome.message.starts_with("no such table");
                     if !is_left_out && !right.contains(&(outcome.code & 0xff)) {
                         broken.push(format!("the wrong code: {named}"));
@@ -262,7 +273,8 @@ impl Case<'_> {
                         broken.push(format!("no message: {named}"));
                     }
                     // SQLite itself is silent about some failures of its own files.
-                    if outcome.logged.is_empty() && is_ours(seen) {
+                    let is_busy = outcome.code & 0xff == BUSY;
+                    if outcome.logged.is_empty() && is_ours(seen) && !is_busy {
                         broken.push(format!("nothing through sqlite3_log: {named}"));
                     }
                 }
@@ -277,19 +289,22 @@ impl Case<'_> {
             self.run.fired.as_ref().is_some_and(|first| {
                 first.call.name == "fcntl" && !first.path.ends_with("-onewrite")
             });
+        let stays = self
+            .injection
+            .is_some_and(|injection| injection.lasts == Lasts::ForGood);
         let is_open = self
             .run
             .fired
             .as_ref()
-            .is_some_and(|first| first.call.work == Work::Open && !is_ours(first));
+            .is_some_and(|first| stays || (first.call.work == Work::Open && !is_ours(first)));
         for (what, outcome) in self.story.afterwards.iter().filter(|(_, o)| !o.is_ok()) {
             // IOERR: the log is poisoned, or the wal-index could not be mapped. BUSY: SQLite could
             // not give a lock back, and finds it held until the connection is closed.
             let says_so = match outcome.code & 0xff {
-                10 | 14 => true,
-                5 => lock_is_left,
-                // SQLite has opened the database for reading alone.
-                8 => is_open,
+                IOERR | CANTOPEN => true,
+                BUSY => lock_is_left,
+                // SQLite has opened the database or the wal-index for reading alone.
+                READONLY => is_open,
                 _ => false,
             };
             if !says_so {
@@ -323,6 +338,11 @@ impl Case<'_> {
             && injection.fault.error_name() != "EINTR"
             || matches!(injection.fault, Fault::DoneButFails(_));
         if !(self.scenario.must_poison() && is_log && flushes && fails) {
+            return;
+        }
+        let first = self.story.disturbed.first();
+        if first.is_none_or(|(_, outcome)| outcome.is_ok()) {
+            // The first commit made everything before it durable: a later one fails alone.
             return;
         }
         let mut failed = false;
@@ -377,6 +397,7 @@ impl Case<'_> {
             }
         }
         if let Some(mode) = &so_far.mode
+            && self.scenario != Scenario::Detach
             && facts.ours.code == 0
             && &facts.ours.mode != mode
         {

@@ -3,6 +3,7 @@
 use super::FaultArguments;
 use super::actor::Event;
 use super::calls::{self, Fault};
+use super::conditions::{self, Condition};
 use super::inspect::{Checker, Facts, Question};
 use super::judge::{Case, Story};
 use super::place::{Place, copy_files};
@@ -52,7 +53,8 @@ pub fn run(arguments: &FaultArguments, place: &Place) -> Result<Report, Failure>
     let all = Scenario::value_variants().iter().copied();
     let wanted = |scenario: &Scenario| {
         scenario.exists_in(arguments.mode)
-            && (arguments.scenario.is_empty() || arguments.scenario.contains(scenario))
+            && (arguments.scenario.contains(scenario)
+                || (arguments.scenario.is_empty() && arguments.condition.is_empty()))
     };
     let mut report = Report::new(arguments.mode);
     for scenario in all.filter(wanted) {
@@ -68,7 +70,30 @@ pub fn run(arguments: &FaultArguments, place: &Place) -> Result<Report, Failure>
             break;
         }
     }
+    run_conditions(arguments, place, &mut report)?;
     Ok(report)
+}
+
+fn run_conditions(
+    arguments: &FaultArguments,
+    place: &Place,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    if arguments.condition.is_empty()
+        && (!arguments.scenario.is_empty() || arguments.call.is_some())
+    {
+        return Ok(());
+    }
+    for &condition in Condition::value_variants() {
+        let wanted = arguments.condition.is_empty() || arguments.condition.contains(&condition);
+        if !wanted || !condition.exists_in(arguments.mode) {
+            continue;
+        }
+        let dir = place.path().join(format!("condition-{condition}"));
+        let tally = conditions::run(condition, arguments.mode, &dir)?;
+        report.record_condition(condition, tally);
+    }
+    Ok(())
 }
 
 fn detach_is_there() -> bool {
@@ -214,7 +239,11 @@ impl<'a> Shop<'a> {
             "--part",
             part,
         ];
-        words.map(str::to_owned).into()
+        let mut words: Vec<String> = words.map(str::to_owned).into();
+        if let Some(lie) = self.arguments.lie.and_then(|lie| lie.to_possible_value()) {
+            words.extend(["--lie".to_owned(), lie.get_name().to_owned()]);
+        }
+        words
     }
 
     fn prepare(&self, scenario: Scenario) -> Result<Prepared, Failure> {
@@ -257,6 +286,9 @@ impl<'a> Shop<'a> {
         let story = Story::of(&events, Some(&prepared.before));
         if self.arguments.verbose {
             eprintln!("{}", run.output);
+            for entry in fs::read_dir(&place)?.flatten() {
+                eprintln!("{:?} {}", entry.file_name(), entry.metadata()?.len());
+            }
         }
         let case = Case {
             scenario: prepared.scenario,

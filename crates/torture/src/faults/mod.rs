@@ -13,6 +13,7 @@
 
 pub mod actor;
 pub mod calls;
+pub mod conditions;
 pub mod inspect;
 pub mod judge;
 mod matrix;
@@ -26,6 +27,7 @@ use crate::database::JournalMode;
 use crate::failure::{Failure, Promise};
 use calls::Fault;
 use clap::Args;
+use conditions::Condition;
 use scenario::Scenario;
 use std::path::PathBuf;
 
@@ -38,6 +40,9 @@ pub struct FaultArguments {
     /// Only this scenario; all without it.
     #[arg(long, value_enum)]
     pub scenario: Vec<Scenario>,
+    /// Only this condition; all without it, and none where a scenario or a call is named.
+    #[arg(long, value_enum)]
+    pub condition: Vec<Condition>,
     /// Only this system call.
     #[arg(long)]
     pub call: Option<String>,
@@ -69,6 +74,9 @@ pub struct FaultArguments {
     /// Keep going after so many broken promises.
     #[arg(long, default_value_t = 20)]
     pub most_findings: usize,
+    /// Let the workers lie, to show that the checks see it.
+    #[arg(long, value_enum)]
+    pub lie: Option<actor::Lie>,
     /// Tell what every worker told.
     #[arg(long)]
     pub verbose: bool,
@@ -97,7 +105,11 @@ pub fn run(arguments: &FaultArguments) -> Result<String, Failure> {
     match report.findings.first() {
         None => Ok(text),
         Some(first) => {
-            println!("{text}");
+            // Standard output gets one JSON document, which is what was broken.
+            match arguments.json {
+                true => eprintln!("{text}"),
+                false => println!("{text}"),
+            }
             let detail = format!("{}: {}", first.replay, first.broken.join("; "));
             Err(Failure::broken(Promise::FaultsAreHandled, detail))
         }

@@ -144,7 +144,11 @@ pub fn copy_files(from: &Path, to: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
+/// Copies one file in the same way.
+///
+/// # Errors
+/// Of reading or writing.
+pub fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     const PIECE: usize = 64 << 10;
     let source = fs::File::open(from)?;
     let target = fs::File::create(to)?;

@@ -1,5 +1,6 @@
 //! The matrix as a table and as JSON.
 
+use super::conditions::{Condition, Tally};
 use super::judge::{Story, code_name};
 use super::scenario::Scenario;
 use super::tracer::{Injection, Lasts, Run};
@@ -47,6 +48,8 @@ pub struct Report {
     pub calls: u64,
     /// By scenario and fault.
     pub rows: BTreeMap<String, BTreeMap<String, Row>>,
+    /// Conditions that no single call makes.
+    pub conditions: BTreeMap<String, Tally>,
     /// What was left out, and why.
     pub skipped: BTreeMap<String, String>,
     /// What is broken.
@@ -61,6 +64,7 @@ impl Report {
             injections: 0,
             calls: 0,
             rows: BTreeMap::new(),
+            conditions: BTreeMap::new(),
             skipped: BTreeMap::new(),
             findings: Vec::new(),
         }
@@ -113,6 +117,21 @@ impl Report {
         row.reopened += u64::from(story.reopened.is_some());
     }
 
+    /// Notes what a condition came to.
+    pub fn record_condition(&mut self, condition: Condition, tally: Tally) {
+        if let Some(why) = &tally.skipped {
+            self.skipped.insert(condition.to_string(), why.clone());
+            return;
+        }
+        if !tally.broken.is_empty() {
+            self.findings.push(Finding {
+                replay: format!("faults --mode {} --condition {condition}", self.mode),
+                broken: tally.broken.clone(),
+            });
+        }
+        self.conditions.insert(condition.to_string(), tally);
+    }
+
     /// Notes what is broken.
     pub fn find(&mut self, replay: String, broken: Vec<String>) {
         let words: Vec<&str> = replay.split(' ').collect();
@@ -157,6 +176,26 @@ impl fmt::Display for Report {
                     codes.join(", ")
                 )?;
             }
+        }
+        for (condition, tally) in &self.conditions {
+            let codes: Vec<String> = tally
+                .codes
+                .iter()
+                .map(|(code, count)| format!("{code} {count}"))
+                .collect();
+            let verdict = if tally.broken.is_empty() {
+                "kept"
+            } else {
+                "BROKEN"
+            };
+            let dash = "-";
+            writeln!(
+                out,
+                "{condition:<20} {:<20} {:>6} {dash:>8} {dash:>8}  {verdict:<7} {}",
+                "condition",
+                tally.tried,
+                codes.join(", ")
+            )?;
         }
         for (scenario, why) in &self.skipped {
             writeln!(out, "SKIPPED: {scenario}: {why}")?;

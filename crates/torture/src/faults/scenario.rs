@@ -44,6 +44,8 @@ pub enum Scenario {
     CheckpointTruncate,
     /// A database that a killed process left is opened.
     Recover,
+    /// The same, and it is closed at once, whatever came of it.
+    RecoverAndClose,
     /// The last connection is closed.
     Close,
     /// `PRAGMA journal_mode=wal`.
@@ -115,9 +117,11 @@ impl Scenario {
     pub fn finds(self) -> Finds {
         match self {
             Scenario::OpenNew => Finds::Nothing,
-            Scenario::Recover | Scenario::Detach | Scenario::Extend | Scenario::ExtendAhead => {
-                Finds::Killed
-            }
+            Scenario::Recover
+            | Scenario::RecoverAndClose
+            | Scenario::Detach
+            | Scenario::Extend
+            | Scenario::ExtendAhead => Finds::Killed,
             _ => Finds::AtRest,
         }
     }
@@ -169,6 +173,7 @@ impl Scenario {
             | Scenario::Open
             | Scenario::OpenReadOnly
             | Scenario::Recover
+            | Scenario::RecoverAndClose
             | Scenario::Detach => return,
             _ => actor.open(),
         }
@@ -234,6 +239,11 @@ impl Scenario {
             Scenario::OpenReadOnly => {
                 actor.open_read_only();
                 actor.read_all();
+            }
+            Scenario::RecoverAndClose => {
+                actor.open();
+                actor.read_all();
+                actor.close();
             }
             Scenario::Commit | Scenario::CommitNormal => {
                 for _ in 0..3 {

@@ -1,0 +1,166 @@
+//! Logs that are gone, another's, forbidden or none.
+
+use super::{Done, Trial, beside, count, insert, open};
+use crate::database::JournalMode;
+use crate::failure::Failure;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+/// A user who is nobody.
+pub const NOBODY: u32 = 65534;
+
+/// The database's name in the directory that [`make_forbidden`] makes.
+const FORBIDDEN: &str = "forbidden.db";
+
+pub fn log_deleted(trial: &mut Trial) -> Done {
+    let path = trial.dir.join("a.db");
+    let connection = trial.make(&path, 10)?;
+    fs::remove_file(beside(&path, "-onewrite"))?;
+    no_commit_goes_nowhere(trial, &connection);
+    // All that was committed is still to be read through the open file, and goes to the database.
+    let found = count(&connection)?;
+    trial.expect(found == 10, format!("{found} of 10 rows"));
+    drop(connection);
+    trial.holds(&path, 10)?;
+    let connection = open(&path)?;
+    let written = insert(&connection, 11);
+    let code = trial.code(&written);
+    trial.expect(code == 0, "no commit after reopening");
+    drop(connection);
+    trial.holds(&path, 11)
+}
+
+/// A commit that no later process could find is no success.
+fn no_commit_goes_nowhere(trial: &mut Trial, connection: &rusqlite::Connection) {
+    for x in 100..103 {
+        super::sqlite::take_log();
+        let written = insert(connection, x);
+        trial.refused(&written, &[10], "-onewrite");
+    }
+}
+
+pub fn log_replaced(trial: &mut Trial) -> Done {
+    let (path, other) = (trial.dir.join("a.db"), trial.dir.join("b.db"));
+    trial.make_killed(&other, 5)?;
+    let connection = trial.make(&path, 10)?;
+    fs::rename(beside(&other, "-onewrite"), beside(&path, "-onewrite"))?;
+    no_commit_goes_nowhere(trial, &connection);
+    drop(connection);
+    // The guard was cleared through the file that was replaced: what stands there now is the log of
+    // nobody, and says so until it is moved away.
+    let refused = open(&path).and_then(|connection| count(&connection));
+    trial.refused(&refused, &[14], "-onewrite");
+    fs::remove_file(beside(&path, "-onewrite"))?;
+    trial.holds(&path, 10)
+}
+
+pub fn log_of_another(trial: &mut Trial) -> Done {
+    let (path, other) = (trial.dir.join("a.db"), trial.dir.join("b.db"));
+    trial.make_killed(&path, 10)?;
+    trial.make_killed(&other, 5)?;
+    let log = beside(&path, "-onewrite");
+    let kept = beside(&path, "-kept");
+    fs::rename(&log, &kept)?;
+    fs::copy(beside(&other, "-onewrite"), &log)?;
+    let refused = open(&path).and_then(|connection| count(&connection));
+    trial.refused(&refused, &[14], "belongs to another database");
+    fs::remove_file(&log)?;
+    let refused = open(&path).and_then(|connection| count(&connection));
+    trial.refused(&refused, &[14], "missing");
+    fs::rename(&kept, &log)?;
+    trial.holds(&path, 10)
+}
+
+pub fn directory_as_log(trial: &mut Trial) -> Done {
+    let path = trial.dir.join("a.db");
+    drop(trial.make(&path, 10)?);
+    let log = beside(&path, "-onewrite");
+    let kept = beside(&path, "-kept");
+    fs::rename(&log, &kept)?;
+    fs::create_dir(&log)?;
+    let refused = open(&path).and_then(|connection| insert(&connection, 1));
+    trial.refused(&refused, &[14], "not a regular file");
+    fs::remove_dir(&log)?;
+    fs::rename(&kept, &log)?;
+    trial.holds(&path, 10)
+}
+
+/// As root, before the process of the condition becomes nobody: two databases that nobody may use,
+/// beside a log each that nobody may open.
+pub fn make_forbidden(mode: JournalMode, dir: &Path) -> Result<(), Failure> {
+    let open_up = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o777));
+    open_up(dir)?;
+    for parent in dir.ancestors().skip(1) {
+        let is_temporary =
+            parent.starts_with("/dev/shm/") || parent.starts_with(std::env::temp_dir());
+        if is_temporary && parent != std::env::temp_dir() {
+            fs::set_permissions(parent, fs::Permissions::from_mode(0o755))?;
+        }
+    }
+    onewrite::register().map_err(|e| Failure::Harness(e.to_string()))?;
+    let mut trial = Trial {
+        mode,
+        dir: dir.to_owned(),
+        tally: super::Tally::default(),
+    };
+    let path = dir.join(FORBIDDEN);
+    let made = trial.make_killed(&path, 10);
+    if made.is_err() {
+        return Err(Failure::Harness("making a database for nobody".to_owned()));
+    }
+    let log = beside(
+        &path,
+        if mode.is_guarded() {
+            "-onewrite"
+        } else {
+            "-wal"
+        },
+    );
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o600))?;
+    chown(&path, Some(NOBODY), Some(NOBODY))?;
+    Ok(())
+}
+
+pub fn log_forbidden(trial: &mut Trial) -> Done {
+    let path = trial.dir.join(FORBIDDEN);
+    let before = fs::read(&path)?;
+    let refused = open(&path).and_then(|connection| insert(&connection, 1));
+    trial.refused(&refused, &[14], "denied");
+    trial.expect(fs::read(&path)? == before, "the database was changed");
+    Ok(())
+}
+
+pub fn foreign_index(trial: &mut Trial) -> Done {
+    let (path, other) = (trial.dir.join("a.db"), trial.dir.join("b.db"));
+    trial.make_killed(&path, 10)?;
+    let live = trial.make(&other, 25)?;
+    fs::copy(beside(&other, "-shm"), beside(&path, "-shm"))?;
+    drop(live);
+    trial.holds(&path, 10)
+}
+
+/// Guarded: the log is ours, whatever stands beside it.
+pub fn foreign_wal(trial: &mut Trial) -> Done {
+    let (path, other) = (trial.dir.join("a.db"), trial.dir.join("b.db"));
+    trial.make_killed(&path, 10)?;
+    let stock = rusqlite::Connection::open(&other)?;
+    stock.execute_batch(
+        "PRAGMA journal_mode=wal; CREATE TABLE other(y); INSERT INTO other VALUES(1)",
+    )?;
+    fs::copy(beside(&other, "-wal"), beside(&path, "-wal"))?;
+    drop(stock);
+    let ours = open(&path)?;
+    let found = count(&ours)?;
+    trial.expect(
+        found == 10,
+        format!("{found} of 10 rows beside a foreign -wal"),
+    );
+    insert(&ours, 11)?;
+    let found = count(&ours)?;
+    trial.expect(
+        found == 11,
+        format!("{found} of 11 rows beside a foreign -wal"),
+    );
+    Ok(())
+}
