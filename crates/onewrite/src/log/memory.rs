@@ -2,7 +2,7 @@
 //! no I/O. A direct write leaves nothing in the page cache; without this, the first reader of every
 //! logged page would go to the device.
 //!
-//! Bounded: at most [`MAX_BYTES`] for each open log, taken in slabs of [`SLAB_BYTES`] as frames
+//! Bounded: at most [`MAX_BYTES`] for each open log, taken in slabs of 64 KiB as frames
 //! arrive, because the allocator would ask the kernel for every single page. A frame number always
 //! falls on the same place, so that lookup is one comparison and the newest frames win.
 //!
