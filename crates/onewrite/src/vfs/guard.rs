@@ -586,7 +586,8 @@ fn open_beside(path: &std::path::Path) -> Result<Option<fs::File>, LogError> {
     };
     let file = match opened {
         Ok(descriptor) => fs::File::from(descriptor),
-        Err(Errno::NOENT) => return Ok(None),
+        // A name that is too long for the suffix is that of no file.
+        Err(Errno::NOENT | Errno::NAMETOOLONG) => return Ok(None),
         Err(e) => return Err(cannot(e.into())),
     };
     match file.metadata().map_err(cannot)?.is_file() {
