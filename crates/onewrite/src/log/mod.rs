@@ -332,7 +332,12 @@ impl Log {
     /// # Errors
     /// An I/O error.
     pub fn refresh(&self) -> Result<(), LogError> {
-        Ok(self.space.refresh(&self.file)?)
+        let size = match self.id {
+            Some(_) => self.file.size_while_linked()?,
+            None => self.file.size()?,
+        };
+        self.space.refresh(size);
+        Ok(())
     }
 
     /// Makes room for frames up to byte `end`, by initialized blocks where time allows.

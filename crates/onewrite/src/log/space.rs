@@ -52,12 +52,9 @@ impl Space {
         end > self.ready.load(Ordering::Relaxed)
     }
 
-    /// Looks the size up: another process may have changed it. What is written to a file that was
-    /// deleted or replaced under us would be lost, so that this is an error.
-    pub fn refresh(&self, file: &LogFile) -> Result<(), StorageError> {
-        let size = file.size_while_linked()?;
+    /// The size was looked up: another process may have changed it.
+    pub fn refresh(&self, size: u64) {
         self.ready.store(size, Ordering::Relaxed);
-        Ok(())
     }
 
     pub fn is_running_low(&self, geometry: &Geometry, end: u64) -> bool {
