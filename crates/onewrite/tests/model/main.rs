@@ -23,7 +23,7 @@ use machine::{Connection, Machine, Process, Rules};
 use onewrite::mode::GroupSynch;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What a thread does.
@@ -40,6 +40,11 @@ const COSTLY: usize = 10;
 
 /// Runs `test` in many orders: half of them drawn at every step, half with few changes of thread.
 fn explore(share: usize, test: impl Fn() + Send + Sync + 'static) {
+    /// What outlives every connection, and the failures that are put in, are the whole process'.
+    static ONE_TEST_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_TEST_AT_A_TIME
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     machine::watch_writes();
     let test = Arc::new(move || {
         onewrite::sync::reset_clock();
