@@ -96,8 +96,12 @@ fn open(path: &Path, who: Who) -> rusqlite::Result<Connection> {
 
 fn switch(db: &Connection, mode: &str) -> rusqlite::Result<()> {
     if mode == "waldio" {
-        // The layout that any database can have.
-        db.query_row("PRAGMA onewrite_layout=page4k", [], |_| Ok(()))?;
+        // The layout that any database can have. It is refused where somebody else has taken the
+        // database to `direct` meanwhile: then it stays there.
+        match db.query_row("PRAGMA onewrite_layout=page4k", [], |_| Ok(())) {
+            Err(e) if e.sqlite_error_code() == Some(ErrorCode::Unknown) => return Ok(()),
+            set => set?,
+        }
     }
     db.query_row(&format!("PRAGMA journal_mode={mode}"), [], |_| Ok(()))
 }
