@@ -17,17 +17,28 @@ pub enum JournalMode {
     Direct,
     /// WALDIO: frames in preallocated blocks, one direct write a commit (USENIX ATC '15).
     Waldio,
+    /// S-WAL: compressed pages through the page cache, one write and one flush a commit (IEEE TCE 2018).
+    Swal,
+    /// A commit's compressed pages in whole blocks, one direct write.
+    Onewrite,
 }
 
 impl JournalMode {
     /// All of them, in the order of the documentation.
-    pub const ALL: [JournalMode; 2] = [JournalMode::Direct, JournalMode::Waldio];
+    pub const ALL: [JournalMode; 4] = [
+        JournalMode::Direct,
+        JournalMode::Waldio,
+        JournalMode::Swal,
+        JournalMode::Onewrite,
+    ];
 
     /// What `PRAGMA journal_mode` says.
     pub fn name(self) -> &'static str {
         match self {
             JournalMode::Direct => "direct",
             JournalMode::Waldio => "waldio",
+            JournalMode::Swal => "swal",
+            JournalMode::Onewrite => "onewrite",
         }
     }
 
@@ -36,6 +47,8 @@ impl JournalMode {
         match self {
             JournalMode::Direct => 1,
             JournalMode::Waldio => 2,
+            JournalMode::Swal => 3,
+            JournalMode::Onewrite => 4,
         }
     }
 
@@ -58,13 +71,25 @@ impl JournalMode {
         match self {
             JournalMode::Direct => Layout::Stock,
             JournalMode::Waldio => Layout::Embedded,
+            JournalMode::Swal => Layout::Compressed,
+            JournalMode::Onewrite => Layout::Packed,
         }
+    }
+
+    /// Whether `onewrite_layout` is for this mode.
+    pub fn has_layouts(self) -> bool {
+        self == JournalMode::Waldio
+    }
+
+    /// Whether the log is written past the page cache, where that is possible.
+    pub fn writes_directly(self) -> bool {
+        self != JournalMode::Swal
     }
 
     /// Whether commits may be kept back for group synch: not where stock connections read the log at
     /// any moment.
     pub fn may_group(self) -> bool {
-        self.is_guarded()
+        self == JournalMode::Waldio
     }
 
     /// The mode that a URI or the environment ask for; `None` where they name one of SQLite's own, which
@@ -78,13 +103,13 @@ impl JournalMode {
         }
         JournalMode::from_name(word)
             .map(Some)
-            .ok_or_else(|| unknown(word, "waldio, direct, or one of SQLite's own journal modes"))
+            .ok_or_else(|| unknown(word, "onewrite, waldio, swal, direct, or one of SQLite's own journal modes"))
     }
 
     /// Whether the log is in a file that stock SQLite does not know, so that the database must be
     /// guarded against stock SQLite while the log is in use.
     pub fn is_guarded(self) -> bool {
-        self == JournalMode::Waldio
+        self != JournalMode::Direct
     }
 }
 

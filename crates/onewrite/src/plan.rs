@@ -32,12 +32,16 @@ impl Plan {
     /// Why the mode cannot carry such pages there, and what to use instead.
     pub fn of(mode: JournalMode, page: PageSize, found: &Capabilities) -> Result<Plan, String> {
         let layout = mode.usual_layout();
-        let align = found.direct.as_ref().map_or(1, |align| align.offset);
+        let directly = found.direct.as_ref().ok().filter(|_| mode.writes_directly());
+        let align = directly.map_or(1, |align| align.offset);
         let geometry = Geometry::new(layout, page, align)?;
         Ok(Plan {
             layout,
             sync: SyncPolicy::Auto.resolved(),
-            write: found.durable_write(),
+            write: match directly {
+                Some(_) => found.durable_write(),
+                None => DurableWrite::PageCache,
+            },
             init: InitPolicy::Auto.resolved(found)?,
             commit_bytes: usual_bytes(&geometry),
             may_group: mode.may_group(),
@@ -84,10 +88,10 @@ mod tests {
         let found = Capabilities::of_dir(directory.path()).expect("capabilities");
         for mode in JournalMode::ALL {
             let plan = Plan::of(mode, page_of_4k(), &found).expect("a plan");
-            assert_eq!(plan.may_group, mode.is_guarded());
+            assert_eq!(plan.may_group, mode.may_group());
             assert_eq!(plan.init, InitPolicy::Auto.resolved(&found).expect("a way"));
             let buffered = plan.write == DurableWrite::PageCache;
-            assert_eq!(buffered, found.direct.is_err());
+            assert_eq!(buffered, found.direct.is_err() || !mode.writes_directly());
         }
     }
 

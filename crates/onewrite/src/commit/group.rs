@@ -321,7 +321,7 @@ impl Writer {
             && !self.spilled
             && self.header.is_none()
             && !self.run.is_empty()
-            && self.log.id().is_some();
+            && self.log.mode().may_group();
         if !alone {
             return Ok(false);
         }

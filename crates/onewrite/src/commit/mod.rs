@@ -29,6 +29,7 @@ mod write_out;
 
 use std::sync::Arc;
 
+use crate::log::packed::Packing;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::{GroupSynch, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
@@ -88,7 +89,13 @@ pub struct Writer {
     /// The connection's commits are followed by `xSync` (`synchronous=FULL`).
     expects_sync: bool,
     blocks: AlignedBuf,
+    /// Where `blocks` end in the file.
+    end: u64,
     stock_tail: Option<StockTail>,
+    /// The generation that this transaction writes.
+    generation: Option<Salts>,
+    /// What was written last of a log without fixed positions.
+    packing: Option<Packing>,
 }
 
 impl Writer {
@@ -111,7 +118,10 @@ impl Writer {
             resealed: false,
             expects_sync: false,
             blocks: AlignedBuf::new(),
+            end: 0,
             stock_tail: None,
+            generation: None,
+            packing: None,
         }
     }
 
@@ -127,11 +137,19 @@ impl Writer {
 
     /// The connection has the write lock: what it gathered before belongs to nothing any more.
     pub fn transaction_may_begin(&mut self) {
-        self.in_transaction = false;
-        self.unfinished = Unfinished::default();
+        self.end_transaction();
         self.resealed = false;
         self.forget_run();
         self.forget_header();
+    }
+
+    fn end_transaction(&mut self) {
+        if std::mem::take(&mut self.in_transaction)
+            && let Some(packed) = self.log.packed()
+        {
+            packed.end_transaction();
+        }
+        self.unfinished = Unfinished::default();
     }
 
     /// The end of a write transaction, committed or not: the write lock is being released.
@@ -154,8 +172,7 @@ impl Writer {
     }
 
     fn write_published(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
-        self.in_transaction = false;
-        self.unfinished = Unfinished::default();
+        self.end_transaction();
         let published = index.is_none_or(|index| self.has_published(&index));
         if !std::mem::take(&mut self.commit_written) || self.run_is_out || !published {
             return Ok(());
@@ -186,6 +203,9 @@ impl Writer {
                 self.log.memory().insert(frame, salts, page);
             }
             self.log.set_committed(self.run.last());
+            if let Some(packed) = self.log.packed() {
+                packed.published(self.run.last(), self.packing.take());
+            }
             self.prepare_ahead();
         }
         self.forget_run();
@@ -195,14 +215,14 @@ impl Writer {
     fn forget_run(&mut self) {
         self.run.clear();
         self.run_is_out = false;
+        self.packing = None;
         if self.blocks.capacity() > KEPT_BYTES {
             self.blocks = AlignedBuf::new();
         }
     }
 
     fn prepare_ahead(&self) {
-        let end = self.log.geometry().end_of(self.run.last());
-        if self.log.is_running_low(end) {
+        if self.log.is_running_low(self.end) {
             let log = Arc::clone(&self.log);
             self.log.in_background(move || log.prepare_next_chunk());
         }
@@ -262,18 +282,26 @@ impl Writer {
         self.log.group.write_all(&self.log)?;
         self.in_transaction = false;
         self.unfinished.restart();
-        self.begin_transaction(FrameNo(1))?;
+        let salts = Salts(array(&header[16..24]));
+        if let Some(packed) = self.log.packed() {
+            packed.restart(salts);
+        }
+        self.begin_transaction(FrameNo(1), Some(salts))?;
         self.stock_tail = None;
         self.header = Some(header);
         self.log.note_wal_header(&header);
         Ok(())
     }
 
-    fn begin_transaction(&mut self, first: FrameNo) -> Result<(), LogError> {
+    fn begin_transaction(&mut self, first: FrameNo, salts: Option<Salts>) -> Result<(), LogError> {
         if self.in_transaction {
             return Ok(());
         }
         self.log.refresh()?;
+        self.generation = salts;
+        if let Some(salts) = salts {
+            self.log.begin(salts, FrameNo(first.0.saturating_sub(1)))?;
+        }
         self.in_transaction = true;
         self.live_until = FrameNo(first.0.saturating_sub(1));
         self.spilled = false;
@@ -289,7 +317,12 @@ impl Writer {
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
         if !self.in_transaction {
-            self.begin_transaction(frame)?;
+            let salts = match (self.header, index) {
+                (Some(header), _) => Some(Salts(array(&header[16..24]))),
+                (None, Some(index)) => Some(index.salts),
+                (None, None) => self.log.header_salts(),
+            };
+            self.begin_transaction(frame, salts)?;
             self.check_stock_tail(index);
         }
         if !self.run.contains(frame) {

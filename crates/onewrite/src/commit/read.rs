@@ -1,6 +1,7 @@
 //! Reading SQLite's log back: from what was gathered, from the frame memory, from the file.
 
 use crate::commit::{IndexView, Writer};
+use crate::log::packed::Packed;
 use crate::log::{ErrorKind, LogError};
 use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, Salts, array};
 
@@ -121,8 +122,44 @@ impl Writer {
                 return Ok(());
             }
         }
-        self.log
-            .read_page(frame, at, out, self.generations(index).as_slice())
+        match self.log.packed() {
+            Some(packed) => self.read_packed_page(packed, frame, at, out, index),
+            None => self
+                .log
+                .read_page(frame, at, out, self.generations(index).as_slice()),
+        }
+    }
+
+    fn read_packed_page(
+        &self,
+        packed: &Packed,
+        frame: FrameNo,
+        at: usize,
+        out: &mut [u8],
+        index: Option<IndexView>,
+    ) -> Result<(), LogError> {
+        let (salts, published) = self.whose(frame, index);
+        let mut header = [0; FRAME_HEADER_BYTES];
+        if out.len() == self.log.geometry().page().bytes() {
+            let out = (&mut header, out);
+            return self.log.read_packed(packed, salts, frame, published, out);
+        }
+        let mut page = vec![0; self.log.geometry().page().bytes()];
+        let whole = (&mut header, page.as_mut_slice());
+        self.log.read_packed(packed, salts, frame, published, whole)?;
+        out.copy_from_slice(&page[at..at + out.len()]);
+        Ok(())
+    }
+
+    /// The generation of a frame, and the last published one where the frame is published: not one of
+    /// this transaction.
+    fn whose(&self, frame: FrameNo, index: Option<IndexView>) -> (Salts, Option<FrameNo>) {
+        let own = self.generation.filter(|_| self.in_transaction);
+        match (index.filter(|index| frame <= index.last_frame), own) {
+            (Some(index), _) => (index.salts, Some(index.last_frame)),
+            (None, Some(salts)) => (salts, None),
+            (None, None) => (self.log.header_salts().unwrap_or(UNSEALED), None),
+        }
     }
 
     /// A frame, header and page, as SQLite wrote it.
@@ -142,7 +179,18 @@ impl Writer {
                 return Ok(());
             }
         }
-        self.log.read_frame(frame, out, generations.as_slice())
+        let Some(packed) = self.log.packed() else {
+            return self.log.read_frame(frame, out, generations.as_slice());
+        };
+        // Outside a transaction only recovery reads whole frames, and goes by the log's own header.
+        let salts = self.generation.filter(|_| self.in_transaction);
+        let salts = salts.or(self.log.header_salts()).unwrap_or(UNSEALED);
+        let (header, page) = out.split_at_mut(FRAME_HEADER_BYTES);
+        let mut bytes = [0; FRAME_HEADER_BYTES];
+        self.log
+            .read_packed(packed, salts, frame, None, (&mut bytes, page))?;
+        header.copy_from_slice(&bytes);
+        Ok(())
     }
 
     fn generations(&self, index: Option<IndexView>) -> Generations {

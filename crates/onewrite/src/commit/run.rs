@@ -54,6 +54,12 @@ impl Run {
         &self.bytes
     }
 
+    /// Bytes of the frames up to and with `last`.
+    pub fn up_to(&self, last: FrameNo) -> &[u8] {
+        let end = self.range(last).map_or(self.bytes.len(), |range| range.end);
+        &self.bytes[..end]
+    }
+
     fn range(&self, frame: FrameNo) -> Option<Range<usize>> {
         let index = frame.0.checked_sub(self.first.0)?;
         let start = index as usize * self.page.frame_bytes();

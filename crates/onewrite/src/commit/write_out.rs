@@ -1,5 +1,7 @@
 //! Writing a run of frames: which write, which flush, and what is known to be durable after it.
 
+use std::sync::Arc;
+
 use crate::commit::{IndexView, Writer};
 use crate::log::{ErrorKind, Layout, LogError};
 use crate::mode::SyncPolicy;
@@ -34,15 +36,21 @@ impl Writer {
         }
         self.log.group.write_all(&self.log)?;
         self.write_header()?;
-        self.log
-            .make_room(self.log.geometry().end_of(self.run.last()))?;
         let offset = self.encode()?;
+        self.log.make_room(self.end)?;
         self.log
             .file()
             .write_at(self.blocks.as_slice(), offset, durability)?;
-        self.run_is_out = true;
+        self.note_written();
         self.remember_stock_tail(offset);
         Ok(())
+    }
+
+    fn note_written(&mut self) {
+        self.run_is_out = true;
+        if let (Some(packed), Some(packing)) = (self.log.packed(), &self.packing) {
+            packed.written(packing);
+        }
     }
 
     /// Writes the gathered frames through the page cache: the transaction is too large to be
@@ -58,20 +66,54 @@ impl Writer {
         let offset = self.encode()?;
         let file = self.log.file();
         let write = || file.write_buffered_at(self.blocks.as_slice(), offset);
-        match self.log.lacks_room(offset + self.blocks.len() as u64) {
+        match self.log.lacks_room(self.end) {
             true => self.log.write_beyond(write)?,
             false => write()?,
         }
-        self.run_is_out = true;
+        self.note_written();
         Ok(())
     }
 
     /// Lays the run out in `blocks`, and writes the side block that belongs before it.
     fn encode(&mut self) -> Result<u64, LogError> {
-        let (log, tail) = (&self.log, &self.stock_tail);
         for frame in self.run.first().0..=self.run.last().0 {
-            log.memory().forget(FrameNo(frame));
+            self.log.memory().forget(FrameNo(frame));
         }
+        let offset = match self.log.geometry().layout().has_fixed_positions() {
+            true => self.encode_in_place()?,
+            false => self.pack()?,
+        };
+        self.end = offset + self.blocks.len() as u64;
+        Ok(offset)
+    }
+
+    /// Compresses the run, for the end of a log without fixed positions.
+    fn pack(&mut self) -> Result<u64, LogError> {
+        let log = Arc::clone(&self.log);
+        let (Some(packed), Some(salts)) = (log.packed(), self.generation) else {
+            return Err(log.error(ErrorKind::Write, "its generation is not known"));
+        };
+        // Frames behind a finished commit were rolled back.
+        let ends = self.run.is_commit(self.commit_frame) && self.run.is_sealed(self.commit_frame);
+        let frames = match ends {
+            true => self.run.up_to(self.commit_frame),
+            false => self.run.bytes(),
+        };
+        let packing = packed.pack(
+            self.run.first(),
+            frames,
+            ends,
+            salts,
+            log.memory(),
+            &mut self.blocks,
+        );
+        let offset = packing.offset;
+        self.packing = Some(packing);
+        Ok(offset)
+    }
+
+    fn encode_in_place(&mut self) -> Result<u64, LogError> {
+        let (log, tail) = (&self.log, &self.stock_tail);
         let mut load = |offset: u64, out: &mut [u8]| match tail {
             Some(tail) if tail.offset == offset && tail.block.len() == out.len() => {
                 out.copy_from_slice(tail.block.as_slice());
@@ -252,8 +294,7 @@ impl Writer {
     ) -> Result<(), LogError> {
         // Without room for the frames nothing was written. But where the room was there, it is the
         // device or an earlier write that found none.
-        let end = self.log.geometry().end_of(self.run.last());
-        let no_room = |e: &LogError| e.kind() == ErrorKind::Full && self.log.lacks_room(end);
+        let no_room = |e: &LogError| e.kind() == ErrorKind::Full && self.log.lacks_room(self.end);
         if let Err(e) = &result
             && !everything_before
             && !no_room(e)

@@ -7,10 +7,11 @@
 //! sector    header and page, padded to 512 bytes
 //! page4k    a 4 KiB block for the header, then the page, padded to 4 KiB
 //! page8k    header and page, padded to 8 KiB
+//! compressed, packed   no fixed positions: see [`packed`](crate::log::packed)
 //! ```
 //!
-//! Every position follows from the frame's number alone, so that any process finds any frame with
-//! no index. What is written is whole blocks, and no block but `stock`'s is shared by two frames.
+//! In the others every position follows from the frame's number alone, so that any process finds any
+//! frame with no index. What is written is whole blocks, and no block but `stock`'s is shared by two frames.
 //!
 //! **Escapes.** SQLite keeps reserved bytes zero in ordinary work, but not always. In `embedded` a
 //! page whose last 24 bytes are not zero is *escaped*: the bytes go to an entry of 32 bytes in the
@@ -39,6 +40,10 @@ pub enum Layout {
     Page4k,
     /// The whole frame padded to 8 KiB.
     Page8k,
+    /// Compressed pages one behind the other (S-WAL).
+    Compressed,
+    /// Compressed pages of a commit in whole blocks.
+    Packed,
 }
 
 impl Layout {
@@ -57,7 +62,14 @@ impl Layout {
             Layout::Sector => 2,
             Layout::Page4k => 3,
             Layout::Page8k => 4,
+            Layout::Compressed => 5,
+            Layout::Packed => 6,
         }
+    }
+
+    /// Whether a frame's position follows from its number.
+    pub fn has_fixed_positions(self) -> bool {
+        !matches!(self, Layout::Compressed | Layout::Packed)
     }
 
     /// The layout with this number.
@@ -68,6 +80,8 @@ impl Layout {
             Layout::Sector,
             Layout::Page4k,
             Layout::Page8k,
+            Layout::Compressed,
+            Layout::Packed,
         ];
         all.into_iter().find(|layout| layout.code() == code)
     }
@@ -95,6 +109,8 @@ impl fmt::Display for Layout {
             Layout::Sector => "sector",
             Layout::Page4k => "page4k",
             Layout::Page8k => "page8k",
+            Layout::Compressed => "compressed",
+            Layout::Packed => "packed",
         })
     }
 }
@@ -168,7 +184,8 @@ impl Geometry {
     /// Every write begins and ends on a multiple of this many bytes.
     pub fn unit(&self) -> u64 {
         match self.layout {
-            Layout::Stock | Layout::Page4k => 4096,
+            Layout::Stock | Layout::Page4k | Layout::Packed => 4096,
+            Layout::Compressed => 1,
             Layout::Embedded => (self.page.bytes() as u64).min(4096),
             Layout::Sector => 512,
             Layout::Page8k => 8192,
@@ -184,7 +201,8 @@ impl Geometry {
         }
     }
 
-    /// Bytes from one frame to the next, side blocks aside.
+    /// Bytes from one frame to the next, side blocks aside; where frames have no fixed positions, what
+    /// one is expected to take.
     pub fn slot_bytes(&self) -> u64 {
         let page = self.page.bytes() as u64;
         let frame = self.page.frame_bytes() as u64;
@@ -194,6 +212,8 @@ impl Geometry {
             Layout::Sector => frame.next_multiple_of(512),
             Layout::Page4k => 4096 + page.next_multiple_of(4096),
             Layout::Page8k => frame.next_multiple_of(8192),
+            Layout::Packed => page.next_multiple_of(4096),
+            Layout::Compressed => page / 2,
         }
     }
 
@@ -201,7 +221,8 @@ impl Geometry {
         SIDE_BYTES as u64 + GROUP_FRAMES * self.slot_bytes()
     }
 
-    /// Where a frame's slot begins, in bytes.
+    /// Where a frame's slot begins, in bytes; where frames have no fixed positions, a guess that serves
+    /// to prepare space.
     pub fn slot(&self, frame: FrameNo) -> u64 {
         let index = frame.index();
         match self.layout {
@@ -239,7 +260,7 @@ impl Geometry {
             + match self.layout {
                 Layout::Embedded => 0,
                 Layout::Page4k => 4096,
-                Layout::Stock | Layout::Sector | Layout::Page8k => FRAME_HEADER_BYTES as u64,
+                Layout::Compressed | Layout::Packed | Layout::Stock | Layout::Sector | Layout::Page8k => FRAME_HEADER_BYTES as u64,
             }
     }
 
@@ -284,6 +305,7 @@ impl Geometry {
                 encode_stock(at, frames, rest_matters, load, out).map(|offset| (offset, None))
             }
             Layout::Embedded => self.encode_embedded(first, frames, live_until, load, out),
+            Layout::Compressed | Layout::Packed => Err(io::Error::other("no fixed positions")),
             _ => {
                 self.encode_padded(frames, out);
                 Ok((self.slot(first), None))

@@ -12,6 +12,7 @@
 pub mod header;
 pub mod layout;
 pub mod memory;
+pub mod packed;
 pub mod scan;
 
 mod error;
@@ -36,6 +37,7 @@ pub use header::{HeaderError, LogHeader, LogId};
 use layout::Slot;
 pub use layout::{Geometry, Layout};
 use memory::FrameMemory;
+use packed::{Compression, Form, Found, Packed};
 use space::Space;
 
 /// How far this process knows the log to be durable.
@@ -58,6 +60,8 @@ pub struct Log {
     geometry: Geometry,
     init: Init,
     memory: FrameMemory,
+    /// Where frames have no fixed positions.
+    packed: Option<Packed>,
     space: Space,
     known: Mutex<Known>,
     poison: OnceLock<String>,
@@ -85,13 +89,22 @@ pub struct OpenLog<'a> {
     pub direct: DirectIo,
 }
 
+impl OpenLog<'_> {
+    fn direct(&self) -> DirectIo {
+        match self.mode.writes_directly() {
+            true => self.direct,
+            false => DirectIo::Never,
+        }
+    }
+}
+
 impl Log {
     /// Opens the log of a guarded database; `id` is the one in the database's header.
     ///
     /// # Errors
     /// The log is missing, damaged, of a newer version, or belongs to another database.
     pub fn open_guarded(open: &OpenLog<'_>, id: LogId) -> Result<Log, LogError> {
-        let file = LogFile::open(open.path, Create::Never, open.access, open.direct)
+        let file = LogFile::open(open.path, Create::Never, open.access, open.direct())
             .map_err(|e| LogError::missing(open.path, &e))?;
         let header = read_header(&file)?;
         if header.id != id {
@@ -115,7 +128,7 @@ impl Log {
             open.path,
             Create::IfMissing(open.new_file),
             open.access,
-            open.direct,
+            open.direct(),
         )?;
         let id = LogId::random()
             .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
@@ -157,6 +170,11 @@ impl Log {
         page: PageSize,
         id: Option<LogId>,
     ) -> Result<Log, LogError> {
+        let form = match layout {
+            Layout::Packed => Some(Form::Packed),
+            Layout::Compressed => Some(Form::Compressed),
+            _ => None,
+        };
         let align = file.direct().map_or(1, |align| align.offset);
         let geometry = Geometry::new(layout, page, align)
             .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
@@ -172,6 +190,7 @@ impl Log {
             geometry,
             init,
             memory: FrameMemory::new(page),
+            packed: form.map(|form| Packed::new(form, page, Compression::default())),
             space,
             known: Mutex::default(),
             poison: OnceLock::new(),
@@ -251,6 +270,11 @@ impl Log {
     /// How blocks are initialized.
     pub fn init(&self) -> Init {
         self.init
+    }
+
+    /// The positions of the frames, where they are not fixed.
+    pub fn packed(&self) -> Option<&Packed> {
+        self.packed.as_ref()
     }
 
     /// The frames that this process remembers.
@@ -464,7 +488,11 @@ impl Log {
             None => size,
             Some(_) => {
                 let last = self.geometry.page().locate(size.saturating_sub(1));
-                let end = last.map_or(0, |(frame, _)| self.geometry.end_of(frame));
+                let end = match (last, &self.packed) {
+                    (None, _) => 0,
+                    (Some(_), Some(packed)) => packed.end().max(size),
+                    (Some((frame, _)), None) => self.geometry.end_of(frame),
+                };
                 end.max(space::chunk_end(&self.geometry, 0))
             }
         };
@@ -525,6 +553,62 @@ impl Log {
         self.read_exactly(self.geometry.page_offset(frame), page)
     }
 
+    fn reading<T>(&self, result: io::Result<T>) -> Result<T, LogError> {
+        result.map_err(|e| LogError::io(ErrorKind::Read, self.file.path(), "read", &e))
+    }
+
+    /// Makes the log ready for a transaction behind the published frame `last`.
+    ///
+    /// # Errors
+    /// The log does not have that frame; an I/O error.
+    pub fn begin(&self, salts: Salts, last: FrameNo) -> Result<(), LogError> {
+        let Some(packed) = &self.packed else {
+            return Ok(());
+        };
+        match self.reading(packed.begin(&self.file, salts, last))? {
+            true => Ok(()),
+            false => Err(self.missing(last)),
+        }
+    }
+
+    fn missing(&self, frame: FrameNo) -> LogError {
+        let what = format!("it does not hold frame {frame}, which the wal-index says is committed");
+        self.error(ErrorKind::Corrupt, &what)
+    }
+
+    /// Reads a frame of a log without fixed positions; see [`Packed::read`].
+    ///
+    /// # Errors
+    /// A published frame is missing or damaged; an I/O error.
+    pub fn read_packed(
+        &self,
+        packed: &Packed,
+        salts: Salts,
+        frame: FrameNo,
+        published: Option<FrameNo>,
+        out: (&mut [u8; FRAME_HEADER_BYTES], &mut [u8]),
+    ) -> Result<(), LogError> {
+        let (header, page) = out;
+        let read = packed.read(
+            &self.file,
+            &self.memory,
+            salts,
+            frame,
+            published,
+            (header, page),
+        );
+        match (self.reading(read)?, published) {
+            (Found::Page, _) => Ok(()),
+            (_, Some(_)) => Err(self.missing(frame)),
+            // Recovery: for SQLite's checksums to refuse.
+            (_, None) => {
+                header.fill(0);
+                page.fill(0);
+                Ok(())
+            }
+        }
+    }
+
     fn read_slot(
         &self,
         frame: FrameNo,
@@ -577,8 +661,15 @@ impl Log {
         if self.id.is_none() {
             return Ok(size);
         }
-        if self.read_header()?.is_empty() {
+        let header = self.read_header()?;
+        if header.is_empty() {
             return Ok(0);
+        }
+        if let Some(packed) = &self.packed {
+            // Asked for by recovery, when nobody else has the log.
+            let salts = header.wal_header().map_or(Salts([0; 8]), |wal| wal.salts);
+            let last = self.reading(packed.survey(&self.file, salts))?;
+            return Ok(self.geometry.page().frame_range(last.plus(1)).start);
         }
         Ok(match self.geometry.capacity(size) {
             0 => wal::HEADER_BYTES as u64,

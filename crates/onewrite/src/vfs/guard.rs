@@ -462,6 +462,7 @@ impl Database {
             .settings
             .get()
             .layout
+            .filter(|_| mode.has_layouts())
             .or(remembered)
             .unwrap_or(mode.usual_layout());
         let path = &self.paths.log;

@@ -77,8 +77,13 @@ impl From<LogError> for Failure {
     }
 }
 
-const NO_GROUP_SYNCH_IN_DIRECT: &str = "onewrite_group_synch: not in journal mode direct, where stock \
-     connections read the log at any moment; use journal_mode=waldio";
+fn no_group_synch_in(mode: JournalMode) -> String {
+    let why = match mode {
+        JournalMode::Direct => ", where stock connections read the log at any moment",
+        _ => "",
+    };
+    format!("onewrite_group_synch: not in journal mode {mode}{why}; use journal_mode=waldio")
+}
 
 impl Database {
     /// Answers `PRAGMA name` or `PRAGMA name=value`.
@@ -178,8 +183,9 @@ impl Database {
             }
             "group_synch" => {
                 let group = GroupSynch::parse(value).map_err(in_words)?;
-                if group.is_some() && self.mode().is_some_and(|mode| !mode.may_group()) {
-                    return Err(NO_GROUP_SYNCH_IN_DIRECT.into());
+                let refuses = self.mode().filter(|mode| !mode.may_group());
+                if let Some(mode) = refuses.filter(|_| group.is_some()) {
+                    return Err(no_group_synch_in(mode));
                 }
                 self.change(|settings| settings.commit.group_synch = group);
                 self.apply_commit_settings()?;
@@ -462,14 +468,14 @@ impl Database {
         schema: &str,
     ) -> Result<(), Failure> {
         let settings = self.settings.get();
-        if mode == JournalMode::Direct {
+        if !mode.has_layouts() {
             return match (settings.layout, settings.commit.group_synch) {
                 (Some(layout), _) if layout != Layout::Embedded => Err(format!(
-                    "journal mode direct has SQLite's own layout: onewrite_layout={layout} is for \
+                    "journal mode {mode} has a layout of its own: onewrite_layout={layout} is for \
                      journal mode waldio"
                 )
                 .into()),
-                (_, Some(_)) => Err(NO_GROUP_SYNCH_IN_DIRECT.into()),
+                (_, Some(_)) => Err(no_group_synch_in(mode).into()),
                 (_, None) => Ok(()),
             };
         }

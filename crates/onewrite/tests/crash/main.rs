@@ -331,6 +331,30 @@ fn direct() {
     );
 }
 
+#[test]
+fn packed() {
+    let mode = "onewrite";
+    everything(
+        mode,
+        Config {
+            mode,
+            ..Config::USUAL
+        },
+    );
+}
+
+#[test]
+fn compressed() {
+    let mode = "swal";
+    everything(
+        mode,
+        Config {
+            mode,
+            ..Config::USUAL
+        },
+    );
+}
+
 /// Commits that return before they are durable may be lost, the last ones first; never a part of
 /// one, and none after a close.
 #[test]

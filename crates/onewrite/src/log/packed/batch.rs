@@ -1,0 +1,154 @@
+//! The header of a batch: the frames of a commit, or of a group of commits, in whole blocks.
+//!
+//! ```text
+//! offset  bytes
+//!      0      4  "owbt"
+//!      4      4  CRC-32C of bytes 8 to the end of the records
+//!      8      8  salts of the generation
+//!     16      4  sequence number: 1 for the first batch of a generation
+//!     20      4  the CRC-32C of the batch before; of the salts for the first
+//!     24      4  number of its first frame
+//!     28      4  number of frames; the top bit is set where the last one ends a transaction
+//!     32      4  bytes of the records behind this header
+//!     36         the records, then zeros to the end of the block
+//! ```
+//!
+//! A batch belongs to the log only behind the batch whose CRC it carries: what a rolled-back
+//! transaction has left behind the end is never taken for what comes next. It may begin with a frame
+//! that the transaction has written before, and then replaces that and all behind it.
+
+use crate::wal::{FrameNo, Salts, array, be32};
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 36;
+/// Every batch begins and ends on a multiple of this many bytes.
+pub const BLOCK_BYTES: u64 = 4096;
+/// Records of one batch have no more bytes than this.
+pub const MAX_RECORD_BYTES: u32 = 64 << 20;
+
+const MAGIC: &[u8; 4] = b"owbt";
+const ENDS_TRANSACTION: u32 = 1 << 31;
+
+/// What a batch's header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// The generation.
+    pub salts: Salts,
+    /// The how manieth of its generation, from 1 on.
+    pub sequence: u32,
+    /// The CRC-32C of the batch before.
+    pub previous: u32,
+    /// Its first frame.
+    pub first: FrameNo,
+    /// How many frames it has.
+    pub frames: u32,
+    /// The last of them ends a transaction.
+    pub ends_transaction: bool,
+    /// Bytes of the records.
+    pub record_bytes: u32,
+    /// Its own CRC-32C.
+    pub crc: u32,
+}
+
+/// The CRC-32C that the first batch of a generation carries for the one before.
+pub fn origin(salts: Salts) -> u32 {
+    crc32c::crc32c(&salts.0)
+}
+
+impl Batch {
+    /// Bytes of the blocks that the batch fills.
+    pub fn block_bytes(&self) -> u64 {
+        (HEADER_BYTES as u64 + u64::from(self.record_bytes)).next_multiple_of(BLOCK_BYTES)
+    }
+
+    /// Reads a header; `None` where there is none.
+    pub fn parse(bytes: &[u8]) -> Option<Batch> {
+        let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+        let frames = be32(bytes, 28);
+        let batch = Batch {
+            crc: be32(bytes, 4),
+            salts: Salts(array(&bytes[8..16])),
+            sequence: be32(bytes, 16),
+            previous: be32(bytes, 20),
+            first: FrameNo(be32(bytes, 24)),
+            frames: frames & !ENDS_TRANSACTION,
+            ends_transaction: frames & ENDS_TRANSACTION != 0,
+            record_bytes: be32(bytes, 32),
+        };
+        let is_one = &bytes[..4] == MAGIC
+            && batch.first.0 != 0
+            && batch.frames != 0
+            && batch.first.0.checked_add(batch.frames).is_some()
+            && batch.record_bytes <= MAX_RECORD_BYTES;
+        is_one.then_some(batch)
+    }
+
+    /// Writes the header into the begin of `bytes`, which hold the records behind it, and returns the
+    /// CRC-32C.
+    pub fn seal(&self, bytes: &mut [u8]) -> u32 {
+        let frames = self.frames | if self.ends_transaction { ENDS_TRANSACTION } else { 0 };
+        bytes[..4].copy_from_slice(MAGIC);
+        bytes[8..16].copy_from_slice(&self.salts.0);
+        for (at, value) in [
+            (16, self.sequence),
+            (20, self.previous),
+            (24, self.first.0),
+            (28, frames),
+            (32, self.record_bytes),
+        ] {
+            bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+        }
+        let crc = Batch::crc_of(&bytes[..HEADER_BYTES + self.record_bytes as usize]);
+        bytes[4..8].copy_from_slice(&crc.to_be_bytes());
+        crc
+    }
+
+    /// The CRC-32C of a header and its records.
+    pub fn crc_of(bytes: &[u8]) -> u32 {
+        crc32c::crc32c(bytes.get(8..).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch() -> Batch {
+        Batch {
+            salts: Salts([9; 8]),
+            sequence: 3,
+            previous: 77,
+            first: FrameNo(5),
+            frames: 2,
+            ends_transaction: true,
+            record_bytes: 50,
+            crc: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_sealed_is_parsed() {
+        let mut bytes = vec![6; 4096];
+        let crc = batch().seal(&mut bytes);
+        let read = Batch::parse(&bytes).expect("a batch");
+        assert_eq!(read, Batch { crc, ..batch() });
+        assert_eq!(Batch::crc_of(&bytes[..HEADER_BYTES + 50]), crc);
+        assert_eq!(read.block_bytes(), 4096);
+    }
+
+    #[test]
+    fn every_flipped_bit_of_header_and_records_shows() {
+        let mut bytes = vec![6; HEADER_BYTES + 50];
+        batch().seal(&mut bytes);
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let read = Batch::parse(&damaged);
+            let whole = read.filter(|batch| {
+                let end = HEADER_BYTES + batch.record_bytes as usize;
+                damaged.get(..end).is_some_and(|all| Batch::crc_of(all) == batch.crc)
+            });
+            assert_eq!(whole, None, "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Where the frames of a log of variable positions stand: found by walking over the log, from batch
+//! to batch or from record to record, and remembered, eight bytes a frame.
+//!
+//! The walk goes only as far as it must: to the last frame that SQLite's wal-index has published, or
+//! in recovery, when nobody else has the log, to its end. What stands behind the published frames may
+//! be of a transaction that is under way, or of one that was rolled back, and is forgotten again when
+//! the next one begins.
+
+use std::io;
+
+use crate::log::packed::batch::{self, Batch};
+use crate::log::packed::record::{Form, Record};
+use crate::log::scan::LogBytes;
+use crate::wal::{FrameNo, PageSize, Salts};
+
+/// Where the first batch or record begins, behind the log's header block.
+const START: u64 = 4096;
+
+/// Where a record stands: a byte offset of 47 bits, a length of 17.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place(u64);
+
+impl Place {
+    const LENGTH_BITS: u32 = 17;
+
+    /// A record of `length` bytes at byte `offset`.
+    pub fn at(offset: u64, length: usize) -> Place {
+        Place(offset << Place::LENGTH_BITS | length as u64)
+    }
+
+    /// Where it begins, in bytes.
+    pub fn offset(self) -> u64 {
+        self.0 >> Place::LENGTH_BITS
+    }
+
+    /// How many bytes it has.
+    pub fn len(self) -> usize {
+        (self.0 & ((1 << Place::LENGTH_BITS) - 1)) as usize
+    }
+}
+
+/// The end of what was walked over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tail {
+    /// Where the next batch or record goes, in bytes.
+    pub offset: u64,
+    /// The last batch's sequence number.
+    pub sequence: u32,
+    /// The last batch's CRC-32C.
+    pub crc: u32,
+    /// The last frame.
+    pub last: FrameNo,
+    /// The last frame that ends a transaction.
+    pub committed: FrameNo,
+}
+
+impl Tail {
+    /// The end of a log without frames.
+    pub fn origin(salts: Salts) -> Tail {
+        Tail {
+            offset: START,
+            sequence: 0,
+            crc: batch::origin(salts),
+            last: FrameNo(0),
+            committed: FrameNo(0),
+        }
+    }
+
+    /// Whether nothing of a transaction stands behind the last one that has ended.
+    pub fn is_between_transactions(&self) -> bool {
+        self.last == self.committed
+    }
+}
+
+/// A step of the walk: records that follow one another, with the frame numbers that they have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The number of the first record's frame.
+    pub first: FrameNo,
+    /// Where they stand.
+    pub places: Vec<Place>,
+    /// The last one ends a transaction.
+    pub ends_transaction: bool,
+    /// What comes behind.
+    pub offset: u64,
+    /// As in [`Tail`].
+    pub sequence: u32,
+    /// As in [`Tail`].
+    pub crc: u32,
+}
+
+impl Link {
+    /// The last frame.
+    pub fn last(&self) -> FrameNo {
+        FrameNo(self.first.0 + self.places.len() as u32 - 1)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Chain {
+    form: Form,
+    page: PageSize,
+    salts: Option<Salts>,
+    places: Vec<Place>,
+    tail: Tail,
+    /// The tail behind the last transaction that is known to be published.
+    settled: Tail,
+    /// A transaction of this process is under way: what is not settled is its own.
+    pub writing: bool,
+}
+
+impl Chain {
+    /// A chain that knows nothing yet.
+    pub fn new(form: Form, page: PageSize) -> Chain {
+        let nothing = Tail::origin(Salts([0; 8]));
+        Chain {
+            form,
+            page,
+            salts: None,
+            places: Vec::new(),
+            tail: nothing,
+            settled: nothing,
+            writing: false,
+        }
+    }
+
+    /// Forgets everything: the log begins, or began, a generation, or is walked over anew.
+    pub fn restart(&mut self, salts: Salts) {
+        self.salts = Some(salts);
+        self.places.clear();
+        self.tail = Tail::origin(salts);
+        self.settled = self.tail;
+    }
+
+    /// Makes sure that what is known is of this generation.
+    pub fn turn_to(&mut self, salts: Salts) {
+        if self.salts != Some(salts) {
+            self.restart(salts);
+        }
+    }
+
+    /// The generation.
+    pub fn salts(&self) -> Option<Salts> {
+        self.salts
+    }
+
+    /// Where the next frames go.
+    pub fn tail(&self) -> Tail {
+        self.tail
+    }
+
+    /// A frame that is known to be published.
+    pub fn settled(&self, frame: FrameNo, salts: Salts) -> Option<Place> {
+        let known = self.salts == Some(salts) && frame <= self.settled.last;
+        self.place(frame).filter(|_| known)
+    }
+
+    /// Any frame that was walked over or appended.
+    pub fn place(&self, frame: FrameNo) -> Option<Place> {
+        let index = usize::try_from(frame.0.checked_sub(1)?).ok()?;
+        self.places.get(index).copied()
+    }
+
+    /// Forgets what is not known to be published.
+    pub fn rewind(&mut self) {
+        self.tail = self.settled;
+        self.places.truncate(self.settled.last.0 as usize);
+    }
+
+    /// Everything up to this frame is published.
+    pub fn settle(&mut self, last: FrameNo) {
+        if self.settled.last < last && self.tail.committed == last {
+            self.settled = Tail {
+                last,
+                ..self.tail
+            };
+            // Behind a commit nothing is known yet but what comes next.
+            self.places.truncate(last.0 as usize);
+            self.tail = self.settled;
+        }
+    }
+
+    /// Walks on until the published frame `last` is reached. `false` where the log does not have it.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn reach<B: LogBytes + ?Sized>(&mut self, log: &B, last: FrameNo) -> io::Result<bool> {
+        if last > self.settled.last {
+            self.rewind();
+        }
+        while self.tail.committed < last {
+            match self.next_link(log)? {
+                Some(link) => self.append(&link),
+                None => return Ok(false),
+            }
+        }
+        self.settle(last);
+        Ok(true)
+    }
+
+    /// Walks on to the log's end.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn reach_end<B: LogBytes + ?Sized>(&mut self, log: &B) -> io::Result<()> {
+        while let Some(link) = self.next_link(log)? {
+            self.append(&link);
+        }
+        Ok(())
+    }
+
+    /// Adds what stands at the tail.
+    pub fn append(&mut self, link: &Link) {
+        let from = link.first.index() as usize;
+        let kept = self.places.len().min(from + link.places.len());
+        self.places[from.min(kept)..kept].copy_from_slice(&link.places[..kept - from.min(kept)]);
+        self.places.extend_from_slice(&link.places[kept - from.min(kept)..]);
+        if link.ends_transaction {
+            // Frames behind the commit were rolled back.
+            self.places.truncate(link.last().0 as usize);
+        }
+        let last = FrameNo(self.places.len() as u32);
+        self.tail = Tail {
+            offset: link.offset,
+            sequence: link.sequence,
+            crc: link.crc,
+            last,
+            committed: match link.ends_transaction {
+                true => last,
+                false => self.tail.committed,
+            },
+        };
+    }
+
+    /// What stands at the tail, if it belongs to the log.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn next_link<B: LogBytes + ?Sized>(&self, log: &B) -> io::Result<Option<Link>> {
+        let Some(salts) = self.salts else {
+            return Ok(None);
+        };
+        let link = match self.form {
+            Form::Packed => self.next_batch(log, salts)?,
+            Form::Compressed => self.next_record(log, salts)?,
+        };
+        // Only what this transaction has written may be replaced by it.
+        Ok(link.filter(|link| {
+            link.first > self.tail.committed && link.first.0 <= self.tail.last.0.saturating_add(1)
+        }))
+    }
+
+    fn next_batch<B: LogBytes + ?Sized>(&self, log: &B, salts: Salts) -> io::Result<Option<Link>> {
+        let mut bytes = vec![0; batch::BLOCK_BYTES as usize];
+        let n = log.read_at(&mut bytes, self.tail.offset)?;
+        bytes.truncate(n);
+        let follows = |batch: &Batch| {
+            batch.salts == salts
+                && batch.previous == self.tail.crc
+                && Some(batch.sequence) == self.tail.sequence.checked_add(1)
+        };
+        let Some(batch) = Batch::parse(&bytes).filter(follows) else {
+            return Ok(None);
+        };
+        let end = batch::HEADER_BYTES + batch.record_bytes as usize;
+        if end > bytes.len() {
+            let have = bytes.len();
+            // Not more than there is: the length may be anything.
+            let size = log.size()?.saturating_sub(self.tail.offset);
+            if (end as u64) > size {
+                return Ok(None);
+            }
+            bytes.resize(end, 0);
+            let n = log.read_at(&mut bytes[have..], self.tail.offset + have as u64)?;
+            bytes.truncate(have + n);
+        }
+        let Some(whole) = bytes.get(..end).filter(|all| Batch::crc_of(all) == batch.crc) else {
+            return Ok(None);
+        };
+        let places = self.places_in(whole, batch.frames, salts);
+        Ok(places.map(|places| Link {
+            first: batch.first,
+            places,
+            ends_transaction: batch.ends_transaction,
+            offset: self.tail.offset + batch.block_bytes(),
+            sequence: batch.sequence,
+            crc: batch.crc,
+        }))
+    }
+
+    /// The places of a batch's records; `None` where they are not as many as it says.
+    fn places_in(&self, batch: &[u8], frames: u32, salts: Salts) -> Option<Vec<Place>> {
+        let mut places = Vec::new();
+        let mut at = batch::HEADER_BYTES;
+        while at < batch.len() {
+            let record = Record::parse(&batch[at..], self.form, self.page, salts)?;
+            if at + record.len() > batch.len() || places.len() as u64 == u64::from(frames) {
+                return None;
+            }
+            places.push(Place::at(self.tail.offset + at as u64, record.len()));
+            at += record.len();
+        }
+        (places.len() as u64 == u64::from(frames)).then_some(places)
+    }
+
+    fn next_record<B: LogBytes + ?Sized>(&self, log: &B, salts: Salts) -> io::Result<Option<Link>> {
+        let mut bytes = vec![0; self.form.most_bytes(self.page)];
+        let n = log.read_at(&mut bytes, self.tail.offset)?;
+        let record = Record::parse(&bytes[..n], self.form, self.page, salts);
+        Ok(record.filter(|record| record.len() <= n).map(|record| {
+            let finished = record.frame.salts == salts;
+            Link {
+                first: record.supersedes.unwrap_or(self.tail.last.plus(1)),
+                places: vec![Place::at(self.tail.offset, record.len())],
+                ends_transaction: finished && record.frame.commit_pages != 0,
+                offset: self.tail.offset + record.len() as u64,
+                sequence: 0,
+                crc: self.tail.crc,
+            }
+        }))
+    }
+}

@@ -1,0 +1,256 @@
+//! One frame in a log of variable positions: a header of its own, then the page, compressed.
+//!
+//! ```text
+//! packed                               compressed (S-WAL)
+//!  0  4  page number                    0  4  page number
+//!  4  4  pages of the database after    4  4  the same
+//!        a commit, else 0               8  8  salts
+//!  8  8  SQLite's checksum             16  8  SQLite's checksum
+//! 16  4  kind (top 4 bits), unfinished 24  4  the same
+//!        (bit 27), length of the data
+//! 20     the data                      28     the data
+//! ```
+//!
+//! Big-endian, as in SQLite's own files. What SQLite wrote is put together from it again, byte for
+//! byte; the checksums are SQLite's and stay as they were. `packed` keeps the salts once in a
+//! batch; *unfinished* marks a frame whose salts SQLite has left zero (see `commit::seal`).
+//!
+//! Before the data of a [`Kind::Delta`] stands the number of another frame, four bytes: of the frame
+//! whose page is the dictionary. That frame holds its page whole, so that no chain of them comes about.
+//! Before the data of a record with *supersedes* (bit 26) stands the number of the frame that it
+//! replaces; only `compressed` has these, a batch says by itself where it begins.
+
+use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, PageSize, Salts, array, be32};
+
+/// How a record holds its page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// As it is.
+    Stored,
+    /// An LZ4 block.
+    Lz4,
+    /// An LZ4 block whose dictionary is the page of this frame.
+    Delta(FrameNo),
+}
+
+impl Kind {
+    fn code(self) -> u32 {
+        match self {
+            Kind::Stored => 0,
+            Kind::Lz4 => 1,
+            Kind::Delta(_) => 2,
+        }
+    }
+}
+
+/// Which fields a record's header has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// In a batch, which has the salts.
+    Packed,
+    /// By itself: S-WAL's compression header.
+    Compressed,
+}
+
+const UNFINISHED: u32 = 1 << 27;
+const SUPERSEDES: u32 = 1 << 26;
+const LENGTH: u32 = SUPERSEDES - 1;
+/// Bytes of a frame number before the data.
+const NUMBER: usize = 4;
+
+impl Form {
+    /// Bytes of a record's header, before any frame number.
+    pub fn header_bytes(self) -> usize {
+        match self {
+            Form::Packed => 20,
+            Form::Compressed => 28,
+        }
+    }
+
+    /// The most bytes that a record of such a page can have.
+    pub fn most_bytes(self, page: PageSize) -> usize {
+        self.header_bytes() + NUMBER + page.bytes()
+    }
+}
+
+/// A record's header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// SQLite's frame header.
+    pub frame: FrameHeader,
+    /// How the page is held.
+    pub kind: Kind,
+    /// The frame that this one replaces, where it is not the next one.
+    pub supersedes: Option<FrameNo>,
+    /// Bytes from the record's begin to the data.
+    pub head: usize,
+    /// Bytes of the data.
+    pub data: usize,
+}
+
+impl Record {
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        self.head + self.data
+    }
+
+    /// Reads a record's header. `None` where there is none, or where it says what cannot be.
+    ///
+    /// `generation` are the salts of the log's present generation: a record of another is none.
+    pub fn parse(bytes: &[u8], form: Form, page: PageSize, generation: Salts) -> Option<Record> {
+        let at = form.header_bytes() - 4;
+        let fixed = bytes.get(..form.header_bytes())?;
+        let word = be32(fixed, at);
+        let unfinished = word & UNFINISHED != 0;
+        let salts = match (form, unfinished) {
+            (Form::Compressed, _) => Salts(array(&fixed[8..16])),
+            (Form::Packed, true) => Salts([0; 8]),
+            (Form::Packed, false) => generation,
+        };
+        if salts != generation && !(unfinished && salts == Salts([0; 8])) {
+            return None;
+        }
+        let mut head = form.header_bytes();
+        let mut number = || {
+            let number = FrameNo(be32(bytes.get(head..head + NUMBER)?, 0));
+            head += NUMBER;
+            (number.0 != 0).then_some(number)
+        };
+        let supersedes = match word & SUPERSEDES {
+            0 => None,
+            _ => Some(number()?),
+        };
+        let kind = match word >> 28 {
+            0 => Kind::Stored,
+            1 => Kind::Lz4,
+            2 => Kind::Delta(number()?),
+            _ => return None,
+        };
+        let data = (word & LENGTH) as usize;
+        let fits = match kind {
+            Kind::Stored => data == page.bytes(),
+            Kind::Lz4 | Kind::Delta(_) => (1..page.bytes()).contains(&data),
+        };
+        let frame = FrameHeader {
+            page: PageNo(be32(fixed, 0)),
+            commit_pages: be32(fixed, 4),
+            salts,
+            checksum: [be32(fixed, at - 8), be32(fixed, at - 4)],
+        };
+        (fits && frame.page.0 != 0).then_some(Record {
+            frame,
+            kind,
+            supersedes,
+            head,
+            data,
+        })
+    }
+
+    /// Appends a record to `out`. The header is SQLite's, the data as `kind` says.
+    pub fn append(
+        out: &mut Vec<u8>,
+        form: Form,
+        header: &[u8; FRAME_HEADER_BYTES],
+        kind: Kind,
+        supersedes: Option<FrameNo>,
+        data: &[u8],
+    ) {
+        out.extend_from_slice(&header[..8]);
+        if form == Form::Compressed {
+            out.extend_from_slice(&header[8..16]);
+        }
+        out.extend_from_slice(&header[16..24]);
+        let unfinished = match header[8..16] == [0; 8] {
+            true => UNFINISHED,
+            false => 0,
+        };
+        let superseding = supersedes.map_or(0, |_| SUPERSEDES);
+        let word = kind.code() << 28 | unfinished | superseding | data.len() as u32;
+        out.extend_from_slice(&word.to_be_bytes());
+        if let Some(frame) = supersedes {
+            out.extend_from_slice(&frame.0.to_be_bytes());
+        }
+        if let Kind::Delta(base) = kind {
+            out.extend_from_slice(&base.0.to_be_bytes());
+        }
+        out.extend_from_slice(data);
+    }
+}
+
+/// Gets a page out of a record's data. `base` is the dictionary of a delta. `false` where the data
+/// are damaged.
+pub fn unpack(kind: Kind, data: &[u8], base: &[u8], page: &mut [u8]) -> bool {
+    let unpacked = match kind {
+        Kind::Stored if data.len() == page.len() => {
+            page.copy_from_slice(data);
+            Ok(page.len())
+        }
+        Kind::Stored => return false,
+        Kind::Lz4 => lz4_flex::block::decompress_into(data, page),
+        Kind::Delta(_) => lz4_flex::block::decompress_into_with_dict(data, page, base),
+    };
+    unpacked.is_ok_and(|bytes| bytes == page.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page_size() -> PageSize {
+        PageSize::new(512).expect("512 is a page size")
+    }
+
+    fn header(salts: Salts) -> FrameHeader {
+        FrameHeader {
+            page: PageNo(7),
+            commit_pages: 9,
+            salts,
+            checksum: [1, 2],
+        }
+    }
+
+    #[test]
+    fn what_is_appended_is_parsed() {
+        let salts = Salts(*b"generati");
+        for form in [Form::Packed, Form::Compressed] {
+            for (kind, data) in [
+                (Kind::Stored, vec![3; 512]),
+                (Kind::Lz4, vec![4; 100]),
+                (Kind::Delta(FrameNo(3)), vec![5; 10]),
+            ] {
+                for supersedes in [None, Some(FrameNo(2))] {
+                    for of in [salts, Salts([0; 8])] {
+                        let mut out = Vec::new();
+                        let frame = header(of);
+                        Record::append(&mut out, form, &frame.to_bytes(), kind, supersedes, &data);
+                        let record = Record::parse(&out, form, page_size(), salts);
+                        let record = record.expect("a record");
+                        assert_eq!((record.frame, record.kind), (frame, kind));
+                        assert_eq!(record.supersedes, supersedes);
+                        assert_eq!(record.len(), out.len());
+                        assert_eq!(out[record.head..], data);
+                        assert!(out.len() <= form.most_bytes(page_size()) + NUMBER);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_and_numbers_that_cannot_be_are_no_record() {
+        let salts = Salts([1; 8]);
+        let parse = |kind, page: u32, data: &[u8]| {
+            let mut out = Vec::new();
+            let mut frame = header(salts);
+            frame.page = PageNo(page);
+            Record::append(&mut out, Form::Packed, &frame.to_bytes(), kind, None, data);
+            Record::parse(&out, Form::Packed, page_size(), salts)
+        };
+        assert!(parse(Kind::Lz4, 1, &[1; 511]).is_some());
+        assert!(parse(Kind::Lz4, 1, &[1; 512]).is_none());
+        assert!(parse(Kind::Lz4, 1, &[]).is_none());
+        assert!(parse(Kind::Lz4, 0, &[1; 9]).is_none());
+        assert!(parse(Kind::Stored, 1, &[1; 511]).is_none());
+        assert!(parse(Kind::Delta(FrameNo(0)), 1, &[1; 9]).is_none());
+    }
+}
