@@ -669,7 +669,10 @@ impl Log {
             // Asked for by recovery, when nobody else has the log.
             let salts = header.wal_header().map_or(Salts([0; 8]), |wal| wal.salts);
             let last = self.reading(packed.survey(&self.file, salts))?;
-            return Ok(self.geometry.page().frame_range(last.plus(1)).start);
+            let frames = self.geometry.page().frame_range(last.plus(1)).start;
+            // Compressed frames are more than the file has bytes for; an old generation may have left
+            // more of it than there are frames now, for `journal_size_limit` to give back.
+            return Ok(frames.max(size));
         }
         Ok(match self.geometry.capacity(size) {
             0 => wal::HEADER_BYTES as u64,

@@ -251,6 +251,16 @@ fn direct_answers_as_stock_wal() {
     scripts(MODES[4]);
 }
 
+#[test]
+fn swal_answers_as_stock_wal() {
+    scripts(MODES[5]);
+}
+
+#[test]
+fn onewrite_answers_as_stock_wal() {
+    scripts(MODES[6]);
+}
+
 /// Not SQL that answers, but bytes: the database file itself, after the same work.
 #[test]
 fn reserved_bytes_that_are_in_use_come_through_every_layout() {

@@ -27,7 +27,7 @@ struct Mode {
     before: &'static [&'static str],
 }
 
-const MODES: [Mode; 5] = [
+const MODES: [Mode; 7] = [
     Mode {
         name: "waldio",
         before: &["PRAGMA onewrite_layout=embedded"],
@@ -46,6 +46,14 @@ const MODES: [Mode; 5] = [
     },
     Mode {
         name: "direct",
+        before: &[],
+    },
+    Mode {
+        name: "swal",
+        before: &[],
+    },
+    Mode {
+        name: "onewrite",
         before: &[],
     },
 ];

@@ -2,12 +2,12 @@
 
 use super::{MODES, Mode, WALDIO, beside, open, open_in, outcome, sql, status, stock};
 
-const ALL: [&str; 8] = [
-    "delete", "truncate", "persist", "memory", "off", "wal", "direct", "waldio",
+const ALL: [&str; 10] = [
+    "delete", "truncate", "persist", "memory", "off", "wal", "direct", "waldio", "swal", "onewrite",
 ];
 
 fn is_ours(mode: &str) -> bool {
-    ["direct", "waldio"].contains(&mode)
+    ["direct", "waldio", "swal", "onewrite"].contains(&mode)
 }
 
 #[test]
@@ -83,13 +83,14 @@ fn every_layout_is_entered_from_and_left_for_every_other_mode() {
             sql(&db, fill);
             let mut seen = sql(&db, LOOK);
             for (round, mode) in ["waldio", other, "waldio"].into_iter().enumerate() {
-                if mode == "waldio" && other != "direct" {
+                let other_has_layout = ["direct", "swal", "onewrite"].contains(&other);
+                if mode == "waldio" && !other_has_layout {
                     layout
                         .before
                         .iter()
                         .for_each(|pragma| drop(sql(&db, pragma)));
                 }
-                if other == "direct" {
+                if other_has_layout {
                     // Its log has a layout of its own; the setting is for waldio.
                     let setting = match mode {
                         "waldio" => layout.before[0],
