@@ -24,6 +24,10 @@ pub enum JournalMode {
     Direct,
     /// One block a frame, guarded.
     Waldio,
+    /// Compressed frames through the page cache, guarded.
+    Swal,
+    /// A commit's compressed frames in whole blocks, guarded.
+    Onewrite,
 }
 
 impl JournalMode {
@@ -36,17 +40,19 @@ impl JournalMode {
             Self::Wal => "wal",
             Self::Direct => "direct",
             Self::Waldio => "waldio",
+            Self::Swal => "swal",
+            Self::Onewrite => "onewrite",
         }
     }
 
     /// Whether a database in use in this mode is guarded against stock SQLite.
     pub fn is_guarded(self) -> bool {
-        self == Self::Waldio
+        matches!(self, Self::Waldio | Self::Swal | Self::Onewrite)
     }
 
     /// Whether only our VFS knows it.
     pub fn is_ours(self) -> bool {
-        matches!(self, Self::Direct | Self::Waldio)
+        self == Self::Direct || self.is_guarded()
     }
 }
 

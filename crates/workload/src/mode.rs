@@ -72,7 +72,22 @@ pub const JOURNALS: &[Journal] = &[
         name: "waldio",
         vfs: Vfs::Onewrite,
     },
+    Journal {
+        name: "swal",
+        vfs: Vfs::Onewrite,
+    },
+    Journal {
+        name: "onewrite",
+        vfs: Vfs::Onewrite,
+    },
 ];
+
+impl Journal {
+    /// Whether it is a write-ahead log, SQLite's own or another.
+    pub fn is_log(&self) -> bool {
+        self.name == "wal" || self.vfs == Vfs::Onewrite
+    }
+}
 
 /// The values a variation takes.
 enum Values {
@@ -90,29 +105,32 @@ struct Key {
 
 const SYNCHRONOUS: &str = "synchronous";
 
-/// What can be varied in the modes of the `onewrite` VFS.
-const ENGINE_KEYS: &[Key] = &[
-    Key {
-        name: "layout",
-        pragma: "onewrite_layout",
-        values: Values::OneOf(&["embedded", "sector", "page4k", "page8k"]),
-    },
-    Key {
-        name: "sync",
-        pragma: "onewrite_sync",
-        values: Values::OneOf(&["full", "persistent", "normal", "auto"]),
-    },
-    Key {
-        name: "init",
-        pragma: "onewrite_init",
-        values: Values::OneOf(&["zero-fill", "write-zeroes", "unwritten", "auto"]),
-    },
-    Key {
-        name: "group_synch",
-        pragma: "onewrite_group_synch",
-        values: Values::FramesAndMillis,
-    },
-];
+const LAYOUT: Key = Key {
+    name: "layout",
+    pragma: "onewrite_layout",
+    values: Values::OneOf(&["embedded", "sector", "page4k", "page8k"]),
+};
+const SYNC: Key = Key {
+    name: "sync",
+    pragma: "onewrite_sync",
+    values: Values::OneOf(&["full", "persistent", "normal", "auto"]),
+};
+const INIT: Key = Key {
+    name: "init",
+    pragma: "onewrite_init",
+    values: Values::OneOf(&["zero-fill", "write-zeroes", "unwritten", "auto"]),
+};
+const GROUP_SYNCH: Key = Key {
+    name: "group_synch",
+    pragma: "onewrite_group_synch",
+    values: Values::FramesAndMillis,
+};
+
+/// What can be varied in `waldio`.
+const ENGINE_KEYS: &[Key] = &[LAYOUT, SYNC, INIT, GROUP_SYNCH];
+
+/// What can be varied in the modes of the `onewrite` VFS that have one layout.
+const KEYS_WITHOUT_LAYOUTS: &[Key] = &[SYNC, INIT];
 
 /// `PRAGMA synchronous`: how much SQLite waits for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,7 +269,8 @@ impl Mode {
     fn keys(&self) -> &'static [Key] {
         match self.journal.vfs {
             Vfs::Stock => &[],
-            Vfs::Onewrite => ENGINE_KEYS,
+            Vfs::Onewrite if self.journal.name == "waldio" => ENGINE_KEYS,
+            Vfs::Onewrite => KEYS_WITHOUT_LAYOUTS,
         }
     }
 

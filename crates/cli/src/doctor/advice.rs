@@ -151,6 +151,8 @@ fn of_mode(
             "the same bytes as wal's in the stock -wal file, where frames share blocks"
         }
         Layout::Embedded => "a page with its frame header inside",
+        Layout::Packed => "a commit's pages compressed",
+        Layout::Compressed => "each page compressed",
         _ => "a page and its frame header",
     };
     let bytes = plan.commit_bytes;

@@ -54,7 +54,7 @@ impl Contract {
             return Err(format!("mode {mode} promises nothing after a power cut"));
         }
         let in_full = level != Synchronous::Normal && value("onewrite_sync") != Some("normal");
-        if !in_full && !matches!(journal, "wal" | "direct" | "waldio") {
+        if !in_full && !mode.journal().is_log() {
             return Err(format!(
                 "mode {mode}: SQLite's rollback journals promise nothing after a power cut below \
                  synchronous=full"

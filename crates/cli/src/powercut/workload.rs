@@ -204,10 +204,7 @@ impl Place<'_> {
 
     /// Whether a writer can commit while others read.
     fn readers_and_writers(&self) -> bool {
-        matches!(
-            self.settings.mode.journal().name,
-            "wal" | "direct" | "waldio"
-        )
+        self.settings.mode.journal().is_log()
     }
 
     fn created(&self) -> Result<(), Failure> {

@@ -591,7 +591,7 @@ impl Log {
         let (header, page) = out;
         let read = packed.read(
             &self.file,
-            &self.memory,
+            Some(&self.memory),
             salts,
             frame,
             published,

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::log::layout::{Geometry, Layout, Slot};
+use crate::log::packed::{Compression, Form, Packed};
 use crate::log::{ErrorKind, HeaderError, LogError, LogHeader, header};
 use crate::storage::{Access, Create, DirectIo, LogFile};
 use crate::wal::{Checksum, FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, WalHeader, array};
@@ -115,6 +116,8 @@ pub struct Found {
     pub frame: FrameNo,
     /// Where its slot begins, in bytes.
     pub offset: u64,
+    /// How many bytes it takes there.
+    pub bytes: u64,
     /// The frame's header; what a header would be where there is no frame.
     pub header: FrameHeader,
     /// Its last 24 bytes were in the side block.
@@ -157,6 +160,8 @@ pub struct Scan<'a, B: ?Sized> {
     ended_at: Option<u64>,
     is_done: bool,
     page: Vec<u8>,
+    /// Where frames have no fixed positions: where they are, and the last that there is.
+    packed: Option<(Packed, FrameNo)>,
 }
 
 impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
@@ -181,10 +186,14 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
             ended_at: None,
             is_done: false,
             page: vec![0; geometry.page().bytes()],
+            packed: walked(bytes, geometry, &wal)?,
         })
     }
 
     fn step(&mut self) -> io::Result<Option<Found>> {
+        if self.packed.is_some() {
+            return self.step_packed();
+        }
         let offset = self.geometry.slot(self.next);
         let too_far = |end: u64| offset.saturating_sub(end) >= MAX_BEHIND_BYTES;
         if offset >= self.size || self.ended_at.is_some_and(too_far) {
@@ -208,6 +217,54 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
         self.is_done = self.next.0 == u32::MAX;
         self.next = self.next.plus(1);
         Ok(Some(found))
+    }
+
+    /// The next frame of a log without fixed positions; then what stands behind the last.
+    fn step_packed(&mut self) -> io::Result<Option<Found>> {
+        if self.ended_at.is_some() {
+            return Ok(None);
+        }
+        let found = self.look_packed()?;
+        match found.verdict {
+            Verdict::Valid => self.previous = found.header.checksum,
+            _ => self.ended_at = Some(found.offset),
+        }
+        self.is_done = self.next.0 == u32::MAX;
+        self.next = self.next.plus(1);
+        Ok((found.offset < self.size).then_some(found))
+    }
+
+    fn look_packed(&mut self) -> io::Result<Found> {
+        let Some((packed, last)) = &self.packed else {
+            return Err(io::Error::other("frames have fixed positions"));
+        };
+        let mut header = [0; FRAME_HEADER_BYTES];
+        let mut found = Found {
+            frame: self.next,
+            offset: packed.end(),
+            bytes: 0,
+            header: FrameHeader::parse(&header),
+            is_escaped: false,
+            verdict: Verdict::Mismatch,
+            is_present: false,
+        };
+        if self.next > *last {
+            (found.verdict, found.is_present) = packed.behind(self.bytes, self.wal.salts)?;
+            return Ok(found);
+        }
+        let salts = self.wal.salts;
+        let out = (&mut header, self.page.as_mut_slice());
+        let read = packed.read(self.bytes, None, salts, self.next, None, out)?;
+        if let Some(place) = packed.place(self.next) {
+            (found.offset, found.bytes) = (place.offset(), place.len() as u64);
+        }
+        found.header = FrameHeader::parse(&header);
+        found.is_present = found.header.salts == salts;
+        let follows = || found.header.follows(&self.wal, self.previous, &self.page);
+        if read == crate::log::packed::Found::Page && follows() {
+            found.verdict = Verdict::Valid;
+        }
+        Ok(found)
     }
 
     /// Looks at the place of the next frame.
@@ -235,6 +292,7 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
         Ok(Found {
             frame,
             offset,
+            bytes: self.geometry.slot_bytes(),
             header,
             is_escaped: slot == Slot::Escaped,
             verdict,
@@ -279,6 +337,22 @@ impl<B: LogBytes + ?Sized> Iterator for Scan<'_, B> {
         self.is_done |= !matches!(step, Ok(Some(_)));
         step.transpose()
     }
+}
+
+/// The positions in a log that has no fixed ones.
+fn walked<B: LogBytes + ?Sized>(
+    bytes: &B,
+    geometry: Geometry,
+    wal: &WalHeader,
+) -> io::Result<Option<(Packed, FrameNo)>> {
+    let form = match geometry.layout() {
+        Layout::Packed => Form::Packed,
+        Layout::Compressed => Form::Compressed,
+        _ => return Ok(None),
+    };
+    let packed = Packed::new(form, geometry.page(), Compression::default());
+    let last = packed.survey(bytes, wal.salts)?;
+    Ok(Some((packed, last)))
 }
 
 fn read_padded<B: LogBytes + ?Sized>(bytes: &B, out: &mut [u8], at: u64) -> io::Result<()> {
@@ -358,14 +432,17 @@ impl Survey {
         for found in scan.by_ref() {
             let found = found?;
             match found.verdict {
-                Verdict::Valid => survey.count_valid(&found, found.offset + geometry.slot_bytes()),
+                Verdict::Valid => survey.count_valid(&found, found.offset + found.bytes),
                 _ => survey.count_behind(&found),
             }
             resumes_from = resumes_from.or(survey.end.map(|end| end.frame));
         }
         if let Some(end) = resumes_from.filter(|_| writers == Writers::Maybe) {
             (scan.next, scan.ended_at) = (end, None);
-            survey.grew = scan.look()?.verdict == Verdict::Valid;
+            survey.grew = match walked(bytes, geometry, &wal)? {
+                Some((_, last)) => last >= end,
+                None => scan.look()?.verdict == Verdict::Valid,
+            };
         }
         Ok(survey)
     }

@@ -23,7 +23,7 @@ use std::io;
 use std::sync::PoisonError;
 
 use crate::log::memory::FrameMemory;
-use crate::log::scan::LogBytes;
+use crate::log::scan::{LogBytes, Verdict};
 use crate::storage::AlignedBuf;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -277,6 +277,32 @@ impl Packed {
         self.end() + (batch::HEADER_BYTES as u64 + records).next_multiple_of(batch::BLOCK_BYTES)
     }
 
+    /// Where a frame was found, after [`Packed::survey`].
+    pub fn place(&self, frame: FrameNo) -> Option<Place> {
+        self.chain().place(frame)
+    }
+
+    /// What stands behind the last frame, and whether it is of this generation.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn behind<B: LogBytes + ?Sized>(
+        &self,
+        log: &B,
+        salts: Salts,
+    ) -> io::Result<(Verdict, bool)> {
+        let mut bytes = [0; batch::HEADER_BYTES];
+        let n = log.read_at(&mut bytes, self.end())?;
+        bytes[n..].fill(0);
+        // Both forms have the salts in the same place.
+        let is_present = bytes[8..16] == salts.0;
+        Ok(match (bytes.iter().all(|&byte| byte == 0), is_present) {
+            (true, _) => (Verdict::Zeros, false),
+            (false, true) => (Verdict::Mismatch, true),
+            (false, false) => (Verdict::OtherGeneration, false),
+        })
+    }
+
     /// Where a frame stands. One that is not published, as `published` says, is of a transaction of
     /// this process, or is read by recovery.
     fn locate<B: LogBytes + ?Sized>(
@@ -318,7 +344,7 @@ impl Packed {
     pub fn read<B: LogBytes + ?Sized>(
         &self,
         log: &B,
-        memory: &FrameMemory,
+        memory: Option<&FrameMemory>,
         salts: Salts,
         frame: FrameNo,
         published: Option<FrameNo>,
@@ -353,13 +379,13 @@ impl Packed {
     fn read_base<B: LogBytes + ?Sized>(
         &self,
         log: &B,
-        memory: &FrameMemory,
+        memory: Option<&FrameMemory>,
         salts: Salts,
         frame: FrameNo,
         published: Option<FrameNo>,
         page: &mut [u8],
     ) -> io::Result<bool> {
-        if memory.read(frame, salts, 0, page) {
+        if memory.is_some_and(|memory| memory.read(frame, salts, 0, page)) {
             return Ok(true);
         }
         let Some(place) = self.locate(log, salts, frame, published)? else {
