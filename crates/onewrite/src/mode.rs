@@ -101,9 +101,12 @@ impl JournalMode {
         if is_stock_mode(word) {
             return Ok(None);
         }
-        JournalMode::from_name(word)
-            .map(Some)
-            .ok_or_else(|| unknown(word, "onewrite, waldio, swal, direct, or one of SQLite's own journal modes"))
+        JournalMode::from_name(word).map(Some).ok_or_else(|| {
+            unknown(
+                word,
+                "onewrite, waldio, swal, direct, or one of SQLite's own journal modes",
+            )
+        })
     }
 
     /// Whether the log is in a file that stock SQLite does not know, so that the database must be

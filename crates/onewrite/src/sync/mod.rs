@@ -12,12 +12,16 @@ pub(crate) use model::{Condvar, forget_finished, wait_for_lock};
 #[cfg(shuttle)]
 pub use model::{Instant, reset_clock};
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
+pub(crate) use shuttle::sync::{
+    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
+};
 #[cfg(shuttle)]
 pub(crate) use shuttle::thread::{Builder, JoinHandle};
 
 #[cfg(not(shuttle))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
+pub(crate) use std::sync::{
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
+};
 #[cfg(not(shuttle))]
 pub(crate) use std::thread::{Builder, JoinHandle};
 #[cfg(not(shuttle))]
