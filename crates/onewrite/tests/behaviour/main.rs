@@ -4,10 +4,11 @@ mod checkpoints;
 mod compare;
 mod damage;
 mod places;
+#[path = "../common/random.rs"]
 mod random;
 mod readonly;
 mod replaced;
-#[path = "../scratch/mod.rs"]
+#[path = "../common/scratch.rs"]
 mod scratch;
 mod settings;
 mod several;

@@ -6,7 +6,7 @@ use std::env;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
-use super::{names, shielded, with_writer};
+use super::{in_buffer, names, out_buffer, shielded, with_writer};
 use crate::mode::JournalMode;
 use crate::vfs::database::{Database, Paths, Settings, Switch};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
@@ -206,12 +206,7 @@ unsafe extern "C" fn db_read(
     offset: i64,
 ) -> c_int {
     // SAFETY: SQLite passes a buffer of `size` bytes.
-    let (database, out) = unsafe {
-        (
-            database(file),
-            std::slice::from_raw_parts_mut(out.cast::<u8>(), size as usize),
-        )
-    };
+    let (database, out) = unsafe { (database(file), out_buffer(out, size)) };
     let code = database.inner.read(out, offset);
     if offset < guard::HEADER_BYTES as i64 && database.is_guarded() {
         guard::hide(out, offset as u64);
@@ -227,12 +222,7 @@ unsafe extern "C" fn db_write(
 ) -> c_int {
     shielded(|| {
         // SAFETY: SQLite passes `size` bytes.
-        let (database, data) = unsafe {
-            (
-                database(file),
-                std::slice::from_raw_parts(data.cast::<u8>(), size as usize),
-            )
-        };
+        let (database, data) = unsafe { (database(file), in_buffer(data, size)) };
         if database.must_look_again.get() {
             return ffi::SQLITE_IOERR_WRITE;
         }

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use super::database::{
     db_fetch, db_shm_barrier, db_shm_lock, db_shm_map, db_shm_unmap, db_unfetch,
 };
-use super::{shielded, with_writer};
+use super::{in_buffer, out_buffer, shielded, with_writer};
 use crate::vfs::database::Database;
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 
@@ -87,12 +87,7 @@ unsafe extern "C" fn log_read(
 ) -> c_int {
     shielded(|| {
         // SAFETY: a log of ours, a buffer of `size` bytes.
-        let (database, out) = unsafe {
-            (
-                log_database(file),
-                std::slice::from_raw_parts_mut(out.cast::<u8>(), size as usize),
-            )
-        };
+        let (database, out) = unsafe { (log_database(file), out_buffer(out, size)) };
         let index = database.inner.index_view();
         with_writer(database, |writer| writer.read(out, offset as u64, index))
     })
@@ -106,12 +101,7 @@ unsafe extern "C" fn log_write(
 ) -> c_int {
     shielded(|| {
         // SAFETY: a log of ours, `size` bytes.
-        let (database, data) = unsafe {
-            (
-                log_database(file),
-                std::slice::from_raw_parts(data.cast::<u8>(), size as usize),
-            )
-        };
+        let (database, data) = unsafe { (log_database(file), in_buffer(data, size)) };
         let index = database.inner.index_view();
         with_writer(database, |writer| writer.write(data, offset as u64, index))
     })

@@ -3,13 +3,14 @@
 //!
 //! Each finds its object, calls the safe code, and turns the result into one of SQLite's codes. A
 //! panic does not leave them: it becomes an error of the call.
+#![allow(unsafe_code)]
 
 mod database;
 mod log;
 mod names;
 mod vfs;
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use vfs::{base_name, make_default, register};
@@ -48,4 +49,22 @@ fn with_writer(
             database.fail(&e)
         }
     }
+}
+
+/// The bytes that SQLite hands to `xWrite`.
+///
+/// # Safety
+/// `data` points to `size` bytes that live for `'a`.
+unsafe fn in_buffer<'a>(data: *const c_void, size: c_int) -> &'a [u8] {
+    // SAFETY: by this function's contract.
+    unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size as usize) }
+}
+
+/// The bytes that SQLite wants `xRead` to fill.
+///
+/// # Safety
+/// `out` points to `size` bytes that live for `'a`, and that nobody else looks at meanwhile.
+unsafe fn out_buffer<'a>(out: *mut c_void, size: c_int) -> &'a mut [u8] {
+    // SAFETY: by this function's contract.
+    unsafe { std::slice::from_raw_parts_mut(out.cast::<u8>(), size as usize) }
 }
