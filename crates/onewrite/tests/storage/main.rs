@@ -4,6 +4,7 @@
 mod capabilities;
 mod histories;
 mod initialize;
+mod killed;
 mod locks;
 mod open;
 #[path = "../common/random.rs"]
