@@ -3,6 +3,7 @@
 mod checkpoints;
 mod compare;
 mod damage;
+mod deletion;
 mod places;
 #[path = "../common/random.rs"]
 mod random;

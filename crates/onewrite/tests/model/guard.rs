@@ -168,7 +168,7 @@ fn ours_forget_a_mode_and_take_it_up_again() {
     explore(COSTLY, || {
         let scene = Scene::switched_by_stock();
         together(vec![
-            scene.life(Who::Ours, &["waldio"], 10),
+            scene.life(Who::Ours, &["waldio", "waldio", "waldio", "waldio"], 10),
             scene.life(Who::Ours, &["truncate", "delete"], 20),
         ]);
         scene.check();
