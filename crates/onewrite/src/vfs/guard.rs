@@ -66,6 +66,12 @@ pub fn guarded_by(header: &[u8]) -> Option<LogId> {
     is_guarded.then(|| LogId(array(&header[ID_AT..ID_AT + 8])))
 }
 
+/// Whether bytes read from the database at `offset` show that it is guarded.
+pub fn stands_in(bytes: &[u8], offset: u64) -> bool {
+    let at = (READ_VERSION_AT as u64).checked_sub(offset);
+    at.and_then(|at| bytes.get(at as usize)) == Some(&GUARD_BYTE)
+}
+
 /// Replaces the guard in bytes read from the database at `offset` by what SQLite expects there.
 pub fn hide(bytes: &mut [u8], offset: u64) {
     if offset >= HEADER_BYTES as u64 {

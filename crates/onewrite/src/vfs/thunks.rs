@@ -521,7 +521,11 @@ unsafe extern "C" fn db_read(
         )
     };
     let code = database.inner.read(out, offset);
-    if offset < guard::HEADER_BYTES as i64 && database.is_guarded() {
+    // Whoever reads without a lock has not been told of the guard yet, and shall not meet it either: a
+    // VFS over ours may do that.
+    if offset < guard::HEADER_BYTES as i64
+        && (database.is_guarded() || guard::stands_in(out, offset as u64))
+    {
         guard::hide(out, offset as u64);
     }
     code
