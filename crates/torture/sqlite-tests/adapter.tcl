@@ -1,4 +1,4 @@
-# Run by scripts/sqlite-tests before a test file, in our modes. Where a test works on <db>-wal it means
+# Run by scripts/sqlite-tests before a test file, over our VFS. Where a test works on <db>-wal it means
 # the log, which is <db>-onewrite in the guarded modes. This shows the test the frames that are there as
 # SQLite's own log would hold them, and takes what it writes:
 #
@@ -331,6 +331,13 @@ proc close {channel args} {
     if {$new ne $old} {put_wal_bytes $log $old $new}
   }
   return $result
+}
+
+# Some tests run only over the VFS called unix: it is below ours.
+rename test_syscall test_syscall_of_vfs
+proc test_syscall {what args} {
+  if {$what eq "defaultvfs"} {return unix}
+  uplevel 1 [list test_syscall_of_vfs $what {*}$args]
 }
 
 # The variations "wal": tester.tcl runs this on every connection that a test opens.
