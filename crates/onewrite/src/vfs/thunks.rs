@@ -22,7 +22,7 @@ use super::pragma::Answer;
 use super::{RegisterError, VFS_NAME, convert, guard};
 use crate::commit::Writer;
 use crate::log::LogError;
-use crate::mode::JournalMode;
+use crate::mode::{JournalMode, UpgradeOfWal};
 use crate::sync;
 
 /// A database file of ours. The file of the VFS underneath follows it in the same allocation.
@@ -290,6 +290,12 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         (c"onewrite_group_synch", "group_synch"),
         (c"onewrite_direct_io", "direct_io"),
     ];
+    if let Some(message) = senseless_upgrade(database) {
+        host::log(
+            ffi::SQLITE_WARNING,
+            &format!("ONEWRITE_UPGRADE_WAL: {message}"),
+        );
+    }
     if let Ok(layout) = env::var("ONEWRITE_LAYOUT")
         && let Err(message) = database.set("layout", &layout)
     {
@@ -302,6 +308,20 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         }
     }
     Ok(())
+}
+
+/// Why `ONEWRITE_UPGRADE_WAL` upgrades nothing, where that cannot be what was meant.
+fn senseless_upgrade(database: &Database) -> Option<String> {
+    let upgrade = env::var("ONEWRITE_UPGRADE_WAL").ok()?.parse();
+    match upgrade {
+        Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
+        Ok(UpgradeOfWal::ToWanted)
+            if database.wanted.is_none() && env::var_os("ONEWRITE_JOURNAL_MODE").is_none() =>
+        {
+            Some("1 is for the mode that ONEWRITE_JOURNAL_MODE names, and that is not set".into())
+        }
+        Ok(_) => None,
+    }
 }
 
 /// # Safety
