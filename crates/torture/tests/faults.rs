@@ -78,3 +78,58 @@ fn a_lie_about_a_fault_is_found() {
         );
     }
 }
+
+/// Where a process has mounted a file system of its own.
+fn mount_point(process: u32) -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string(format!("/proc/{process}/mountinfo")).ok()?;
+    let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    points
+        .find(|point| point.contains("/onewrite-faults-"))
+        .map(PathBuf::from)
+}
+
+fn stops_and_leaves_nothing(arguments: &[&str], signal: rustix::process::Signal) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_onewrite-torture"))
+        .args(["faults", "--json"])
+        .args(arguments)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command");
+    let begin = std::time::Instant::now();
+    let works = |point: &PathBuf| {
+        let root = format!("/proc/{}/root{}", child.id(), point.display());
+        std::fs::read_dir(root).is_ok_and(|files| files.count() > 1)
+    };
+    let point = loop {
+        if let Some(point) = mount_point(child.id()).filter(works) {
+            break point;
+        }
+        assert!(begin.elapsed().as_secs() < 60, "it does not begin");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    let directory = point.parent().expect("a directory of its own");
+    assert!(directory.is_dir());
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(child.try_wait().expect("a child").map(|s| s.code()), None);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal)
+        .expect("a signal");
+    let output = child.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.ends_with("stopped\n"), "{said}");
+    assert!(!directory.exists(), "{} is left", directory.display());
+}
+
+#[test]
+fn a_signal_leaves_nothing_behind() {
+    use rustix::process::Signal;
+    if cfg!(not(target_arch = "x86_64")) || !rustix::process::geteuid().is_root() {
+        skip("a file system of its own takes root, and a tracer for x86-64");
+        return;
+    }
+    for signal in [Signal::INT, Signal::TERM] {
+        stops_and_leaves_nothing(&["--scenario", "open"], signal);
+        stops_and_leaves_nothing(&["--condition", "no-memory"], signal);
+    }
+}

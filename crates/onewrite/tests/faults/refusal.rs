@@ -47,6 +47,8 @@ struct Rule {
     /// Since the last flush new blocks were made.
     after_new_blocks: bool,
     fired: Arc<AtomicU32>,
+    /// Frames were written after it.
+    frames_after: Arc<AtomicU32>,
 }
 
 static RULES: Mutex<Vec<Rule>> = Mutex::new(Vec::new());
@@ -59,6 +61,7 @@ fn rules() -> MutexGuard<'static, Vec<Rule>> {
 pub struct Refusal {
     log: PathBuf,
     fired: Arc<AtomicU32>,
+    frames_after: Arc<AtomicU32>,
 }
 
 impl Refusal {
@@ -68,7 +71,8 @@ impl Refusal {
 
     /// It takes so long until it fails.
     pub fn slow(database: &Path, which: Which, errno: i32, takes: Duration) -> Refusal {
-        let (log, fired) = (super::beside(database, "-onewrite"), Arc::default());
+        let log = super::beside(database, "-onewrite");
+        let (fired, frames_after) = (Arc::default(), Arc::default());
         rules().push(Rule {
             log: log.clone(),
             which,
@@ -76,8 +80,18 @@ impl Refusal {
             takes,
             after_new_blocks: false,
             fired: Arc::clone(&fired),
+            frames_after: Arc::clone(&frames_after),
         });
-        Refusal { log, fired }
+        Refusal {
+            log,
+            fired,
+            frames_after,
+        }
+    }
+
+    /// How often frames were written since then.
+    pub fn frames_after(&self) -> u32 {
+        self.frames_after.load(Ordering::SeqCst)
     }
 
     /// Whether there was such a call, whether it has failed by now or is about to.
@@ -102,6 +116,8 @@ impl Observer for Refuser {
             if is_first && rule.which.is(call, rule.after_new_blocks) {
                 rule.fired.store(1, Ordering::SeqCst);
                 refused = Some((rule.takes, rule.errno));
+            } else if !is_first && Which::Frames.is(call, false) {
+                rule.frames_after.fetch_add(1, Ordering::SeqCst);
             }
             match call {
                 Call::Initialize { .. } => rule.after_new_blocks = true,

@@ -158,9 +158,11 @@ fn right_codes(scenario: Scenario, injection: &Injection, first: &Seen) -> Vec<i
     }
     if injection.lasts == Lasts::ForGood {
         // Other calls fail after the first: a file cannot be made any more, or is opened for
-        // reading alone; the database cannot be read.
+        // reading alone; the database cannot be read. SQLite's own VFS knows ENOSPC for a full disk, and
+        // takes a quota that is exhausted for an I/O error.
         right.extend(match fault.error_name() {
-            "ENOSPC" | "EDQUOT" => &[READONLY, CANTOPEN][..],
+            "ENOSPC" => &[READONLY, CANTOPEN][..],
+            "EDQUOT" => &[READONLY, CANTOPEN, IOERR],
             "EIO" => &[CORRUPT],
             _ => &[],
         });

@@ -11,6 +11,7 @@ use super::report::Report;
 use super::scenario::Scenario;
 use super::tracer::{self, Injection, Lasts, Run};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::processes::{self, this_program};
 use clap::ValueEnum;
 use std::fs;
@@ -90,7 +91,7 @@ fn run_conditions(
             continue;
         }
         let dir = place.path().join(format!("condition-{condition}"));
-        let tally = conditions::run(condition, arguments.mode, &dir)?;
+        let tally = conditions::run(condition, arguments.mode, &dir, place.images())?;
         report.record_condition(condition, tally);
     }
     Ok(())
@@ -126,6 +127,7 @@ fn run_scenario(
     let work = |number: usize| -> Result<(), Failure> {
         let mut shop = Shop::open(arguments, place, number)?;
         while let Some(injection) = injections.get(next.fetch_add(1, Ordering::Relaxed)) {
+            interrupt::check()?;
             let tried = shop.attempt(&prepared, Some(injection))?;
             let Ok(mut report) = shared.lock() else {
                 return Err(Failure::Harness("another thread has failed".to_owned()));
