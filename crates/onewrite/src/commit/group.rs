@@ -283,9 +283,13 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
             .map_or([0; 8], |frame| array(&frame[8..16])),
     );
     let policy = waiting.policy.unwrap_or(SyncPolicy::Full);
+    let everything_before = log.durable_before(run.first(), salts);
     let in_one_write = side.is_none()
         && policy == SyncPolicy::Persistent
-        && (log.durable_before(run.first(), salts) || log.file().capabilities().fua.is_err());
+        && (everything_before || log.file().capabilities().fua.is_err());
+    if in_one_write && !everything_before {
+        log.file().write_back()?;
+    }
     if let Some(side) = side {
         log.make_room(side.offset + side.bytes.len() as u64)?;
         log.file()

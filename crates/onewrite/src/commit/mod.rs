@@ -7,8 +7,8 @@
 //!
 //! - at `synchronous=FULL` in the commit's `xSync`, with the durability that `onewrite_sync` asks
 //!   for;
-//! - at `synchronous=NORMAL`, where no `xSync` comes, as soon as the commit frame is complete,
-//!   without waiting for the device;
+//! - at `synchronous=NORMAL`, where no `xSync` comes, as soon as the commit frame is complete, into
+//!   the page cache: the kernel begins to write it to the device, and nobody waits for that;
 //! - a transaction too large to be gathered ([`MAX_RUN_BYTES`]) through the page cache, piece by
 //!   piece, with one flush at its end: its cost is then that of stock SQLite.
 //!
@@ -163,7 +163,7 @@ impl Writer {
         // The connection was set to a lower synchronous level, and we did not see it. What it
         // published comes late; if it cannot be written, the log is lost for everybody.
         self.expects_sync = false;
-        self.write_out(Durability::None).inspect_err(|e| {
+        self.write_out(Durability::Begun).inspect_err(|e| {
             self.log
                 .poison(&format!("a published commit could not be written: {e}"));
         })
@@ -317,7 +317,7 @@ impl Writer {
                 return self.seal(from, frame, index);
             }
             if is_sealed && !self.expects_sync && !self.try_group(SyncPolicy::Normal)? {
-                self.write_out(Durability::None)?;
+                self.write_out(Durability::Begun)?;
             }
             self.commit_written = true;
         } else if self.run.len() >= MAX_RUN_BYTES && frame == self.run.last() {

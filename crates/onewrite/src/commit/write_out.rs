@@ -171,8 +171,8 @@ impl Writer {
     }
 
     /// Whether the kernel turns a write-through write into a write and a flush of the device's
-    /// whole cache, because the device has no FUA. Frames of others may then be in that cache,
-    /// though not in the page cache, where stock connections leave theirs.
+    /// whole cache, because the device has no FUA. It then covers all that the device was given;
+    /// what waits in the page cache, commits at NORMAL say, must be given to it first.
     fn write_through_flushes(&self) -> bool {
         let file = self.log.file();
         self.log.geometry().layout() != Layout::Stock
@@ -227,6 +227,8 @@ impl Writer {
     fn write_through(&mut self, everything_before: bool) -> Result<(), LogError> {
         if !everything_before {
             self.log.check_poison_everywhere()?;
+            let reached = self.log.file().write_back().map_err(LogError::from);
+            self.poison_unless(false, reached)?;
         }
         let written = self.write_out(Durability::WriteThrough);
         self.poison_unless(everything_before, written)

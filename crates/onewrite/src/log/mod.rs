@@ -291,6 +291,9 @@ impl Log {
     /// connection of this process refuses it, and every process that asks before a flush.
     pub fn poison(&self, why: &str) {
         if self.poison.set(why.to_owned()).is_ok() {
+            // A flush that failed leaves pages in the cache that pass for written: recovery would
+            // find frames there which the device does not have.
+            self.file.drop_page_cache();
             // Others that hold the byte shared said the same; that we cannot say it is no reason
             // to trust the log.
             let _ = self.file.try_lock(LockByte::Poison, LockKind::Exclusive);

@@ -12,7 +12,8 @@ use super::counters::IoCounters;
 use super::error::{Operation, StorageError};
 use super::observer::{self, Call, Route};
 use super::open::{self, Access};
-use rustix::fs::{AtFlags, StatxFlags, fdatasync, fstat, ftruncate, statx};
+use super::sys;
+use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, fdatasync, fstat, ftruncate, statx};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pread, pwrite, pwritev2};
 use rustix::process::Pid;
 use std::fs::File;
@@ -27,6 +28,9 @@ const MAX_OFFSET: u64 = i64::MAX as u64;
 /// What a single write must guarantee when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Durability {
+    /// The bytes are where reads find them, in the page cache, and the kernel has begun to write
+    /// them to the device. They survive a kill of the process.
+    Begun,
     /// The bytes are where reads find them. They survive a kill of the process; with direct I/O
     /// also a crash of the system, though not a power cut.
     None,
@@ -164,6 +168,10 @@ impl LogFile {
         offset: u64,
         durability: Durability,
     ) -> Result<(), StorageError> {
+        if durability == Durability::Begun {
+            self.write_buffered_at(buf, offset)?;
+            return self.begin_write_back(offset, buf.len() as u64);
+        }
         self.check_write(buf, offset)?;
         if let (Some(align), Some(direct)) = (self.direct(), &self.direct) {
             self.check_aligned(buf, offset, align)?;
@@ -173,9 +181,40 @@ impl LogFile {
         }
         self.write_buffered_at(buf, offset)?;
         match durability {
-            Durability::None => Ok(()),
+            Durability::Begun | Durability::None => Ok(()),
             Durability::WriteThrough => self.flush(),
         }
+    }
+
+    /// Has the kernel begin to write a range of the page cache to the device.
+    fn begin_write_back(&self, offset: u64, bytes: u64) -> Result<(), StorageError> {
+        match sys::write_back(self.buffered_fd(), offset, bytes, sys::WriteBack::Begin) {
+            Ok(()) => Ok(()),
+            Err(e) if sys::is_missing(&e) => Ok(()),
+            Err(e) => Err(self.error(Operation::Write, Some(offset), e)),
+        }
+    }
+
+    /// Brings everything that waits in the page cache to the device, whoever wrote it, and waits for
+    /// it. What the device then holds may be in its volatile cache: a flush of that must follow.
+    ///
+    /// # Errors
+    /// Whatever sync_file_range(2) reports, which may be of an earlier write; as with
+    /// [`LogFile::flush`] the state of the data is unknown then.
+    pub fn write_back(&self) -> Result<(), StorageError> {
+        observer::before(&self.path, Operation::Flush, &Call::WriteBack)?;
+        match sys::write_back(self.buffered_fd(), 0, 0, sys::WriteBack::Finish) {
+            Ok(()) => Ok(()),
+            Err(e) if sys::is_missing(&e) => self.flush(),
+            Err(e) => Err(self.error(Operation::Flush, None, e)),
+        }
+    }
+
+    /// Forgets what the page cache holds of the file and the device may not: after a failed flush
+    /// reads would find it, and nothing would ever write it.
+    pub fn drop_page_cache(&self) {
+        // Advice: where it is not taken there is nothing to be done.
+        let _ = fadvise(&self.buffered, 0, None, Advice::DontNeed);
     }
 
     /// Returns false if the kernel refused the first byte with EINVAL: then nothing was written,

@@ -42,6 +42,8 @@ pub enum Call<'a> {
     },
     /// fdatasync.
     Flush,
+    /// What the page cache holds goes to the device, which is not flushed.
+    WriteBack,
     /// The size is set.
     Truncate {
         /// The new size in bytes.

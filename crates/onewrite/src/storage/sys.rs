@@ -1,7 +1,8 @@
-//! Open-file-description locks, the one system call that rustix lacks.
+//! The two system calls that rustix lacks.
 //!
-//! `fcntl(F_OFD_*)` of fcntl(2). Called by `lock.rs` alone. This is the only file of the storage
-//! layer with unsafe code: one call, whose argument lives on this stack frame.
+//! `fcntl(F_OFD_*)` of fcntl(2), open-file-description locks, called by `lock.rs`; and
+//! sync_file_range(2), called by `file.rs`. This is the only file of the storage layer with unsafe
+//! code: two calls, whose arguments live on this stack frame.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -64,4 +65,47 @@ pub(super) fn ofd_lock(
         return Err(io::Error::last_os_error());
     }
     Ok(command == libc::F_OFD_GETLK && request.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+/// How far [`write_back`] goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum WriteBack {
+    /// Dirty pages are given to the device.
+    Begin,
+    /// The same, and all that were given to it have arrived.
+    Finish,
+}
+
+/// sync_file_range(2): dirty pages of a range go to the device, without a flush of its cache; to the
+/// end of the file where `bytes` is 0.
+pub(super) fn write_back(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    bytes: u64,
+    how: WriteBack,
+) -> io::Result<()> {
+    let flags = match how {
+        WriteBack::Begin => libc::SYNC_FILE_RANGE_WRITE,
+        WriteBack::Finish => {
+            libc::SYNC_FILE_RANGE_WAIT_BEFORE
+                | libc::SYNC_FILE_RANGE_WRITE
+                | libc::SYNC_FILE_RANGE_WAIT_AFTER
+        }
+    };
+    let too_large = |_| io::Error::from_raw_os_error(libc::EFBIG);
+    let offset = libc::off64_t::try_from(offset).map_err(too_large)?;
+    let bytes = libc::off64_t::try_from(bytes).map_err(too_large)?;
+    // SAFETY: the descriptor is open for as long as it is borrowed; the rest are integers.
+    match unsafe { libc::sync_file_range(fd.as_raw_fd(), offset, bytes, flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether an error says that there is no such system call: a filter, or a file that has none.
+pub(super) fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE | libc::EPERM)
+    )
 }

@@ -6,7 +6,8 @@
 //!   sector of 512 bytes may be in any state that it has had since it was last durable, each sector
 //!   apart from the others: writes are reordered, dropped and torn.
 //! - A write-through write makes its own sectors durable. On a device without FUA it makes durable
-//!   besides what was written to the file directly before it; what is in the page cache, never.
+//!   besides what was written to the file directly before it; what is in the page cache only if
+//!   that was written back first.
 //! - Size and truncation become durable with a flush, and before that in their order, with or
 //!   without data. What a size covers and no sector has reached reads as zeros.
 //!   A write-through write takes truncations before it along: they are changes of the inode that it
@@ -217,6 +218,17 @@ impl Inode {
         self.durable_since.clear();
     }
 
+    /// What waits in the page cache is given to the device.
+    fn write_back(&mut self) {
+        for change in &mut self.pending {
+            if let Change::Write { reach, .. } = change
+                && *reach == Reach::Buffered
+            {
+                *reach = Reach::Direct;
+            }
+        }
+    }
+
     /// The last pending change becomes durable at once, and with it, where the device has no FUA,
     /// those that were written directly.
     fn write_through(&mut self, device: Device) {
@@ -398,6 +410,7 @@ impl Disk {
                     self.apply(&Event::SyncDirectory);
                 }
             }
+            Event::WriteBack(file) => self.inode(*file).write_back(),
             Event::Remove(file) => {
                 if let Some(inode) = self.inodes.remove(file) {
                     self.removed.entry(*file).or_insert(inode);

@@ -50,6 +50,8 @@ impl Config {
 pub enum Step {
     /// A transaction that counts itself: the statements between BEGIN and COMMIT.
     Transaction(Vec<String>),
+    /// The same, by a second connection, which is set to `synchronous=NORMAL`.
+    Beside(Vec<String>),
     /// Statements that change nothing in the end.
     Sql(Vec<String>),
     /// `PRAGMA journal_mode`; `None` is that of the configuration.
@@ -68,7 +70,7 @@ impl History {
     pub fn transactions(&self) -> Vec<&Vec<String>> {
         let steps = self.steps.iter().chain(&self.spare);
         let statements = steps.filter_map(|step| match step {
-            Step::Transaction(statements) => Some(statements),
+            Step::Transaction(statements) | Step::Beside(statements) => Some(statements),
             _ => None,
         });
         statements.collect()
@@ -213,6 +215,7 @@ pub struct Player<'a> {
     /// Transactions so far.
     pub done: u32,
     connection: Option<Connection>,
+    beside: Option<Connection>,
     mode: &'static str,
 }
 
@@ -223,6 +226,7 @@ impl<'a> Player<'a> {
             config,
             done,
             connection: None,
+            beside: None,
             mode: "delete",
         }
     }
@@ -265,6 +269,16 @@ impl<'a> Player<'a> {
         Ok(self.connection.as_ref().expect("just opened"))
     }
 
+    fn beside(&mut self) -> rusqlite::Result<&Connection> {
+        if self.beside.is_none() {
+            let connection = open(self.directory, "onewrite")?;
+            run(&connection, "PRAGMA synchronous=NORMAL")?;
+            run(&connection, "PRAGMA wal_autocheckpoint=0")?;
+            self.beside = Some(connection);
+        }
+        Ok(self.beside.as_ref().expect("just opened"))
+    }
+
     fn note(&self, event: Event) {
         record::note(self.directory, event);
     }
@@ -284,6 +298,12 @@ impl<'a> Player<'a> {
                 if self.config.commits_are_durable() && own {
                     self.note(Event::Durable(self.done));
                 }
+                Ok(())
+            }
+            Step::Beside(statements) => {
+                self.note(Event::Begin(self.done + 1));
+                transact(self.beside()?, statements)?;
+                self.done += 1;
                 Ok(())
             }
             Step::Sql(statements) => {
@@ -321,6 +341,9 @@ impl<'a> Player<'a> {
     }
 
     pub fn close(&mut self) -> rusqlite::Result<()> {
+        if let Some(connection) = self.beside.take() {
+            connection.close().map_err(|(_, e)| e)?;
+        }
         if let Some(connection) = self.connection.take() {
             connection.close().map_err(|(_, e)| e)?;
             if self.mode == self.config.mode {
@@ -376,6 +399,10 @@ impl Maker<'_> {
 
     pub fn one(&mut self) -> Step {
         Step::Transaction(self.small())
+    }
+
+    pub fn beside(&mut self) -> Step {
+        Step::Beside(self.small())
     }
 
     pub fn some(&mut self, count: usize) -> Vec<Step> {

@@ -20,8 +20,9 @@ use record::{Device, Event, File, Reach};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     "single inserts",
+    "beside one at NORMAL",
     "several pages",
     "spills and savepoints",
     "more than is gathered",
@@ -40,6 +41,11 @@ fn make(name: &'static str, page: u32, random: &mut Random) -> History {
     let mut steps = vec![Step::Mode(None)];
     match name {
         "single inserts" => steps.extend(m.some(5)),
+        "beside one at NORMAL" => {
+            for _ in 0..3 {
+                steps.extend([m.one(), m.one(), m.beside(), m.one()]);
+            }
+        }
         "several pages" => {
             steps.extend([m.one(), m.pages(4), m.pages(9), m.one(), m.pages(2)]);
         }
@@ -399,7 +405,7 @@ fn an_engine_that_does_less_is_caught() {
         }
     };
     type Change = Box<dyn Fn(Vec<Event>) -> Vec<Event>>;
-    let changes: [(&str, &'static str, Change); 4] = [
+    let changes: [(&str, &'static str, Change); 5] = [
         (
             "write-through is plain",
             "single inserts",
@@ -409,6 +415,11 @@ fn an_engine_that_does_less_is_caught() {
             "no flush of the log",
             "restarts",
             Box::new(without(|e| matches!(e, Event::Flush(File::Log)))),
+        ),
+        (
+            "no write-back of the page cache",
+            "beside one at NORMAL",
+            Box::new(without(|e| matches!(e, Event::WriteBack(_)))),
         ),
         (
             "no flush of the database",
@@ -424,7 +435,11 @@ fn an_engine_that_does_less_is_caught() {
     for (what, name, change) in changes {
         let caught = (0..4).find_map(|_| {
             let config = Config {
-                device: Device::Fua,
+                // With FUA nothing is made durable by the write of another.
+                device: match what {
+                    "no write-back of the page cache" => Device::NoFua,
+                    _ => Device::Fua,
+                },
                 sync: "auto",
                 ..Config::USUAL
             };

@@ -72,6 +72,8 @@ pub enum Event {
     /// Zeros up to this size, where nothing was.
     Extend(File, u64),
     Flush(File),
+    /// What the page cache holds goes to the device.
+    WriteBack(File),
     Truncate(File, u64),
     /// The name is gone; for certain only after the directory was synced.
     Remove(File),
@@ -165,11 +167,12 @@ impl Observer for Recorder {
                     bytes: (*bytes).into(),
                     reach: match (route, durability) {
                         (Route::Buffered, _) => Reach::Buffered,
-                        (Route::Direct, Durability::None) => Reach::Direct,
+                        (Route::Direct, Durability::Begun | Durability::None) => Reach::Direct,
                         (Route::Direct, Durability::WriteThrough) => Reach::Through,
                     },
                 },
                 Call::Flush => Event::Flush(file),
+                Call::WriteBack => Event::WriteBack(file),
                 Call::Truncate { size } => Event::Truncate(file, *size),
                 Call::Initialize { range } => Event::Extend(file, range.end),
                 Call::Remove => Event::Remove(file),

@@ -55,6 +55,35 @@ fn writes_are_direct_on_ext4_and_counted() {
     assert_eq!((counts.write_through, counts.flushes), (10, 1));
 }
 
+/// Sectors that a block device was given since it was made.
+fn sectors_written(device: &str) -> u64 {
+    let stat = std::fs::read_to_string(format!("/sys/block/{device}/stat")).expect("its counters");
+    let seventh = stat.split_whitespace().nth(6).expect("seven counters");
+    seventh.parse().expect("a number")
+}
+
+#[test]
+fn a_write_that_is_begun_reaches_the_device_without_a_flush() {
+    let Some(ext4) = Scratch::ext4(64, &[], "") else {
+        return;
+    };
+    let file = open(&ext4.path().join("log"), DirectIo::Auto);
+    file.initialize(0..MIB, Init::ZeroFill)
+        .expect("a preallocation");
+    let before = sectors_written(&file.capabilities().device);
+    let written = pattern(8192, 4);
+    file.write_at(&written, 4096, Durability::Begun)
+        .expect("a write");
+    file.write_buffered_at(&[5; 4096], 65536).expect("a write");
+    assert_eq!(read(&file, 4096, 8192), written.as_slice());
+    file.write_back().expect("a write-back");
+    let sectors = sectors_written(&file.capabilities().device) - before;
+    assert!(sectors >= 24, "{sectors} sectors of 24");
+    assert_eq!(file.counters().snapshot().flushes, 0);
+    file.drop_page_cache();
+    assert_eq!(read(&file, 4096, 8192), written.as_slice());
+}
+
 #[test]
 fn buffered_write_through_is_a_write_and_a_flush() {
     let directory = tempfile::tempdir().expect("a temporary directory");
