@@ -49,6 +49,72 @@ fn waldio_handles_every_fault() {
     }
 }
 
+/// Every fault of one scenario, or of one call or error in it.
+fn expect_handled(arguments: &str, faults: &[&str]) {
+    if cfg!(not(target_arch = "x86_64")) {
+        skip("faults are put in by a tracer for x86-64");
+        return;
+    }
+    let report = expect_clean(&format!("faults {arguments} --json"));
+    let rows = report["rows"].to_string();
+    for fault in faults {
+        let was_put_in = ["once", "for good"]
+            .iter()
+            .any(|lasts| rows.contains(&format!("\"{fault} {lasts}\"")));
+        assert!(was_put_in, "no {fault} in {rows}");
+    }
+}
+
+/// Preallocation, writes and flushes that fail in every way while the log grows.
+#[test]
+fn every_fault_is_handled_while_the_log_grows() {
+    expect_handled(
+        "--mode waldio --scenario extend",
+        &[
+            "EIO",
+            "ENOSPC",
+            "EDQUOT",
+            "EROFS",
+            "EINTR",
+            "EOPNOTSUPP",
+            "short",
+            "done-EIO",
+        ],
+    );
+}
+
+/// Also what only a flush that fails can break: commits at NORMAL before it.
+#[test]
+fn every_fault_is_handled_where_earlier_commits_wait_for_a_flush() {
+    for mode in ["waldio", "direct"] {
+        expect_handled(
+            &format!("--mode {mode} --scenario normal-then-full"),
+            &["EIO", "ENOSPC", "EDQUOT", "EINTR", "short", "done-EIO"],
+        );
+    }
+}
+
+#[test]
+fn a_mapping_that_fails_is_handled() {
+    for mode in ["waldio", "direct"] {
+        expect_handled(
+            &format!("--mode {mode} --scenario recover-and-close --call mmap"),
+            &["ENOMEM", "EACCES"],
+        );
+    }
+}
+
+/// A guard that was cleared, or may have been, and a flush that says no.
+#[test]
+fn every_failed_flush_of_a_switch_is_handled() {
+    for scenario in ["switch-to-wal", "switch-to-delete"] {
+        expect_handled(
+            &format!("--mode waldio --scenario {scenario} --call fdatasync"),
+            &["EIO", "ENOSPC", "EDQUOT", "EINTR"],
+        );
+    }
+}
+
 #[test]
 fn direct_handles_every_fault() {
     expect_faults_handled("direct", 41, 100);
@@ -67,7 +133,7 @@ fn a_lie_about_a_fault_is_found() {
         skip("faults are put in by a tracer for x86-64");
         return;
     }
-    for lie in ["swallowed-error", "wrong-code", "hang"] {
+    for lie in ["swallowed-error", "wrong-code", "hang", "silence"] {
         let arguments = format!(
             "faults --mode waldio --scenario commit --call statx --nth 1 --errno EIO --once --json \
              --lie {lie}"

@@ -335,7 +335,8 @@ impl Case<'_> {
         };
         let is_log = first.path.ends_with("-onewrite")
             || (self.mode == JournalMode::Direct && first.path.ends_with("-wal"));
-        let flushes = first.call.work == Work::Flush || first.call.name == "pwritev2";
+        let flushes = first.call.work == Work::Flush && !first.shape.only_begins
+            || first.call.name == "pwritev2";
         let fails = matches!(injection.fault, Fault::Fails(_))
             && injection.fault.error_name() != "EINTR"
             || matches!(injection.fault, Fault::DoneButFails(_));

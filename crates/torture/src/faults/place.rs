@@ -173,6 +173,12 @@ pub fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     let mut bytes = vec![0; PIECE];
     let mut at = 0;
     while at < size {
+        at = match rustix::fs::seek(&source, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // Nothing but holes is left.
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(e) => return Err(e.into()),
+        };
         let length = source.read_at(&mut bytes, at)?;
         if length == 0 {
             break;
