@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
 use super::{in_buffer, names, out_buffer, shielded, with_writer};
-use crate::mode::JournalMode;
+use crate::mode::{JournalMode, UpgradeOfWal};
 use crate::vfs::database::{Database, Paths, Settings, Switch};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
@@ -115,6 +115,12 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         (c"onewrite_group_synch", "group_synch"),
         (c"onewrite_direct_io", "direct_io"),
     ];
+    if let Some(message) = senseless_upgrade(database) {
+        host::log(
+            ffi::SQLITE_WARNING,
+            &format!("ONEWRITE_UPGRADE_WAL: {message}"),
+        );
+    }
     if let Ok(layout) = env::var("ONEWRITE_LAYOUT")
         && let Err(message) = database.set("layout", &layout)
     {
@@ -127,6 +133,20 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         }
     }
     Ok(())
+}
+
+/// Why `ONEWRITE_UPGRADE_WAL` upgrades nothing, where that cannot be what was meant.
+fn senseless_upgrade(database: &Database) -> Option<String> {
+    let upgrade = env::var("ONEWRITE_UPGRADE_WAL").ok()?.parse();
+    match upgrade {
+        Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
+        Ok(UpgradeOfWal::ToWanted)
+            if database.wanted.is_none() && env::var_os("ONEWRITE_JOURNAL_MODE").is_none() =>
+        {
+            Some("1 is for the mode that ONEWRITE_JOURNAL_MODE names, and that is not set".into())
+        }
+        Ok(_) => None,
+    }
 }
 
 /// # Safety
@@ -208,7 +228,11 @@ unsafe extern "C" fn db_read(
     // SAFETY: SQLite passes a buffer of `size` bytes.
     let (database, out) = unsafe { (database(file), out_buffer(out, size)) };
     let code = database.inner.read(out, offset);
-    if offset < guard::HEADER_BYTES as i64 && database.is_guarded() {
+    // Whoever reads without a lock has not been told of the guard yet, and shall not meet it either: a
+    // VFS over ours may do that.
+    if offset < guard::HEADER_BYTES as i64
+        && (database.is_guarded() || guard::stands_in(out, offset as u64))
+    {
         guard::hide(out, offset as u64);
     }
     code
