@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::env;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use super::{in_buffer, names, out_buffer, shielded, with_writer};
@@ -52,6 +52,7 @@ pub unsafe fn open(
             connection: Cell::new(None),
             paths: Paths::of(host::path(name)),
             read_only: opened_as & ffi::SQLITE_OPEN_READONLY != 0,
+            takes_no_lock: is_set(name, c"immutable") || is_set(name, c"nolock"),
             lock: Cell::new(LockLevel::NONE),
             settings: Cell::new(Settings::default()),
             switch: Cell::new(Switch::Idle),
@@ -133,6 +134,21 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         }
     }
     Ok(())
+}
+
+/// Whether a URI parameter is set, as SQLite reads a boolean.
+///
+/// # Safety
+/// As for `open`.
+unsafe fn is_set(name: *const c_char, parameter: &CStr) -> bool {
+    // SAFETY: by this function's contract.
+    let value = unsafe { host::uri_parameter(name, parameter) };
+    value.is_some_and(|value| {
+        let is_word = ["on", "yes", "true"]
+            .iter()
+            .any(|word| value.eq_ignore_ascii_case(word));
+        is_word || value.parse::<i64>().is_ok_and(|number| number != 0)
+    })
 }
 
 /// Why `ONEWRITE_UPGRADE_WAL` upgrades nothing, where that cannot be what was meant.
@@ -228,11 +244,12 @@ unsafe extern "C" fn db_read(
     // SAFETY: SQLite passes a buffer of `size` bytes.
     let (database, out) = unsafe { (database(file), out_buffer(out, size)) };
     let code = database.inner.read(out, offset);
-    // Whoever reads without a lock has not been told of the guard yet, and shall not meet it either: a
-    // VFS over ours may do that.
-    if offset < guard::HEADER_BYTES as i64
-        && (database.is_guarded() || guard::stands_in(out, offset as u64))
-    {
+    // Whoever reads before the first lock has not been told of the guard yet, and shall not meet it
+    // either: a VFS over ours may do that. Who never takes a lock reads the file without its log, and
+    // is not to take that for the database.
+    let is_guarded =
+        || database.is_guarded() || !database.takes_no_lock && guard::stands_in(out, offset as u64);
+    if offset < guard::HEADER_BYTES as i64 && is_guarded() {
         guard::hide(out, offset as u64);
     }
     code
