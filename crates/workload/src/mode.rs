@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(
             error,
             "no mode is called \"walido\"; the modes are delete, truncate, persist, memory, wal, \
-             off, direct, waldio"
+             off, direct, waldio, swal, onewrite"
         );
         assert!(
             Mode::parse_list(" , ")

@@ -180,7 +180,7 @@ mod tests {
         );
         assert!(json["raw"]["append_fdatasync_per_s"].as_f64().unwrap() > 0.0);
         let modes: Vec<_> = report.modes.iter().map(|m| m.mode).collect();
-        assert_eq!(modes, ["wal", "direct", "waldio"]);
+        assert_eq!(modes, ["wal", "direct", "waldio", "swal", "onewrite"]);
         assert!(
             modes.contains(&report.recommendation.mode) || report.recommendation.mode == "delete"
         );

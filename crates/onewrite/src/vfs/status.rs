@@ -6,6 +6,7 @@ use super::database::Database;
 use crate::commit::group::Sizes;
 use crate::log::Log;
 use crate::log::memory::MAX_BYTES;
+use crate::log::packed::Compressed;
 use crate::storage::IoCounts;
 
 #[derive(Serialize)]
@@ -42,6 +43,8 @@ struct LogStatus<'a> {
     #[serde(flatten)]
     io: IoCounts,
     groups: Sizes,
+    /// Where pages are compressed.
+    compression: Option<Compressed>,
     direct_io: bool,
     direct_io_why_not: Option<&'a str>,
     fua: bool,
@@ -85,6 +88,7 @@ fn log_status<'a>(database: &Database, log: &'a Log) -> LogStatus<'a> {
         frame_memory_max_bytes: MAX_BYTES,
         io: file.counters().snapshot(),
         groups: log.group.sizes(),
+        compression: log.packed().map(|packed| packed.counters.snapshot()),
         direct_io: file.direct().is_some(),
         direct_io_why_not: file.why_not_direct(),
         fua: capabilities.fua.is_ok(),

@@ -22,6 +22,8 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::PoisonError;
 
+use serde::Serialize;
+
 use crate::log::memory::FrameMemory;
 use crate::log::scan::{LogBytes, Verdict};
 use crate::storage::AlignedBuf;
@@ -62,6 +64,31 @@ pub struct Counters {
     pub deltas: AtomicU64,
     /// Nanoseconds spent on compression.
     pub nanos: AtomicU64,
+}
+
+/// What [`Counters`] say at one moment, since the log was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Compressed {
+    /// Bytes of frames that were given to compression.
+    pub frame_bytes: u64,
+    /// Bytes that they came to, without padding.
+    pub record_bytes: u64,
+    /// Frames held as a difference from another.
+    pub differences: u64,
+    /// Time that it took.
+    pub nanoseconds: u64,
+}
+
+impl Counters {
+    /// Their values now.
+    pub fn snapshot(&self) -> Compressed {
+        Compressed {
+            frame_bytes: self.page_bytes.load(Ordering::Relaxed),
+            record_bytes: self.record_bytes.load(Ordering::Relaxed),
+            differences: self.deltas.load(Ordering::Relaxed),
+            nanoseconds: self.nanos.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// The frames that differences may refer to: whole ones of this generation, by page.
