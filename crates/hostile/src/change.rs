@@ -2,6 +2,7 @@
 
 use onewrite::log::header::HEADER_BYTES;
 use onewrite::log::layout::Slot;
+use onewrite::log::packed::batch::{self, Batch};
 use onewrite::log::{Geometry, Layout, LogHeader};
 use onewrite::wal::{self, FRAME_HEADER_BYTES, FrameHeader, FrameNo, WalHeader};
 
@@ -125,8 +126,29 @@ pub fn mend_log(log: &mut [u8], adopt: bool) {
     mend_header(log);
     let header = LogHeader::parse(log).ok();
     let parts = header.and_then(|header| Some((header.layout, header.wal_header()?)));
-    if let Some((layout, wal)) = parts.filter(|(layout, _)| *layout != Layout::Stock) {
-        mend_frames(log, layout, &wal, adopt);
+    match parts {
+        Some((Layout::Packed, _)) => mend_batches(log),
+        None | Some((Layout::Stock | Layout::Compressed, _)) => {}
+        Some((layout, wal)) => mend_frames(log, layout, &wal, adopt),
+    }
+}
+
+/// Makes the checksums of a log's batches right, and the chain of them.
+fn mend_batches(log: &mut [u8]) {
+    let mut at = batch::BLOCK_BYTES as usize;
+    let mut previous = None;
+    while let Some(found) = log.get(at..).and_then(Batch::parse) {
+        let end = at + batch::HEADER_BYTES + found.record_bytes as usize;
+        let Some(bytes) = log.get_mut(at..end) else {
+            return;
+        };
+        let previous_crc = previous.unwrap_or(found.previous);
+        let mended = Batch {
+            previous: previous_crc,
+            ..found
+        };
+        previous = Some(mended.seal(bytes));
+        at += found.block_bytes() as usize;
     }
 }
 

@@ -101,9 +101,12 @@ impl JournalMode {
         if is_stock_mode(word) {
             return Ok(None);
         }
-        JournalMode::from_name(word)
-            .map(Some)
-            .ok_or_else(|| unknown(word, "onewrite, waldio, swal, direct, or one of SQLite's own journal modes"))
+        JournalMode::from_name(word).map(Some).ok_or_else(|| {
+            unknown(
+                word,
+                "onewrite, waldio, swal, direct, or one of SQLite's own journal modes",
+            )
+        })
     }
 
     /// Whether the log is in a file that stock SQLite does not know, so that the database must be
@@ -116,6 +119,31 @@ impl JournalMode {
 impl fmt::Display for JournalMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// What the environment puts in the place of SQLite's own WAL: `ONEWRITE_UPGRADE_WAL`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UpgradeOfWal {
+    /// `0`, or nothing: WAL stays WAL.
+    No,
+    /// `1`: the mode that `ONEWRITE_JOURNAL_MODE` or the URI names.
+    ToWanted,
+    /// The name of a mode.
+    To(JournalMode),
+}
+
+impl FromStr for UpgradeOfWal {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        match word.to_ascii_lowercase().as_str() {
+            "" | "0" | "off" => Ok(UpgradeOfWal::No),
+            "1" | "on" => Ok(UpgradeOfWal::ToWanted),
+            name => JournalMode::from_name(name)
+                .map(UpgradeOfWal::To)
+                .ok_or_else(|| unknown(word, "waldio, direct, 1 or 0")),
+        }
     }
 }
 

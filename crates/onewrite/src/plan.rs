@@ -32,7 +32,11 @@ impl Plan {
     /// Why the mode cannot carry such pages there, and what to use instead.
     pub fn of(mode: JournalMode, page: PageSize, found: &Capabilities) -> Result<Plan, String> {
         let layout = mode.usual_layout();
-        let directly = found.direct.as_ref().ok().filter(|_| mode.writes_directly());
+        let directly = found
+            .direct
+            .as_ref()
+            .ok()
+            .filter(|_| mode.writes_directly());
         let align = directly.map_or(1, |align| align.offset);
         let geometry = Geometry::new(layout, page, align)?;
         Ok(Plan {

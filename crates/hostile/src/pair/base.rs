@@ -5,7 +5,8 @@ use std::ffi::CString;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use onewrite::log::Geometry;
+use onewrite::log::scan::{Scan, Writers};
+use onewrite::log::{Geometry, LogHeader};
 use onewrite::wal::{FrameNo, PageSize};
 use rusqlite::{Connection, OpenFlags};
 
@@ -41,6 +42,8 @@ pub struct Base {
     pub states: Vec<State>,
     /// The log is one that stock SQLite does not know.
     pub is_guarded: bool,
+    /// Its pages are compressed.
+    pub is_compressed: bool,
 }
 
 /// How a base is made.
@@ -69,6 +72,8 @@ fn recipes() -> Vec<Recipe> {
         Some("sector"),
         Some("page4k"),
         Some("page8k"),
+        Some("packed"),
+        Some("compressed"),
         None,
     ];
     let mut recipes = Vec::new();
@@ -148,10 +153,15 @@ fn make(recipe: &Recipe) -> Base {
         std::fs::write(&path, bytes).expect("the database");
     }
     let db = open();
-    if let Some(layout) = recipe.layout {
-        sql(&db, &format!("PRAGMA onewrite_layout={layout}"));
-    }
-    let mode = recipe.layout.map_or("direct", |_| "waldio");
+    let mode = match recipe.layout {
+        None => "direct",
+        Some("packed") => "onewrite",
+        Some("compressed") => "swal",
+        Some(layout) => {
+            sql(&db, &format!("PRAGMA onewrite_layout={layout}"));
+            "waldio"
+        }
+    };
     sql(&db, &format!("PRAGMA journal_mode={mode}"));
     sql(&db, "PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=10");
     let mut states = Vec::new();
@@ -195,11 +205,12 @@ fn make(recipe: &Recipe) -> Base {
     let base = Base {
         name: format!("{recipe:?}"),
         database: files.database,
-        places: places(recipe, states.last().map_or(0, |state| state.frame)),
+        places: places(recipe, &log, states.last().map_or(0, |state| state.frame)),
         log,
         wal,
         states,
         is_guarded: recipe.layout.is_some(),
+        is_compressed: matches!(recipe.layout, Some("packed" | "compressed")),
     };
     drop(db);
     base
@@ -239,7 +250,10 @@ fn cut(mut log: Vec<u8>, mut wal: Vec<u8>, recipe: &Recipe) -> (Vec<u8>, Vec<u8>
     (log, wal)
 }
 
-fn places(recipe: &Recipe, last: u32) -> Vec<usize> {
+fn places(recipe: &Recipe, log: &[u8], last: u32) -> Vec<usize> {
+    if let Some("packed" | "compressed") = recipe.layout {
+        return found_places(log);
+    }
     let layout = recipe
         .layout
         .map_or(Ok(onewrite::log::Layout::Stock), str::parse);
@@ -258,4 +272,14 @@ fn places(recipe: &Recipe, last: u32) -> Vec<usize> {
         ]
     };
     frames.flat_map(of_frame).map(|at| at as usize).collect()
+}
+
+/// Where frames stand that have no fixed positions, and the blocks that batches begin with.
+fn found_places(log: &[u8]) -> Vec<usize> {
+    let header = LogHeader::parse(log).expect("a log's header");
+    let wal = header.wal_header().expect("a WAL header");
+    let geometry = Geometry::new(header.layout, wal.page_size, 1).expect("any unit will do");
+    let scan = Scan::new(log, geometry, wal, Writers::None).expect("bytes in memory");
+    let frames = scan.map(|found| found.expect("bytes in memory").offset as usize);
+    frames.chain((4096..log.len()).step_by(4096)).collect()
 }

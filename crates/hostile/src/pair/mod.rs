@@ -189,7 +189,8 @@ mod tests {
     /// told that nothing was mended, sees it.
     #[test]
     fn data_that_was_never_committed_is_seen() {
-        for base in bases() {
+        // Rows stand in a log as they are, but in one that compresses.
+        for base in bases().iter().filter(|base| !base.is_compressed) {
             let mut files = Files::of(base);
             assert!(!panics(base, &files), "{}", base.name);
             let log = files.frames_of(base);

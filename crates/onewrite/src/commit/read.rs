@@ -146,7 +146,8 @@ impl Writer {
         }
         let mut page = vec![0; self.log.geometry().page().bytes()];
         let whole = (&mut header, page.as_mut_slice());
-        self.log.read_packed(packed, salts, frame, published, whole)?;
+        self.log
+            .read_packed(packed, salts, frame, published, whole)?;
         out.copy_from_slice(&page[at..at + out.len()]);
         Ok(())
     }

@@ -260,7 +260,11 @@ impl Geometry {
             + match self.layout {
                 Layout::Embedded => 0,
                 Layout::Page4k => 4096,
-                Layout::Compressed | Layout::Packed | Layout::Stock | Layout::Sector | Layout::Page8k => FRAME_HEADER_BYTES as u64,
+                Layout::Compressed
+                | Layout::Packed
+                | Layout::Stock
+                | Layout::Sector
+                | Layout::Page8k => FRAME_HEADER_BYTES as u64,
             }
     }
 

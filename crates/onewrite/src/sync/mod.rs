@@ -12,19 +12,23 @@ pub(crate) use model::{Condvar, forget_finished, wait_for_lock};
 #[cfg(shuttle)]
 pub use model::{Instant, reset_clock};
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
+pub(crate) use shuttle::sync::{
+    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
+};
 #[cfg(shuttle)]
 pub(crate) use shuttle::thread::{Builder, JoinHandle};
 
 #[cfg(not(shuttle))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
+pub(crate) use std::sync::{
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
+};
 #[cfg(not(shuttle))]
 pub(crate) use std::thread::{Builder, JoinHandle};
 #[cfg(not(shuttle))]
 pub(crate) use std::time::Instant;
 
 #[cfg(shuttle)]
-pub(crate) use model::{lock_static, sleep, step};
+pub(crate) use model::{lock_static, long_step, sleep, step};
 #[cfg(shuttle)]
 pub(crate) use shuttle::thread_local;
 
@@ -47,6 +51,11 @@ pub(crate) fn lock_static<T>(
 #[cfg(not(shuttle))]
 #[inline]
 pub(crate) fn step() {}
+
+/// Says to the model checker that others may do a lot here.
+#[cfg(not(shuttle))]
+#[inline]
+pub(crate) fn long_step() {}
 
 /// Drops the handles of threads that have ended.
 #[cfg(not(shuttle))]

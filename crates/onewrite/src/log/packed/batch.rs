@@ -86,7 +86,12 @@ impl Batch {
     /// Writes the header into the begin of `bytes`, which hold the records behind it, and returns the
     /// CRC-32C.
     pub fn seal(&self, bytes: &mut [u8]) -> u32 {
-        let frames = self.frames | if self.ends_transaction { ENDS_TRANSACTION } else { 0 };
+        let frames = self.frames
+            | if self.ends_transaction {
+                ENDS_TRANSACTION
+            } else {
+                0
+            };
         bytes[..4].copy_from_slice(MAGIC);
         bytes[8..16].copy_from_slice(&self.salts.0);
         for (at, value) in [
@@ -146,7 +151,9 @@ mod tests {
             let read = Batch::parse(&damaged);
             let whole = read.filter(|batch| {
                 let end = HEADER_BYTES + batch.record_bytes as usize;
-                damaged.get(..end).is_some_and(|all| Batch::crc_of(all) == batch.crc)
+                damaged
+                    .get(..end)
+                    .is_some_and(|all| Batch::crc_of(all) == batch.crc)
             });
             assert_eq!(whole, None, "bit {bit}");
         }

@@ -171,10 +171,7 @@ impl Chain {
     /// Everything up to this frame is published.
     pub fn settle(&mut self, last: FrameNo) {
         if self.settled.last < last && self.tail.committed == last {
-            self.settled = Tail {
-                last,
-                ..self.tail
-            };
+            self.settled = Tail { last, ..self.tail };
             // Behind a commit nothing is known yet but what comes next.
             self.places.truncate(last.0 as usize);
             self.tail = self.settled;
@@ -215,7 +212,8 @@ impl Chain {
         let from = link.first.index() as usize;
         let kept = self.places.len().min(from + link.places.len());
         self.places[from.min(kept)..kept].copy_from_slice(&link.places[..kept - from.min(kept)]);
-        self.places.extend_from_slice(&link.places[kept - from.min(kept)..]);
+        self.places
+            .extend_from_slice(&link.places[kept - from.min(kept)..]);
         if link.ends_transaction {
             // Frames behind the commit were rolled back.
             self.places.truncate(link.last().0 as usize);
@@ -275,7 +273,10 @@ impl Chain {
             let n = log.read_at(&mut bytes[have..], self.tail.offset + have as u64)?;
             bytes.truncate(have + n);
         }
-        let Some(whole) = bytes.get(..end).filter(|all| Batch::crc_of(all) == batch.crc) else {
+        let Some(whole) = bytes
+            .get(..end)
+            .filter(|all| Batch::crc_of(all) == batch.crc)
+        else {
             return Ok(None);
         };
         let places = self.places_in(whole, batch.frames, salts);
