@@ -11,10 +11,10 @@
 //! A transaction stands between `BEGIN IMMEDIATE` and `COMMIT`:
 //!
 //! - A row into `message`: one of 64 conversations (some are busier), one of 200 senders, and 3 to 30
-//!   words of a vocabulary of some 200, 16 to 160 characters.
+//!   words of a vocabulary of some 200, 83 characters on average.
 //! - Its conversation's counters: one message more; one unread more if it came from others (two of
 //!   three); it is the last message, with its first words, if none that was sent later is there yet.
-//! - In one of two a row into `recipient`, an address of some 25 characters; in one of four one into
+//! - In one of two a row into `recipient`, an address of some 23 characters; in one of four one into
 //!   `label` as well. So a row goes into one, two or three indexed tables.
 //! - In one of 20 a BLOB of 1 to 8 KiB into `attachment`. It looks random, because pictures and voice
 //!   are compressed already.

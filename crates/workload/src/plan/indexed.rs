@@ -1,7 +1,7 @@
 //! `indexed`: each transaction inserts one row into a table with two secondary indexes.
 //!
 //! An address book's table: `(id INTEGER PRIMARY KEY, name TEXT, phone INTEGER, body TEXT, created
-//! INTEGER)` with an index on `name` and one on `phone`, empty at first. A name is of some 12
+//! INTEGER)` with an index on `name` and one on `phone`, empty at first. A name is of some 10
 //! characters from 1,024 pairs, a phone number is drawn from nine thousand million, and `body` has the
 //! record size in letters of six random bits each, as Mobibench's values have: none of them can be
 //! guessed, and compression finds little in them. New entries go anywhere in both indexes.

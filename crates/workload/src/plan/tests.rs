@@ -107,7 +107,7 @@ fn the_same_seed_stores_the_same_and_another_does_not() {
     assert!(!checked.is_ok());
 }
 
-/// A transaction that is lost, of any worker, and one that is applied twice where that is possible.
+/// A transaction that was acknowledged and is not there, whichever it was.
 #[test]
 fn a_transaction_that_is_missing_is_found() {
     for op in OPS {
