@@ -5,9 +5,9 @@
 //! row by row and whichever thread committed first.
 //!
 //! What is the same for every op stands here: sharing the transactions out, and the verdict of a
-//! check. Each op owns its tables, its statements and what they leave, as a [`Workload`]:
-//! [`mobibench`] (`insert`, `update`, `delete`), [`indexed`] and [`app`]. [`transaction`] executes
-//! what they make, [`rows`] compares what they expect, [`random`] is where their values come from.
+//! check. Each op owns its tables, its statements and what they leave, as a `Workload`:
+//! `mobibench` (`insert`, `update`, `delete`), `indexed` and `app`. `transaction` executes
+//! what they make, `rows` compares what they expect, `random` is where their values come from.
 
 mod app;
 mod indexed;
