@@ -284,23 +284,51 @@ fn waldio_writes_one_page_a_transaction_and_journals_nothing() {
 }
 
 #[test]
+fn a_table_with_indexes_and_an_application_in_stock_and_our_modes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (op, rows, record_size) in [("indexed", 50, Some(100)), ("app", 1_050, None)] {
+        let place = ["--dir", path(dir.path()), "--modes", "wal,swal,onewrite"];
+        let document = document(&[&place[..], &["--op", op, "--count", "50"]].concat());
+        assert_eq!(document["failed"], Value::Array(Vec::new()));
+        let modes: Vec<_> = runs(&document).iter().map(|run| &run["mode"]).collect();
+        assert_eq!(modes, ["wal", "swal", "onewrite"]);
+        let mut all = std::collections::HashSet::new();
+        for run in runs(&document) {
+            assert_eq!((&run["op"], &run["count"]), (&op.into(), &50.into()));
+            assert_eq!(run["record_size"], Value::from(record_size));
+            // `app` has more tables than that of the messages, and in every mode the same rows.
+            let found = number(&run["checked"]["rows"]);
+            assert!(if op == "app" {
+                found > rows
+            } else {
+                found == rows
+            });
+            all.insert(found);
+            for field in ["integrity_check", "content", "stock_after_close"] {
+                assert_eq!(run["checked"][field], "ok", "{op} {}", run["mode"]);
+            }
+        }
+        assert_eq!(all.len(), 1, "{all:?}");
+    }
+}
+
+#[test]
 fn threads_and_processes_share_the_transactions() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = path(dir.path());
-    for op in ["insert", "delete"] {
+    for (op, modes, rows) in [
+        ("insert", "wal,delete,waldio", 61..=61),
+        ("delete", "wal,delete,waldio", 0..=0),
+        ("indexed", "wal,onewrite", 61..=61),
+        ("app", "wal,onewrite", 1_061..=4_000),
+    ] {
         let workers = ["--threads", "2", "--processes", "2", "--op", op];
-        let place = [
-            "--dir",
-            dir,
-            "--count",
-            "61",
-            "--modes",
-            "wal,delete,waldio",
-        ];
+        let place = ["--dir", dir, "--count", "61", "--modes", modes];
         let document = document(&[workers, place].concat());
-        assert_eq!(runs(&document).len(), 3);
+        assert_eq!(runs(&document).len(), modes.split(',').count());
         for run in runs(&document) {
-            assert_eq!(run["checked"]["rows"], if op == "insert" { 61 } else { 0 });
+            let found = number(&run["checked"]["rows"]);
+            assert!(rows.contains(&found), "{op}: {found} rows");
             assert_eq!(run["checked"]["content"], "ok");
             assert!(run["cpu_s"].as_f64().is_some_and(|seconds| seconds > 0.0));
         }
@@ -375,7 +403,10 @@ fn a_wrong_command_line_is_explained_and_exits_with_2() {
             vec!["--scratch", "ext4", "--dir", "."],
             "cannot be used with",
         ),
-        (vec!["--op", "upsert"], "insert, update, delete"),
+        (
+            vec!["--op", "upsert"],
+            "insert, update, delete, indexed, app",
+        ),
     ] {
         let output = compare(&args);
         let said = text(&output.stderr);

@@ -7,12 +7,12 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 
 use crate::Error;
 use crate::clock::{Nanos, process_cpu_nanos};
 use crate::latency::Latencies;
-use crate::plan::{Op, Plan, Step};
+use crate::plan::{Plan, Workload};
 
 /// What a team reports while it works, and how its workers tell each other to stop.
 #[derive(Debug, Default)]
@@ -65,19 +65,23 @@ pub fn run(
     stop: &AtomicBool,
     gate: impl FnOnce() -> Result<(), Error>,
 ) -> Result<Finished, Error> {
+    let workload = plan.workload();
     for connection in &*connections {
         // Parsed and planned here, so that the first transaction is like every other.
-        connection
-            .prepare_cached(plan.sql())
-            .map_err(Error::sqlite(plan.sql()))?;
+        for sql in workload.statements() {
+            connection
+                .prepare_cached(sql)
+                .map_err(Error::sqlite(*sql))?;
+        }
     }
+    let workload = &*workload;
     let start = Barrier::new(connections.len() + 1);
     let (cpu_before, opened, shares) = thread::scope(|scope| {
         let threads: Vec<_> = (first_worker..)
             .zip(connections)
             .map(|(worker, connection)| {
-                let start = &start;
-                scope.spawn(move || work(plan, worker, connection, control, stop, start))
+                let (start, numbers) = (&start, plan.numbers(worker));
+                scope.spawn(move || work(workload, numbers, connection, control, stop, start))
             })
             .collect();
         let opened = gate();
@@ -115,25 +119,24 @@ pub fn run(
 }
 
 fn work(
-    plan: &Plan,
-    worker: u32,
+    workload: &dyn Workload,
+    numbers: impl Iterator<Item = u32>,
     connection: &Connection,
     control: &Control,
     stop: &AtomicBool,
     start: &Barrier,
 ) -> Result<Share, Error> {
     let mut latencies = Latencies::new();
-    let mut steps = plan.steps(worker).peekable();
-    let _ = steps.peek();
     start.wait();
     let first = Nanos::now();
     let mut last = first;
-    for step in steps {
+    for number in numbers {
         if stop.load(Ordering::Relaxed) || control.failed.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
+        let transaction = workload.transaction(number);
         let begin = Nanos::now();
-        transact(plan, connection, &step).inspect_err(|_| {
+        transaction.commit(connection).inspect_err(|_| {
             // One failed transaction fails the run; the others need not go on.
             control.failed.store(true, Ordering::Relaxed);
         })?;
@@ -148,41 +151,14 @@ fn work(
     })
 }
 
-fn transact(plan: &Plan, connection: &Connection, step: &Step) -> Result<(), Error> {
-    let id = i64::from(step.row) + 1;
-    let execute = || {
-        let mut statement = connection.prepare_cached(plan.sql())?;
-        match plan.op {
-            Op::Insert => statement.execute((&step.value, step.created)),
-            Op::Update => statement.execute((&step.value, id)),
-            Op::Delete => statement.execute((id,)),
-        }
-    };
-    let rows = execute().map_err(|source| {
-        let hint = match source.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy) => " (no lock within the busy timeout)",
-            _ => "",
-        };
-        Error::Sqlite {
-            doing: format!("{} row {}{hint}", plan.op.name(), step.row),
-            source,
-        }
-    })?;
-    if rows == 1 {
-        return Ok(());
-    }
-    Err(Error::Wrong(format!(
-        "{} of id {id} changed {rows} rows, not one",
-        plan.op.name()
-    )))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::connection::Settings;
     use crate::mode::{Mode, Synchronous};
-    use crate::plan::Order;
+    use crate::plan::{Op, Order};
+
+    const OPS: [Op; 5] = [Op::Insert, Op::Update, Op::Delete, Op::Indexed, Op::App];
 
     static NEVER: AtomicBool = AtomicBool::new(false);
 
@@ -209,7 +185,7 @@ mod tests {
     fn threads_execute_every_transaction_once_in_every_mode() {
         let dir = tempfile::tempdir().unwrap();
         for mode in ["delete", "truncate", "persist", "wal"] {
-            for op in [Op::Insert, Op::Update, Op::Delete] {
+            for op in OPS {
                 let plan = plan(op, 3);
                 let path = dir.path().join(format!("{mode}-{op:?}.db"));
                 let settings = settings(mode);
@@ -275,6 +251,9 @@ mod tests {
             || Ok(()),
         )
         .unwrap_err();
-        assert_eq!(error.to_string(), "update of id 7 changed 0 rows, not one");
+        assert_eq!(
+            error.to_string(),
+            "update 6: \"UPDATE mobibench SET value = ?1 WHERE id = ?2\" changed 0 rows, not one"
+        );
     }
 }

@@ -7,6 +7,7 @@ use onewrite_iotrace::device::BlockDevice;
 use onewrite_iotrace::meter::{Meter, Watched};
 use onewrite_iotrace::scratch::{self, FileSystem, Scratch};
 use onewrite_iotrace::tracefs::Tracefs;
+use onewrite_workload::plan::Op;
 use tempfile::TempDir;
 
 use super::Args;
@@ -17,9 +18,9 @@ use crate::interrupt;
 /// and room for chunks that are preallocated.
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// Bytes of a scratch image for each transaction: the pages it logs, in the widest layout, while
+/// Bytes of a scratch image for each page that a transaction logs: the page in the widest layout, while
 /// nothing is checkpointed, and its share of the database. A row's own bytes come on top.
-const IMAGE_BYTES_PER_OP: u64 = 20 << 10;
+const IMAGE_BYTES_PER_FRAME: u64 = 20 << 10;
 
 /// What a user without root should know.
 const WITHOUT_ROOT: &str = "without root there are rates and latencies, but no device bytes, writes \
@@ -81,7 +82,8 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
         file_system.name()
     ));
     let parent = args.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let per_op = IMAGE_BYTES_PER_OP + 4 * u64::from(args.record_size);
+    let frames = u64::from(Op::from(args.op).frames());
+    let per_op = frames * IMAGE_BYTES_PER_FRAME + 4 * u64::from(args.record_size);
     let bytes = IMAGE_BYTES + u64::from(args.count) * per_op;
     let stop = interrupt::requested();
     let options = scratch::Options {

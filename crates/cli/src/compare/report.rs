@@ -151,8 +151,8 @@ pub struct Run {
     pub processes: u32,
     /// `PRAGMA synchronous` in force.
     pub synchronous: &'static str,
-    /// Bytes of a row as the schema sees it.
-    pub record_size: usize,
+    /// Bytes of a row as the schema sees it; null for an op that has sizes of its own.
+    pub record_size: Option<usize>,
     /// The order of updates and deletes.
     pub order: Order,
     /// What values and random orders were made from.
@@ -192,7 +192,7 @@ pub struct Run {
 /// Whether the database holds what the transactions put there.
 #[derive(Debug, Serialize)]
 pub struct Checked {
-    /// Rows in the table.
+    /// Rows in the table, or in all tables if the op has several.
     pub rows: u64,
     /// `ok`, or what `PRAGMA integrity_check` found.
     pub integrity_check: String,

@@ -252,7 +252,11 @@ impl Session<'_> {
             threads: self.args.threads,
             processes: self.args.processes,
             synchronous: self.settings.synchronous().name(),
-            record_size: self.plan.record_size,
+            record_size: self
+                .plan
+                .op
+                .has_record_size()
+                .then_some(self.plan.record_size),
             order: self.plan.order,
             seed: self.plan.seed,
             repeat,

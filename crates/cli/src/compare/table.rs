@@ -33,12 +33,10 @@ pub fn render(report: &Report) -> String {
 }
 
 fn title(run: &Run) -> String {
-    let mut title = format!(
-        "{} x {}, {}-byte rows",
-        run.count,
-        run.op.name(),
-        run.record_size
-    );
+    let mut title = format!("{} x {}", run.count, run.op.name());
+    if let Some(record_size) = run.record_size {
+        title.push_str(&format!(", {record_size}-byte rows"));
+    }
     for (number, what) in [(run.threads, "threads"), (run.processes, "processes")] {
         if number > 1 {
             title.push_str(&format!(", {number} {what}"));

@@ -1,0 +1,213 @@
+//! What a run executes, and what must be in the database afterwards.
+//!
+//! A [`Plan`] is a run, completely: everything that is stored follows from the seed and the number of
+//! a transaction, so that the content of the database can be checked without having been remembered,
+//! row by row and whichever thread committed first.
+//!
+//! What is the same for every op stands here: sharing the transactions out, and the verdict of a
+//! check. Each op owns its tables, its statements and what they leave, as a `Workload`:
+//! `mobibench` (`insert`, `update`, `delete`), `indexed` and `app`. `transaction` executes
+//! what they make, `rows` compares what they expect, `random` is where their values come from.
+
+mod app;
+mod indexed;
+mod mobibench;
+mod random;
+mod rows;
+mod transaction;
+mod words;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use app::App;
+use indexed::Indexed;
+use mobibench::{Change, Mobibench};
+use rows::Found;
+pub(crate) use transaction::{Statement, Transaction};
+
+/// `created` of row 0, in seconds since 1970, as SQLite's `unixepoch()` gives them; row n is n seconds
+/// later.
+const CREATED: i64 = 1_700_000_000;
+
+/// What each transaction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Op {
+    /// Inserts one row.
+    Insert,
+    /// Gives one row that was there before a new value.
+    Update,
+    /// Deletes one row that was there before.
+    Delete,
+    /// Inserts one row into a table with two secondary indexes.
+    Indexed,
+    /// Files one message as a messenger or mail application does.
+    App,
+}
+
+impl Op {
+    /// The word that the command line and reports use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::Update => "update",
+            Self::Delete => "delete",
+            Self::Indexed => "indexed",
+            Self::App => "app",
+        }
+    }
+
+    /// Frames that a transaction writes to a stock log, on average and rounded.
+    pub fn frames(self) -> u32 {
+        match self {
+            Self::Insert | Self::Update | Self::Delete => 1,
+            Self::Indexed => 3,
+            Self::App => 6,
+        }
+    }
+
+    /// Whether the plan's record size says how large a row is; otherwise the op has sizes of its own.
+    pub fn has_record_size(self) -> bool {
+        self != Self::App
+    }
+}
+
+/// The order in which `update` and `delete` take the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// By id, as Mobibench does.
+    Id,
+    /// Shuffled by the seed.
+    Random,
+}
+
+/// A run, completely: two runs of the same plan execute the same transactions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// What each transaction does.
+    pub op: Op,
+    /// Transactions in all, over every thread and process.
+    pub count: u32,
+    /// Bytes of a row as the schema sees it, for the ops of Mobibench: 8 for `id`, 8 for `created`,
+    /// the rest `value`. Bytes of `body` for `indexed`.
+    pub record_size: usize,
+    /// The order of updates and deletes.
+    pub order: Order,
+    /// What values, and the random order, are made from.
+    pub seed: u64,
+    /// Threads in all, over every process; each takes every n-th transaction.
+    pub workers: u32,
+}
+
+/// What an op owns: its tables, its transactions, and what they must leave behind in any order.
+pub(crate) trait Workload: Sync {
+    /// Creates the tables and the rows that transactions need. Gives up when `stop` is set.
+    fn populate(&self, connection: &mut Connection, stop: &AtomicBool) -> Result<(), Error>;
+
+    /// Every statement that a transaction may execute.
+    fn statements(&self) -> &'static [&'static str];
+
+    /// The transaction with this number, from 0 to the plan's count.
+    fn transaction(&self, number: u32) -> Transaction;
+
+    /// Compares all rows with what all transactions must have left.
+    fn compare(&self, connection: &Connection) -> rusqlite::Result<Found>;
+}
+
+/// What a finished run left in its database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// Rows in the table, or in all tables if the op has several.
+    pub rows: u64,
+    /// `ok`, or the first difference from what the transactions put there.
+    pub content: String,
+    /// `ok`, or what `PRAGMA integrity_check` found.
+    pub integrity_check: String,
+}
+
+impl Checked {
+    /// Whether everything was as it must be.
+    pub fn is_ok(&self) -> bool {
+        self.content == "ok" && self.integrity_check == "ok"
+    }
+}
+
+impl Plan {
+    /// What this plan's op owns.
+    pub(crate) fn workload(&self) -> Box<dyn Workload> {
+        match self.op {
+            Op::Insert => Box::new(Mobibench::of(self, Change::Insert)),
+            Op::Update => Box::new(Mobibench::of(self, Change::Update)),
+            Op::Delete => Box::new(Mobibench::of(self, Change::Delete)),
+            Op::Indexed => Box::new(Indexed::of(self)),
+            Op::App => Box::new(App::of(self)),
+        }
+    }
+
+    /// Creates the tables and the rows that the transactions need. Gives up when `stop` is set.
+    pub fn populate(&self, connection: &mut Connection, stop: &AtomicBool) -> Result<(), Error> {
+        self.workload().populate(connection, stop)
+    }
+
+    /// The numbers of one worker's transactions, in the order in which it executes them.
+    pub(crate) fn numbers(&self, worker: u32) -> impl Iterator<Item = u32> + use<> {
+        let mut numbers: Vec<u32> = (0..self.count).collect();
+        if self.order == Order::Random && matches!(self.op, Op::Update | Op::Delete) {
+            random::shuffle(&mut numbers, self.seed);
+        }
+        let workers = self.workers.max(1) as usize;
+        numbers.into_iter().skip(worker as usize).step_by(workers)
+    }
+
+    /// Compares the database with what the transactions must have left in it.
+    pub fn check(&self, connection: &Connection) -> Result<Checked, Error> {
+        let found = self
+            .workload()
+            .compare(connection)
+            .map_err(Error::sqlite("read the rows"))?;
+        let mut problems: Vec<String> = Vec::new();
+        connection
+            .pragma_query(None, "integrity_check", |row| {
+                problems.push(row.get(0)?);
+                Ok(())
+            })
+            .map_err(Error::sqlite("integrity_check"))?;
+        Ok(Checked {
+            rows: found.rows,
+            content: found.difference.unwrap_or_else(|| "ok".to_owned()),
+            integrity_check: problems.join("; "),
+        })
+    }
+}
+
+/// `created` of the row with this number.
+fn created(number: u32) -> i64 {
+    CREATED + i64::from(number)
+}
+
+/// One transaction that puts the rows there on which others work. `fill` is called for each number.
+fn populate_with(
+    connection: &mut Connection,
+    stop: &AtomicBool,
+    numbers: std::ops::Range<u32>,
+    mut fill: impl FnMut(&Connection, u32) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let transaction = connection.transaction().map_err(Error::sqlite("begin"))?;
+    for number in numbers {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        fill(&transaction, number)?;
+    }
+    transaction
+        .commit()
+        .map_err(Error::sqlite("commit the rows to work on"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! A transaction as data: its statements and the values that they take.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, ErrorCode, TransactionBehavior, params_from_iter};
+
+use super::Op;
+use crate::Error;
+
+/// A statement that changes exactly one row.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Statement {
+    /// The text, which SQLite prepares once a connection.
+    pub(crate) sql: &'static str,
+    /// What its parameters stand for, in order.
+    pub(crate) values: Vec<Value>,
+}
+
+/// What is committed at once.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Transaction {
+    /// What it belongs to, for errors.
+    pub(crate) op: Op,
+    /// Its number in the plan, from 0.
+    pub(crate) number: u32,
+    /// One or more, in order.
+    pub(crate) statements: Vec<Statement>,
+}
+
+impl Transaction {
+    /// Executes and commits it: a single statement by itself as Mobibench does, several between
+    /// `BEGIN IMMEDIATE` and `COMMIT`. A writer that is not alone takes its place at the beginning,
+    /// where the busy handler can wait for it; a snapshot taken earlier could not be written on.
+    pub(crate) fn commit(&self, connection: &Connection) -> Result<(), Error> {
+        if let [statement] = &self.statements[..] {
+            return self.execute(connection, statement);
+        }
+        let transaction =
+            rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
+                .map_err(|source| self.failed("BEGIN IMMEDIATE", source))?;
+        self.apply(&transaction)?;
+        transaction
+            .commit()
+            .map_err(|source| self.failed("COMMIT", source))
+    }
+
+    /// Executes the statements in a transaction of the caller's.
+    pub(crate) fn apply(&self, connection: &Connection) -> Result<(), Error> {
+        self.statements
+            .iter()
+            .try_for_each(|statement| self.execute(connection, statement))
+    }
+
+    fn execute(&self, connection: &Connection, statement: &Statement) -> Result<(), Error> {
+        let rows = connection
+            .prepare_cached(statement.sql)
+            .and_then(|mut prepared| prepared.execute(params_from_iter(&statement.values)))
+            .map_err(|source| self.failed(statement.sql, source))?;
+        if rows == 1 {
+            return Ok(());
+        }
+        Err(Error::Wrong(format!(
+            "{} {}: \"{}\" changed {rows} rows, not one",
+            self.op.name(),
+            self.number,
+            statement.sql
+        )))
+    }
+
+    fn failed(&self, sql: &str, source: rusqlite::Error) -> Error {
+        let hint = match source.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy) => " (no lock within the busy timeout)",
+            _ => "",
+        };
+        Error::Sqlite {
+            doing: format!("{} {}, \"{sql}\"{hint}", self.op.name(), self.number),
+            source,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transaction(values: &[i64]) -> Transaction {
+        Transaction {
+            op: Op::App,
+            number: 7,
+            statements: values
+                .iter()
+                .map(|value| Statement {
+                    sql: "INSERT INTO t VALUES (?1)",
+                    values: vec![Value::Integer(*value)],
+                })
+                .collect(),
+        }
+    }
+
+    fn rows(connection: &Connection) -> i64 {
+        connection
+            .query_row("SELECT count(*) FROM t", (), |row| row.get(0))
+            .unwrap()
+    }
+
+    #[test]
+    fn several_statements_are_committed_together_or_not_at_all() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY)")
+            .unwrap();
+        transaction(&[1, 2]).commit(&connection).unwrap();
+        assert_eq!(rows(&connection), 2);
+        let error = transaction(&[3, 2]).commit(&connection).unwrap_err();
+        let expected = "app 7, \"INSERT INTO t VALUES (?1)\": UNIQUE constraint failed";
+        assert!(error.to_string().starts_with(expected), "{error}");
+        assert_eq!(rows(&connection), 2);
+        assert!(connection.is_autocommit());
+    }
+}
