@@ -87,7 +87,10 @@ pub struct Args {
     scratch_dir: Option<PathBuf>,
 
     /// Journal modes, separated by commas; each may have variations, see below
-    #[arg(long, default_value = "delete,truncate,persist,wal,direct,waldio,onewrite")]
+    #[arg(
+        long,
+        default_value = "delete,truncate,persist,wal,direct,waldio,onewrite"
+    )]
     modes: Modes,
 
     /// What each transaction does, see below

@@ -31,11 +31,7 @@ pub(super) fn compare(
     expected: impl IntoIterator<Item = Vec<Value>>,
 ) -> rusqlite::Result<Found> {
     let mut statement = connection.prepare(sql)?;
-    let columns: Vec<String> = statement
-        .column_names()
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
+    let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let mut cursor = statement.query(())?;
     let mut found = Found::default();
     let mut wanted = 0u64;
