@@ -213,7 +213,7 @@ impl Geometry {
             Layout::Page4k => 4096 + page.next_multiple_of(4096),
             Layout::Page8k => frame.next_multiple_of(8192),
             Layout::Packed => page.next_multiple_of(4096),
-            Layout::Compressed => page / 2,
+            Layout::Compressed => page,
         }
     }
 

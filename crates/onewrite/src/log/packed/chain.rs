@@ -34,7 +34,7 @@ impl Place {
     }
 
     /// How many bytes it has.
-    pub fn len(self) -> usize {
+    pub fn bytes(self) -> usize {
         (self.0 & ((1 << Place::LENGTH_BITS) - 1)) as usize
     }
 }
@@ -296,11 +296,11 @@ impl Chain {
         let mut at = batch::HEADER_BYTES;
         while at < batch.len() {
             let record = Record::parse(&batch[at..], self.form, self.page, salts)?;
-            if at + record.len() > batch.len() || places.len() as u64 == u64::from(frames) {
+            if at + record.bytes() > batch.len() || places.len() as u64 == u64::from(frames) {
                 return None;
             }
-            places.push(Place::at(self.tail.offset + at as u64, record.len()));
-            at += record.len();
+            places.push(Place::at(self.tail.offset + at as u64, record.bytes()));
+            at += record.bytes();
         }
         (places.len() as u64 == u64::from(frames)).then_some(places)
     }
@@ -309,13 +309,13 @@ impl Chain {
         let mut bytes = vec![0; self.form.most_bytes(self.page)];
         let n = log.read_at(&mut bytes, self.tail.offset)?;
         let record = Record::parse(&bytes[..n], self.form, self.page, salts);
-        Ok(record.filter(|record| record.len() <= n).map(|record| {
+        Ok(record.filter(|record| record.bytes() <= n).map(|record| {
             let finished = record.frame.salts == salts;
             Link {
                 first: record.supersedes.unwrap_or(self.tail.last.plus(1)),
-                places: vec![Place::at(self.tail.offset, record.len())],
+                places: vec![Place::at(self.tail.offset, record.bytes())],
                 ends_transaction: finished && record.frame.commit_pages != 0,
-                offset: self.tail.offset + record.len() as u64,
+                offset: self.tail.offset + record.bytes() as u64,
                 sequence: 0,
                 crc: self.tail.crc,
             }

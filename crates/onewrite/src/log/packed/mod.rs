@@ -394,7 +394,7 @@ impl Packed {
                     return Ok(Found::Damaged);
                 }
             }
-            let data = &bytes[record.head..record.len()];
+            let data = &bytes[record.head..record.bytes()];
             Ok(match record::unpack(record.kind, data, &base, page) {
                 true => Found::Page,
                 false => Found::Damaged,
@@ -421,7 +421,7 @@ impl Packed {
         let mut bytes = Vec::new();
         let record = self.read_record(log, place, salts, &mut bytes)?;
         Ok(record.is_some_and(|record| {
-            let data = &bytes[record.head..record.len()];
+            let data = &bytes[record.head..record.bytes()];
             !matches!(record.kind, Kind::Delta(_)) && record::unpack(record.kind, data, &[], page)
         }))
     }
@@ -434,10 +434,10 @@ impl Packed {
         bytes: &mut Vec<u8>,
     ) -> io::Result<Option<Record>> {
         bytes.clear();
-        bytes.resize(place.len(), 0);
+        bytes.resize(place.bytes(), 0);
         let n = log.read_at(bytes, place.offset())?;
         let record = Record::parse(&bytes[..n], self.form, self.page, salts);
-        Ok(record.filter(|record| record.len() == n))
+        Ok(record.filter(|record| record.bytes() == n))
     }
 }
 

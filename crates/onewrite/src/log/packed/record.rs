@@ -90,7 +90,7 @@ pub struct Record {
 
 impl Record {
     /// Bytes in all.
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.head + self.data
     }
 
@@ -227,7 +227,7 @@ mod tests {
                         let record = record.expect("a record");
                         assert_eq!((record.frame, record.kind), (frame, kind));
                         assert_eq!(record.supersedes, supersedes);
-                        assert_eq!(record.len(), out.len());
+                        assert_eq!(record.bytes(), out.len());
                         assert_eq!(out[record.head..], data);
                         assert!(out.len() <= form.most_bytes(page_size()) + NUMBER);
                     }
