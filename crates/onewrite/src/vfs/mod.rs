@@ -8,6 +8,7 @@
 //! Unsafe code stands in `entry`, `ffi`, `host`, `inner`, `thunks` and nowhere else. `guard`, `convert`,
 //! `pragma` and `status` are what those hand safe values to.
 
+mod beside;
 mod convert;
 mod database;
 mod discard;

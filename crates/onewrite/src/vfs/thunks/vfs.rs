@@ -158,17 +158,22 @@ unsafe extern "C" fn vfs_delete(
             );
             return ffi::SQLITE_IOERR_DELETE;
         }
-        if let Some(database) = database.filter(|d| d.is_guarded()) {
-            return match database.delete_log() {
-                Ok(()) => SQLITE_OK,
-                Err(e) => {
-                    let code = database.fail(&e);
-                    database
-                        .unguard_failure
-                        .replace(Some((code, e.to_string())));
-                    code
-                }
+        if let Some(database) = database {
+            let is_guarded = database.is_guarded();
+            let prepared = match is_guarded {
+                true => database.delete_log(),
+                false => database.forget_pages(),
             };
+            if let Err(e) = prepared {
+                let code = database.fail(&e);
+                database
+                    .unguard_failure
+                    .replace(Some((code, e.to_string())));
+                return code;
+            }
+            if is_guarded {
+                return SQLITE_OK;
+            }
         }
         let Some(host) = host::get() else {
             return ffi::SQLITE_IOERR;
