@@ -179,7 +179,16 @@ unsafe extern "C" fn vfs_delete(
             return ffi::SQLITE_IOERR;
         };
         // SAFETY: passed on as it came.
-        unsafe { ((*host.base).xDelete)(host.base, name, sync_directory) }
+        let code = unsafe { ((*host.base).xDelete)(host.base, name, sync_directory) };
+        if let Some(database) = database
+            && !matches!(code, SQLITE_OK | ffi::SQLITE_IOERR_DELETE_NOENT)
+        {
+            // SQLite goes on as if the log was gone, and so takes it up again at once.
+            let wal = database.paths.wal.display();
+            let message = format!("{wal}: cannot be deleted: SQLite's VFS says {code}");
+            database.unguard_failure.replace(Some((code, message)));
+        }
+        code
     })
 }
 
