@@ -65,6 +65,12 @@ pub fn guarded_by(header: &[u8]) -> Option<LogId> {
     is_guarded.then(|| LogId(array(&header[ID_AT..ID_AT + 8])))
 }
 
+/// Whether bytes read from the database at `offset` show that it is guarded.
+pub fn stands_in(bytes: &[u8], offset: u64) -> bool {
+    let at = (READ_VERSION_AT as u64).checked_sub(offset);
+    at.and_then(|at| bytes.get(at as usize)) == Some(&GUARD_BYTE)
+}
+
 /// Replaces the guard in bytes read from the database at `offset` by what SQLite expects there.
 pub fn hide(bytes: &mut [u8], offset: u64) {
     if offset >= HEADER_BYTES as u64 {
@@ -185,6 +191,8 @@ impl Database {
                 self.log.replace(Some(self.open_guarded(&header, id)?));
                 Ok(Look::Settled)
             }
+            // SQLite says what is wrong with such a header, in its own words.
+            WAL_VERSION if page_size(&header).is_err() => Ok(Look::Settled),
             WAL_VERSION => match self.remembered_mode(&header)? {
                 None => Ok(Look::Settled),
                 Some(mode) if !mode.is_guarded() => {
@@ -327,7 +335,10 @@ impl Database {
         // The mode is the log's own; what is passed here is only for a log without one.
         let present = self.present_log()?;
         let mode = present.map_or(JournalMode::Waldio, |log| log.mode);
-        let open = self.open_log(path, mode, page_size(header)?)?;
+        // A header that is damaged in the database may be whole in the log, where SQLite looks first.
+        let page = present.and_then(|log| log.page_size);
+        let page = page.map_or_else(|| page_size(header), Ok)?;
+        let open = self.open_log(path, mode, page)?;
         let fits = |log: &Log| {
             let file = log.file();
             log.id() == Some(id)
@@ -340,10 +351,23 @@ impl Database {
                 // Who set the guard may have died before it was durable. Before the first frame it
                 // must be: after a power cut there would be a log with commits, and nothing that
                 // leads to it.
-                self.flush_database()?;
+                self.write_guard_again(id)?;
             }
             Ok(log)
         })
+    }
+
+    /// A write whose flush failed may be lost though it is still to be read, and a second flush would
+    /// not write it. Under SHARED on a guarded database nobody changes these bytes; whoever writes page
+    /// 1 meanwhile, in a checkpoint, writes the same ones.
+    fn write_guard_again(&self, id: LogId) -> Result<(), LogError> {
+        for (bytes, at) in [(&[GUARD_BYTE][..], READ_VERSION_AT), (&id.0[..], ID_AT)] {
+            match self.inner.write(bytes, at as i64) {
+                ffi::SQLITE_OK => {}
+                code => return Err(self.inner_error("write the header of", code)),
+            }
+        }
+        self.flush_database()
     }
 
     fn flush_database(&self) -> Result<(), LogError> {
@@ -452,9 +476,13 @@ impl Database {
     fn guard(&self, mut header: Header, mode: JournalMode) -> Result<(), LogError> {
         let present = self.present_log()?;
         if present.is_some() {
-            // Who cleared the last guard may have died before that was durable. Before the log
-            // gets another id it must be: after a power cut the guard would ask for the old one.
-            self.flush_database()?;
+            // Who cleared the last guard may have died before that was durable, or have seen the flush
+            // fail, after which a flush alone does not write it. Before the log gets another id it must
+            // be: after a power cut the guard would ask for the old one.
+            match self.inner.write(&header[..], 0) {
+                ffi::SQLITE_OK => self.flush_database()?,
+                code => return Err(self.inner_error("write the header of", code)),
+            }
         }
         let remembered = present.filter(|log| log.mode == mode).map(|log| log.layout);
         let layout = self
@@ -522,7 +550,11 @@ impl Database {
             return Ok(());
         };
         clear(&mut header);
-        self.write_header(&mut header)?;
+        self.write_header(&mut header).inspect_err(|e| {
+            // Whether the database is guarded still nobody knows, and SQLite goes on with the log: what it
+            // committed there nothing might lead to.
+            log.poison(&format!("the database may no longer lead to it: {e}"));
+        })?;
         self.log.replace(None);
         match self.switch.get() {
             Switch::Idle => Ok(()),

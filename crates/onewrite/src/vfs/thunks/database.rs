@@ -3,11 +3,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::env;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use super::{in_buffer, names, out_buffer, shielded, with_writer};
-use crate::mode::JournalMode;
+use crate::mode::{JournalMode, UpgradeOfWal};
 use crate::vfs::database::{Database, Paths, Settings, Switch};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
@@ -52,6 +52,7 @@ pub unsafe fn open(
             connection: Cell::new(None),
             paths: Paths::of(host::path(name)),
             read_only: opened_as & ffi::SQLITE_OPEN_READONLY != 0,
+            takes_no_lock: is_set(name, c"immutable") || is_set(name, c"nolock"),
             lock: Cell::new(LockLevel::NONE),
             settings: Cell::new(Settings::default()),
             switch: Cell::new(Switch::Idle),
@@ -115,6 +116,12 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         (c"onewrite_group_synch", "group_synch"),
         (c"onewrite_direct_io", "direct_io"),
     ];
+    if let Some(message) = senseless_upgrade(database) {
+        host::log(
+            ffi::SQLITE_WARNING,
+            &format!("ONEWRITE_UPGRADE_WAL: {message}"),
+        );
+    }
     if let Ok(layout) = env::var("ONEWRITE_LAYOUT")
         && let Err(message) = database.set("layout", &layout)
     {
@@ -127,6 +134,35 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         }
     }
     Ok(())
+}
+
+/// Whether a URI parameter is set, as SQLite reads a boolean.
+///
+/// # Safety
+/// As for `open`.
+unsafe fn is_set(name: *const c_char, parameter: &CStr) -> bool {
+    // SAFETY: by this function's contract.
+    let value = unsafe { host::uri_parameter(name, parameter) };
+    value.is_some_and(|value| {
+        let is_word = ["on", "yes", "true"]
+            .iter()
+            .any(|word| value.eq_ignore_ascii_case(word));
+        is_word || value.parse::<i64>().is_ok_and(|number| number != 0)
+    })
+}
+
+/// Why `ONEWRITE_UPGRADE_WAL` upgrades nothing, where that cannot be what was meant.
+fn senseless_upgrade(database: &Database) -> Option<String> {
+    let upgrade = env::var("ONEWRITE_UPGRADE_WAL").ok()?.parse();
+    match upgrade {
+        Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
+        Ok(UpgradeOfWal::ToWanted)
+            if database.wanted.is_none() && env::var_os("ONEWRITE_JOURNAL_MODE").is_none() =>
+        {
+            Some("1 is for the mode that ONEWRITE_JOURNAL_MODE names, and that is not set".into())
+        }
+        Ok(_) => None,
+    }
 }
 
 /// # Safety
@@ -208,7 +244,12 @@ unsafe extern "C" fn db_read(
     // SAFETY: SQLite passes a buffer of `size` bytes.
     let (database, out) = unsafe { (database(file), out_buffer(out, size)) };
     let code = database.inner.read(out, offset);
-    if offset < guard::HEADER_BYTES as i64 && database.is_guarded() {
+    // Whoever reads before the first lock has not been told of the guard yet, and shall not meet it
+    // either: a VFS over ours may do that. Who never takes a lock reads the file without its log, and
+    // is not to take that for the database.
+    let is_guarded =
+        || database.is_guarded() || !database.takes_no_lock && guard::stands_in(out, offset as u64);
+    if offset < guard::HEADER_BYTES as i64 && is_guarded() {
         guard::hide(out, offset as u64);
     }
     code
