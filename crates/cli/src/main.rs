@@ -7,6 +7,7 @@
 
 mod compare;
 mod detach;
+mod directory;
 mod doctor;
 mod interrupt;
 mod powercut;

@@ -38,6 +38,7 @@ pub const VFS_NAME: &str = "onewrite";
 ///
 /// # Errors
 /// SQLite has no default VFS to build on, or refuses.
+#[inline] // see vfs::register
 pub fn register() -> Result<(), RegisterError> {
     vfs::register(false)
 }
@@ -46,6 +47,7 @@ pub fn register() -> Result<(), RegisterError> {
 ///
 /// # Errors
 /// As for [`register`].
+#[inline] // see vfs::register
 pub fn register_as_default() -> Result<(), RegisterError> {
     vfs::register(true)
 }

@@ -22,7 +22,7 @@ use onewrite_workload::mode::{Mode, Synchronous};
 use onewrite_workload::plan::{Op, Order, Plan};
 use onewrite_workload::raw::{Rates, RawBench};
 
-use crate::{Outcome, interrupt};
+use crate::{Outcome, directory, interrupt};
 use place::Place;
 use progress::Progress;
 use report::{Failed, Raw, RawBeside, Report, Run};
@@ -260,7 +260,7 @@ pub fn run(args: &Args) -> Outcome {
 fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Result<Report, String> {
     let (mut runs, mut failed, mut notes) = (Vec::new(), Vec::new(), place.notes.clone());
     let bench = RawBench::prepare(place.root(), args.count)
-        .map_err(|error| error.to_string())?
+        .map_err(|error| directory::explain(place.given(), &error))?
         .stopped_by(interrupt::requested());
     let mut samples = vec![measure_raw(&bench, progress)?];
     for repeat in 1..=args.repeat {

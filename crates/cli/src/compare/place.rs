@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::Args;
 use super::progress::Progress;
-use crate::interrupt;
+use crate::{directory, interrupt};
 
 /// Bytes of a scratch image before any transaction: what a file system needs to be an ordinary one,
 /// and room for chunks that are preallocated.
@@ -55,19 +55,21 @@ enum Kind {
 /// Finds or makes what the user asked for, and says which on standard error.
 pub fn choose(args: &Args, progress: &Progress) -> Result<Place, String> {
     if let Some(dir) = &args.dir {
+        directory::check(dir, "give another with --dir")?;
         eprintln!("onewrite: {NOT_OURS}");
-        return directory(dir, NOT_OURS);
+        return in_directory(dir, NOT_OURS);
     }
     if let Some(kind) = args.scratch {
         return scratch(kind.into(), args, progress);
     }
     if !rustix::process::geteuid().is_root() {
+        directory::check(Path::new("."), "give another with --dir")?;
         eprintln!("onewrite: no --dir: working in the current directory; {WITHOUT_ROOT}");
-        return directory(Path::new("."), WITHOUT_ROOT);
+        return in_directory(Path::new("."), WITHOUT_ROOT);
     }
     if let Some(missing) = FileSystem::Ext4.missing() {
         eprintln!("onewrite: no --dir: working in the current directory, for {missing}");
-        return directory(
+        return in_directory(
             Path::new("."),
             &format!("no scratch file system: {missing}"),
         );
@@ -82,6 +84,7 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
         file_system.name()
     ));
     let parent = args.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
+    directory::check(&parent, "give another for the image with --scratch-dir")?;
     let frames = u64::from(Op::from(args.op).frames());
     let per_op = frames * IMAGE_BYTES_PER_FRAME + 4 * u64::from(args.record_size);
     let bytes = IMAGE_BYTES + u64::from(args.count) * per_op;
@@ -114,7 +117,7 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
     })
 }
 
-fn directory(parent: &Path, note: &str) -> Result<Place, String> {
+fn in_directory(parent: &Path, note: &str) -> Result<Place, String> {
     let dir = tempfile::Builder::new()
         .prefix("onewrite-compare-")
         .tempdir_in(parent)
@@ -134,6 +137,14 @@ impl Place {
         match &self.kind {
             Kind::Scratch { scratch, .. } => scratch.root(),
             Kind::Dir { dir, .. } => dir.path(),
+        }
+    }
+
+    /// What the user calls that place.
+    pub fn given(&self) -> &Path {
+        match &self.kind {
+            Kind::Scratch { scratch, .. } => scratch.root(),
+            Kind::Dir { dir, .. } => dir.path().parent().unwrap_or(dir.path()),
         }
     }
 

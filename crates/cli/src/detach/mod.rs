@@ -22,7 +22,7 @@ use onewrite::{DATABASE_HEADER_BYTES, DiscardError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::Outcome;
-use crate::inspect::{DatabaseHeader, counted, log_beside};
+use crate::inspect::{DatabaseHeader, counted, log_beside, why_unread};
 use report::{Done, GivenUp, Recovered, Report};
 
 /// Explains what happens below the options of `detach --help`.
@@ -70,7 +70,7 @@ pub struct Args {
 /// The database is in use, or cannot be made a stock one without giving something up.
 pub fn run(args: &Args) -> Outcome {
     let named = |e: String| format!("{}: {e}", args.database.display());
-    let path = fs::canonicalize(&args.database).map_err(|e| named(e.to_string()))?;
+    let path = fs::canonicalize(&args.database).map_err(|e| named(why_unread(&e)))?;
     let state = state_of(&path).map_err(named)?;
     onewrite::register().map_err(|e| e.to_string())?;
     let mut report = Report::new(&path);
@@ -147,8 +147,8 @@ enum State {
 
 fn state_of(path: &Path) -> Result<State, String> {
     let head = head_of::<DATABASE_HEADER_BYTES>(path)
-        .and_then(|head| head.ok_or_else(|| io::Error::other("there is no such file")))
-        .map_err(|e| e.to_string())?;
+        .and_then(|head| head.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
+        .map_err(|e| why_unread(&e))?;
     let header = match DatabaseHeader::parse(&head) {
         Some(header) => header,
         None if head.is_empty() => return Err("the database is empty".to_owned()),

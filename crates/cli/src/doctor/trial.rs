@@ -10,7 +10,7 @@ use onewrite::storage::{
 use onewrite_workload::raw::RawBench;
 use serde::Serialize;
 
-use crate::interrupt;
+use crate::{directory, interrupt};
 
 /// Writes of each kind in a measurement.
 const WRITES: u32 = 1_000;
@@ -53,7 +53,7 @@ pub fn measure(dir: &Path, found: &Capabilities) -> Result<Rates, String> {
     if !bar.is_hidden() {
         bar.enable_steady_tick(Duration::from_millis(100));
     }
-    let rates = samples(scratch.path(), found);
+    let rates = samples(dir, scratch.path(), found);
     bar.finish_and_clear();
     let path = scratch.path().to_owned();
     scratch
@@ -62,16 +62,16 @@ pub fn measure(dir: &Path, found: &Capabilities) -> Result<Rates, String> {
     rates
 }
 
-fn samples(dir: &Path, found: &Capabilities) -> Result<Rates, String> {
-    let bench = RawBench::prepare(dir, WRITES).map_err(|error| error.to_string())?;
-    let log = log_file(dir).map_err(|error| error.to_string())?;
+/// Measures in `scratch`, which is inside `dir`.
+fn samples(dir: &Path, scratch: &Path, found: &Capabilities) -> Result<Rates, String> {
+    let bench = RawBench::prepare(scratch, WRITES)
+        .map_err(|error| directory::explain(dir, &error))?
+        .stopped_by(interrupt::requested());
+    let log = log_file(scratch).map_err(|error| directory::explain(dir, &error))?;
     let (mut dsync, mut direct) = (Vec::new(), Vec::new());
     let (mut buffered, mut append) = (Vec::new(), Vec::new());
     let begin = Instant::now();
     while append.len() < SAMPLES && (append.is_empty() || begin.elapsed() < ENOUGH) {
-        if interrupt::is_requested() {
-            return Err("stopped".to_owned());
-        }
         let raw = bench.measure().map_err(|error| error.to_string())?;
         // An O_DIRECT that opens is not yet direct I/O: data=journal runs it through the cache.
         if found.direct.is_ok() {
@@ -79,7 +79,7 @@ fn samples(dir: &Path, found: &Capabilities) -> Result<Rates, String> {
             direct.extend(raw.direct_4k);
         }
         append.push(raw.append_fdatasync);
-        buffered.push(overwrite(&log).map_err(|error| error.to_string())?);
+        buffered.push(overwrite(&log)?);
     }
     Ok(Rates {
         samples: append.len(),
@@ -105,11 +105,15 @@ fn log_file(dir: &Path) -> Result<LogFile, onewrite::storage::StorageError> {
     Ok(log)
 }
 
-fn overwrite(log: &LogFile) -> Result<f64, onewrite::storage::StorageError> {
+fn overwrite(log: &LogFile) -> Result<f64, String> {
     let block = AlignedBuf::zeroed(BLOCK_BYTES);
     let begin = Instant::now();
     for at in 0..u64::from(WRITES) {
-        log.write_at(&block, at * BLOCK_BYTES as u64, Durability::WriteThrough)?;
+        if interrupt::is_requested() {
+            return Err("stopped".to_owned());
+        }
+        log.write_at(&block, at * BLOCK_BYTES as u64, Durability::WriteThrough)
+            .map_err(|error| error.to_string())?;
     }
     Ok(f64::from(WRITES) / begin.elapsed().as_secs_f64().max(1e-9))
 }

@@ -22,7 +22,10 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Looks at a file.
 pub fn at(file: &Path, wanted: u32) -> io::Result<Report> {
-    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", file.display()));
+    let named = |e: io::Error| {
+        let why = super::why_unread(&e);
+        io::Error::new(e.kind(), format!("{}: {why}", file.display()))
+    };
     let path = fs::canonicalize(file).map_err(named)?;
     let mut report = look(file, &path, wanted).map_err(named)?;
     for _ in 1..LOOKS {

@@ -94,6 +94,19 @@ pub fn describe(file: &Path, frames: u32, out: &mut impl Write) -> io::Result<us
     Ok(report.problems.len())
 }
 
+/// Why a file that the user named cannot be read, and the way out.
+pub fn why_unread(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            "there is no such file: give a database, or a log beside one".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => "no permission to read it, or the log beside it: run \
+                                            this as who owns the database"
+            .to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 fn exit_code(report: &Report) -> ExitCode {
     match report.problems.is_empty() {
         true => ExitCode::SUCCESS,

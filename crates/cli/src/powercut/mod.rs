@@ -25,7 +25,7 @@ use onewrite_torture::random::fresh_seed;
 use onewrite_workload::mode::Mode;
 use serde::Serialize;
 
-use crate::{Outcome, interrupt};
+use crate::{Outcome, directory, interrupt};
 use case::{Case, TearArg};
 use promise::Contract;
 use protocol::{Broken, FileSystemArg, Setup};
@@ -63,7 +63,7 @@ pub struct Args {
     fs: FileSystemArg,
 
     /// Journal mode; variations as for `compare`
-    #[arg(long, default_value = "waldio")]
+    #[arg(long, default_value = "waldio", value_parser = known_mode)]
     mode: String,
 
     /// What runs; each history takes the next of the list [default: all]
@@ -149,6 +149,13 @@ struct FailureReport {
     kept: Result<PathBuf, String>,
 }
 
+fn known_mode(text: &str) -> Result<String, String> {
+    match Mode::parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// What is held to what: a defect does not lower the promise.
 fn contract(mode: &Mode, broken: Option<Broken>) -> Result<Contract, String> {
     match broken {
@@ -180,6 +187,7 @@ pub fn run(args: &Args) -> Outcome {
     interrupt::install()?;
     private_mounts().map_err(|error| error.to_string())?;
     let directory = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    directory::check(&directory, "give another with --dir")?;
     match &args.replay {
         Some(kept) => replay(kept, &directory),
         None => cut(args, &directory),

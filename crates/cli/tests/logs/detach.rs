@@ -340,7 +340,10 @@ fn what_is_no_database_of_ours_is_left_alone() {
     fs::write(&case.database, "no database").expect("a file");
     assert!(case.refused(&[]).contains("not a database"));
     fs::remove_file(&case.database).expect("the file");
-    assert!(case.refused(&["--discard"]).contains("No such file"));
+    assert!(
+        case.refused(&["--discard"])
+            .contains("there is no such file")
+    );
     let connection = rusqlite::Connection::open(&case.database).expect("a database");
     connection
         .execute_batch("CREATE TABLE t(a)")

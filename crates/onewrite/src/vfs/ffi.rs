@@ -104,6 +104,7 @@ pub const SQLITE_IOERR_SHORT_READ: c_int = SQLITE_IOERR | 2 << 8;
 pub const SQLITE_IOERR_WRITE: c_int = SQLITE_IOERR | 3 << 8;
 pub const SQLITE_IOERR_FSYNC: c_int = SQLITE_IOERR | 4 << 8;
 pub const SQLITE_IOERR_DELETE: c_int = SQLITE_IOERR | 10 << 8;
+pub const SQLITE_IOERR_DELETE_NOENT: c_int = SQLITE_IOERR | 23 << 8;
 pub const SQLITE_IOERR_LOCK: c_int = SQLITE_IOERR | 15 << 8;
 pub const SQLITE_IOERR_DATA: c_int = SQLITE_IOERR | 32 << 8;
 pub const SQLITE_IOERR_CORRUPTFS: c_int = SQLITE_IOERR | 33 << 8;
@@ -185,6 +186,7 @@ macro_rules! api {
             }
 
             /// The functions of the SQLite that this program is linked with.
+            #[inline] // see vfs::register
             pub fn linked() -> Api {
                 Api { log: sqlite3_log, $( $field: $symbol, )* }
             }

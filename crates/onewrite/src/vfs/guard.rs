@@ -7,13 +7,12 @@
 //! a stock connection sees a version that it must not read, says "file is not a database" and
 //! touches nothing. The interleavings are argued in `docs/durability.md`.
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use std::ffi::c_int;
 use std::fs;
 use std::io;
 use std::time::Duration;
 
+use super::beside::{file_begins_with_content, open_beside};
 use super::convert;
 use super::database::{Database, Switch, shared_log};
 use super::discard::{self, Discarded};
@@ -506,15 +505,34 @@ impl Database {
     /// Writes the header with the change counter moved on, so that idle stock connections read it
     /// anew before they trust what they remember of the database.
     fn write_header(&self, header: &mut Header) -> Result<(), LogError> {
+        self.move_counter_on(header)?;
+        self.flush_database()
+    }
+
+    /// Before `xDelete` of SQLite's own log, which SQLite calls under EXCLUSIVE: if that is on the way
+    /// from one mode to another, of which one is ours. SQLite then goes on with the pages that the
+    /// connection remembers, though others may have committed to them since its last transaction,
+    /// unless the change counter is another one. It means something to living connections alone, and
+    /// so needs no flush.
+    pub fn forget_pages(&self) -> Result<(), LogError> {
+        if self.switch.get() == Switch::Idle || self.lock.get() != LockLevel::EXCLUSIVE {
+            return Ok(());
+        }
+        match self.read_header()? {
+            Some(mut header) => self.move_counter_on(&mut header),
+            None => Ok(()),
+        }
+    }
+
+    fn move_counter_on(&self, header: &mut Header) -> Result<(), LogError> {
         let counter = be32(&header[..], COUNTERS_AT[0]).wrapping_add(1);
         for at in COUNTERS_AT {
             header[at..at + 4].copy_from_slice(&counter.to_be_bytes());
         }
         match self.inner.write(&header[..], 0) {
-            ffi::SQLITE_OK => {}
-            code => return Err(self.inner_error("write the header of", code)),
+            ffi::SQLITE_OK => Ok(()),
+            code => Err(self.inner_error("write the header of", code)),
         }
-        self.flush_database()
     }
 
     /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database:
@@ -604,46 +622,6 @@ fn page_size(header: &Header) -> Result<PageSize, LogError> {
         let text = "the database header has an impossible page size";
         LogError::new(ErrorKind::Corrupt, std::path::Path::new("database"), text)
     })
-}
-
-/// Opens a file beside the database for reading, if it is there. Like SQLite it follows no symbolic
-/// link; nothing else that could stand there keeps it waiting.
-fn open_beside(path: &std::path::Path) -> Result<Option<fs::File>, LogError> {
-    let cannot = |e: io::Error| LogError::io(ErrorKind::CantOpen, path, "open", &e);
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let opened = loop {
-        match rustix::fs::open(path, flags, Mode::empty()) {
-            Err(Errno::INTR) => {}
-            other => break other,
-        }
-    };
-    let file = match opened {
-        Ok(descriptor) => fs::File::from(descriptor),
-        // A name that is too long for the suffix is that of no file.
-        Err(Errno::NOENT | Errno::NAMETOOLONG) => return Ok(None),
-        Err(e) => return Err(cannot(e.into())),
-    };
-    match file.metadata().map_err(cannot)?.is_file() {
-        true => Ok(Some(file)),
-        false => Err(LogError::new(
-            ErrorKind::CantOpen,
-            path,
-            "it is not a regular file",
-        )),
-    }
-}
-
-/// Whether a rollback journal is hot: SQLite overwrites its first bytes with zeros, truncates or
-/// deletes it when a transaction ends.
-fn file_begins_with_content(path: &std::path::Path) -> Result<bool, LogError> {
-    let Some(mut file) = open_beside(path)? else {
-        return Ok(false);
-    };
-    let mut first = Vec::new();
-    // Not a single read: a signal ends that.
-    io::Read::read_to_end(&mut io::Read::take(&mut file, 1), &mut first)
-        .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))?;
-    Ok(first.first().is_some_and(|&byte| byte != 0))
 }
 
 /// 0.2 to 10 ms, longer with every attempt and different for every thread.

@@ -8,6 +8,7 @@
 //! Unsafe code stands in `entry`, `ffi`, `host`, `inner`, `thunks` and nowhere else. `guard`, `convert`,
 //! `pragma` and `status` are what those hand safe values to.
 
+mod beside;
 mod convert;
 mod database;
 mod discard;
@@ -73,6 +74,9 @@ impl std::error::Error for RegisterError {}
 ///
 /// # Errors
 /// See [`RegisterError`].
+// Inline, so that the code which names SQLite's functions is in Rust programs that call it alone: the
+// static library for C needs no SQLite to be linked.
+#[inline]
 pub fn register(default: bool) -> Result<(), RegisterError> {
     thunks::register(ffi::Api::linked(), default || entry::default_is_wanted())
 }

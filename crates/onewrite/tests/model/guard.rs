@@ -98,9 +98,11 @@ fn open(path: &Path, who: Who) -> rusqlite::Result<Connection> {
     };
     let db = Connection::open_with_flags_and_vfs(path, OpenFlags::default(), vfs)?;
     db.busy_timeout(std::time::Duration::ZERO)?;
-    // SQLite 3.54 leaves WAL mode with the pages that the connection remembers, even if others have
-    // committed to them since its last transaction: without a cache it remembers none.
-    db.execute_batch("PRAGMA cache_size=0")?;
+    if who == Who::Stock {
+        // SQLite 3.54 leaves WAL mode with the pages that the connection remembers, even if others
+        // have committed to them since its last transaction: without a cache it remembers none.
+        db.execute_batch("PRAGMA cache_size=0")?;
+    }
     // SQLite opens the file lazily: this is where it is looked at.
     db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(db)

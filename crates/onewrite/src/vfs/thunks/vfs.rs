@@ -158,23 +158,37 @@ unsafe extern "C" fn vfs_delete(
             );
             return ffi::SQLITE_IOERR_DELETE;
         }
-        if let Some(database) = database.filter(|d| d.is_guarded()) {
-            return match database.delete_log() {
-                Ok(()) => SQLITE_OK,
-                Err(e) => {
-                    let code = database.fail(&e);
-                    database
-                        .unguard_failure
-                        .replace(Some((code, e.to_string())));
-                    code
-                }
+        if let Some(database) = database {
+            let is_guarded = database.is_guarded();
+            let prepared = match is_guarded {
+                true => database.delete_log(),
+                false => database.forget_pages(),
             };
+            if let Err(e) = prepared {
+                let code = database.fail(&e);
+                database
+                    .unguard_failure
+                    .replace(Some((code, e.to_string())));
+                return code;
+            }
+            if is_guarded {
+                return SQLITE_OK;
+            }
         }
         let Some(host) = host::get() else {
             return ffi::SQLITE_IOERR;
         };
         // SAFETY: passed on as it came.
-        unsafe { ((*host.base).xDelete)(host.base, name, sync_directory) }
+        let code = unsafe { ((*host.base).xDelete)(host.base, name, sync_directory) };
+        if let Some(database) = database
+            && !matches!(code, SQLITE_OK | ffi::SQLITE_IOERR_DELETE_NOENT)
+        {
+            // SQLite goes on as if the log was gone, and so takes it up again at once.
+            let wal = database.paths.wal.display();
+            let message = format!("{wal}: cannot be deleted: SQLite's VFS says {code}");
+            database.unguard_failure.replace(Some((code, message)));
+        }
+        code
     })
 }
 

@@ -1,0 +1,55 @@
+//! Directories that users name to work in: what is wrong with them, in words that say the way out.
+
+use std::error::Error;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+/// Makes sure that files can be made in `dir`, where a command is about to work. `way_out` says how
+/// the user names another.
+pub fn check(dir: &Path, way_out: &str) -> Result<(), String> {
+    let made = tempfile::Builder::new().prefix("onewrite-").tempdir_in(dir);
+    match made {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let (name, why) = (dir.display(), why_not(&error));
+            Err(format!("cannot work in {name}: {why}; {way_out}"))
+        }
+    }
+}
+
+fn why_not(error: &io::Error) -> String {
+    let why = match error.kind() {
+        ErrorKind::NotFound => "there is no such directory",
+        ErrorKind::NotADirectory => "it is a file, not a directory",
+        ErrorKind::PermissionDenied => "no permission to create files there",
+        ErrorKind::ReadOnlyFilesystem => "its file system is mounted read-only",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "no space is left there",
+        // Not the name that was tried: it is none of the user's.
+        kind => return kind.to_string(),
+    };
+    why.to_owned()
+}
+
+/// An error of work in `dir`. What went wrong for want of space names a file of ours, which is gone by
+/// now: that says so of the directory.
+pub fn explain(dir: &Path, error: &(dyn Error + 'static)) -> String {
+    match is_full(error) {
+        true => format!(
+            "{} has too little space left: make room, or choose another directory",
+            dir.display()
+        ),
+        false => error.to_string(),
+    }
+}
+
+fn is_full(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if let Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) = kind {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}

@@ -1,0 +1,206 @@
+//! What a newcomer gets wrong, and what the command says: the file or directory, why, and the way out.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{onewrite, path, text};
+use onewrite_iotrace::scratch::{Mounted, private_mounts};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long anything may take here.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// It failed, printed nothing else, and the message has all of these in it; and no name of ours that
+/// the user has never seen.
+fn assert_says(output: &Output, code: i32, parts: &[&str]) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert_eq!(text(&output.stdout), "");
+    for part in parts {
+        assert!(said.contains(part), "{part:?} in {said}");
+    }
+    for name in [
+        "onewrite-compare-",
+        "onewrite-scratch-",
+        "onewrite-doctor-",
+        "onewrite-raw",
+        "os error",
+    ] {
+        assert!(!said.contains(name), "{name:?} in {said}");
+    }
+}
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("SKIPPED: takes root");
+    }
+    is_root
+}
+
+#[test]
+fn an_unknown_mode_is_answered_with_the_known_ones() {
+    for args in [["compare", "--modes"], ["powercut", "--mode"]] {
+        let output = onewrite(args[0], &[args[1], "wall"]);
+        assert_says(&output, 2, &["wall", args[1], "waldio", "direct"]);
+    }
+}
+
+#[test]
+fn a_directory_that_is_none_is_named_with_the_option_for_another() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (none, file) = (directory.path().join("none"), directory.path().join("file"));
+    fs::write(&file, b"").expect("a file");
+    for (place, why) in [(&none, "no such directory"), (&file, "not a directory")] {
+        let output = onewrite("compare", &["--dir", path(place)]);
+        assert_says(&output, 1, &[path(place), why, "--dir"]);
+        let output = onewrite(
+            "compare",
+            &["--scratch", "ext4", "--scratch-dir", path(place)],
+        );
+        assert_says(&output, 1, &[path(place), why, "--scratch-dir"]);
+    }
+    if is_root() {
+        let output = onewrite("powercut", &["--dir", path(&none)]);
+        assert_says(&output, 1, &[path(&none), "no such directory", "--dir"]);
+    }
+}
+
+#[test]
+fn a_database_that_is_not_there_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let none = directory.path().join("app.db");
+    for command in ["inspect", "detach"] {
+        let output = onewrite(command, &[path(&none)]);
+        assert_says(
+            &output,
+            1,
+            &[path(&none), "no such file", "give a database"],
+        );
+    }
+}
+
+#[test]
+fn without_root_or_permission_that_is_what_is_missing() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(directory.path(), open.clone()).expect("permissions");
+    let program = directory.path().join("onewrite");
+    fs::copy(env!("CARGO_BIN_EXE_onewrite"), &program).expect("a copy that others may run");
+    fs::set_permissions(&program, open).expect("permissions");
+    let secret = directory.path().join("secret.db");
+    fs::write(&secret, b"").expect("a file");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("permissions");
+
+    const NOBODY: u32 = 65_534;
+    let nobody = |args: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(args).current_dir("/").uid(NOBODY).gid(NOBODY);
+        command.output().expect("the command")
+    };
+    let place = path(directory.path());
+    let denied = "no permission to create files there";
+    assert_says(
+        &nobody(&["compare", "--dir", place]),
+        1,
+        &[place, denied, "--dir"],
+    );
+    assert_says(
+        &nobody(&["compare", "--count", "1"]),
+        1,
+        &["cannot work in", denied, "--dir"],
+    );
+    assert_says(
+        &nobody(&["compare", "--scratch", "ext4"]),
+        1,
+        &["takes root"],
+    );
+    assert_says(&nobody(&["powercut"]), 1, &["takes root"]);
+    assert_says(
+        &nobody(&["doctor", place]),
+        1,
+        &[place, "no permission to create a file"],
+    );
+    for command in ["inspect", "detach"] {
+        let output = nobody(&[command, path(&secret)]);
+        assert_says(&output, 1, &[path(&secret), "no permission"]);
+    }
+}
+
+#[test]
+fn a_full_disk_is_called_that() {
+    if !is_root() {
+        return;
+    }
+    private_mounts().expect("mounts of our own");
+    let directory = tempfile::tempdir().expect("a directory");
+    let small = Mounted::with_options(
+        Path::new("tmpfs"),
+        directory.path(),
+        "tmpfs",
+        Some(c"size=1m"),
+    );
+    let small = small.expect("a small file system");
+    let place = path(directory.path());
+    for (command, args) in [("doctor", vec![place]), ("compare", vec!["--dir", place])] {
+        let output = onewrite(command, &args);
+        assert_says(&output, 1, &[place, "too little space", "make room"]);
+        assert_eq!(
+            fs::read_dir(directory.path()).expect("a directory").count(),
+            0
+        );
+    }
+    small.unmount().expect("it is unmounted");
+}
+
+/// SIGINT as soon as the command has begun to work in `directory`: it says that it was stopped, soon,
+/// and nothing is left.
+fn stop(mut command: Command, directory: &Path) {
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command");
+    let begun = Instant::now();
+    let is_empty = || {
+        fs::read_dir(directory)
+            .expect("a directory")
+            .next()
+            .is_none()
+    };
+    while is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "{command:?} does not begin");
+        thread::sleep(Duration::from_millis(2));
+    }
+    // Not in the first moment: it may be looking whether it can work there.
+    thread::sleep(Duration::from_millis(100));
+    kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");
+    let output = child.wait_with_output().expect("its end");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.ends_with("onewrite: stopped\n"), "{said}");
+    assert_eq!(text(&output.stdout), "");
+    assert!(is_empty(), "something is left");
+}
+
+#[test]
+fn ctrl_c_ends_doctor_and_compare_in_a_directory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_onewrite"));
+    doctor.arg("doctor").arg(directory.path());
+    stop(doctor, directory.path());
+    let mut compare = Command::new(env!("CARGO_BIN_EXE_onewrite"));
+    compare.args(["compare", "--modes", "delete", "--count", "100000", "--dir"]);
+    compare.arg(directory.path());
+    stop(compare, directory.path());
+}

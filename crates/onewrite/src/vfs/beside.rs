@@ -1,0 +1,50 @@
+//! Looking at the files beside a database: logs and journals, of ours and of stock SQLite. Never at the
+//! database itself, whose locks would be dropped with the descriptor.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::log::{ErrorKind, LogError};
+
+/// Opens a file beside the database for reading, if it is there. Like SQLite it follows no symbolic
+/// link; nothing else that could stand there keeps it waiting.
+pub fn open_beside(path: &Path) -> Result<Option<fs::File>, LogError> {
+    let cannot = |e: io::Error| LogError::io(ErrorKind::CantOpen, path, "open", &e);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened = loop {
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::INTR) => {}
+            other => break other,
+        }
+    };
+    let file = match opened {
+        Ok(descriptor) => fs::File::from(descriptor),
+        // A name that is too long for the suffix is that of no file.
+        Err(Errno::NOENT | Errno::NAMETOOLONG) => return Ok(None),
+        Err(e) => return Err(cannot(e.into())),
+    };
+    match file.metadata().map_err(cannot)?.is_file() {
+        true => Ok(Some(file)),
+        false => Err(LogError::new(
+            ErrorKind::CantOpen,
+            path,
+            "it is not a regular file",
+        )),
+    }
+}
+
+/// Whether a rollback journal is hot: SQLite overwrites its first bytes with zeros, truncates or
+/// deletes it when a transaction ends.
+pub fn file_begins_with_content(path: &Path) -> Result<bool, LogError> {
+    let Some(mut file) = open_beside(path)? else {
+        return Ok(false);
+    };
+    let mut first = Vec::new();
+    // Not a single read: a signal ends that.
+    io::Read::read_to_end(&mut io::Read::take(&mut file, 1), &mut first)
+        .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))?;
+    Ok(first.first().is_some_and(|&byte| byte != 0))
+}
