@@ -94,6 +94,31 @@ impl fmt::Display for JournalMode {
     }
 }
 
+/// What the environment puts in the place of SQLite's own WAL: `ONEWRITE_UPGRADE_WAL`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UpgradeOfWal {
+    /// `0`, or nothing: WAL stays WAL.
+    No,
+    /// `1`: the mode that `ONEWRITE_JOURNAL_MODE` or the URI names.
+    ToWanted,
+    /// The name of a mode.
+    To(JournalMode),
+}
+
+impl FromStr for UpgradeOfWal {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        match word.to_ascii_lowercase().as_str() {
+            "" | "0" | "off" => Ok(UpgradeOfWal::No),
+            "1" | "on" => Ok(UpgradeOfWal::ToWanted),
+            name => JournalMode::from_name(name)
+                .map(UpgradeOfWal::To)
+                .ok_or_else(|| unknown(word, "waldio, direct, 1 or 0")),
+        }
+    }
+}
+
 /// SQLite's own journal modes.
 const STOCK_MODES: [&str; 6] = ["delete", "truncate", "persist", "memory", "wal", "off"];
 

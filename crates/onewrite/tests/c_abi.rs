@@ -1,6 +1,10 @@
 //! The C interface: a C program that is linked with the static library and with a SQLite, in the
 //! ways that `onewrite.h` names.
 
+#[path = "common/sqlite_source.rs"]
+mod sqlite_source;
+
+use sqlite_source::sqlite_source;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -32,8 +36,18 @@ static int run(sqlite3 *db, const char *sql, const char *expected) {
   return 0;
 }
 
+/* The read version and the log's id, as another VFS over ours sees them before there is a lock. */
+static int reads_stock_header(sqlite3 *db) {
+  static const unsigned char zeros[8];
+  unsigned char header[100];
+  sqlite3_file *file = NULL;
+  if (sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK) return 0;
+  if (file->pMethods->xRead(file, header, sizeof header, 0) != SQLITE_OK) return 0;
+  return header[19] == 2 && memcmp(header + 72, zeros, 8) == 0;
+}
+
 int main(int argc, char **argv) {
-  sqlite3 *db;
+  sqlite3 *db, *other;
   onewrite_api api;
   memset(&api, 0, sizeof api);
   if (argc != 2) return 2;
@@ -49,6 +63,9 @@ int main(int argc, char **argv) {
   if (run(db, "CREATE TABLE t(a); INSERT INTO t VALUES(1),(2),(3)", NULL)) return 11;
   if (run(db, "SELECT sum(a) FROM t", "6")) return 12;
   if (run(db, "PRAGMA integrity_check", "ok")) return 13;
+  if (sqlite3_open_v2(argv[1], &other, SQLITE_OPEN_READONLY, "onewrite")) return 20;
+  if (!reads_stock_header(other)) return 21;
+  if (sqlite3_close(other) != SQLITE_OK) return 22;
   if (sqlite3_close(db) != SQLITE_OK) return 14;
   /* Through SQLite's own VFS: closed cleanly, it is a database like any other. */
   if (sqlite3_open_v2(argv[1], &db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK) return 15;
@@ -108,20 +125,6 @@ fn static_library() -> &'static Path {
         let mut archives = paths.filter(|path| path.ends_with("libonewrite.a"));
         archives.next().expect("cargo built libonewrite.a")
     })
-}
-
-/// The directory with sqlite3.c and sqlite3.h that the tests' own SQLite is built from.
-fn sqlite_source() -> PathBuf {
-    let metadata = cargo()
-        .args(["metadata", "--format-version=1", "--offline"])
-        .output()
-        .expect("cargo metadata");
-    let metadata: serde_json::Value =
-        serde_json::from_slice(&metadata.stdout).expect("metadata in JSON");
-    let packages = metadata["packages"].as_array().expect("packages");
-    let sys = packages.iter().find(|p| p["name"] == "libsqlite3-sys");
-    let manifest = sys.expect("libsqlite3-sys")["manifest_path"].as_str();
-    PathBuf::from(manifest.expect("a path")).with_file_name("sqlite3")
 }
 
 fn succeeded(output: Output) -> String {

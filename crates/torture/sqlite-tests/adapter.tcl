@@ -1,40 +1,107 @@
-# Run by scripts/sqlite-tests before a test file, in our modes. Where a test asks whether <db>-wal exists
-# and how large it is, copies it or deletes it, it means the log, which is <db>-onewrite in the guarded
-# modes; and by its size it means the frames, not the blocks that are prepared behind them. What a test
-# reads from the file or writes into it is another matter: see docs/sqlite-test-suite.md.
+# Run by scripts/sqlite-tests before a test file, over our VFS. Where a test works on <db>-wal it means
+# the log, which is <db>-onewrite in the guarded modes. This shows the test the frames that are there as
+# SQLite's own log would hold them, and takes what it writes:
+#
+# - size, existence and permissions: of the frames that are written, without the blocks that are prepared
+#   behind them;
+# - hexio_read, hexio_write, and open ... close: the bytes, at the places where SQLite would have them;
+# - copies and deletions: a database that is copied without its log, or whose log is deleted, is to be
+#   used as it stands. So its guard is taken off, as "onewrite detach --discard" would. Where the log
+#   follows, it is put on again.
+#
+# A test that starts another testfixture gets the same there. docs/formats.md has the formats, and
+# docs/sqlite-test-suite.md what differs all the same.
 #
 #   testfixture adapter.tcl TEST.test
 
 rename file file_of_tcl
+rename open open_of_tcl
+rename close close_of_tcl
+rename hexio_read hexio_read_of_file
+rename hexio_write hexio_write_of_file
+set adapter [file_of_tcl normalize [info script]]
 
-# The log beside the database that a -wal file's name belongs to; "" where there is none, or where
-# there is a -wal file.
-proc log_beside {name} {
-  if {![string match *-wal $name] || [file_of_tcl exists $name]} {return ""}
-  set log [string range $name 0 end-4]-onewrite
-  if {[file_of_tcl isfile $log]} {return $log}
-  return ""
+proc ends_with {suffix name} {
+  string equal $suffix [string range $name end-[expr {[string length $suffix]-1}] end]
 }
 
-# Whether the database is guarded. By another process: to close the database here would drop SQLite's
-# locks on it.
-proc is_guarded {database} {
-  if {![file_of_tcl isfile $database]} {return 0}
-  expr {[string trim [exec od -An -tu1 -j19 -N1 $database]] eq "161"}
+proc database_of {name} {
+  foreach suffix {-wal -onewrite} {
+    if {[ends_with $suffix $name]} {return [string range $name 0 end-[string length $suffix]]}
+  }
+  return $name
 }
 
-# How many frames of this life of the log are in an open file, whose headers are at OFFSET + i*SLOT. They
-# are the first ones, so the last is found by halving. Every restart of the log adds one to the first
-# salt; zeros are no frame.
-proc frames_written {in offset slot salt checkpoints} {
+# ---- The guard ----
+
+# The id of the log that a database is guarded for, in hexadecimal; "" where it is not guarded. By another
+# process: to close the database here would drop SQLite's locks on it.
+proc guard_of {database} {
+  if {![file_of_tcl isfile $database]} {return ""}
+  set bytes [exec od -An -v -tx1 -N80 $database]
+  if {[lindex $bytes 19] ne "a1"} {return ""}
+  join [lrange $bytes 72 79] ""
+}
+
+proc patch {database at hex} {
+  set bytes ""
+  foreach {a b} [split $hex ""] {append bytes \\x$a$b}
+  exec printf $bytes | dd of=$database bs=1 seek=$at conv=notrunc status=none
+}
+
+proc put_guard {database id} {
+  patch $database 19 a1
+  patch $database 72 $id
+}
+
+proc take_guard {database} {
+  patch $database 19 02
+  patch $database 72 0000000000000000
+}
+
+# ---- The log ----
+
+# What a log says of itself, and how many frames are in it; {} where it is no log that is in use.
+proc look_at_log {log} {
+  set in [open_of_tcl $log rb]
+  fconfigure $in -buffersize 128
+  set fields [binary scan [read $in 128] a8IuIuIuIuH16IuIuIuIuIu \
+      name version mode layout page id magic format page_of_wal checkpoints salt]
+  set frames 0
+  set known [expr {$fields==11 && $name eq "onewrite" && $page>0 && $layout in {1 2}}]
+  if {$known && $magic!=0} {set frames [count_frames $in $layout $page $salt $checkpoints]}
+  close_of_tcl $in
+  if {!$known} {return {}}
+  dict create layout $layout page $page id $id empty [expr {$magic==0}] frames $frames
+}
+
+# Where the header of frame number I+1 is.
+proc header_at {layout page i} {
+  switch $layout {
+    0 {expr {32 + $i*(24+$page)}}
+    1 {expr {4096 + ($i/128)*(4096+128*$page) + 4096 + ($i%128)*$page + $page - 24}}
+    2 {expr {4096 + $i*(($page+24+511)/512*512)}}
+  }
+}
+
+# Where its page is, and how many bytes of it: layout embedded keeps the header in the last 24.
+proc page_at {layout page i} {
+  set at [header_at $layout $page $i]
+  if {$layout==1} {return [list [expr {$at-($page-24)}] [expr {$page-24}]]}
+  list [expr {$at+24}] $page
+}
+
+# How many frames of this life of the log are in an open file. They are the first ones, so the last is
+# found by halving. Every restart of the log adds one to the first salt; zeros are no frame.
+proc count_frames {in layout page salt checkpoints} {
   seek $in 0 end
   set frames 0
-  set end [expr {([tell $in]-$offset+$slot-24)/$slot}]
+  set end [expr {[tell $in]/$page+1}]
   while {$frames<$end} {
     set i [expr {($frames+$end)/2}]
-    seek $in [expr {$offset + $i*$slot}]
-    binary scan [read $in 24] IuIuIu number commit its_salt
-    if {$number!=0 && (($salt-$its_salt)&0xffffffff)<=$checkpoints} {
+    seek $in [header_at $layout $page $i]
+    set fields [binary scan [read $in 24] IuIuIu number commit its_salt]
+    if {$fields==3 && $number!=0 && (($salt-$its_salt)&0xffffffff)<=$checkpoints} {
       set frames [expr {$i+1}]
     } else {
       set end $i
@@ -46,70 +113,231 @@ proc frames_written {in offset slot salt checkpoints} {
 # In journal mode direct: the size of a -wal file without the blocks that are prepared, "" where it is
 # not there or not a log.
 proc direct_size {name} {
-  if {![string match *-wal $name] || ![file_of_tcl isfile $name]} {return ""}
-  set in [open $name rb]
+  if {![ends_with -wal $name] || ![file_of_tcl isfile $name]} {return ""}
+  set in [open_of_tcl $name rb]
   fconfigure $in -buffersize 128
   set fields [binary scan [read $in 32] IuIuIuIuIu magic format page checkpoints salt]
   set size ""
   if {$fields==5 && $magic==0} {
     set size 0
   } elseif {$fields==5} {
-    set slot [expr {24+$page}]
-    set size [expr {32 + $slot*[frames_written $in 32 $slot $salt $checkpoints]}]
+    set size [expr {32 + (24+$page)*[count_frames $in 0 $page $salt $checkpoints]}]
   }
-  close $in
+  close_of_tcl $in
   return $size
 }
 
-# The size that SQLite's own log would have, "" where it would not be there: up to the last frame that
-# was written since the log was opened first. docs/formats.md has the layouts.
+# The log that a -wal file's name means, where SQLite's own would be there; else "".
+proc log_for {name} {
+  if {![ends_with -wal $name] || [file_of_tcl exists $name]} {return ""}
+  set database [database_of $name]
+  set log $database-onewrite
+  if {![file_of_tcl isfile $log]} {return ""}
+  set found [look_at_log $log]
+  if {$found eq ""} {return ""}
+  if {[dict get $found empty] && [guard_of $database] eq ""} {return ""}
+  return $log
+}
+
+# The size that SQLite's own log would have, "" where this is not for us to say.
 proc wal_size {name} {
   if {[info exists ::env(SQLITE_TESTS_DIRECT)]} {return [direct_size $name]}
-  set log [log_beside $name]
+  set log [log_for $name]
   if {$log eq ""} {return ""}
-  set in [open $log rb]
-  fconfigure $in -buffersize 128
-  set head [read $in 128]
-  binary scan $head @8IIIIu version mode layout page
-  binary scan $head @32IuIuIuIuIu magic format page_of_wal checkpoints salt
-  set frames 0
-  if {$magic!=0} {
-    switch $layout {
-      1 {set slot $page ; set at [expr {$page-24}]}
-      2 {set slot [expr {($page+24+511)/512*512}] ; set at 0}
+  set found [look_at_log $log]
+  if {[dict get $found empty]} {return 0}
+  expr {32 + [dict get $found frames]*(24+[dict get $found page])}
+}
+
+# The bytes that SQLite's own log would have.
+proc wal_bytes {log} {
+  set found [look_at_log $log]
+  if {[dict get $found empty]} {return ""}
+  set layout [dict get $found layout]
+  set page [dict get $found page]
+  set in [open_of_tcl $log rb]
+  seek $in 32
+  set bytes [read $in 32]
+  for {set i 0} {$i<[dict get $found frames]} {incr i} {
+    seek $in [header_at $layout $page $i]
+    append bytes [read $in 24]
+    lassign [page_at $layout $page $i] at count
+    seek $in $at
+    append bytes [read $in $count] [string repeat \0 [expr {$page-$count}]]
+  }
+  close_of_tcl $in
+  return $bytes
+}
+
+# Makes a log hold NEW instead of OLD. A frame that is cut short, or gone, becomes zeros from there on.
+proc put_wal_bytes {log old new} {
+  set found [look_at_log $log]
+  set layout [dict get $found layout]
+  set page [dict get $found page]
+  set size [string length $old]
+  if {[string length $new]>$size} {set size [string length $new]}
+  append old [string repeat \0 [expr {$size-[string length $old]}]]
+  append new [string repeat \0 [expr {$size-[string length $new]}]]
+  set out [open_of_tcl $log r+b]
+  set head [string replace [read $out 124] 32 63 [string range $new 0 31]]
+  seek $out 0
+  puts -nonewline $out $head[binary format I [crc32c $head]]
+  for {set i 0} {32+$i*(24+$page)<$size} {incr i} {
+    set from [expr {32+$i*(24+$page)}]
+    set to [expr {$from+23+$page}]
+    set frame [string range $new $from $to]
+    if {$frame eq [string range $old $from $to]} {continue}
+    append frame [string repeat \0 [expr {24+$page-[string length $frame]}]]
+    lassign [page_at $layout $page $i] at count
+    if {[string trim [string range $frame [expr {24+$count}] end] \0] ne ""} {
+      error "the adapter cannot write into the reserved bytes of a page"
     }
-    set frames [frames_written $in [expr {4096+$at}] $slot $salt $checkpoints]
+    seek $out [header_at $layout $page $i]
+    puts -nonewline $out [string range $frame 0 23]
+    seek $out $at
+    puts -nonewline $out [string range $frame 24 [expr {23+$count}]]
   }
-  close $in
-  if {$magic==0} {
-    if {[is_guarded [string range $name 0 end-4]]} {return 0}
-    return ""
+  close_of_tcl $out
+}
+
+proc crc32c {bytes} {
+  binary scan $bytes cu* values
+  set crc 0xffffffff
+  foreach value $values {
+    set crc [expr {$crc ^ $value}]
+    for {set bit 0} {$bit<8} {incr bit} {
+      set crc [expr {$crc & 1 ? ($crc>>1) ^ 0x82f63b78 : $crc>>1}]
+    }
   }
-  expr {32 + $frames*(24+$page)}
+  expr {$crc ^ 0xffffffff}
+}
+
+# ---- What the tests call ----
+
+# After something was copied to, or deleted from, the place of a database or its log.
+proc settle_guard {database what} {
+  set guard [guard_of $database]
+  set id ""
+  if {[file_of_tcl isfile $database-onewrite]} {
+    set found [look_at_log $database-onewrite]
+    if {$found ne ""} {set id [dict get $found id]}
+  }
+  if {$guard ne ""} {
+    if {$guard ne $id} {
+      take_guard $database
+      set ::without_log($database) $guard
+    }
+  } elseif {$what eq "log" && $id ne "" && [file_of_tcl isfile $database]} {
+    # The test says that this log belongs to that database.
+    set is_ours [expr {[info exists ::without_log($database)] && $::without_log($database) eq $id}]
+    if {$is_ours || ![dict get $found empty]} {put_guard $database $id}
+  }
+}
+
+proc copy_to {options from to} {
+  set is_log [ends_with -onewrite $from]
+  if {[ends_with -wal $from] && [ends_with -wal $to] && [log_for $from] ne ""} {
+    set is_log 1
+    set from [log_for $from]
+    set to [database_of $to]-onewrite
+  }
+  file_of_tcl copy {*}$options $from $to
+  if {[file_of_tcl isdirectory $to]} {return}
+  set database [database_of $to]
+  if {!$is_log} {unset -nocomplain ::without_log($database)}
+  if {$is_log || $database eq $to} {settle_guard $database [expr {$is_log ? "log" : "database"}]}
 }
 
 proc file {what args} {
+  set name [lindex $args 0]
+  if {[string match "$what*" attributes] && [string length $what]>2} {set what attributes}
   switch -- $what {
     exists - size {
-      set size [wal_size [lindex $args 0]]
+      set size [wal_size $name]
       if {$size ne ""} {return [expr {$what eq "exists" ? 1 : $size}]}
     }
+    attributes {
+      set log [log_for $name]
+      if {$log ne ""} {set args [lreplace $args 0 0 $log]}
+    }
     copy {
-      set log [log_beside [lindex $args end-1]]
-      set to [lindex $args end]
-      if {$log ne "" && [string match *-wal $to]} {
-        return [file_of_tcl copy -force $log [string range $to 0 end-4]-onewrite]
+      if {![info exists ::env(SQLITE_TESTS_DIRECT)]} {
+        return [copy_to [lrange $args 0 end-2] [lindex $args end-1] [lindex $args end]]
       }
     }
     delete {
       foreach name $args {
-        if {[string match *-wal $name]} {
-          file_of_tcl delete -force [string range $name 0 end-4]-onewrite
-        }
+        if {![ends_with -wal $name]} {continue}
+        set database [database_of $name]
+        if {![file_of_tcl exists $database-onewrite]} {continue}
+        file_of_tcl delete -force $database-onewrite
+        settle_guard $database nothing
       }
     }
   }
   uplevel 1 [list file_of_tcl $what {*}$args]
+}
+
+proc hexio_read {name offset count} {
+  set log [log_for $name]
+  if {$log ne ""} {
+    set bytes [string range [wal_bytes $log] $offset [expr {$offset+$count-1}]]
+    return [string toupper [binary encode hex $bytes]]
+  }
+  set hex [hexio_read_of_file $name $offset $count]
+  if {$offset>19 || $offset+$count<=19} {return $hex}
+  set at [expr {2*(19-$offset)}]
+  if {[string range $hex $at $at+1] eq "A1"} {set hex [string replace $hex $at $at+1 02]}
+  return $hex
+}
+
+proc hexio_write {name offset hex} {
+  set log [log_for $name]
+  if {$log eq ""} {return [hexio_write_of_file $name $offset $hex]}
+  set old [wal_bytes $log]
+  set bytes [binary decode hex $hex]
+  set new [string replace $old $offset [expr {$offset+[string length $bytes]-1}] $bytes]
+  put_wal_bytes $log $old $new
+  string length $bytes
+}
+
+# A test that opens the log gets a file like SQLite's; what it has written there goes into the log when
+# it closes it.
+proc open {name args} {
+  if {[string match "|* tf_main.tcl" $name]} {
+    set name [string map [list " tf_main.tcl" " $::adapter tf_main.tcl"] $name]
+  }
+  set log [log_for $name]
+  if {$log eq ""} {return [uplevel 1 [list open_of_tcl $name {*}$args]]}
+  set old [wal_bytes $log]
+  set out [file_of_tcl tempfile view]
+  fconfigure $out -translation binary
+  puts -nonewline $out $old
+  close_of_tcl $out
+  set channel [open_of_tcl $view {*}$args]
+  set ::views($channel) [list $log $view $old]
+  return $channel
+}
+
+proc close {channel args} {
+  set result [uplevel 1 [list close_of_tcl $channel {*}$args]]
+  if {[info exists ::views($channel)]} {
+    lassign $::views($channel) log view old
+    unset ::views($channel)
+    set in [open_of_tcl $view rb]
+    set new [read $in]
+    close_of_tcl $in
+    file_of_tcl delete $view
+    if {$new ne $old} {put_wal_bytes $log $old $new}
+  }
+  return $result
+}
+
+# Some tests run only over the VFS called unix: it is below ours.
+rename test_syscall test_syscall_of_vfs
+proc test_syscall {what args} {
+  if {$what eq "defaultvfs"} {return unix}
+  uplevel 1 [list test_syscall_of_vfs $what {*}$args]
 }
 
 # The variations "wal": tester.tcl runs this on every connection that a test opens.

@@ -236,6 +236,67 @@ fn a_database_that_waldio_cannot_carry_gets_wal_or_another_layout() {
 }
 
 #[test]
+fn a_word_of_the_environment_that_means_nothing_is_told_in_sqlites_log() {
+    if !has_shell() {
+        return;
+    }
+    let cases = [
+        (
+            &[("ONEWRITE_UPGRADE_WAL", "wadlio")][..],
+            "ONEWRITE_UPGRADE_WAL: unknown value 'wadlio'",
+        ),
+        (
+            &[("ONEWRITE_UPGRADE_WAL", "1")][..],
+            "ONEWRITE_UPGRADE_WAL: 1 is for the mode",
+        ),
+        (
+            &[("ONEWRITE_LAYOUT", "page5k")][..],
+            "ONEWRITE_LAYOUT: onewrite_layout: unknown value 'page5k'",
+        ),
+        (
+            &[("ONEWRITE_JOURNAL_MODE", "waldo")][..],
+            "journal_mode: unknown value 'waldo'",
+        ),
+        (&[("ONEWRITE_UPGRADE_WAL", "0")][..], ""),
+        (&[("ONEWRITE_UPGRADE_WAL", "")][..], ""),
+        (
+            &[
+                ("ONEWRITE_UPGRADE_WAL", "1"),
+                ("ONEWRITE_JOURNAL_MODE", "wal"),
+            ][..],
+            "",
+        ),
+    ];
+    for (variables, told) in cases {
+        let place = Place::new();
+        let mut all = vec![("ONEWRITE_MAKE_DEFAULT", "1")];
+        all.extend_from_slice(variables);
+        let lines = format!(
+            ".log stdout\n.load {}\n.open {}\nPRAGMA journal_mode=wal;\nPRAGMA onewrite_status;\n",
+            extension().display(),
+            place.database().display()
+        );
+        let printed = place.shell(&lines, &all);
+        // The application goes on with SQLite's own WAL.
+        assert!(
+            printed.contains(r#""mode":null"#),
+            "{variables:?}: {printed}"
+        );
+        assert_eq!(
+            printed.contains("unknown value"),
+            told.contains("unknown value"),
+            "{printed}"
+        );
+        assert!(printed.contains(told), "{variables:?}: {printed}");
+        assert_eq!(
+            told.is_empty(),
+            !printed.contains("(28)"),
+            "{variables:?}: {printed}"
+        );
+    }
+}
+
+#[test]
 fn asking_for_wal_without_a_schema_is_for_attached_databases_too() {
     if !has_shell() {
         return;

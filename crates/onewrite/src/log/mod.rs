@@ -117,6 +117,9 @@ impl Log {
             open.access,
             open.direct,
         )?;
+        // The log of before stays when a database is closed, and the database's permissions may have
+        // changed since; SQLite makes a new log each time.
+        file.give_permissions(open.new_file);
         let id = LogId::random()
             .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
         let log = Log::assemble(file, open, layout, open.page, Some(id))?;

@@ -5,7 +5,7 @@ use super::counters::IoCounters;
 use super::error::{Operation, StorageError};
 use super::file::{Direct, LogFile, retry};
 use super::observer::{self, Call};
-use rustix::fs::{FileType, Mode, OFlags, fstat};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -91,6 +91,14 @@ impl LogFile {
             });
         }
         Ok(file)
+    }
+
+    /// Gives a file that was there before what a new one would have got. A failure is ignored, as
+    /// with a new one.
+    pub fn give_permissions(&self, new: NewFile) {
+        if let Ok(stat) = fstat(&self.buffered) {
+            give_permissions(&self.buffered, new, &stat);
+        }
     }
 
     fn open_direct(&mut self) -> Result<(), StorageError> {
@@ -181,19 +189,20 @@ fn open_buffered(path: &Path, create: Create, access: Access) -> Result<File, St
         });
     }
     if let Some(new) = new.filter(|_| stat.st_size == 0) {
-        give_permissions(&fd, new, stat.st_mode);
+        give_permissions(&fd, new, &stat);
     }
     Ok(fd.into())
 }
 
 /// As SQLite treats a new log: right permissions in spite of the umask and the database's owner
 /// when we are root. A failure is ignored there and here; the file works for this process.
-fn give_permissions(fd: impl AsFd, new: NewFile, current: u32) {
+fn give_permissions(fd: impl AsFd, new: NewFile, current: &Stat) {
     let fd = fd.as_fd();
-    if current & 0o777 != new.mode & 0o777 {
+    if current.st_mode & 0o777 != new.mode & 0o777 {
         let _ = rustix::fs::fchmod(fd, Mode::from_raw_mode(new.mode & 0o777));
     }
     if let Some((user, group)) = new.owner
+        && (user, group) != (current.st_uid, current.st_gid)
         && rustix::process::geteuid().is_root()
     {
         let user = rustix::fs::Uid::from_raw(user);

@@ -66,6 +66,12 @@ pub fn guarded_by(header: &[u8]) -> Option<LogId> {
     is_guarded.then(|| LogId(array(&header[ID_AT..ID_AT + 8])))
 }
 
+/// Whether bytes read from the database at `offset` show that it is guarded.
+pub fn stands_in(bytes: &[u8], offset: u64) -> bool {
+    let at = (READ_VERSION_AT as u64).checked_sub(offset);
+    at.and_then(|at| bytes.get(at as usize)) == Some(&GUARD_BYTE)
+}
+
 /// Replaces the guard in bytes read from the database at `offset` by what SQLite expects there.
 pub fn hide(bytes: &mut [u8], offset: u64) {
     if offset >= HEADER_BYTES as u64 {
@@ -186,6 +192,8 @@ impl Database {
                 self.log.replace(Some(self.open_guarded(&header, id)?));
                 Ok(Look::Settled)
             }
+            // SQLite says what is wrong with such a header, in its own words.
+            WAL_VERSION if page_size(&header).is_err() => Ok(Look::Settled),
             WAL_VERSION => match self.remembered_mode(&header)? {
                 None => Ok(Look::Settled),
                 Some(mode) if !mode.is_guarded() => {
@@ -328,7 +336,10 @@ impl Database {
         // The mode is the log's own; what is passed here is only for a log without one.
         let present = self.present_log()?;
         let mode = present.map_or(JournalMode::Waldio, |log| log.mode);
-        let open = self.open_log(path, mode, page_size(header)?)?;
+        // A header that is damaged in the database may be whole in the log, where SQLite looks first.
+        let page = present.and_then(|log| log.page_size);
+        let page = page.map_or_else(|| page_size(header), Ok)?;
+        let open = self.open_log(path, mode, page)?;
         let fits = |log: &Log| {
             let file = log.file();
             log.id() == Some(id)

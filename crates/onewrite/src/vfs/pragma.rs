@@ -12,7 +12,7 @@ use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::{convert, ffi, host, status};
 use crate::log::{Layout, LogError};
-use crate::mode::{GroupSynch, InitPolicy, JournalMode, is_stock_mode};
+use crate::mode::{GroupSynch, InitPolicy, JournalMode, UpgradeOfWal, is_stock_mode};
 use crate::storage::DirectIo;
 use crate::wal::FRAME_HEADER_BYTES;
 
@@ -312,10 +312,11 @@ impl Database {
         if convert::is_converting() {
             return None;
         }
-        let word = env::var("ONEWRITE_UPGRADE_WAL").ok()?;
-        match word.as_str() {
-            "1" => self.wanted,
-            word => JournalMode::from_name(word),
+        match env::var("ONEWRITE_UPGRADE_WAL").ok()?.parse() {
+            Ok(UpgradeOfWal::To(mode)) => Some(mode),
+            Ok(UpgradeOfWal::ToWanted) => self.wanted,
+            // Told when the database was opened.
+            Ok(UpgradeOfWal::No) | Err(_) => None,
         }
     }
 

@@ -105,6 +105,46 @@ fn a_damaged_or_newer_header_is_told_and_nothing_is_lost() {
     holds(&path, 9);
 }
 
+/// Stock SQLite says "file is not a database" too, and nothing that it could take for a failed read.
+#[test]
+fn an_impossible_page_size_is_said_in_sqlites_words() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = open_in(&path, mode);
+        sql(&db, "CREATE TABLE t(x)");
+        drop(db);
+        let mut bytes = std::fs::read(&path).expect("the database");
+        bytes[16..18].copy_from_slice(&[0, 0xFF]);
+        std::fs::write(&path, &bytes).expect("a write");
+        for statement in ["SELECT * FROM t", "PRAGMA journal_mode", "VACUUM"] {
+            let found = outcome(&open(&path), statement);
+            assert!(
+                found.starts_with("error 26"),
+                "{mode:?} {statement}: {found}"
+            );
+        }
+        assert!(std::fs::read(&path).expect("the database") == bytes);
+    }
+}
+
+/// SQLite looks for page 1 in the log first.
+#[test]
+fn a_page_size_that_is_damaged_in_the_database_is_read_from_the_log() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (origin, path) = (directory.path().join("origin"), directory.path().join("db"));
+        let db = open_in(&origin, mode);
+        sql(&db, "CREATE TABLE t(x)");
+        sql(&db, "INSERT INTO t VALUES(1)");
+        copy(&origin, &path);
+        let mut bytes = std::fs::read(&path).expect("the database");
+        bytes[16..18].copy_from_slice(&[0, 0xFF]);
+        std::fs::write(&path, &bytes).expect("a write");
+        holds(&path, 1);
+    }
+}
+
 /// As stock SQLite treats a `-wal` that was cut short or damaged: what is whole before that counts.
 #[test]
 fn a_log_that_is_cut_or_damaged_behind_its_header_holds_a_prefix_of_transactions() {

@@ -154,6 +154,35 @@ fn permit(path: &Path, mode: u32) {
     std::fs::set_permissions(path, permissions).expect("permissions");
 }
 
+/// The log stays when the database is closed: it must not keep what others could read of it before the
+/// database was made private, nor keep out whom the database lets in since.
+#[test]
+fn the_log_follows_the_permissions_of_its_database() {
+    use std::os::unix::fs::PermissionsExt;
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        drop(open_in(&path, mode));
+        for permissions in [0o644, 0o600, 0o666] {
+            permit(&path, permissions);
+            let db = super::open(&path);
+            sql(&db, "CREATE TABLE IF NOT EXISTS t(x)");
+            sql(&db, "INSERT INTO t VALUES(1)");
+            let suffix = if mode.name == "direct" {
+                "-wal"
+            } else {
+                "-onewrite"
+            };
+            let log = std::fs::metadata(super::beside(&path, suffix)).expect("the log");
+            let found = log.permissions().mode() & 0o777;
+            assert_eq!(
+                found, permissions,
+                "{mode:?}: {found:o}, not {permissions:o}"
+            );
+        }
+    }
+}
+
 #[test]
 fn who_may_only_read_the_files_reads_what_was_committed_or_is_told() {
     let home = tempfile::tempdir().expect("a directory");
