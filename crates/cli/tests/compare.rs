@@ -1,26 +1,16 @@
 //! `onewrite compare` as a user runs it: the document it prints, the errors it gives, and that its
 //! figures add up.
 
-use std::path::Path;
+mod common;
+
 use std::process::{Command, Output};
 
+use common::{can_make, onewrite, path, text};
 use onewrite_iotrace::scratch::FileSystem;
 use serde_json::Value;
 
 fn compare(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_onewrite"))
-        .arg("compare")
-        .args(args)
-        .output()
-        .expect("the command")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("UTF-8")
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
+    onewrite("compare", args)
 }
 
 /// The document of a run that must have gone well, standard output being nothing but it.
@@ -38,19 +28,6 @@ fn number(value: &Value) -> u64 {
     value
         .as_u64()
         .unwrap_or_else(|| panic!("a whole number, not {value}"))
-}
-
-/// Whether this test can make a scratch file system; says so if not.
-fn can_make(file_system: FileSystem) -> bool {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: a scratch file system takes root");
-        return false;
-    }
-    if let Some(missing) = file_system.missing() {
-        println!("skipped: {missing}");
-        return false;
-    }
-    true
 }
 
 /// Asserts of every phase of every run that the bytes by file are all bytes, and that each is told.

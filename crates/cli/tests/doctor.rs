@@ -1,24 +1,15 @@
 //! `onewrite doctor` as a user runs it.
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
+use common::{can_make, onewrite, path, text};
 use onewrite_iotrace::scratch::{FileSystem, Options, Scratch};
 
 fn doctor(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_onewrite"))
-        .arg("doctor")
-        .args(args)
-        .output()
-        .expect("the command")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("UTF-8")
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
+    onewrite("doctor", args)
 }
 
 /// It must fail, say why on standard error alone, and name the place.
@@ -65,12 +56,7 @@ fn text_ends_with_a_recommendation_and_nothing_stays_behind() {
 
 #[test]
 fn a_scratch_ext4_is_described_as_it_is_and_refused_once_it_is_read_only() {
-    if let Some(missing) = FileSystem::Ext4.missing() {
-        eprintln!("SKIPPED: {missing}");
-        return;
-    }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: a scratch file system needs root");
+    if !can_make(FileSystem::Ext4) {
         return;
     }
     let stop = std::sync::atomic::AtomicBool::new(false);

@@ -1,12 +1,15 @@
 //! `onewrite compare --scratch` that is stopped, or killed, at its work leaves no mount, no loop device,
 //! no tracing instance, no process and, where it has a chance, no file behind.
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::can_make;
 use onewrite_iotrace::scratch::FileSystem;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -22,18 +25,6 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
         assert!(begin.elapsed() < PATIENCE, "no {what} within {PATIENCE:?}");
         thread::sleep(Duration::from_millis(5));
     }
-}
-
-fn skip() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: a scratch file system takes root");
-        return true;
-    }
-    if let Some(missing) = FileSystem::Ext4.missing() {
-        println!("skipped: {missing}");
-        return true;
-    }
-    false
 }
 
 /// A comparison that takes many seconds, its scratch image in `dir`.
@@ -99,6 +90,16 @@ fn instances(pid: u32) -> usize {
         .count()
 }
 
+/// Waits for its end, by a signal: it says so, and neither loop device nor file is left in `dir`.
+fn stopped(child: Child, dir: &Path) -> Output {
+    let output = child.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert_eq!(loops(dir), Vec::<PathBuf>::new());
+    assert_eq!(fs::read_dir(dir).expect("the directory").count(), 0);
+    output
+}
+
 fn children(pid: u32) -> Vec<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -109,7 +110,7 @@ fn children(pid: u32) -> Vec<u32> {
 
 #[test]
 fn a_signal_leaves_nothing_behind() {
-    if skip() {
+    if !can_make(FileSystem::Ext4) {
         return;
     }
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
@@ -120,9 +121,8 @@ fn a_signal_leaves_nothing_behind() {
         let begin = Instant::now();
         kill_process(pid(&child), signal).expect("a signal");
         let number = child.id();
-        let output = child.wait_with_output().expect("its end");
+        let output = stopped(child, dir.path());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(130), "{said}");
         assert!(said.ends_with("onewrite: stopped\n"), "{said}");
         assert!(output.stdout.is_empty());
         assert!(
@@ -130,15 +130,13 @@ fn a_signal_leaves_nothing_behind() {
             "{:?}",
             begin.elapsed()
         );
-        assert_eq!(loops(dir.path()), Vec::<PathBuf>::new());
-        assert_eq!(fs::read_dir(dir.path()).expect("the directory").count(), 0);
         assert_eq!(instances(number), 0);
     }
 }
 
 #[test]
 fn a_signal_ends_the_worker_processes_too() {
-    if skip() {
+    if !can_make(FileSystem::Ext4) {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");
@@ -147,46 +145,30 @@ fn a_signal_ends_the_worker_processes_too() {
     let workers = children(child.id());
     assert_eq!(workers.len(), 3, "{workers:?}");
     kill_process(pid(&child), Signal::TERM).expect("a signal");
-    let output = child.wait_with_output().expect("its end");
-    assert_eq!(
-        output.status.code(),
-        Some(130),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    stopped(child, dir.path());
     for worker in workers {
         assert!(
             !Path::new("/proc").join(worker.to_string()).exists(),
             "{worker} lives on"
         );
     }
-    assert_eq!(loops(dir.path()), Vec::<PathBuf>::new());
-    assert_eq!(fs::read_dir(dir.path()).expect("the directory").count(), 0);
 }
 
 #[test]
 fn a_signal_while_the_image_is_written_leaves_nothing_behind() {
-    if skip() {
+    if !can_make(FileSystem::Ext4) {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");
     let child = start(dir.path(), &[]);
     until("image", || fs::read_dir(dir.path()).ok()?.next()?.ok());
     kill_process(pid(&child), Signal::INT).expect("a signal");
-    let output = child.wait_with_output().expect("its end");
-    assert_eq!(
-        output.status.code(),
-        Some(130),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert_eq!(loops(dir.path()), Vec::<PathBuf>::new());
-    assert_eq!(fs::read_dir(dir.path()).expect("the directory").count(), 0);
+    stopped(child, dir.path());
 }
 
 #[test]
 fn a_kill_leaves_neither_mount_nor_loop_device_nor_worker_nor_image() {
-    if skip() {
+    if !can_make(FileSystem::Ext4) {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");

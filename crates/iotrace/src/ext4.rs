@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::Error;
+use crate::bytes::bytes_at;
 use crate::device::SECTOR_BYTES;
 use crate::events::{Decoders, Event, InodeKind};
 use crate::tracefs::Instance;
@@ -191,17 +192,11 @@ impl Tree<'_> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes
-        .get(at..at + 2)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u16::from_le_bytes)
+    bytes_at(bytes, at).map_or(0, u16::from_le_bytes)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes
-        .get(at..at + 4)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u32::from_le_bytes)
+    bytes_at(bytes, at).map_or(0, u32::from_le_bytes)
 }
 
 #[cfg(test)]

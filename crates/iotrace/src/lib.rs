@@ -6,6 +6,7 @@
 //! layer and of the file system. Linux only, and most of it needs root.
 
 mod attribute;
+mod bytes;
 mod collector;
 pub mod device;
 mod error;

@@ -17,6 +17,8 @@
 //! `events/header_page` and `events/header_event` in tracefs describe the same. Parsing bounds every
 //! read: bytes that do not fit this form are an error, never a panic and never an event.
 
+use crate::bytes::bytes_at;
+
 /// Bytes before a sub-buffer's events.
 const HEADER_BYTES: usize = 16;
 
@@ -124,19 +126,11 @@ fn step(bytes: &[u8]) -> Option<(Step<'_>, usize)> {
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..at + 4)?
-        .try_into()
-        .ok()
-        .map(u32::from_le_bytes)
+    bytes_at(bytes, at).map(u32::from_le_bytes)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes
-        .get(at..at + 8)?
-        .try_into()
-        .ok()
-        .map(u64::from_le_bytes)
+    bytes_at(bytes, at).map(u64::from_le_bytes)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::Error;
+use crate::bytes::bytes_at;
 use crate::device::SECTOR_BYTES;
 use crate::events::{Decoders, Event};
 use crate::tracefs::Instance;
@@ -139,17 +140,11 @@ impl Layout {
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes
-        .get(at..at + 4)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u32::from_be_bytes)
+    bytes_at(bytes, at).map_or(0, u32::from_be_bytes)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes
-        .get(at..at + 8)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u64::from_be_bytes)
+    bytes_at(bytes, at).map_or(0, u64::from_be_bytes)
 }
 
 #[cfg(test)]

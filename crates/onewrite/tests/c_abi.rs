@@ -1,6 +1,10 @@
 //! The C interface: a C program that is linked with the static library and with a SQLite, in the
 //! ways that `onewrite.h` names.
 
+#[path = "common/sqlite_source.rs"]
+mod sqlite_source;
+
+use sqlite_source::sqlite_source;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -121,20 +125,6 @@ fn static_library() -> &'static Path {
         let mut archives = paths.filter(|path| path.ends_with("libonewrite.a"));
         archives.next().expect("cargo built libonewrite.a")
     })
-}
-
-/// The directory with sqlite3.c and sqlite3.h that the tests' own SQLite is built from.
-fn sqlite_source() -> PathBuf {
-    let metadata = cargo()
-        .args(["metadata", "--format-version=1", "--offline"])
-        .output()
-        .expect("cargo metadata");
-    let metadata: serde_json::Value =
-        serde_json::from_slice(&metadata.stdout).expect("metadata in JSON");
-    let packages = metadata["packages"].as_array().expect("packages");
-    let sys = packages.iter().find(|p| p["name"] == "libsqlite3-sys");
-    let manifest = sys.expect("libsqlite3-sys")["manifest_path"].as_str();
-    PathBuf::from(manifest.expect("a path")).with_file_name("sqlite3")
 }
 
 fn succeeded(output: Output) -> String {

@@ -60,6 +60,8 @@ pub enum Failure {
     },
     /// The harness could not do its work.
     Harness(String),
+    /// The user has stopped it.
+    Stopped,
 }
 
 impl Failure {
@@ -84,14 +86,17 @@ impl Failure {
                 detail: format!("{place}: {detail}"),
             },
             Self::Harness(detail) => Self::Harness(format!("{place}: {detail}")),
+            Self::Stopped => Self::Stopped,
         }
     }
 
-    /// The exit code of a process that ends with it: 1 for a broken promise, 2 otherwise.
+    /// The exit code of a process that ends with it: 1 for a broken promise, 130 where the user has
+    /// stopped it, as a shell reports SIGINT, and 2 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Broken { .. } => 1,
             Self::Harness(_) => 2,
+            Self::Stopped => 130,
         }
     }
 }
@@ -103,6 +108,7 @@ impl fmt::Display for Failure {
                 write!(out, "broken promise ({}): {detail}", promise.name())
             }
             Self::Harness(detail) => write!(out, "harness: {detail}"),
+            Self::Stopped => out.write_str("stopped"),
         }
     }
 }

@@ -21,6 +21,7 @@ pub mod failure;
 pub mod faults;
 pub mod files;
 pub mod group_synch;
+pub mod interrupt;
 pub mod kill;
 pub mod ledger;
 pub mod model;

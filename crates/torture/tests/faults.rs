@@ -49,6 +49,72 @@ fn waldio_handles_every_fault() {
     }
 }
 
+/// Every fault of one scenario, or of one call or error in it.
+fn expect_handled(arguments: &str, faults: &[&str]) {
+    if cfg!(not(target_arch = "x86_64")) {
+        skip("faults are put in by a tracer for x86-64");
+        return;
+    }
+    let report = expect_clean(&format!("faults {arguments} --json"));
+    let rows = report["rows"].to_string();
+    for fault in faults {
+        let was_put_in = ["once", "for good"]
+            .iter()
+            .any(|lasts| rows.contains(&format!("\"{fault} {lasts}\"")));
+        assert!(was_put_in, "no {fault} in {rows}");
+    }
+}
+
+/// Preallocation, writes and flushes that fail in every way while the log grows.
+#[test]
+fn every_fault_is_handled_while_the_log_grows() {
+    expect_handled(
+        "--mode waldio --scenario extend",
+        &[
+            "EIO",
+            "ENOSPC",
+            "EDQUOT",
+            "EROFS",
+            "EINTR",
+            "EOPNOTSUPP",
+            "short",
+            "done-EIO",
+        ],
+    );
+}
+
+/// Also what only a flush that fails can break: commits at NORMAL before it.
+#[test]
+fn every_fault_is_handled_where_earlier_commits_wait_for_a_flush() {
+    for mode in ["waldio", "direct"] {
+        expect_handled(
+            &format!("--mode {mode} --scenario normal-then-full"),
+            &["EIO", "ENOSPC", "EDQUOT", "EINTR", "short", "done-EIO"],
+        );
+    }
+}
+
+#[test]
+fn a_mapping_that_fails_is_handled() {
+    for mode in ["waldio", "direct"] {
+        expect_handled(
+            &format!("--mode {mode} --scenario recover-and-close --call mmap"),
+            &["ENOMEM", "EACCES"],
+        );
+    }
+}
+
+/// A guard that was cleared, or may have been, and a flush that says no.
+#[test]
+fn every_failed_flush_of_a_switch_is_handled() {
+    for scenario in ["switch-to-wal", "switch-to-delete"] {
+        expect_handled(
+            &format!("--mode waldio --scenario {scenario} --call fdatasync"),
+            &["EIO", "ENOSPC", "EDQUOT", "EINTR"],
+        );
+    }
+}
+
 #[test]
 fn direct_handles_every_fault() {
     expect_faults_handled("direct", 41, 100);
@@ -67,7 +133,7 @@ fn a_lie_about_a_fault_is_found() {
         skip("faults are put in by a tracer for x86-64");
         return;
     }
-    for lie in ["swallowed-error", "wrong-code", "hang"] {
+    for lie in ["swallowed-error", "wrong-code", "hang", "silence"] {
         let arguments = format!(
             "faults --mode waldio --scenario commit --call statx --nth 1 --errno EIO --once --json \
              --lie {lie}"
@@ -76,5 +142,60 @@ fn a_lie_about_a_fault_is_found() {
             &arguments,
             &[onewrite_torture::failure::Promise::FaultsAreHandled],
         );
+    }
+}
+
+/// Where a process has mounted a file system of its own.
+fn mount_point(process: u32) -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string(format!("/proc/{process}/mountinfo")).ok()?;
+    let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    points
+        .find(|point| point.contains("/onewrite-faults-"))
+        .map(PathBuf::from)
+}
+
+fn stops_and_leaves_nothing(arguments: &[&str], signal: rustix::process::Signal) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_onewrite-torture"))
+        .args(["faults", "--json"])
+        .args(arguments)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command");
+    let begin = std::time::Instant::now();
+    let works = |point: &PathBuf| {
+        let root = format!("/proc/{}/root{}", child.id(), point.display());
+        std::fs::read_dir(root).is_ok_and(|files| files.count() > 1)
+    };
+    let point = loop {
+        if let Some(point) = mount_point(child.id()).filter(works) {
+            break point;
+        }
+        assert!(begin.elapsed().as_secs() < 60, "it does not begin");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    let directory = point.parent().expect("a directory of its own");
+    assert!(directory.is_dir());
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(child.try_wait().expect("a child").map(|s| s.code()), None);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal)
+        .expect("a signal");
+    let output = child.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.ends_with("stopped\n"), "{said}");
+    assert!(!directory.exists(), "{} is left", directory.display());
+}
+
+#[test]
+fn a_signal_leaves_nothing_behind() {
+    use rustix::process::Signal;
+    if cfg!(not(target_arch = "x86_64")) || !rustix::process::geteuid().is_root() {
+        skip("a file system of its own takes root, and a tracer for x86-64");
+        return;
+    }
+    for signal in [Signal::INT, Signal::TERM] {
+        stops_and_leaves_nothing(&["--scenario", "open"], signal);
+        stops_and_leaves_nothing(&["--condition", "no-memory"], signal);
     }
 }

@@ -65,10 +65,22 @@ struct Report {
 pub fn run(args: &DoctorArgs) -> Outcome {
     let dir = directory(&args.dir)?;
     interrupt::install()?;
-    let found = Capabilities::of_dir(&dir).map_err(|error| explain(&dir, &error))?;
+    let report = examine(&dir)?;
+    if args.json {
+        let document = serde_json::to_string_pretty(&report);
+        println!("{}", document.map_err(|error| error.to_string())?);
+    } else {
+        print!("{}", text::render(&report));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks at the directory and measures there. `dir` has no symbolic links in it.
+fn examine(dir: &Path) -> Result<Report, String> {
+    let found = Capabilities::of_dir(dir).map_err(|error| explain(dir, &error))?;
     let facts = Facts::of(&found);
-    let raw = trial::measure(&dir, &found)?;
-    let report = Report {
+    let raw = trial::measure(dir, &found)?;
+    Ok(Report {
         version: VERSION,
         directory: dir.display().to_string(),
         kernel: kernel_release(),
@@ -77,14 +89,7 @@ pub fn run(args: &DoctorArgs) -> Outcome {
         recommendation: advice::recommend(&facts, &raw),
         facts,
         raw,
-    };
-    if args.json {
-        let document = serde_json::to_string_pretty(&report);
-        println!("{}", document.map_err(|error| error.to_string())?);
-    } else {
-        print!("{}", text::render(&report));
-    }
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// The directory itself, or why it is none.
@@ -164,25 +169,14 @@ mod tests {
     fn the_json_document_has_what_it_promises_and_nothing_stays_behind() {
         let temporary = tempfile::tempdir_in(".").unwrap();
         let dir = temporary.path().canonicalize().unwrap();
-        let found = Capabilities::of_dir(&dir).unwrap();
-        let facts = Facts::of(&found);
-        let raw = trial::measure(&dir, &found).unwrap();
-        let report = Report {
-            version: VERSION,
-            directory: dir.display().to_string(),
-            kernel: kernel_release(),
-            modes: advice::modes(&facts, &raw),
-            warnings: advice::warnings(&facts),
-            recommendation: advice::recommend(&facts, &raw),
-            facts,
-            raw,
-        };
+        let has_direct_io = Capabilities::of_dir(&dir).unwrap().direct.is_ok();
+        let report = examine(&dir).unwrap();
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["version"], 1);
-        assert_eq!(json["direct_io"]["available"], found.direct.is_ok());
+        assert_eq!(json["direct_io"]["available"], has_direct_io);
         assert_eq!(
             json["raw"]["direct_dsync_4k_per_s"].is_number(),
-            found.direct.is_ok()
+            has_direct_io
         );
         assert!(json["raw"]["append_fdatasync_per_s"].as_f64().unwrap() > 0.0);
         let modes: Vec<_> = report.modes.iter().map(|m| m.mode).collect();

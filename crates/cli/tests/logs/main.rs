@@ -2,7 +2,6 @@
 
 mod detach;
 mod inspect;
-mod random;
 mod writer;
 
 use std::fs;

@@ -148,7 +148,7 @@ impl Writer {
         };
         if policy == SyncPolicy::Normal {
             self.write_out(Durability::None)?;
-            return self.keep_spilled_on_disk();
+            return self.keep_spilled_on_disk(index);
         }
         let everything_before = self.published_is_durable(index);
         let one_write = policy == SyncPolicy::Persistent
@@ -182,9 +182,9 @@ impl Writer {
 
     /// `onewrite_sync=normal` promises that a commit survives a crash of the system: what a large
     /// transaction left in the page cache would not.
-    fn keep_spilled_on_disk(&self) -> Result<(), LogError> {
+    fn keep_spilled_on_disk(&self, index: Option<IndexView>) -> Result<(), LogError> {
         match self.spilled {
-            true => Ok(self.log.file().flush()?),
+            true => self.flush(self.published_is_durable(index)),
             false => Ok(()),
         }
     }

@@ -349,11 +349,22 @@ impl Log {
     /// Makes room for frames up to byte `end`, by initialized blocks where time allows.
     ///
     /// # Errors
-    /// No space left; an I/O error.
+    /// No space left; an I/O error. The log is poisoned where it was the flush that failed.
     pub fn make_room(&self, end: u64) -> Result<(), LogError> {
-        Ok(self
-            .space
-            .ensure(&self.file, &self.geometry, self.init, end)?)
+        let space = &self.space;
+        self.made_ready(space.ensure(&self.file, &self.geometry, self.init, end))
+    }
+
+    /// New blocks are made durable by a flush of the whole file. One that fails may have lost commits
+    /// which were published before, and a later flush would not say so.
+    fn made_ready(&self, made: Result<(), StorageError>) -> Result<(), LogError> {
+        let made = made.map_err(LogError::from);
+        if let Err(e) = &made
+            && e.kind() == ErrorKind::Flush
+        {
+            self.poison(&format!("a flush failed: {e}"));
+        }
+        made
     }
 
     /// Whether byte `end` lies beyond the blocks that are ready.
@@ -368,10 +379,10 @@ impl Log {
 
     /// Prepares the next chunk; for a thread of its own.
     pub fn prepare_next_chunk(&self) {
-        // A failure is met again, and reported, by the commit that needs the space.
-        let _ = self
-            .space
-            .prepare_next(&self.file, &self.geometry, self.init);
+        let space = &self.space;
+        // A failure is met again, and reported, by the commit that needs the space, or meets the
+        // poison.
+        let _ = self.made_ready(space.prepare_next(&self.file, &self.geometry, self.init));
     }
 
     /// Writes frames beyond the ready blocks: excludes the preparation of the same blocks.

@@ -109,7 +109,10 @@ impl Space {
             false => chunk_end(geometry, size).max(end),
         });
         match chunk {
-            Err(e) if e.is_no_space() => self.extend(file, init, |size| size.max(end)),
+            // A flush that found no space has lost what was written before, and is not tried again.
+            Err(e) if e.is_no_space() && !e.is_of_flush() => {
+                self.extend(file, init, |size| size.max(end))
+            }
             other => other,
         }
     }

@@ -155,6 +155,16 @@ impl StorageError {
         self.is(Errno::NOSPC) || self.is(Errno::DQUOT)
     }
 
+    /// Whether it was a flush that failed: what was written before it may be lost.
+    #[must_use]
+    pub fn is_of_flush(&self) -> bool {
+        let operation = match self {
+            Self::Io { operation, .. } => Some(*operation),
+            _ => None,
+        };
+        operation == Some(Operation::Flush)
+    }
+
     /// Whether the file system, the device or the kernel does not know the operation.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {

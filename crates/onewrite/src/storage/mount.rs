@@ -1,4 +1,5 @@
-//! Which mount a file lies on: `/proc/self/mountinfo`, as in proc_pid_mountinfo(5).
+//! Which mount a file lies on: `/proc/thread-self/mountinfo`, as in proc_pid_mountinfo(5).
+//! Not the process's: a thread may have a mount namespace of its own.
 //!
 //! Called by the capability probe. Everything here is for reasons and reports: without `/proc`
 //! the answer is `None` and direct I/O still works.
@@ -22,7 +23,7 @@ pub(super) struct Mount {
 
 /// Finds the mount with the id that statx reports (`STATX_MNT_ID`).
 pub(super) fn mount_by_id(id: u64) -> Option<Mount> {
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    let table = std::fs::read("/proc/thread-self/mountinfo").ok()?;
     table
         .split(|&b| b == b'\n')
         .filter(|line| line_id(line) == Some(id))

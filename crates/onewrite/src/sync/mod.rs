@@ -24,7 +24,7 @@ pub(crate) use std::thread::{Builder, JoinHandle};
 pub(crate) use std::time::Instant;
 
 #[cfg(shuttle)]
-pub(crate) use model::{lock_static, sleep, step};
+pub(crate) use model::{lock_static, long_step, sleep, step};
 #[cfg(shuttle)]
 pub(crate) use shuttle::thread_local;
 
@@ -47,6 +47,11 @@ pub(crate) fn lock_static<T>(
 #[cfg(not(shuttle))]
 #[inline]
 pub(crate) fn step() {}
+
+/// Says to the model checker that others may do a lot here.
+#[cfg(not(shuttle))]
+#[inline]
+pub(crate) fn long_step() {}
 
 /// Drops the handles of threads that have ended.
 #[cfg(not(shuttle))]

@@ -4,6 +4,7 @@
 //! other wait would end before it. So a thread that is never woken sleeps through all of its time,
 //! and whoever counts on it can see by the clock that it came too late.
 
+use shuttle::rand::Rng;
 use shuttle::sync::{Arc, MutexGuard};
 use shuttle::thread::{self, JoinHandle};
 use std::cell::RefCell;
@@ -175,6 +176,20 @@ pub(crate) fn lock_static<T>(
 /// Lets others go on.
 pub(crate) fn step() {
     thread::yield_now();
+}
+
+/// Lets others go on, now and then for long enough to do all of something. For where no lock is held: who
+/// waits for one within SQLite sleeps, and in the model nobody goes on meanwhile.
+pub(crate) fn long_step() {
+    let mut random = shuttle::rand::thread_rng();
+    let is_long = random.gen_range(0..6) == 0;
+    for _ in 0..if is_long {
+        1 << random.gen_range(6..12)
+    } else {
+        1
+    } {
+        thread::yield_now();
+    }
 }
 
 /// Waits for something that takes others some time.

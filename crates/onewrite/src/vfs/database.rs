@@ -61,6 +61,8 @@ pub struct Database {
     pub connection: Cell<Option<Connection>>,
     pub paths: Paths,
     pub read_only: bool,
+    /// `immutable=1` or `nolock=1`: SQLite never asks for a lock.
+    pub takes_no_lock: bool,
     pub lock: Cell<LockLevel>,
     pub settings: Cell<Settings>,
     pub switch: Cell<Switch>,

@@ -219,10 +219,13 @@ api! {
 }
 
 #[cfg(test)]
+#[path = "../../tests/common/sqlite_source.rs"]
+mod sqlite_source;
+
+#[cfg(test)]
 mod tests {
     use super::Api;
-    use std::path::PathBuf;
-    use std::process::Command;
+    use super::sqlite_source::sqlite_source;
 
     /// The members of a C structure of function pointers, from behind `begin` to `end`.
     fn members<'a>(header: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
@@ -236,21 +239,8 @@ mod tests {
         named.collect()
     }
 
-    /// SQLite's own header, beside the source that the tests are linked with.
     fn sqlite3ext_h() -> String {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let metadata = Command::new(cargo)
-            .args(["metadata", "--format-version=1", "--offline"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()
-            .expect("cargo metadata");
-        let metadata: serde_json::Value =
-            serde_json::from_slice(&metadata.stdout).expect("metadata in JSON");
-        let packages = metadata["packages"].as_array().expect("packages");
-        let sys = packages.iter().find(|p| p["name"] == "libsqlite3-sys");
-        let manifest = sys.expect("libsqlite3-sys")["manifest_path"].as_str();
-        let header =
-            PathBuf::from(manifest.expect("a path")).with_file_name("sqlite3/sqlite3ext.h");
+        let header = sqlite_source().join("sqlite3ext.h");
         let header = std::fs::read_to_string(header).expect("sqlite3ext.h");
         header.replace("(SQLITE_CDECL*", "(*")
     }

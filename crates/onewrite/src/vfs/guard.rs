@@ -352,10 +352,23 @@ impl Database {
                 // Who set the guard may have died before it was durable. Before the first frame it
                 // must be: after a power cut there would be a log with commits, and nothing that
                 // leads to it.
-                self.flush_database()?;
+                self.write_guard_again(id)?;
             }
             Ok(log)
         })
+    }
+
+    /// A write whose flush failed may be lost though it is still to be read, and a second flush would
+    /// not write it. Under SHARED on a guarded database nobody changes these bytes; whoever writes page
+    /// 1 meanwhile, in a checkpoint, writes the same ones.
+    fn write_guard_again(&self, id: LogId) -> Result<(), LogError> {
+        for (bytes, at) in [(&[GUARD_BYTE][..], READ_VERSION_AT), (&id.0[..], ID_AT)] {
+            match self.inner.write(bytes, at as i64) {
+                ffi::SQLITE_OK => {}
+                code => return Err(self.inner_error("write the header of", code)),
+            }
+        }
+        self.flush_database()
     }
 
     fn flush_database(&self) -> Result<(), LogError> {
@@ -464,9 +477,13 @@ impl Database {
     fn guard(&self, mut header: Header, mode: JournalMode) -> Result<(), LogError> {
         let present = self.present_log()?;
         if present.is_some() {
-            // Who cleared the last guard may have died before that was durable. Before the log
-            // gets another id it must be: after a power cut the guard would ask for the old one.
-            self.flush_database()?;
+            // Who cleared the last guard may have died before that was durable, or have seen the flush
+            // fail, after which a flush alone does not write it. Before the log gets another id it must
+            // be: after a power cut the guard would ask for the old one.
+            match self.inner.write(&header[..], 0) {
+                ffi::SQLITE_OK => self.flush_database()?,
+                code => return Err(self.inner_error("write the header of", code)),
+            }
         }
         let remembered = present.filter(|log| log.mode == mode).map(|log| log.layout);
         let layout = self
@@ -515,7 +532,11 @@ impl Database {
             return Ok(());
         };
         clear(&mut header);
-        self.write_header(&mut header)?;
+        self.write_header(&mut header).inspect_err(|e| {
+            // Whether the database is guarded still nobody knows, and SQLite goes on with the log: what it
+            // committed there nothing might lead to.
+            log.poison(&format!("the database may no longer lead to it: {e}"));
+        })?;
         self.log.replace(None);
         match self.switch.get() {
             Switch::Idle => Ok(()),

@@ -7,7 +7,7 @@ use std::ptr;
 
 use super::ffi::{self, sqlite3_file, sqlite3_io_methods};
 use crate::commit::IndexView;
-use crate::sync::step;
+use crate::sync::{long_step, step};
 use crate::wal::{FrameNo, Salts};
 
 /// SQLite's locks on a database file.
@@ -89,7 +89,11 @@ impl Inner {
     }
 
     pub fn lock(&self, level: LockLevel) -> c_int {
-        step();
+        match level {
+            // The first lock.
+            LockLevel::SHARED => long_step(),
+            _ => step(),
+        }
         // SAFETY: the file is open.
         unsafe { (self.methods().xLock)(self.file, level.0) }
     }

@@ -1,6 +1,6 @@
 //! The same random script on stock WAL and on a mode of ours: every statement must answer the same.
 
-use super::random::Random;
+use super::random::{Random, seed};
 use super::{MODES, Mode, beside, open, open_flags, outcome, sql};
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
@@ -11,21 +11,26 @@ struct Bench {
     connections: [Option<Connection>; 3],
 }
 
+/// An empty table and its index, with reserved bytes, so that pages lie the same in every layout.
+fn new_database(path: &Path, page: u32) -> Connection {
+    let db = open(path);
+    sql(&db, &format!("PRAGMA page_size={page}"));
+    sql(&db, "PRAGMA onewrite_reserve_bytes=24");
+    sql(
+        &db,
+        "CREATE TABLE t(id INTEGER PRIMARY KEY, v INTEGER, w TEXT)",
+    );
+    sql(&db, "CREATE INDEX by_v ON t(v)");
+    db
+}
+
 const READER: usize = 2;
 /// Large transactions spill.
 const SMALL_CACHE: &str = "PRAGMA cache_size=10";
 
 impl Bench {
-    /// A database with reserved bytes, so that pages lie the same in both.
     fn new(path: PathBuf, mode: Option<Mode>, page: u32) -> Bench {
-        let db = open(&path);
-        sql(&db, &format!("PRAGMA page_size={page}"));
-        sql(&db, "PRAGMA onewrite_reserve_bytes=24");
-        sql(
-            &db,
-            "CREATE TABLE t(id INTEGER PRIMARY KEY, v INTEGER, w TEXT)",
-        );
-        sql(&db, "CREATE INDEX by_v ON t(v)");
+        let db = new_database(&path, page);
         let name = mode.map_or("wal", |mode| {
             for pragma in mode.before {
                 sql(&db, pragma);
@@ -218,7 +223,7 @@ fn short(text: &str) -> &str {
 /// Random scripts for one mode, with several page sizes.
 fn scripts(mode: Mode) {
     let name = format!("{} {:?}", mode.name, mode.before);
-    let mut random = Random::from_environment(&name);
+    let mut random = Random::new(seed(&name));
     let steps = std::env::var("ONEWRITE_STEPS").map_or(600, |n| n.parse().expect("a number"));
     for page in [512, 1024, 4096] {
         let directory = tempfile::tempdir().expect("a directory");
@@ -254,8 +259,8 @@ fn direct_answers_as_stock_wal() {
 /// Not SQL that answers, but bytes: the database file itself, after the same work.
 #[test]
 fn reserved_bytes_that_are_in_use_come_through_every_layout() {
-    let mut random = Random::from_environment("reserved bytes");
-    for page in [512usize, 4096, 65_536] {
+    let mut random = Random::new(seed("reserved bytes"));
+    for page in [512, 4096, 65_536] {
         let work: Vec<String> = (0..40)
             .map(|_| {
                 loop {
@@ -299,7 +304,7 @@ fn reserved_bytes_that_are_in_use_come_through_every_layout() {
         let (expected, _) = file(None, "stock");
         assert!(
             expected
-                .chunks(page)
+                .chunks(page as usize)
                 .any(|page| page.ends_with(&[0xc5; 24]))
         );
         for mode in MODES {
@@ -320,15 +325,8 @@ fn reserved_bytes_that_are_in_use_come_through_every_layout() {
 }
 
 /// A database whose pages use their reserved bytes, as a backup from one with fewer would.
-fn used_reserved_bytes(path: &Path, page: usize) {
-    let db = open(path);
-    sql(&db, &format!("PRAGMA page_size={page}"));
-    sql(&db, "PRAGMA onewrite_reserve_bytes=24");
-    sql(
-        &db,
-        "CREATE TABLE t(id INTEGER PRIMARY KEY, v INTEGER, w TEXT)",
-    );
-    sql(&db, "CREATE INDEX by_v ON t(v)");
+fn used_reserved_bytes(path: &Path, page: u32) {
+    let db = new_database(path, page);
     sql(
         &db,
         "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i<300) INSERT INTO t(v, \
@@ -336,7 +334,7 @@ fn used_reserved_bytes(path: &Path, page: usize) {
     );
     drop(db);
     let mut bytes = std::fs::read(path).expect("the database");
-    for page in bytes.chunks_exact_mut(page) {
+    for page in bytes.chunks_exact_mut(page as usize) {
         let tail = page.len() - 24;
         page[tail..].fill(0xc5);
     }

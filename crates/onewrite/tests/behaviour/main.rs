@@ -3,11 +3,13 @@
 mod checkpoints;
 mod compare;
 mod damage;
+mod deletion;
 mod places;
+#[path = "../common/random.rs"]
 mod random;
 mod readonly;
 mod replaced;
-#[path = "../scratch/mod.rs"]
+#[path = "../common/scratch.rs"]
 mod scratch;
 mod settings;
 mod several;

@@ -175,3 +175,26 @@ fn a_database_without_room_for_frame_headers_says_how_to_get_it() {
     let db = open_in(&path, WALDIO);
     assert_eq!(status(&db)["layout"], "embedded");
 }
+
+/// 247 bytes and "-journal" are the 255 that a name may have; "-onewrite" has one more.
+#[test]
+fn a_name_without_room_for_our_suffix_keeps_no_other_mode_from_working() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("n".repeat(247));
+    let db = open(&path);
+    for mode in ["delete", "wal"] {
+        assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+        sql(&db, &format!("CREATE TABLE {mode}_mode(x)"));
+    }
+    for (mode, layout) in [("waldio", "page4k"), ("direct", "embedded")] {
+        sql(&db, &format!("PRAGMA onewrite_layout={layout}"));
+        let refused = outcome(&db, &format!("PRAGMA journal_mode={mode}"));
+        assert!(refused.starts_with("error 14"), "{mode}: {refused}");
+        sql(&db, &format!("CREATE TABLE after_{mode}(x)"));
+    }
+    drop(db);
+    let tables = "SELECT count(*) FROM sqlite_schema";
+    for db in [open(&path), super::stock(&path)] {
+        assert_eq!(sql(&db, tables), "4");
+    }
+}

@@ -241,3 +241,84 @@ fn who_may_only_read_the_files_reads_what_was_committed_or_is_told() {
         }
     }
 }
+
+/// The child of the test below: runs the statements that come on its standard input, each on a line.
+#[test]
+#[ignore = "run by another test"]
+fn writer() {
+    let path = std::env::var_os("ONEWRITE_TEST_DATABASE").expect("a path");
+    let db = open(path.as_ref());
+    for line in std::io::stdin().lines() {
+        println!("found={}", outcome(&db, &line.expect("a statement")));
+    }
+}
+
+/// Another process that writes, so that this one has no wal-index but its own mapping.
+struct Writer {
+    child: std::process::Child,
+    answers: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
+}
+
+impl Writer {
+    fn start(path: &Path) -> Writer {
+        use std::io::BufRead;
+        use std::process::Stdio;
+        let program = std::env::current_exe().expect("this program");
+        let mut child = std::process::Command::new(program)
+            .args(["--exact", "readonly::writer", "--ignored", "--nocapture"])
+            .env("ONEWRITE_TEST_DATABASE", path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a child");
+        let stdout = child.stdout.take().expect("a pipe");
+        let answers = std::io::BufReader::new(stdout).lines();
+        Writer { child, answers }
+    }
+
+    fn sql(&mut self, statement: &str) -> String {
+        use std::io::Write;
+        let stdin = self.child.stdin.as_mut().expect("a pipe");
+        writeln!(stdin, "{statement}").expect("a line");
+        for line in self.answers.by_ref() {
+            let line = line.expect("a line");
+            // The test harness writes on the same stream.
+            if let Some((_, found)) = line.split_once("found=") {
+                return found.to_owned();
+            }
+        }
+        panic!("{statement}: the writer has ended");
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// SQLite then maps the wal-index read-only, and follows what others write there.
+#[test]
+fn a_reader_that_may_only_read_the_wal_index_follows_a_restart_of_the_log() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        drop(open_in(&path, mode));
+        let mut writer = Writer::start(&path);
+        assert_eq!(writer.sql("CREATE TABLE t(x)"), "");
+        assert_eq!(writer.sql("INSERT INTO t VALUES(1)"), "");
+        let reader = by_uri(&path, "readonly_shm=1");
+        assert_eq!(sql(&reader, COUNT), "1", "{mode:?}");
+        for count in 2..5 {
+            let insert = format!("INSERT INTO t VALUES({count})");
+            assert_eq!(writer.sql(&insert), "");
+            assert_eq!(sql(&reader, COUNT), count.to_string(), "{mode:?}");
+            assert!(!writer.sql("PRAGMA wal_checkpoint").starts_with("error"));
+        }
+        assert!(outcome(&reader, "INSERT INTO t VALUES(9)").starts_with("error 8"));
+        drop(reader);
+        drop(writer);
+        assert_eq!(sql(&stock(&path), COUNT), "4", "{mode:?}");
+    }
+}

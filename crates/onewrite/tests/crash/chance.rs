@@ -1,48 +1,9 @@
-//! Random numbers from a seed that is printed, and random power cuts.
+//! Random power cuts.
 
 use super::disk::Chance;
+use super::random::Random;
 use super::record::File;
 use std::collections::HashMap;
-
-/// SplitMix64: small, and the same everywhere.
-#[derive(Clone)]
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
-
-/// The seed that `ONEWRITE_SEED` gives, or a new one; printed, so that a failure can be replayed.
-pub fn seed(test: &str) -> u64 {
-    let given = std::env::var("ONEWRITE_SEED").ok();
-    let seed = match given {
-        Some(text) => text.parse().expect("ONEWRITE_SEED is a number"),
-        None => std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(1, |now| now.as_nanos() as u64 % 1_000_000_007),
-    };
-    println!("{test}: ONEWRITE_SEED={seed}");
-    seed
-}
 
 /// How a power cut treats a write that is not durable.
 #[derive(Clone, Copy)]

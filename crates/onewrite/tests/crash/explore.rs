@@ -1,9 +1,10 @@
 //! Cuts the power at every point of a recording, in every way that the model allows or in many
 //! random ones, opens what is left, and checks it.
 
-use super::chance::{Cut, Random};
+use super::chance::Cut;
 use super::disk::{self, Content, Disk, Everything, Image, Nothing};
 use super::history::{self, Config, History, Player, Step};
+use super::random::Random;
 use super::record::{self, Event, File, Reach};
 use std::collections::HashMap;
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! A transaction is the same SQL wherever and whenever it runs, and counts itself; so what the
 //! database holds after the first `k` is known from a stock database in memory.
 
-use super::chance::Random;
+use super::random::Random;
 use super::record::{self, DATABASE, Device, Event};
 use rusqlite::{Connection, OpenFlags};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -9,13 +9,15 @@ mod chance;
 mod disk;
 mod explore;
 mod history;
+#[path = "../common/random.rs"]
+mod random;
 mod record;
 mod vfs;
 
-use chance::Random;
 use disk::Disk;
 use explore::{Counts, Explorer};
 use history::{Config, History, Maker, Player, Step, checkpoint};
+use random::{Random, seed};
 use record::{Device, Event, File, Reach};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -249,7 +251,7 @@ fn depth_of(name: &str, page: u32) -> Depth {
 
 /// Every history, each with some page size on some kind of device.
 fn everything(test: &str, base: Config) {
-    let mut random = Random::new(chance::seed(test));
+    let mut random = Random::new(seed(test));
     let (begun, mut total) = (Instant::now(), Counts::default());
     for _ in 0..rounds() {
         for name in ALL {
@@ -278,6 +280,14 @@ fn everything(test: &str, base: Config) {
     println!("{test}: {total:?} in {:?}", begun.elapsed());
 }
 
+fn everything_in_layout(layout: &'static str) {
+    let config = Config {
+        layout,
+        ..Config::USUAL
+    };
+    everything(layout, config);
+}
+
 #[test]
 fn embedded() {
     everything("embedded", Config::USUAL);
@@ -285,38 +295,17 @@ fn embedded() {
 
 #[test]
 fn sector() {
-    let layout = "sector";
-    everything(
-        layout,
-        Config {
-            layout,
-            ..Config::USUAL
-        },
-    );
+    everything_in_layout("sector");
 }
 
 #[test]
 fn page4k() {
-    let layout = "page4k";
-    everything(
-        layout,
-        Config {
-            layout,
-            ..Config::USUAL
-        },
-    );
+    everything_in_layout("page4k");
 }
 
 #[test]
 fn page8k() {
-    let layout = "page8k";
-    everything(
-        layout,
-        Config {
-            layout,
-            ..Config::USUAL
-        },
-    );
+    everything_in_layout("page8k");
 }
 
 #[test]
@@ -381,7 +370,7 @@ fn write_then_flush() {
 /// engine did less than it did.
 #[test]
 fn an_engine_that_does_less_is_caught() {
-    let mut random = Random::new(chance::seed("an engine that does less"));
+    let mut random = Random::new(seed("an engine that does less"));
     let plain = |event: Event| match event {
         Event::Write {
             file,

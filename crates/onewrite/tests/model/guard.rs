@@ -43,6 +43,18 @@ impl Scene {
         })
     }
 
+    /// A database in a rollback mode, beside a log that remembers `waldio`: stock SQLite has switched it
+    /// since.
+    fn switched_by_stock() -> Arc<Scene> {
+        let scene = Scene::new("delete");
+        for (who, mode) in [(Who::Ours, "waldio"), (Who::Stock, "delete")] {
+            let db = open(&scene.path, who).expect("a database");
+            switch(&db, mode).expect("nobody is in the way");
+        }
+        assert!(scene.path.with_file_name("db-onewrite").exists());
+        scene
+    }
+
     /// Opens, switches to each mode in turn and inserts a row in it, then closes.
     fn life(self: &Arc<Self>, who: Who, modes: &'static [&'static str], first: i64) -> Work {
         let scene = Arc::clone(self);
@@ -145,6 +157,19 @@ fn ours_switch_together() {
         together(vec![
             scene.life(Who::Ours, &["waldio", "delete"], 10),
             scene.life(Who::Ours, &["waldio", "waldio"], 20),
+        ]);
+        scene.check();
+    });
+}
+
+/// The remembered mode is forgotten by one while another is about to use the log again.
+#[test]
+fn ours_forget_a_mode_and_take_it_up_again() {
+    explore(COSTLY, || {
+        let scene = Scene::switched_by_stock();
+        together(vec![
+            scene.life(Who::Ours, &["waldio", "waldio", "waldio", "waldio"], 10),
+            scene.life(Who::Ours, &["truncate", "delete"], 20),
         ]);
         scene.check();
     });

@@ -33,13 +33,22 @@ struct Steps;
 
 impl Observer for Steps {
     fn before(&self, _path: &Path, call: &Call<'_>) -> io::Result<()> {
-        for _ in 0..shuttle::rand::thread_rng().gen_range(1..8) {
+        let mut random = shuttle::rand::thread_rng();
+        let pause = match call {
+            // Rare, and at its worst while somebody else does all of something: so it may be slow.
+            Call::Remove => 1 << random.gen_range(0..11),
+            _ => random.gen_range(1..8),
+        };
+        for _ in 0..pause {
             thread::yield_now();
         }
         if let Some(machine) = CURRENT.with_borrow(Weak::upgrade) {
             machine.check_order();
         }
         let is_commit = matches!(call, Call::Write { offset, .. } if *offset > 0);
+        if is_commit && let Some(machine) = CURRENT.with_borrow(Weak::upgrade) {
+            machine.check_trusted();
+        }
         if is_commit && WRITES_UNTIL_FAILURE.load(Relaxed) > 0 {
             let left = WRITES_UNTIL_FAILURE.fetch_sub(1, Relaxed) - 1;
             if left == 0 {
@@ -102,6 +111,8 @@ pub struct Machine {
     marks: RwLock<()>,
     index: Mutex<Index>,
     failed: Mutex<Vec<String>>,
+    /// The logs that processes have opened. Not a mutex of the model's: looking at them is no step.
+    logs: std::sync::Mutex<Vec<Weak<Log>>>,
     file: File,
     _directory: tempfile::TempDir,
 }
@@ -172,6 +183,7 @@ impl Machine {
             marks: RwLock::new(()),
             index: Mutex::new(index),
             failed: Mutex::new(Vec::new()),
+            logs: std::sync::Mutex::default(),
             file: File::open(&path).expect("the log"),
             path,
             _directory: directory,
@@ -183,9 +195,14 @@ impl Machine {
     /// A process opens the database.
     pub fn start(self: &Arc<Self>) -> Arc<Process> {
         let log = Log::open_guarded(&open(&self.path, self.page), self.id).expect("the log");
+        let log = Arc::new(log);
+        self.logs
+            .lock()
+            .expect("no panic")
+            .push(Arc::downgrade(&log));
         Arc::new(Process {
             machine: Arc::clone(self),
-            log: Arc::new(log),
+            log,
         })
     }
 
@@ -225,6 +242,16 @@ impl Machine {
             "frames behind {whole} were written before the next"
         );
         whole
+    }
+
+    /// A frame is about to be written: never once a write has failed that others were to build on.
+    fn check_trusted(&self) {
+        let logs = self.logs.lock().expect("no panic");
+        let mut open = logs.iter().filter_map(Weak::upgrade);
+        assert!(
+            open.all(|log| log.poisoned().is_none()),
+            "a frame is written to a log that is not to be trusted"
+        );
     }
 
     /// No frame is in the file before the one in front of it, published or not.

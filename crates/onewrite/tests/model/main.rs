@@ -34,6 +34,22 @@ const GROUP: GroupSynch = GroupSynch {
     interval: Duration::from_millis(2),
 };
 
+/// Commits are written one by one.
+const SINGLY: Rules = Rules {
+    group: None,
+    timely: false,
+};
+/// Several processes, or none that is in time: the interval is not looked at.
+const GROUPED: Rules = Rules {
+    group: Some(GROUP),
+    timely: false,
+};
+/// One process, held to the interval.
+const IN_TIME: Rules = Rules {
+    group: Some(GROUP),
+    timely: true,
+};
+
 /// What part of the runs that are asked for a test gets, by what a run costs.
 const CHEAP: usize = 1;
 const COSTLY: usize = 10;
@@ -98,177 +114,149 @@ fn reading(process: &Arc<Process>, times: u32) -> Work {
     })
 }
 
-#[test]
-fn a_group_of_one_process_keeps_its_bounds() {
-    explore(CHEAP, || {
-        let rules = Rules {
-            group: Some(GROUP),
-            timely: true,
-        };
+/// A second process opens the log and does something.
+fn in_another(machine: &Arc<Machine>, work: impl FnOnce(Arc<Process>) + Send + 'static) -> Work {
+    let machine = Arc::clone(machine);
+    Box::new(move || work(machine.start()))
+}
+
+/// One connection of a process does something.
+fn connected(process: &Arc<Process>, work: impl FnOnce(Connection) + Send + 'static) -> Work {
+    let process = Arc::clone(process);
+    Box::new(move || work(process.connect()))
+}
+
+/// A process has the log open, and the pieces of work that are given run together. When all is done
+/// and the process has closed the log, everything that was published is in the file.
+fn scene(
+    rules: Rules,
+    works: impl Fn(&Arc<Machine>, &Arc<Process>) -> Vec<Work> + Send + Sync + 'static,
+) {
+    explore(CHEAP, move || {
         let machine = Machine::new(rules);
         let process = machine.start();
-        together(vec![
-            writing(&process, 3, 1),
-            writing(&process, 2, 2),
-            reading(&process, 3),
-            machine.watching(6),
-        ]);
+        together(works(&machine, &process));
         drop(process);
         machine.check_all_written();
     });
 }
 
 #[test]
+fn a_group_of_one_process_keeps_its_bounds() {
+    scene(IN_TIME, |machine, process| {
+        vec![
+            writing(process, 3, 1),
+            writing(process, 2, 2),
+            reading(process, 3),
+            machine.watching(6),
+        ]
+    });
+}
+
+#[test]
 fn a_second_process_sees_only_what_is_in_the_file() {
-    explore(CHEAP, || {
-        let rules = Rules {
-            group: Some(GROUP),
-            timely: false,
-        };
-        let machine = Machine::new(rules);
-        let first = machine.start();
-        let other = Arc::clone(&machine);
-        together(vec![
-            writing(&first, 3, 1),
-            reading(&first, 2),
-            Box::new(move || {
-                let second = other.start();
+    scene(GROUPED, |machine, first| {
+        vec![
+            writing(first, 3, 1),
+            reading(first, 2),
+            in_another(machine, |second| {
                 reading(&second, 1)();
                 writing(&second, 2, 1)();
             }),
             machine.watching(4),
-        ]);
-        drop(first);
-        machine.check_all_written();
+        ]
     });
 }
 
 #[test]
 fn restarts_do_not_bring_back_what_was() {
-    explore(CHEAP, || {
-        let machine = Machine::new(Rules::default());
-        let process = machine.start();
-        let restarting = Arc::clone(&process);
-        together(vec![
-            writing(&process, 3, 2),
-            reading(&process, 3),
-            Box::new(move || {
-                let mut connection = restarting.connect();
+    scene(SINGLY, |_, process| {
+        vec![
+            writing(process, 3, 2),
+            reading(process, 3),
+            connected(process, |mut connection| {
                 for _ in 0..3 {
                     connection.wait_for_news();
                     connection.restart().expect("a checkpoint");
                     connection.commit(1).expect("a commit");
                 }
             }),
-        ]);
-        drop(process);
-        machine.check_all_written();
+        ]
     });
 }
 
 #[test]
 fn a_restart_by_another_process_is_noticed() {
-    explore(CHEAP, || {
-        let machine = Machine::new(Rules::default());
-        let (first, second) = (machine.start(), machine.start());
-        together(vec![
-            writing(&first, 2, 2),
-            reading(&first, 3),
-            Box::new(move || {
-                let mut connection = second.connect();
+    scene(SINGLY, |machine, first| {
+        let second = machine.start();
+        vec![
+            writing(first, 2, 2),
+            reading(first, 3),
+            connected(&second, |mut connection| {
                 connection.wait_for_news();
                 connection.restart().expect("a checkpoint");
                 connection.commit(2).expect("a commit");
             }),
-        ]);
-        drop(first);
-        machine.check_all_written();
+        ]
     });
 }
 
 #[test]
 fn who_takes_no_part_in_a_group_writes_behind_it() {
-    explore(CHEAP, || {
-        let rules = Rules {
-            group: Some(GROUP),
-            timely: true,
-        };
-        let machine = Machine::new(rules);
-        let process = machine.start();
+    scene(IN_TIME, |machine, process| {
         let mut alone = process.connect_alone();
-        let mut checkpointing = process.connect();
-        together(vec![
-            writing(&process, 3, 1),
+        vec![
+            writing(process, 3, 1),
             Box::new(move || {
                 for frames in [1, 2] {
                     alone.commit(frames).expect("a commit");
                 }
             }),
-            Box::new(move || {
-                checkpointing.wait_for_news();
-                checkpointing.restart().expect("a checkpoint");
+            connected(process, |mut connection| {
+                connection.wait_for_news();
+                connection.restart().expect("a checkpoint");
             }),
             machine.watching(3),
-        ]);
-        drop(process);
-        machine.check_all_written();
+        ]
     });
 }
 
 #[test]
 fn groups_and_restarts_of_one_process_and_another() {
-    explore(CHEAP, || {
-        let rules = Rules {
-            group: Some(GROUP),
-            timely: false,
-        };
-        let machine = Machine::new(rules);
-        let first = machine.start();
-        let other = Arc::clone(&machine);
-        together(vec![
-            writing(&first, 2, 1),
-            Box::new(move || {
-                let second = other.start();
+    scene(GROUPED, |machine, first| {
+        vec![
+            writing(first, 2, 1),
+            in_another(machine, |second| {
                 let mut connection = second.connect();
                 connection.restart().expect("a checkpoint");
                 connection.commit(2).expect("a commit");
                 connection.read_all().expect("every published frame");
             }),
-            reading(&first, 2),
-        ]);
-        drop(first);
-        machine.check_all_written();
+            reading(first, 2),
+        ]
     });
 }
 
 #[test]
 fn two_processes_extend_one_log() {
-    explore(CHEAP, || {
-        // A chunk of the model has 16 frames.
-        let machine = Machine::new(Rules::default());
-        let (first, second) = (machine.start(), machine.start());
-        together(vec![
-            writing(&first, 3, 5),
+    // A chunk of the model has 16 frames.
+    scene(SINGLY, |machine, first| {
+        let second = machine.start();
+        vec![
+            writing(first, 3, 5),
             writing(&second, 3, 5),
             reading(&second, 1),
-            Box::new({
-                let first = Arc::clone(&first);
-                move || first.connect().shrink().expect("a shorter log")
+            connected(first, |mut connection| {
+                connection.shrink().expect("a shorter log");
             }),
-        ]);
-        drop((first, second));
-        machine.check_all_written();
+        ]
     });
 }
 
 #[test]
 fn after_a_failed_write_nothing_is_acknowledged_and_little_is_lost() {
     explore(CHEAP, || {
-        let rules = Rules {
-            group: Some(GROUP),
-            timely: false,
-        };
-        let machine = Machine::new(rules);
+        let machine = Machine::new(GROUPED);
         let process = machine.start();
         let trying = |mut connection: Connection| -> Work {
             Box::new(move || {

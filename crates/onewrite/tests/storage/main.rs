@@ -2,11 +2,14 @@
 //! of ext4, XFS and Btrfs.
 
 mod capabilities;
+mod histories;
 mod initialize;
+mod killed;
 mod locks;
 mod open;
+#[path = "../common/random.rs"]
 mod random;
-#[path = "../scratch/mod.rs"]
+#[path = "../common/scratch.rs"]
 mod scratch;
 mod writes;
 

@@ -115,6 +115,8 @@ pub enum Lie {
     WrongCode,
     /// It waits for ever after an error.
     Hang,
+    /// Nothing goes through `sqlite3_log`.
+    Silence,
 }
 
 /// Which part of a scenario.
@@ -350,6 +352,7 @@ impl Actor {
             None => {}
             Some(Lie::SwallowedError) => outcome.code = 0,
             Some(Lie::WrongCode) => outcome.code = 11,
+            Some(Lie::Silence) => outcome.logged.clear(),
             Some(Lie::Hang) => std::thread::sleep(Duration::from_secs(3600)),
         }
     }

@@ -106,6 +106,7 @@ pub const CALLS: &[SystemCall] = &[
     call(263, "unlinkat", Target::PathAt(1), Work::Name),
     call(267, "readlinkat", Target::PathAt(1), Work::Look),
     call(269, "faccessat", Target::PathAt(1), Work::Look),
+    call(277, "sync_file_range", Target::Descriptor(0), Work::Flush),
     call(285, "fallocate", Target::Descriptor(0), Work::Space),
     call(295, "preadv", Target::Descriptor(0), Work::Read),
     call(296, "pwritev", Target::Descriptor(0), Work::Write),
@@ -218,6 +219,8 @@ pub struct Shape {
     pub for_writing: bool,
     /// An fcntl that makes a descriptor.
     pub duplicates: bool,
+    /// A flush that only begins: it does not say what became of the data.
+    pub only_begins: bool,
     /// Nothing but the kernel's own pages (`/proc`, `/sys`, `/dev`).
     pub is_system_file: bool,
 }

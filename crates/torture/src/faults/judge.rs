@@ -158,9 +158,11 @@ fn right_codes(scenario: Scenario, injection: &Injection, first: &Seen) -> Vec<i
     }
     if injection.lasts == Lasts::ForGood {
         // Other calls fail after the first: a file cannot be made any more, or is opened for
-        // reading alone; the database cannot be read.
+        // reading alone; the database cannot be read. SQLite's own VFS knows ENOSPC for a full disk, and
+        // takes a quota that is exhausted for an I/O error.
         right.extend(match fault.error_name() {
-            "ENOSPC" | "EDQUOT" => &[READONLY, CANTOPEN][..],
+            "ENOSPC" => &[READONLY, CANTOPEN][..],
+            "EDQUOT" => &[READONLY, CANTOPEN, IOERR],
             "EIO" => &[CORRUPT],
             _ => &[],
         });
@@ -333,7 +335,8 @@ impl Case<'_> {
         };
         let is_log = first.path.ends_with("-onewrite")
             || (self.mode == JournalMode::Direct && first.path.ends_with("-wal"));
-        let flushes = first.call.work == Work::Flush || first.call.name == "pwritev2";
+        let flushes = first.call.work == Work::Flush && !first.shape.only_begins
+            || first.call.name == "pwritev2";
         let fails = matches!(injection.fault, Fault::Fails(_))
             && injection.fault.error_name() != "EINTR"
             || matches!(injection.fault, Fault::DoneButFails(_));

@@ -11,6 +11,7 @@ use super::report::Report;
 use super::scenario::Scenario;
 use super::tracer::{self, Injection, Lasts, Run};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::processes::{self, this_program};
 use clap::ValueEnum;
 use std::fs;
@@ -90,7 +91,7 @@ fn run_conditions(
             continue;
         }
         let dir = place.path().join(format!("condition-{condition}"));
-        let tally = conditions::run(condition, arguments.mode, &dir)?;
+        let tally = conditions::run(condition, arguments.mode, &dir, place.images())?;
         report.record_condition(condition, tally);
     }
     Ok(())
@@ -126,6 +127,7 @@ fn run_scenario(
     let work = |number: usize| -> Result<(), Failure> {
         let mut shop = Shop::open(arguments, place, number)?;
         while let Some(injection) = injections.get(next.fetch_add(1, Ordering::Relaxed)) {
+            interrupt::check()?;
             let tried = shop.attempt(&prepared, Some(injection))?;
             let Ok(mut report) = shared.lock() else {
                 return Err(Failure::Harness("another thread has failed".to_owned()));
@@ -247,9 +249,10 @@ impl<'a> Shop<'a> {
     }
 
     fn prepare(&self, scenario: Scenario) -> Result<Prepared, Failure> {
+        let made = self.directory.join(format!("made-{scenario}"));
         let template = self.directory.join(format!("template-{scenario}"));
-        fs::create_dir_all(&template)?;
-        let arguments = self.worker_arguments(scenario, &template.join(DATABASE), "prepare");
+        fs::create_dir_all(&made)?;
+        let arguments = self.worker_arguments(scenario, &made.join(DATABASE), "prepare");
         let output = processes::run_to_end("prepare", &arguments, &self.log, LIMIT)?;
         let events = events_of(&output);
         let before = Story::of(&events, None);
@@ -259,6 +262,8 @@ impl<'a> Shop<'a> {
                 before.wrong.join("; ")
             )));
         }
+        // The log's ready blocks become holes, which cost nothing to copy.
+        copy_files(&made, &template)?;
         Ok(Prepared {
             scenario,
             template,

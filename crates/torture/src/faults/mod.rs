@@ -25,6 +25,7 @@ pub mod tracer;
 
 use crate::database::JournalMode;
 use crate::failure::{Failure, Promise};
+use crate::interrupt;
 use calls::Fault;
 use clap::Args;
 use conditions::Condition;
@@ -93,6 +94,7 @@ pub fn run(arguments: &FaultArguments) -> Result<String, Failure> {
                 .to_owned(),
         ));
     }
+    interrupt::install()?;
     let place = place::Place::make(arguments.dir.as_deref())?;
     let report = matrix::run(arguments, &place)?;
     place.remove()?;

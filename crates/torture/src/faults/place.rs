@@ -19,7 +19,7 @@ pub struct Image {
     mounted: Option<Mounted>,
     device: Option<LoopDevice>,
     root: PathBuf,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// Size of the file system in bytes.
@@ -30,21 +30,18 @@ fn harness(error: onewrite_iotrace::Error) -> Failure {
 }
 
 impl Image {
-    /// An ext4 of `bytes` bytes, without a journal: nothing here loses its power.
+    /// An ext4 of `bytes` bytes in a directory of its own in `parent`, without a journal: nothing here
+    /// loses its power. The image has no name by then, so that a `kill -9` leaves no more than empty
+    /// directories.
     ///
     /// # Errors
     /// It takes root, and the programs that make file systems.
-    pub fn make(bytes: u64) -> Result<Self, Failure> {
+    pub fn make(bytes: u64, parent: &Path) -> Result<Self, Failure> {
         if !rustix::process::geteuid().is_root() {
             return Err(Failure::Harness(
                 "a file system of our own takes root".into(),
             ));
         }
-        let memory = Path::new("/dev/shm");
-        let parent = match memory.is_dir() {
-            true => memory.to_owned(),
-            false => std::env::temp_dir(),
-        };
         let directory = tempfile::Builder::new()
             .prefix("onewrite-faults-")
             .tempdir_in(parent)?;
@@ -55,6 +52,7 @@ impl Image {
             .map_err(harness)?;
         scratch::private_mounts().map_err(harness)?;
         let device = LoopDevice::attach(&image).map_err(harness)?;
+        fs::remove_file(&image)?;
         let root = directory.path().join("mnt");
         fs::create_dir(&root)?;
         let mounted = Mounted::new(device.node(), &root, "ext4").map_err(harness)?;
@@ -63,7 +61,7 @@ impl Image {
             mounted: Some(mounted),
             device: Some(device),
             root,
-            _directory: directory,
+            directory,
         })
     }
 
@@ -79,7 +77,8 @@ impl Image {
     pub fn remove(mut self) -> Result<(), Failure> {
         let unmounted = self.mounted.take().map_or(Ok(()), Mounted::unmount);
         let detached = self.device.take().map_or(Ok(()), LoopDevice::detach);
-        unmounted.and(detached).map_err(harness)
+        unmounted.and(detached).map_err(harness)?;
+        Ok(self.directory.close()?)
     }
 }
 
@@ -98,7 +97,7 @@ impl Place {
         };
         match parent {
             Some(parent) => in_directory(parent),
-            None => Image::make(BYTES)
+            None => Image::make(BYTES, &in_memory())
                 .map(Self::Image)
                 .or_else(|_| in_directory(&std::env::temp_dir())),
         }
@@ -112,6 +111,14 @@ impl Place {
         }
     }
 
+    /// A directory outside of it, which disappears with it: for more file systems.
+    pub fn images(&self) -> &Path {
+        match self {
+            Self::Image(image) => image.directory.path(),
+            Self::Directory(directory) => directory.path(),
+        }
+    }
+
     /// Removes it; dropping does the same, but cannot report.
     ///
     /// # Errors
@@ -121,6 +128,15 @@ impl Place {
             Self::Image(image) => image.remove(),
             Self::Directory(directory) => Ok(directory.close()?),
         }
+    }
+}
+
+/// Where files are in memory, if there is such a place.
+fn in_memory() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    match memory.is_dir() {
+        true => memory.to_owned(),
+        false => std::env::temp_dir(),
     }
 }
 
@@ -157,6 +173,12 @@ pub fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     let mut bytes = vec![0; PIECE];
     let mut at = 0;
     while at < size {
+        at = match rustix::fs::seek(&source, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // Nothing but holes is left.
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(e) => return Err(e.into()),
+        };
         let length = source.read_at(&mut bytes, at)?;
         if length == 0 {
             break;

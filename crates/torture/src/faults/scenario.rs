@@ -126,9 +126,11 @@ impl Scenario {
         }
     }
 
-    /// Bytes of a page: small ones where thousands of frames are needed.
+    /// Bytes of a page: small ones where thousands of frames are needed, large ones where every place of
+    /// the log is looked at.
     pub fn page_size(self) -> u32 {
         match self {
+            Scenario::Detach => 65536,
             Scenario::Extend | Scenario::ExtendAhead => 1024,
             _ => 4096,
         }

@@ -528,6 +528,10 @@ fn shape_of(call: &SystemCall, arguments: &[u64; 6], path: &Path) -> Option<Shap
             shape.creates = flags & nix::libc::O_CREAT as u64 != 0;
             shape.for_writing = flags & nix::libc::O_ACCMODE as u64 != 0;
         }
+        "sync_file_range" => {
+            let waits = u64::from(nix::libc::SYNC_FILE_RANGE_WAIT_AFTER);
+            shape.only_begins = arguments[3] & waits == 0;
+        }
         "fcntl" => {
             let duplicating = [nix::libc::F_DUPFD, nix::libc::F_DUPFD_CLOEXEC];
             shape.duplicates = duplicating.contains(&(arguments[1] as i32));

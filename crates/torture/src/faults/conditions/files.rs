@@ -102,6 +102,7 @@ pub fn make_forbidden(mode: JournalMode, dir: &Path) -> Result<(), Failure> {
     let mut trial = Trial {
         mode,
         dir: dir.to_owned(),
+        images: dir.to_owned(),
         tally: super::Tally::default(),
     };
     let path = dir.join(FORBIDDEN);

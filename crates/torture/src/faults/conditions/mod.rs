@@ -13,6 +13,7 @@ use super::place::Image;
 use super::sqlite;
 use crate::database::JournalMode;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::processes::{die_with_parent, this_program};
 use clap::{Args, ValueEnum};
 use rusqlite::{Connection, OpenFlags};
@@ -89,6 +90,9 @@ pub struct ConditionArguments {
     /// An empty directory.
     #[arg(long)]
     pub dir: PathBuf,
+    /// A directory for file systems of its own.
+    #[arg(long)]
+    pub images: PathBuf,
 }
 
 /// A condition takes no longer than this.
@@ -116,7 +120,12 @@ impl Condition {
 ///
 /// # Errors
 /// The harness'.
-pub fn run(condition: Condition, mode: JournalMode, dir: &Path) -> Result<Tally, Failure> {
+pub fn run(
+    condition: Condition,
+    mode: JournalMode,
+    dir: &Path,
+    images: &Path,
+) -> Result<Tally, Failure> {
     std::fs::create_dir_all(dir)?;
     let mut command = this_program(
         &[
@@ -127,6 +136,8 @@ pub fn run(condition: Condition, mode: JournalMode, dir: &Path) -> Result<Tally,
             mode.name().to_owned(),
             "--dir".to_owned(),
             dir.to_string_lossy().into_owned(),
+            "--images".to_owned(),
+            images.to_string_lossy().into_owned(),
         ],
         &dir.with_extension("stderr"),
     )?;
@@ -148,11 +159,13 @@ pub fn run(condition: Condition, mode: JournalMode, dir: &Path) -> Result<Tally,
     });
     let deadline = std::time::Instant::now() + LIMIT;
     let status = loop {
+        let stopped = interrupt::check();
         match child.try_wait()? {
             Some(status) => break Some(status),
-            None if std::time::Instant::now() > deadline => {
+            None if stopped.is_err() || std::time::Instant::now() > deadline => {
                 let _ = child.kill();
                 let _ = child.wait();
+                stopped?;
                 break None;
             }
             None => std::thread::sleep(Duration::from_millis(2)),
@@ -197,6 +210,7 @@ pub fn play(arguments: &ConditionArguments) -> Result<Tally, Failure> {
     let mut trial = Trial {
         mode: arguments.mode,
         dir: arguments.dir.clone(),
+        images: arguments.images.clone(),
         tally: Tally::default(),
     };
     let done = match arguments.condition {
@@ -257,6 +271,7 @@ type Done = Result<(), Stop>;
 struct Trial {
     mode: JournalMode,
     dir: PathBuf,
+    images: PathBuf,
     tally: Tally,
 }
 
@@ -361,6 +376,9 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn image(bytes: u64) -> Result<Image, Stop> {
-    Image::make(bytes).map_err(|failure| Stop::Left(failure.to_string()))
+impl Trial {
+    /// A file system of its own.
+    fn image(&self, bytes: u64) -> Result<Image, Stop> {
+        Image::make(bytes, &self.images).map_err(|failure| Stop::Left(failure.to_string()))
+    }
 }

@@ -20,6 +20,18 @@ pub fn symbolic_link(trial: &mut Trial) -> Done {
     trial.expect(beside_link == 1, "something was made beside the link");
     drop((by_link, by_path));
     trial.holds(&link, 11)?;
+    trial.holds(&path, 11)?;
+    if !trial.mode.is_ours() {
+        return Ok(());
+    }
+    // A link in the log's place is none: like SQLite's own files it is not followed.
+    let (log, kept) = (beside(&path, "-onewrite"), beside(&path, "-kept"));
+    fs::rename(&log, &kept)?;
+    symlink(&kept, &log)?;
+    let refused = open(&path).and_then(|connection| super::insert(&connection, 1));
+    trial.refused(&refused, &[14], "symbolic link");
+    fs::remove_file(&log)?;
+    fs::rename(&kept, &log)?;
     trial.holds(&path, 11)
 }
 

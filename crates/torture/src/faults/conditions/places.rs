@@ -1,6 +1,6 @@
 //! Where the database lies: a full disk, a read-only mount.
 
-use super::{Done, Trial, count, image, insert, open};
+use super::{Done, Trial, count, insert, open};
 use rustix::mount::{MountFlags, mount_remount};
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::io::Write;
 const BYTES: u64 = 48 << 20;
 
 pub fn full_disk(trial: &mut Trial) -> Done {
-    let image = image(BYTES)?;
+    let image = trial.image(BYTES)?;
     let path = image.root().join("a.db");
     let connection = trial.make(&path, 10)?;
     connection.execute_batch("PRAGMA wal_autocheckpoint=0")?;
@@ -46,7 +46,7 @@ pub fn full_disk(trial: &mut Trial) -> Done {
 }
 
 pub fn read_only_mount(trial: &mut Trial) -> Done {
-    let image = image(BYTES)?;
+    let image = trial.image(BYTES)?;
     let (rest, killed) = (image.root().join("rest.db"), image.root().join("killed.db"));
     drop(trial.make(&rest, 10)?);
     trial.make_killed(&killed, 10)?;

@@ -1,6 +1,9 @@
 //! A small file system of its own for one test: an image file, mounted through a loop device.
 //!
-//! Unmounted, detached and deleted when it goes out of scope, also when the test fails.
+//! Unmounted, detached and deleted when it goes out of scope, also when the test fails. If the test
+//! is killed, the kernel does it: the mount lives in a mount namespace of the test's thread, where
+//! the threads and processes that it starts see it too, the loop device detaches itself with the last
+//! mount, and the image has no name. What is left is an empty directory.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +13,7 @@ use std::time::Duration;
 /// A mounted image.
 pub struct Scratch {
     mount_point: PathBuf,
-    /// Holds image and mount point; dropped, and so deleted, after the unmounting.
+    /// Holds the mount point; dropped, and so deleted, after the unmounting.
     _directory: tempfile::TempDir,
 }
 
@@ -76,7 +79,10 @@ impl Scratch {
         };
         let options = format!("loop,{mount_options}");
         let options = options.trim_end_matches(',');
+        onewrite_iotrace::scratch::private_mounts().expect("mounts of our own");
+        // In another process, which binds the loop device and mounts it even if we are killed now.
         run("mount", &["-o", options, image, scratch.mount_point_text()]);
+        std::fs::remove_file(image).expect("the image's name");
         Some(scratch)
     }
 

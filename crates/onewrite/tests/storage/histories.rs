@@ -1,31 +1,7 @@
 //! Random histories against a model.
 
+use super::random::{Random, seed};
 use super::*;
-
-/// A small generator (xorshift64*), so that one number repeats a run.
-struct Random(u64);
-
-impl Random {
-    /// Seeded from `ONEWRITE_TEST_SEED` or the clock, and printed either way.
-    fn new() -> Self {
-        let seed = std::env::var("ONEWRITE_TEST_SEED")
-            .ok()
-            .map(|text| text.parse().expect("a number in ONEWRITE_TEST_SEED"))
-            .unwrap_or_else(|| {
-                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-                now.expect("a clock after 1970").as_nanos() as u64
-            });
-        println!("repeat with ONEWRITE_TEST_SEED={seed}");
-        Self(seed | 1)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % limit
-    }
-}
 
 /// What the file must hold.
 #[derive(Default)]
@@ -90,7 +66,7 @@ fn random_step(random: &mut Random, files: &[LogFile], model: &mut Model) {
 
 #[test]
 fn random_histories_of_two_open_files_read_as_one_array_of_bytes() {
-    let random = std::cell::RefCell::new(Random::new());
+    let random = std::cell::RefCell::new(Random::new(seed("random histories")));
     everywhere(|directory, direct| {
         let path = directory.join("log");
         let files = [open(&path, direct), open(&path, DirectIo::Never)];

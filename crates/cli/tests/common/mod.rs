@@ -1,0 +1,37 @@
+//! What several tests of the command share.
+#![allow(dead_code)] // not every test that includes this module needs all of it
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use onewrite_iotrace::scratch::FileSystem;
+
+/// `onewrite SUBCOMMAND ARGS`, run to its end.
+pub fn onewrite(subcommand: &str, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_onewrite"))
+        .arg(subcommand)
+        .args(args)
+        .output()
+        .expect("the command")
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+pub fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Whether this test can make a scratch file system; says so if not.
+pub fn can_make(file_system: FileSystem) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: a scratch file system takes root");
+        return false;
+    }
+    if let Some(missing) = file_system.missing() {
+        println!("SKIPPED: {missing}");
+        return false;
+    }
+    true
+}

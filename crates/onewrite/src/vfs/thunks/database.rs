@@ -1,0 +1,513 @@
+//! A database's methods.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::env;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use super::{in_buffer, names, out_buffer, shielded, with_writer};
+use crate::mode::{JournalMode, UpgradeOfWal};
+use crate::vfs::database::{Database, Paths, Settings, Switch};
+use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
+use crate::vfs::host::{self, Connection, Host};
+use crate::vfs::inner::{Inner, LockLevel, Mapping};
+use crate::vfs::pragma::Answer;
+use crate::vfs::{convert, guard};
+
+/// A database file of ours. The file of the VFS underneath follows it in the same allocation.
+#[repr(C)]
+pub struct DatabaseFile {
+    base: sqlite3_file,
+    database: *mut Database,
+}
+
+/// Opens a main database: `xOpen` of the VFS.
+///
+/// # Safety
+/// SQLite passes memory of szOsFile bytes, and a name.
+pub unsafe fn open(
+    host: &Host,
+    name: *const c_char,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    // SAFETY: by this function's contract; the file underneath lies behind ours.
+    unsafe {
+        let ours = file.cast::<DatabaseFile>();
+        let below = ours.add(1).cast::<sqlite3_file>();
+        (*below).pMethods = ptr::null();
+        (*ours).base.pMethods = ptr::null();
+        let mut opened_as = flags;
+        let code = ((*host.base).xOpen)(host.base, name, below, flags, &raw mut opened_as);
+        if !out_flags.is_null() {
+            *out_flags = opened_as;
+        }
+        if code != SQLITE_OK {
+            return code;
+        }
+        let database = Box::new(Database {
+            inner: Inner::new(below),
+            connection: Cell::new(None),
+            paths: Paths::of(host::path(name)),
+            read_only: opened_as & ffi::SQLITE_OPEN_READONLY != 0,
+            takes_no_lock: is_set(name, c"immutable") || is_set(name, c"nolock"),
+            lock: Cell::new(LockLevel::NONE),
+            settings: Cell::new(Settings::default()),
+            switch: Cell::new(Switch::Idle),
+            wanted: wanted_mode(name),
+            mode_was_named: Cell::new(false),
+            conversion_tried: Cell::new(false),
+            writer_tried: Cell::new(false),
+            leftover_checked: Cell::new(false),
+            log: RefCell::new(None),
+            writer: RefCell::new(None),
+            holds_write_lock: Cell::new(false),
+            index_invalidated: Cell::new(false),
+            index_failed: Cell::new(false),
+            unguard_failure: RefCell::new(None),
+            must_look_again: Cell::new(false),
+            last_error: RefCell::new(None),
+        });
+        if let Err(message) = apply_uri_settings(&database, name) {
+            host::log(ffi::SQLITE_CANTOPEN, &message);
+            database.inner.close();
+            return ffi::SQLITE_CANTOPEN;
+        }
+        (*ours).base.pMethods = match database.inner.methods().iVersion {
+            1 => &raw const DATABASE_METHODS[0],
+            2 => &raw const DATABASE_METHODS[1],
+            _ => &raw const DATABASE_METHODS[2],
+        };
+        let database = Box::into_raw(database);
+        (*ours).database = database;
+        // `db_close` forgets it.
+        names::enter(host::wal_name(name), database);
+        SQLITE_OK
+    }
+}
+
+/// The journal mode that the URI (`journal_mode=`), or else the environment
+/// (`ONEWRITE_JOURNAL_MODE`), ask for.
+///
+/// # Safety
+/// `name` is that of a main database, from SQLite.
+unsafe fn wanted_mode(name: *const c_char) -> Option<JournalMode> {
+    if convert::is_converting() {
+        return None;
+    }
+    // SAFETY: by this function's contract.
+    let uri = unsafe { host::uri_parameter(name, c"journal_mode") };
+    let word = uri.or_else(|| env::var("ONEWRITE_JOURNAL_MODE").ok())?;
+    JournalMode::wanted(&word).unwrap_or_else(|e| {
+        host::log(ffi::SQLITE_WARNING, &format!("journal_mode: {e}"));
+        None
+    })
+}
+
+/// # Safety
+/// As for `wanted_mode`.
+unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result<(), String> {
+    let settings = [
+        (c"onewrite_layout", "layout"),
+        (c"onewrite_sync", "sync"),
+        (c"onewrite_init", "init"),
+        (c"onewrite_group_synch", "group_synch"),
+        (c"onewrite_direct_io", "direct_io"),
+    ];
+    if let Some(message) = senseless_upgrade(database) {
+        host::log(
+            ffi::SQLITE_WARNING,
+            &format!("ONEWRITE_UPGRADE_WAL: {message}"),
+        );
+    }
+    if let Ok(layout) = env::var("ONEWRITE_LAYOUT")
+        && let Err(message) = database.set("layout", &layout)
+    {
+        host::log(ffi::SQLITE_WARNING, &format!("ONEWRITE_LAYOUT: {message}"));
+    }
+    for (parameter, setting) in settings {
+        // SAFETY: by this function's contract.
+        if let Some(value) = unsafe { host::uri_parameter(name, parameter) } {
+            database.set(setting, &value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a URI parameter is set, as SQLite reads a boolean.
+///
+/// # Safety
+/// As for `open`.
+unsafe fn is_set(name: *const c_char, parameter: &CStr) -> bool {
+    // SAFETY: by this function's contract.
+    let value = unsafe { host::uri_parameter(name, parameter) };
+    value.is_some_and(|value| {
+        let is_word = ["on", "yes", "true"]
+            .iter()
+            .any(|word| value.eq_ignore_ascii_case(word));
+        is_word || value.parse::<i64>().is_ok_and(|number| number != 0)
+    })
+}
+
+/// Why `ONEWRITE_UPGRADE_WAL` upgrades nothing, where that cannot be what was meant.
+fn senseless_upgrade(database: &Database) -> Option<String> {
+    let upgrade = env::var("ONEWRITE_UPGRADE_WAL").ok()?.parse();
+    match upgrade {
+        Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
+        Ok(UpgradeOfWal::ToWanted)
+            if database.wanted.is_none() && env::var_os("ONEWRITE_JOURNAL_MODE").is_none() =>
+        {
+            Some("1 is for the mode that ONEWRITE_JOURNAL_MODE names, and that is not set".into())
+        }
+        Ok(_) => None,
+    }
+}
+
+/// # Safety
+/// `file` is a database that [`open`] opened.
+unsafe fn database<'a>(file: *mut sqlite3_file) -> &'a Database {
+    // SAFETY: by this function's contract.
+    unsafe { &*(*file.cast::<DatabaseFile>()).database }
+}
+
+const fn database_methods(version: c_int) -> sqlite3_io_methods {
+    sqlite3_io_methods {
+        iVersion: version,
+        xClose: db_close,
+        xRead: db_read,
+        xWrite: db_write,
+        xTruncate: db_truncate,
+        xSync: db_sync,
+        xFileSize: db_file_size,
+        xLock: db_lock,
+        xUnlock: db_unlock,
+        xCheckReservedLock: db_check_reserved_lock,
+        xFileControl: db_file_control,
+        xSectorSize: db_sector_size,
+        xDeviceCharacteristics: db_device_characteristics,
+        xShmMap: db_shm_map,
+        xShmLock: db_shm_lock,
+        xShmBarrier: db_shm_barrier,
+        xShmUnmap: db_shm_unmap,
+        xFetch: db_fetch,
+        xUnfetch: db_unfetch,
+    }
+}
+
+/// One table for each version that the file underneath may have.
+static DATABASE_METHODS: [sqlite3_io_methods; 3] = [
+    database_methods(1),
+    database_methods(2),
+    database_methods(3),
+];
+
+/// Methods of a database that are passed on as they come.
+macro_rules! pass_to_inner {
+    ($($name:ident => $method:ident($($argument:ident: $type:ty),*) -> $ret:ty;)*) => {$(
+        pub unsafe extern "C" fn $name(file: *mut sqlite3_file, $($argument: $type),*) -> $ret {
+            // SAFETY: SQLite calls with a database of ours; passed on as it came.
+            unsafe {
+                let inner = &database(file).inner;
+                (inner.methods().$method)(inner.file(), $($argument),*)
+            }
+        }
+    )*};
+}
+
+pass_to_inner! {
+    db_truncate => xTruncate(size: i64) -> c_int;
+    db_sync => xSync(flags: c_int) -> c_int;
+    db_file_size => xFileSize(out: *mut i64) -> c_int;
+    db_check_reserved_lock => xCheckReservedLock(out: *mut c_int) -> c_int;
+    db_sector_size => xSectorSize() -> c_int;
+    db_shm_barrier => xShmBarrier() -> ();
+    db_unfetch => xUnfetch(offset: i64, page: *mut c_void) -> c_int;
+}
+
+unsafe extern "C" fn db_close(file: *mut sqlite3_file) -> c_int {
+    shielded(|| {
+        // SAFETY: SQLite closes a file once, after its log.
+        let database = unsafe { Box::from_raw((*file.cast::<DatabaseFile>()).database) };
+        names::forget(&raw const *database);
+        database.inner.close()
+    })
+}
+
+unsafe extern "C" fn db_read(
+    file: *mut sqlite3_file,
+    out: *mut c_void,
+    size: c_int,
+    offset: i64,
+) -> c_int {
+    // SAFETY: SQLite passes a buffer of `size` bytes.
+    let (database, out) = unsafe { (database(file), out_buffer(out, size)) };
+    let code = database.inner.read(out, offset);
+    // Whoever reads before the first lock has not been told of the guard yet, and shall not meet it
+    // either: a VFS over ours may do that. Who never takes a lock reads the file without its log, and
+    // is not to take that for the database.
+    let is_guarded =
+        || database.is_guarded() || !database.takes_no_lock && guard::stands_in(out, offset as u64);
+    if offset < guard::HEADER_BYTES as i64 && is_guarded() {
+        guard::hide(out, offset as u64);
+    }
+    code
+}
+
+unsafe extern "C" fn db_write(
+    file: *mut sqlite3_file,
+    data: *const c_void,
+    size: c_int,
+    offset: i64,
+) -> c_int {
+    shielded(|| {
+        // SAFETY: SQLite passes `size` bytes.
+        let (database, data) = unsafe { (database(file), in_buffer(data, size)) };
+        if database.must_look_again.get() {
+            return ffi::SQLITE_IOERR_WRITE;
+        }
+        if offset == 0
+            && database.is_guarded()
+            && let Some(id) = database.log().and_then(|log| log.id())
+        {
+            let mut page = data.to_vec();
+            guard::keep(&mut page, id);
+            return database.inner.write(&page, 0);
+        }
+        database.inner.write(data, offset)
+    })
+}
+
+unsafe extern "C" fn db_lock(file: *mut sqlite3_file, level: c_int) -> c_int {
+    shielded(|| {
+        // SAFETY: a database of ours.
+        let database = unsafe { database(file) };
+        let level = LockLevel(level);
+        if database.lock.get() == LockLevel::NONE && level == LockLevel::SHARED {
+            return database.lock_shared();
+        }
+        let code = database.inner.lock(level);
+        if code == SQLITE_OK {
+            database.lock.set(database.lock.get().max(level));
+        }
+        code
+    })
+}
+
+unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
+    shielded(|| {
+        // SAFETY: a database of ours.
+        let database = unsafe { database(file) };
+        let code = database.inner.unlock(LockLevel(level));
+        database.lock.set(database.lock.get().min(LockLevel(level)));
+        if database.lock.get() == LockLevel::NONE {
+            database.must_look_again.set(false);
+            database.log.replace(None);
+        }
+        code
+    })
+}
+
+unsafe extern "C" fn db_device_characteristics(file: *mut sqlite3_file) -> c_int {
+    // SAFETY: a database of ours.
+    let database = unsafe { database(file) };
+    // SAFETY: passed on as it came.
+    let flags = unsafe { (database.inner.methods().xDeviceCharacteristics)(database.inner.file()) };
+    // SQLite asks the database for this when it means the log: whether frames that share a sector
+    // with new ones are safe. In our guarded layouts no two frames share one.
+    let apart = if database.is_guarded() {
+        ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
+    } else {
+        0
+    };
+    flags | apart
+}
+
+unsafe extern "C" fn db_file_control(
+    file: *mut sqlite3_file,
+    op: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    shielded(|| {
+        // SAFETY: a database of ours; the argument is what SQLite documents for `op`.
+        unsafe {
+            let database = database(file);
+            match op {
+                ffi::SQLITE_FCNTL_PRAGMA => pragma(database, argument.cast()),
+                ffi::SQLITE_FCNTL_PDB => {
+                    let connection = Connection::new(argument.cast_const().cast(), file);
+                    database.connection.set(Some(connection));
+                    database.inner.control(op, argument)
+                }
+                ffi::FCNTL_DATABASE => {
+                    *argument.cast::<*mut sqlite3_file>() = file;
+                    SQLITE_OK
+                }
+                ffi::SQLITE_FCNTL_PERSIST_WAL if database.is_guarded() => {
+                    // The log stays in any case; but SQLite must "delete" it to end the guard.
+                    *argument.cast::<c_int>() = 0;
+                    SQLITE_OK
+                }
+                ffi::SQLITE_FCNTL_COMMIT_PHASETWO => {
+                    let index = database.inner.index_view();
+                    let code = with_writer(database, |writer| writer.published(index));
+                    match code {
+                        SQLITE_OK => database.inner.control(op, argument),
+                        code => code,
+                    }
+                }
+                ffi::SQLITE_FCNTL_CKPT_START => {
+                    let code = with_writer(database, |writer| writer.drain());
+                    match code {
+                        SQLITE_OK => database.inner.control(op, argument),
+                        code => code,
+                    }
+                }
+                ffi::SQLITE_FCNTL_VFSNAME => {
+                    let code = database.inner.control(op, argument);
+                    prefix_vfs_name(argument.cast());
+                    code
+                }
+                _ => database.inner.control(op, argument),
+            }
+        }
+    })
+}
+
+/// # Safety
+/// `arguments` is what `SQLITE_FCNTL_PRAGMA` passes: room for a result, name, value or null.
+unsafe fn pragma(database: &Database, arguments: *mut *mut c_char) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe {
+        let Some(name) = host::text(*arguments.add(1)) else {
+            return SQLITE_NOTFOUND;
+        };
+        let (name, value) = (
+            name.to_owned(),
+            host::text(*arguments.add(2)).map(str::to_owned),
+        );
+        match database.pragma(&name, value.as_deref()) {
+            Answer::Pass => database
+                .inner
+                .control(ffi::SQLITE_FCNTL_PRAGMA, arguments.cast()),
+            Answer::Text(text) => {
+                *arguments = host::sqlite_string(&text);
+                // Without it SQLite would answer with no row at all.
+                match (*arguments).is_null() {
+                    true => ffi::SQLITE_NOMEM,
+                    false => SQLITE_OK,
+                }
+            }
+            Answer::Fail(failure) => {
+                if !failure.message.is_empty() {
+                    *arguments = host::sqlite_string(&failure.message);
+                }
+                failure.code
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `name` is what `SQLITE_FCNTL_VFSNAME` passes: a place for a string of SQLite's memory.
+unsafe fn prefix_vfs_name(name: *mut *mut c_char) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        let below = host::text(*name).unwrap_or_default();
+        let ours = host::sqlite_string(&format!("onewrite/{below}"));
+        if let Some(host) = host::get() {
+            (host.api.free)((*name).cast());
+        }
+        *name = ours;
+    }
+}
+
+pub unsafe extern "C" fn db_shm_map(
+    file: *mut sqlite3_file,
+    region: c_int,
+    size: c_int,
+    extend: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: a database of ours; the mapping lasts until xShmUnmap.
+    unsafe {
+        let database = database(file);
+        let inner = &database.inner;
+        let code = (inner.methods().xShmMap)(inner.file(), region, size, extend, out);
+        if region == 0 {
+            let is_mapped = matches!(code, SQLITE_OK | ffi::SQLITE_READONLY);
+            database.index_failed.set(!is_mapped);
+            match code {
+                SQLITE_OK => inner.mapped(*out, Mapping::Writable),
+                // `readonly_shm=1`, or no permission: mapped all the same, and kept up by others.
+                ffi::SQLITE_READONLY => inner.mapped(*out, Mapping::ReadOnly),
+                _ => inner.unmapped(),
+            }
+        }
+        code
+    }
+}
+
+pub unsafe extern "C" fn db_shm_lock(
+    file: *mut sqlite3_file,
+    offset: c_int,
+    count: c_int,
+    flags: c_int,
+) -> c_int {
+    shielded(|| {
+        const WRITE_LOCK: c_int = 0;
+        // SAFETY: a database of ours.
+        let database = unsafe { database(file) };
+        if offset != WRITE_LOCK {
+            return database.inner.shm_lock(offset, count, flags);
+        }
+        let mut ended = SQLITE_OK;
+        if flags & ffi::SQLITE_SHM_UNLOCK != 0 && database.holds_write_lock.replace(false) {
+            let index = database.inner.index_view();
+            let mut resealed = false;
+            ended = with_writer(database, |writer| {
+                resealed = writer.take_resealed();
+                writer.transaction_ends(index)
+            });
+            if resealed {
+                database.inner.invalidate_index();
+            }
+        }
+        let code = database.inner.shm_lock(offset, count, flags);
+        if code == SQLITE_OK && flags & ffi::SQLITE_SHM_UNLOCK == 0 {
+            database.holds_write_lock.set(true);
+            if let Some(writer) = database.writer.borrow_mut().as_mut() {
+                writer.transaction_may_begin();
+            }
+        }
+        if code == SQLITE_OK { ended } else { code }
+    })
+}
+
+pub unsafe extern "C" fn db_shm_unmap(file: *mut sqlite3_file, delete: c_int) -> c_int {
+    // SAFETY: a database of ours.
+    unsafe {
+        let inner = &database(file).inner;
+        inner.unmapped();
+        (inner.methods().xShmUnmap)(inner.file(), delete)
+    }
+}
+
+pub unsafe extern "C" fn db_fetch(
+    file: *mut sqlite3_file,
+    offset: i64,
+    size: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: a database of ours; SQLite passes room for a pointer.
+    unsafe {
+        let database = database(file);
+        if offset == 0 && database.is_guarded() {
+            // Page 1 holds the guard: it must be read, not mapped.
+            *out = ptr::null_mut();
+            return SQLITE_OK;
+        }
+        (database.inner.methods().xFetch)(database.inner.file(), offset, size, out)
+    }
+}

@@ -1,0 +1,159 @@
+//! A log's methods. SQLite treats it as its own `-wal` file: no locks, no shared memory, no mapping.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use super::database::{
+    db_fetch, db_shm_barrier, db_shm_lock, db_shm_map, db_shm_unmap, db_unfetch,
+};
+use super::{in_buffer, out_buffer, shielded, with_writer};
+use crate::vfs::database::Database;
+use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
+
+/// A log of ours: it belongs to a database, which SQLite closes after it.
+#[repr(C)]
+struct LogHandle {
+    base: sqlite3_file,
+    database: *const Database,
+}
+
+/// Opens a log: `xOpen` of the VFS.
+///
+/// # Safety
+/// SQLite passes memory of szOsFile bytes; the database outlives its log, which SQLite closes first.
+pub unsafe fn open(
+    database: &Database,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe {
+        let ours = file.cast::<LogHandle>();
+        (*ours).base.pMethods = &raw const LOG_METHODS;
+        (*ours).database = database;
+        if !out_flags.is_null() {
+            *out_flags = flags;
+        }
+    }
+    SQLITE_OK
+}
+
+/// # Safety
+/// `file` is a log that [`open`] opened.
+unsafe fn log_database<'a>(file: *mut sqlite3_file) -> &'a Database {
+    // SAFETY: by this function's contract.
+    unsafe { &*(*file.cast::<LogHandle>()).database }
+}
+
+static LOG_METHODS: sqlite3_io_methods = sqlite3_io_methods {
+    iVersion: 1,
+    xClose: log_close,
+    xRead: log_read,
+    xWrite: log_write,
+    xTruncate: log_truncate,
+    xSync: log_sync,
+    xFileSize: log_file_size,
+    xLock: log_lock,
+    xUnlock: log_lock,
+    xCheckReservedLock: log_check_reserved_lock,
+    xFileControl: log_file_control,
+    xSectorSize: log_sector_size,
+    xDeviceCharacteristics: log_device_characteristics,
+    // Not there in version 1; the structure needs them all the same.
+    xShmMap: db_shm_map,
+    xShmLock: db_shm_lock,
+    xShmBarrier: db_shm_barrier,
+    xShmUnmap: db_shm_unmap,
+    xFetch: db_fetch,
+    xUnfetch: db_unfetch,
+};
+
+unsafe extern "C" fn log_close(file: *mut sqlite3_file) -> c_int {
+    shielded(|| {
+        // SAFETY: a log of ours.
+        let database = unsafe { log_database(file) };
+        let code = with_writer(database, |writer| writer.drain());
+        database.writer.replace(None);
+        code
+    })
+}
+
+unsafe extern "C" fn log_read(
+    file: *mut sqlite3_file,
+    out: *mut c_void,
+    size: c_int,
+    offset: i64,
+) -> c_int {
+    shielded(|| {
+        // SAFETY: a log of ours, a buffer of `size` bytes.
+        let (database, out) = unsafe { (log_database(file), out_buffer(out, size)) };
+        let index = database.inner.index_view();
+        with_writer(database, |writer| writer.read(out, offset as u64, index))
+    })
+}
+
+unsafe extern "C" fn log_write(
+    file: *mut sqlite3_file,
+    data: *const c_void,
+    size: c_int,
+    offset: i64,
+) -> c_int {
+    shielded(|| {
+        // SAFETY: a log of ours, `size` bytes.
+        let (database, data) = unsafe { (log_database(file), in_buffer(data, size)) };
+        let index = database.inner.index_view();
+        with_writer(database, |writer| writer.write(data, offset as u64, index))
+    })
+}
+
+unsafe extern "C" fn log_truncate(file: *mut sqlite3_file, size: i64) -> c_int {
+    shielded(|| {
+        // SAFETY: a log of ours.
+        let database = unsafe { log_database(file) };
+        with_writer(database, |writer| writer.truncate(size as u64))
+    })
+}
+
+unsafe extern "C" fn log_sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
+    shielded(|| {
+        // SAFETY: a log of ours.
+        let database = unsafe { log_database(file) };
+        let index = database.inner.index_view();
+        with_writer(database, |writer| writer.sync(index))
+    })
+}
+
+unsafe extern "C" fn log_file_size(file: *mut sqlite3_file, out: *mut i64) -> c_int {
+    shielded(|| {
+        // SAFETY: a log of ours, room for one integer.
+        let (database, out) = unsafe { (log_database(file), &mut *out) };
+        with_writer(database, |writer| {
+            *out = i64::try_from(writer.size()?).unwrap_or(i64::MAX);
+            Ok(())
+        })
+    })
+}
+
+/// SQLite takes no file locks on its log.
+unsafe extern "C" fn log_lock(_file: *mut sqlite3_file, _level: c_int) -> c_int {
+    SQLITE_OK
+}
+
+unsafe extern "C" fn log_check_reserved_lock(_file: *mut sqlite3_file, out: *mut c_int) -> c_int {
+    // SAFETY: SQLite passes room for one integer.
+    unsafe { *out = 0 };
+    SQLITE_OK
+}
+
+unsafe extern "C" fn log_file_control(_: *mut sqlite3_file, _: c_int, _: *mut c_void) -> c_int {
+    SQLITE_NOTFOUND
+}
+
+unsafe extern "C" fn log_sector_size(_file: *mut sqlite3_file) -> c_int {
+    4096
+}
+
+unsafe extern "C" fn log_device_characteristics(_file: *mut sqlite3_file) -> c_int {
+    ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
+}

@@ -1,0 +1,244 @@
+//! The VFS itself: its registration, and the methods that take a file's name.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use super::names::named;
+use super::{database, log, shielded};
+use crate::vfs::database::Switch;
+use crate::vfs::ffi::{self, Api, SQLITE_NOTFOUND, SQLITE_OK, Untyped, sqlite3_file, sqlite3_vfs};
+use crate::vfs::host::{self, Host};
+use crate::vfs::{RegisterError, VFS_NAME};
+
+struct Registered(Box<sqlite3_vfs>);
+
+// SAFETY: SQLite itself shares a VFS between threads; we never change it once it is registered.
+unsafe impl Send for Registered {}
+// SAFETY: as above.
+unsafe impl Sync for Registered {}
+
+static VFS: OnceLock<Registered> = OnceLock::new();
+
+/// The default VFS when ours was registered.
+fn base() -> Option<&'static sqlite3_vfs> {
+    // SAFETY: a registered VFS lives as long as the process.
+    host::get().map(|host| unsafe { &*host.base })
+}
+
+pub fn base_name() -> Option<&'static CStr> {
+    // SAFETY: a VFS's name is a C string that lives as long as it.
+    base().map(|base| unsafe { CStr::from_ptr(base.zName) })
+}
+
+/// Registers the VFS `onewrite` with the SQLite whose functions these are; once is enough, more is
+/// allowed.
+///
+/// # Errors
+/// See [`RegisterError`].
+pub fn register(api: Api, make_default: bool) -> Result<(), RegisterError> {
+    if VFS.get().is_none() {
+        let host = host::get().map_or_else(
+            || {
+                // SAFETY: null asks for the default VFS.
+                let base = unsafe { (api.vfs_find)(ptr::null()) };
+                Host { api, base }
+            },
+            |host| Host {
+                api: host.api,
+                base: host.base,
+            },
+        );
+        if host.base.is_null() {
+            return Err(RegisterError::NoBase);
+        }
+        let base = host::set(host).base;
+        // SAFETY: the default VFS is alive.
+        let base = unsafe { &*base };
+        let ours = sqlite3_vfs {
+            iVersion: base.iVersion.min(3),
+            szOsFile: base.szOsFile + size_of::<database::DatabaseFile>() as c_int,
+            pNext: ptr::null_mut(),
+            zName: VFS_NAME.as_ptr(),
+            pAppData: ptr::null_mut(),
+            xOpen: vfs_open,
+            xDelete: vfs_delete,
+            xAccess: vfs_access,
+            xFullPathname: base.xFullPathname.map(|_| vfs_full_pathname as _),
+            xDlOpen: base.xDlOpen.map(|_| vfs_dl_open as _),
+            xDlError: base.xDlError.map(|_| vfs_dl_error as _),
+            xDlSym: base.xDlSym.map(|_| vfs_dl_sym as _),
+            xDlClose: base.xDlClose.map(|_| vfs_dl_close as _),
+            xRandomness: base.xRandomness.map(|_| vfs_randomness as _),
+            xSleep: base.xSleep.map(|_| vfs_sleep as _),
+            xCurrentTime: base.xCurrentTime.map(|_| vfs_current_time as _),
+            xGetLastError: base.xGetLastError.map(|_| vfs_get_last_error as _),
+            xCurrentTimeInt64: base.xCurrentTimeInt64.map(|_| vfs_current_time_int64 as _),
+            xSetSystemCall: base.xSetSystemCall.map(|_| vfs_set_system_call as _),
+            xGetSystemCall: base.xGetSystemCall.map(|_| vfs_get_system_call as _),
+            xNextSystemCall: base.xNextSystemCall.map(|_| vfs_next_system_call as _),
+            mxPathname: base.mxPathname,
+        };
+        let _ = VFS.set(Registered(Box::new(ours)));
+    }
+    register_again(make_default)
+}
+
+fn register_again(make_default: bool) -> Result<(), RegisterError> {
+    let (Some(host), Some(vfs)) = (host::get(), VFS.get()) else {
+        return Err(RegisterError::NoBase);
+    };
+    let vfs = ptr::from_ref::<sqlite3_vfs>(&vfs.0).cast_mut();
+    // SAFETY: the VFS is static. SQLite links it into its list, which it guards itself.
+    match unsafe { (host.api.vfs_register)(vfs, c_int::from(make_default)) } {
+        SQLITE_OK => Ok(()),
+        code => Err(RegisterError::Refused(code)),
+    }
+}
+
+/// Makes `onewrite` the VFS of every database that is opened from now on without another's name.
+pub fn make_default() -> bool {
+    register_again(true).is_ok()
+}
+
+unsafe extern "C" fn vfs_open(
+    _vfs: *mut sqlite3_vfs,
+    name: *const c_char,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    shielded(|| {
+        let Some(host) = host::get() else {
+            return ffi::SQLITE_CANTOPEN;
+        };
+        // SAFETY: SQLite passes memory of szOsFile bytes, and a name unless the file is temporary.
+        unsafe {
+            if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 && !name.is_null() {
+                return database::open(host, name, file, flags, out_flags);
+            }
+            if flags & ffi::SQLITE_OPEN_WAL != 0
+                && let Some(database) = named(name)
+            {
+                match database.settle_exclusively() {
+                    Ok(()) if database.open_writer() => {
+                        return log::open(database, file, flags, out_flags);
+                    }
+                    Ok(()) => {}
+                    Err(e) => {
+                        (*file).pMethods = ptr::null();
+                        return database.fail(&e);
+                    }
+                }
+            }
+            ((*host.base).xOpen)(host.base, name, file, flags, out_flags)
+        }
+    })
+}
+
+unsafe extern "C" fn vfs_delete(
+    _vfs: *mut sqlite3_vfs,
+    name: *const c_char,
+    sync_directory: c_int,
+) -> c_int {
+    shielded(|| {
+        // SAFETY: a name from SQLite.
+        let database = unsafe { named(name) };
+        // Without a wal-index SQLite does not know what is in the log. After a full disk has kept it
+        // from making one it takes the log for an empty one when it closes, and would delete it.
+        if let Some(database) = database.filter(|d| d.index_failed.get()) {
+            host::log(
+                ffi::SQLITE_IOERR_DELETE,
+                &format!(
+                    "{}: its log stays: the wal-index could not be mapped, and what is in the log \
+                     may not be in the database",
+                    database.paths.database.display()
+                ),
+            );
+            return ffi::SQLITE_IOERR_DELETE;
+        }
+        if let Some(database) = database.filter(|d| d.is_guarded()) {
+            return match database.delete_log() {
+                Ok(()) => SQLITE_OK,
+                Err(e) => {
+                    let code = database.fail(&e);
+                    database
+                        .unguard_failure
+                        .replace(Some((code, e.to_string())));
+                    code
+                }
+            };
+        }
+        let Some(host) = host::get() else {
+            return ffi::SQLITE_IOERR;
+        };
+        // SAFETY: passed on as it came.
+        unsafe { ((*host.base).xDelete)(host.base, name, sync_directory) }
+    })
+}
+
+unsafe extern "C" fn vfs_access(
+    _vfs: *mut sqlite3_vfs,
+    name: *const c_char,
+    flags: c_int,
+    out: *mut c_int,
+) -> c_int {
+    shielded(|| {
+        if flags == ffi::SQLITE_ACCESS_EXISTS
+            // SAFETY: a name from SQLite.
+            && let Some(database) = unsafe { named(name) }.filter(|d| d.is_guarded())
+            && let Some(log) = database.log()
+        {
+            let exists = match log.logical_size() {
+                // Who leaves the mode must open even an empty log, in order to delete it: that is
+                // what ends the guard.
+                Ok(size) => size > 0 || database.switch.get() == Switch::ToStock,
+                Err(e) => return database.fail(&e),
+            };
+            // SAFETY: SQLite passes room for one integer.
+            unsafe { *out = c_int::from(exists) };
+            return SQLITE_OK;
+        }
+        let Some(host) = host::get() else {
+            return ffi::SQLITE_IOERR;
+        };
+        // SAFETY: passed on as it came.
+        unsafe { ((*host.base).xAccess)(host.base, name, flags, out) }
+    })
+}
+
+/// Methods of the VFS that are passed on as they come.
+macro_rules! pass_to_base {
+    ($($name:ident => $method:ident($($argument:ident: $type:ty),*) -> $ret:ty = $absent:expr;)*) => {$(
+        unsafe extern "C" fn $name(_vfs: *mut sqlite3_vfs, $($argument: $type),*) -> $ret {
+            match host::get() {
+                // SAFETY: passed on as it came, to a method that is there.
+                Some(host) => unsafe { pass_to_base!(@call host, $method, ($($argument),*), $absent) },
+                None => $absent,
+            }
+        }
+    )*};
+    (@call $host:ident, $method:ident, ($($argument:ident),*), $absent:expr) => {
+        match (*$host.base).$method {
+            Some(method) => method($host.base, $($argument),*),
+            None => $absent,
+        }
+    };
+}
+
+pass_to_base! {
+    vfs_dl_open => xDlOpen(name: *const c_char) -> *mut c_void = ptr::null_mut();
+    vfs_dl_error => xDlError(size: c_int, out: *mut c_char) -> () = ();
+    vfs_dl_sym => xDlSym(library: *mut c_void, name: *const c_char) -> Option<Untyped> = None;
+    vfs_dl_close => xDlClose(library: *mut c_void) -> () = ();
+    vfs_current_time_int64 => xCurrentTimeInt64(out: *mut i64) -> c_int = ffi::SQLITE_ERROR;
+    vfs_set_system_call => xSetSystemCall(name: *const c_char, call: Option<Untyped>) -> c_int = SQLITE_NOTFOUND;
+    vfs_get_system_call => xGetSystemCall(name: *const c_char) -> Option<Untyped> = None;
+    vfs_next_system_call => xNextSystemCall(name: *const c_char) -> *const c_char = ptr::null();
+    vfs_full_pathname => xFullPathname(name: *const c_char, size: c_int, out: *mut c_char) -> c_int = ffi::SQLITE_CANTOPEN;
+    vfs_randomness => xRandomness(size: c_int, out: *mut c_char) -> c_int = 0;
+    vfs_sleep => xSleep(microseconds: c_int) -> c_int = 0;
+    vfs_current_time => xCurrentTime(out: *mut f64) -> c_int = ffi::SQLITE_ERROR;
+    vfs_get_last_error => xGetLastError(size: c_int, out: *mut c_char) -> c_int = 0;
+}

@@ -1,0 +1,113 @@
+//! The database's own file, and the wal-index, in the VFS underneath.
+
+use super::below::{self, Failing, Method};
+use super::{ROWS, beside, code, directory, failing, holds, made, open, sql};
+use std::path::Path;
+
+const COUNT: &str = "SELECT count(*) FROM t";
+
+/// A call that we make of the VFS underneath fails: SQLite gets the code that it would have got.
+#[test]
+fn codes_of_the_vfs_underneath_are_passed_on() {
+    let cases = [
+        (Method::Sync, code::FSYNC, code::FSYNC),
+        (Method::Sync, code::NO_MEMORY, code::NOMEM),
+        (Method::Sync, code::FULL, code::FULL),
+        (Method::WriteHeader, code::WRITE, code::WRITE),
+        (Method::WriteHeader, code::FULL, code::FULL),
+        (Method::ReadHeader, code::READ, code::READ),
+        (Method::ReadHeader, code::NOMEM, code::NOMEM),
+        // To SQLite this code means SQLITE_CORRUPT, which a call that failed is not.
+        (Method::ReadHeader, code::CORRUPT_FS, code::READ),
+    ];
+    let directory = directory();
+    let path = directory.path().join("db");
+    drop(made(&path, &[]));
+    for (method, said, expected) in cases {
+        let db = open(&path);
+        let below = Failing::once(&path, method, said);
+        assert_eq!(failing(&db, COUNT), expected, "{method:?} {said}");
+        assert!(below.has_come());
+        drop(below);
+        assert_eq!(sql(&db, COUNT), ROWS.to_string(), "{method:?}");
+    }
+}
+
+/// The guard leads to the log. If it is written and not flushed, a second flush alone would not bring it
+/// to the device: the kernel takes pages for clean that it could not write.
+#[test]
+fn a_guard_whose_flush_failed_is_written_again() {
+    let directory = directory();
+    let path = directory.path().join("db");
+    drop(made(&path, &[]));
+    below::watch_header(&path);
+    let db = open(&path);
+    // Of three flushes the first is of what the last guard left, the second of the guard.
+    let below = Failing::nth(&path, Method::Sync, code::FSYNC, 2);
+    assert_eq!(failing(&db, COUNT), code::FSYNC);
+    assert!(below.has_come());
+    drop(below);
+    assert_ne!(byte_on_device(&path), onewrite::GUARD_BYTE);
+    sql(&db, "INSERT INTO t VALUES('more')");
+    assert_eq!(byte_on_device(&path), onewrite::GUARD_BYTE);
+    drop(db);
+    holds(&path, ROWS + 1);
+}
+
+/// The other way round: before a log gets another id, nothing on the device asks for the old one.
+#[test]
+fn a_cleared_guard_whose_flush_failed_is_written_again() {
+    let directory = directory();
+    let path = directory.path().join("db");
+    let db = made(&path, &[]);
+    sql(&db, "PRAGMA wal_checkpoint(TRUNCATE)");
+    below::watch_header(&path);
+    // Before it there is ours of the database, before the log is emptied.
+    let last = Failing::from(&path, Method::Sync, code::FSYNC, 2);
+    drop(db);
+    assert!(last.has_come());
+    drop(last);
+    assert_eq!(byte_on_device(&path), onewrite::GUARD_BYTE);
+    let db = open(&path);
+    let below = Failing::nth(&path, Method::Sync, code::FSYNC, 2);
+    assert_eq!(failing(&db, COUNT), code::FSYNC);
+    assert!(below.has_come());
+    assert_ne!(byte_on_device(&path), onewrite::GUARD_BYTE);
+    drop((below, db));
+    holds(&path, ROWS);
+}
+
+fn byte_on_device(path: &Path) -> u8 {
+    below::header_on_device(path)[19]
+}
+
+/// Without a wal-index SQLite takes the log for empty when it closes, and would delete it.
+#[test]
+fn a_log_stays_when_the_wal_index_could_not_be_mapped() {
+    for (mode, code) in ["waldio", "direct", "wal"].into_iter().flat_map(|mode| {
+        [8 | 5 << 8, 10 | 18 << 8, 10 | 19 << 8, code::MAPPING].map(|code| (mode, code))
+    }) {
+        let directory = directory();
+        let (path, killed) = (directory.path().join("db"), directory.path().join("killed"));
+        let db = open(&path);
+        assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+        sql(&db, "CREATE TABLE t(x)");
+        sql(&db, "INSERT INTO t VALUES(1)");
+        for suffix in ["", "-wal", "-onewrite"] {
+            if beside(&path, suffix).exists() {
+                std::fs::write(
+                    beside(&killed, suffix),
+                    super::bytes(&beside(&path, suffix)),
+                )
+                .expect("a copy");
+            }
+        }
+        let db = open(&killed);
+        let below = Failing::always(&killed, Method::Map, code);
+        eprintln!("{mode} {code} {:?}", super::try_sql(&db, COUNT));
+        assert!(below.has_come());
+        drop(db);
+        drop(below);
+        holds(&killed, 1);
+    }
+}

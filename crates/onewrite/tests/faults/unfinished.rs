@@ -1,0 +1,153 @@
+//! What SQLite before 3.53 writes where a transaction overwrites a frame of its own and a `ROLLBACK TO`
+//! then goes back behind it: a commit without checksums. The linked SQLite does not, so that its writes
+//! are made here.
+
+use onewrite::commit::{CommitConfig, IndexView, Writer};
+use onewrite::log::scan::survey_file;
+use onewrite::log::{Layout, Log, OpenLog};
+use onewrite::mode::{InitPolicy, JournalMode, SyncPolicy};
+use onewrite::storage::{Access, DirectIo, NewFile};
+use onewrite::wal::{Checksum, FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader};
+use std::path::Path;
+use std::sync::Arc;
+
+const PAGE_BYTES: usize = 1024;
+
+/// SQLite's side of the log.
+struct Stock {
+    page: PageSize,
+    header: WalHeader,
+    writer: Writer,
+    published: IndexView,
+    checksum: Checksum,
+}
+
+fn big_endian(checksum: Checksum) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&checksum[0].to_be_bytes());
+    bytes[4..].copy_from_slice(&checksum[1].to_be_bytes());
+    bytes
+}
+
+impl Stock {
+    fn new(path: &Path, layout: Layout) -> Stock {
+        let page = PageSize::new(PAGE_BYTES as u32).expect("a page size");
+        let open = OpenLog {
+            path,
+            mode: JournalMode::Waldio,
+            page,
+            access: Access::ReadWrite,
+            new_file: NewFile {
+                mode: 0o600,
+                owner: None,
+            },
+            init: InitPolicy::Auto,
+            direct: DirectIo::Auto,
+        };
+        let log = Arc::new(Log::create(&open, layout).expect("a log"));
+        let config = CommitConfig {
+            sync: SyncPolicy::Auto,
+            group_synch: None,
+        };
+        let header = WalHeader::build(page, 0, Salts(*b"unfinish"));
+        let mut stock = Stock {
+            page,
+            header,
+            writer: Writer::new(log, config),
+            published: IndexView {
+                salts: header.salts,
+                last_frame: FrameNo(0),
+                checksum: big_endian(header.checksum()),
+            },
+            checksum: header.checksum(),
+        };
+        stock.writer.transaction_may_begin();
+        stock.write(&header.bytes, 0);
+        stock
+    }
+
+    fn write(&mut self, bytes: &[u8], at: u64) {
+        let before = Some(self.published);
+        self.writer.write(bytes, at, before).expect("a write");
+    }
+
+    fn page_of(frame: u32) -> [u8; PAGE_BYTES] {
+        let mut page = [frame as u8; PAGE_BYTES];
+        // What `embedded` keeps for itself.
+        page[PAGE_BYTES - 24..].fill(0);
+        page
+    }
+
+    /// A frame, finished or, once the transaction has overwritten one of its own, not.
+    fn frame(&mut self, frame: u32, commit: bool, is_finished: bool) {
+        let page = Stock::page_of(frame);
+        let pages = if commit { 20 } else { 0 };
+        let number = PageNo(frame);
+        let header = FrameHeader::build(number, pages, &self.header, self.checksum, &page);
+        let mut bytes = header.to_bytes();
+        match is_finished {
+            true => self.checksum = header.checksum,
+            false => bytes[8..].fill(0),
+        }
+        let at = self.page.frame_range(FrameNo(frame)).start;
+        self.write(&bytes, at);
+        self.write(&page, at + 24);
+    }
+
+    fn overwrite_page(&mut self, frame: u32) {
+        let at = self.page.frame_range(FrameNo(frame)).start;
+        self.write(&Stock::page_of(frame), at + 24);
+    }
+
+    /// The end of a commit; whether the log wants the wal-index to be made anew.
+    fn commit(&mut self, last: u32) -> bool {
+        self.writer.sync(Some(self.published)).expect("a flush");
+        self.published.last_frame = FrameNo(last);
+        self.published.checksum = big_endian(self.checksum);
+        let resealed = self.writer.take_resealed();
+        let ended = self.writer.transaction_ends(Some(self.published));
+        ended.expect("the end of the transaction");
+        self.writer
+            .published(Some(self.published))
+            .expect("a commit");
+        resealed
+    }
+}
+
+fn last_commit(path: &Path) -> Option<u32> {
+    let survey = survey_file(path).expect("the log")?;
+    survey.committed.map(|commit| commit.frame.0)
+}
+
+#[test]
+fn a_commit_that_sqlite_leaves_without_checksums_is_recovered() {
+    for layout in [
+        Layout::Embedded,
+        Layout::Sector,
+        Layout::Page4k,
+        Layout::Page8k,
+    ] {
+        let directory = super::directory();
+        let path = directory.path().join("db-onewrite");
+        let mut stock = Stock::new(&path, layout);
+        for frame in 1..=3 {
+            stock.frame(frame, frame == 3, true);
+        }
+        assert!(!stock.commit(3), "{layout}: nothing was left");
+        assert_eq!(last_commit(&path), Some(3), "{layout}");
+        stock.writer.transaction_may_begin();
+        for frame in 4..=9 {
+            stock.frame(frame, false, true);
+        }
+        stock.overwrite_page(9);
+        // Back behind frame 5, and on from there: frame 9, from which SQLite would begin, is never reached.
+        for frame in 6..=7 {
+            stock.frame(frame, frame == 7, false);
+        }
+        assert!(
+            stock.commit(7),
+            "{layout}: the wal-index says another checksum"
+        );
+        assert_eq!(last_commit(&path), Some(7), "{layout}");
+    }
+}
