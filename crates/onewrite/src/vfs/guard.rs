@@ -188,6 +188,12 @@ impl Database {
         match header[READ_VERSION_AT] {
             GUARD_BYTE => {
                 let id = LogId(array(&header[ID_AT..ID_AT + 8]));
+                if !is_of_a_database(&header) && self.present_log()?.is_none_or(|log| log.id != id)
+                {
+                    // Any bytes may stand here, and look like a guard: a write that was torn, which
+                    // SQLite will take back by its journal, or a file that is no database.
+                    return self.refuse_leftover().map(|()| Look::Settled);
+                }
                 self.log.replace(Some(self.open_guarded(&header, id)?));
                 Ok(Look::Settled)
             }
@@ -615,6 +621,10 @@ impl Database {
     fn forget_mode(&self) -> Result<(), LogError> {
         Ok(crate::storage::remove_file(&self.paths.log)?)
     }
+}
+
+fn is_of_a_database(header: &Header) -> bool {
+    header.starts_with(b"SQLite format 3\0") && page_size(header).is_ok()
 }
 
 fn page_size(header: &Header) -> Result<PageSize, LogError> {

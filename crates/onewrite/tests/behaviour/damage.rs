@@ -145,6 +145,35 @@ fn a_page_size_that_is_damaged_in_the_database_is_read_from_the_log() {
     }
 }
 
+/// SQLite takes back by its journal what a crash has left of a write, whatever bytes it finds: one of 256
+/// torn headers looks guarded.
+#[test]
+fn a_torn_header_that_looks_guarded_is_taken_back_by_the_journal() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (origin, path) = (directory.path().join("origin"), directory.path().join("db"));
+    let db = open(&origin);
+    sql(&db, "CREATE TABLE t(x)");
+    sql(&db, "INSERT INTO t VALUES(1)");
+    sql(&db, "PRAGMA cache_size=5");
+    sql(&db, "BEGIN");
+    sql(&db, "CREATE TABLE u(x)");
+    for _ in 0..100 {
+        sql(&db, "INSERT INTO u VALUES(randomblob(1000))");
+    }
+    copy(&origin, &path);
+    let mut bytes = std::fs::read(&path).expect("the database");
+    for (i, byte) in bytes[..512].iter_mut().enumerate() {
+        *byte = (i * 37 + 11) as u8;
+    }
+    bytes[19] = 0xA1;
+    std::fs::write(&path, &bytes).expect("a write");
+    holds(&path, 1);
+    // And without a journal it is no database.
+    std::fs::write(&path, &bytes).expect("a write");
+    let found = outcome(&open(&path), "SELECT * FROM t");
+    assert!(found.starts_with("error 26"), "{found}");
+}
+
 /// As stock SQLite treats a `-wal` that was cut short or damaged: what is whole before that counts.
 #[test]
 fn a_log_that_is_cut_or_damaged_behind_its_header_holds_a_prefix_of_transactions() {
