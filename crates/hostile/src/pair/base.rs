@@ -42,8 +42,6 @@ pub struct Base {
     pub states: Vec<State>,
     /// The log is one that stock SQLite does not know.
     pub is_guarded: bool,
-    /// Its pages are compressed.
-    pub is_compressed: bool,
 }
 
 /// How a base is made.
@@ -210,7 +208,6 @@ fn make(recipe: &Recipe) -> Base {
         wal,
         states,
         is_guarded: recipe.layout.is_some(),
-        is_compressed: matches!(recipe.layout, Some("packed" | "compressed")),
     };
     drop(db);
     base
