@@ -439,8 +439,11 @@ impl Log {
     ) -> Result<(), LogError> {
         let Some(id) = self.id else {
             let mut block = AlignedBuf::new();
-            let load: layout::Load<'_> = &mut |_, _| Ok(());
-            layout::encode_stock(0, bytes, false, load, &mut block).map_err(|e| {
+            // The rest of the block stays as it is. The old generation's frames are in the database; but
+            // if the power goes with the old header still there, and some of them are gone, those before
+            // them would be read into the database again, over what came after.
+            let load: layout::Load<'_> = &mut |offset, out| self.load_block(offset, out);
+            layout::encode_stock(0, bytes, true, load, &mut block).map_err(|e| {
                 LogError::io(ErrorKind::Write, self.file.path(), "build a header for", &e)
             })?;
             return Ok(self.file.write_at(block.as_slice(), 0, durability)?);

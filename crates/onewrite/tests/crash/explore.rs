@@ -169,7 +169,10 @@ impl<'a> Explorer<'a> {
     /// A lost commit may come back, as in stock SQLite, when commits need not be durable: its frames
     /// arrived, those before it did not, and the next process writes just these again.
     fn most_after(&self, found: u32, before: Allowed) -> u32 {
-        match self.config.commits_are_durable() {
+        let is_at_normal = |step: &Step| matches!(step, Step::Beside(_));
+        let all_durable =
+            self.config.commits_are_durable() && !self.history.steps.iter().any(is_at_normal);
+        match all_durable {
             true => found,
             false => before.most,
         }

@@ -10,6 +10,7 @@ mod device;
 mod group;
 mod refusal;
 mod switching;
+mod torn;
 mod unfinished;
 
 use rusqlite::types::ValueRef;
