@@ -252,7 +252,7 @@ fn who_leaves_a_mode_does_not_write_what_it_remembers_over_what_others_committed
             let other = open(&path);
             sql(&other, "INSERT INTO t VALUES(2)");
             drop(other);
-            if to == "direct" {
+            if to != "waldio" && is_ours(to) {
                 // The layout is for waldio.
                 sql(&ours, "PRAGMA onewrite_layout=auto");
             }
