@@ -105,32 +105,29 @@ struct Key {
 
 const SYNCHRONOUS: &str = "synchronous";
 
-const LAYOUT: Key = Key {
-    name: "layout",
-    pragma: "onewrite_layout",
-    values: Values::OneOf(&["embedded", "sector", "page4k", "page8k"]),
-};
-const SYNC: Key = Key {
-    name: "sync",
-    pragma: "onewrite_sync",
-    values: Values::OneOf(&["full", "persistent", "normal", "auto"]),
-};
-const INIT: Key = Key {
-    name: "init",
-    pragma: "onewrite_init",
-    values: Values::OneOf(&["zero-fill", "write-zeroes", "unwritten", "auto"]),
-};
-const GROUP_SYNCH: Key = Key {
-    name: "group_synch",
-    pragma: "onewrite_group_synch",
-    values: Values::FramesAndMillis,
-};
-
-/// What can be varied in `waldio`.
-const ENGINE_KEYS: &[Key] = &[LAYOUT, SYNC, INIT, GROUP_SYNCH];
-
-/// What can be varied in the modes of the `onewrite` VFS that have one layout.
-const KEYS_WITHOUT_LAYOUTS: &[Key] = &[SYNC, INIT];
+/// What can be varied in the modes of the `onewrite` VFS. What one of them does not have it refuses.
+const ENGINE_KEYS: &[Key] = &[
+    Key {
+        name: "layout",
+        pragma: "onewrite_layout",
+        values: Values::OneOf(&["embedded", "sector", "page4k", "page8k"]),
+    },
+    Key {
+        name: "sync",
+        pragma: "onewrite_sync",
+        values: Values::OneOf(&["full", "persistent", "normal", "auto"]),
+    },
+    Key {
+        name: "init",
+        pragma: "onewrite_init",
+        values: Values::OneOf(&["zero-fill", "write-zeroes", "unwritten", "auto"]),
+    },
+    Key {
+        name: "group_synch",
+        pragma: "onewrite_group_synch",
+        values: Values::FramesAndMillis,
+    },
+];
 
 /// `PRAGMA synchronous`: how much SQLite waits for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -269,8 +266,7 @@ impl Mode {
     fn keys(&self) -> &'static [Key] {
         match self.journal.vfs {
             Vfs::Stock => &[],
-            Vfs::Onewrite if self.journal.name == "waldio" => ENGINE_KEYS,
-            Vfs::Onewrite => KEYS_WITHOUT_LAYOUTS,
+            Vfs::Onewrite => ENGINE_KEYS,
         }
     }
 

@@ -372,7 +372,10 @@ mod tests {
         let plan = |mode: JournalMode| Plan {
             layout: mode.usual_layout(),
             sync: onewrite::mode::SyncPolicy::Auto.resolved(),
-            write,
+            write: match mode.writes_directly() {
+                true => write,
+                false => DurableWrite::PageCache,
+            },
             init: onewrite::storage::Init::ZeroFill,
             commit_bytes: 4096,
             may_group: mode.may_group(),
@@ -462,11 +465,11 @@ mod tests {
         };
         assert_eq!(
             limits(&facts("ext4", yes())),
-            [[1.0, 2.0], [3.0, 3.0], [3.0, 3.0]]
+            [[1.0, 2.0], [3.0, 3.0], [3.0, 3.0], [2.0, 2.0], [3.0, 3.0]]
         );
         assert_eq!(
             limits(&facts("ext4", no(""))),
-            [[1.0, 2.0], [2.0, 2.0], [2.0, 2.0]]
+            [[1.0, 2.0], [2.0, 2.0], [2.0, 2.0], [2.0, 2.0], [2.0, 2.0]]
         );
     }
 
