@@ -23,6 +23,14 @@ fn waldio_loses_nothing_and_keeps_stock_out() {
 }
 
 #[test]
+fn onewrite_and_swal_lose_nothing() {
+    for mode in ["onewrite", "onewrite --synchronous normal", "swal"] {
+        let report = expect_clean(&format!("kill --mode {mode} --kills 40 --max-seconds 60"));
+        expect_work_and_checks(&report, 15);
+    }
+}
+
+#[test]
 fn waldio_at_normal_and_off_loses_nothing() {
     for level in ["normal", "off"] {
         let arguments =
