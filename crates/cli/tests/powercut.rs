@@ -89,6 +89,14 @@ fn ext4_loses_nothing_in_direct() {
 }
 
 #[test]
+fn ext4_loses_nothing_in_onewrite_and_swal() {
+    if can_run() {
+        sound("--mode onewrite --cuts 200");
+        sound("--mode swal --cuts 100");
+    }
+}
+
+#[test]
 fn ext4_keeps_a_prefix_at_normal_and_does_lose_commits_there() {
     if can_run() {
         let report = sound("--mode waldio:synchronous=normal --cuts 300");
