@@ -9,17 +9,7 @@ use std::process::Command;
 
 /// `onewrite detach` is a scenario: the command must stand beside `onewrite-torture`.
 fn build_command() {
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_onewrite-torture"));
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "onewrite-cli"]);
-    build
-        .arg("--manifest-path")
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
-    if program.parent().is_some_and(|dir| dir.ends_with("release")) {
-        build.arg("--release");
-    }
-    let status = build.status().expect("cargo runs where its tests do");
-    assert!(status.success(), "cannot build the command onewrite");
+    common::bring_up_to_date(&["--package", "onewrite-cli"]);
 }
 
 /// Runs one in so many of the faults of a mode, and all conditions.

@@ -74,20 +74,31 @@ pub fn skip(reason: &str) {
     eprintln!("SKIPPED: {reason}");
 }
 
+/// Builds what a test needs besides its own program, unless `scripts/test` has built everything
+/// (`ONEWRITE_BUILT`): a build of one package has other features than one of all, and would change
+/// libraries that tests after this one are linked with.
+pub fn bring_up_to_date(what: &[&str]) {
+    if std::env::var_os("ONEWRITE_BUILT").is_some() {
+        return;
+    }
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_onewrite-torture"));
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet"]).args(what);
+    build
+        .arg("--manifest-path")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    if program.parent().is_some_and(|dir| dir.ends_with("release")) {
+        build.arg("--release");
+    }
+    let status = build.status().expect("cargo runs where its tests do");
+    assert!(status.success(), "cannot build {what:?}");
+}
+
 /// The loadable extension of this build, made up to date.
 pub fn extension() -> PathBuf {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_onewrite-torture"));
     let profile_directory = program.parent().expect("a program lies in a directory");
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "onewrite", "--lib"]);
-    build
-        .arg("--manifest-path")
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
-    if profile_directory.ends_with("release") {
-        build.arg("--release");
-    }
-    let status = build.status().expect("cargo runs where its tests do");
-    assert!(status.success(), "cannot build the extension");
+    bring_up_to_date(&["--package", "onewrite", "--lib"]);
     let extension = profile_directory.join("libonewrite.so");
     assert!(extension.exists(), "there is no {}", extension.display());
     extension
