@@ -221,8 +221,17 @@ impl Writer {
         }
     }
 
+    /// Where the run ends in the file. With fixed positions that is known before it is laid out, and
+    /// also where a group writes it.
+    fn end_of_run(&self) -> u64 {
+        match self.log.packed() {
+            Some(_) => self.end,
+            None => self.log.geometry().end_of(self.run.last()),
+        }
+    }
+
     fn prepare_ahead(&self) {
-        if self.log.is_running_low(self.end) {
+        if self.log.is_running_low(self.end_of_run()) {
             let log = Arc::clone(&self.log);
             self.log.in_background(move || log.prepare_next_chunk());
         }

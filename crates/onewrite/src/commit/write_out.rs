@@ -269,8 +269,10 @@ impl Writer {
     fn write_through(&mut self, everything_before: bool) -> Result<(), LogError> {
         if !everything_before {
             self.log.check_poison_everywhere()?;
-            let reached = self.log.file().write_back().map_err(LogError::from);
-            self.poison_unless(false, reached)?;
+            // Whatever it says, also that there is no space, is of frames that are published.
+            self.log.file().write_back().inspect_err(|e| {
+                self.log.poison(&format!("a flush failed: {e}"));
+            })?;
         }
         let written = self.write_out(Durability::WriteThrough);
         self.poison_unless(everything_before, written)
@@ -294,7 +296,8 @@ impl Writer {
     ) -> Result<(), LogError> {
         // Without room for the frames nothing was written. But where the room was there, it is the
         // device or an earlier write that found none.
-        let no_room = |e: &LogError| e.kind() == ErrorKind::Full && self.log.lacks_room(self.end);
+        let end = self.end_of_run();
+        let no_room = |e: &LogError| e.kind() == ErrorKind::Full && self.log.lacks_room(end);
         if let Err(e) = &result
             && !everything_before
             && !no_room(e)
