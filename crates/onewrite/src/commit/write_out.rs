@@ -56,12 +56,19 @@ impl Writer {
     /// Writes the gathered frames through the page cache: the transaction is too large to be
     /// gathered whole, and its end will be flushed.
     pub(super) fn spill(&mut self) -> Result<(), LogError> {
+        if !self.run.is_empty() && !self.run_is_out {
+            self.spilled = true;
+        }
+        self.write_to_page_cache()
+    }
+
+    /// Writes the gathered frames into the page cache, where a flush is to find them.
+    pub(super) fn write_to_page_cache(&mut self) -> Result<(), LogError> {
         if self.run.is_empty() || self.run_is_out {
             return Ok(());
         }
         self.log.group.write_all(&self.log)?;
         self.write_header()?;
-        self.spilled = true;
         self.stock_tail = None;
         let offset = self.encode()?;
         let file = self.log.file();
@@ -180,7 +187,11 @@ impl Writer {
     }
 
     /// `xSync` of a commit.
-    pub(super) fn sync_commit(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+    pub(super) fn sync_commit(
+        &mut self,
+        index: Option<IndexView>,
+        alone_in_transaction: &dyn Fn() -> bool,
+    ) -> Result<(), LogError> {
         let policy = self.config.sync.resolved();
         if self.try_group(policy)? {
             return Ok(());
@@ -188,6 +199,9 @@ impl Writer {
         let Some(salts) = self.run_salts() else {
             return self.sync_everything(index);
         };
+        if self.may_defer(policy, index, alone_in_transaction) {
+            return self.defer(salts);
+        }
         if policy == SyncPolicy::Normal {
             self.write_out(Durability::None)?;
             return self.keep_spilled_on_disk(index);
@@ -208,7 +222,7 @@ impl Writer {
         if one_write && self.spilled {
             self.flush(everything_before)?;
         }
-        self.log.set_durable(self.run.last(), salts);
+        self.durable = Some((salts, self.commit_frame));
         Ok(())
     }
 
@@ -249,7 +263,11 @@ impl Writer {
             return Ok(());
         }
         self.write_header()?;
-        self.flush(self.published_is_durable(index))
+        self.flush(self.published_is_durable(index))?;
+        if let Some(index) = index {
+            self.log.set_durable(index.last_frame, index.salts);
+        }
+        Ok(())
     }
 
     /// Whether this process knows that everything which is published is on the device for good.
