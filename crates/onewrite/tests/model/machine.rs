@@ -51,7 +51,11 @@ impl Observer for Steps {
             machine.check_order();
         }
         let is_commit = matches!(call, Call::Write { offset, .. } if *offset > 0);
-        if is_commit && let Some(machine) = CURRENT.with_borrow(Weak::upgrade) {
+        if is_commit
+            && let Some(machine) = CURRENT.with_borrow(Weak::upgrade)
+            // There a flush fails while somebody else writes, whose commit fails when it is published.
+            && !machine.rules.group_commit
+        {
             machine.check_trusted();
         }
         let is_flush = matches!(call, Call::Flush);
@@ -124,6 +128,8 @@ pub struct Machine {
     /// The readers' marks: a log that somebody reads is not started again.
     marks: RwLock<()>,
     index: Mutex<Index>,
+    /// The same, to be looked at without a step of the model.
+    peek: std::sync::Mutex<Index>,
     failed: Mutex<Vec<String>>,
     /// The generation and how many of its frames the last flush found in the file.
     flushed: std::sync::Mutex<(Salts, u32)>,
@@ -200,6 +206,7 @@ impl Machine {
             write_lock: Mutex::new(()),
             marks: RwLock::new(()),
             index: Mutex::new(index),
+            peek: std::sync::Mutex::new(index),
             failed: Mutex::new(Vec::new()),
             flushed: std::sync::Mutex::new((header.salts, 0)),
             logs: std::sync::Mutex::default(),
@@ -238,10 +245,7 @@ impl Machine {
 
     /// What is in the file now survives a power cut from now on.
     fn note_flush(&self) {
-        // Not a step of the model: it belongs to the flush.
-        let Ok(index) = self.index.try_lock().map(|index| *index) else {
-            return;
-        };
+        let index = *self.peek.lock().expect("no panic");
         let salts = index.header.salts;
         let whole = self.in_file(salts, index.last.plus(6));
         *self.flushed.lock().expect("no panic") = (salts, whole);
@@ -391,6 +395,7 @@ impl Connection {
                 let failed_before = !machine.failures().is_empty();
                 index.published = Some(Instant::now());
                 *machine.index.lock().expect("no panic") = index;
+                *machine.peek.lock().expect("no panic") = index;
                 let published = self.end_commit(writer, index.view());
                 assert!(
                     published.is_err() || !failed_before || self.writer.log().poisoned().is_none(),
@@ -498,6 +503,7 @@ impl Connection {
         (index.begun, index.last) = (false, FrameNo(0));
         index.checksum = index.header.checksum();
         index.published = None;
+        *machine.peek.lock().expect("no panic") = *index;
         Ok(())
     }
 
