@@ -22,6 +22,8 @@ struct Status<'a> {
     group_synch: Option<String>,
     /// Whether commits may share a flush with others.
     group_commit: &'static str,
+    /// Whether statements wait for the commits that they read to be durable.
+    read_durable: &'static str,
     init: Option<String>,
     guarded: bool,
     #[serde(flatten)]
@@ -76,6 +78,7 @@ pub fn json(database: &Database) -> String {
             .mode()
             .filter(|mode| settings.commit.groups_commits(*mode))
             .map_or("off", |_| "on"),
+        read_durable: if settings.read_durable { "on" } else { "off" },
         init: log.as_ref().map(|log| log.init().to_string()),
         guarded: database.is_guarded(),
         log: log.as_deref().map(|log| log_status(database, log)),
