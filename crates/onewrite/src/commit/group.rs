@@ -324,6 +324,7 @@ impl Writer {
             && !self.spilled
             && self.header.is_none()
             && !self.run.is_empty()
+            && self.run.last() == self.commit_frame
             && self.log.mode().may_group();
         if !alone {
             return Ok(false);

@@ -96,6 +96,9 @@ pub struct Writer {
     commit_written: bool,
     /// That commit frame.
     commit_frame: FrameNo,
+    /// `xSync` of the commit has come: what SQLite still writes is the rest of a frame that fills the
+    /// device's sector, and no `xSync` follows.
+    synced: bool,
     unfinished: Unfinished,
     resealed: bool,
     who: Committer,
@@ -131,6 +134,7 @@ impl Writer {
             spilled: false,
             commit_written: false,
             commit_frame: FrameNo(0),
+            synced: false,
             unfinished: Unfinished::default(),
             resealed: false,
             who,
@@ -341,6 +345,7 @@ impl Writer {
             self.log.begin(salts, FrameNo(first.0.saturating_sub(1)))?;
         }
         self.in_transaction = true;
+        self.synced = false;
         self.live_until = FrameNo(first.0.saturating_sub(1));
         self.spilled = false;
         self.forget_run();
@@ -354,6 +359,10 @@ impl Writer {
         piece: &[u8],
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
+        if self.in_transaction && self.is_out(frame) {
+            // In exclusive mode the next transaction begins without a word after a commit that failed.
+            self.end_transaction();
+        }
         if !self.in_transaction {
             let salts = match (self.header, index) {
                 (Some(header), _) => Some(Salts(array(&header[16..24]))),
@@ -376,8 +385,9 @@ impl Writer {
         let is_complete = within + piece.len() == page.frame_bytes();
         // Where a transaction has overwritten a frame of its own, SQLite leaves salts and checksums
         // zero, and writes every header from there on once more when all frames are there: that of
-        // the commit frame last. Only then is the transaction what will be published.
-        let is_header_again = within == 0 && self.commit_written;
+        // the commit frame last. Only then is the transaction what will be published. (Frames behind the
+        // commit fill a sector: their pages follow.)
+        let is_header_again = within == 0 && self.commit_written && frame <= self.commit_frame;
         if !is_complete && !is_header_again {
             return Ok(());
         }
@@ -387,7 +397,8 @@ impl Writer {
             if let Some(from) = self.unfinished.left_by(frame, is_sealed) {
                 return self.seal(from, frame, index);
             }
-            if is_sealed && !self.expects_sync && !self.try_group(SyncPolicy::Normal)? {
+            let is_last_chance = !self.expects_sync || self.synced;
+            if is_sealed && is_last_chance && !self.try_group(SyncPolicy::Normal)? {
                 self.write_out(Durability::Begun)?;
             }
             self.commit_written = true;
@@ -437,6 +448,7 @@ impl Writer {
             return self.sync_everything(index);
         }
         self.expects_sync = true;
+        self.synced = true;
         self.log.shared().note_committer(self.who);
         self.sync_commit(index, alone_in_transaction)
     }

@@ -37,6 +37,9 @@ impl Writer {
         self.log.group.write_all(&self.log)?;
         self.write_header()?;
         let offset = self.encode()?;
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
         self.log.make_room(self.end)?;
         self.log
             .file()
@@ -71,6 +74,9 @@ impl Writer {
         self.write_header()?;
         self.stock_tail = None;
         let offset = self.encode()?;
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
         let file = self.log.file();
         let write = || file.write_buffered_at(self.blocks.as_slice(), offset);
         match self.log.lacks_room(self.end) {
@@ -102,18 +108,20 @@ impl Writer {
         };
         // Frames behind a finished commit were rolled back.
         let ends = self.run.is_commit(self.commit_frame) && self.run.is_sealed(self.commit_frame);
-        let frames = match ends {
-            true => self.run.up_to(self.commit_frame),
-            false => self.run.bytes(),
+        let last = match ends {
+            true => self.commit_frame,
+            false => self.run.last(),
         };
-        let packing = packed.pack(
-            self.run.first(),
-            frames,
-            ends,
-            salts,
-            log.memory(),
-            &mut self.blocks,
-        );
+        // What SQLite puts behind a commit to fill a sector are commits again, of the same transaction.
+        // Nothing replaces a commit in the log, and what was written of this one waits for a flush.
+        let first = self.run.first().max(packed.committed().plus(1));
+        self.spilled |= first > self.run.first();
+        if first > last {
+            self.blocks.clear();
+            return Ok(packed.end());
+        }
+        let frames = self.run.between(first, last);
+        let packing = packed.pack(first, frames, ends, salts, log.memory(), &mut self.blocks);
         let offset = packing.offset;
         self.packing = Some(packing);
         Ok(offset)
@@ -222,8 +230,16 @@ impl Writer {
         if one_write && self.spilled {
             self.flush(everything_before)?;
         }
+        // Not of the last frame, where only a part of it is there.
         self.durable = Some((salts, self.commit_frame));
         Ok(())
+    }
+
+    /// Whether a frame of this transaction stands in a log without fixed positions as a commit that
+    /// nothing replaces, or before one.
+    pub(super) fn is_out(&self, frame: FrameNo) -> bool {
+        let packed = self.log.packed().filter(|_| self.generation.is_some());
+        packed.is_some_and(|packed| frame <= packed.committed())
     }
 
     /// Whether the kernel turns a write-through write into a write and a flush of the device's
