@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use crate::log::packed::Packing;
 use crate::log::{ErrorKind, Log, LogError};
-use crate::mode::{GroupSynch, SyncPolicy};
+use crate::mode::{Compressing, GroupSynch, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
 use crate::wal::{self, FrameNo, Salts, array};
 use run::Run;
@@ -51,6 +51,8 @@ pub struct CommitConfig {
     pub sync: SyncPolicy,
     /// `onewrite_group_synch`.
     pub group_synch: Option<GroupSynch>,
+    /// `onewrite_compression` and `onewrite_differences`.
+    pub compressing: Compressing,
 }
 
 /// What SQLite's wal-index says now, as far as the connection has mapped it.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::commit::{IndexView, Writer};
+use crate::log::packed::Unpacked;
 use crate::log::{ErrorKind, Layout, LogError};
 use crate::mode::SyncPolicy;
 use crate::storage::{AlignedBuf, Durability};
@@ -99,14 +100,14 @@ impl Writer {
             true => self.run.up_to(self.commit_frame),
             false => self.run.bytes(),
         };
-        let packing = packed.pack(
-            self.run.first(),
+        let run = Unpacked {
+            first: self.run.first(),
             frames,
-            ends,
+            ends_transaction: ends,
             salts,
-            log.memory(),
-            &mut self.blocks,
-        );
+        };
+        let how = self.config.compressing;
+        let packing = packed.pack(&run, how, log.memory(), &mut self.blocks);
         let offset = packing.offset;
         self.packing = Some(packing);
         Ok(offset)

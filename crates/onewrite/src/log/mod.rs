@@ -36,7 +36,7 @@ pub use error::{ErrorKind, LogError};
 pub use header::{HeaderError, LogHeader, LogId};
 pub use layout::{Geometry, Layout};
 use memory::FrameMemory;
-use packed::{Compression, Form, Packed};
+use packed::{Form, Packed};
 use space::Space;
 
 /// How far this process knows the log to be durable.
@@ -192,7 +192,7 @@ impl Log {
             geometry,
             init,
             memory: FrameMemory::new(page),
-            packed: form.map(|form| Packed::new(form, page, Compression::default())),
+            packed: form.map(|form| Packed::new(form, page)),
             space,
             known: Mutex::default(),
             poison: OnceLock::new(),

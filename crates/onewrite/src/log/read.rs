@@ -67,7 +67,11 @@ impl Log {
     }
 
     pub(super) fn reading<T>(&self, result: io::Result<T>) -> Result<T, LogError> {
-        result.map_err(|e| LogError::io(ErrorKind::Read, self.file.path(), "read", &e))
+        result.map_err(|e| match e.kind() {
+            // What was read is of a newer version.
+            io::ErrorKind::Unsupported => self.error(ErrorKind::CantOpen, &e.to_string()),
+            _ => LogError::io(ErrorKind::Read, self.file.path(), "read", &e),
+        })
     }
 
     /// Makes the log ready for a transaction behind the published frame `last`.

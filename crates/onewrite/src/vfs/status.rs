@@ -7,6 +7,7 @@ use crate::commit::group::Sizes;
 use crate::log::Log;
 use crate::log::memory::MAX_BYTES;
 use crate::log::packed::Compressed;
+use crate::mode::JournalMode;
 use crate::storage::IoCounts;
 
 #[derive(Serialize)]
@@ -19,6 +20,9 @@ struct Status<'a> {
     /// What `auto` has come to.
     sync_in_use: String,
     group_synch: Option<String>,
+    /// Where pages are compressed: what with, and whether differences are held.
+    compression: Option<String>,
+    differences: Option<String>,
     init: Option<String>,
     guarded: bool,
     #[serde(flatten)]
@@ -43,8 +47,8 @@ struct LogStatus<'a> {
     #[serde(flatten)]
     io: IoCounts,
     groups: Sizes,
-    /// Where pages are compressed.
-    compression: Option<Compressed>,
+    /// What compression did, in all connections of the process.
+    compressed: Option<Compressed>,
     direct_io: bool,
     direct_io_why_not: Option<&'a str>,
     fua: bool,
@@ -59,6 +63,8 @@ pub fn json(database: &Database) -> String {
     let settings = database.settings.get();
     let log = database.log();
     let error = database.last_error.borrow();
+    let compresses = database.mode().is_some_and(JournalMode::compresses);
+    let compressing = Some(settings.commit.compressing).filter(|_| compresses);
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         mode: database.mode().map(|mode| mode.name()),
@@ -66,6 +72,8 @@ pub fn json(database: &Database) -> String {
         sync: settings.commit.sync.to_string(),
         sync_in_use: settings.commit.sync.resolved().to_string(),
         group_synch: settings.commit.group_synch.map(|group| group.to_string()),
+        compression: compressing.map(|how| how.with.to_string()),
+        differences: compressing.map(|how| how.differences.to_string()),
         init: log.as_ref().map(|log| log.init().to_string()),
         guarded: database.is_guarded(),
         log: log.as_deref().map(|log| log_status(database, log)),
@@ -88,7 +96,7 @@ fn log_status<'a>(database: &Database, log: &'a Log) -> LogStatus<'a> {
         frame_memory_max_bytes: MAX_BYTES,
         io: file.counters().snapshot(),
         groups: log.group.sizes(),
-        compression: log.packed().map(|packed| packed.counters.snapshot()),
+        compressed: log.packed().map(|packed| packed.counters.snapshot()),
         direct_io: file.direct().is_some(),
         direct_io_why_not: file.why_not_direct(),
         fua: capabilities.fua.is_ok(),

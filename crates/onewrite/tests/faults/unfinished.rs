@@ -47,7 +47,7 @@ impl Stock {
         let log = Arc::new(Log::create(&open, layout).expect("a log"));
         let config = CommitConfig {
             sync: SyncPolicy::Auto,
-            group_synch: None,
+            ..CommitConfig::default()
         };
         let header = WalHeader::build(page, 0, Salts(*b"unfinish"));
         let mut stock = Stock {
