@@ -133,6 +133,16 @@ const ENGINE_KEYS: &[Key] = &[
         values: Values::OneOf(&["on", "off"]),
     },
     Key {
+        name: "compression",
+        pragma: "onewrite_compression",
+        values: Values::OneOf(&["lz4", "zstd", "none"]),
+    },
+    Key {
+        name: "differences",
+        pragma: "onewrite_differences",
+        values: Values::OneOf(&["on", "off"]),
+    },
+    Key {
         name: "group_synch",
         pragma: "onewrite_group_synch",
         values: Values::FramesAndMillis,
@@ -437,7 +447,7 @@ mod tests {
         assert_eq!(
             error,
             "mode waldio: no variation is called \"lay\"; it takes layout, sync, init, \
-             group_synch, synchronous"
+             compression, differences, group_synch, synchronous"
         );
         let error = Mode::parse("wal:layout=sector").unwrap_err().to_string();
         assert!(error.ends_with("it takes synchronous"), "{error}");

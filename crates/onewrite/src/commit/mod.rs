@@ -33,7 +33,7 @@ use std::sync::Arc;
 use crate::log::packed::Packing;
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Log, LogError};
-use crate::mode::{GroupSynch, JournalMode, SyncPolicy};
+use crate::mode::{Compressing, GroupSynch, JournalMode, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
 use crate::wal::{self, FrameNo, Salts, array};
 use run::Run;
@@ -55,6 +55,8 @@ pub struct CommitConfig {
     pub group_synch: Option<GroupSynch>,
     /// `onewrite_group_commit`; `None` leaves it to the mode.
     pub group_commit: Option<bool>,
+    /// `onewrite_compression` and `onewrite_differences`.
+    pub compressing: Compressing,
 }
 
 impl CommitConfig {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::commit::{IndexView, Writer};
+use crate::log::packed::Unpacked;
 use crate::log::{ErrorKind, Layout, LogError};
 use crate::mode::SyncPolicy;
 use crate::storage::{AlignedBuf, Durability};
@@ -120,8 +121,14 @@ impl Writer {
             self.blocks.clear();
             return Ok(packed.end());
         }
-        let frames = self.run.between(first, last);
-        let packing = packed.pack(first, frames, ends, salts, log.memory(), &mut self.blocks);
+        let run = Unpacked {
+            first,
+            frames: self.run.between(first, last),
+            ends_transaction: ends,
+            salts,
+        };
+        let how = self.config.compressing;
+        let packing = packed.pack(&run, how, log.memory(), &mut self.blocks);
         let offset = packing.offset;
         self.packing = Some(packing);
         Ok(offset)

@@ -12,7 +12,7 @@ use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::{convert, ffi, host, status};
 use crate::log::{Layout, LogError};
-use crate::mode::{GroupSynch, InitPolicy, JournalMode, UpgradeOfWal, is_stock_mode};
+use crate::mode::{Compressing, GroupSynch, InitPolicy, JournalMode, UpgradeOfWal, is_stock_mode};
 use crate::storage::DirectIo;
 use crate::wal::FRAME_HEADER_BYTES;
 
@@ -96,6 +96,10 @@ fn no_group_synch_in(mode: JournalMode) -> String {
     format!("onewrite_group_synch: not in journal mode {mode}{why}; use journal_mode=waldio")
 }
 
+fn no_compression_in(mode: JournalMode) -> String {
+    format!("journal mode {mode} does not compress pages; journal_mode=onewrite and swal do")
+}
+
 impl Database {
     /// Answers `PRAGMA name` or `PRAGMA name=value`.
     pub fn pragma(&self, name: &str, value: Option<&str>) -> Answer {
@@ -163,6 +167,8 @@ impl Database {
                 false => "off",
             }
             .into(),
+            "compression" => settings.commit.compressing.with.to_string(),
+            "differences" => settings.commit.compressing.differences.to_string(),
             "direct_io" => match settings.direct {
                 DirectIo::Auto => "auto".into(),
                 DirectIo::Never => "off".into(),
@@ -242,9 +248,32 @@ impl Database {
                 let wanted = switch_word(name, value, "")?;
                 self.change(|settings| settings.read_durable = wanted);
             }
+            "compression" => {
+                let with = value.parse().map_err(in_words)?;
+                self.set_compressing(name, |how| Compressing { with, ..how })?;
+            }
+            "differences" => {
+                let differences = value.parse().map_err(in_words)?;
+                self.set_compressing(name, |how| Compressing { differences, ..how })?;
+            }
             _ => return Err(unknown_setting(name)),
         }
         Ok(())
+    }
+
+    /// Every record tells how it is compressed, so that this may change at any time.
+    fn set_compressing(
+        &self,
+        name: &str,
+        change: impl FnOnce(Compressing) -> Compressing,
+    ) -> Result<(), String> {
+        if let Some(mode) = self.mode().filter(|mode| !mode.compresses()) {
+            return Err(format!("onewrite_{name}: {}", no_compression_in(mode)));
+        }
+        self.change(|settings| {
+            settings.commit.compressing = change(settings.commit.compressing);
+        });
+        self.apply_commit_settings()
     }
 
     /// A log is what it was made as: settings that shape it come before it is in use.
@@ -521,6 +550,16 @@ impl Database {
         schema: &str,
     ) -> Result<(), Failure> {
         let settings = self.settings.get();
+        let compressing = settings.commit.compressing;
+        if compressing != Compressing::default() && !mode.compresses() {
+            return Err(format!(
+                "onewrite_compression={} and onewrite_differences={}: {}",
+                compressing.with,
+                compressing.differences,
+                no_compression_in(mode)
+            )
+            .into());
+        }
         if !mode.has_layouts() {
             return match (settings.layout, settings.commit.group_synch) {
                 (Some(layout), _) if layout != Layout::Embedded => Err(format!(
@@ -621,7 +660,8 @@ impl Database {
 fn unknown_setting(name: &str) -> String {
     format!(
         "there is no PRAGMA onewrite_{name}: there are onewrite_status, onewrite_layout, \
-         onewrite_sync, onewrite_init, onewrite_group_commit, onewrite_read_durable, \
-         onewrite_group_synch, onewrite_direct_io, onewrite_reserve_bytes and onewrite_make_default"
+         onewrite_sync, onewrite_init, onewrite_compression, onewrite_differences, \
+         onewrite_group_commit, onewrite_read_durable, onewrite_group_synch, onewrite_direct_io, \
+         onewrite_reserve_bytes and onewrite_make_default"
     )
 }

@@ -8,6 +8,7 @@ use crate::commit::group_commit::Counts;
 use crate::log::Log;
 use crate::log::memory::MAX_BYTES;
 use crate::log::packed::Compressed;
+use crate::mode::JournalMode;
 use crate::storage::IoCounts;
 
 #[derive(Serialize)]
@@ -24,6 +25,9 @@ struct Status<'a> {
     group_commit: &'static str,
     /// Whether statements wait for the commits that they read to be durable.
     read_durable: &'static str,
+    /// Where pages are compressed: what with, and whether differences are held.
+    compression: Option<String>,
+    differences: Option<String>,
     init: Option<String>,
     guarded: bool,
     #[serde(flatten)]
@@ -51,8 +55,8 @@ struct LogStatus<'a> {
     /// What was done together with others, and whether other processes can see it.
     group_commits: Counts,
     shared_memory: bool,
-    /// Where pages are compressed.
-    compression: Option<Compressed>,
+    /// What compression did, in all connections of the process.
+    compressed: Option<Compressed>,
     direct_io: bool,
     direct_io_why_not: Option<&'a str>,
     fua: bool,
@@ -67,6 +71,8 @@ pub fn json(database: &Database) -> String {
     let settings = database.settings.get();
     let log = database.log();
     let error = database.last_error.borrow();
+    let compresses = database.mode().is_some_and(JournalMode::compresses);
+    let compressing = Some(settings.commit.compressing).filter(|_| compresses);
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         mode: database.mode().map(|mode| mode.name()),
@@ -79,6 +85,8 @@ pub fn json(database: &Database) -> String {
             .filter(|mode| settings.commit.groups_commits(*mode))
             .map_or("off", |_| "on"),
         read_durable: if settings.read_durable { "on" } else { "off" },
+        compression: compressing.map(|how| how.with.to_string()),
+        differences: compressing.map(|how| how.differences.to_string()),
         init: log.as_ref().map(|log| log.init().to_string()),
         guarded: database.is_guarded(),
         log: log.as_deref().map(|log| log_status(database, log)),
@@ -103,7 +111,7 @@ fn log_status<'a>(database: &Database, log: &'a Log) -> LogStatus<'a> {
         groups: log.group.sizes(),
         group_commits: log.group_commit.counts(),
         shared_memory: log.shared().is_shared(),
-        compression: log.packed().map(|packed| packed.counters.snapshot()),
+        compressed: log.packed().map(|packed| packed.counters.snapshot()),
         direct_io: file.direct().is_some(),
         direct_io_why_not: file.why_not_direct(),
         fua: capabilities.fua.is_ok(),

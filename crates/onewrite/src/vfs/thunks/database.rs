@@ -123,6 +123,8 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         (c"onewrite_group_commit", "group_commit"),
         (c"onewrite_read_durable", "read_durable"),
         (c"onewrite_direct_io", "direct_io"),
+        (c"onewrite_compression", "compression"),
+        (c"onewrite_differences", "differences"),
     ];
     if let Some(message) = senseless_upgrade(database) {
         host::log(
@@ -130,10 +132,15 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
             &format!("ONEWRITE_UPGRADE_WAL: {message}"),
         );
     }
-    if let Ok(layout) = env::var("ONEWRITE_LAYOUT")
-        && let Err(message) = database.set("layout", &layout)
-    {
-        host::log(ffi::SQLITE_WARNING, &format!("ONEWRITE_LAYOUT: {message}"));
+    for (variable, setting) in [
+        ("ONEWRITE_LAYOUT", "layout"),
+        ("ONEWRITE_COMPRESSION", "compression"),
+    ] {
+        if let Ok(value) = env::var(variable)
+            && let Err(message) = database.set(setting, &value)
+        {
+            host::log(ffi::SQLITE_WARNING, &format!("{variable}: {message}"));
+        }
     }
     for (parameter, setting) in settings {
         // SAFETY: by this function's contract.
