@@ -205,9 +205,11 @@ pub fn run_server() -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes this thread, and those that it starts, fit for answering a device: I/O waits for them, and they
-/// wake up when they meant to. Where the kernel does not know one of these, the device works without.
+/// Makes this thread, and those that it starts, fit for answering a device: I/O waits for them, they wake
+/// up when they meant to, and before others, because a device is none of the work that the CPU has. Where
+/// the kernel refuses one of these, the device works without.
 fn be_waited_for() {
+    let _ = rustix::process::setpriority_process(None, -20);
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
