@@ -242,7 +242,8 @@ impl Expected {
                         latest = latest.max(point.tick);
                     }
                 }
-                Some(Note::Closed) | None => {}
+                Some(Note::Closed | Note::WriteThrough { .. } | Note::LogFlush | Note::LogCall)
+                | None => {}
             }
         }
         expected
@@ -311,7 +312,6 @@ mod tests {
                     what,
                     writer: 0,
                     point: point(tick),
-                    io: None,
                 });
             }
             if tick == 5 {
