@@ -48,7 +48,7 @@ enum Kind {
         scratch: Scratch,
         file_system: FileSystem,
         /// Below the file system, where it takes its time.
-        modelled: Option<ModelledDevice>,
+        modelled: Option<Box<ModelledDevice>>,
     },
     Dir {
         dir: TempDir,
@@ -137,14 +137,14 @@ fn on_model(
     model: &Latency,
     bytes: u64,
     parent: &Path,
-) -> Result<(Scratch, Option<ModelledDevice>), String> {
+) -> Result<(Scratch, Option<Box<ModelledDevice>>), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("--device takes root: it is a loop device with a file system".to_owned());
     }
     let mut device = ModelledDevice::start(model.clone(), bytes, parent)?;
     let scratch = Scratch::create_on(file_system, device.node(), parent).map_err(text)?;
     device.take_time()?;
-    Ok((scratch, Some(device)))
+    Ok((scratch, Some(Box::new(device))))
 }
 
 fn text(error: onewrite_iotrace::Error) -> String {
@@ -248,7 +248,7 @@ impl Place {
             } => {
                 drop(tracefs);
                 let unmounted = scratch.remove().map_err(text);
-                unmounted.and(modelled.map_or(Ok(()), ModelledDevice::remove))
+                unmounted.and(modelled.map_or(Ok(()), |modelled| modelled.remove()))
             }
             Kind::Dir { dir, .. } => {
                 let path = dir.path().to_owned();
