@@ -18,7 +18,8 @@ use onewrite_torture::transactions::{Shape, TransactionError, Writer};
 use onewrite_workload::connection::Settings;
 use serde::{Deserialize, Serialize};
 
-use super::protocol::{Broken, Channel, LogIo, Note, Point, What, Work};
+use super::beside::Beside;
+use super::protocol::{Broken, Channel, Note, Point, What, Work};
 
 /// What an application does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -103,6 +104,7 @@ pub struct Place<'a> {
     pub node: &'a Path,
     pub channel: Channel,
     pub broken: Option<Broken>,
+    /// The device is taken for one with FUA.
     pub fua: bool,
 }
 
@@ -119,35 +121,10 @@ pub fn attached(directory: &Path) -> std::path::PathBuf {
 /// Sends what a writer tells to the history.
 struct Notes {
     channel: Channel,
-    /// Reads the log's counters, where write-through is to be told from flushes.
-    counters: Option<Box<dyn Session + Send>>,
     /// Flushed before a commit counts as acknowledged, where that is the defect.
     device: Option<std::fs::File>,
-}
-
-impl Notes {
-    fn io(&mut self) -> Result<Option<LogIo>, Failure> {
-        let Some(session) = &mut self.counters else {
-            return Ok(None);
-        };
-        let rows = session
-            .rows("PRAGMA onewrite_status", &[])
-            .map_err(|error| unexpected(&error))?;
-        let Some(Value::Text(text)) = rows.first().and_then(|row| row.first()) else {
-            return Ok(None);
-        };
-        let status: serde_json::Value = serde_json::from_str(text)
-            .map_err(|error| Failure::Harness(format!("onewrite_status: {error}")))?;
-        let number = |name: &str| status.get(name).and_then(serde_json::Value::as_u64);
-        let (Some(write_through), Some(flushes)) = (number("write_through"), number("flushes"))
-        else {
-            return Ok(None);
-        };
-        Ok(Some(LogIo {
-            write_through,
-            flushes: flushes + number("setup_flushes").unwrap_or(0),
-        }))
-    }
+    /// Written through before a commit counts as acknowledged, where that is the defect.
+    beside: Option<Beside>,
 }
 
 impl Witness for Notes {
@@ -159,8 +136,14 @@ impl Witness for Notes {
         {
             device.sync_all()?;
         }
-        let io = self.io()?;
-        match Note::of(event, commit, io) {
+        if let Some(beside) = self
+            .beside
+            .as_ref()
+            .filter(|_| event == Event::Acknowledged)
+        {
+            beside.write_through(&self.channel)?;
+        }
+        match Note::of(event, commit) {
             Some(note) => self.channel.note(note),
             None => Ok(()),
         }
@@ -185,16 +168,12 @@ impl Place<'_> {
             .map_err(|error| Failure::broken(Promise::NoOtherErrors, error.to_string()))
     }
 
-    fn notes(&self, writers: u32) -> Result<Notes, Failure> {
-        let observes = self.fua && writers == 1;
-        let counters: Option<Box<dyn Session + Send>> = match observes {
-            true => Some(Box::new(self.open()?)),
-            false => None,
-        };
+    fn notes(&self) -> Result<Notes, Failure> {
+        let trusts = self.broken == Some(Broken::TrustsWriteThrough);
         Ok(Notes {
             channel: self.channel.clone(),
-            counters,
             device: self.device_to_flush()?,
+            beside: trusts.then(|| Beside::open(self.directory)).transpose()?,
         })
     }
 
@@ -217,6 +196,11 @@ impl Place<'_> {
         if let Some(device) = self.device_to_flush()? {
             device.sync_all()?;
         }
+        if self.broken == Some(Broken::TrustsWriteThrough) {
+            // The commits are what is to be lost, not the tables.
+            let directory = std::fs::File::open(self.directory)?;
+            rustix::fs::syncfs(directory).map_err(std::io::Error::from)?;
+        }
         self.channel.note(Note::Created)
     }
 
@@ -230,7 +214,11 @@ impl Place<'_> {
     /// Runs a workload on a database that is not there yet.
     pub fn run(&mut self, work: Work) -> Result<(), Failure> {
         let mut random = Random::of_part(work.seed, 1);
-        self.settings.autocheckpoint = work.workload.autocheckpoint(&mut random);
+        self.settings.autocheckpoint = match work.workload {
+            // Of flushes that nobody tells it cannot be known whose they are: a checkpoint's.
+            Workload::Connections if self.fua => 0,
+            workload => workload.autocheckpoint(&mut random),
+        };
         let mut session = self.open()?;
         model::create(&mut session).map_err(sql)?;
         if work.workload == Workload::Attach {
@@ -264,7 +252,7 @@ impl Place<'_> {
         let mut session = self.open()?;
         model::create(&mut session).map_err(sql)?;
         self.created()?;
-        let mut writer = Writer::new(SECOND_LIFE, random.next(), self.notes(1)?, None)
+        let mut writer = Writer::new(SECOND_LIFE, random.next(), self.notes()?, None)
             .with_shapes(work.workload.shapes());
         for _ in 0..work.transactions {
             transaction(&mut writer, &mut session)?;
@@ -278,7 +266,7 @@ impl Place<'_> {
         mut session: Linked,
         random: &mut Random,
     ) -> Result<Linked, Failure> {
-        let mut writer = Writer::new(WriterId(0), random.next(), self.notes(1)?, None)
+        let mut writer = Writer::new(WriterId(0), random.next(), self.notes()?, None)
             .with_shapes(work.workload.shapes());
         let mut reader: Option<Linked> = None;
         for _ in 0..work.transactions {
@@ -350,10 +338,6 @@ impl Place<'_> {
     fn switch(&self, mut session: Linked, random: &mut Random) -> Result<Linked, Failure> {
         let ours = self.settings.mode.journal().name;
         let other = *random.choose(&[ours, "wal", "delete", "truncate", "persist"]);
-        // The connection that reads counters, where there is one, would be in the way.
-        if self.fua {
-            return Ok(session);
-        }
         if other != ours {
             // The others are to promise as much as ours. At FULL a rollback journal's deletion is not
             // durable when COMMIT returns, and the journal's return takes the commit back.
@@ -382,7 +366,7 @@ impl Place<'_> {
                     scope.spawn(move || {
                         let mut session = self.open()?;
                         let seed = Random::of_part(work.seed, u64::from(number) + 2).next();
-                        let notes = self.notes(connections)?;
+                        let notes = self.notes()?;
                         let mut writer = Writer::new(WriterId(number), seed, notes, None)
                             .with_shapes(work.workload.shapes());
                         for _ in 0..each {
@@ -413,7 +397,6 @@ impl Place<'_> {
                     what: What::Read,
                     writer: 0,
                     point,
-                    io: None,
                 })?;
             }
             std::thread::sleep(Duration::from_micros(300));
