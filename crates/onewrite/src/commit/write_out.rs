@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::commit::{IndexView, Writer};
+use crate::log::packed::Unpacked;
 use crate::log::{ErrorKind, Layout, LogError};
 use crate::mode::SyncPolicy;
 use crate::storage::{AlignedBuf, Durability};
@@ -59,12 +60,19 @@ impl Writer {
     /// Writes the gathered frames through the page cache: the transaction is too large to be
     /// gathered whole, and its end will be flushed.
     pub(super) fn spill(&mut self) -> Result<(), LogError> {
+        if !self.run.is_empty() && !self.run_is_out {
+            self.spilled = true;
+        }
+        self.write_to_page_cache()
+    }
+
+    /// Writes the gathered frames into the page cache, where a flush is to find them.
+    pub(super) fn write_to_page_cache(&mut self) -> Result<(), LogError> {
         if self.run.is_empty() || self.run_is_out {
             return Ok(());
         }
         self.log.group.write_all(&self.log)?;
         self.write_header()?;
-        self.spilled = true;
         self.stock_tail = None;
         let offset = self.encode()?;
         if self.blocks.is_empty() {
@@ -113,8 +121,14 @@ impl Writer {
             self.blocks.clear();
             return Ok(packed.end());
         }
-        let frames = self.run.between(first, last);
-        let packing = packed.pack(first, frames, ends, salts, log.memory(), &mut self.blocks);
+        let run = Unpacked {
+            first,
+            frames: self.run.between(first, last),
+            ends_transaction: ends,
+            salts,
+        };
+        let how = self.config.compressing;
+        let packing = packed.pack(&run, how, log.memory(), &mut self.blocks);
         let offset = packing.offset;
         self.packing = Some(packing);
         Ok(offset)
@@ -188,7 +202,11 @@ impl Writer {
     }
 
     /// `xSync` of a commit.
-    pub(super) fn sync_commit(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+    pub(super) fn sync_commit(
+        &mut self,
+        index: Option<IndexView>,
+        alone_in_transaction: &dyn Fn() -> bool,
+    ) -> Result<(), LogError> {
         let policy = self.config.sync.resolved();
         if self.try_group(policy)? {
             return Ok(());
@@ -196,6 +214,9 @@ impl Writer {
         let Some(salts) = self.run_salts() else {
             return self.sync_everything(index);
         };
+        if self.may_defer(policy, index, alone_in_transaction) {
+            return self.defer(salts);
+        }
         if policy == SyncPolicy::Normal {
             self.write_out(Durability::None)?;
             return self.keep_spilled_on_disk(index);
@@ -217,7 +238,7 @@ impl Writer {
             self.flush(everything_before)?;
         }
         // Not of the last frame, where only a part of it is there.
-        self.log.set_durable(self.commit_frame, salts);
+        self.durable = Some((salts, self.commit_frame));
         Ok(())
     }
 
@@ -265,7 +286,11 @@ impl Writer {
             return Ok(());
         }
         self.write_header()?;
-        self.flush(self.published_is_durable(index))
+        self.flush(self.published_is_durable(index))?;
+        if let Some(index) = index {
+            self.log.set_durable(index.last_frame, index.salts);
+        }
+        Ok(())
     }
 
     /// Whether this process knows that everything which is published is on the device for good.
