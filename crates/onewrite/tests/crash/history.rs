@@ -19,6 +19,8 @@ pub struct Config {
     pub sync: &'static str,
     pub synchronous: &'static str,
     pub group: &'static str,
+    /// `onewrite_compression` and `onewrite_differences`, in the modes that have them.
+    pub compressing: Option<(&'static str, &'static str)>,
     /// Reserved bytes of every page of the first database hold something.
     pub reserved_in_use: bool,
 }
@@ -32,6 +34,7 @@ impl Config {
         sync: "auto",
         synchronous: "FULL",
         group: "off",
+        compressing: None,
         reserved_in_use: false,
     };
 
@@ -263,6 +266,13 @@ impl<'a> Player<'a> {
                 format!("PRAGMA onewrite_group_synch='{}'", config.group),
             ] {
                 run(&connection, &pragma)?;
+            }
+            if let Some((with, differences)) = config.compressing {
+                run(&connection, &format!("PRAGMA onewrite_compression={with}"))?;
+                run(
+                    &connection,
+                    &format!("PRAGMA onewrite_differences={differences}"),
+                )?;
             }
             self.connection = Some(connection);
         }
