@@ -7,6 +7,7 @@
 
 mod compare;
 mod detach;
+mod device;
 mod directory;
 mod doctor;
 mod interrupt;
@@ -48,6 +49,9 @@ enum Command {
     /// A process of `compare --processes`; reads its job from standard input
     #[command(hide = true)]
     CompareWorker,
+    /// The process that answers the device of `compare --device`; reads its orders from standard input
+    #[command(hide = true)]
+    DeviceServer,
 }
 
 fn main() -> ExitCode {
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         Command::Powercut(args) => powercut::run(&args),
         Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),
+        Command::DeviceServer => device::run_server(),
     };
     match outcome {
         Ok(code) => code,

@@ -117,8 +117,22 @@ fn ext4_keeps_the_bound_of_group_synch() {
 #[test]
 fn a_device_with_fua_loses_nothing() {
     if can_run() {
-        let report = sound("--mode waldio --fua --cuts 200 --workload inserts,multi,spill");
+        for mode in ["waldio", "direct", "onewrite"] {
+            let report = sound(&format!("--mode {mode} --fua --cuts 100"));
+            assert!(report["write_throughs"].as_u64() > Some(0), "{report:#}");
+        }
+        let report = sound("--mode onewrite --fua --cuts 80 --workload connections");
         assert!(report["write_throughs"].as_u64() > Some(0), "{report:#}");
+    }
+}
+
+/// A write-through write to another file makes a commit durable on a device that flushes for it, and
+/// does not on one with FUA.
+#[test]
+fn what_trusts_a_write_through_write_for_earlier_ones_is_sound_without_fua_and_caught_with_it() {
+    if can_run() {
+        sound("--broken trusts-write-through --workload inserts --cuts 200");
+        caught("--broken trusts-write-through --fua --workload inserts --cuts 2000");
     }
 }
 

@@ -17,6 +17,13 @@ pub enum Error {
     },
     /// The loop device or a mount could not be had.
     Host(onewrite_iotrace::Error),
+    /// A file is no latency model.
+    Model {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
     /// A saved history is not one.
     Format {
         /// The file.
@@ -53,6 +60,9 @@ impl fmt::Display for Error {
                 source,
             } => write!(f, "{doing} {}: {source}", path.display()),
             Self::Host(error) => error.fmt(f),
+            Self::Model { path, message } => {
+                write!(f, "{} is no model of a device: {message}", path.display())
+            }
             Self::Format { path, message } => {
                 write!(f, "{} is no saved history: {message}", path.display())
             }

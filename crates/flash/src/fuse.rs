@@ -3,17 +3,24 @@
 //! The file is opened with direct I/O, so that the kernel keeps no copy of it: another content may be
 //! put under it while nobody has the device mounted. The loop driver turns a flush into an fsync of
 //! the file, and a discard into a fallocate that punches a hole.
+//!
+//! With a [`Schedule`] the thread that got a request sleeps until it is to be answered; there are more
+//! threads than the device has channels. The loop driver sends a flush only when it has handed on
+//! everything before, and nothing behind it until it is answered.
 
 use std::ffi::OsStr;
-use std::time::{Duration, UNIX_EPOCH};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
-    WriteFlags,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, Request, WriteFlags,
 };
 
 use crate::device::Device;
+use crate::schedule::{Request as Asked, Schedule};
 
 /// The name of the file.
 pub(crate) const FILE_NAME: &str = "device";
@@ -27,13 +34,29 @@ const FALLOC_FL_PUNCH_HOLE: i32 = 0x02;
 const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
 
 /// See the module.
-pub(crate) struct OneFile(pub(crate) Device);
+pub(crate) struct OneFile {
+    pub(crate) device: Device,
+    /// `None` answers at once.
+    pub(crate) schedule: Option<Arc<Schedule>>,
+}
 
 impl OneFile {
+    /// Does something, and returns when the device would have done it.
+    fn take_time<T>(&self, asked: Asked, work: impl FnOnce(&Device) -> T) -> T {
+        let schedule = self.schedule.as_ref();
+        let answer = schedule.map(|schedule| schedule.answer_at(Instant::now(), asked));
+        let done = work(&self.device);
+        let left = answer.map(|answer| answer.saturating_duration_since(Instant::now()));
+        if let Some(left) = left.filter(|left| !left.is_zero()) {
+            std::thread::sleep(left);
+        }
+        done
+    }
+
     fn attributes(&self, ino: INodeNo) -> Option<FileAttr> {
         let (kind, perm, size) = match ino {
             INodeNo::ROOT => (FileType::Directory, 0o700, 0),
-            FILE => (FileType::RegularFile, 0o600, self.0.bytes()),
+            FILE => (FileType::RegularFile, 0o600, self.device.bytes()),
             _ => return None,
         };
         Some(FileAttr {
@@ -57,6 +80,14 @@ impl OneFile {
 }
 
 impl Filesystem for OneFile {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        if self.schedule.is_some() {
+            // Without it the kernel waits for each request before it sends the next.
+            let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+        }
+        Ok(())
+    }
+
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.attributes(FILE) {
             Some(attributes) if parent == INodeNo::ROOT && name == FILE_NAME => {
@@ -88,9 +119,14 @@ impl Filesystem for OneFile {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let left = self.0.bytes().saturating_sub(offset).min(u64::from(size));
+        let left = self
+            .device
+            .bytes()
+            .saturating_sub(offset)
+            .min(u64::from(size));
         let mut bytes = vec![0; left as usize];
-        self.0.read(offset, &mut bytes);
+        let asked = Asked::Read(left);
+        self.take_time(asked, |device| device.read(offset, &mut bytes));
         reply.data(&bytes);
     }
 
@@ -106,7 +142,8 @@ impl Filesystem for OneFile {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.0.write(offset, data);
+        let asked = Asked::Write(data.len() as u64);
+        self.take_time(asked, |device| device.write(offset, data));
         reply.written(data.len() as u32);
     }
 
@@ -118,7 +155,7 @@ impl Filesystem for OneFile {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        self.0.flush();
+        self.take_time(Asked::Flush, Device::flush);
         reply.ok();
     }
 
@@ -135,7 +172,7 @@ impl Filesystem for OneFile {
         if mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) == 0 {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        self.0.zero(offset, length);
+        self.take_time(Asked::Zero, |device| device.zero(offset, length));
         reply.ok();
     }
 

@@ -97,25 +97,11 @@ impl History {
         })
     }
 
-    /// Takes the device for one with FUA between two positions: the only flush there becomes part of
-    /// the writes before it. Where there is no flush, or more than one, or a write behind it, nothing
-    /// is changed and `false` returned: that was more than one write-through.
-    pub fn assume_fua(&mut self, from: Position, to: Position) -> bool {
-        let Some(window) = self.events.get_mut(from.0..to.0) else {
-            return false;
-        };
-        let flushes = window
-            .iter()
-            .filter(|event| matches!(event, Event::Flush(_)));
-        let last = window
-            .iter()
-            .rposition(|event| !matches!(event, Event::Mark(_)));
-        let Some(last) = last.filter(|_| flushes.count() == 1) else {
-            return false;
-        };
-        let has_writes = window.iter().any(|event| event.range().is_some());
-        match window.get_mut(last) {
-            Some(Event::Flush(covers)) if has_writes => {
+    /// Takes the flush that is event `flush` for what a device with FUA does at a write-through write:
+    /// it covers the writes since `from`, and no others. `false` if that event is no flush.
+    pub fn assume_fua(&mut self, flush: usize, from: Position) -> bool {
+        match self.events.get_mut(flush) {
+            Some(Event::Flush(covers)) => {
                 *covers = Covers::WritesSince(from);
                 true
             }

@@ -11,14 +11,19 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fuser::{BackgroundSession, Config, MountOption};
-use onewrite_iotrace::scratch::LoopDevice;
+use onewrite_iotrace::scratch::{Access, LoopDevice};
 use tempfile::TempDir;
 
 use crate::device::Device;
 use crate::error::Error;
 use crate::fuse::{FILE_NAME, OneFile};
+use crate::schedule::Schedule;
+
+/// Threads beyond one for each channel: one that takes a flush, and one that sees what waits.
+const SPARE_THREADS: usize = 2;
 
 /// A device that the kernel knows as a loop device; see the module.
 #[derive(Debug)]
@@ -31,6 +36,14 @@ pub struct Host {
     _dir: TempDir,
 }
 
+/// One request after the other keeps the order in which they arrive; a schedule wants them all.
+fn access(schedule: Option<&Schedule>) -> Access {
+    match schedule {
+        None => Access::Buffered,
+        Some(_) => Access::Direct,
+    }
+}
+
 impl Host {
     /// Mounts the FUSE file system in a directory of its own in `parent`, and attaches a loop device.
     /// The calling thread must be in a private mount namespace
@@ -39,6 +52,23 @@ impl Host {
     /// # Errors
     /// No root, no FUSE, no loop device.
     pub fn new(device: Device, parent: &Path) -> Result<Self, Error> {
+        Self::mounted(device, None, parent)
+    }
+
+    /// The same, answering when `schedule` says, and several requests at the same time: the loop device
+    /// uses direct I/O. The order of what is recorded is then not that of the kernel.
+    ///
+    /// # Errors
+    /// As [`Host::new`].
+    pub fn timed(device: Device, schedule: Arc<Schedule>, parent: &Path) -> Result<Self, Error> {
+        Self::mounted(device, Some(schedule), parent)
+    }
+
+    fn mounted(
+        device: Device,
+        schedule: Option<Arc<Schedule>>,
+        parent: &Path,
+    ) -> Result<Self, Error> {
         let dir = tempfile::Builder::new()
             .prefix("onewrite-device-")
             .tempdir_in(parent)
@@ -51,7 +81,12 @@ impl Host {
             MountOption::NoDev,
             MountOption::NoSuid,
         ];
-        let session = fuser::spawn_mount(OneFile(device), &mount_point, &config)
+        let (file, access) = (mount_point.join(FILE_NAME), access(schedule.as_deref()));
+        config.n_threads = schedule
+            .as_ref()
+            .map(|schedule| schedule.latency().channels as usize + SPARE_THREADS);
+        let one_file = OneFile { device, schedule };
+        let session = fuser::spawn_mount(one_file, &mount_point, &config)
             .map_err(Error::io("mount a FUSE file system on", &mount_point))?;
         let mut host = Self {
             node: None,
@@ -60,7 +95,7 @@ impl Host {
             path: PathBuf::new(),
             _dir: dir,
         };
-        let loop_device = LoopDevice::attach(&mount_point.join(FILE_NAME))?;
+        let loop_device = LoopDevice::attach_with(&file, access)?;
         host.path = loop_device.node().to_owned();
         let node = File::open(&host.path).map_err(Error::io("open", &host.path))?;
         loop_device.detach_when_unused()?;

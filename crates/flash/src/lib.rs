@@ -7,13 +7,16 @@
 //! history  the record: writes, flushes, discards and the caller's marks, in one order
 //! cut      what is on the medium if the power goes at some point of a history
 //! image    the medium: blocks that share memory with other images
+//! latency  how long a device takes, from a small file
+//! schedule when a device that takes that long answers
 //! ```
 //!
 //! A history is recorded once and cut as often as wanted: [`cut::Cutter`] walks along it and makes
 //! crash images, which [`device::Device::load`] puts under the same loop device for the kernel to
 //! mount. What the kernel then does is recorded too, so that the power may go a second time.
 //!
-//! `docs/powercut.md` says what of this is real and what is modelled.
+//! `docs/powercut.md` says what of this is real and what is modelled, `docs/devices.md` what the
+//! latencies are.
 
 pub mod cut;
 pub mod device;
@@ -22,7 +25,9 @@ mod fuse;
 pub mod history;
 pub mod host;
 pub mod image;
+pub mod latency;
 pub mod random;
 pub mod saved;
+pub mod schedule;
 
 pub use error::Error;

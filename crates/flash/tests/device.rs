@@ -127,6 +127,47 @@ fn writes_flushes_and_discards_of_a_loop_device_are_recorded_and_cut() {
     assert!(std::fs::read(&out).unwrap() == vec![9; 4096]);
 }
 
+/// What the kernel makes of a write-through write where there is no FUA: `onewrite powercut --fua` is
+/// built on it.
+#[test]
+fn a_loop_device_passes_a_write_through_write_on_as_a_write_and_a_flush() {
+    if !can_run() {
+        return;
+    }
+    private_mounts().unwrap();
+    let parent = tempfile::tempdir().unwrap();
+    let device = Device::new(BYTES);
+    let host = Host::new(device.clone(), parent.path()).unwrap();
+    let name = host.node().file_name().unwrap();
+    let fua = Path::new("/sys/block").join(name).join("queue/fua");
+    assert_eq!(std::fs::read_to_string(fua).unwrap().trim(), "0");
+    device.record();
+    let of = format!("of={}", host.node().display());
+    let arguments = [
+        "if=/dev/zero",
+        &of,
+        "bs=4096",
+        "count=3",
+        "oflag=direct,dsync",
+        "conv=notrunc",
+    ];
+    run("dd", &arguments);
+    let history = device.stop();
+    let kinds: String = history
+        .events()
+        .iter()
+        .map(|event| match event {
+            Event::Write { .. } => 'w',
+            Event::Flush(_) => 'f',
+            _ => '?',
+        })
+        .collect();
+    // Of the device itself the kernel flushes twice: for FUA that is not there, and for O_DSYNC.
+    let parts: Vec<&str> = kinds.split('w').skip(1).collect();
+    assert_eq!(parts.len(), 3, "{kinds}");
+    assert!(parts.iter().all(|part| part.starts_with('f')), "{kinds}");
+}
+
 #[test]
 fn dropping_a_host_leaves_no_loop_device() {
     if !can_run() {

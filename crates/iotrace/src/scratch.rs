@@ -110,6 +110,7 @@ pub struct Options<'a> {
 pub struct Scratch {
     // In the order in which they have to go.
     mounted: Option<Mounted>,
+    /// `None` where the device is somebody else's.
     loop_device: Option<LoopDevice>,
     dir: Option<TempDir>,
     root: PathBuf,
@@ -120,35 +121,38 @@ impl Scratch {
     /// Makes and mounts it. The mount is seen by the calling thread, and by the threads and processes
     /// that it starts from then on; by nobody else.
     pub fn create(options: &Options<'_>) -> Result<Self, Error> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(Error::Unavailable(
-                "a scratch file system takes root: it is made on a loop device and mounted"
-                    .to_owned(),
-            ));
-        }
-        if let Some(missing) = options.file_system.missing() {
-            return Err(missing);
-        }
-        let dir = tempfile::Builder::new()
-            .prefix("onewrite-scratch-")
-            .tempdir_in(options.parent)
-            .map_err(Error::io("create a directory in", options.parent))?;
+        can_be_made(options.file_system)?;
+        let dir = directory_in(options.parent)?;
         let image = dir.path().join("image");
         fill(&image, options)?;
         options.file_system.make(&image, &[])?;
         give_up_if(options.stop)?;
         private_mounts()?;
         let loop_device = LoopDevice::attach(&image)?;
-        let device = BlockDevice::from_node(loop_device.node())?;
-        let root = dir.path().join("mnt");
-        fs::create_dir(&root).map_err(Error::io("create", &root))?;
-        let kind = options.file_system.name();
-        let mounted = Mounted::new(loop_device.node(), &root, kind)?;
+        let mut scratch = Self::mounted(options.file_system, loop_device.node(), dir)?;
         loop_device.detach_when_unused()?;
         fs::remove_file(&image).map_err(Error::io("remove", &image))?;
+        scratch.loop_device = Some(loop_device);
+        Ok(scratch)
+    }
+
+    /// The same on a device that the caller has, and that keeps itself: a directory in `parent` is
+    /// only for the mount point.
+    pub fn create_on(file_system: FileSystem, node: &Path, parent: &Path) -> Result<Self, Error> {
+        can_be_made(file_system)?;
+        file_system.make(node, &[])?;
+        private_mounts()?;
+        Self::mounted(file_system, node, directory_in(parent)?)
+    }
+
+    fn mounted(file_system: FileSystem, node: &Path, dir: TempDir) -> Result<Self, Error> {
+        let device = BlockDevice::from_node(node)?;
+        let root = dir.path().join("mnt");
+        fs::create_dir(&root).map_err(Error::io("create", &root))?;
+        let mounted = Mounted::new(node, &root, file_system.name())?;
         Ok(Self {
             mounted: Some(mounted),
-            loop_device: Some(loop_device),
+            loop_device: None,
             dir: Some(dir),
             root,
             device,
@@ -251,6 +255,15 @@ impl Drop for Mounted {
     }
 }
 
+/// How a loop device reads and writes its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// As a program would, one request after the other.
+    Buffered,
+    /// Past the page cache, several requests at the same time.
+    Direct,
+}
+
 /// A loop device bound to our image, until this value ends.
 #[derive(Debug)]
 pub struct LoopDevice {
@@ -261,11 +274,20 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// Binds a free one to `image`.
     pub fn attach(image: &Path) -> Result<Self, Error> {
+        Self::attach_with(image, Access::Buffered)
+    }
+
+    /// Binds a free one to `image`, to be accessed in this way.
+    pub fn attach_with(image: &Path, access: Access) -> Result<Self, Error> {
         let program = find("losetup").ok_or(Error::Missing {
             program: "losetup",
             package: "util-linux (or mount)",
         })?;
-        let node = run(Command::new(program).args(["--find", "--show"]).arg(image))?;
+        let arguments: &[&str] = match access {
+            Access::Buffered => &["--find", "--show"],
+            Access::Direct => &["--find", "--show", "--direct-io=on"],
+        };
+        let node = run(Command::new(program).args(arguments).arg(image))?;
         Ok(Self {
             node: PathBuf::from(node.trim()),
             image: image.to_owned(),
@@ -339,6 +361,23 @@ pub fn private_mounts() -> Result<(), Error> {
         .map_err(Error::io("enter a mount namespace below", root))?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change(root, private).map_err(Error::io("make private the mounts below", root))
+}
+
+/// Whether this process, and what is installed, can make and mount it.
+fn can_be_made(file_system: FileSystem) -> Result<(), Error> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::Unavailable(
+            "a scratch file system takes root: it is made on a loop device and mounted".to_owned(),
+        ));
+    }
+    file_system.missing().map_or(Ok(()), Err)
+}
+
+fn directory_in(parent: &Path) -> Result<TempDir, Error> {
+    tempfile::Builder::new()
+        .prefix("onewrite-scratch-")
+        .tempdir_in(parent)
+        .map_err(Error::io("create a directory in", parent))
 }
 
 /// Writes the image in full.

@@ -97,6 +97,17 @@ impl JournalMode {
         self == JournalMode::Waldio
     }
 
+    /// Whether commits may be published before they are durable, to share a flush with others: not
+    /// where stock connections read the log at any moment.
+    pub fn may_group_commits(self) -> bool {
+        self.is_guarded()
+    }
+
+    /// Whether they do where nothing else is asked for.
+    pub fn usually_groups_commits(self) -> bool {
+        self == JournalMode::Onewrite
+    }
+
     /// The mode that a URI or the environment ask for; `None` where they name one of SQLite's own, which
     /// is to leave the database to the application.
     ///

@@ -123,6 +123,16 @@ const ENGINE_KEYS: &[Key] = &[
         values: Values::OneOf(&["zero-fill", "write-zeroes", "unwritten", "auto"]),
     },
     Key {
+        name: "group_commit",
+        pragma: "onewrite_group_commit",
+        values: Values::OneOf(&["on", "off", "auto"]),
+    },
+    Key {
+        name: "read_durable",
+        pragma: "onewrite_read_durable",
+        values: Values::OneOf(&["on", "off"]),
+    },
+    Key {
         name: "compression",
         pragma: "onewrite_compression",
         values: Values::OneOf(&["lz4", "zstd", "none"]),

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use onewrite_flash::latency::Latency;
 use onewrite_iotrace::scratch::FileSystem;
 use onewrite_workload::connection::SYNC_CALL;
 use onewrite_workload::mode::{Mode, Synchronous};
@@ -57,6 +58,8 @@ The raw rates are those of plain system calls on the same file system. They are 
 the first run and after every run, because other work on the machine shows in both: medians are \
 shown with their range, and the JSON has for each run those just before and just after it.
 
+--device takes the scratch file system from the loop device's image to memory that answers as late as a device would: reads, writes and flushes take what a small file says, a flush stalls what is behind it. nvme, emmc and sd are built in, with their sources; none adds nothing, and shows what the way to that memory takes by itself. docs/devices.md has the format. The raw rates are measured there too.
+
 Modes: delete, truncate, persist, memory, wal and off are SQLite's own and run through its own VFS.
 A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
   layout       embedded, sector, page4k, page8k
@@ -70,7 +73,8 @@ A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
 Examples:
   onewrite compare
   onewrite compare --dir /mnt/card --modes wal,waldio --op update
-  onewrite compare --scratch ext4 --modes wal:synchronous=full,waldio --synchronous normal --json";
+  onewrite compare --scratch ext4 --modes wal:synchronous=full,waldio --synchronous normal --json
+  onewrite compare --device emmc --modes wal,waldio,onewrite --threads 8";
 
 /// The options of `onewrite compare`.
 #[derive(clap::Args, Debug)]
@@ -87,6 +91,11 @@ pub struct Args {
     /// Where the scratch image is kept while it is in use [default: $TMPDIR or /tmp]
     #[arg(long, value_name = "DIR", conflicts_with = "dir")]
     scratch_dir: Option<PathBuf>,
+
+    /// Put the scratch file system on a device that takes its time: none, nvme, emmc, sd, or a file
+    /// (root; see below)
+    #[arg(long, value_name = "MODEL|FILE", conflicts_with = "dir", value_parser = model)]
+    device: Option<Latency>,
 
     /// Journal modes, separated by commas; each may have variations, see below
     #[arg(
@@ -139,6 +148,10 @@ pub struct Args {
     /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
+}
+
+fn model(name: &str) -> Result<Latency, String> {
+    Latency::find(name).map_err(|error| error.to_string())
 }
 
 /// The list of modes, parsed.
@@ -291,6 +304,7 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
         version: 1,
         filesystem: place.file_system.clone(),
         device: place.device_name(),
+        device_model: place.device_model(),
         kernel: place::kernel_release(),
         sqlite: rusqlite::version().to_owned(),
         sqlite_sync: SYNC_CALL,

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use onewrite_flash::latency::Latency;
 use onewrite_iotrace::device::BlockDevice;
 use onewrite_iotrace::meter::{Meter, Watched};
 use onewrite_iotrace::scratch::{self, FileSystem, Scratch};
@@ -12,6 +13,7 @@ use tempfile::TempDir;
 
 use super::Args;
 use super::progress::Progress;
+use crate::device::ModelledDevice;
 use crate::{directory, interrupt};
 
 /// Bytes of a scratch image before any transaction: what a file system needs to be an ordinary one,
@@ -45,6 +47,8 @@ enum Kind {
         tracefs: Option<Tracefs>,
         scratch: Scratch,
         file_system: FileSystem,
+        /// Below the file system, where it takes its time.
+        modelled: Option<Box<ModelledDevice>>,
     },
     Dir {
         dir: TempDir,
@@ -61,6 +65,9 @@ pub fn choose(args: &Args, progress: &Progress) -> Result<Place, String> {
     }
     if let Some(kind) = args.scratch {
         return scratch(kind.into(), args, progress);
+    }
+    if args.device.is_some() {
+        return scratch(FileSystem::Ext4, args, progress);
     }
     if !rustix::process::geteuid().is_root() {
         directory::check(Path::new("."), "give another with --dir")?;
@@ -85,23 +92,20 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
     ));
     let parent = args.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
     directory::check(&parent, "give another for the image with --scratch-dir")?;
-    let frames = u64::from(Op::from(args.op).frames());
-    let per_op = frames * IMAGE_BYTES_PER_FRAME + 4 * u64::from(args.record_size);
-    let bytes = IMAGE_BYTES + u64::from(args.count) * per_op;
-    let stop = interrupt::requested();
-    let options = scratch::Options {
-        file_system,
-        bytes,
-        parent: &parent,
-        stop,
+    let bytes = image_bytes(args);
+    let (made, modelled) = match &args.device {
+        None => {
+            let options = scratch::Options {
+                file_system,
+                bytes,
+                parent: &parent,
+                stop: interrupt::requested(),
+            };
+            (Scratch::create(&options).map_err(text)?, None)
+        }
+        Some(model) => on_model(file_system, model, bytes, &parent)?,
     };
-    let made = Scratch::create(&options).map_err(|error| error.to_string())?;
-    let host = type_of(&parent);
-    let mut notes = vec![format!(
-        "scratch {} image of {} MiB on a loop device, its file on {host}",
-        file_system.name(),
-        bytes >> 20
-    )];
+    let mut notes = vec![describe(file_system, bytes, &parent, args.device.as_ref())];
     let tracefs = Tracefs::open(&made.host_dir().join("tracing"))
         .inspect_err(|error| notes.push(format!("no tracing: {error}")))
         .ok();
@@ -109,12 +113,58 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
         tracefs,
         scratch: made,
         file_system,
+        modelled,
     };
     Ok(Place {
         kind,
         file_system: file_system.name().to_owned(),
         notes,
     })
+}
+
+/// Room for what the run writes.
+fn image_bytes(args: &Args) -> u64 {
+    let frames = u64::from(Op::from(args.op).frames());
+    let per_op = frames * IMAGE_BYTES_PER_FRAME + 4 * u64::from(args.record_size);
+    let bytes = IMAGE_BYTES + u64::from(args.count) * per_op;
+    // Whole blocks of any file system.
+    bytes.next_multiple_of(1 << 20)
+}
+
+/// The file system on a device that takes its time as soon as it is mounted.
+fn on_model(
+    file_system: FileSystem,
+    model: &Latency,
+    bytes: u64,
+    parent: &Path,
+) -> Result<(Scratch, Option<Box<ModelledDevice>>), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("--device takes root: it is a loop device with a file system".to_owned());
+    }
+    let mut device = ModelledDevice::start(model.clone(), bytes, parent)?;
+    let scratch = Scratch::create_on(file_system, device.node(), parent).map_err(text)?;
+    device.take_time()?;
+    Ok((scratch, Some(Box::new(device))))
+}
+
+fn text(error: onewrite_iotrace::Error) -> String {
+    error.to_string()
+}
+
+/// What was made, for the reader of the report.
+fn describe(file_system: FileSystem, bytes: u64, parent: &Path, model: Option<&Latency>) -> String {
+    let (name, mib) = (file_system.name(), bytes >> 20);
+    match model {
+        None => {
+            let host = type_of(parent);
+            format!("scratch {name} image of {mib} MiB on a loop device, its file on {host}")
+        }
+        Some(model) => format!(
+            "scratch {name} of {mib} MiB in memory, on a loop device that answers as the model {} does; \
+             FUSE and the loop driver add to its times",
+            model.name
+        ),
+    }
 }
 
 fn in_directory(parent: &Path, note: &str) -> Result<Place, String> {
@@ -156,12 +206,21 @@ impl Place {
         }
     }
 
+    /// The model by which the device takes its time, if it does.
+    pub fn device_model(&self) -> Option<Latency> {
+        match &self.kind {
+            Kind::Scratch { modelled, .. } => modelled.as_ref().map(|m| m.latency().clone()),
+            Kind::Dir { .. } => None,
+        }
+    }
+
     /// Something to watch the device with while a database is used, if it is ours alone.
     pub fn meter(&self, database: &Path) -> Result<Option<Meter>, String> {
         let Kind::Scratch {
             tracefs,
             scratch,
             file_system,
+            ..
         } = &self.kind
         else {
             return Ok(None);
@@ -182,10 +241,14 @@ impl Place {
     pub fn remove(self) -> Result<(), String> {
         match self.kind {
             Kind::Scratch {
-                tracefs, scratch, ..
+                tracefs,
+                scratch,
+                modelled,
+                ..
             } => {
                 drop(tracefs);
-                scratch.remove().map_err(|error| error.to_string())
+                let unmounted = scratch.remove().map_err(text);
+                unmounted.and(modelled.map_or(Ok(()), |modelled| modelled.remove()))
             }
             Kind::Dir { dir, .. } => {
                 let path = dir.path().to_owned();

@@ -3,6 +3,7 @@
 //! A contract with whoever parses it: fields may be added, never renamed. A figure that was not
 //! measured is null, never estimated.
 
+use onewrite_flash::latency::Latency;
 use onewrite_iotrace::meter::{ByFile, Figures};
 use onewrite_workload::latency::Percentiles;
 use onewrite_workload::plan::{Op, Order};
@@ -20,6 +21,9 @@ pub struct Report {
     /// `loop` for a scratch file system, else the kernel's name of the block device; null if there
     /// is none.
     pub device: Option<String>,
+    /// The model by which that device takes its time, as its file has it; null for a device that takes
+    /// what it takes.
+    pub device_model: Option<Latency>,
     /// Release of the kernel.
     pub kernel: String,
     /// Version of the SQLite library.

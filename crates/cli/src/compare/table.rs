@@ -18,10 +18,7 @@ pub fn render(report: &Report) -> String {
     text.push_str(&format!(
         "\n{}{}, Linux {}, SQLite {} ({})\n",
         report.filesystem,
-        report
-            .device
-            .as_ref()
-            .map_or_else(String::new, |device| format!(" on {device}")),
+        on_device(report),
         report.kernel,
         report.sqlite,
         report.sqlite_sync
@@ -30,6 +27,17 @@ pub fn render(report: &Report) -> String {
         text.push_str(&format!("{note}\n"));
     }
     text
+}
+
+fn on_device(report: &Report) -> String {
+    match (&report.device, &report.device_model) {
+        (_, Some(model)) => format!(
+            " on a device of the model {} ({})",
+            model.name, model.description
+        ),
+        (Some(device), None) => format!(" on {device}"),
+        (None, None) => String::new(),
+    }
 }
 
 fn title(run: &Run) -> String {

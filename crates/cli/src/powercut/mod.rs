@@ -2,10 +2,12 @@
 //!
 //! [`station`] is a device with its worker process; [`round`] records a history on it, cuts it, and
 //! has every crash image checked by the worker ([`worker`]); [`promise`] judges what was found;
-//! [`case`] keeps what should not have been found. `docs/powercut.md` says what is real and what is
+//! [`fua`] takes the device for one with FUA; [`case`] keeps what should not have been found. `docs/powercut.md` says what is real and what is
 //! modelled.
 
+mod beside;
 mod case;
+mod fua;
 mod promise;
 mod protocol;
 mod round;
@@ -167,7 +169,7 @@ fn contract(mode: &Mode, broken: Option<Broken>) -> Result<Contract, String> {
 /// The mode with what a defect changes in it.
 fn effective_mode(mode: &str, broken: Option<Broken>) -> String {
     let variations = match broken {
-        Some(Broken::NoFlush) => "sync=normal",
+        Some(Broken::NoFlush | Broken::TrustsWriteThrough) => "sync=normal",
         Some(Broken::UnwrittenExtents) => "init=unwritten,sync=normal",
         Some(Broken::InitializedExtents) => "init=zero-fill,sync=normal",
         Some(Broken::DeviceIgnoresFlushes | Broken::EarlyReuse) | None => return mode.to_owned(),

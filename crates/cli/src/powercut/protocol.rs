@@ -7,6 +7,7 @@
 
 use std::io::{self, BufRead, BufReader, Stdin, Stdout, Write};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onewrite_torture::failure::Failure;
@@ -44,6 +45,9 @@ pub enum Broken {
     UnwrittenExtents,
     /// As unwritten-extents, but with extents that were initialized: nothing may be found
     InitializedExtents,
+    /// A commit is written, and acknowledged when a write-through write to another file has returned:
+    /// nothing may be found without --fua, and must be with it
+    TrustsWriteThrough,
 }
 
 /// What stays the same for all orders to one worker.
@@ -54,7 +58,7 @@ pub struct Setup {
     pub mount_point: PathBuf,
     /// As `--mode` takes it.
     pub mode: String,
-    /// The engine is told that the device has FUA.
+    /// The engine is shown a device with FUA, and tells its calls on logs.
     pub fua: bool,
     pub broken: Option<Broken>,
 }
@@ -106,6 +110,8 @@ pub enum Order {
 pub enum What {
     Intent,
     Acknowledged,
+    /// A reader has seen it.
+    Read,
     Withdrawn,
 }
 
@@ -116,11 +122,17 @@ pub struct Point {
     pub chain: i64,
 }
 
-/// Counters of the log's file, before and after a commit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogIo {
-    pub write_through: u64,
-    pub flushes: u64,
+/// A thread of the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Thread(pub u64);
+
+impl Thread {
+    /// The one that asks.
+    fn current() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        thread_local!(static OWN: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
+        Self(OWN.with(|own| *own))
+    }
 }
 
 /// Something that belongs into the history.
@@ -132,7 +144,6 @@ pub enum Note {
         what: What,
         writer: u32,
         point: Point,
-        io: Option<LogIo>,
     },
     /// A checkpoint of the whole log, or the last close, begins.
     CheckpointBegins,
@@ -140,6 +151,12 @@ pub enum Note {
     CheckpointDone,
     /// All connections are closed; what follows is the unmount.
     Closed,
+    /// So many bytes are about to be written to a log, and durable when that returns.
+    WriteThrough { bytes: u64 },
+    /// A log is about to be flushed, or something of it that comes with a flush.
+    LogFlush,
+    /// Something else is about to happen to a log.
+    LogCall,
 }
 
 /// What a check found.
@@ -159,7 +176,7 @@ pub struct Found {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
     /// Wants an answer: an empty line.
-    Note(Note),
+    Note(Note, Thread),
     Done,
     Found(Found),
     Failed(Failure),
@@ -204,7 +221,7 @@ impl Channel {
     /// Sends a note, and waits until it stands in the history.
     pub fn note(&self, note: Note) -> Result<(), Failure> {
         let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        send(&mut ends, &Reply::Note(note))?;
+        send(&mut ends, &Reply::Note(note, Thread::current()))?;
         let mut line = String::new();
         match ends.input.read_line(&mut line)? {
             0 => Err(Failure::Harness("the orchestrator is gone".to_owned())),
@@ -223,7 +240,7 @@ fn send(ends: &mut Ends, reply: &Reply) -> Result<(), Failure> {
 
 impl Note {
     /// A note about a commit, as the transactions tell it.
-    pub fn of(event: Event, commit: &Commit, io: Option<LogIo>) -> Option<Self> {
+    pub fn of(event: Event, commit: &Commit) -> Option<Self> {
         let what = match event {
             Event::Intent => What::Intent,
             Event::Acknowledged => What::Acknowledged,
@@ -237,7 +254,6 @@ impl Note {
                 tick: commit.tick.0,
                 chain: commit.chain,
             },
-            io,
         })
     }
 }

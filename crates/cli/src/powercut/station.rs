@@ -14,8 +14,9 @@ use onewrite_flash::image::Image;
 use onewrite_torture::failure::{Failure, Promise};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::fua;
 use super::protocol::{
-    Broken, Check, FileSystemArg, Found, LogIo, Note, Order, Reply, Setup, What, Work,
+    Broken, Check, FileSystemArg, Found, Note, Order, Reply, Setup, Thread, Work,
 };
 use crate::interrupt;
 
@@ -84,7 +85,7 @@ impl Station {
             empty: Image::default(),
             never_torn: Vec::new(),
         };
-        match station.obey(&Order::Make, &mut |_| {})? {
+        match station.obey(&Order::Make, &mut |_, _| {})? {
             Reply::Done => {}
             other => return Err(harness("mkfs", format!("{other:?}"))),
         }
@@ -119,14 +120,11 @@ impl Station {
             self.device.handle_flushes(FlushHandling::Ignored);
         }
         self.load(self.empty.clone())?;
-        let (mut recorded, reply) = self.recorded(&Order::Record(work));
+        let (recorded, reply) = self.recorded(&Order::Record(work));
         self.device.handle_flushes(FlushHandling::Obeyed);
         match reply? {
             Reply::Done => {}
             other => return Err(harness("record", format!("{other:?}"))),
-        }
-        if self.setup.fua {
-            recorded.assume_fua();
         }
         Ok(recorded)
     }
@@ -134,13 +132,10 @@ impl Station {
     /// Has a crash image checked, and records what recovery writes. The recording is there whether
     /// the check finds something or not.
     pub fn check(&mut self, image: Image, check: Check) -> (Recorded, Result<Found, Stop>) {
-        let (mut recorded, reply) = match self.load(image) {
+        let (recorded, reply) = match self.load(image) {
             Ok(()) => self.recorded(&Order::Check(check)),
             Err(stop) => (Recorded::default(), Err(stop)),
         };
-        if self.setup.fua {
-            recorded.assume_fua();
-        }
         let found = reply.and_then(|reply| match reply {
             Reply::Found(found) => Ok(found),
             other => Err(harness("check", format!("{other:?}"))),
@@ -161,17 +156,21 @@ impl Station {
         let device = self.device.clone();
         let mut notes = Vec::new();
         device.record();
-        let reply = self.obey(order, &mut |note| {
+        let reply = self.obey(order, &mut |note, thread| {
             device.mark(notes.len() as u64);
-            notes.push(note);
+            notes.push((note, thread));
         });
-        let history = device.stop();
+        let mut history = device.stop();
+        if self.setup.fua {
+            fua::assume(&mut history, &notes);
+        }
+        let notes = notes.into_iter().map(|(note, _)| note).collect();
         (Recorded { history, notes }, reply)
     }
 
     /// Sends an order and waits for what it comes to. A worker that failed to answer is replaced at
     /// the next order.
-    fn obey(&mut self, order: &Order, note: &mut dyn FnMut(Note)) -> Result<Reply, Stop> {
+    fn obey(&mut self, order: &Order, note: &mut dyn FnMut(Note, Thread)) -> Result<Reply, Stop> {
         let mut worker = match self.worker.take() {
             Some(worker) => worker,
             None => Worker::start(&self.setup)?,
@@ -179,8 +178,8 @@ impl Station {
         worker.send(order)?;
         loop {
             match worker.receive()? {
-                Reply::Note(text) => {
-                    note(text);
+                Reply::Note(text, thread) => {
+                    note(text, thread);
                     worker.acknowledge()?;
                 }
                 reply => {
@@ -196,31 +195,6 @@ impl Station {
 }
 
 impl Recorded {
-    /// Between a commit's intent and its acknowledgement, where the engine made it durable by one
-    /// write-through write and no flush: the kernel's flush stands for FUA.
-    fn assume_fua(&mut self) {
-        let mut windows = Vec::new();
-        let mut open: Option<(Position, LogIo)> = None;
-        for (behind, mark) in self.history.marks(self.history.end()) {
-            let Some(Note::Commit { what, io, .. }) = self.notes.get(mark as usize) else {
-                continue;
-            };
-            match (what, io, open.take()) {
-                (What::Intent, Some(io), _) => open = Some((behind, *io)),
-                (What::Acknowledged, Some(io), Some((from, before))) => {
-                    let writes = io.write_through - before.write_through;
-                    if writes == 1 && io.flushes == before.flushes {
-                        windows.push((from, behind));
-                    }
-                }
-                _ => {}
-            }
-        }
-        for (from, to) in windows {
-            self.history.assume_fua(from, to);
-        }
-    }
-
     /// How many flushes stand for FUA.
     pub fn write_throughs(&self) -> usize {
         use onewrite_flash::history::Covers::WritesSince;

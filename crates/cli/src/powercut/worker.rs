@@ -14,6 +14,7 @@ use onewrite_torture::session::{Session, SqlError, SqlErrorKind, Value, integer}
 use onewrite_workload::connection::Settings;
 use onewrite_workload::mode::{Mode, Synchronous};
 
+use super::fua::Tell;
 use super::protocol::{
     Channel, Check, FileSystemArg, Found, Note, Opening, Order, Point, Reply, Setup, Work,
 };
@@ -65,6 +66,9 @@ pub fn run() -> Outcome {
     private_mounts().map_err(|error| error.to_string())?;
     if setup.fua {
         pretend_fua(&setup.node)?;
+        if !onewrite::storage::observer::observe(Box::new(Tell(channel.clone()))) {
+            return Err("somebody observes the engine already".to_owned());
+        }
     }
     while let Some(order) = channel.order().map_err(text)? {
         let reply = serve(&setup, &channel, order).unwrap_or_else(Reply::Failed);

@@ -3,6 +3,8 @@
 //! things that an application does.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use onewrite_torture::checks::{Patience, unexpected};
@@ -16,7 +18,8 @@ use onewrite_torture::transactions::{Shape, TransactionError, Writer};
 use onewrite_workload::connection::Settings;
 use serde::{Deserialize, Serialize};
 
-use super::protocol::{Broken, Channel, LogIo, Note, Work};
+use super::beside::Beside;
+use super::protocol::{Broken, Channel, Note, Point, What, Work};
 
 /// What an application does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -40,11 +43,13 @@ pub enum Workload {
     Attach,
     /// Several connections at once
     Connections,
+    /// Many connections at once that write little, and one that reads: groups of commits
+    Group,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Inserts,
         Self::Multi,
         Self::Spill,
@@ -54,12 +59,13 @@ impl Workload {
         Self::Extend,
         Self::Attach,
         Self::Connections,
+        Self::Group,
     ];
 
     fn shapes(self) -> &'static [(Shape, u64)] {
         use Shape::{Large, Medium, Savepoint, Schema, Small, Spilling};
         match self {
-            Self::Inserts | Self::Switch | Self::Attach => &[(Small, 1)],
+            Self::Inserts | Self::Switch | Self::Attach | Self::Group => &[(Small, 1)],
             Self::Multi => &[
                 (Small, 1),
                 (Medium, 6),
@@ -85,8 +91,9 @@ impl Workload {
     }
 }
 
-/// Writers of the workload with several connections.
+/// Writers of the workloads with several connections.
 const CONNECTIONS: u32 = 3;
+const GROUP: u32 = 8;
 /// The writer that goes on after a power cut.
 const SECOND_LIFE: WriterId = WriterId(50);
 
@@ -97,6 +104,7 @@ pub struct Place<'a> {
     pub node: &'a Path,
     pub channel: Channel,
     pub broken: Option<Broken>,
+    /// The device is taken for one with FUA.
     pub fua: bool,
 }
 
@@ -113,35 +121,10 @@ pub fn attached(directory: &Path) -> std::path::PathBuf {
 /// Sends what a writer tells to the history.
 struct Notes {
     channel: Channel,
-    /// Reads the log's counters, where write-through is to be told from flushes.
-    counters: Option<Box<dyn Session + Send>>,
     /// Flushed before a commit counts as acknowledged, where that is the defect.
     device: Option<std::fs::File>,
-}
-
-impl Notes {
-    fn io(&mut self) -> Result<Option<LogIo>, Failure> {
-        let Some(session) = &mut self.counters else {
-            return Ok(None);
-        };
-        let rows = session
-            .rows("PRAGMA onewrite_status", &[])
-            .map_err(|error| unexpected(&error))?;
-        let Some(Value::Text(text)) = rows.first().and_then(|row| row.first()) else {
-            return Ok(None);
-        };
-        let status: serde_json::Value = serde_json::from_str(text)
-            .map_err(|error| Failure::Harness(format!("onewrite_status: {error}")))?;
-        let number = |name: &str| status.get(name).and_then(serde_json::Value::as_u64);
-        let (Some(write_through), Some(flushes)) = (number("write_through"), number("flushes"))
-        else {
-            return Ok(None);
-        };
-        Ok(Some(LogIo {
-            write_through,
-            flushes: flushes + number("setup_flushes").unwrap_or(0),
-        }))
-    }
+    /// Written through before a commit counts as acknowledged, where that is the defect.
+    beside: Option<Beside>,
 }
 
 impl Witness for Notes {
@@ -153,8 +136,14 @@ impl Witness for Notes {
         {
             device.sync_all()?;
         }
-        let io = self.io()?;
-        match Note::of(event, commit, io) {
+        if let Some(beside) = self
+            .beside
+            .as_ref()
+            .filter(|_| event == Event::Acknowledged)
+        {
+            beside.write_through(&self.channel)?;
+        }
+        match Note::of(event, commit) {
             Some(note) => self.channel.note(note),
             None => Ok(()),
         }
@@ -179,16 +168,12 @@ impl Place<'_> {
             .map_err(|error| Failure::broken(Promise::NoOtherErrors, error.to_string()))
     }
 
-    fn notes(&self, writers: u32) -> Result<Notes, Failure> {
-        let observes = self.fua && writers == 1;
-        let counters: Option<Box<dyn Session + Send>> = match observes {
-            true => Some(Box::new(self.open()?)),
-            false => None,
-        };
+    fn notes(&self) -> Result<Notes, Failure> {
+        let trusts = self.broken == Some(Broken::TrustsWriteThrough);
         Ok(Notes {
             channel: self.channel.clone(),
-            counters,
             device: self.device_to_flush()?,
+            beside: trusts.then(|| Beside::open(self.directory)).transpose()?,
         })
     }
 
@@ -211,6 +196,11 @@ impl Place<'_> {
         if let Some(device) = self.device_to_flush()? {
             device.sync_all()?;
         }
+        if self.broken == Some(Broken::TrustsWriteThrough) {
+            // The commits are what is to be lost, not the tables.
+            let directory = std::fs::File::open(self.directory)?;
+            rustix::fs::syncfs(directory).map_err(std::io::Error::from)?;
+        }
         self.channel.note(Note::Created)
     }
 
@@ -224,7 +214,11 @@ impl Place<'_> {
     /// Runs a workload on a database that is not there yet.
     pub fn run(&mut self, work: Work) -> Result<(), Failure> {
         let mut random = Random::of_part(work.seed, 1);
-        self.settings.autocheckpoint = work.workload.autocheckpoint(&mut random);
+        self.settings.autocheckpoint = match work.workload {
+            // Of flushes that nobody tells it cannot be known whose they are: a checkpoint's.
+            Workload::Connections if self.fua => 0,
+            workload => workload.autocheckpoint(&mut random),
+        };
         let mut session = self.open()?;
         model::create(&mut session).map_err(sql)?;
         if work.workload == Workload::Attach {
@@ -233,7 +227,17 @@ impl Place<'_> {
         self.created()?;
         let session = match work.workload {
             Workload::Connections => {
-                self.run_connections(work)?;
+                self.run_connections(work, CONNECTIONS)?;
+                session
+            }
+            Workload::Group => {
+                let done = AtomicBool::new(false);
+                std::thread::scope(|scope| {
+                    let reader = scope.spawn(|| self.read_until(&done));
+                    let written = self.run_connections(work, GROUP);
+                    done.store(true, Ordering::Relaxed);
+                    written.and(joined(reader))
+                })?;
                 session
             }
             _ => self.run_one(work, session, &mut random)?,
@@ -248,7 +252,7 @@ impl Place<'_> {
         let mut session = self.open()?;
         model::create(&mut session).map_err(sql)?;
         self.created()?;
-        let mut writer = Writer::new(SECOND_LIFE, random.next(), self.notes(1)?, None)
+        let mut writer = Writer::new(SECOND_LIFE, random.next(), self.notes()?, None)
             .with_shapes(work.workload.shapes());
         for _ in 0..work.transactions {
             transaction(&mut writer, &mut session)?;
@@ -262,7 +266,7 @@ impl Place<'_> {
         mut session: Linked,
         random: &mut Random,
     ) -> Result<Linked, Failure> {
-        let mut writer = Writer::new(WriterId(0), random.next(), self.notes(1)?, None)
+        let mut writer = Writer::new(WriterId(0), random.next(), self.notes()?, None)
             .with_shapes(work.workload.shapes());
         let mut reader: Option<Linked> = None;
         for _ in 0..work.transactions {
@@ -334,10 +338,6 @@ impl Place<'_> {
     fn switch(&self, mut session: Linked, random: &mut Random) -> Result<Linked, Failure> {
         let ours = self.settings.mode.journal().name;
         let other = *random.choose(&[ours, "wal", "delete", "truncate", "persist"]);
-        // The connection that reads counters, where there is one, would be in the way.
-        if self.fua {
-            return Ok(session);
-        }
         if other != ours {
             // The others are to promise as much as ours. At FULL a rollback journal's deletion is not
             // durable when COMMIT returns, and the journal's return takes the commit back.
@@ -358,15 +358,15 @@ impl Place<'_> {
         self.open()
     }
 
-    fn run_connections(&self, work: Work) -> Result<(), Failure> {
-        let each = work.transactions / CONNECTIONS + 1;
+    fn run_connections(&self, work: Work, connections: u32) -> Result<(), Failure> {
+        let each = work.transactions / connections + 1;
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..CONNECTIONS)
+            let threads: Vec<_> = (0..connections)
                 .map(|number| {
                     scope.spawn(move || {
                         let mut session = self.open()?;
                         let seed = Random::of_part(work.seed, u64::from(number) + 2).next();
-                        let notes = self.notes(CONNECTIONS)?;
+                        let notes = self.notes()?;
                         let mut writer = Writer::new(WriterId(number), seed, notes, None)
                             .with_shapes(work.workload.shapes());
                         for _ in 0..each {
@@ -376,12 +376,38 @@ impl Place<'_> {
                     })
                 })
                 .collect();
-            threads.into_iter().try_for_each(|thread| {
-                let died = |_| Failure::Harness("a writer's thread died".to_owned());
-                thread.join().map_err(died)?
-            })
+            threads.into_iter().try_for_each(joined)
         })
     }
+
+    /// Reads where the database stands, again and again: what was read must not be lost.
+    fn read_until(&self, done: &AtomicBool) -> Result<(), Failure> {
+        let mut session = self.open()?;
+        let mut last = 0;
+        while !done.load(Ordering::Relaxed) {
+            let read = session.rows("SELECT tick, chain FROM clock", &[]);
+            let rows = read.map_err(sql)?;
+            let point = rows.first().map(|row| Point {
+                tick: integer(row, 0),
+                chain: integer(row, 1),
+            });
+            if let Some(point) = point.filter(|point| point.tick > last) {
+                last = point.tick;
+                self.channel.note(Note::Commit {
+                    what: What::Read,
+                    writer: 0,
+                    point,
+                })?;
+            }
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        Box::new(session).close().map_err(sql)
+    }
+}
+
+fn joined(thread: ScopedJoinHandle<'_, Result<(), Failure>>) -> Result<(), Failure> {
+    let died = |_| Failure::Harness("a thread of the workload died".to_owned());
+    thread.join().map_err(died)?
 }
 
 fn transaction(writer: &mut Writer<Notes>, session: &mut Linked) -> Result<(), Failure> {

@@ -14,6 +14,7 @@ pub mod layout;
 pub mod memory;
 pub mod packed;
 pub mod scan;
+pub mod shared;
 
 mod error;
 mod read;
@@ -23,6 +24,7 @@ use std::path::Path;
 use std::sync::{OnceLock, PoisonError};
 
 use crate::commit::group::Group;
+use crate::commit::group_commit::GroupCommit;
 use crate::mode::{InitPolicy, JournalMode};
 use crate::storage::{
     Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, NewFile,
@@ -37,15 +39,17 @@ pub use header::{HeaderError, LogHeader, LogId};
 pub use layout::{Geometry, Layout};
 use memory::FrameMemory;
 use packed::{Form, Packed};
+use shared::Shared;
 use space::Space;
 
-/// How far this process knows the log to be durable.
+/// Why a log is poisoned that this process has not failed to write.
+const ELSEWHERE: &str = "another process could not write this log";
+
+/// What this process saw last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// The generation whose header this process read or wrote last.
     salts: Option<Salts>,
-    /// Every frame up to this one of this generation is on the device for good.
-    durable: Option<(Salts, FrameNo)>,
     /// The last frame of the last commit of this process.
     committed: Option<FrameNo>,
 }
@@ -63,8 +67,10 @@ pub struct Log {
     packed: Option<Packed>,
     space: Space,
     known: Mutex<Known>,
+    shared: Shared,
     poison: OnceLock<String>,
     pub(crate) group: Group,
+    pub(crate) group_commit: GroupCommit,
     /// How many connections of this process have the log open.
     users: AtomicUsize,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -110,9 +116,9 @@ impl Log {
             return Err(LogError::other_database(open.path, header.id, id));
         }
         let page = header.page_size.unwrap_or(open.page);
-        let log = Log::assemble(file, open, header.layout, page, Some(id))?;
+        let mut log = Log::assemble(file, open, header.layout, page, Some(id))?;
         log.known().salts = header.wal_header().map(|wal| wal.salts);
-        log.join()?;
+        log.join(open)?;
         Ok(log)
     }
 
@@ -134,8 +140,8 @@ impl Log {
         file.give_permissions(open.new_file);
         let id = LogId::random()
             .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
-        let log = Log::assemble(file, open, layout, open.page, Some(id))?;
-        log.join()?;
+        let mut log = Log::assemble(file, open, layout, open.page, Some(id))?;
+        log.join(open)?;
         let header = LogHeader::empty(open.mode, layout, Some(open.page), id);
         log.write_header(&header, Durability::None)?;
         // The header block counts as ready from here on; the rest of the first chunk follows.
@@ -195,8 +201,10 @@ impl Log {
             packed: form.map(|form| Packed::new(form, page)),
             space,
             known: Mutex::default(),
+            shared: Shared::private(),
             poison: OnceLock::new(),
             group: Group::default(),
+            group_commit: GroupCommit::default(),
             users: AtomicUsize::new(0),
             threads: Mutex::default(),
         })
@@ -204,7 +212,7 @@ impl Log {
 
     /// Says to other processes that this one uses the log: nobody may keep published frames to
     /// itself from here on.
-    fn join(&self) -> Result<(), LogError> {
+    fn join(&mut self, open: &OpenLog<'_>) -> Result<(), LogError> {
         if self
             .file
             .is_locked_by_other(LockByte::Poison, LockKind::Shared)?
@@ -215,7 +223,26 @@ impl Log {
                  again to recover",
             ));
         }
-        Ok(self.file.lock(LockByte::Presence, LockKind::Shared)?)
+        let writes = open.access == Access::ReadWrite;
+        let alone = writes
+            && self
+                .file
+                .try_lock(LockByte::Presence, LockKind::Exclusive)?;
+        let shared = |alone| Shared::open(open.path, open.access, open.new_file, alone);
+        if alone {
+            // Nobody comes in before the lock is shared again.
+            self.shared = shared(true).unwrap_or_else(|_| Shared::private());
+        }
+        self.file.lock(LockByte::Presence, LockKind::Shared)?;
+        if !alone {
+            self.shared = shared(false).unwrap_or_else(|_| Shared::private());
+        }
+        Ok(())
+    }
+
+    /// What the processes that use the log tell each other.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// A connection begins to use the log.
@@ -295,12 +322,17 @@ impl Log {
 
     /// Whether every frame before `first` is known to be on the device for good.
     pub fn durable_before(&self, first: FrameNo, salts: Salts) -> bool {
-        self.known().durable == Some((salts, FrameNo(first.0.saturating_sub(1))))
+        self.is_durable(salts, FrameNo(first.0.saturating_sub(1)))
+    }
+
+    /// Whether everything up to this frame is known to be on the device for good.
+    pub fn is_durable(&self, salts: Salts, last: FrameNo) -> bool {
+        self.shared.durable(salts) >= Some(last)
     }
 
     /// Notes that everything up to `last` is on the device for good.
     pub fn set_durable(&self, last: FrameNo, salts: Salts) {
-        self.known().durable = Some((salts, last));
+        self.shared.set_durable(salts, last);
     }
 
     /// Notes the last frame of a commit.
@@ -317,6 +349,7 @@ impl Log {
     /// connection of this process refuses it, and every process that asks before a flush.
     pub fn poison(&self, why: &str) {
         if self.poison.set(why.to_owned()).is_ok() {
+            self.shared.poison();
             // A flush that failed leaves pages in the cache that pass for written: recovery would
             // find frames there which the device does not have.
             self.file.drop_page_cache();
@@ -334,6 +367,9 @@ impl Log {
     /// # Errors
     /// Where the log is poisoned.
     pub fn check_poison(&self) -> Result<(), LogError> {
+        if self.shared.is_poisoned() && self.poisoned().is_none() {
+            self.poison(ELSEWHERE);
+        }
         match self.poisoned() {
             None => Ok(()),
             Some(why) => Err(self.error(ErrorKind::Poisoned, why)),
@@ -351,7 +387,7 @@ impl Log {
             .file
             .is_locked_by_other(LockByte::Poison, LockKind::Shared)?
         {
-            self.poison("another process could not write this log");
+            self.poison(ELSEWHERE);
         }
         self.check_poison()
     }
@@ -473,14 +509,11 @@ impl Log {
     pub fn note_wal_header(&self, bytes: &[u8; wal::HEADER_BYTES]) {
         let mut known = self.known();
         known.salts = WalHeader::parse(bytes).map(|header| header.salts);
-        known.durable = None;
     }
 
     /// The header noted last was never written.
     pub fn forget_wal_header(&self) {
-        let mut known = self.known();
-        known.salts = None;
-        known.durable = None;
+        self.known().salts = None;
     }
 
     /// Makes the log empty, durably: the database holds everything.
@@ -491,6 +524,7 @@ impl Log {
         self.write_wal_header(&[0; wal::HEADER_BYTES], Durability::None)?;
         self.file.flush()?;
         *self.known() = Known::default();
+        self.shared.forget_durable();
         Ok(())
     }
 

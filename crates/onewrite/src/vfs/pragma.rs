@@ -77,6 +77,17 @@ impl From<LogError> for Failure {
     }
 }
 
+/// What of two a word says, as SQLite reads a boolean.
+fn switch_word(name: &str, value: &str, or: &str) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" | "1" | "yes" | "true" => Ok(true),
+        "off" | "0" | "no" | "false" => Ok(false),
+        _ => Err(format!(
+            "onewrite_{name}: unknown value '{value}': use on, off{or}"
+        )),
+    }
+}
+
 fn no_group_synch_in(mode: JournalMode) -> String {
     let why = match mode {
         JournalMode::Direct => ", where stock connections read the log at any moment",
@@ -96,8 +107,8 @@ impl Database {
         match name.as_str() {
             "journal_mode" => self.in_known_words(self.journal_mode(value)),
             "synchronous" => {
-                if let (Some(writer), Some(_)) = (self.writer.borrow_mut().as_mut(), value) {
-                    writer.synchronous_changed();
+                if let Some(value) = value {
+                    self.synchronous_changed(value);
                 }
                 Answer::Pass
             }
@@ -118,6 +129,17 @@ impl Database {
         }
     }
 
+    fn synchronous_changed(&self, value: &str) {
+        if let Some(writer) = self.writer.borrow_mut().as_mut() {
+            writer.synchronous_changed();
+        }
+        let below_full = [
+            "0", "off", "no", "false", "1", "normal", "on", "yes", "true",
+        ];
+        let value = value.to_ascii_lowercase();
+        self.reads_relaxed.set(below_full.contains(&value.as_str()));
+    }
+
     fn setting(&self, name: &str) -> Answer {
         let settings = self.settings.get();
         Answer::Text(match name {
@@ -134,6 +156,17 @@ impl Database {
                 .commit
                 .group_synch
                 .map_or("off".into(), |group| group.to_string()),
+            "group_commit" => match settings.commit.group_commit {
+                None => "auto",
+                Some(true) => "on",
+                Some(false) => "off",
+            }
+            .into(),
+            "read_durable" => match settings.read_durable {
+                true => "on",
+                false => "off",
+            }
+            .into(),
             "compression" => settings.commit.compressing.with.to_string(),
             "differences" => settings.commit.compressing.differences.to_string(),
             "direct_io" => match settings.direct {
@@ -195,6 +228,25 @@ impl Database {
                 }
                 self.change(|settings| settings.commit.group_synch = group);
                 self.apply_commit_settings()?;
+            }
+            "group_commit" => {
+                let wanted = match value.eq_ignore_ascii_case("auto") {
+                    true => None,
+                    false => Some(switch_word(name, value, " or auto")?),
+                };
+                let refuses = self.mode().filter(|mode| !mode.may_group_commits());
+                if let (Some(mode), Some(true)) = (refuses, wanted) {
+                    return Err(format!(
+                        "onewrite_group_commit: not in journal mode {mode}, where stock connections \
+                         read the log at any moment; use journal_mode=onewrite"
+                    ));
+                }
+                self.change(|settings| settings.commit.group_commit = wanted);
+                self.apply_commit_settings()?;
+            }
+            "read_durable" => {
+                let wanted = switch_word(name, value, "")?;
+                self.change(|settings| settings.read_durable = wanted);
             }
             "compression" => {
                 let with = value.parse().map_err(in_words)?;
@@ -598,7 +650,8 @@ impl Database {
 fn unknown_setting(name: &str) -> String {
     format!(
         "there is no PRAGMA onewrite_{name}: there are onewrite_status, onewrite_layout, \
-         onewrite_sync, onewrite_init, onewrite_group_synch, onewrite_direct_io, \
-         onewrite_compression, onewrite_differences, onewrite_reserve_bytes and onewrite_make_default"
+         onewrite_sync, onewrite_init, onewrite_compression, onewrite_differences, \
+         onewrite_group_commit, onewrite_read_durable, onewrite_group_synch, onewrite_direct_io, \
+         onewrite_reserve_bytes and onewrite_make_default"
     )
 }

@@ -213,6 +213,12 @@ impl Packed {
         self.chain().tail().offset
     }
 
+    /// The last frame that is known to end a transaction: nothing replaces it, or a frame before it, as
+    /// long as this transaction goes on.
+    pub fn committed(&self) -> FrameNo {
+        self.chain().tail().committed
+    }
+
     /// A transaction begins, behind the published frame `last`. `false` where the log does not have
     /// that.
     ///

@@ -1,0 +1,229 @@
+//! A device of a latency model: a process of its own that answers it, and this process's hold on it.
+//!
+//! The process that answers a device must not wait for it ([`onewrite_flash::host`]), so it is this
+//! program again, as `onewrite device-server`. It reads one line of JSON, a [`Setup`], answers with one,
+//! a [`Ready`], and then obeys one [`Order`] a line. When its standard input ends, its parent is done or
+//! gone: it goes on answering until nobody has the device open, takes it down, and ends.
+//!
+//! **Memory.** The content is kept in memory, blocks of zeros excepted: at most the device's bytes,
+//! which [`ModelledDevice::start`] refuses to be more than half of what the machine has available.
+//! The kernel may need this process to write before it can free memory; so the process is marked as one
+//! that I/O waits for (PR_SET_IO_FLUSHER): its allocations never wait for I/O, and it is not slowed down
+//! for the dirty pages of others.
+
+use std::io::{BufRead, BufReader, Write};
+use std::num::NonZeroU64;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::Arc;
+
+use onewrite_flash::device::Device;
+use onewrite_flash::host::Host;
+use onewrite_flash::latency::Latency;
+use onewrite_flash::schedule::Schedule;
+use onewrite_iotrace::scratch::private_mounts;
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+
+/// What the server is to make.
+#[derive(Debug, Serialize, Deserialize)]
+struct Setup {
+    bytes: u64,
+    parent: PathBuf,
+    latency: Latency,
+}
+
+/// What it made.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ready {
+    node: PathBuf,
+}
+
+/// What it is told, and answers with an empty line.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Order {
+    /// Requests take their time from now on.
+    TakeTime,
+}
+
+/// A device that takes its time, until this value ends.
+#[derive(Debug)]
+pub struct ModelledDevice {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    node: PathBuf,
+    latency: Latency,
+}
+
+impl ModelledDevice {
+    /// Makes one of `bytes` bytes that takes no time yet. A directory for its mount point is made in
+    /// `parent`.
+    pub fn start(latency: Latency, bytes: u64, parent: &Path) -> Result<Self, String> {
+        check_memory(bytes)?;
+        let failed = |error: std::io::Error| format!("cannot start the device's process: {error}");
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut child = Command::new(program)
+            .arg("device-server")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for the parent, which takes down what it mounted first.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("the device's process has no pipes".to_owned());
+        };
+        let mut device = Self {
+            child,
+            input: Some(input),
+            output: BufReader::new(output),
+            node: PathBuf::new(),
+            latency: latency.clone(),
+        };
+        let parent = parent.to_owned();
+        let setup = Setup {
+            bytes,
+            parent,
+            latency,
+        };
+        let line = device.ask(&setup)?;
+        let ready: Ready = serde_json::from_str(&line)
+            .map_err(|error| format!("the device's process said {line:?}: {error}"))?;
+        device.node = ready.node;
+        Ok(device)
+    }
+
+    /// Its node below `/dev`.
+    pub fn node(&self) -> &Path {
+        &self.node
+    }
+
+    /// How long it takes.
+    pub fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
+    /// Requests take their time from now on.
+    pub fn take_time(&mut self) -> Result<(), String> {
+        self.ask(&Order::TakeTime).map(drop)
+    }
+
+    /// Sends a line and waits for the answer.
+    fn ask(&mut self, what: &impl Serialize) -> Result<String, String> {
+        let gone = |error: std::io::Error| format!("the device's process is gone: {error}");
+        let line = serde_json::to_string(what).map_err(|error| error.to_string())?;
+        if let Some(input) = &mut self.input {
+            writeln!(input, "{line}").map_err(gone)?;
+        }
+        let mut answer = String::new();
+        match self.output.read_line(&mut answer).map_err(gone)? {
+            // It has said why on standard error.
+            0 => Err("the device could not be made or has ended".to_owned()),
+            _ => Ok(answer.trim_end().to_owned()),
+        }
+    }
+
+    /// Takes it down. Nobody may have it open.
+    pub fn remove(mut self) -> Result<(), String> {
+        self.take_down()
+    }
+
+    fn take_down(&mut self) -> Result<(), String> {
+        if self.input.take().is_none() {
+            return Ok(());
+        }
+        match self.child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("the device's process ended with {status}")),
+            Err(error) => Err(format!("the device's process: {error}")),
+        }
+    }
+}
+
+impl Drop for ModelledDevice {
+    fn drop(&mut self) {
+        // remove() reports; here there is nobody to report to.
+        let _ = self.take_down();
+    }
+}
+
+/// At most half of what is available: the rest is for the page cache above the device, and the work.
+fn check_memory(bytes: u64) -> Result<(), String> {
+    let table = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = available_bytes(&table).unwrap_or(u64::MAX);
+    match bytes <= available / 2 {
+        true => Ok(()),
+        false => Err(format!(
+            "a device of {} MiB is kept in memory, of which {} MiB are available, and half may be \
+             taken: fewer transactions take a smaller one",
+            bytes >> 20,
+            available >> 20
+        )),
+    }
+}
+
+/// MemAvailable of `/proc/meminfo`.
+fn available_bytes(table: &str) -> Option<u64> {
+    let line = table
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib << 10)
+}
+
+/// The server's process.
+pub fn run_server() -> Outcome {
+    let text = |error: std::io::Error| error.to_string();
+    let mut lines = std::io::stdin().lines();
+    let Some(line) = lines.next() else {
+        return Err("this is a part of `onewrite compare --device`".to_owned());
+    };
+    let setup: Setup =
+        serde_json::from_str(&line.map_err(text)?).map_err(|error| error.to_string())?;
+    private_mounts().map_err(|error| error.to_string())?;
+    be_waited_for();
+    let schedule = Arc::new(Schedule::new(setup.latency));
+    let device = Device::new(setup.bytes);
+    let host = Host::timed(device, schedule.clone(), &setup.parent).map_err(|e| e.to_string())?;
+    let mut output = std::io::stdout();
+    let ready = Ready {
+        node: host.node().to_owned(),
+    };
+    let ready = serde_json::to_string(&ready).map_err(|error| error.to_string())?;
+    writeln!(output, "{ready}").map_err(text)?;
+    for line in lines {
+        let order = serde_json::from_str(&line.map_err(text)?).map_err(|e| e.to_string())?;
+        match order {
+            Order::TakeTime => schedule.switch_on(),
+        }
+        writeln!(output).map_err(text)?;
+    }
+    drop(host);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes this thread, and those that it starts, fit for answering a device: I/O waits for them, they wake
+/// up when they meant to, and before others, because a device is none of the work that the CPU has. Where
+/// the kernel refuses one of these, the device works without.
+fn be_waited_for() {
+    let _ = rustix::process::setpriority_process(None, -20);
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn available_memory_is_read_and_bounds_the_device() {
+        let table = "MemTotal:       24684044 kB\nMemAvailable:   1024 kB\nBuffers: 1 kB\n";
+        assert_eq!(available_bytes(table), Some(1 << 20));
+        assert_eq!(available_bytes("MemTotal: 5 kB\n"), None);
+        let said = check_memory(1 << 60).unwrap_err();
+        assert!(said.contains("are available"), "{said}");
+    }
+}

@@ -1,0 +1,224 @@
+//! Takes a device without FUA for one that has it.
+//!
+//! A loop device offers no FUA: of a write-through write (RWF_DSYNC) the kernel makes a write and a
+//! flush, and the flush covers everything before. On a device with FUA only that write's own blocks are
+//! durable. So the flushes of a record that stand for FUA are found, and cover no more than that.
+//!
+//! *Which they are.* The engine tells each call on its log before it happens ([`Tell`]), and every note
+//! names its thread; a thread that tells something has come to the end of what it told before. From a
+//! write-through write's note on, its bytes arrive, and then a flush: that one. Several threads may be
+//! at it: each of as many flushes as they are covers what has arrived of all of them.
+//!
+//! *When in doubt, a flush stays one.* A device with FUA still gets flushes, and to take one of them for
+//! FUA would find what is not there. So nothing is changed while another thread is in a call that may
+//! flush; when something else was written meanwhile (a checkpoint, the page cache, a file system's
+//! journal); or when the next write is one that a file system sends with a flush before it.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::Path;
+
+use onewrite::storage::Durability;
+use onewrite::storage::observer::{Call, Observer, Route};
+use onewrite_flash::history::{Event, History, Position};
+
+use super::protocol::{Channel, Note, Thread};
+
+/// Notes each call of the engine on a log.
+pub struct Tell(pub Channel);
+
+impl Observer for Tell {
+    fn before(&self, _path: &Path, call: &Call<'_>) -> io::Result<()> {
+        let note = match call {
+            Call::Write {
+                bytes,
+                durability: Durability::WriteThrough,
+                route: Route::Direct,
+                ..
+            } => Note::WriteThrough {
+                bytes: bytes.len() as u64,
+            },
+            Call::Flush | Call::SyncDirectory | Call::Initialize { .. } => Note::LogFlush,
+            _ => Note::LogCall,
+        };
+        let told = self.0.note(note);
+        told.map_err(|failure| io::Error::other(failure.to_string()))
+    }
+}
+
+/// Write-through writes that are under way.
+struct UnderWay {
+    /// Where the first of them began.
+    from: Position,
+    threads: HashSet<Thread>,
+    /// Of their bytes, those that have not arrived.
+    missing: u64,
+    /// Flushes that will come for them, at most.
+    flushes: usize,
+    /// Something else was written.
+    others: bool,
+}
+
+/// Changes the flushes of `history` that stand for FUA. `notes` are what its marks mean, each with the
+/// thread that it is from.
+pub fn assume(history: &mut History, notes: &[(Note, Thread)]) {
+    let mut found = Vec::new();
+    let mut under_way: Option<UnderWay> = None;
+    let mut flushing: HashSet<Thread> = HashSet::new();
+    for (index, event) in history.events().iter().enumerate() {
+        match event {
+            Event::Mark(mark) => {
+                let Some((note, thread)) = notes.get(*mark as usize) else {
+                    continue;
+                };
+                flushing.remove(thread);
+                ended(&mut under_way, *thread);
+                match note {
+                    Note::LogFlush => drop(flushing.insert(*thread)),
+                    Note::WriteThrough { bytes } => {
+                        begun(&mut under_way, *thread, *bytes, Position(index + 1));
+                    }
+                    _ => {}
+                }
+            }
+            Event::Write { .. } | Event::Zero { .. } => {
+                if let Some(under_way) = &mut under_way {
+                    let bytes = event.range().map_or(0, |(_, bytes)| bytes);
+                    under_way.others |= bytes > under_way.missing;
+                    under_way.missing = under_way.missing.saturating_sub(bytes);
+                }
+            }
+            Event::Flush(_) => {
+                let Some(writes) = &mut under_way else {
+                    continue;
+                };
+                let next = history.events()[index..]
+                    .iter()
+                    .find(|e| e.range().is_some());
+                if !writes.others && flushing.is_empty() && !next.is_some_and(comes_with_a_flush) {
+                    found.push((index, writes.from));
+                }
+                writes.flushes -= 1;
+                if writes.flushes == 0 {
+                    under_way = None;
+                }
+            }
+        }
+    }
+    for (flush, from) in found {
+        history.assume_fua(flush, from);
+    }
+}
+
+fn begun(under_way: &mut Option<UnderWay>, thread: Thread, bytes: u64, from: Position) {
+    let writes = under_way.get_or_insert_with(|| UnderWay {
+        from,
+        threads: HashSet::new(),
+        missing: 0,
+        flushes: 0,
+        others: false,
+    });
+    writes.threads.insert(thread);
+    writes.missing += bytes;
+    writes.flushes += 1;
+}
+
+/// The thread has come to the end of its write, if that was one.
+fn ended(under_way: &mut Option<UnderWay>, thread: Thread) {
+    if let Some(writes) = under_way {
+        writes.threads.remove(&thread);
+        if writes.threads.is_empty() {
+            *under_way = None;
+        }
+    }
+}
+
+/// Writes that file systems send with a flush before them (REQ_PREFLUSH): the flush was for all.
+fn comes_with_a_flush(event: &Event) -> bool {
+    /// Magic number and block type of the commit block of ext4's journal.
+    const COMMIT: [u8; 8] = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 2];
+    /// A record in the log of XFS.
+    const XFS: [u8; 4] = [0xFE, 0xED, 0xBA, 0xBE];
+    /// Where Btrfs has its superblock.
+    const BTRFS: u64 = 64 << 10;
+    match event {
+        Event::Write { offset, data } => {
+            data.starts_with(&COMMIT) || data.starts_with(&XFS) || *offset == BTRFS
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onewrite_flash::history::Covers;
+
+    /// What happens, one letter each: `a` to `c` threads 0 to 2 note a write-through write of a block,
+    /// `A` to `C` they note something else, `X` thread 0 notes a flush; `w` a block is written, `j` the
+    /// journal's commit block, `f` a flush.
+    fn play(script: &str) -> String {
+        let (mut history, mut notes) = (History::default(), Vec::new());
+        for letter in script.bytes() {
+            let mut note = |note, thread: u8| {
+                notes.push((note, Thread(u64::from(thread))));
+                Event::Mark(notes.len() as u64 - 1)
+            };
+            let write = |first: &[u8]| {
+                let mut data = vec![1; 4096];
+                data[..first.len()].copy_from_slice(first);
+                let data = data.into();
+                Event::Write { offset: 0, data }
+            };
+            let event = match letter {
+                b'a'..=b'c' => note(Note::WriteThrough { bytes: 4096 }, letter - b'a'),
+                b'A'..=b'C' => note(Note::LogCall, letter - b'A'),
+                b'X' => note(Note::LogFlush, 0),
+                b'w' => write(&[]),
+                b'j' => write(&[0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 2]),
+                _ => Event::Flush(Covers::Everything),
+            };
+            history.push(event, 0);
+        }
+        assume(&mut history, &notes);
+        let flushes = history.events().iter().filter_map(|event| match event {
+            Event::Flush(Covers::Everything) => Some("all".to_owned()),
+            Event::Flush(Covers::WritesSince(from)) => Some(from.0.to_string()),
+            _ => None,
+        });
+        flushes.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_flush_of_a_write_through_write_covers_that_write_alone() {
+        assert_eq!(play("wawfA"), "2");
+        assert_eq!(play("wawfAwfawf"), "2 all 8");
+        assert_eq!(play("awf"), "1");
+    }
+
+    #[test]
+    fn what_comes_behind_the_write_keeps_its_flush() {
+        assert_eq!(play("awffA"), "1 all");
+        assert_eq!(play("awfwfA"), "1 all");
+        assert_eq!(play("awAf"), "all");
+    }
+
+    #[test]
+    fn a_flush_that_may_be_somebody_elses_stays_one() {
+        assert_eq!(play("awwfA"), "all");
+        assert_eq!(play("awfj"), "all");
+        assert_eq!(play("awfAwj"), "1");
+        assert_eq!(play("XbwfB"), "all");
+        assert_eq!(play("XAbwfB"), "3");
+    }
+
+    #[test]
+    fn writes_of_several_threads_share_what_has_arrived() {
+        assert_eq!(play("abwwffAB"), "1 1");
+        assert_eq!(play("abwfwfAB"), "1 1");
+        // One flush for both: what follows is another's.
+        assert_eq!(play("abwwfABf"), "1 all");
+        assert_eq!(play("awbfAwfB"), "1 1");
+        assert_eq!(play("abcwwwwfff"), "all all all");
+    }
+}
