@@ -20,6 +20,8 @@ pub struct Config {
     pub synchronous: &'static str,
     pub group: &'static str,
     pub group_commit: &'static str,
+    /// `onewrite_compression` and `onewrite_differences`, in the modes that have them.
+    pub compressing: Option<(&'static str, &'static str)>,
     /// Reserved bytes of every page of the first database hold something.
     pub reserved_in_use: bool,
     /// A write may damage what else is in its sectors (`psow=0`): SQLite pads each commit to their end.
@@ -36,6 +38,7 @@ impl Config {
         synchronous: "FULL",
         group: "off",
         group_commit: "auto",
+        compressing: None,
         reserved_in_use: false,
         pads_commits: false,
     };
@@ -287,6 +290,13 @@ impl<'a> Player<'a> {
                 format!("PRAGMA onewrite_group_commit={}", config.group_commit),
             ] {
                 run(&connection, &pragma)?;
+            }
+            if let Some((with, differences)) = config.compressing {
+                run(&connection, &format!("PRAGMA onewrite_compression={with}"))?;
+                run(
+                    &connection,
+                    &format!("PRAGMA onewrite_differences={differences}"),
+                )?;
             }
             self.connection = Some(connection);
         }

@@ -360,6 +360,38 @@ fn compressed() {
     );
 }
 
+#[test]
+fn packed_with_zstd() {
+    let base = Config {
+        mode: "onewrite",
+        compressing: Some(("zstd", "on")),
+        ..Config::USUAL
+    };
+    everything("onewrite, zstd", base);
+}
+
+#[test]
+fn compressed_without_differences() {
+    let base = Config {
+        mode: "swal",
+        compressing: Some(("zstd", "off")),
+        ..Config::USUAL
+    };
+    everything("swal, zstd, each page by itself", base);
+}
+
+#[test]
+fn stored_pages() {
+    for mode in ["onewrite", "swal"] {
+        let base = Config {
+            mode,
+            compressing: Some(("none", "on")),
+            ..Config::USUAL
+        };
+        everything("pages as they are", base);
+    }
+}
+
 /// Commits that return before they are durable may be lost, the last ones first; never a part of
 /// one, and none after a close.
 #[test]
