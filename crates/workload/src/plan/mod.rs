@@ -6,12 +6,14 @@
 //!
 //! What is the same for every op stands here: sharing the transactions out, and the verdict of a
 //! check. Each op owns its tables, its statements and what they leave, as a `Workload`:
-//! `mobibench` (`insert`, `update`, `delete`), `indexed` and `app`. `transaction` executes
+//! `mobibench` (`insert`, `update`, `delete`), `indexed`, `app` and `phone` (`mail`, `messenger`,
+//! `message`, `sns`). `transaction` executes
 //! what they make, `rows` compares what they expect, `random` is where their values come from.
 
 mod app;
 mod indexed;
 mod mobibench;
+mod phone;
 mod random;
 mod rows;
 mod transaction;
@@ -23,9 +25,11 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::databases::Databases;
 use app::App;
 use indexed::Indexed;
 use mobibench::{Change, Mobibench};
+use phone::Phone;
 use rows::Found;
 pub(crate) use transaction::{Statement, Transaction};
 
@@ -47,6 +51,14 @@ pub enum Op {
     Indexed,
     /// Files one message as a messenger or mail application does.
     App,
+    /// The next transaction of S-WAL's Mail, generated to published characteristics.
+    Mail,
+    /// Of its Messenger, in 3 files.
+    Messenger,
+    /// Of its Message (SMS), in 6 files.
+    Message,
+    /// Of its SNS, in 20 files.
+    Sns,
 }
 
 impl Op {
@@ -58,6 +70,10 @@ impl Op {
             Self::Delete => "delete",
             Self::Indexed => "indexed",
             Self::App => "app",
+            Self::Mail => "mail",
+            Self::Messenger => "messenger",
+            Self::Message => "message",
+            Self::Sns => "sns",
         }
     }
 
@@ -67,12 +83,28 @@ impl Op {
             Self::Insert | Self::Update | Self::Delete => 1,
             Self::Indexed => 3,
             Self::App => 6,
+            Self::Mail => 6,
+            Self::Messenger | Self::Message => 2,
+            Self::Sns => 3,
         }
+    }
+
+    /// Database files that it works in ([`Databases`]).
+    pub fn databases(self) -> usize {
+        phone::files(self)
+    }
+
+    /// Transactions of an application's whole trace; `None` for an op that is no trace.
+    pub fn trace_length(self) -> Option<u32> {
+        phone::transactions(self)
     }
 
     /// Whether the plan's record size says how large a row is; otherwise the op has sizes of its own.
     pub fn has_record_size(self) -> bool {
-        self != Self::App
+        matches!(
+            self,
+            Self::Insert | Self::Update | Self::Delete | Self::Indexed
+        )
     }
 }
 
@@ -107,7 +139,7 @@ pub struct Plan {
 /// What an op owns: its tables, its transactions, and what they must leave behind in any order.
 pub(crate) trait Workload: Sync {
     /// Creates the tables and the rows that transactions need. Gives up when `stop` is set.
-    fn populate(&self, connection: &mut Connection, stop: &AtomicBool) -> Result<(), Error>;
+    fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error>;
 
     /// Every statement that a transaction may execute.
     fn statements(&self) -> &'static [&'static str];
@@ -116,7 +148,7 @@ pub(crate) trait Workload: Sync {
     fn transaction(&self, number: u32) -> Transaction;
 
     /// Compares all rows with what all transactions must have left.
-    fn compare(&self, connection: &Connection) -> rusqlite::Result<Found>;
+    fn compare(&self, databases: &Databases) -> Result<Found, Error>;
 }
 
 /// What a finished run left in its database.
@@ -138,6 +170,11 @@ impl Checked {
 }
 
 impl Plan {
+    /// How many database files it works in ([`Databases`]).
+    pub fn databases(&self) -> usize {
+        self.op.databases()
+    }
+
     /// What this plan's op owns.
     pub(crate) fn workload(&self) -> Box<dyn Workload> {
         match self.op {
@@ -146,12 +183,16 @@ impl Plan {
             Op::Delete => Box::new(Mobibench::of(self, Change::Delete)),
             Op::Indexed => Box::new(Indexed::of(self)),
             Op::App => Box::new(App::of(self)),
+            Op::Mail => Box::new(Phone::of(self, &phone::MAIL)),
+            Op::Messenger => Box::new(Phone::of(self, &phone::MESSENGER)),
+            Op::Message => Box::new(Phone::of(self, &phone::MESSAGE)),
+            Op::Sns => Box::new(Phone::of(self, &phone::SNS)),
         }
     }
 
     /// Creates the tables and the rows that the transactions need. Gives up when `stop` is set.
-    pub fn populate(&self, connection: &mut Connection, stop: &AtomicBool) -> Result<(), Error> {
-        self.workload().populate(connection, stop)
+    pub fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error> {
+        self.workload().populate(databases, stop)
     }
 
     /// The numbers of one worker's transactions, in the order in which it executes them.
@@ -165,18 +206,19 @@ impl Plan {
     }
 
     /// Compares the database with what the transactions must have left in it.
-    pub fn check(&self, connection: &Connection) -> Result<Checked, Error> {
-        let found = self
-            .workload()
-            .compare(connection)
-            .map_err(Error::sqlite("read the rows"))?;
+    pub fn check(&self, databases: &Databases) -> Result<Checked, Error> {
+        let found = self.workload().compare(databases)?;
         let mut problems: Vec<String> = Vec::new();
-        connection
-            .pragma_query(None, "integrity_check", |row| {
-                problems.push(row.get(0)?);
-                Ok(())
-            })
-            .map_err(Error::sqlite("integrity_check"))?;
+        for connection in databases.all() {
+            connection
+                .pragma_query(None, "integrity_check", |row| {
+                    problems.push(row.get(0)?);
+                    Ok(())
+                })
+                .map_err(Error::sqlite("integrity_check"))?;
+        }
+        // Each file that is whole says so.
+        problems.dedup_by(|a, b| a == "ok" && b == "ok");
         Ok(Checked {
             rows: found.rows,
             content: found.difference.unwrap_or_else(|| "ok".to_owned()),
