@@ -50,6 +50,10 @@ typedef struct onewrite_api {
   int (*close_v2)(sqlite3 *);
   int (*file_control)(sqlite3 *, const char *, int, void *);
   const char *(*db_name)(sqlite3 *, int);
+  sqlite3_stmt *(*next_stmt)(sqlite3 *, sqlite3_stmt *);
+  int (*stmt_busy)(sqlite3_stmt *);
+  int (*stmt_readonly)(sqlite3_stmt *);
+  int (*txn_state)(sqlite3 *, const char *);
   const char *(*uri_parameter)(sqlite3_filename, const char *);
   const char *(*filename_wal)(sqlite3_filename);
   sqlite3_vfs *(*vfs_find)(const char *);
@@ -84,6 +88,10 @@ static inline int onewrite_register(int make_default) {
   api.close_v2 = sqlite3_close_v2;
   api.file_control = sqlite3_file_control;
   api.db_name = sqlite3_db_name;
+  api.next_stmt = sqlite3_next_stmt;
+  api.stmt_busy = sqlite3_stmt_busy;
+  api.stmt_readonly = sqlite3_stmt_readonly;
+  api.txn_state = sqlite3_txn_state;
   api.uri_parameter = sqlite3_uri_parameter;
   api.filename_wal = sqlite3_filename_wal;
   api.vfs_find = sqlite3_vfs_find;

@@ -81,6 +81,11 @@ impl JournalMode {
         self == JournalMode::Waldio
     }
 
+    /// Whether pages are compressed.
+    pub fn compresses(self) -> bool {
+        matches!(self, JournalMode::Swal | JournalMode::Onewrite)
+    }
+
     /// Whether the log is written past the page cache, where that is possible.
     pub fn writes_directly(self) -> bool {
         self != JournalMode::Swal
@@ -90,6 +95,17 @@ impl JournalMode {
     /// any moment.
     pub fn may_group(self) -> bool {
         self == JournalMode::Waldio
+    }
+
+    /// Whether commits may be published before they are durable, to share a flush with others: not
+    /// where stock connections read the log at any moment.
+    pub fn may_group_commits(self) -> bool {
+        self.is_guarded()
+    }
+
+    /// Whether they do where nothing else is asked for.
+    pub fn usually_groups_commits(self) -> bool {
+        self == JournalMode::Onewrite
     }
 
     /// The mode that a URI or the environment ask for; `None` where they name one of SQLite's own, which
@@ -282,6 +298,81 @@ impl fmt::Display for InitPolicy {
     }
 }
 
+/// `onewrite_compression`: how pages are compressed, in the modes that do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compression {
+    /// `none`: every page as it is.
+    None,
+    /// `lz4`: fast.
+    #[default]
+    Lz4,
+    /// `zstd`: smaller, at several times the time.
+    Zstd,
+}
+
+impl FromStr for Compression {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        match word.to_ascii_lowercase().as_str() {
+            "none" | "off" => Ok(Compression::None),
+            "lz4" => Ok(Compression::Lz4),
+            "zstd" => Ok(Compression::Zstd),
+            _ => Err(unknown(word, "lz4, zstd or none")),
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        })
+    }
+}
+
+/// `onewrite_differences`: whether a page that was logged before is held as its difference from that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Differences {
+    /// `on`: where that is much smaller.
+    #[default]
+    Held,
+    /// `off`: every page by itself, as S-WAL's paper has it.
+    None,
+}
+
+impl FromStr for Differences {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        match word.to_ascii_lowercase().as_str() {
+            "on" | "1" | "yes" | "true" => Ok(Differences::Held),
+            "off" | "0" | "no" | "false" => Ok(Differences::None),
+            _ => Err(unknown(word, "on or off")),
+        }
+    }
+}
+
+impl fmt::Display for Differences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Differences::Held => "on",
+            Differences::None => "off",
+        })
+    }
+}
+
+/// How a connection has the pages of its commits compressed; each record tells what became of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Compressing {
+    /// `onewrite_compression`.
+    pub with: Compression,
+    /// `onewrite_differences`.
+    pub differences: Differences,
+}
+
 /// `onewrite_group_synch`: commits return before their write, which follows soon (the paper's
 /// group synch). Off by default: it gives up durability within these two bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -347,6 +438,18 @@ mod tests {
         for word in ["zero-fill", "write-zeroes", "unwritten", "auto"] {
             assert_eq!(
                 word.parse::<InitPolicy>().map(|p| p.to_string()),
+                Ok(word.to_owned())
+            );
+        }
+        for word in ["none", "lz4", "zstd"] {
+            assert_eq!(
+                word.parse::<Compression>().map(|c| c.to_string()),
+                Ok(word.to_owned())
+            );
+        }
+        for word in ["on", "off"] {
+            assert_eq!(
+                word.parse::<Differences>().map(|d| d.to_string()),
                 Ok(word.to_owned())
             );
         }

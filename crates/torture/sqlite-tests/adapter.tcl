@@ -20,6 +20,7 @@ rename close close_of_tcl
 rename hexio_read hexio_read_of_file
 rename hexio_write hexio_write_of_file
 set adapter [file_of_tcl normalize [info script]]
+source [file_of_tcl dirname $adapter]/records.tcl
 
 proc ends_with {suffix name} {
   string equal $suffix [string range $name end-[expr {[string length $suffix]-1}] end]
@@ -68,8 +69,15 @@ proc look_at_log {log} {
   set fields [binary scan [read $in 128] a8IuIuIuIuH16IuIuIuIuIu \
       name version mode layout page id magic format page_of_wal checkpoints salt]
   set frames 0
-  set known [expr {$fields==11 && $name eq "onewrite" && $page>0 && $layout in {1 2}}]
-  if {$known && $magic!=0} {set frames [count_frames $in $layout $page $salt $checkpoints]}
+  set known [expr {$fields==11 && $name eq "onewrite" && $page>0 && $layout in {1 2 5 6}}]
+  if {$known && $magic!=0} {
+    if {[has_records $layout]} {
+      seek $in 32
+      set frames [dict get [walk $in $layout $page [read $in 32]] ever]
+    } else {
+      set frames [count_frames $in $layout $page $salt $checkpoints]
+    }
+  }
   close_of_tcl $in
   if {!$known} {return {}}
   dict create layout $layout page $page id $id empty [expr {$magic==0}] frames $frames
@@ -158,6 +166,12 @@ proc wal_bytes {log} {
   set in [open_of_tcl $log rb]
   seek $in 32
   set bytes [read $in 32]
+  if {[has_records $layout]} {
+    set walk [walk $in $layout $page $bytes]
+    close_of_tcl $in
+    for {set i 0} {$i<[llength [dict get $walk frames]]} {incr i} {append bytes [frame_of $walk $page $i]}
+    return $bytes[string repeat \0 [expr {([dict get $walk ever]-$i)*(24+$page)}]]
+  }
   for {set i 0} {$i<[dict get $found frames]} {incr i} {
     seek $in [header_at $layout $page $i]
     append bytes [read $in 24]
@@ -179,7 +193,9 @@ proc put_wal_bytes {log old new} {
   append old [string repeat \0 [expr {$size-[string length $old]}]]
   append new [string repeat \0 [expr {$size-[string length $new]}]]
   set out [open_of_tcl $log r+b]
-  set head [string replace [read $out 124] 32 63 [string range $new 0 31]]
+  set head [read $out 124]
+  if {[has_records $layout]} {set walk [walk $out $layout $page [string range $head 32 63]]}
+  set head [string replace $head 32 63 [string range $new 0 31]]
   seek $out 0
   puts -nonewline $out $head[binary format I [crc32c $head]]
   for {set i 0} {32+$i*(24+$page)<$size} {incr i} {
@@ -187,6 +203,10 @@ proc put_wal_bytes {log old new} {
     set to [expr {$from+23+$page}]
     set frame [string range $new $from $to]
     if {$frame eq [string range $old $from $to]} {continue}
+    if {[has_records $layout]} {
+      put_frames $out $layout $page $walk $new $i
+      break
+    }
     append frame [string repeat \0 [expr {24+$page-[string length $frame]}]]
     lassign [page_at $layout $page $i] at count
     if {[string trim [string range $frame [expr {24+$count}] end] \0] ne ""} {
@@ -198,18 +218,6 @@ proc put_wal_bytes {log old new} {
     puts -nonewline $out [string range $frame 24 [expr {23+$count}]]
   }
   close_of_tcl $out
-}
-
-proc crc32c {bytes} {
-  binary scan $bytes cu* values
-  set crc 0xffffffff
-  foreach value $values {
-    set crc [expr {$crc ^ $value}]
-    for {set bit 0} {$bit<8} {incr bit} {
-      set crc [expr {$crc & 1 ? ($crc>>1) ^ 0x82f63b78 : $crc>>1}]
-    }
-  }
-  expr {$crc ^ 0xffffffff}
 }
 
 # ---- What the tests call ----

@@ -123,6 +123,26 @@ const ENGINE_KEYS: &[Key] = &[
         values: Values::OneOf(&["zero-fill", "write-zeroes", "unwritten", "auto"]),
     },
     Key {
+        name: "group_commit",
+        pragma: "onewrite_group_commit",
+        values: Values::OneOf(&["on", "off", "auto"]),
+    },
+    Key {
+        name: "read_durable",
+        pragma: "onewrite_read_durable",
+        values: Values::OneOf(&["on", "off"]),
+    },
+    Key {
+        name: "compression",
+        pragma: "onewrite_compression",
+        values: Values::OneOf(&["lz4", "zstd", "none"]),
+    },
+    Key {
+        name: "differences",
+        pragma: "onewrite_differences",
+        values: Values::OneOf(&["on", "off"]),
+    },
+    Key {
         name: "group_synch",
         pragma: "onewrite_group_synch",
         values: Values::FramesAndMillis,
@@ -427,7 +447,7 @@ mod tests {
         assert_eq!(
             error,
             "mode waldio: no variation is called \"lay\"; it takes layout, sync, init, \
-             group_synch, synchronous"
+             compression, differences, group_synch, synchronous"
         );
         let error = Mode::parse("wal:layout=sector").unwrap_err().to_string();
         assert!(error.ends_with("it takes synchronous"), "{error}");

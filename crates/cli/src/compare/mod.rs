@@ -72,6 +72,8 @@ A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
   layout       embedded, sector, page4k, page8k
   sync         full, persistent, normal, auto
   init         zero-fill, write-zeroes, unwritten, auto
+  compression  lz4, zstd, none (onewrite and swal)
+  differences  on, off (onewrite and swal)
   group_synch  frames/milliseconds
   synchronous  off, normal, full, extra (any mode)
 

@@ -123,6 +123,8 @@ impl Contract {
             .acknowledged
             .iter()
             .filter(|a| a.point.tick > last.tick)
+            // The relaxed modes bound what is lost, and may let it be read before.
+            .filter(|a| !a.was_read || self == Self::Full)
             .collect();
         let tell = |bound: &str| {
             lost(format!(
@@ -186,6 +188,8 @@ fn lost(detail: String) -> Failure {
 struct Acknowledged {
     point: Point,
     microseconds: u64,
+    /// By a reader's having seen it.
+    was_read: bool,
 }
 
 /// What had happened before a cut.
@@ -255,9 +259,11 @@ impl Expected {
                 self.meant.insert(point);
                 self.withdrawn.remove(&point);
             }
-            What::Acknowledged => self.acknowledged.push(Acknowledged {
+            // What somebody has read is as good as promised.
+            What::Acknowledged | What::Read => self.acknowledged.push(Acknowledged {
                 point,
                 microseconds,
+                was_read: what == What::Read,
             }),
             What::Withdrawn => {
                 self.withdrawn.insert(point);
@@ -336,6 +342,24 @@ mod tests {
     fn full_loses_nothing() {
         assert_eq!(verdict(Contract::Full, found(10)), Ok(0));
         assert!(verdict(Contract::Full, found(9)).is_err());
+    }
+
+    #[test]
+    fn what_was_read_may_be_lost_no_more_than_what_was_acknowledged() {
+        let (mut history, mut notes) = ten_commits();
+        let note = |what| Note::Commit {
+            what,
+            writer: 0,
+            point: point(11),
+        };
+        for what in [What::Intent, What::Read] {
+            notes.push(note(what));
+            history.push(Event::Mark(notes.len() as u64 - 1), 9_000);
+        }
+        let expected = Expected::at(&history, &notes, history.end(), None);
+        assert!(Contract::Full.judge(&expected, &found(10)).is_err());
+        assert!(Contract::Full.judge(&expected, &found(11)).is_ok());
+        assert!(Contract::Prefix.judge(&expected, &found(10)).is_ok());
     }
 
     #[test]

@@ -110,6 +110,8 @@ pub enum Order {
 pub enum What {
     Intent,
     Acknowledged,
+    /// A reader has seen it.
+    Read,
     Withdrawn,
 }
 

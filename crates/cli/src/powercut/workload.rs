@@ -3,6 +3,8 @@
 //! things that an application does.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use onewrite_torture::checks::{Patience, unexpected};
@@ -17,7 +19,7 @@ use onewrite_workload::connection::Settings;
 use serde::{Deserialize, Serialize};
 
 use super::beside::Beside;
-use super::protocol::{Broken, Channel, Note, Work};
+use super::protocol::{Broken, Channel, Note, Point, What, Work};
 
 /// What an application does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -41,11 +43,13 @@ pub enum Workload {
     Attach,
     /// Several connections at once
     Connections,
+    /// Many connections at once that write little, and one that reads: groups of commits
+    Group,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Inserts,
         Self::Multi,
         Self::Spill,
@@ -55,12 +59,13 @@ impl Workload {
         Self::Extend,
         Self::Attach,
         Self::Connections,
+        Self::Group,
     ];
 
     fn shapes(self) -> &'static [(Shape, u64)] {
         use Shape::{Large, Medium, Savepoint, Schema, Small, Spilling};
         match self {
-            Self::Inserts | Self::Switch | Self::Attach => &[(Small, 1)],
+            Self::Inserts | Self::Switch | Self::Attach | Self::Group => &[(Small, 1)],
             Self::Multi => &[
                 (Small, 1),
                 (Medium, 6),
@@ -86,8 +91,9 @@ impl Workload {
     }
 }
 
-/// Writers of the workload with several connections.
+/// Writers of the workloads with several connections.
 const CONNECTIONS: u32 = 3;
+const GROUP: u32 = 8;
 /// The writer that goes on after a power cut.
 const SECOND_LIFE: WriterId = WriterId(50);
 
@@ -221,7 +227,17 @@ impl Place<'_> {
         self.created()?;
         let session = match work.workload {
             Workload::Connections => {
-                self.run_connections(work)?;
+                self.run_connections(work, CONNECTIONS)?;
+                session
+            }
+            Workload::Group => {
+                let done = AtomicBool::new(false);
+                std::thread::scope(|scope| {
+                    let reader = scope.spawn(|| self.read_until(&done));
+                    let written = self.run_connections(work, GROUP);
+                    done.store(true, Ordering::Relaxed);
+                    written.and(joined(reader))
+                })?;
                 session
             }
             _ => self.run_one(work, session, &mut random)?,
@@ -342,10 +358,10 @@ impl Place<'_> {
         self.open()
     }
 
-    fn run_connections(&self, work: Work) -> Result<(), Failure> {
-        let each = work.transactions / CONNECTIONS + 1;
+    fn run_connections(&self, work: Work, connections: u32) -> Result<(), Failure> {
+        let each = work.transactions / connections + 1;
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..CONNECTIONS)
+            let threads: Vec<_> = (0..connections)
                 .map(|number| {
                     scope.spawn(move || {
                         let mut session = self.open()?;
@@ -360,12 +376,38 @@ impl Place<'_> {
                     })
                 })
                 .collect();
-            threads.into_iter().try_for_each(|thread| {
-                let died = |_| Failure::Harness("a writer's thread died".to_owned());
-                thread.join().map_err(died)?
-            })
+            threads.into_iter().try_for_each(joined)
         })
     }
+
+    /// Reads where the database stands, again and again: what was read must not be lost.
+    fn read_until(&self, done: &AtomicBool) -> Result<(), Failure> {
+        let mut session = self.open()?;
+        let mut last = 0;
+        while !done.load(Ordering::Relaxed) {
+            let read = session.rows("SELECT tick, chain FROM clock", &[]);
+            let rows = read.map_err(sql)?;
+            let point = rows.first().map(|row| Point {
+                tick: integer(row, 0),
+                chain: integer(row, 1),
+            });
+            if let Some(point) = point.filter(|point| point.tick > last) {
+                last = point.tick;
+                self.channel.note(Note::Commit {
+                    what: What::Read,
+                    writer: 0,
+                    point,
+                })?;
+            }
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        Box::new(session).close().map_err(sql)
+    }
+}
+
+fn joined(thread: ScopedJoinHandle<'_, Result<(), Failure>>) -> Result<(), Failure> {
+    let died = |_| Failure::Harness("a thread of the workload died".to_owned());
+    thread.join().map_err(died)?
 }
 
 fn transaction(writer: &mut Writer<Notes>, session: &mut Linked) -> Result<(), Failure> {

@@ -39,6 +39,8 @@ struct Waiting {
     run: Option<Run>,
     /// The policy of the strictest member.
     policy: Option<SyncPolicy>,
+    /// The last frame of those commits that are published for certain: all but the one that came last.
+    published: FrameNo,
     due: Option<Instant>,
     thread: Thread,
     /// How often the thread was told to end.
@@ -166,6 +168,7 @@ impl Group {
         }
         // Room is made before the commit is acknowledged: a full disk fails it, and no other.
         log.make_room(log.geometry().end_of(commit.last()))?;
+        waiting.published = FrameNo(commit.first().0.saturating_sub(1));
         run.append(commit);
         let full = run.frames() >= bounds.frames;
         self.any.store(true, Ordering::Release);
@@ -306,7 +309,7 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
         log.file().flush()?;
     }
     if policy != SyncPolicy::Normal {
-        log.set_durable(run.last(), salts);
+        log.set_durable(waiting.published, salts);
     }
     Ok(())
 }
@@ -321,6 +324,7 @@ impl Writer {
             && !self.spilled
             && self.header.is_none()
             && !self.run.is_empty()
+            && self.run.last() == self.commit_frame
             && self.log.mode().may_group();
         if !alone {
             return Ok(false);

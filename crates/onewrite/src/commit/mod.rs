@@ -21,6 +21,7 @@
 //!   have hit frames that were published before, the log is poisoned.
 
 pub mod group;
+pub mod group_commit;
 
 mod read;
 mod run;
@@ -30,8 +31,9 @@ mod write_out;
 use std::sync::Arc;
 
 use crate::log::packed::Packing;
+use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Log, LogError};
-use crate::mode::{GroupSynch, SyncPolicy};
+use crate::mode::{Compressing, GroupSynch, JournalMode, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
 use crate::wal::{self, FrameNo, Salts, array};
 use run::Run;
@@ -51,6 +53,18 @@ pub struct CommitConfig {
     pub sync: SyncPolicy,
     /// `onewrite_group_synch`.
     pub group_synch: Option<GroupSynch>,
+    /// `onewrite_group_commit`; `None` leaves it to the mode.
+    pub group_commit: Option<bool>,
+    /// `onewrite_compression` and `onewrite_differences`.
+    pub compressing: Compressing,
+}
+
+impl CommitConfig {
+    /// Whether commits may be made durable together with others.
+    pub fn groups_commits(&self, mode: JournalMode) -> bool {
+        let wanted = self.group_commit.unwrap_or(mode.usually_groups_commits());
+        wanted && mode.may_group_commits()
+    }
 }
 
 /// What SQLite's wal-index says now, as far as the connection has mapped it.
@@ -84,8 +98,16 @@ pub struct Writer {
     commit_written: bool,
     /// That commit frame.
     commit_frame: FrameNo,
+    /// `xSync` of the commit has come: what SQLite still writes is the rest of a frame that fills the
+    /// device's sector, and no `xSync` follows.
+    synced: bool,
     unfinished: Unfinished,
     resealed: bool,
+    who: Committer,
+    /// A commit that is, or will be, published before it is durable: its generation and last frame.
+    deferred: Option<(Salts, FrameNo)>,
+    /// A commit that is durable, and about to be published.
+    durable: Option<(Salts, FrameNo)>,
     /// The connection's commits are followed by `xSync` (`synchronous=FULL`).
     expects_sync: bool,
     blocks: AlignedBuf,
@@ -100,7 +122,7 @@ pub struct Writer {
 
 impl Writer {
     /// A connection opens the log.
-    pub fn new(log: Arc<Log>, config: CommitConfig) -> Writer {
+    pub fn new(log: Arc<Log>, config: CommitConfig, who: Committer) -> Writer {
         let page = log.geometry().page();
         log.enter();
         Writer {
@@ -114,8 +136,12 @@ impl Writer {
             spilled: false,
             commit_written: false,
             commit_frame: FrameNo(0),
+            synced: false,
             unfinished: Unfinished::default(),
             resealed: false,
+            who,
+            deferred: None,
+            durable: None,
             expects_sync: false,
             blocks: AlignedBuf::new(),
             end: 0,
@@ -139,6 +165,7 @@ impl Writer {
     pub fn transaction_may_begin(&mut self) {
         self.end_transaction();
         self.resealed = false;
+        self.durable = None;
         self.forget_run();
         self.forget_header();
     }
@@ -174,6 +201,14 @@ impl Writer {
     fn write_published(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
         self.end_transaction();
         let published = index.is_none_or(|index| self.has_published(&index));
+        if !published {
+            // Rolled back after its `xSync`: there is nothing to wait for.
+            self.deferred = None;
+        }
+        // Not before it is published: else the same frames might be written anew, and pass for durable.
+        if let Some((salts, frame)) = self.durable.take().filter(|_| published) {
+            self.log.set_durable(frame, salts);
+        }
         if !std::mem::take(&mut self.commit_written) || self.run_is_out || !published {
             return Ok(());
         }
@@ -312,6 +347,7 @@ impl Writer {
             self.log.begin(salts, FrameNo(first.0.saturating_sub(1)))?;
         }
         self.in_transaction = true;
+        self.synced = false;
         self.live_until = FrameNo(first.0.saturating_sub(1));
         self.spilled = false;
         self.forget_run();
@@ -325,6 +361,10 @@ impl Writer {
         piece: &[u8],
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
+        if self.in_transaction && self.is_out(frame) {
+            // In exclusive mode the next transaction begins without a word after a commit that failed.
+            self.end_transaction();
+        }
         if !self.in_transaction {
             let salts = match (self.header, index) {
                 (Some(header), _) => Some(Salts(array(&header[16..24]))),
@@ -347,8 +387,9 @@ impl Writer {
         let is_complete = within + piece.len() == page.frame_bytes();
         // Where a transaction has overwritten a frame of its own, SQLite leaves salts and checksums
         // zero, and writes every header from there on once more when all frames are there: that of
-        // the commit frame last. Only then is the transaction what will be published.
-        let is_header_again = within == 0 && self.commit_written;
+        // the commit frame last. Only then is the transaction what will be published. (Frames behind the
+        // commit fill a sector: their pages follow.)
+        let is_header_again = within == 0 && self.commit_written && frame <= self.commit_frame;
         if !is_complete && !is_header_again {
             return Ok(());
         }
@@ -358,7 +399,8 @@ impl Writer {
             if let Some(from) = self.unfinished.left_by(frame, is_sealed) {
                 return self.seal(from, frame, index);
             }
-            if is_sealed && !self.expects_sync && !self.try_group(SyncPolicy::Normal)? {
+            let is_last_chance = !self.expects_sync || self.synced;
+            if is_sealed && is_last_chance && !self.try_group(SyncPolicy::Normal)? {
                 self.write_out(Durability::Begun)?;
             }
             self.commit_written = true;
@@ -394,17 +436,23 @@ impl Writer {
         Ok(())
     }
 
-    /// `xSync`.
+    /// `xSync`; for `alone_in_transaction` see [`Writer::may_defer`].
     ///
     /// # Errors
     /// What was to be made durable may not be.
-    pub fn sync(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+    pub fn sync(
+        &mut self,
+        index: Option<IndexView>,
+        alone_in_transaction: &dyn Fn() -> bool,
+    ) -> Result<(), LogError> {
         self.log.check_poison()?;
         if !std::mem::take(&mut self.commit_written) {
             return self.sync_everything(index);
         }
         self.expects_sync = true;
-        self.sync_commit(index)
+        self.synced = true;
+        self.log.shared().note_committer(self.who);
+        self.sync_commit(index, alone_in_transaction)
     }
 
     /// `xTruncate`.

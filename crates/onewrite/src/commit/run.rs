@@ -54,10 +54,11 @@ impl Run {
         &self.bytes
     }
 
-    /// Bytes of the frames up to and with `last`.
-    pub fn up_to(&self, last: FrameNo) -> &[u8] {
+    /// Bytes of the frames from `first` to `last`, as far as they are in the run.
+    pub fn between(&self, first: FrameNo, last: FrameNo) -> &[u8] {
         let end = self.range(last).map_or(self.bytes.len(), |range| range.end);
-        &self.bytes[..end]
+        let start = self.range(first).map_or(0, |range| range.start);
+        self.bytes.get(start..end).unwrap_or_default()
     }
 
     fn range(&self, frame: FrameNo) -> Option<Range<usize>> {

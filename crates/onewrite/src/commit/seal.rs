@@ -91,6 +91,11 @@ impl Writer {
         Ok(())
     }
 
+    /// Whether the log has finished headers of this transaction.
+    pub(super) fn is_resealed(&self) -> bool {
+        self.resealed
+    }
+
     /// Whether SQLite's wal-index says another checksum than the log, since the last call: it is to be
     /// made invalid once the transaction is published.
     pub fn take_resealed(&mut self) -> bool {

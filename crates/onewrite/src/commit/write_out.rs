@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::commit::{IndexView, Writer};
+use crate::log::packed::Unpacked;
 use crate::log::{ErrorKind, Layout, LogError};
 use crate::mode::SyncPolicy;
 use crate::storage::{AlignedBuf, Durability};
@@ -37,6 +38,9 @@ impl Writer {
         self.log.group.write_all(&self.log)?;
         self.write_header()?;
         let offset = self.encode()?;
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
         self.log.make_room(self.end)?;
         self.log
             .file()
@@ -56,14 +60,24 @@ impl Writer {
     /// Writes the gathered frames through the page cache: the transaction is too large to be
     /// gathered whole, and its end will be flushed.
     pub(super) fn spill(&mut self) -> Result<(), LogError> {
+        if !self.run.is_empty() && !self.run_is_out {
+            self.spilled = true;
+        }
+        self.write_to_page_cache()
+    }
+
+    /// Writes the gathered frames into the page cache, where a flush is to find them.
+    pub(super) fn write_to_page_cache(&mut self) -> Result<(), LogError> {
         if self.run.is_empty() || self.run_is_out {
             return Ok(());
         }
         self.log.group.write_all(&self.log)?;
         self.write_header()?;
-        self.spilled = true;
         self.stock_tail = None;
         let offset = self.encode()?;
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
         let file = self.log.file();
         let write = || file.write_buffered_at(self.blocks.as_slice(), offset);
         match self.log.lacks_room(self.end) {
@@ -95,18 +109,26 @@ impl Writer {
         };
         // Frames behind a finished commit were rolled back.
         let ends = self.run.is_commit(self.commit_frame) && self.run.is_sealed(self.commit_frame);
-        let frames = match ends {
-            true => self.run.up_to(self.commit_frame),
-            false => self.run.bytes(),
+        let last = match ends {
+            true => self.commit_frame,
+            false => self.run.last(),
         };
-        let packing = packed.pack(
-            self.run.first(),
-            frames,
-            ends,
+        // What SQLite puts behind a commit to fill a sector are commits again, of the same transaction.
+        // Nothing replaces a commit in the log, and what was written of this one waits for a flush.
+        let first = self.run.first().max(packed.committed().plus(1));
+        self.spilled |= first > self.run.first();
+        if first > last {
+            self.blocks.clear();
+            return Ok(packed.end());
+        }
+        let run = Unpacked {
+            first,
+            frames: self.run.between(first, last),
+            ends_transaction: ends,
             salts,
-            log.memory(),
-            &mut self.blocks,
-        );
+        };
+        let how = self.config.compressing;
+        let packing = packed.pack(&run, how, log.memory(), &mut self.blocks);
         let offset = packing.offset;
         self.packing = Some(packing);
         Ok(offset)
@@ -180,7 +202,11 @@ impl Writer {
     }
 
     /// `xSync` of a commit.
-    pub(super) fn sync_commit(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+    pub(super) fn sync_commit(
+        &mut self,
+        index: Option<IndexView>,
+        alone_in_transaction: &dyn Fn() -> bool,
+    ) -> Result<(), LogError> {
         let policy = self.config.sync.resolved();
         if self.try_group(policy)? {
             return Ok(());
@@ -188,6 +214,9 @@ impl Writer {
         let Some(salts) = self.run_salts() else {
             return self.sync_everything(index);
         };
+        if self.may_defer(policy, index, alone_in_transaction) {
+            return self.defer(salts);
+        }
         if policy == SyncPolicy::Normal {
             self.write_out(Durability::None)?;
             return self.keep_spilled_on_disk(index);
@@ -208,8 +237,16 @@ impl Writer {
         if one_write && self.spilled {
             self.flush(everything_before)?;
         }
-        self.log.set_durable(self.run.last(), salts);
+        // Not of the last frame, where only a part of it is there.
+        self.durable = Some((salts, self.commit_frame));
         Ok(())
+    }
+
+    /// Whether a frame of this transaction stands in a log without fixed positions as a commit that
+    /// nothing replaces, or before one.
+    pub(super) fn is_out(&self, frame: FrameNo) -> bool {
+        let packed = self.log.packed().filter(|_| self.generation.is_some());
+        packed.is_some_and(|packed| frame <= packed.committed())
     }
 
     /// Whether the kernel turns a write-through write into a write and a flush of the device's
@@ -249,7 +286,11 @@ impl Writer {
             return Ok(());
         }
         self.write_header()?;
-        self.flush(self.published_is_durable(index))
+        self.flush(self.published_is_durable(index))?;
+        if let Some(index) = index {
+            self.log.set_durable(index.last_frame, index.salts);
+        }
+        Ok(())
     }
 
     /// Whether this process knows that everything which is published is on the device for good.

@@ -14,15 +14,17 @@ pub mod layout;
 pub mod memory;
 pub mod packed;
 pub mod scan;
+pub mod shared;
 
 mod error;
+mod read;
 mod space;
 
-use std::io;
 use std::path::Path;
 use std::sync::{OnceLock, PoisonError};
 
 use crate::commit::group::Group;
+use crate::commit::group_commit::GroupCommit;
 use crate::mode::{InitPolicy, JournalMode};
 use crate::storage::{
     Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, NewFile,
@@ -30,23 +32,24 @@ use crate::storage::{
 };
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
-use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, PageSize, Salts, WalHeader};
+use crate::wal::{self, FrameNo, PageSize, Salts, WalHeader};
 
 pub use error::{ErrorKind, LogError};
 pub use header::{HeaderError, LogHeader, LogId};
-use layout::Slot;
 pub use layout::{Geometry, Layout};
 use memory::FrameMemory;
-use packed::{Compression, Form, Found, Packed};
+use packed::{Form, Packed};
+use shared::Shared;
 use space::Space;
 
-/// How far this process knows the log to be durable.
+/// Why a log is poisoned that this process has not failed to write.
+const ELSEWHERE: &str = "another process could not write this log";
+
+/// What this process saw last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// The generation whose header this process read or wrote last.
     salts: Option<Salts>,
-    /// Every frame up to this one of this generation is on the device for good.
-    durable: Option<(Salts, FrameNo)>,
     /// The last frame of the last commit of this process.
     committed: Option<FrameNo>,
 }
@@ -64,8 +67,10 @@ pub struct Log {
     packed: Option<Packed>,
     space: Space,
     known: Mutex<Known>,
+    shared: Shared,
     poison: OnceLock<String>,
     pub(crate) group: Group,
+    pub(crate) group_commit: GroupCommit,
     /// How many connections of this process have the log open.
     users: AtomicUsize,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -111,9 +116,9 @@ impl Log {
             return Err(LogError::other_database(open.path, header.id, id));
         }
         let page = header.page_size.unwrap_or(open.page);
-        let log = Log::assemble(file, open, header.layout, page, Some(id))?;
+        let mut log = Log::assemble(file, open, header.layout, page, Some(id))?;
         log.known().salts = header.wal_header().map(|wal| wal.salts);
-        log.join()?;
+        log.join(open)?;
         Ok(log)
     }
 
@@ -135,8 +140,8 @@ impl Log {
         file.give_permissions(open.new_file);
         let id = LogId::random()
             .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
-        let log = Log::assemble(file, open, layout, open.page, Some(id))?;
-        log.join()?;
+        let mut log = Log::assemble(file, open, layout, open.page, Some(id))?;
+        log.join(open)?;
         let header = LogHeader::empty(open.mode, layout, Some(open.page), id);
         log.write_header(&header, Durability::None)?;
         // The header block counts as ready from here on; the rest of the first chunk follows.
@@ -193,11 +198,13 @@ impl Log {
             geometry,
             init,
             memory: FrameMemory::new(page),
-            packed: form.map(|form| Packed::new(form, page, Compression::default())),
+            packed: form.map(|form| Packed::new(form, page)),
             space,
             known: Mutex::default(),
+            shared: Shared::private(),
             poison: OnceLock::new(),
             group: Group::default(),
+            group_commit: GroupCommit::default(),
             users: AtomicUsize::new(0),
             threads: Mutex::default(),
         })
@@ -205,7 +212,7 @@ impl Log {
 
     /// Says to other processes that this one uses the log: nobody may keep published frames to
     /// itself from here on.
-    fn join(&self) -> Result<(), LogError> {
+    fn join(&mut self, open: &OpenLog<'_>) -> Result<(), LogError> {
         if self
             .file
             .is_locked_by_other(LockByte::Poison, LockKind::Shared)?
@@ -216,7 +223,26 @@ impl Log {
                  again to recover",
             ));
         }
-        Ok(self.file.lock(LockByte::Presence, LockKind::Shared)?)
+        let writes = open.access == Access::ReadWrite;
+        let alone = writes
+            && self
+                .file
+                .try_lock(LockByte::Presence, LockKind::Exclusive)?;
+        let shared = |alone| Shared::open(open.path, open.access, open.new_file, alone);
+        if alone {
+            // Nobody comes in before the lock is shared again.
+            self.shared = shared(true).unwrap_or_else(|_| Shared::private());
+        }
+        self.file.lock(LockByte::Presence, LockKind::Shared)?;
+        if !alone {
+            self.shared = shared(false).unwrap_or_else(|_| Shared::private());
+        }
+        Ok(())
+    }
+
+    /// What the processes that use the log tell each other.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// A connection begins to use the log.
@@ -296,12 +322,17 @@ impl Log {
 
     /// Whether every frame before `first` is known to be on the device for good.
     pub fn durable_before(&self, first: FrameNo, salts: Salts) -> bool {
-        self.known().durable == Some((salts, FrameNo(first.0.saturating_sub(1))))
+        self.is_durable(salts, FrameNo(first.0.saturating_sub(1)))
+    }
+
+    /// Whether everything up to this frame is known to be on the device for good.
+    pub fn is_durable(&self, salts: Salts, last: FrameNo) -> bool {
+        self.shared.durable(salts) >= Some(last)
     }
 
     /// Notes that everything up to `last` is on the device for good.
     pub fn set_durable(&self, last: FrameNo, salts: Salts) {
-        self.known().durable = Some((salts, last));
+        self.shared.set_durable(salts, last);
     }
 
     /// Notes the last frame of a commit.
@@ -318,6 +349,7 @@ impl Log {
     /// connection of this process refuses it, and every process that asks before a flush.
     pub fn poison(&self, why: &str) {
         if self.poison.set(why.to_owned()).is_ok() {
+            self.shared.poison();
             // A flush that failed leaves pages in the cache that pass for written: recovery would
             // find frames there which the device does not have.
             self.file.drop_page_cache();
@@ -335,6 +367,9 @@ impl Log {
     /// # Errors
     /// Where the log is poisoned.
     pub fn check_poison(&self) -> Result<(), LogError> {
+        if self.shared.is_poisoned() && self.poisoned().is_none() {
+            self.poison(ELSEWHERE);
+        }
         match self.poisoned() {
             None => Ok(()),
             Some(why) => Err(self.error(ErrorKind::Poisoned, why)),
@@ -352,7 +387,7 @@ impl Log {
             .file
             .is_locked_by_other(LockByte::Poison, LockKind::Shared)?
         {
-            self.poison("another process could not write this log");
+            self.poison(ELSEWHERE);
         }
         self.check_poison()
     }
@@ -474,14 +509,11 @@ impl Log {
     pub fn note_wal_header(&self, bytes: &[u8; wal::HEADER_BYTES]) {
         let mut known = self.known();
         known.salts = WalHeader::parse(bytes).map(|header| header.salts);
-        known.durable = None;
     }
 
     /// The header noted last was never written.
     pub fn forget_wal_header(&self) {
-        let mut known = self.known();
-        known.salts = None;
-        known.durable = None;
+        self.known().salts = None;
     }
 
     /// Makes the log empty, durably: the database holds everything.
@@ -492,6 +524,7 @@ impl Log {
         self.write_wal_header(&[0; wal::HEADER_BYTES], Durability::None)?;
         self.file.flush()?;
         *self.known() = Known::default();
+        self.shared.forget_durable();
         Ok(())
     }
 
@@ -514,159 +547,6 @@ impl Log {
             }
         };
         Ok(self.space.shrink(&self.file, keep)?)
-    }
-
-    /// Reads one page from the file, from byte `at` of it on, of a frame of one of `generations`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Corrupt`] where the slot holds no such frame; an I/O error.
-    pub fn read_page(
-        &self,
-        frame: FrameNo,
-        at: usize,
-        out: &mut [u8],
-        generations: &[Salts],
-    ) -> Result<(), LogError> {
-        if self.geometry.layout() != Layout::Embedded {
-            return self.read_exactly(self.geometry.page_offset(frame) + at as u64, out);
-        }
-        let mut header = [0; FRAME_HEADER_BYTES];
-        let slot = if out.len() == self.geometry.page().bytes() {
-            self.read_slot(frame, out, &mut header, generations)?
-        } else {
-            let mut page = vec![0; self.geometry.page().bytes()];
-            let slot = self.read_slot(frame, &mut page, &mut header, generations)?;
-            out.copy_from_slice(&page[at..at + out.len()]);
-            slot
-        };
-        match slot {
-            Slot::Plain | Slot::Escaped => Ok(()),
-            Slot::Foreign => Err(self.error(
-                ErrorKind::Corrupt,
-                &format!("frame {frame} is not of the log's present generation"),
-            )),
-        }
-    }
-
-    /// Reads a whole frame from the file as SQLite wrote it: header, then page. Whether it is
-    /// valid is for SQLite's checksums to say.
-    ///
-    /// # Errors
-    /// An I/O error.
-    pub fn read_frame(
-        &self,
-        frame: FrameNo,
-        out: &mut [u8],
-        generations: &[Salts],
-    ) -> Result<(), LogError> {
-        let (header, page) = out.split_at_mut(FRAME_HEADER_BYTES);
-        if self.geometry.layout() == Layout::Embedded {
-            let mut bytes = [0; FRAME_HEADER_BYTES];
-            self.read_slot(frame, page, &mut bytes, generations)?;
-            header.copy_from_slice(&bytes);
-            return Ok(());
-        }
-        self.read_exactly(self.geometry.header_offset(frame), header)?;
-        self.read_exactly(self.geometry.page_offset(frame), page)
-    }
-
-    fn reading<T>(&self, result: io::Result<T>) -> Result<T, LogError> {
-        result.map_err(|e| LogError::io(ErrorKind::Read, self.file.path(), "read", &e))
-    }
-
-    /// Makes the log ready for a transaction behind the published frame `last`.
-    ///
-    /// # Errors
-    /// The log does not have that frame; an I/O error.
-    pub fn begin(&self, salts: Salts, last: FrameNo) -> Result<(), LogError> {
-        let Some(packed) = &self.packed else {
-            return Ok(());
-        };
-        match self.reading(packed.begin(&self.file, salts, last))? {
-            true => Ok(()),
-            false => Err(self.missing(last)),
-        }
-    }
-
-    fn missing(&self, frame: FrameNo) -> LogError {
-        let what = format!("it does not hold frame {frame}, which the wal-index says is committed");
-        self.error(ErrorKind::Corrupt, &what)
-    }
-
-    /// Reads a frame of a log without fixed positions; see [`Packed::read`].
-    ///
-    /// # Errors
-    /// A published frame is missing or damaged; an I/O error.
-    pub fn read_packed(
-        &self,
-        packed: &Packed,
-        salts: Salts,
-        frame: FrameNo,
-        published: Option<FrameNo>,
-        out: (&mut [u8; FRAME_HEADER_BYTES], &mut [u8]),
-    ) -> Result<(), LogError> {
-        let (header, page) = out;
-        let read = packed.read(
-            &self.file,
-            Some(&self.memory),
-            salts,
-            frame,
-            published,
-            (header, page),
-        );
-        match (self.reading(read)?, published) {
-            (Found::Page, _) => Ok(()),
-            (_, Some(_)) => Err(self.missing(frame)),
-            // Recovery: for SQLite's checksums to refuse.
-            (_, None) => {
-                header.fill(0);
-                page.fill(0);
-                Ok(())
-            }
-        }
-    }
-
-    fn read_slot(
-        &self,
-        frame: FrameNo,
-        page: &mut [u8],
-        header: &mut [u8; FRAME_HEADER_BYTES],
-        generations: &[Salts],
-    ) -> Result<Slot, LogError> {
-        self.read_exactly(self.geometry.slot(frame), page)?;
-        let slot = Geometry::extract(page, header, generations);
-        if slot != Slot::Escaped {
-            return Ok(slot);
-        }
-        let mut entry = [0; 32];
-        self.read_exactly(self.geometry.entry_offset(frame), &mut entry)?;
-        match Geometry::restore(page, header, &entry) {
-            true => Ok(Slot::Escaped),
-            false => Ok(Slot::Foreign),
-        }
-    }
-
-    fn read_exactly(&self, offset: u64, out: &mut [u8]) -> Result<(), LogError> {
-        match self.file.read_at(out, offset)? {
-            n if n == out.len() => Ok(()),
-            n => {
-                out[n..].fill(0);
-                Err(self.error(
-                    ErrorKind::ShortRead,
-                    &format!("it ends at byte {}", offset + n as u64),
-                ))
-            }
-        }
-    }
-
-    /// What a block holds that is about to be changed in part; zeros behind the end of the file.
-    ///
-    /// # Errors
-    /// An I/O error.
-    pub fn load_block(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let n = self.file.read_at(out, offset).map_err(io::Error::other)?;
-        out[n..].fill(0);
-        Ok(())
     }
 
     /// How large SQLite's own log would be at most, given the size of the file.

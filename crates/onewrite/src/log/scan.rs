@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::log::layout::{Geometry, Layout, Slot};
-use crate::log::packed::{Compression, Form, Packed};
+use crate::log::packed::{Form, Packed};
 use crate::log::{ErrorKind, HeaderError, LogError, LogHeader, header};
 use crate::storage::{Access, Create, DirectIo, LogFile};
 use crate::wal::{Checksum, FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, WalHeader, array};
@@ -350,7 +350,7 @@ fn walked<B: LogBytes + ?Sized>(
         Layout::Compressed => Form::Compressed,
         _ => return Ok(None),
     };
-    let packed = Packed::new(form, geometry.page(), Compression::default());
+    let packed = Packed::new(form, geometry.page());
     let last = packed.survey(bytes, wal.salts)?;
     Ok(Some((packed, last)))
 }

@@ -31,10 +31,20 @@ pub enum LockByte {
     Extension,
     /// Held by those who have seen the log poisoned.
     Poison,
+    /// Held exclusively by the process that flushes for a group of commits.
+    Flush,
+    /// Held exclusively by the process whose turn it is to ask for SQLite's write lock.
+    Turn,
 }
 
 impl LockByte {
-    const ALL: [Self; 3] = [Self::Presence, Self::Extension, Self::Poison];
+    const ALL: [Self; 5] = [
+        Self::Presence,
+        Self::Extension,
+        Self::Poison,
+        Self::Flush,
+        Self::Turn,
+    ];
 
     fn offset(self) -> i32 {
         LOCK_BASE
@@ -42,6 +52,8 @@ impl LockByte {
                 Self::Presence => 0,
                 Self::Extension => 1,
                 Self::Poison => 2,
+                Self::Flush => 3,
+                Self::Turn => 4,
             }
     }
 }

@@ -28,6 +28,7 @@ mod mount;
 pub mod observer;
 mod open;
 mod probe;
+mod shared;
 mod sys;
 
 pub use aligned::{AlignedBuf, BUFFER_ALIGN};
@@ -39,3 +40,4 @@ pub use file::{Durability, LogFile};
 pub use initialize::{Init, ParseInitError};
 pub use lock::{LockByte, LockKind};
 pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};
+pub use shared::{SharedPage, SharedWords};

@@ -160,7 +160,11 @@ pub fn remove_file(path: &Path) -> Result<(), StorageError> {
     }
 }
 
-fn open_buffered(path: &Path, create: Create, access: Access) -> Result<File, StorageError> {
+pub(super) fn open_buffered(
+    path: &Path,
+    create: Create,
+    access: Access,
+) -> Result<File, StorageError> {
     // NONBLOCK has no effect on a regular file; it keeps the open of a FIFO that stands in the
     // log's place from waiting for ever.
     let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;

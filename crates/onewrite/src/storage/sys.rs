@@ -1,12 +1,15 @@
-//! The two system calls that rustix lacks.
+//! What needs unsafe code: the two system calls that rustix lacks, and mapped memory.
 //!
-//! `fcntl(F_OFD_*)` of fcntl(2), open-file-description locks, called by `lock.rs`; and
-//! sync_file_range(2), called by `file.rs`. This is the only file of the storage layer with unsafe
-//! code: two calls, whose arguments live on this stack frame.
+//! `fcntl(F_OFD_*)` of fcntl(2), open-file-description locks, called by `lock.rs`;
+//! sync_file_range(2), called by `file.rs`: their arguments live on this stack frame. And mmap(2) of
+//! the page that `shared.rs` hands out. This is the only file of the storage layer with unsafe code.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+#[cfg(not(shuttle))]
+pub(super) use mapped::Mapped;
 
 /// What `l_type` of a lock request says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,4 +111,68 @@ pub(super) fn is_missing(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE | libc::EPERM)
     )
+}
+
+#[cfg(not(shuttle))]
+mod mapped {
+    use super::super::open::Access;
+    use super::super::shared::{SHARED_BYTES, SharedWords};
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    use std::fs::File;
+    use std::ops::Deref;
+    use std::ptr::{self, NonNull};
+
+    /// The shared page, mapped until this is dropped.
+    pub(in super::super) struct Mapped {
+        words: NonNull<SharedWords>,
+    }
+
+    // SAFETY: the words are atomics, and the mapping belongs to no thread.
+    unsafe impl Send for Mapped {}
+    // SAFETY: as above.
+    unsafe impl Sync for Mapped {}
+
+    impl Mapped {
+        /// Maps a file that has [`SHARED_BYTES`] of allocated bytes. Through one that was opened
+        /// read-only the words must not be written.
+        pub fn new(file: &File, access: Access) -> rustix::io::Result<Mapped> {
+            const _: () = assert!(size_of::<SharedWords>() <= SHARED_BYTES as usize);
+            let protection = match access {
+                Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+                Access::ReadOnly => ProtFlags::READ,
+            };
+            // SAFETY: a new mapping where the kernel finds room.
+            let at = unsafe {
+                let bytes = SHARED_BYTES as usize;
+                mmap(
+                    ptr::null_mut(),
+                    bytes,
+                    protection,
+                    MapFlags::SHARED,
+                    file,
+                    0,
+                )?
+            };
+            let words = NonNull::new(at.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+            Ok(Mapped { words })
+        }
+    }
+
+    impl Deref for Mapped {
+        type Target = SharedWords;
+
+        fn deref(&self) -> &SharedWords {
+            // SAFETY: page-aligned, larger than the words, and mapped until the drop. Other processes
+            // change it: the words are atomics, and any bits are a value.
+            unsafe { self.words.as_ref() }
+        }
+    }
+
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            // SAFETY: mapped by `new`, and nobody borrows it any more.
+            let unmapped = unsafe { munmap(self.words.as_ptr().cast(), SHARED_BYTES as usize) };
+            debug_assert!(unmapped.is_ok());
+        }
+    }
 }

@@ -62,3 +62,32 @@ pub(crate) fn long_step() {}
 pub(crate) fn forget_finished(threads: &mut Vec<JoinHandle<()>>) {
     threads.retain(|thread| !thread.is_finished());
 }
+
+/// Waits until the word is no longer `seen` and somebody says so, or some time has passed. Works
+/// between processes.
+#[cfg(not(shuttle))]
+pub(crate) fn futex_wait(word: &atomic::AtomicU32, seen: u32, most: std::time::Duration) {
+    use rustix::thread::futex;
+    let most = futex::Timespec {
+        tv_sec: most.as_secs() as i64,
+        tv_nsec: most.subsec_nanos().into(),
+    };
+    // However it ends, the caller looks for itself.
+    let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&most));
+}
+
+/// Wakes one of those who wait for the word to change.
+#[cfg(not(shuttle))]
+pub(crate) fn futex_wake(word: &atomic::AtomicU32) {
+    let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
+}
+
+/// Other processes are not part of the model.
+#[cfg(shuttle)]
+pub(crate) fn futex_wait(_: &atomic::AtomicU32, _: u32, most: std::time::Duration) {
+    sleep(most);
+}
+
+/// See [`futex_wait`].
+#[cfg(shuttle)]
+pub(crate) fn futex_wake(_: &atomic::AtomicU32) {}

@@ -115,6 +115,14 @@ impl Condvar {
         self.changed.notify_all();
     }
 
+    pub(crate) fn notify_all(&self) {
+        self.notify_one();
+    }
+
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        self.changed.wait(guard)
+    }
+
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,

@@ -7,12 +7,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::ffi;
 use super::host::{self, Connection};
 use super::inner::{Inner, LockLevel};
-use crate::commit::{CommitConfig, Writer};
+use crate::commit::{CommitConfig, IndexView, Writer};
+use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Layout, Log, LogError, OpenLog};
 use crate::mode::{InitPolicy, JournalMode};
 use crate::storage::{Access, DirectIo, NewFile};
@@ -27,6 +29,8 @@ pub struct Settings {
     pub init: InitPolicy,
     pub commit: CommitConfig,
     pub direct: DirectIo,
+    /// `onewrite_read_durable`.
+    pub read_durable: bool,
 }
 
 impl Default for Settings {
@@ -36,6 +40,7 @@ impl Default for Settings {
             init: InitPolicy::default(),
             commit: CommitConfig::default(),
             direct: DirectIo::Auto,
+            read_durable: true,
         }
     }
 }
@@ -58,6 +63,8 @@ pub enum Switch {
 /// cell is held over a call into SQLite.
 pub struct Database {
     pub inner: Inner,
+    /// Who this connection is to others that use the log.
+    pub who: Committer,
     pub connection: Cell<Option<Connection>>,
     pub paths: Paths,
     pub read_only: bool,
@@ -81,6 +88,14 @@ pub struct Database {
     /// SQLite's open log, while `log` is that.
     pub writer: RefCell<Option<Writer>>,
     pub holds_write_lock: Cell<bool>,
+    /// It is this connection's turn to write.
+    pub has_turn: Cell<bool>,
+    /// What the connection is about to read, until it is known to be durable.
+    pub snapshot: Cell<Option<IndexView>>,
+    /// The snapshot that the connection read last: of this SQLite may still have pages.
+    pub last_snapshot: Cell<Option<IndexView>>,
+    /// `synchronous` was set below FULL: commits of others need not be durable to be read.
+    pub reads_relaxed: Cell<bool>,
     pub index_invalidated: Cell<bool>,
     /// The wal-index could not be mapped when SQLite tried last.
     pub index_failed: Cell<bool>,
@@ -192,8 +207,8 @@ impl Database {
     /// SQLite opens its log, and the log is ours.
     pub fn open_writer(&self) -> bool {
         let Some(log) = self.log() else { return false };
-        self.writer
-            .replace(Some(Writer::new(log, self.settings.get().commit)));
+        let writer = Writer::new(log, self.settings.get().commit, self.who);
+        self.writer.replace(Some(writer));
         true
     }
 
@@ -232,6 +247,20 @@ pub fn code_of(kind: ErrorKind) -> c_int {
         ErrorKind::Corrupt => ffi::SQLITE_IOERR_DATA,
         ErrorKind::Underneath(code) => code,
     }
+}
+
+/// Tells connections apart, of this process and of others.
+pub fn new_committer() -> Committer {
+    static PROCESS: OnceLock<u32> = OnceLock::new();
+    static CONNECTIONS: AtomicU32 = AtomicU32::new(1);
+    let process = PROCESS.get_or_init(|| {
+        let mut random = [0; 4];
+        // Without: some connections of two processes take each other for one, and group less.
+        let _ = getrandom::fill(&mut random);
+        u32::from_ne_bytes(random)
+    });
+    let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+    Committer(u64::from(*process) << 32 | u64::from(connection))
 }
 
 /// The logs that are open in this process, so that connections to one database share one. There may

@@ -129,8 +129,13 @@ pub const SQLITE_FCNTL_RESERVE_BYTES: c_int = 38;
 pub const SQLITE_FCNTL_CKPT_START: c_int = 39;
 
 pub const SQLITE_SHM_UNLOCK: c_int = 1;
+pub const SQLITE_SHM_LOCK: c_int = 2;
+pub const SQLITE_SHM_SHARED: c_int = 4;
 pub const SQLITE_SHM_LOCK_EXCLUSIVE: c_int = 2 | 8;
 pub const SQLITE_SHM_UNLOCK_EXCLUSIVE: c_int = 1 | 8;
+
+/// `sqlite3_txn_state`: a write transaction.
+pub const SQLITE_TXN_WRITE: c_int = 2;
 
 pub const SQLITE_IOCAP_POWERSAFE_OVERWRITE: c_int = 0x1000;
 
@@ -138,6 +143,13 @@ pub const SQLITE_IOCAP_POWERSAFE_OVERWRITE: c_int = 0x1000;
 #[repr(C)]
 #[allow(non_camel_case_types)]
 pub struct sqlite3 {
+    _opaque: [c_uchar; 0],
+}
+
+/// A prepared statement; opaque.
+#[repr(C)]
+#[allow(non_camel_case_types)]
+pub struct sqlite3_stmt {
     _opaque: [c_uchar; 0],
 }
 
@@ -214,6 +226,10 @@ api! {
     close_v2 = 179 sqlite3_close_v2(*mut sqlite3) -> c_int;
     file_control = 127 sqlite3_file_control(*mut sqlite3, *const c_char, c_int, *mut c_void) -> c_int;
     db_name = 264 sqlite3_db_name(*mut sqlite3, c_int) -> *const c_char;
+    next_stmt = 152 sqlite3_next_stmt(*mut sqlite3, *mut sqlite3_stmt) -> *mut sqlite3_stmt;
+    stmt_busy = 184 sqlite3_stmt_busy(*mut sqlite3_stmt) -> c_int;
+    stmt_readonly = 185 sqlite3_stmt_readonly(*mut sqlite3_stmt) -> c_int;
+    txn_state = 252 sqlite3_txn_state(*mut sqlite3, *const c_char) -> c_int;
     uri_parameter = 189 sqlite3_uri_parameter(*const c_char, *const c_char) -> *const c_char;
     filename_wal = 248 sqlite3_filename_wal(*const c_char) -> *const c_char;
     vfs_find = 141 sqlite3_vfs_find(*const c_char) -> *mut sqlite3_vfs;

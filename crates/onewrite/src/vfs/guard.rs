@@ -19,6 +19,7 @@ use super::discard::{self, Discarded};
 use super::ffi;
 use super::host;
 use super::inner::LockLevel;
+use crate::log::shared::Shared;
 use crate::log::{ErrorKind, Layout, Log, LogError, LogHeader, LogId};
 use crate::mode::JournalMode;
 use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
@@ -563,6 +564,8 @@ impl Database {
             log.poison(&format!("the database may no longer lead to it: {e}"));
         })?;
         self.log.replace(None);
+        // Under EXCLUSIVE nobody uses it. One that stays is made anew by the next to come.
+        let _ = Shared::remove(&self.paths.log);
         match self.switch.get() {
             Switch::Idle => Ok(()),
             Switch::ToStock | Switch::To(_) => self.forget_mode(),

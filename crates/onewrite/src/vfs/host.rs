@@ -136,6 +136,44 @@ impl Connection {
         get().is_some_and(|host| unsafe { (host.api.get_autocommit)(self.handle()) } != 0)
     }
 
+    /// Whether a statement is running that writes.
+    pub fn is_writing(self) -> bool {
+        let Some(host) = get() else { return false };
+        let mut statement = ptr::null_mut();
+        loop {
+            // SAFETY: the connection is alive, and its statements are not freed while SQLite is in a
+            // call of this thread: it holds the connection's mutex.
+            unsafe {
+                statement = (host.api.next_stmt)(self.handle(), statement);
+                if statement.is_null() {
+                    return false;
+                }
+                if (host.api.stmt_busy)(statement) != 0 && (host.api.stmt_readonly)(statement) == 0
+                {
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// In how many databases of the connection a write transaction is open.
+    pub fn written_databases(self) -> usize {
+        let Some(host) = get() else { return 0 };
+        let mut written = 0;
+        for index in 0.. {
+            // SAFETY: the connection is alive; SQLite returns null behind the last database.
+            unsafe {
+                let name = (host.api.db_name)(self.handle(), index);
+                if name.is_null() {
+                    break;
+                }
+                let state = (host.api.txn_state)(self.handle(), name);
+                written += usize::from(state == ffi::SQLITE_TXN_WRITE);
+            }
+        }
+        written
+    }
+
     /// The schema name (`main`, or as it was attached) of our file, quoted for SQL. `None` while it is
     /// being attached, or opened.
     ///

@@ -142,18 +142,33 @@ impl Inner {
         if self.index.get().is_null() || self.index_word(3).to_ne_bytes()[0] == 0 {
             return None;
         }
+        loop {
+            let salts = self.index_salts();
+            let mut checksum = [0; 8];
+            checksum[..4].copy_from_slice(&self.index_word(6).to_be_bytes());
+            checksum[4..].copy_from_slice(&self.index_word(7).to_be_bytes());
+            let last_frame = FrameNo(self.index_word(4));
+            // The log may have started again in between.
+            if self.index_salts() == salts {
+                return Some(IndexView {
+                    salts,
+                    last_frame,
+                    checksum,
+                });
+            }
+        }
+    }
+
+    fn index_salts(&self) -> Salts {
         let mut salts = [0; 8];
         salts[..4].copy_from_slice(&self.index_word(8).to_ne_bytes());
         salts[4..].copy_from_slice(&self.index_word(9).to_ne_bytes());
-        let mut checksum = [0; 8];
-        checksum[..4].copy_from_slice(&self.index_word(6).to_be_bytes());
-        checksum[4..].copy_from_slice(&self.index_word(7).to_be_bytes());
-        let last_frame = FrameNo(self.index_word(4));
-        Some(IndexView {
-            salts: Salts(salts),
-            last_frame,
-            checksum,
-        })
+        Salts(salts)
+    }
+
+    /// How many frames checkpoints have written to the database (`nBackfill`).
+    pub fn backfilled(&self) -> Option<FrameNo> {
+        (!self.index.get().is_null()).then(|| FrameNo(self.index_word(24)))
     }
 
     /// Makes both copies of the wal-index header invalid, so that every connection, in every

@@ -9,6 +9,7 @@
 //! `pragma` and `status` are what those hand safe values to.
 
 mod beside;
+mod company;
 mod convert;
 mod database;
 mod discard;

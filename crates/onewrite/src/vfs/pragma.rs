@@ -12,7 +12,7 @@ use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::{convert, ffi, host, status};
 use crate::log::{Layout, LogError};
-use crate::mode::{GroupSynch, InitPolicy, JournalMode, UpgradeOfWal, is_stock_mode};
+use crate::mode::{Compressing, GroupSynch, InitPolicy, JournalMode, UpgradeOfWal, is_stock_mode};
 use crate::storage::DirectIo;
 use crate::wal::FRAME_HEADER_BYTES;
 
@@ -77,12 +77,27 @@ impl From<LogError> for Failure {
     }
 }
 
+/// What of two a word says, as SQLite reads a boolean.
+fn switch_word(name: &str, value: &str, or: &str) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" | "1" | "yes" | "true" => Ok(true),
+        "off" | "0" | "no" | "false" => Ok(false),
+        _ => Err(format!(
+            "onewrite_{name}: unknown value '{value}': use on, off{or}"
+        )),
+    }
+}
+
 fn no_group_synch_in(mode: JournalMode) -> String {
     let why = match mode {
         JournalMode::Direct => ", where stock connections read the log at any moment",
         _ => "",
     };
     format!("onewrite_group_synch: not in journal mode {mode}{why}; use journal_mode=waldio")
+}
+
+fn no_compression_in(mode: JournalMode) -> String {
+    format!("journal mode {mode} does not compress pages; journal_mode=onewrite and swal do")
 }
 
 impl Database {
@@ -92,8 +107,8 @@ impl Database {
         match name.as_str() {
             "journal_mode" => self.in_known_words(self.journal_mode(value)),
             "synchronous" => {
-                if let (Some(writer), Some(_)) = (self.writer.borrow_mut().as_mut(), value) {
-                    writer.synchronous_changed();
+                if let Some(value) = value {
+                    self.synchronous_changed(value);
                 }
                 Answer::Pass
             }
@@ -114,6 +129,17 @@ impl Database {
         }
     }
 
+    fn synchronous_changed(&self, value: &str) {
+        if let Some(writer) = self.writer.borrow_mut().as_mut() {
+            writer.synchronous_changed();
+        }
+        let below_full = [
+            "0", "off", "no", "false", "1", "normal", "on", "yes", "true",
+        ];
+        let value = value.to_ascii_lowercase();
+        self.reads_relaxed.set(below_full.contains(&value.as_str()));
+    }
+
     fn setting(&self, name: &str) -> Answer {
         let settings = self.settings.get();
         Answer::Text(match name {
@@ -130,6 +156,19 @@ impl Database {
                 .commit
                 .group_synch
                 .map_or("off".into(), |group| group.to_string()),
+            "group_commit" => match settings.commit.group_commit {
+                None => "auto",
+                Some(true) => "on",
+                Some(false) => "off",
+            }
+            .into(),
+            "read_durable" => match settings.read_durable {
+                true => "on",
+                false => "off",
+            }
+            .into(),
+            "compression" => settings.commit.compressing.with.to_string(),
+            "differences" => settings.commit.compressing.differences.to_string(),
             "direct_io" => match settings.direct {
                 DirectIo::Auto => "auto".into(),
                 DirectIo::Never => "off".into(),
@@ -190,9 +229,51 @@ impl Database {
                 self.change(|settings| settings.commit.group_synch = group);
                 self.apply_commit_settings()?;
             }
+            "group_commit" => {
+                let wanted = match value.eq_ignore_ascii_case("auto") {
+                    true => None,
+                    false => Some(switch_word(name, value, " or auto")?),
+                };
+                let refuses = self.mode().filter(|mode| !mode.may_group_commits());
+                if let (Some(mode), Some(true)) = (refuses, wanted) {
+                    return Err(format!(
+                        "onewrite_group_commit: not in journal mode {mode}, where stock connections \
+                         read the log at any moment; use journal_mode=onewrite"
+                    ));
+                }
+                self.change(|settings| settings.commit.group_commit = wanted);
+                self.apply_commit_settings()?;
+            }
+            "read_durable" => {
+                let wanted = switch_word(name, value, "")?;
+                self.change(|settings| settings.read_durable = wanted);
+            }
+            "compression" => {
+                let with = value.parse().map_err(in_words)?;
+                self.set_compressing(name, |how| Compressing { with, ..how })?;
+            }
+            "differences" => {
+                let differences = value.parse().map_err(in_words)?;
+                self.set_compressing(name, |how| Compressing { differences, ..how })?;
+            }
             _ => return Err(unknown_setting(name)),
         }
         Ok(())
+    }
+
+    /// Every record tells how it is compressed, so that this may change at any time.
+    fn set_compressing(
+        &self,
+        name: &str,
+        change: impl FnOnce(Compressing) -> Compressing,
+    ) -> Result<(), String> {
+        if let Some(mode) = self.mode().filter(|mode| !mode.compresses()) {
+            return Err(format!("onewrite_{name}: {}", no_compression_in(mode)));
+        }
+        self.change(|settings| {
+            settings.commit.compressing = change(settings.commit.compressing);
+        });
+        self.apply_commit_settings()
     }
 
     /// A log is what it was made as: settings that shape it come before it is in use.
@@ -469,6 +550,16 @@ impl Database {
         schema: &str,
     ) -> Result<(), Failure> {
         let settings = self.settings.get();
+        let compressing = settings.commit.compressing;
+        if compressing != Compressing::default() && !mode.compresses() {
+            return Err(format!(
+                "onewrite_compression={} and onewrite_differences={}: {}",
+                compressing.with,
+                compressing.differences,
+                no_compression_in(mode)
+            )
+            .into());
+        }
         if !mode.has_layouts() {
             return match (settings.layout, settings.commit.group_synch) {
                 (Some(layout), _) if layout != Layout::Embedded => Err(format!(
@@ -569,7 +660,8 @@ impl Database {
 fn unknown_setting(name: &str) -> String {
     format!(
         "there is no PRAGMA onewrite_{name}: there are onewrite_status, onewrite_layout, \
-         onewrite_sync, onewrite_init, onewrite_group_synch, onewrite_direct_io, \
+         onewrite_sync, onewrite_init, onewrite_compression, onewrite_differences, \
+         onewrite_group_commit, onewrite_read_durable, onewrite_group_synch, onewrite_direct_io, \
          onewrite_reserve_bytes and onewrite_make_default"
     )
 }

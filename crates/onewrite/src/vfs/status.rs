@@ -4,9 +4,11 @@ use serde::Serialize;
 
 use super::database::Database;
 use crate::commit::group::Sizes;
+use crate::commit::group_commit::Counts;
 use crate::log::Log;
 use crate::log::memory::MAX_BYTES;
 use crate::log::packed::Compressed;
+use crate::mode::JournalMode;
 use crate::storage::IoCounts;
 
 #[derive(Serialize)]
@@ -19,6 +21,13 @@ struct Status<'a> {
     /// What `auto` has come to.
     sync_in_use: String,
     group_synch: Option<String>,
+    /// Whether commits may share a flush with others.
+    group_commit: &'static str,
+    /// Whether statements wait for the commits that they read to be durable.
+    read_durable: &'static str,
+    /// Where pages are compressed: what with, and whether differences are held.
+    compression: Option<String>,
+    differences: Option<String>,
     init: Option<String>,
     guarded: bool,
     #[serde(flatten)]
@@ -43,8 +52,11 @@ struct LogStatus<'a> {
     #[serde(flatten)]
     io: IoCounts,
     groups: Sizes,
-    /// Where pages are compressed.
-    compression: Option<Compressed>,
+    /// What was done together with others, and whether other processes can see it.
+    group_commits: Counts,
+    shared_memory: bool,
+    /// What compression did, in all connections of the process.
+    compressed: Option<Compressed>,
     direct_io: bool,
     direct_io_why_not: Option<&'a str>,
     fua: bool,
@@ -59,6 +71,8 @@ pub fn json(database: &Database) -> String {
     let settings = database.settings.get();
     let log = database.log();
     let error = database.last_error.borrow();
+    let compresses = database.mode().is_some_and(JournalMode::compresses);
+    let compressing = Some(settings.commit.compressing).filter(|_| compresses);
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         mode: database.mode().map(|mode| mode.name()),
@@ -66,6 +80,13 @@ pub fn json(database: &Database) -> String {
         sync: settings.commit.sync.to_string(),
         sync_in_use: settings.commit.sync.resolved().to_string(),
         group_synch: settings.commit.group_synch.map(|group| group.to_string()),
+        group_commit: database
+            .mode()
+            .filter(|mode| settings.commit.groups_commits(*mode))
+            .map_or("off", |_| "on"),
+        read_durable: if settings.read_durable { "on" } else { "off" },
+        compression: compressing.map(|how| how.with.to_string()),
+        differences: compressing.map(|how| how.differences.to_string()),
         init: log.as_ref().map(|log| log.init().to_string()),
         guarded: database.is_guarded(),
         log: log.as_deref().map(|log| log_status(database, log)),
@@ -88,7 +109,9 @@ fn log_status<'a>(database: &Database, log: &'a Log) -> LogStatus<'a> {
         frame_memory_max_bytes: MAX_BYTES,
         io: file.counters().snapshot(),
         groups: log.group.sizes(),
-        compression: log.packed().map(|packed| packed.counters.snapshot()),
+        group_commits: log.group_commit.counts(),
+        shared_memory: log.shared().is_shared(),
+        compressed: log.packed().map(|packed| packed.counters.snapshot()),
         direct_io: file.direct().is_some(),
         direct_io_why_not: file.why_not_direct(),
         fua: capabilities.fua.is_ok(),

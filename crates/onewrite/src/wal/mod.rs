@@ -22,7 +22,7 @@ const MAGIC: u32 = 0x377f_0682;
 const VERSION: u32 = 3_007_000;
 
 /// Number of a frame in the log, from 1.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameNo(pub u32);
 
 impl FrameNo {

@@ -21,6 +21,8 @@ pub struct Config {
     pub group: &'static str,
     /// Reserved bytes of every page of the first database hold something.
     pub reserved_in_use: bool,
+    /// A write may damage what else is in its sectors (`psow=0`): SQLite pads each commit to their end.
+    pub pads_commits: bool,
 }
 
 impl Config {
@@ -33,6 +35,7 @@ impl Config {
         synchronous: "FULL",
         group: "off",
         reserved_in_use: false,
+        pads_commits: false,
     };
 
     /// Whether frame headers stand in reserved bytes.
@@ -82,6 +85,18 @@ pub fn open(directory: &Path, vfs: &str) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let vfs = std::ffi::CString::new(vfs).expect("a name");
     Connection::open_with_flags_and_vfs(directory.join(DATABASE), flags, vfs.as_c_str())
+}
+
+/// Opens it as a configuration says.
+fn open_as(config: &Config, directory: &Path) -> rusqlite::Result<Connection> {
+    if !config.pads_commits {
+        return open(directory, "onewrite");
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_URI;
+    let uri = format!("file:{}?psow=0", directory.join(DATABASE).display());
+    Connection::open_with_flags_and_vfs(uri, flags, c"onewrite")
 }
 
 /// Runs a statement to its end; the first column of its first row.
@@ -251,7 +266,7 @@ impl<'a> Player<'a> {
 
     pub fn connection(&mut self) -> rusqlite::Result<&Connection> {
         if self.connection.is_none() {
-            let connection = open(self.directory, "onewrite")?;
+            let connection = open_as(self.config, self.directory)?;
             let config = self.config;
             for pragma in [
                 format!("PRAGMA page_size={}", config.page),
@@ -271,7 +286,7 @@ impl<'a> Player<'a> {
 
     fn beside(&mut self) -> rusqlite::Result<&Connection> {
         if self.beside.is_none() {
-            let connection = open(self.directory, "onewrite")?;
+            let connection = open_as(self.config, self.directory)?;
             run(&connection, "PRAGMA synchronous=NORMAL")?;
             run(&connection, "PRAGMA wal_autocheckpoint=0")?;
             self.beside = Some(connection);

@@ -264,6 +264,7 @@ fn everything(test: &str, base: Config) {
                 page,
                 device: [Device::Fua, Device::NoFua][random.below(2) as usize],
                 reserved_in_use: base.embeds_headers() && random.one_in(3),
+                pads_commits: base.pads_commits || random.one_in(4),
                 ..base
             };
             let depth = depth_of(name, page);
@@ -388,6 +389,20 @@ fn write_then_flush() {
             ..Config::USUAL
         },
     );
+}
+
+/// Commits that SQLite pads to the end of a sector have more than one commit frame, and the last of
+/// them may be written in part before `xSync`, in part after it.
+#[test]
+fn padded() {
+    for mode in ["onewrite", "swal", "direct"] {
+        let config = Config {
+            mode,
+            pads_commits: true,
+            ..Config::USUAL
+        };
+        everything(&format!("padded {mode}"), config);
+    }
 }
 
 /// A test that would not see a broken engine is worth nothing: here the recording says that the

@@ -4,8 +4,9 @@
 
 use onewrite::commit::{CommitConfig, IndexView, Writer};
 use onewrite::log::scan::survey_file;
+use onewrite::log::shared::Committer;
 use onewrite::log::{Layout, Log, OpenLog};
-use onewrite::mode::{InitPolicy, JournalMode, SyncPolicy};
+use onewrite::mode::{InitPolicy, JournalMode};
 use onewrite::storage::{Access, DirectIo, NewFile};
 use onewrite::wal::{Checksum, FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader};
 use std::path::Path;
@@ -45,15 +46,12 @@ impl Stock {
             direct: DirectIo::Auto,
         };
         let log = Arc::new(Log::create(&open, layout).expect("a log"));
-        let config = CommitConfig {
-            sync: SyncPolicy::Auto,
-            group_synch: None,
-        };
+        let config = CommitConfig::default();
         let header = WalHeader::build(page, 0, Salts(*b"unfinish"));
         let mut stock = Stock {
             page,
             header,
-            writer: Writer::new(log, config),
+            writer: Writer::new(log, config, Committer(1)),
             published: IndexView {
                 salts: header.salts,
                 last_frame: FrameNo(0),
@@ -101,7 +99,8 @@ impl Stock {
 
     /// The end of a commit; whether the log wants the wal-index to be made anew.
     fn commit(&mut self, last: u32) -> bool {
-        self.writer.sync(Some(self.published)).expect("a flush");
+        let synced = self.writer.sync(Some(self.published), &|| true);
+        synced.expect("a flush");
         self.published.last_frame = FrameNo(last);
         self.published.checksum = big_endian(self.checksum);
         let resealed = self.writer.take_resealed();

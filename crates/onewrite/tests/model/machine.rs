@@ -1,6 +1,7 @@
 //! What stands around the log in the model: SQLite's part, and what is demanded of ours.
 
 use onewrite::commit::{CommitConfig, IndexView, Writer};
+use onewrite::log::shared::Committer;
 use onewrite::log::{Geometry, Layout, Log, LogError, LogId, OpenLog};
 use onewrite::mode::{GroupSynch, InitPolicy, JournalMode, SyncPolicy};
 use onewrite::storage::observer::{Call, Observer, observe};
@@ -8,20 +9,24 @@ use onewrite::storage::{Access, DirectIo, Init, NewFile};
 use onewrite::sync::Instant;
 use onewrite::wal::{Checksum, FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader};
 use shuttle::rand::Rng;
-use shuttle::sync::{Mutex, RwLock, RwLockReadGuard};
+use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use shuttle::thread;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 const PAGE_BYTES: u32 = 512;
 
 /// Writes until one fails; not positive: none will.
 static WRITES_UNTIL_FAILURE: AtomicI64 = AtomicI64::new(0);
+/// The same of flushes.
+static FLUSHES_UNTIL_FAILURE: AtomicI64 = AtomicI64::new(0);
+/// Tells connections apart.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 std::thread_local! {
     /// The database of the test that runs. All threads of a model run on one thread.
@@ -46,17 +51,28 @@ impl Observer for Steps {
             machine.check_order();
         }
         let is_commit = matches!(call, Call::Write { offset, .. } if *offset > 0);
-        if is_commit && let Some(machine) = CURRENT.with_borrow(Weak::upgrade) {
+        if is_commit
+            && let Some(machine) = CURRENT.with_borrow(Weak::upgrade)
+            // There a flush fails while somebody else writes, whose commit fails when it is published.
+            && !machine.rules.group_commit
+        {
             machine.check_trusted();
         }
-        if is_commit && WRITES_UNTIL_FAILURE.load(Relaxed) > 0 {
-            let left = WRITES_UNTIL_FAILURE.fetch_sub(1, Relaxed) - 1;
-            if left == 0 {
-                return Err(io::Error::from_raw_os_error(5));
-            }
+        let is_flush = matches!(call, Call::Flush);
+        if is_commit && is_due(&WRITES_UNTIL_FAILURE) || is_flush && is_due(&FLUSHES_UNTIL_FAILURE)
+        {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        if is_flush && let Some(machine) = CURRENT.with_borrow(Weak::upgrade) {
+            // Nobody else comes between this and the flush.
+            machine.note_flush();
         }
         Ok(())
     }
+}
+
+fn is_due(countdown: &AtomicI64) -> bool {
+    countdown.load(Relaxed) > 0 && countdown.fetch_sub(1, Relaxed) == 1
 }
 
 /// Makes every write a step of the model.
@@ -68,6 +84,8 @@ pub fn watch_writes() {
 #[derive(Clone, Copy, Default)]
 pub struct Rules {
     pub group: Option<GroupSynch>,
+    /// Strict group commit.
+    pub group_commit: bool,
     /// Whether the interval is held to the letter: the clock stands still while threads run, as long
     /// as there is one process.
     pub timely: bool,
@@ -110,7 +128,11 @@ pub struct Machine {
     /// The readers' marks: a log that somebody reads is not started again.
     marks: RwLock<()>,
     index: Mutex<Index>,
+    /// The same, to be looked at without a step of the model.
+    peek: std::sync::Mutex<Index>,
     failed: Mutex<Vec<String>>,
+    /// The generation and how many of its frames the last flush found in the file.
+    flushed: std::sync::Mutex<(Salts, u32)>,
     /// The logs that processes have opened. Not a mutex of the model's: looking at them is no step.
     logs: std::sync::Mutex<Vec<Weak<Log>>>,
     file: File,
@@ -119,6 +141,7 @@ pub struct Machine {
 
 /// One process that has the log open.
 pub struct Process {
+    number: u32,
     machine: Arc<Machine>,
     log: Arc<Log>,
 }
@@ -162,6 +185,7 @@ impl Machine {
     /// A guarded database with an empty log.
     pub fn new(rules: Rules) -> Arc<Machine> {
         WRITES_UNTIL_FAILURE.store(0, Relaxed);
+        FLUSHES_UNTIL_FAILURE.store(0, Relaxed);
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
         let path = directory.path().join("db-onewrite");
         let page = PageSize::new(PAGE_BYTES).expect("a page size");
@@ -182,7 +206,9 @@ impl Machine {
             write_lock: Mutex::new(()),
             marks: RwLock::new(()),
             index: Mutex::new(index),
+            peek: std::sync::Mutex::new(index),
             failed: Mutex::new(Vec::new()),
+            flushed: std::sync::Mutex::new((header.salts, 0)),
             logs: std::sync::Mutex::default(),
             file: File::open(&path).expect("the log"),
             path,
@@ -196,11 +222,10 @@ impl Machine {
     pub fn start(self: &Arc<Self>) -> Arc<Process> {
         let log = Log::open_guarded(&open(&self.path, self.page), self.id).expect("the log");
         let log = Arc::new(log);
-        self.logs
-            .lock()
-            .expect("no panic")
-            .push(Arc::downgrade(&log));
+        let mut logs = self.logs.lock().expect("no panic");
+        logs.push(Arc::downgrade(&log));
         Arc::new(Process {
+            number: logs.len() as u32,
             machine: Arc::clone(self),
             log,
         })
@@ -210,6 +235,30 @@ impl Machine {
     pub fn fail_a_write(&self) {
         let which = shuttle::rand::thread_rng().gen_range(1..4);
         WRITES_UNTIL_FAILURE.store(which, Relaxed);
+    }
+
+    /// The next flushes are few until one fails.
+    pub fn fail_a_flush(&self) {
+        let which = shuttle::rand::thread_rng().gen_range(1..4);
+        FLUSHES_UNTIL_FAILURE.store(which, Relaxed);
+    }
+
+    /// What is in the file now survives a power cut from now on.
+    fn note_flush(&self) {
+        let index = *self.peek.lock().expect("no panic");
+        let salts = index.header.salts;
+        let whole = self.in_file(salts, index.last.plus(6));
+        *self.flushed.lock().expect("no panic") = (salts, whole);
+    }
+
+    /// Whether everything up to a frame survives a power cut.
+    fn check_durable(&self, salts: Salts, frame: FrameNo, what: &str) {
+        let flushed = *self.flushed.lock().expect("no panic");
+        assert!(
+            flushed.0 != salts || flushed.1 >= frame.0,
+            "{what} frame {frame}, and {} frames are durable",
+            flushed.1
+        );
     }
 
     /// Looks at the file again and again: what is there now is there if every process dies now.
@@ -317,14 +366,16 @@ impl Process {
     }
 
     fn connect_with(&self, group_synch: Option<GroupSynch>) -> Connection {
+        let who = Committer(u64::from(self.number) << 32 | CONNECTIONS.fetch_add(1, Relaxed) + 1);
         let config = CommitConfig {
             sync: SyncPolicy::Full,
             group_synch,
+            group_commit: Some(self.machine.rules.group_commit),
         };
         Connection {
             machine: Arc::clone(&self.machine),
             seen: (generation(0).salts, FrameNo(0)),
-            writer: Writer::new(Arc::clone(&self.log), config),
+            writer: Writer::new(Arc::clone(&self.log), config, who),
         }
     }
 }
@@ -333,7 +384,9 @@ impl Connection {
     /// A transaction of so many frames, as SQLite writes it at `synchronous=FULL`.
     pub fn commit(&mut self, frames: u32) -> Result<(), LogError> {
         let machine = Arc::clone(&self.machine);
-        let _writer = machine.write_lock.lock().expect("no panic");
+        // A reader's mark, which the connection keeps until the commit has returned.
+        let _mark = machine.rules.group_commit.then(|| mark(&machine));
+        let writer = machine.write_lock.lock().expect("no panic");
         self.writer.transaction_may_begin();
         let mut index = machine.index();
         let written = self.write_frames(&mut index, frames);
@@ -342,7 +395,8 @@ impl Connection {
                 let failed_before = !machine.failures().is_empty();
                 index.published = Some(Instant::now());
                 *machine.index.lock().expect("no panic") = index;
-                let published = self.writer.published(Some(index.view()));
+                *machine.peek.lock().expect("no panic") = index;
+                let published = self.end_commit(writer, index.view());
                 assert!(
                     published.is_err() || !failed_before || self.writer.log().poisoned().is_none(),
                     "a commit was acknowledged on a poisoned log"
@@ -363,6 +417,20 @@ impl Connection {
         done
     }
 
+    /// The commit is published: SQLite releases the write lock, and then tells of the commit.
+    fn end_commit(&mut self, lock: MutexGuard<'_, ()>, index: IndexView) -> Result<(), LogError> {
+        let machine = Arc::clone(&self.machine);
+        if !machine.rules.group_commit {
+            return self.writer.published(Some(index));
+        }
+        self.writer.transaction_ends(Some(index))?;
+        drop(lock);
+        self.writer.published(Some(machine.index().view()))?;
+        self.writer.await_own(&|| Some(machine.index().view()))?;
+        machine.check_durable(index.salts, index.last_frame, "acknowledged is");
+        Ok(())
+    }
+
     fn write_frames(&mut self, index: &mut Index, frames: u32) -> Result<(), LogError> {
         let before = Some(index.view());
         if !index.begun {
@@ -380,7 +448,7 @@ impl Connection {
             self.writer.write(&page, at + 24, before)?;
             (index.last, index.checksum) = (frame, header.checksum);
         }
-        self.writer.sync(before)
+        self.writer.sync(before, &|| true)
     }
 
     /// Lets others go on until one of them has committed, or for long enough: it may be that all
@@ -401,6 +469,11 @@ impl Connection {
         let machine = Arc::clone(&self.machine);
         let _mark = mark(&machine);
         let index = machine.index();
+        if machine.rules.group_commit {
+            let log = Arc::clone(self.writer.log());
+            log.await_deferred(index.view(), &|| Some(machine.index().view()))?;
+            machine.check_durable(index.header.salts, index.last, "read is");
+        }
         for frame in 1..=index.last.0 {
             let frame = FrameNo(frame);
             let mut page = vec![0; PAGE_BYTES as usize];
@@ -430,6 +503,7 @@ impl Connection {
         (index.begun, index.last) = (false, FrameNo(0));
         index.checksum = index.header.checksum();
         index.published = None;
+        *machine.peek.lock().expect("no panic") = *index;
         Ok(())
     }
 

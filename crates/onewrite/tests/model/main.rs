@@ -37,17 +37,27 @@ const GROUP: GroupSynch = GroupSynch {
 /// Commits are written one by one.
 const SINGLY: Rules = Rules {
     group: None,
+    group_commit: false,
     timely: false,
 };
 /// Several processes, or none that is in time: the interval is not looked at.
 const GROUPED: Rules = Rules {
     group: Some(GROUP),
+    group_commit: false,
     timely: false,
 };
 /// One process, held to the interval.
 const IN_TIME: Rules = Rules {
     group: Some(GROUP),
+    group_commit: false,
     timely: true,
+};
+
+/// Commits share their flush.
+const TOGETHER: Rules = Rules {
+    group: None,
+    group_commit: true,
+    timely: false,
 };
 
 /// What part of the runs that are asked for a test gets, by what a run costs.
@@ -274,5 +284,67 @@ fn after_a_failed_write_nothing_is_acknowledged_and_little_is_lost() {
             machine.watching(3),
         ]);
         machine.check_failure();
+    });
+}
+
+#[test]
+fn a_group_of_commits_is_durable_when_each_returns() {
+    scene(TOGETHER, |_, process| {
+        vec![
+            writing(process, 3, 1),
+            writing(process, 3, 2),
+            reading(process, 2),
+        ]
+    });
+}
+
+#[test]
+fn processes_share_a_flush() {
+    scene(TOGETHER, |machine, process| {
+        vec![
+            writing(process, 3, 1),
+            writing(process, 2, 1),
+            in_another(machine, |other| {
+                let mut connection = other.connect();
+                for _ in 0..3 {
+                    connection.commit(2).expect("a commit");
+                }
+                connection.read_all().expect("every frame");
+            }),
+        ]
+    });
+}
+
+#[test]
+fn the_log_starts_again_between_groups() {
+    scene(TOGETHER, |_, process| {
+        vec![
+            writing(process, 3, 1),
+            writing(process, 3, 1),
+            connected(process, |mut connection| {
+                for _ in 0..3 {
+                    connection.restart().expect("a checkpoint");
+                }
+            }),
+        ]
+    });
+}
+
+#[test]
+fn a_failed_flush_fails_every_commit_that_waits_for_it() {
+    explore(CHEAP, || {
+        let machine = Machine::new(TOGETHER);
+        let process = machine.start();
+        machine.fail_a_flush();
+        let works = (0..3).map(|_| {
+            connected(&process, |mut connection| {
+                for _ in 0..3 {
+                    if connection.commit(1).is_err() {
+                        break;
+                    }
+                }
+            })
+        });
+        together(works.collect());
     });
 }

@@ -5,16 +5,23 @@
 //! in recovery, when nobody else has the log, to its end. What stands behind the published frames may
 //! be of a transaction that is under way, or of one that was rolled back, and is forgotten again when
 //! the next one begins.
+//!
+//! In `compressed` a transaction begins where the one before ended, or at the next block: in the first
+//! of the two places that has a record of the generation. So the writer goes to the next block only
+//! where it finds none in the first place ([`Chain::look_behind`]), as whatever a transaction that was
+//! rolled back has left there.
 
 use std::io;
 
 use crate::log::packed::batch::{self, Batch};
-use crate::log::packed::record::{Form, Record};
+use crate::log::packed::record::{Form, Record, UnknownKind};
 use crate::log::scan::LogBytes;
 use crate::wal::{FrameNo, PageSize, Salts};
 
 /// Where the first batch or record begins, behind the log's header block.
 const START: u64 = 4096;
+/// What a device writes whole or not at all.
+const SECTOR: u64 = 512;
 
 /// Where a record stands: a byte offset of 47 bits, a length of 17.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,6 +115,8 @@ pub struct Chain {
     settled: Tail,
     /// A transaction of this process is under way: what is not settled is its own.
     pub writing: bool,
+    /// No record of the generation stands at the tail, as far as that was looked at.
+    nothing_behind: bool,
 }
 
 impl Chain {
@@ -122,6 +131,39 @@ impl Chain {
             tail: nothing,
             settled: nothing,
             writing: false,
+            nothing_behind: false,
+        }
+    }
+
+    /// A transaction begins: looks whether a record stands where it would by rights begin.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn look_behind<B: LogBytes + ?Sized>(&mut self, log: &B) -> io::Result<()> {
+        self.nothing_behind = match (self.form, self.salts) {
+            (Form::Compressed, Some(salts)) => {
+                self.record_at(log, salts, self.tail.offset)?.is_none()
+            }
+            _ => false,
+        };
+        Ok(())
+    }
+
+    /// Where so many bytes of records go, of which frame `first` is the first.
+    pub fn begin_of(&self, first: FrameNo, bytes: u64) -> u64 {
+        let here = self.tail.offset;
+        let next = here.next_multiple_of(batch::BLOCK_BYTES);
+        let blocks_from = |offset: u64| {
+            let begin = offset / batch::BLOCK_BYTES;
+            (offset + bytes).div_ceil(batch::BLOCK_BYTES) - begin
+        };
+        let may_skip = self.form == Form::Compressed
+            && self.nothing_behind
+            && self.tail.is_between_transactions()
+            && first == self.tail.last.plus(1);
+        match may_skip && blocks_from(next) < blocks_from(here) {
+            true => next,
+            false => here,
         }
     }
 
@@ -131,6 +173,7 @@ impl Chain {
         self.places.clear();
         self.tail = Tail::origin(salts);
         self.settled = self.tail;
+        self.nothing_behind = false;
     }
 
     /// Makes sure that what is known is of this generation.
@@ -279,7 +322,9 @@ impl Chain {
         else {
             return Ok(None);
         };
-        let places = self.places_in(whole, batch.frames, salts);
+        let places = self
+            .places_in(whole, batch.frames, salts)
+            .map_err(|kind| self.unknown(kind, self.tail.offset))?;
         Ok(places.map(|places| Link {
             first: batch.first,
             places,
@@ -291,31 +336,71 @@ impl Chain {
     }
 
     /// The places of a batch's records; `None` where they are not as many as it says.
-    fn places_in(&self, batch: &[u8], frames: u32, salts: Salts) -> Option<Vec<Place>> {
+    fn places_in(
+        &self,
+        batch: &[u8],
+        frames: u32,
+        salts: Salts,
+    ) -> Result<Option<Vec<Place>>, UnknownKind> {
         let mut places = Vec::new();
         let mut at = batch::HEADER_BYTES;
         while at < batch.len() {
-            let record = Record::parse(&batch[at..], self.form, self.page, salts)?;
+            let Some(record) = Record::parse(&batch[at..], self.form, self.page, salts)? else {
+                return Ok(None);
+            };
             if at + record.bytes() > batch.len() || places.len() as u64 == u64::from(frames) {
-                return None;
+                return Ok(None);
             }
             places.push(Place::at(self.tail.offset + at as u64, record.bytes()));
             at += record.bytes();
         }
-        (places.len() as u64 == u64::from(frames)).then_some(places)
+        Ok((places.len() as u64 == u64::from(frames)).then_some(places))
+    }
+
+    fn unknown(&self, kind: UnknownKind, offset: u64) -> io::Error {
+        let what = format!(
+            "the log holds records of kind {} at byte {offset}, which this version does not know: use a \
+             newer onewrite",
+            kind.0
+        );
+        io::Error::new(io::ErrorKind::Unsupported, what)
     }
 
     fn next_record<B: LogBytes + ?Sized>(&self, log: &B, salts: Salts) -> io::Result<Option<Link>> {
+        let here = self.tail.offset;
+        let next = here.next_multiple_of(batch::BLOCK_BYTES);
+        match self.record_at(log, salts, here)? {
+            None if self.tail.is_between_transactions() && next != here => {
+                self.record_at(log, salts, next)
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// The record at a place, as the next step of the walk.
+    fn record_at<B: LogBytes + ?Sized>(
+        &self,
+        log: &B,
+        salts: Salts,
+        offset: u64,
+    ) -> io::Result<Option<Link>> {
         let mut bytes = vec![0; self.form.most_bytes(self.page)];
-        let n = log.read_at(&mut bytes, self.tail.offset)?;
-        let record = Record::parse(&bytes[..n], self.form, self.page, salts);
+        let n = log.read_at(&mut bytes, offset)?;
+        let record = match Record::parse(&bytes[..n], self.form, self.page, salts) {
+            Ok(record) => record,
+            // A header is whole, or not there, only where it lies within a sector.
+            Err(kind) if offset % SECTOR + self.form.header_bytes() as u64 <= SECTOR => {
+                return Err(self.unknown(kind, offset));
+            }
+            Err(_) => None,
+        };
         Ok(record.filter(|record| record.bytes() <= n).map(|record| {
             let finished = record.frame.salts == salts;
             Link {
                 first: record.supersedes.unwrap_or(self.tail.last.plus(1)),
-                places: vec![Place::at(self.tail.offset, record.bytes())],
+                places: vec![Place::at(offset, record.bytes())],
                 ends_transaction: finished && record.frame.commit_pages != 0,
-                offset: self.tail.offset + record.bytes() as u64,
+                offset: offset + record.bytes() as u64,
                 sequence: 0,
                 crc: self.tail.crc,
             }

@@ -1,12 +1,13 @@
 //! Logs whose frames have no fixed positions, because their pages are compressed.
 //!
 //! - `packed` (journal mode `onewrite`): the frames of a commit behind a [`batch`] header with a
-//!   CRC-32C, in whole blocks, so that they go out in one direct write. A page that was logged before
-//!   is held as its difference from that frame, as long as this process remembers it.
+//!   CRC-32C, in whole blocks, so that they go out in one direct write.
 //! - `compressed` (journal mode `swal`, S-WAL): [`record`] after record, each with a header of 28 bytes,
-//!   without padding, written through the page cache.
+//!   written through the page cache. A commit goes on in the block where the last one ended, unless it
+//!   touches fewer blocks when it begins one.
 //!
-//! [`chain`] finds frames by their number. A page is read with one read and one decompression; a
+//! A page that was logged before is held as its difference from that frame, as long as this process
+//! remembers it. [`packer`] decides how each page is held, [`codec`] compresses it, [`chain`] finds frames by their number. A page is read with one read and one decompression; a
 //! difference needs the frame that it refers to besides, which is remembered or costs the same again.
 //!
 //! Guarantees: SQLite's frame headers come back as they were written, so that SQLite's own checksums
@@ -15,43 +16,36 @@
 
 pub mod batch;
 pub mod chain;
+pub mod codec;
+mod packer;
 pub mod record;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::PoisonError;
 
 use serde::Serialize;
 
 use crate::log::memory::FrameMemory;
 use crate::log::scan::{LogBytes, Verdict};
+use crate::mode::Compressing;
 use crate::storage::AlignedBuf;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, Salts, array, be32};
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, Salts};
 use batch::Batch;
 use chain::{Chain, Link, Place};
+use packer::Packer;
 pub use record::Form;
 use record::{Kind, Record};
 
-/// A difference is taken where it has at most this part of the bytes that the page has by itself: the
-/// others become what later ones are compared with.
-const DELTA_PART: usize = 4;
-/// A difference this small, in parts of the page, is taken without asking what the page has by itself.
-const SMALL_DELTA_PART: usize = 16;
 /// Pages whose last whole frame is remembered.
 const MAX_BASES: usize = 4096;
 
-/// How pages are compressed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Compression {
-    /// Every page as it is.
-    None,
-    /// LZ4.
-    #[default]
-    Lz4,
-}
+/// So many of the frames that were logged whole last are tried as dictionaries of other pages.
+const RECENT: usize = 2;
 
 /// What compression did, since the log was opened.
 #[derive(Debug, Default)]
@@ -64,6 +58,12 @@ pub struct Counters {
     pub deltas: AtomicU64,
     /// Nanoseconds spent on compression.
     pub nanos: AtomicU64,
+    /// Batches that were compressed once more, to save a block.
+    pub tightened: AtomicU64,
+    /// Blocks that this saved.
+    pub blocks_saved: AtomicU64,
+    /// Nanoseconds spent on it, part of those above.
+    pub tighten_nanos: AtomicU64,
 }
 
 /// What [`Counters`] say at one moment, since the log was opened.
@@ -77,6 +77,12 @@ pub struct Compressed {
     pub differences: u64,
     /// Time that it took.
     pub nanoseconds: u64,
+    /// Batches that were compressed once more, because that might save a block.
+    pub tightened: u64,
+    /// Blocks of 4 KiB that this saved.
+    pub blocks_saved: u64,
+    /// Time that it took, part of the time above.
+    pub tighten_nanoseconds: u64,
 }
 
 impl Counters {
@@ -87,6 +93,9 @@ impl Counters {
             record_bytes: self.record_bytes.load(Ordering::Relaxed),
             differences: self.deltas.load(Ordering::Relaxed),
             nanoseconds: self.nanos.load(Ordering::Relaxed),
+            tightened: self.tightened.load(Ordering::Relaxed),
+            blocks_saved: self.blocks_saved.load(Ordering::Relaxed),
+            tighten_nanoseconds: self.tighten_nanos.load(Ordering::Relaxed),
         }
     }
 }
@@ -96,6 +105,51 @@ impl Counters {
 struct Bases {
     salts: Option<Salts>,
     frames: HashMap<PageNo, FrameNo>,
+    /// The last ones, the newest first.
+    recent: [Option<FrameNo>; RECENT],
+}
+
+/// [`Bases`] as the packer of a run sees them.
+struct Known<'a> {
+    salts: Salts,
+    bases: MutexGuard<'a, Bases>,
+}
+
+impl Known<'_> {
+    fn salts(&self) -> Salts {
+        self.salts
+    }
+
+    fn are_present(&self) -> bool {
+        self.bases.salts == Some(self.salts)
+    }
+
+    /// The last frame that holds the page whole.
+    fn whole_frame_of(&self, page: PageNo) -> Option<FrameNo> {
+        let frame = self.bases.frames.get(&page).copied();
+        frame.filter(|_| self.are_present())
+    }
+
+    fn recent_wholes(&self) -> impl Iterator<Item = FrameNo> + use<> {
+        let recent = match self.are_present() {
+            true => self.bases.recent,
+            false => [None; RECENT],
+        };
+        recent.into_iter().flatten()
+    }
+}
+
+/// A run of frames that is to be packed.
+#[derive(Clone, Copy, Debug)]
+pub struct Unpacked<'a> {
+    /// The number of its first frame.
+    pub first: FrameNo,
+    /// Headers and pages, as SQLite wrote them.
+    pub frames: &'a [u8],
+    /// The last of them is a commit, and finished.
+    pub ends_transaction: bool,
+    /// The generation.
+    pub salts: Salts,
 }
 
 /// Frames laid out for the log's end; they are part of the log when they are written.
@@ -123,7 +177,6 @@ pub enum Found {
 pub struct Packed {
     form: Form,
     page: PageSize,
-    compression: Compression,
     chain: RwLock<Chain>,
     bases: Mutex<Bases>,
     /// What was done.
@@ -137,11 +190,10 @@ thread_local! {
 
 impl Packed {
     /// A log that nothing is known of.
-    pub fn new(form: Form, page: PageSize, compression: Compression) -> Packed {
+    pub fn new(form: Form, page: PageSize) -> Packed {
         Packed {
             form,
             page,
-            compression,
             chain: RwLock::new(Chain::new(form, page)),
             bases: Mutex::default(),
             counters: Counters::default(),
@@ -159,6 +211,12 @@ impl Packed {
     /// Where the frames end that are known, in bytes.
     pub fn end(&self) -> u64 {
         self.chain().tail().offset
+    }
+
+    /// The last frame that is known to end a transaction: nothing replaces it, or a frame before it, as
+    /// long as this transaction goes on.
+    pub fn committed(&self) -> FrameNo {
+        self.chain().tail().committed
     }
 
     /// A transaction begins, behind the published frame `last`. `false` where the log does not have
@@ -179,6 +237,7 @@ impl Packed {
             chain.restart(salts);
         }
         chain.writing = chain.reach(log, last)? && chain.tail().last == last;
+        chain.look_behind(log)?;
         Ok(chain.writing)
     }
 
@@ -209,85 +268,98 @@ impl Packed {
         let Some(packing) = packing.filter(|packing| !packing.wholes.is_empty()) else {
             return;
         };
-        let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bases = self.bases();
         if bases.salts != Some(packing.salts) || bases.frames.len() > MAX_BASES {
             bases.frames.clear();
+            bases.recent = [None; RECENT];
             bases.salts = Some(packing.salts);
+        }
+        for &(_, frame) in &packing.wholes {
+            bases.recent.rotate_right(1);
+            bases.recent[0] = Some(frame);
         }
         bases.frames.extend(packing.wholes);
     }
 
-    /// Lays frames out for the end of the log. `frames` are headers and pages as SQLite wrote them;
-    /// `ends_transaction` says that the last of them is a commit, and finished.
+    fn bases(&self) -> MutexGuard<'_, Bases> {
+        self.bases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lays a run out for the end of the log.
     pub fn pack(
         &self,
-        first: FrameNo,
-        frames: &[u8],
-        ends_transaction: bool,
-        salts: Salts,
+        run: &Unpacked<'_>,
+        how: Compressing,
         memory: &FrameMemory,
         out: &mut AlignedBuf,
     ) -> Packing {
         let begun = std::time::Instant::now();
         let tail = self.chain().tail();
-        let mut packer = Packer::new(self, salts, memory);
-        let head = match self.form {
-            Form::Packed => batch::HEADER_BYTES,
-            Form::Compressed => 0,
+        let known = Known {
+            salts: run.salts,
+            bases: self.bases(),
         };
-        let mut records = vec![0; head];
-        let mut places = Vec::new();
-        for (no, frame) in (first.0..).zip(frames.chunks_exact(self.page.frame_bytes())) {
-            let at = records.len();
+        let mut packer = Packer::new(self.form, self.page, how, known, memory);
+        let frames = run.frames.chunks_exact(self.page.frame_bytes());
+        for (no, frame) in (run.first.0..).zip(frames) {
             let is_next = FrameNo(no) > tail.last;
             let supersedes = (self.form == Form::Compressed && !is_next).then_some(FrameNo(no));
-            packer.append(&mut records, FrameNo(no), supersedes, frame);
-            places.push(Place::at(tail.offset + at as u64, records.len() - at));
+            packer.add(FrameNo(no), supersedes, frame);
         }
+        if self.form == Form::Packed {
+            packer.tighten(run.frames);
+        }
+        let mut records = vec![0; self.form.head_bytes()];
+        let written = packer.write(&mut records);
+        let offset = self.chain().begin_of(run.first, records.len() as u64);
+        let place = |at: Range<usize>| Place::at(offset + at.start as u64, at.len());
         let mut link = Link {
-            first,
-            places,
-            ends_transaction,
-            offset: tail.offset + records.len() as u64,
+            first: run.first,
+            places: written.into_iter().map(place).collect(),
+            ends_transaction: run.ends_transaction,
+            offset: offset + records.len() as u64,
             sequence: tail.sequence,
             crc: tail.crc,
         };
         if self.form == Form::Packed {
             let batch = Batch {
-                salts,
+                salts: run.salts,
                 sequence: tail.sequence + 1,
                 previous: tail.crc,
-                first,
+                first: run.first,
                 frames: link.places.len() as u32,
-                ends_transaction,
-                record_bytes: (records.len() - head) as u32,
+                ends_transaction: run.ends_transaction,
+                record_bytes: (records.len() - batch::HEADER_BYTES) as u32,
                 crc: 0,
             };
             link.crc = batch.seal(&mut records);
             link.sequence = batch.sequence;
-            link.offset = tail.offset + batch.block_bytes();
+            link.offset = offset + batch.block_bytes();
         }
         out.clear();
         out.extend_from_slice(&records);
-        out.resize_zeroed((link.offset - tail.offset) as usize);
-        let (wholes, deltas) = (packer.wholes, packer.deltas);
-        self.count(frames.len(), records.len(), deltas, begun);
+        out.resize_zeroed((link.offset - offset) as usize);
+        self.count(run.frames.len(), records.len(), &packer, begun);
         Packing {
-            offset: tail.offset,
+            offset,
             link,
-            salts,
-            wholes,
+            salts: run.salts,
+            wholes: packer.wholes(),
         }
     }
 
-    fn count(&self, pages: usize, records: usize, deltas: u64, begun: std::time::Instant) {
+    fn count(&self, pages: usize, records: usize, packer: &Packer<'_>, begun: std::time::Instant) {
         let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let counters = &self.counters;
+        let tightened = packer.tightened;
         for (counter, by) in [
             (&counters.page_bytes, pages as u64),
             (&counters.record_bytes, records as u64),
-            (&counters.deltas, deltas),
+            (&counters.deltas, packer.differences()),
             (&counters.nanos, nanos),
+            (&counters.tightened, tightened.tried),
+            (&counters.blocks_saved, tightened.blocks_saved),
+            (&counters.tighten_nanos, tightened.nanos),
         ] {
             counter.fetch_add(by, Ordering::Relaxed);
         }
@@ -301,7 +373,10 @@ impl Packed {
     /// The most bytes that so many frames can take behind the present end.
     pub fn worst_end(&self, frames: u32) -> u64 {
         let records = u64::from(frames) * self.form.most_bytes(self.page) as u64;
-        self.end() + (batch::HEADER_BYTES as u64 + records).next_multiple_of(batch::BLOCK_BYTES)
+        // The last term is for a commit that begins a block.
+        self.end()
+            + (batch::HEADER_BYTES as u64 + records).next_multiple_of(batch::BLOCK_BYTES)
+            + batch::BLOCK_BYTES
     }
 
     /// Where a frame was found, after [`Packed::survey`].
@@ -387,7 +462,7 @@ impl Packed {
             };
             *header = record.frame.to_bytes();
             let mut base = Vec::new();
-            if let Kind::Delta(of) = record.kind {
+            if let Kind::Delta(_, of) = record.kind {
                 base.resize(self.page.bytes(), 0);
                 let is_before = of < frame;
                 if !is_before || !self.read_base(log, memory, salts, of, published, &mut base)? {
@@ -422,7 +497,7 @@ impl Packed {
         let record = self.read_record(log, place, salts, &mut bytes)?;
         Ok(record.is_some_and(|record| {
             let data = &bytes[record.head..record.bytes()];
-            !matches!(record.kind, Kind::Delta(_)) && record::unpack(record.kind, data, &[], page)
+            !matches!(record.kind, Kind::Delta(..)) && record::unpack(record.kind, data, &[], page)
         }))
     }
 
@@ -436,103 +511,9 @@ impl Packed {
         bytes.clear();
         bytes.resize(place.bytes(), 0);
         let n = log.read_at(bytes, place.offset())?;
+        // What cannot be parsed is not what was found there.
         let record = Record::parse(&bytes[..n], self.form, self.page, salts);
-        Ok(record.filter(|record| record.bytes() == n))
-    }
-}
-
-/// Compresses the pages of one run.
-struct Packer<'a> {
-    packed: &'a Packed,
-    salts: Salts,
-    memory: &'a FrameMemory,
-    own: Vec<u8>,
-    delta: Vec<u8>,
-    base: Vec<u8>,
-    wholes: Vec<(PageNo, FrameNo)>,
-    deltas: u64,
-}
-
-impl Packer<'_> {
-    fn new<'a>(packed: &'a Packed, salts: Salts, memory: &'a FrameMemory) -> Packer<'a> {
-        let most = lz4_flex::block::get_maximum_output_size(packed.page.bytes());
-        Packer {
-            packed,
-            salts,
-            memory,
-            own: vec![0; most],
-            delta: vec![0; most],
-            base: vec![0; packed.page.bytes()],
-            wholes: Vec::new(),
-            deltas: 0,
-        }
-    }
-
-    fn append(
-        &mut self,
-        out: &mut Vec<u8>,
-        frame: FrameNo,
-        supersedes: Option<FrameNo>,
-        bytes: &[u8],
-    ) {
-        let (header, page) = bytes.split_at(FRAME_HEADER_BYTES);
-        let header: [u8; FRAME_HEADER_BYTES] = array(header);
-        let form = self.packed.form;
-        if self.packed.compression == Compression::None {
-            Record::append(out, form, &header, Kind::Stored, supersedes, page);
-            return;
-        }
-        let number = PageNo(be32(&header, 0));
-        let delta = self.delta(number, page);
-        if let Some((base, bytes)) = delta
-            && bytes <= page.len() / SMALL_DELTA_PART
-        {
-            return self.append_delta(out, &header, base, supersedes, bytes);
-        }
-        let own = lz4_flex::block::compress_into(page, &mut self.own).unwrap_or(page.len());
-        match delta {
-            Some((base, bytes)) if bytes < own.min(page.len()) / DELTA_PART => {
-                return self.append_delta(out, &header, base, supersedes, bytes);
-            }
-            _ => self.wholes.push((number, frame)),
-        }
-        let (kind, data) = match own < page.len() {
-            true => (Kind::Lz4, &self.own[..own]),
-            false => (Kind::Stored, page),
-        };
-        Record::append(out, form, &header, kind, supersedes, data);
-    }
-
-    fn append_delta(
-        &mut self,
-        out: &mut Vec<u8>,
-        header: &[u8; FRAME_HEADER_BYTES],
-        base: FrameNo,
-        supersedes: Option<FrameNo>,
-        bytes: usize,
-    ) {
-        self.deltas += 1;
-        let (form, kind) = (self.packed.form, Kind::Delta(base));
-        Record::append(out, form, header, kind, supersedes, &self.delta[..bytes]);
-    }
-
-    /// The page's difference from a frame that is remembered: that frame, and its bytes in `delta`.
-    fn delta(&mut self, page: PageNo, bytes: &[u8]) -> Option<(FrameNo, usize)> {
-        if self.packed.form != Form::Packed {
-            return None;
-        }
-        let base = {
-            let bases = self.packed.bases.lock();
-            let bases = bases.unwrap_or_else(PoisonError::into_inner);
-            let frame = bases.frames.get(&page).copied();
-            frame.filter(|_| bases.salts == Some(self.salts))?
-        };
-        if !self.memory.read(base, self.salts, 0, &mut self.base) {
-            return None;
-        }
-        let packed =
-            lz4_flex::block::compress_into_with_dict(bytes, &mut self.delta, &self.base).ok()?;
-        (packed > 0 && packed < bytes.len()).then_some((base, packed))
+        Ok(record.ok().flatten().filter(|record| record.bytes() == n))
     }
 }
 

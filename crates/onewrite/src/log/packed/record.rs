@@ -15,11 +15,13 @@
 //! byte; the checksums are SQLite's and stay as they were. `packed` keeps the salts once in a
 //! batch; *unfinished* marks a frame whose salts SQLite has left zero (see `commit::seal`).
 //!
-//! Before the data of a [`Kind::Delta`] stands the number of another frame, four bytes: of the frame
-//! whose page is the dictionary. That frame holds its page whole, so that no chain of them comes about.
+//! The kind tells each record's own compression, so that a log may hold records of all kinds. Before
+//! the data of a [`Kind::Delta`] stands the number of another frame, four bytes: of the frame whose page is
+//! the dictionary. That frame holds its page whole, so that no chain of them comes about.
 //! Before the data of a record with *supersedes* (bit 26) stands the number of the frame that it
 //! replaces; only `compressed` has these, a batch says by itself where it begins.
 
+use super::codec::{self, Method};
 use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, PageSize, Salts, array, be32};
 
 /// How a record holds its page.
@@ -27,18 +29,32 @@ use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, PageSize, Sal
 pub enum Kind {
     /// As it is.
     Stored,
-    /// An LZ4 block.
-    Lz4,
-    /// An LZ4 block whose dictionary is the page of this frame.
-    Delta(FrameNo),
+    /// Compressed by itself.
+    Whole(Method),
+    /// Compressed with the page of this frame as its dictionary.
+    Delta(Method, FrameNo),
 }
+
+/// A record of the present generation whose kind this version does not know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnknownKind(pub u8);
 
 impl Kind {
     fn code(self) -> u32 {
         match self {
             Kind::Stored => 0,
-            Kind::Lz4 => 1,
-            Kind::Delta(_) => 2,
+            Kind::Whole(Method::Lz4) => 1,
+            Kind::Delta(Method::Lz4, _) => 2,
+            Kind::Whole(Method::Zstd) => 3,
+            Kind::Delta(Method::Zstd, _) => 4,
+        }
+    }
+
+    /// Bytes of the frame number before the data.
+    pub fn number_bytes(self) -> usize {
+        match self {
+            Kind::Delta(..) => NUMBER,
+            Kind::Stored | Kind::Whole(_) => 0,
         }
     }
 }
@@ -64,6 +80,14 @@ impl Form {
         match self {
             Form::Packed => 20,
             Form::Compressed => 28,
+        }
+    }
+
+    /// Bytes before the first record of what is written at once.
+    pub fn head_bytes(self) -> usize {
+        match self {
+            Form::Packed => super::batch::HEADER_BYTES,
+            Form::Compressed => 0,
         }
     }
 
@@ -97,9 +121,19 @@ impl Record {
     /// Reads a record's header. `None` where there is none, or where it says what cannot be.
     ///
     /// `generation` are the salts of the log's present generation: a record of another is none.
-    pub fn parse(bytes: &[u8], form: Form, page: PageSize, generation: Salts) -> Option<Record> {
+    ///
+    /// # Errors
+    /// A record of this generation that this version cannot read.
+    pub fn parse(
+        bytes: &[u8],
+        form: Form,
+        page: PageSize,
+        generation: Salts,
+    ) -> Result<Option<Record>, UnknownKind> {
+        let Some(fixed) = bytes.get(..form.header_bytes()) else {
+            return Ok(None);
+        };
         let at = form.header_bytes() - 4;
-        let fixed = bytes.get(..form.header_bytes())?;
         let word = be32(fixed, at);
         let unfinished = word & UNFINISHED != 0;
         let salts = match (form, unfinished) {
@@ -108,7 +142,7 @@ impl Record {
             (Form::Packed, false) => generation,
         };
         if salts != generation && !(unfinished && salts == Salts([0; 8])) {
-            return None;
+            return Ok(None);
         }
         let mut head = form.header_bytes();
         let mut number = || {
@@ -118,18 +152,27 @@ impl Record {
         };
         let supersedes = match word & SUPERSEDES {
             0 => None,
-            _ => Some(number()?),
+            _ => match number() {
+                None => return Ok(None),
+                number => number,
+            },
         };
+        let delta = |method, number: Option<FrameNo>| number.map(|of| Kind::Delta(method, of));
         let kind = match word >> 28 {
-            0 => Kind::Stored,
-            1 => Kind::Lz4,
-            2 => Kind::Delta(number()?),
-            _ => return None,
+            0 => Some(Kind::Stored),
+            1 => Some(Kind::Whole(Method::Lz4)),
+            2 => delta(Method::Lz4, number()),
+            3 => Some(Kind::Whole(Method::Zstd)),
+            4 => delta(Method::Zstd, number()),
+            kind => return Err(UnknownKind(kind as u8)),
+        };
+        let Some(kind) = kind else {
+            return Ok(None);
         };
         let data = (word & LENGTH) as usize;
         let fits = match kind {
             Kind::Stored => data == page.bytes(),
-            Kind::Lz4 | Kind::Delta(_) => (1..page.bytes()).contains(&data),
+            Kind::Whole(_) | Kind::Delta(..) => (1..page.bytes()).contains(&data),
         };
         let frame = FrameHeader {
             page: PageNo(be32(fixed, 0)),
@@ -137,13 +180,13 @@ impl Record {
             salts,
             checksum: [be32(fixed, at - 8), be32(fixed, at - 4)],
         };
-        (fits && frame.page.0 != 0).then_some(Record {
+        Ok((fits && frame.page.0 != 0).then_some(Record {
             frame,
             kind,
             supersedes,
             head,
             data,
-        })
+        }))
     }
 
     /// Appends a record to `out`. The header is SQLite's, the data as `kind` says.
@@ -170,7 +213,7 @@ impl Record {
         if let Some(frame) = supersedes {
             out.extend_from_slice(&frame.0.to_be_bytes());
         }
-        if let Kind::Delta(base) = kind {
+        if let Kind::Delta(_, base) = kind {
             out.extend_from_slice(&base.0.to_be_bytes());
         }
         out.extend_from_slice(data);
@@ -180,21 +223,22 @@ impl Record {
 /// Gets a page out of a record's data. `base` is the dictionary of a delta. `false` where the data
 /// are damaged.
 pub fn unpack(kind: Kind, data: &[u8], base: &[u8], page: &mut [u8]) -> bool {
-    let unpacked = match kind {
+    match kind {
         Kind::Stored if data.len() == page.len() => {
             page.copy_from_slice(data);
-            Ok(page.len())
+            true
         }
-        Kind::Stored => return false,
-        Kind::Lz4 => lz4_flex::block::decompress_into(data, page),
-        Kind::Delta(_) => lz4_flex::block::decompress_into_with_dict(data, page, base),
-    };
-    unpacked.is_ok_and(|bytes| bytes == page.len())
+        Kind::Stored => false,
+        Kind::Whole(method) => codec::decompress(method, data, None, page),
+        Kind::Delta(method, _) => codec::decompress(method, data, Some(base), page),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LZ4: Kind = Kind::Whole(Method::Lz4);
 
     fn page_size() -> PageSize {
         PageSize::new(512).expect("512 is a page size")
@@ -215,8 +259,10 @@ mod tests {
         for form in [Form::Packed, Form::Compressed] {
             for (kind, data) in [
                 (Kind::Stored, vec![3; 512]),
-                (Kind::Lz4, vec![4; 100]),
-                (Kind::Delta(FrameNo(3)), vec![5; 10]),
+                (Kind::Whole(Method::Lz4), vec![4; 100]),
+                (Kind::Whole(Method::Zstd), vec![4; 200]),
+                (Kind::Delta(Method::Lz4, FrameNo(3)), vec![5; 10]),
+                (Kind::Delta(Method::Zstd, FrameNo(4)), vec![5; 20]),
             ] {
                 for supersedes in [None, Some(FrameNo(2))] {
                     for of in [salts, Salts([0; 8])] {
@@ -224,7 +270,7 @@ mod tests {
                         let frame = header(of);
                         Record::append(&mut out, form, &frame.to_bytes(), kind, supersedes, &data);
                         let record = Record::parse(&out, form, page_size(), salts);
-                        let record = record.expect("a record");
+                        let record = record.expect("a known kind").expect("a record");
                         assert_eq!((record.frame, record.kind), (frame, kind));
                         assert_eq!(record.supersedes, supersedes);
                         assert_eq!(record.bytes(), out.len());
@@ -244,13 +290,32 @@ mod tests {
             let mut frame = header(salts);
             frame.page = PageNo(page);
             Record::append(&mut out, Form::Packed, &frame.to_bytes(), kind, None, data);
-            Record::parse(&out, Form::Packed, page_size(), salts)
+            Record::parse(&out, Form::Packed, page_size(), salts).expect("a known kind")
         };
-        assert!(parse(Kind::Lz4, 1, &[1; 511]).is_some());
-        assert!(parse(Kind::Lz4, 1, &[1; 512]).is_none());
-        assert!(parse(Kind::Lz4, 1, &[]).is_none());
-        assert!(parse(Kind::Lz4, 0, &[1; 9]).is_none());
+        assert!(parse(LZ4, 1, &[1; 511]).is_some());
+        assert!(parse(LZ4, 1, &[1; 512]).is_none());
+        assert!(parse(LZ4, 1, &[]).is_none());
+        assert!(parse(LZ4, 0, &[1; 9]).is_none());
         assert!(parse(Kind::Stored, 1, &[1; 511]).is_none());
-        assert!(parse(Kind::Delta(FrameNo(0)), 1, &[1; 9]).is_none());
+        assert!(parse(Kind::Delta(Method::Zstd, FrameNo(0)), 1, &[1; 9]).is_none());
+    }
+
+    #[test]
+    fn a_kind_of_a_newer_version_is_told_from_no_record() {
+        let salts = Salts([1; 8]);
+        for form in [Form::Packed, Form::Compressed] {
+            for kind in 5..16u8 {
+                let mut out = Vec::new();
+                let frame = header(salts);
+                Record::append(&mut out, form, &frame.to_bytes(), LZ4, None, &[1; 9]);
+                let at = form.header_bytes() - 4;
+                out[at] = kind << 4 | out[at] & 0xf;
+                let parse = |generation| Record::parse(&out, form, page_size(), generation);
+                assert_eq!(parse(salts), Err(UnknownKind(kind)));
+                if form == Form::Compressed {
+                    assert_eq!(parse(Salts([2; 8])), Ok(None), "of another generation");
+                }
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::mode::{Compression, Differences};
 use crate::wal::FrameHeader;
 
 const PAGE: usize = 512;
@@ -39,13 +40,15 @@ fn frame(page: u32, commit_pages: u32, salts: Salts, content: u32) -> Vec<u8> {
 /// A process that has the log open.
 struct Process {
     packed: Packed,
+    how: Compressing,
     memory: FrameMemory,
 }
 
 impl Process {
     fn new(form: Form) -> Process {
         Process {
-            packed: Packed::new(form, page_size(), Compression::Lz4),
+            how: Compressing::default(),
+            packed: Packed::new(form, page_size()),
             memory: FrameMemory::new(page_size()),
         }
     }
@@ -53,9 +56,13 @@ impl Process {
     fn write(&self, log: &mut Vec<u8>, first: u32, frames: &[Vec<u8>], ends: bool) -> Packing {
         let mut out = AlignedBuf::new();
         let all = frames.concat();
-        let packing = self
-            .packed
-            .pack(FrameNo(first), &all, ends, SALTS, &self.memory, &mut out);
+        let run = Unpacked {
+            first: FrameNo(first),
+            frames: &all,
+            ends_transaction: ends,
+            salts: SALTS,
+        };
+        let packing = self.packed.pack(&run, self.how, &self.memory, &mut out);
         let at = packing.offset as usize;
         let end = at + out.len();
         log.resize(log.len().max(end), 0);
@@ -94,6 +101,18 @@ enum Step {
     RolledBack(u8),
     /// Another process goes on writing.
     Other,
+    /// Pages are compressed in another way from here on.
+    How(Compressing),
+}
+
+fn how() -> impl Strategy<Value = Compressing> {
+    let with = [Compression::None, Compression::Lz4, Compression::Zstd];
+    let differences = [Differences::Held, Differences::None];
+    (
+        prop::sample::select(with.to_vec()),
+        prop::sample::select(differences.to_vec()),
+    )
+        .prop_map(|(with, differences)| Compressing { with, differences })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -105,6 +124,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         }),
         1 => (1u8..5).prop_map(Step::RolledBack),
         1 => Just(Step::Other),
+        1 => how().prop_map(Step::How),
     ];
     proptest::collection::vec(step, 1..40)
 }
@@ -113,18 +133,23 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn play(form: Form, steps: &[Step], check: bool) -> (Vec<Vec<u8>>, Vec<u8>) {
     let mut log = vec![0; 4096];
     let mut model: Vec<Vec<u8>> = Vec::new();
-    let processes = [Process::new(form), Process::new(form)];
+    let mut processes = [Process::new(form), Process::new(form)];
     let (mut writer, mut content) = (0, 0u32);
     let mut next = |commit: bool| {
         content += 1;
         frame(1 + content % 5, u32::from(commit) * 9, SALTS, content)
     };
     for step in steps {
+        if let Step::How(how) = step {
+            processes[writer].how = *how;
+            continue;
+        }
         let process = &processes[writer];
         let last = model.len() as u32;
         let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(last));
         assert!(begun.expect("memory"), "frame {last} is not there");
         match step {
+            Step::How(_) => {}
             Step::Other => {
                 process.packed.end_transaction();
                 writer = 1 - writer;
@@ -162,7 +187,8 @@ fn play(form: Form, steps: &[Step], check: bool) -> (Vec<Vec<u8>>, Vec<u8>) {
         }
         if check {
             let published = model.len() as u32;
-            for process in &processes {
+            let late = Process::new(form);
+            for process in processes.iter().chain([&late]) {
                 for (no, frame) in (1..).zip(&model) {
                     let read = process.read(&log, no, Some(published));
                     assert_eq!(read, (Found::Page, frame.clone()), "frame {no}");
@@ -297,4 +323,140 @@ fn what_a_rolled_back_transaction_left_is_not_taken_for_the_next() {
         other.packed.survey(log.as_slice(), SALTS).expect("memory"),
         FrameNo(1)
     );
+}
+
+/// Frames of different pages, of letters that only entropy coding makes smaller.
+fn letters(pages: std::ops::Range<u32>) -> Vec<Vec<u8>> {
+    let page = |page: u32| {
+        let mut bytes = frame(page, u32::from(page + 1 == pages.end) * 9, SALTS, page);
+        let mut state = u64::from(page) | 1 << 40;
+        for byte in &mut bytes[FRAME_HEADER_BYTES..] {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            *byte = b'0' + (state >> 58) as u8;
+        }
+        bytes
+    };
+    pages.clone().map(page).collect()
+}
+
+#[test]
+fn a_block_is_saved_where_better_compression_can() {
+    for (with, bytes) in [(Compression::Lz4, 4096), (Compression::None, 8192)] {
+        let mut process = Process::new(Form::Packed);
+        process.how.with = with;
+        let mut log = vec![0; 4096];
+        let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(0));
+        assert!(begun.expect("memory"));
+        let frames = letters(1..9);
+        let packing = process.write(&mut log, 1, &frames, true);
+        process.publish(1, &frames, packing);
+        assert_eq!(log.len(), 4096 + bytes, "{with}");
+        let saved = u64::from(with == Compression::Lz4);
+        let counted = process.packed.counters.snapshot();
+        assert_eq!((counted.tightened, counted.blocks_saved), (saved, saved));
+        let other = Process::new(Form::Packed);
+        for (no, frame) in (1..).zip(&frames) {
+            assert_eq!(other.read(&log, no, Some(8)), (Found::Page, frame.clone()));
+        }
+    }
+}
+
+#[test]
+fn what_does_not_save_a_block_stays_as_it_is_quick_to_read() {
+    let process = Process::new(Form::Packed);
+    let mut log = vec![0; 4096];
+    let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(0));
+    assert!(begun.expect("memory"));
+    // Two blocks, and a quarter less is more than one.
+    let frames = letters(1..14);
+    process.write(&mut log, 1, &frames, true);
+    let counted = process.packed.counters.snapshot();
+    assert_eq!((counted.tightened, counted.blocks_saved), (1, 0));
+    assert_eq!(
+        counted.record_bytes,
+        36 + 13 * (20 + PAGE as u64),
+        "as they are"
+    );
+}
+
+/// A process that has committed so many frames of letters to a new log of `swal`.
+fn swal(frames: u32) -> (Process, Vec<u8>) {
+    let process = Process::new(Form::Compressed);
+    let mut log = vec![0; 4096];
+    let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(0));
+    assert!(begun.expect("memory"));
+    let frames = letters(1..frames + 1);
+    let packing = process.write(&mut log, 1, &frames, true);
+    process.publish(1, &frames, packing);
+    (process, log)
+}
+
+#[test]
+fn a_commit_begins_a_block_where_that_touches_fewer() {
+    // Behind 4 records of 540 bytes there is room for 3 more.
+    for (more, at) in [
+        (3, 4096 + 4 * 540),
+        (4, 8192),
+        (7, 8192),
+        (8, 4096 + 4 * 540),
+    ] {
+        let (process, mut log) = swal(4);
+        let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(4));
+        assert!(begun.expect("memory"));
+        let frames = letters(100..100 + more);
+        let packing = process.write(&mut log, 5, &frames, true);
+        assert_eq!(packing.offset, at, "{more} more");
+        process.publish(5, &frames, packing);
+        for process in [process, Process::new(Form::Compressed)] {
+            for (no, frame) in (5..).zip(&frames) {
+                let read = process.read(&log, no, Some(4 + more));
+                assert_eq!(read, (Found::Page, frame.clone()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_commit_does_not_go_past_what_was_rolled_back() {
+    let (process, mut log) = swal(4);
+    let begin = |log: &[u8]| {
+        let begun = process.packed.begin(log, SALTS, FrameNo(4));
+        assert!(begun.expect("memory"));
+    };
+    begin(&log);
+    let gone = process.write(&mut log, 5, &letters(50..59)[..2], false);
+    assert_eq!(gone.offset, 4096 + 4 * 540);
+    process.packed.end_transaction();
+    begin(&log);
+    let frames = letters(100..104);
+    let packing = process.write(&mut log, 5, &frames, true);
+    assert_eq!(packing.offset, gone.offset, "where the first one began");
+    process.publish(5, &frames, packing);
+    let late = Process::new(Form::Compressed);
+    let read = late.read(&log, 8, Some(8));
+    assert_eq!(read, (Found::Page, frames[3].clone()));
+}
+
+#[test]
+fn records_of_a_newer_version_are_an_error_and_not_the_end_of_the_log() {
+    for form in [Form::Packed, Form::Compressed] {
+        let process = Process::new(form);
+        let mut log = vec![0; 4096];
+        let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(0));
+        assert!(begun.expect("memory"));
+        process.write(&mut log, 1, &letters(1..3), true);
+        let kind = 4096 + form.head_bytes() + form.header_bytes() - 4;
+        log[kind] = 0xf0 | log[kind] & 0xf;
+        if form == Form::Packed {
+            let mut batch = Batch::parse(&log[4096..]).expect("a batch");
+            batch.crc = batch.seal(&mut log[4096..]);
+        }
+        let late = Process::new(form);
+        let error = late.packed.survey(log.as_slice(), SALTS);
+        let error = error.expect_err("of a newer version").to_string();
+        assert!(error.contains("kind 15 at byte 4096"), "{error}");
+        assert!(error.contains("use a newer onewrite"), "{error}");
+    }
 }

@@ -6,9 +6,10 @@ use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use super::{in_buffer, names, out_buffer, shielded, with_writer};
+use super::{failed, in_buffer, names, out_buffer, shielded, with_writer};
 use crate::mode::{JournalMode, UpgradeOfWal};
-use crate::vfs::database::{Database, Paths, Settings, Switch};
+use crate::vfs::company::{self, WRITE_LOCK};
+use crate::vfs::database::{Database, Paths, Settings, Switch, new_committer};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
 use crate::vfs::inner::{Inner, LockLevel, Mapping};
@@ -49,6 +50,7 @@ pub unsafe fn open(
         }
         let database = Box::new(Database {
             inner: Inner::new(below),
+            who: new_committer(),
             connection: Cell::new(None),
             paths: Paths::of(host::path(name)),
             read_only: opened_as & ffi::SQLITE_OPEN_READONLY != 0,
@@ -64,6 +66,10 @@ pub unsafe fn open(
             log: RefCell::new(None),
             writer: RefCell::new(None),
             holds_write_lock: Cell::new(false),
+            has_turn: Cell::new(false),
+            snapshot: Cell::new(None),
+            last_snapshot: Cell::new(None),
+            reads_relaxed: Cell::new(false),
             index_invalidated: Cell::new(false),
             index_failed: Cell::new(false),
             unguard_failure: RefCell::new(None),
@@ -114,7 +120,11 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         (c"onewrite_sync", "sync"),
         (c"onewrite_init", "init"),
         (c"onewrite_group_synch", "group_synch"),
+        (c"onewrite_group_commit", "group_commit"),
+        (c"onewrite_read_durable", "read_durable"),
         (c"onewrite_direct_io", "direct_io"),
+        (c"onewrite_compression", "compression"),
+        (c"onewrite_differences", "differences"),
     ];
     if let Some(message) = senseless_upgrade(database) {
         host::log(
@@ -122,10 +132,15 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
             &format!("ONEWRITE_UPGRADE_WAL: {message}"),
         );
     }
-    if let Ok(layout) = env::var("ONEWRITE_LAYOUT")
-        && let Err(message) = database.set("layout", &layout)
-    {
-        host::log(ffi::SQLITE_WARNING, &format!("ONEWRITE_LAYOUT: {message}"));
+    for (variable, setting) in [
+        ("ONEWRITE_LAYOUT", "layout"),
+        ("ONEWRITE_COMPRESSION", "compression"),
+    ] {
+        if let Ok(value) = env::var(variable)
+            && let Err(message) = database.set(setting, &value)
+        {
+            host::log(ffi::SQLITE_WARNING, &format!("{variable}: {message}"));
+        }
     }
     for (parameter, setting) in settings {
         // SAFETY: by this function's contract.
@@ -231,6 +246,7 @@ unsafe extern "C" fn db_close(file: *mut sqlite3_file) -> c_int {
         // SAFETY: SQLite closes a file once, after its log.
         let database = unsafe { Box::from_raw((*file.cast::<DatabaseFile>()).database) };
         names::forget(&raw const *database);
+        database.end_turn();
         database.inner.close()
     })
 }
@@ -243,6 +259,13 @@ unsafe extern "C" fn db_read(
 ) -> c_int {
     // SAFETY: SQLite passes a buffer of `size` bytes.
     let (database, out) = unsafe { (database(file), out_buffer(out, size)) };
+    let snapshot = shielded(|| match database.await_snapshot() {
+        Ok(()) => SQLITE_OK,
+        Err(e) => failed(database, &e),
+    });
+    if snapshot != SQLITE_OK {
+        return snapshot;
+    }
     let code = database.inner.read(out, offset);
     // Whoever reads before the first lock has not been told of the guard yet, and shall not meet it
     // either: a VFS over ours may do that. Who never takes a lock reads the file without its log, and
@@ -302,6 +325,8 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
         let code = database.inner.unlock(LockLevel(level));
         database.lock.set(database.lock.get().min(LockLevel(level)));
         if database.lock.get() == LockLevel::NONE {
+            database.end_turn();
+            database.last_snapshot.set(None);
             database.must_look_again.set(false);
             database.log.replace(None);
         }
@@ -351,14 +376,20 @@ unsafe extern "C" fn db_file_control(
                 }
                 ffi::SQLITE_FCNTL_COMMIT_PHASETWO => {
                     let index = database.inner.index_view();
-                    let code = with_writer(database, |writer| writer.published(index));
+                    let code = with_writer(database, |writer| {
+                        writer.published(index)?;
+                        writer.await_own(&|| database.look_at_index())
+                    });
                     match code {
                         SQLITE_OK => database.inner.control(op, argument),
                         code => code,
                     }
                 }
                 ffi::SQLITE_FCNTL_CKPT_START => {
-                    let code = with_writer(database, |writer| writer.drain());
+                    let code = with_writer(database, |writer| {
+                        writer.drain()?;
+                        database.await_published()
+                    });
                     match code {
                         SQLITE_OK => database.inner.control(op, argument),
                         code => code,
@@ -456,33 +487,71 @@ pub unsafe extern "C" fn db_shm_lock(
     flags: c_int,
 ) -> c_int {
     shielded(|| {
-        const WRITE_LOCK: c_int = 0;
         // SAFETY: a database of ours.
         let database = unsafe { database(file) };
-        if offset != WRITE_LOCK {
-            return database.inner.shm_lock(offset, count, flags);
-        }
-        let mut ended = SQLITE_OK;
-        if flags & ffi::SQLITE_SHM_UNLOCK != 0 && database.holds_write_lock.replace(false) {
-            let index = database.inner.index_view();
-            let mut resealed = false;
-            ended = with_writer(database, |writer| {
-                resealed = writer.take_resealed();
-                writer.transaction_ends(index)
-            });
-            if resealed {
-                database.inner.invalidate_index();
+        match offset {
+            WRITE_LOCK if flags & ffi::SQLITE_SHM_UNLOCK != 0 => {
+                write_unlock(database, count, flags)
+            }
+            WRITE_LOCK => write_lock(database, count, flags),
+            _ if company::is_read_lock(offset, flags) => read_lock(database, offset, flags),
+            _ => {
+                let code = database.inner.shm_lock(offset, count, flags);
+                if company::is_read_unlock(offset, flags) {
+                    database.read_unlocked();
+                }
+                code
             }
         }
-        let code = database.inner.shm_lock(offset, count, flags);
-        if code == SQLITE_OK && flags & ffi::SQLITE_SHM_UNLOCK == 0 {
-            database.holds_write_lock.set(true);
-            if let Some(writer) = database.writer.borrow_mut().as_mut() {
-                writer.transaction_may_begin();
-            }
-        }
-        if code == SQLITE_OK { ended } else { code }
     })
+}
+
+fn write_lock(database: &Database, count: c_int, flags: c_int) -> c_int {
+    let code = database.inner.shm_lock(WRITE_LOCK, count, flags);
+    if code == SQLITE_OK {
+        database.write_locked();
+        if let Some(writer) = database.writer.borrow_mut().as_mut() {
+            writer.transaction_may_begin();
+        }
+    }
+    code
+}
+
+fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
+    let mut ended = SQLITE_OK;
+    if database.holds_write_lock.replace(false) {
+        let index = database.inner.index_view();
+        let mut resealed = false;
+        ended = with_writer(database, |writer| {
+            resealed = writer.take_resealed();
+            writer.transaction_ends(index)
+        });
+        if resealed {
+            database.inner.invalidate_index();
+        }
+    }
+    let code = database.inner.shm_lock(WRITE_LOCK, count, flags);
+    database.end_turn();
+    if code == SQLITE_OK { ended } else { code }
+}
+
+fn read_lock(database: &Database, lock: c_int, flags: c_int) -> c_int {
+    // With the first lock SQLite does not look anew when it is refused.
+    if database.before_read_lock() && lock != company::FIRST_READ_LOCK {
+        return ffi::SQLITE_BUSY;
+    }
+    let code = database.inner.shm_lock(lock, 1, flags);
+    if code != SQLITE_OK {
+        return code;
+    }
+    match database.read_locked(lock) {
+        Ok(()) => SQLITE_OK,
+        Err(e) => {
+            let flags = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_SHARED;
+            database.inner.shm_lock(lock, 1, flags);
+            failed(database, &e)
+        }
+    }
 }
 
 pub unsafe extern "C" fn db_shm_unmap(file: *mut sqlite3_file, delete: c_int) -> c_int {
@@ -507,6 +576,13 @@ pub unsafe extern "C" fn db_fetch(
             // Page 1 holds the guard: it must be read, not mapped.
             *out = ptr::null_mut();
             return SQLITE_OK;
+        }
+        let snapshot = shielded(|| match database.await_snapshot() {
+            Ok(()) => SQLITE_OK,
+            Err(e) => failed(database, &e),
+        });
+        if snapshot != SQLITE_OK {
+            return snapshot;
         }
         (database.inner.methods().xFetch)(database.inner.file(), offset, size, out)
     }

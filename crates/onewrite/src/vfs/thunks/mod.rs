@@ -44,11 +44,14 @@ fn with_writer(
     };
     match done {
         Ok(()) => SQLITE_OK,
-        Err(e) => {
-            database.spread_poison();
-            database.fail(&e)
-        }
+        Err(e) => failed(database, &e),
     }
+}
+
+/// SQLite's code for an error of the log; tells other processes where the log is poisoned.
+fn failed(database: &Database, error: &LogError) -> c_int {
+    database.spread_poison();
+    database.fail(error)
 }
 
 /// The bytes that SQLite hands to `xWrite`.

@@ -1,0 +1,327 @@
+//! Strict group commit: every COMMIT returns durable, and the commits of all threads and processes
+//! that wait share one write and one flush.
+//!
+//! Where a connection is not alone, its commit leaves the frames in the page cache of the log and is
+//! published; SQLite releases the write lock, and the next connection goes on. Then, in
+//! `SQLITE_FCNTL_COMMIT_PHASETWO`, the connection becomes the *leader*, which makes all that is
+//! published durable with one `fdatasync`, or waits for a leader and is covered by it. The kernel
+//! writes what stands side by side in one write; it keeps the frames of a process that dies.
+//!
+//! Threads of a process wait for their leader on a condition variable, processes for one another on an
+//! open-file-description lock, which the kernel takes from the dead. How far the log is durable they
+//! tell each other in shared memory ([`crate::log::shared`]).
+//!
+//! A connection alone writes and flushes inside `xSync`, in one direct write, and pays nothing for
+//! this.
+//!
+//! Whoever wants to write takes its *turn* first, before it takes SQLite's read lock: then its
+//! snapshot is that of the last commit, and the write lock is free when it asks for it. Otherwise it
+//! would be refused, and sleep in the busy handler. A turn is only a courtesy: nobody waits for it
+//! longer than [`TURN`], and nobody holds a lock of the database meanwhile.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crate::commit::{IndexView, Writer};
+use crate::log::shared::{Committer, Company};
+use crate::log::{Log, LogError};
+use crate::mode::SyncPolicy;
+use crate::storage::{Access, LockByte, LockKind};
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
+use crate::wal::{FrameNo, Salts};
+
+/// The longest wait for a turn.
+pub const TURN: Duration = Duration::from_millis(10);
+/// A wait for the log's restart that was in vain is tried again so many frames later.
+const RESTART_STEP: u32 = 256;
+/// Another process may die in its turn without a word: it is looked after this often.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What the connections of this process share.
+#[derive(Default)]
+pub struct GroupCommit {
+    leading: Mutex<Leading>,
+    led: Condvar,
+    turn: Mutex<Turn>,
+    freed: Condvar,
+    /// Nobody waits for the log's restart before it has so many frames.
+    restart_from: AtomicU32,
+}
+
+#[derive(Default)]
+struct Leading {
+    is_led: bool,
+    counts: Counts,
+}
+
+/// What group commit did in this process, since the log was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Counts {
+    /// Flushes for a group.
+    pub flushes: u64,
+    /// Commits that were published before they were durable.
+    pub commits: u64,
+    /// Statements that waited for the commits they were about to read.
+    pub reads: u64,
+}
+
+#[derive(Default)]
+struct Turn {
+    holder: Option<Committer>,
+    /// The holder has it among all processes.
+    among_processes: bool,
+}
+
+/// What a waiting connection looks at: the wal-index as it is now.
+pub type Look<'a> = &'a dyn Fn() -> Option<IndexView>;
+
+impl GroupCommit {
+    fn leading(&self) -> MutexGuard<'_, Leading> {
+        self.leading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was done.
+    pub fn counts(&self) -> Counts {
+        self.leading().counts
+    }
+
+    /// Returns when everything up to a published frame is durable.
+    ///
+    /// # Errors
+    /// The flush failed, here or elsewhere: the log is poisoned. Whether the frame survives a crash
+    /// is unknown.
+    fn wait(
+        &self,
+        log: &Log,
+        salts: Salts,
+        frame: FrameNo,
+        look: Look<'_>,
+    ) -> Result<(), LogError> {
+        let mut leading = self.leading();
+        loop {
+            log.check_poison()?;
+            if log.is_durable(salts, frame) {
+                return Ok(());
+            }
+            if leading.is_led {
+                leading = self
+                    .led
+                    .wait(leading)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            leading.is_led = true;
+            drop(leading);
+            let led = lead(log, salts, frame, look);
+            leading = self.leading();
+            leading.is_led = false;
+            leading.counts.flushes += u64::from(matches!(led, Ok(Led::Flushed)));
+            self.led.notify_all();
+            led?;
+        }
+    }
+
+    /// Waits for the turn to write; at most [`TURN`].
+    pub fn take_turn(&self, log: &Log, who: Committer) {
+        let end = Instant::now() + TURN;
+        let mut turn = self.turn();
+        while turn.holder.is_some_and(|holder| holder != who) {
+            let now = Instant::now();
+            if now >= end {
+                return;
+            }
+            let woken = self.freed.wait_timeout(turn, end - now);
+            turn = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        turn.holder = Some(who);
+        let among_processes = !turn.among_processes && log.shared().company() == Company::Processes;
+        drop(turn);
+        if among_processes && take_turn_among_processes(log, end) {
+            self.turn().among_processes = true;
+        }
+    }
+
+    /// Whether a writer may wait for the log to start again, which has so many frames.
+    pub fn may_wait_for_restart(&self, frames: FrameNo) -> bool {
+        let from = self.restart_from.load(Ordering::Relaxed);
+        // In a new generation the old bound says nothing.
+        frames.0 >= from || frames.0 + RESTART_STEP < from
+    }
+
+    /// The wait was in vain: a reader stays, or nobody checkpoints. Not again before the log has grown.
+    pub fn gave_up_restart(&self, frames: FrameNo) {
+        let from = frames.0.saturating_add(RESTART_STEP);
+        self.restart_from.store(from, Ordering::Relaxed);
+    }
+
+    /// The write lock is `who`'s, whether it waited for its turn or not.
+    pub fn claim_turn(&self, who: Committer) {
+        self.turn().holder = Some(who);
+    }
+
+    /// The turn of `who` is over, if it has it.
+    pub fn end_turn(&self, log: &Log, who: Committer) {
+        let mut turn = self.turn();
+        if turn.holder != Some(who) {
+            return;
+        }
+        turn.holder = None;
+        let among_processes = std::mem::take(&mut turn.among_processes);
+        drop(turn);
+        if among_processes {
+            // If it fails, it ends with the process.
+            let _ = log.file().unlock(LockByte::Turn);
+            log.shared().note_release();
+        }
+        self.freed.notify_one();
+    }
+}
+
+/// `false` where it is not to be had in time.
+fn take_turn_among_processes(log: &Log, end: Instant) -> bool {
+    loop {
+        let seen = log.shared().releases();
+        match log.file().try_lock(LockByte::Turn, LockKind::Exclusive) {
+            Ok(true) => return true,
+            Ok(false) => {}
+            // Then without: it is no more than a courtesy.
+            Err(_) => return false,
+        }
+        let now = Instant::now();
+        if now >= end {
+            return false;
+        }
+        log.shared().wait_for_release(seen, LOOK.min(end - now));
+    }
+}
+
+/// What a leader did.
+enum Led {
+    /// It has made everything durable that was published.
+    Flushed,
+    /// Another process has led meanwhile.
+    Covered,
+}
+
+/// Makes what is published durable, unless another process does.
+fn lead(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led, LogError> {
+    let file = log.file();
+    // Without the right to write there is no exclusive lock, and one flush too many harms nobody.
+    let excludes = file.access() == Access::ReadWrite;
+    if excludes && !file.try_lock(LockByte::Flush, LockKind::Exclusive)? {
+        // All who wait for that flush go on at once when it is over.
+        file.lock(LockByte::Flush, LockKind::Shared)?;
+        file.unlock(LockByte::Flush)?;
+        if log.is_durable(salts, frame) {
+            return Ok(Led::Covered);
+        }
+        file.lock(LockByte::Flush, LockKind::Exclusive)?;
+    }
+    let led = flush(log, salts, frame, look);
+    if excludes {
+        file.unlock(LockByte::Flush)?;
+    }
+    led
+}
+
+fn flush(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led, LogError> {
+    log.check_poison_everywhere()?;
+    if log.is_durable(salts, frame) {
+        return Ok(Led::Covered);
+    }
+    // Seen before the flush: these frames are in the file, for they were before they were published.
+    let published = look().filter(|index| index.salts == salts);
+    let last = published.map_or(frame, |index| index.last_frame.max(frame));
+    log.file().flush().inspect_err(|e| {
+        log.poison(&format!("a flush failed: {e}"));
+    })?;
+    log.set_durable(last, salts);
+    Ok(Led::Flushed)
+}
+
+impl Log {
+    /// Up to where published commits may not be durable that were promised to be; `None` where all
+    /// are.
+    fn deferred_until(&self, seen: IndexView) -> Option<FrameNo> {
+        if !self.mode().may_group_commits() {
+            return None;
+        }
+        let until = match self.shared().is_shared() {
+            true => self.shared().deferred(seen.salts),
+            // Others do not tell this process what they promise.
+            false => Some(seen.last_frame),
+        };
+        let until = until?.min(seen.last_frame);
+        (!self.is_durable(seen.salts, until)).then_some(until)
+    }
+
+    /// Whether something of a snapshot is promised and not durable.
+    pub fn may_hold_deferred(&self, seen: IndexView) -> bool {
+        self.deferred_until(seen).is_some()
+    }
+
+    /// Returns when nothing of a snapshot is promised and not durable: before a checkpoint, and before
+    /// a statement reads it.
+    ///
+    /// # Errors
+    /// As for a commit that waits.
+    pub fn await_deferred(&self, seen: IndexView, look: Look<'_>) -> Result<(), LogError> {
+        let Some(until) = self.deferred_until(seen) else {
+            return Ok(());
+        };
+        self.group_commit.leading().counts.reads += 1;
+        self.group_commit.wait(self, seen.salts, until, look)
+    }
+}
+
+impl Writer {
+    /// Whether the commit can be made durable after it is published. `alone_in_transaction` tells
+    /// whether no other database is written in the same transaction: of several, SQLite would not
+    /// hear of an error that comes after publication.
+    pub(super) fn may_defer(
+        &self,
+        policy: SyncPolicy,
+        index: Option<IndexView>,
+        alone_in_transaction: &dyn Fn() -> bool,
+    ) -> bool {
+        let Some(index) = index else {
+            // Without a wal-index in shared memory there are no others.
+            return false;
+        };
+        let shared = self.log.shared();
+        let in_company =
+            || shared.company() > Company::None || shared.deferred(index.salts).is_some();
+        self.config.groups_commits(self.log.mode())
+            && policy != SyncPolicy::Normal
+            && shared.is_shared()
+            && !self.is_resealed()
+            && in_company()
+            && alone_in_transaction()
+    }
+
+    /// Leaves the commit in the page cache, to be published first.
+    pub(super) fn defer(&mut self, salts: Salts) -> Result<(), LogError> {
+        self.write_to_page_cache()?;
+        self.log.shared().set_deferred(salts, self.commit_frame);
+        self.deferred = Some((salts, self.commit_frame));
+        self.log.group_commit.leading().counts.commits += 1;
+        Ok(())
+    }
+
+    /// Makes a commit durable that was published before it was.
+    ///
+    /// # Errors
+    /// The flush failed: the log is poisoned, and what becomes of the commit is unknown.
+    pub fn await_own(&mut self, look: Look<'_>) -> Result<(), LogError> {
+        let Some((salts, frame)) = self.deferred.take() else {
+            return Ok(());
+        };
+        let log = std::sync::Arc::clone(&self.log);
+        log.group_commit.wait(&log, salts, frame, look)
+    }
+}

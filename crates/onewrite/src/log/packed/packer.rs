@@ -1,0 +1,283 @@
+//! Compresses the pages of a run, and decides how each of them is held.
+//!
+//! First quickly: a page that was logged before as its difference from that frame, where that is much
+//! smaller; any other by itself. Where the batch then begins a block that better compression could spare,
+//! [`Packer::tighten`] tries zstd, and other pages as dictionaries: a bounded number of times, and what
+//! it finds is taken only if a block is saved. Pages of one tree are alike, and rows move from one to the
+//! next, so the whole frames that were logged last are good dictionaries.
+//!
+//! Called by [`super::Packed::pack`], under SQLite's write lock.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use super::codec::{self, Method};
+use super::record::{Form, Kind, Record};
+use super::{Known, batch};
+use crate::log::memory::FrameMemory;
+use crate::mode::{Compressing, Compression, Differences};
+use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, array, be32};
+
+/// A difference is taken where it has at most this part of the bytes that the page has by itself: the
+/// others become what later ones are compared with.
+const DELTA_PART: usize = 4;
+/// A difference this small, in parts of the page, is taken without asking what the page has by itself.
+const SMALL_DELTA_PART: usize = 16;
+/// A batch of more blocks is not tightened: a block is a small part of it.
+const MAX_TIGHT_BLOCKS: usize = 4;
+/// How often tightening compresses a page, at most; some 30 microseconds each with pages of 4 KiB. Half
+/// a millisecond is what flash takes for the write of a block.
+const MAX_TRIES: u32 = 12;
+/// Records this small have little to give.
+const SMALL_RECORD: usize = 200;
+
+/// A frame on its way into the log.
+struct Item {
+    frame: FrameNo,
+    header: [u8; FRAME_HEADER_BYTES],
+    /// Number of the page.
+    page: PageNo,
+    supersedes: Option<FrameNo>,
+    kind: Kind,
+    /// Its data, in the packer's `data`.
+    data: Range<usize>,
+}
+
+/// What tightening did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tightened {
+    /// Batches that were tried.
+    pub tried: u64,
+    /// Blocks that were saved.
+    pub blocks_saved: u64,
+    /// Time that it took, in nanoseconds.
+    pub nanos: u64,
+}
+
+/// See the module.
+pub struct Packer<'a> {
+    form: Form,
+    page: PageSize,
+    how: Compressing,
+    known: Known<'a>,
+    memory: &'a FrameMemory,
+    items: Vec<Item>,
+    data: Vec<u8>,
+    scratch: Vec<u8>,
+    base: Vec<u8>,
+    /// What tightening did.
+    pub tightened: Tightened,
+}
+
+impl<'a> Packer<'a> {
+    /// A packer without frames. `known` are frames that differences may refer to.
+    pub fn new(
+        form: Form,
+        page: PageSize,
+        how: Compressing,
+        known: Known<'a>,
+        memory: &'a FrameMemory,
+    ) -> Packer<'a> {
+        Packer {
+            form,
+            page,
+            how,
+            known,
+            memory,
+            items: Vec::new(),
+            data: Vec::new(),
+            scratch: vec![0; codec::space_for(page.bytes())],
+            base: vec![0; page.bytes()],
+            tightened: Tightened::default(),
+        }
+    }
+
+    /// Adds a frame, header and page.
+    pub fn add(&mut self, frame: FrameNo, supersedes: Option<FrameNo>, bytes: &[u8]) {
+        let (header, page) = bytes.split_at(FRAME_HEADER_BYTES);
+        let header: [u8; FRAME_HEADER_BYTES] = array(header);
+        let number = PageNo(be32(&header, 0));
+        let (kind, data) = self.compressed(number, page);
+        self.items.push(Item {
+            frame,
+            header,
+            page: number,
+            supersedes,
+            kind,
+            data,
+        });
+    }
+
+    fn compressed(&mut self, number: PageNo, page: &[u8]) -> (Kind, Range<usize>) {
+        let method = match self.how.with {
+            Compression::None => return (Kind::Stored, self.keep(page)),
+            Compression::Lz4 => Method::Lz4,
+            Compression::Zstd => Method::Zstd,
+        };
+        let base = match self.how.differences {
+            Differences::Held => self.known.whole_frame_of(number),
+            Differences::None => None,
+        };
+        let delta = base.and_then(|base| Some((base, self.try_with(method, page, Some(base))?)));
+        if let Some((base, data)) = &delta
+            && data.len() <= page.len() / SMALL_DELTA_PART
+        {
+            return (Kind::Delta(method, *base), data.clone());
+        }
+        let own = self.try_with(method, page, None);
+        let own_bytes = own.as_ref().map_or(page.len(), Range::len);
+        match (delta, own) {
+            (Some((base, data)), _) if data.len() < own_bytes / DELTA_PART => {
+                (Kind::Delta(method, base), data)
+            }
+            (_, Some(data)) => (Kind::Whole(method), data),
+            (_, None) => (Kind::Stored, self.keep(page)),
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
+        let from = self.data.len();
+        self.data.extend_from_slice(bytes);
+        from..self.data.len()
+    }
+
+    /// Compresses a page, with the page of `base` as dictionary if that is remembered.
+    fn try_with(
+        &mut self,
+        method: Method,
+        page: &[u8],
+        base: Option<FrameNo>,
+    ) -> Option<Range<usize>> {
+        if let Some(base) = base {
+            let salts = self.known.salts();
+            if !self.memory.read(base, salts, 0, &mut self.base) {
+                return None;
+            }
+        }
+        let dictionary = base.map(|_| self.base.as_slice());
+        let bytes = codec::compress(method, page, dictionary, &mut self.scratch)?;
+        let from = self.data.len();
+        self.data.extend_from_slice(&self.scratch[..bytes]);
+        Some(from..self.data.len())
+    }
+
+    fn record_bytes(&self, item: &Item) -> usize {
+        let superseding = item.supersedes.map_or(0, |_| 4);
+        self.form.header_bytes() + superseding + item.kind.number_bytes() + item.data.len()
+    }
+
+    fn batch_bytes(&self) -> usize {
+        let records = self.items.iter().map(|item| self.record_bytes(item));
+        batch::HEADER_BYTES + records.sum::<usize>()
+    }
+
+    /// Spends more time where that may save a block; `frames` are what was added.
+    pub fn tighten(&mut self, frames: &[u8]) {
+        let block = batch::BLOCK_BYTES as usize;
+        let before = self.batch_bytes().div_ceil(block);
+        if !(2..=MAX_TIGHT_BLOCKS).contains(&before) || self.how.with == Compression::None {
+            return;
+        }
+        let begun = Instant::now();
+        let former: Vec<_> = self
+            .items
+            .iter()
+            .map(|item| (item.kind, item.data.clone()))
+            .collect();
+        let mut order: Vec<usize> = (0..self.items.len()).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(self.items[i].data.len()));
+        let mut tries = MAX_TRIES;
+        let pages = frames.chunks_exact(self.page.frame_bytes());
+        let pages: Vec<&[u8]> = pages.map(|frame| &frame[FRAME_HEADER_BYTES..]).collect();
+        for i in order {
+            let is_small = self.items[i].data.len() < SMALL_RECORD;
+            if is_small || tries == 0 || self.batch_bytes() <= block {
+                break;
+            }
+            if let Some(page) = pages.get(i) {
+                self.tighten_item(i, page, &mut tries);
+            }
+        }
+        let after = self.batch_bytes().div_ceil(block);
+        if after >= before {
+            // What is quick to read is better then.
+            for (item, (kind, data)) in self.items.iter_mut().zip(former) {
+                (item.kind, item.data) = (kind, data);
+            }
+        }
+        self.tightened = Tightened {
+            tried: 1,
+            blocks_saved: before.saturating_sub(after) as u64,
+            nanos: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        };
+    }
+
+    /// Tries what may make one record smaller.
+    fn tighten_item(&mut self, i: usize, page: &[u8], tries: &mut u32) {
+        let bases = match (self.items[i].kind, self.how.differences) {
+            (Kind::Delta(_, base), _) => vec![Some(base)],
+            (_, Differences::Held) => {
+                let recent = self.known.recent_wholes().map(Some);
+                recent.chain([None]).collect()
+            }
+            (_, Differences::None) => vec![None],
+        };
+        for base in bases {
+            // A dictionary that halves the record will not be beaten by none.
+            let enough = self.items[i].data.len() < page.len() / 2 && base.is_none();
+            let was_tried = matches!(self.items[i].kind, Kind::Delta(..)) && enough;
+            if *tries == 0 || was_tried {
+                return;
+            }
+            *tries -= 1;
+            let Some(data) = self.try_with(Method::Zstd, page, base) else {
+                continue;
+            };
+            let kind = match base {
+                Some(base) => Kind::Delta(Method::Zstd, base),
+                None => Kind::Whole(Method::Zstd),
+            };
+            let item = &mut self.items[i];
+            let now = item.data.len() + item.kind.number_bytes();
+            if data.len() + kind.number_bytes() < now {
+                (item.kind, item.data) = (kind, data);
+            }
+        }
+    }
+
+    /// Writes the records behind what `out` holds, and tells for each where it begins and its bytes.
+    pub fn write(&self, out: &mut Vec<u8>) -> Vec<Range<usize>> {
+        let write = |item: &Item| {
+            let from = out.len();
+            let data = &self.data[item.data.clone()];
+            Record::append(
+                out,
+                self.form,
+                &item.header,
+                item.kind,
+                item.supersedes,
+                data,
+            );
+            from..out.len()
+        };
+        self.items.iter().map(write).collect()
+    }
+
+    /// The frames that later differences may refer to.
+    pub fn wholes(&self) -> Vec<(PageNo, FrameNo)> {
+        let whole = |item: &&Item| !matches!(item.kind, Kind::Delta(..));
+        let wholes = self.items.iter().filter(whole);
+        match self.how.with {
+            Compression::None => Vec::new(),
+            _ => wholes.map(|item| (item.page, item.frame)).collect(),
+        }
+    }
+
+    /// How many records are differences.
+    pub fn differences(&self) -> u64 {
+        let deltas = self.items.iter();
+        deltas
+            .filter(|item| matches!(item.kind, Kind::Delta(..)))
+            .count() as u64
+    }
+}

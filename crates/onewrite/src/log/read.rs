@@ -1,0 +1,171 @@
+//! Reading frames back from the file: published ones for readers, any for recovery, and the blocks
+//! that a write is about to change in part.
+//!
+//! A frame is checked here only as far as its layout needs it to be found; whether it is valid is for
+//! SQLite's checksums to say. Called by `commit::read`, and by `commit::write_out` for blocks.
+
+use std::io;
+
+use super::layout::{Geometry, Layout, Slot};
+use super::packed::{Found, Packed};
+use super::{ErrorKind, Log, LogError};
+use crate::wal::{FRAME_HEADER_BYTES, FrameNo, Salts};
+
+impl Log {
+    /// Reads one page from the file, from byte `at` of it on, of a frame of one of `generations`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] where the slot holds no such frame; an I/O error.
+    pub fn read_page(
+        &self,
+        frame: FrameNo,
+        at: usize,
+        out: &mut [u8],
+        generations: &[Salts],
+    ) -> Result<(), LogError> {
+        if self.geometry.layout() != Layout::Embedded {
+            return self.read_exactly(self.geometry.page_offset(frame) + at as u64, out);
+        }
+        let mut header = [0; FRAME_HEADER_BYTES];
+        let slot = if out.len() == self.geometry.page().bytes() {
+            self.read_slot(frame, out, &mut header, generations)?
+        } else {
+            let mut page = vec![0; self.geometry.page().bytes()];
+            let slot = self.read_slot(frame, &mut page, &mut header, generations)?;
+            out.copy_from_slice(&page[at..at + out.len()]);
+            slot
+        };
+        match slot {
+            Slot::Plain | Slot::Escaped => Ok(()),
+            Slot::Foreign => Err(self.error(
+                ErrorKind::Corrupt,
+                &format!("frame {frame} is not of the log's present generation"),
+            )),
+        }
+    }
+
+    /// Reads a whole frame from the file as SQLite wrote it: header, then page. Whether it is
+    /// valid is for SQLite's checksums to say.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn read_frame(
+        &self,
+        frame: FrameNo,
+        out: &mut [u8],
+        generations: &[Salts],
+    ) -> Result<(), LogError> {
+        let (header, page) = out.split_at_mut(FRAME_HEADER_BYTES);
+        if self.geometry.layout() == Layout::Embedded {
+            let mut bytes = [0; FRAME_HEADER_BYTES];
+            self.read_slot(frame, page, &mut bytes, generations)?;
+            header.copy_from_slice(&bytes);
+            return Ok(());
+        }
+        self.read_exactly(self.geometry.header_offset(frame), header)?;
+        self.read_exactly(self.geometry.page_offset(frame), page)
+    }
+
+    pub(super) fn reading<T>(&self, result: io::Result<T>) -> Result<T, LogError> {
+        result.map_err(|e| match e.kind() {
+            // What was read is of a newer version.
+            io::ErrorKind::Unsupported => self.error(ErrorKind::CantOpen, &e.to_string()),
+            _ => LogError::io(ErrorKind::Read, self.file.path(), "read", &e),
+        })
+    }
+
+    /// Makes the log ready for a transaction behind the published frame `last`.
+    ///
+    /// # Errors
+    /// The log does not have that frame; an I/O error.
+    pub fn begin(&self, salts: Salts, last: FrameNo) -> Result<(), LogError> {
+        let Some(packed) = &self.packed else {
+            return Ok(());
+        };
+        match self.reading(packed.begin(&self.file, salts, last))? {
+            true => Ok(()),
+            false => Err(self.missing(last)),
+        }
+    }
+
+    fn missing(&self, frame: FrameNo) -> LogError {
+        let what = format!("it does not hold frame {frame}, which the wal-index says is committed");
+        self.error(ErrorKind::Corrupt, &what)
+    }
+
+    /// Reads a frame of a log without fixed positions; see [`Packed::read`].
+    ///
+    /// # Errors
+    /// A published frame is missing or damaged; an I/O error.
+    pub fn read_packed(
+        &self,
+        packed: &Packed,
+        salts: Salts,
+        frame: FrameNo,
+        published: Option<FrameNo>,
+        out: (&mut [u8; FRAME_HEADER_BYTES], &mut [u8]),
+    ) -> Result<(), LogError> {
+        let (header, page) = out;
+        let read = packed.read(
+            &self.file,
+            Some(&self.memory),
+            salts,
+            frame,
+            published,
+            (header, page),
+        );
+        match (self.reading(read)?, published) {
+            (Found::Page, _) => Ok(()),
+            (_, Some(_)) => Err(self.missing(frame)),
+            // Recovery: for SQLite's checksums to refuse.
+            (_, None) => {
+                header.fill(0);
+                page.fill(0);
+                Ok(())
+            }
+        }
+    }
+
+    fn read_slot(
+        &self,
+        frame: FrameNo,
+        page: &mut [u8],
+        header: &mut [u8; FRAME_HEADER_BYTES],
+        generations: &[Salts],
+    ) -> Result<Slot, LogError> {
+        self.read_exactly(self.geometry.slot(frame), page)?;
+        let slot = Geometry::extract(page, header, generations);
+        if slot != Slot::Escaped {
+            return Ok(slot);
+        }
+        let mut entry = [0; 32];
+        self.read_exactly(self.geometry.entry_offset(frame), &mut entry)?;
+        match Geometry::restore(page, header, &entry) {
+            true => Ok(Slot::Escaped),
+            false => Ok(Slot::Foreign),
+        }
+    }
+
+    fn read_exactly(&self, offset: u64, out: &mut [u8]) -> Result<(), LogError> {
+        match self.file.read_at(out, offset)? {
+            n if n == out.len() => Ok(()),
+            n => {
+                out[n..].fill(0);
+                Err(self.error(
+                    ErrorKind::ShortRead,
+                    &format!("it ends at byte {}", offset + n as u64),
+                ))
+            }
+        }
+    }
+
+    /// What a block holds that is about to be changed in part; zeros behind the end of the file.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn load_block(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let n = self.file.read_at(out, offset).map_err(io::Error::other)?;
+        out[n..].fill(0);
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! A page of memory that every process with a log open shares: a file beside the log, mapped.
+//!
+//! It holds nothing that a crash of the system must not lose, and is never flushed. Its one block
+//! is allocated before it is mapped, so that no access to it can fail for want of space.
+
+use super::error::{Operation, StorageError};
+use super::observer::{self, Call};
+use super::open::{Access, Create, NewFile, open_buffered};
+#[cfg(not(shuttle))]
+use super::sys::Mapped;
+use crate::sync::atomic::{AtomicU32, AtomicU64};
+use std::ops::Deref;
+use std::path::Path;
+
+/// Bytes of the file.
+pub(super) const SHARED_BYTES: u64 = 4096;
+
+/// The words of the page. What they mean is up to the log layer.
+#[repr(C)]
+#[derive(Default, Debug)]
+pub struct SharedWords {
+    /// Which form the rest has; 0 while nobody has written it.
+    pub form: AtomicU64,
+    /// The log's durable mark.
+    pub durable: AtomicU64,
+    /// The mark of the last commit that was published before it was durable.
+    pub deferred: AtomicU64,
+    /// The connection that committed last.
+    pub committer: AtomicU64,
+    /// When the committing connection was another than before, in nanoseconds of CLOCK_MONOTONIC.
+    pub changed: AtomicU64,
+    /// When the committing process was another than before.
+    pub process_changed: AtomicU64,
+    /// Not 0: the log is poisoned.
+    pub poisoned: AtomicU32,
+    /// Counts how often the write lock was released while others wanted it; a futex.
+    pub releases: AtomicU32,
+}
+
+enum Words {
+    #[cfg(not(shuttle))]
+    Mapped(Mapped),
+    /// The processes of a model are one.
+    #[cfg(shuttle)]
+    Mapped(std::sync::Arc<SharedWords>),
+    Own(Box<SharedWords>),
+}
+
+/// See the module.
+pub struct SharedPage {
+    words: Words,
+    writable: bool,
+}
+
+impl SharedPage {
+    /// A page that no other process shares.
+    pub fn private() -> SharedPage {
+        SharedPage {
+            words: Words::Own(Box::default()),
+            writable: true,
+        }
+    }
+
+    /// Opens the page at `path`, or makes it.
+    ///
+    /// # Errors
+    /// The file cannot be opened or made; there is no space for it.
+    pub fn open(path: &Path, access: Access, new: NewFile) -> Result<SharedPage, StorageError> {
+        observer::before(path, Operation::Open, &Call::Open)?;
+        let create = match access {
+            Access::ReadWrite => Create::IfMissing(new),
+            Access::ReadOnly => Create::Never,
+        };
+        let file = open_buffered(path, create, access)?;
+        let error = |e: rustix::io::Errno| StorageError::io(path, Operation::Open, e);
+        if access == Access::ReadWrite {
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SHARED_BYTES)
+                .map_err(error)?;
+        } else if rustix::fs::fstat(&file).map_err(error)?.st_size < SHARED_BYTES as i64 {
+            return Err(error(rustix::io::Errno::NODATA));
+        }
+        #[cfg(not(shuttle))]
+        let words = Words::Mapped(Mapped::new(&file, access).map_err(error)?);
+        #[cfg(shuttle)]
+        let words = Words::Mapped(of_model(&file).map_err(error)?);
+        Ok(SharedPage {
+            words,
+            writable: access == Access::ReadWrite,
+        })
+    }
+
+    /// Whether other processes see the words.
+    pub fn is_shared(&self) -> bool {
+        !matches!(self.words, Words::Own(_))
+    }
+
+    /// The words, to be changed; `None` where the file could only be opened for reading.
+    pub fn writable(&self) -> Option<&SharedWords> {
+        self.writable.then_some(&**self)
+    }
+}
+
+impl Deref for SharedPage {
+    type Target = SharedWords;
+
+    fn deref(&self) -> &SharedWords {
+        match &self.words {
+            Words::Mapped(mapped) => mapped,
+            Words::Own(words) => words,
+        }
+    }
+}
+
+/// The words of a file, in the model checker.
+#[cfg(shuttle)]
+fn of_model(file: &std::fs::File) -> rustix::io::Result<std::sync::Arc<SharedWords>> {
+    use std::collections::HashMap;
+    use std::sync::{Arc, Mutex, PoisonError, Weak};
+    static PAGES: Mutex<Option<HashMap<u64, Weak<SharedWords>>>> = Mutex::new(None);
+    let inode = rustix::fs::fstat(file)?.st_ino;
+    let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let pages = pages.get_or_insert_default();
+    if let Some(words) = pages.get(&inode).and_then(Weak::upgrade) {
+        return Ok(words);
+    }
+    let words = Arc::new(SharedWords::default());
+    pages.insert(inode, Arc::downgrade(&words));
+    Ok(words)
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    const NEW: NewFile = NewFile {
+        mode: 0o600,
+        owner: None,
+    };
+
+    #[test]
+    fn what_one_writes_the_other_reads() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("page");
+        let open = |access| SharedPage::open(&path, access, NEW);
+        assert!(open(Access::ReadOnly).is_err(), "nobody has made it");
+        let one = open(Access::ReadWrite).expect("a page");
+        let other = open(Access::ReadOnly).expect("the same page");
+        one.durable.store(77, Ordering::Release);
+        assert_eq!(other.durable.load(Ordering::Acquire), 77);
+        assert!(other.writable().is_none() && one.writable().is_some());
+        let stat = std::fs::metadata(&path).expect("the file");
+        assert_eq!(stat.len(), SHARED_BYTES);
+        assert!(std::os::unix::fs::MetadataExt::blocks(&stat) > 0, "a hole");
+    }
+}

@@ -1,0 +1,262 @@
+# Logs without fixed positions, for adapter.tcl: layouts compressed (5) and packed (6). Their frames are
+# found by walking over the log, and unpacked; docs/formats.md has the bytes.
+#
+# A walk is a dictionary: "frames", a list of {offset bytes-of-the-record} by frame number, and "commits",
+# for every transaction that ends {last-frame end-of-its-bytes sequence crc}. A frame that the adapter
+# writes is stored as it is, behind the last transaction that stays unchanged. A frame that cannot be one
+# of the log's (page number 0, in packed also other salts) ends it there, as it ends SQLite's recovery.
+
+set LAYOUT_COMPRESSED 5
+set LAYOUT_PACKED 6
+
+# CRC-32C of bytes, by a table.
+for {set i 0} {$i<256} {incr i} {
+  set crc $i
+  for {set bit 0} {$bit<8} {incr bit} {
+    set crc [expr {$crc & 1 ? ($crc>>1) ^ 0x82f63b78 : $crc>>1}]
+  }
+  lappend crc32c_table $crc
+}
+unset i bit crc
+
+proc crc32c {bytes} {
+  global crc32c_table
+  binary scan $bytes cu* values
+  set crc 0xffffffff
+  foreach value $values {
+    set crc [expr {($crc>>8) ^ [lindex $crc32c_table [expr {($crc ^ $value) & 255}]]}]
+  }
+  expr {$crc ^ 0xffffffff}
+}
+
+proc has_records {layout} {expr {$layout in "$::LAYOUT_COMPRESSED $::LAYOUT_PACKED"}}
+
+# ---- Reading ----
+
+# What a record says; "" where there is none. SALTS is the generation, 8 bytes.
+proc record_at {layout page salts bytes at} {
+  if {$layout==$::LAYOUT_PACKED} {
+    set fields [binary scan $bytes @${at}IuIua8Iu number commit checksums word]
+    set head 20
+    set its_salts [expr {[info exists word] && $word & (1<<27) ? "\0\0\0\0\0\0\0\0" : $salts}]
+    if {$fields!=4} {return ""}
+  } else {
+    set fields [binary scan $bytes @${at}IuIua8a8Iu number commit its_salts checksums word]
+    set head 28
+    if {$fields!=5} {return ""}
+    if {$its_salts ne $salts && !($word & (1<<27))} {return ""}
+  }
+  if {$number==0} {return ""}
+  set supersedes 0
+  set base 0
+  foreach {is name} [list [expr {$word & (1<<26)}] supersedes [expr {$word>>28==2}] base] {
+    if {!$is} {continue}
+    if {[binary scan $bytes @[expr {$at+$head}]Iu $name]!=1} {return ""}
+    incr head 4
+  }
+  set kind [expr {$word>>28}]
+  set data [expr {$word & 0x3ffffff}]
+  if {$kind>2 || $data>$page || ($kind==0)!=($data==$page)} {return ""}
+  dict create number $number commit $commit salts $its_salts checksums $checksums kind $kind \
+      supersedes $supersedes base $base head $head data $data
+}
+
+# The frames that are in an open log. Of layout packed also, as "ever", how many there were before the log
+# began anew, as far as their batches are still there: SQLite's own log keeps its size then.
+proc walk {in layout page header} {
+  set salts [string range $header 16 23]
+  seek $in 0 end
+  set size [tell $in]
+  seek $in 0
+  set bytes [read $in $size]
+  set frames {}
+  set commits [list [list 0 4096 0 [crc32c $salts]]]
+  if {$layout==$::LAYOUT_PACKED} {
+    walk_batches $bytes $page $salts frames commits
+    set ever [frames_of_before $bytes $header [lindex $commits end 1]]
+  } else {
+    walk_records $bytes $page $salts frames commits
+    set ever 0
+  }
+  if {$ever<[llength $frames]} {set ever [llength $frames]}
+  dict create frames $frames commits $commits salts $salts bytes $bytes ever $ever
+}
+
+proc walk_batches {bytes page salts frames_name commits_name} {
+  upvar $frames_name frames $commits_name commits
+  lassign [lindex $commits 0] - at sequence previous
+  while {[binary scan $bytes @${at}a4Iua8IuIuIuIuIu magic crc its_salts number before first count length]==8} {
+    set ends [expr {$count>>31}]
+    set count [expr {$count & 0x7fffffff}]
+    if {$magic ne "owbt" || $its_salts ne $salts || $number!=$sequence+1 || $before!=$previous
+        || $first>[llength $frames]+1 || $first<=[lindex $commits end 0]} {break}
+    set from [expr {$at+36}]
+    for {set i $first} {$i<$first+$count} {incr i} {
+      set record [record_at $::LAYOUT_PACKED $page $salts $bytes $from]
+      if {$record eq ""} {return}
+      set frames [lreplace $frames [expr {$i-1}] [expr {$i-1}] [list $from $record]]
+      incr from [expr {[dict get $record head]+[dict get $record data]}]
+    }
+    set at [expr {$at+(36+$length+4095)/4096*4096}]
+    set sequence $number
+    set previous $crc
+    if {$ends} {
+      set frames [lrange $frames 0 [expr {$first+$count-2}]]
+      lappend commits [list [llength $frames] $at $sequence $previous]
+    }
+  }
+}
+
+proc walk_records {bytes page salts frames_name commits_name} {
+  upvar $frames_name frames $commits_name commits
+  set at 4096
+  while {1} {
+    set record [record_at $::LAYOUT_COMPRESSED $page $salts $bytes $at]
+    if {$record eq ""} {break}
+    set frame [dict get $record supersedes]
+    if {$frame==0} {set frame [expr {[llength $frames]+1}]}
+    set end [expr {$at+[dict get $record head]+[dict get $record data]}]
+    if {$frame>[llength $frames]+1 || $frame<=[lindex $commits end 0] || $end>[string length $bytes]} {break}
+    set frames [lreplace $frames [expr {$frame-1}] [expr {$frame-1}] [list $at $record]]
+    set at $end
+    if {[dict get $record commit]!=0 && [dict get $record salts] eq $salts} {
+      set frames [lrange $frames 0 [expr {$frame-1}]]
+      lappend commits [list $frame $at 0 0]
+    }
+  }
+}
+
+# Every restart of the log adds one to the first salt.
+proc frames_of_before {bytes header from} {
+  binary scan $header @12IuIu checkpoints salt
+  set most 0
+  for {set at $from} {[binary scan $bytes @${at}a4IuIu magic crc its_salt]==3} {incr at 4096} {
+    if {$magic ne "owbt" || (($salt-$its_salt)&0xffffffff)>$checkpoints} {continue}
+    binary scan $bytes @[expr {$at+24}]IuIu first count
+    set last [expr {$first-1+($count & 0x7fffffff)}]
+    if {$last>$most} {set most $last}
+  }
+  return $most
+}
+
+# The page of frame number I+1.
+proc page_of {walk page i} {
+  lassign [lindex [dict get $walk frames] $i] at record
+  set from [expr {$at+[dict get $record head]}]
+  set data [string range [dict get $walk bytes] $from [expr {$from+[dict get $record data]-1}]]
+  switch [dict get $record kind] {
+    0 {return $data}
+    1 {return [lz4_unpack $data ""]}
+    2 {return [lz4_unpack $data [page_of $walk $page [expr {[dict get $record base]-1}]]]}
+  }
+}
+
+# An LZ4 block. DICTIONARY stands before its begin.
+proc lz4_unpack {data dictionary} {
+  binary scan $data cu* values
+  set out $dictionary
+  set end [llength $values]
+  set at 0
+  while {$at<$end} {
+    set token [lindex $values $at]
+    incr at
+    set literals [expr {$token>>4}]
+    if {$literals==15} {
+      while {1} {
+        set more [lindex $values $at]
+        incr at
+        incr literals $more
+        if {$more!=255} {break}
+      }
+    }
+    append out [string range $data $at [expr {$at+$literals-1}]]
+    incr at $literals
+    if {$at>=$end} {break}
+    set distance [expr {[lindex $values $at] + 256*[lindex $values $at+1]}]
+    incr at 2
+    set length [expr {($token & 15) + 4}]
+    if {$length==19} {
+      while {1} {
+        set more [lindex $values $at]
+        incr at
+        incr length $more
+        if {$more!=255} {break}
+      }
+    }
+    set from [expr {[string length $out]-$distance}]
+    set pattern [string range $out $from [expr {$from+$length-1}]]
+    set times [expr {($length+$distance-1)/$distance}]
+    if {$times>1} {set pattern [string range [string repeat $pattern $times] 0 [expr {$length-1}]]}
+    append out $pattern
+  }
+  string range $out [string length $dictionary] end
+}
+
+# Frame number I+1 as SQLite's own log would hold it.
+proc frame_of {walk page i} {
+  set record [lindex [dict get $walk frames] $i 1]
+  set head [binary format II [dict get $record number] [dict get $record commit]]
+  append head [dict get $record salts] [dict get $record checksums]
+  return $head[page_of $walk $page $i]
+}
+
+# ---- Writing ----
+
+# Puts frames in the place of those behind the last transaction before number CHANGED+1. NEW is the whole
+# log as SQLite's own.
+proc put_frames {out layout page walk new changed} {
+  set salts [string range $new 16 23]
+  set kept [list 0 4096 0 [crc32c $salts]]
+  if {$salts eq [dict get $walk salts]} {
+    foreach commit [dict get $walk commits] {
+      if {[lindex $commit 0]<=$changed} {set kept $commit}
+    }
+  }
+  lassign $kept i at sequence previous
+  set frames {}
+  while {1} {
+    set from [expr {32+$i*(24+$page)}]
+    set frame [string range $new $from [expr {$from+23+$page}]]
+    set fields [binary scan $frame IuIua8 number commit its_salts]
+    if {$fields!=3 || $number==0 || ($layout==$::LAYOUT_PACKED && $its_salts ne $salts)} {break}
+    append frame [string repeat \0 [expr {24+$page-[string length $frame]}]]
+    lappend frames $frame
+    incr i
+    if {$commit!=0} {
+      put_transaction
+      set frames {}
+    }
+  }
+  put_transaction
+  # What stood there must not follow on this.
+  seek $out $at
+  puts -nonewline $out [string repeat \0 [expr {$at%4096 ? 4096-$at%4096 : 4096}]]
+}
+
+# FRAMES of one transaction, at AT.
+proc put_transaction {} {
+  upvar out out layout layout page page salts salts frames frames i i at at sequence sequence previous previous
+  if {[llength $frames]==0} {return}
+  set records ""
+  foreach frame $frames {
+    if {$layout==$::LAYOUT_PACKED} {
+      append records [string range $frame 0 7] [string range $frame 16 23]
+    } else {
+      append records [string range $frame 0 23]
+    }
+    append records [binary format I $page] [string range $frame 24 end]
+  }
+  if {$layout==$::LAYOUT_PACKED} {
+    binary scan [lindex $frames end] @4Iu commit
+    set count [expr {[llength $frames] | ($commit!=0)<<31}]
+    set first [expr {$i-[llength $frames]+1}]
+    incr sequence
+    set covered $salts[binary format IIIII $sequence $previous $first $count [string length $records]]$records
+    set previous [crc32c $covered]
+    set records owbt[binary format I $previous]$covered
+    append records [string repeat \0 [expr {-[string length $records] & 4095}]]
+  }
+  seek $out $at
+  puts -nonewline $out $records
+  incr at [string length $records]
+}
