@@ -171,6 +171,7 @@ mod tests {
             op,
             count: 60,
             record_size: 100,
+            updates: 5,
             order: Order::Id,
             seed: 3,
             workers,

@@ -14,12 +14,19 @@ Workloads:
 table III) published of what they asked SQLite for in four weeks: 32,392, 7,301, 7,740 and 15,998 \
 transactions in 1, 3, 6 and 20 database files. The traces themselves were never published. Full \
 length, one thread; --count makes fewer, in proportion.
+  partsupply
+           X-FTL's (SIGMOD '13) random updates of TPC-H's partsupp: 60,000 rows of 220 bytes, --updates of \
+them (1 to 20 in the paper) in each of 1,000 transactions, or --count.
+  ycsb-a to ycsb-f
+           YCSB's core workloads (SoCC '10): 1,000 operations, or --count, on 10,000 records of 10 fields \
+of 100 bytes; each is a transaction, some only read.
 
 Reports, modes and all other options are those of `onewrite compare`, which also takes these \
 workloads as --op.
 
 Examples:
   onewrite bench mail --modes persist,wal,swal,onewrite
+  onewrite bench ycsb-a --threads 8 --count 20000
   onewrite bench message --device emmc --count 1000 --json";
 
 /// Pages of log after which SQLite checkpoints, unless it is told otherwise.
@@ -46,6 +53,13 @@ enum Workload {
     Messenger,
     Message,
     Sns,
+    Partsupply,
+    YcsbA,
+    YcsbB,
+    YcsbC,
+    YcsbD,
+    YcsbE,
+    YcsbF,
 }
 
 impl From<Workload> for OpArg {
@@ -55,6 +69,13 @@ impl From<Workload> for OpArg {
             Workload::Messenger => Self::Messenger,
             Workload::Message => Self::Message,
             Workload::Sns => Self::Sns,
+            Workload::Partsupply => Self::Partsupply,
+            Workload::YcsbA => Self::YcsbA,
+            Workload::YcsbB => Self::YcsbB,
+            Workload::YcsbC => Self::YcsbC,
+            Workload::YcsbD => Self::YcsbD,
+            Workload::YcsbE => Self::YcsbE,
+            Workload::YcsbF => Self::YcsbF,
         }
     }
 }

@@ -47,6 +47,10 @@ frames on stock WAL.
            the next transaction of an application of a phone, generated to the characteristics that \
 S-WAL's table III published of it: 1, 3, 6 and 20 database files, reads before some transactions, one \
 to several rows in each. One thread. `onewrite bench` runs them at full length.
+  partsupply
+           X-FTL's: --updates rows, anywhere in 60,000 of 220 bytes.
+  ycsb-a to ycsb-f
+           an operation of YCSB's core workloads on 10,000 records of 1,000 bytes; some only read.
   app      one message filed as a messenger or mail application does: a row into one to three \
 indexed tables (numbers, and texts of words), its conversation's counters updated, and in one of 20 a \
 BLOB of 1 to 8 KiB stored; 64 conversations and 1,000 messages are there before. 6 frames on stock \
@@ -146,6 +150,10 @@ struct Common {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(17..=1_000_000))]
     record_size: u32,
 
+    /// Rows that a transaction of partsupply changes
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    updates: u32,
+
     /// PRAGMA synchronous of every mode that does not say it for itself
     #[arg(long, value_enum, default_value_t = SynchronousArg::Full)]
     synchronous: SynchronousArg,
@@ -206,6 +214,13 @@ enum OpArg {
     Messenger,
     Message,
     Sns,
+    Partsupply,
+    YcsbA,
+    YcsbB,
+    YcsbC,
+    YcsbD,
+    YcsbE,
+    YcsbF,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -244,6 +259,13 @@ impl From<OpArg> for Op {
             OpArg::Messenger => Self::Messenger,
             OpArg::Message => Self::Message,
             OpArg::Sns => Self::Sns,
+            OpArg::Partsupply => Self::Partsupply,
+            OpArg::YcsbA => Self::YcsbA,
+            OpArg::YcsbB => Self::YcsbB,
+            OpArg::YcsbC => Self::YcsbC,
+            OpArg::YcsbD => Self::YcsbD,
+            OpArg::YcsbE => Self::YcsbE,
+            OpArg::YcsbF => Self::YcsbF,
         }
     }
 }
@@ -268,6 +290,7 @@ impl Args {
             op,
             count: self.count,
             record_size: self.common.record_size as usize,
+            updates: self.common.updates,
             order: match self.common.order {
                 OrderArg::Id => Order::Id,
                 OrderArg::Random => Order::Random,

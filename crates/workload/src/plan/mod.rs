@@ -6,18 +6,20 @@
 //!
 //! What is the same for every op stands here: sharing the transactions out, and the verdict of a
 //! check. Each op owns its tables, its statements and what they leave, as a `Workload`:
-//! `mobibench` (`insert`, `update`, `delete`), `indexed`, `app` and `phone` (`mail`, `messenger`,
-//! `message`, `sns`). `transaction` executes
+//! `mobibench` (`insert`, `update`, `delete`), `indexed`, `app`, `phone` (`mail`, `messenger`,
+//! `message`, `sns`), `partsupply` and `ycsb`. `transaction` executes
 //! what they make, `rows` compares what they expect, `random` is where their values come from.
 
 mod app;
 mod indexed;
 mod mobibench;
+mod partsupply;
 mod phone;
 mod random;
 mod rows;
 mod transaction;
 mod words;
+mod ycsb;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,9 +31,11 @@ use crate::databases::Databases;
 use app::App;
 use indexed::Indexed;
 use mobibench::{Change, Mobibench};
+use partsupply::Partsupply;
 use phone::Phone;
 use rows::Found;
 pub(crate) use transaction::{Statement, Transaction};
+use ycsb::Ycsb;
 
 /// `created` of row 0, in seconds since 1970, as SQLite's `unixepoch()` gives them; row n is n seconds
 /// later.
@@ -59,6 +63,26 @@ pub enum Op {
     Message,
     /// Of its SNS, in 20 files.
     Sns,
+    /// Changes rows of TPC-H's partsupp anywhere, as many as the plan says.
+    Partsupply,
+    /// YCSB's workload A: reads and updates.
+    #[serde(rename = "ycsb-a")]
+    YcsbA,
+    /// B: reads, and some updates.
+    #[serde(rename = "ycsb-b")]
+    YcsbB,
+    /// C: reads.
+    #[serde(rename = "ycsb-c")]
+    YcsbC,
+    /// D: reads of what is new, and some inserts.
+    #[serde(rename = "ycsb-d")]
+    YcsbD,
+    /// E: scans, and some inserts.
+    #[serde(rename = "ycsb-e")]
+    YcsbE,
+    /// F: reads, and reads that are followed by an update.
+    #[serde(rename = "ycsb-f")]
+    YcsbF,
 }
 
 impl Op {
@@ -74,10 +98,18 @@ impl Op {
             Self::Messenger => "messenger",
             Self::Message => "message",
             Self::Sns => "sns",
+            Self::Partsupply => "partsupply",
+            Self::YcsbA => "ycsb-a",
+            Self::YcsbB => "ycsb-b",
+            Self::YcsbC => "ycsb-c",
+            Self::YcsbD => "ycsb-d",
+            Self::YcsbE => "ycsb-e",
+            Self::YcsbF => "ycsb-f",
         }
     }
 
-    /// Frames that a transaction writes to a stock log, on average and rounded.
+    /// Frames that a transaction writes to a stock log, on average and rounded; the most, where the plan
+    /// says how many.
     pub fn frames(self) -> u32 {
         match self {
             Self::Insert | Self::Update | Self::Delete => 1,
@@ -86,6 +118,8 @@ impl Op {
             Self::Mail => 6,
             Self::Messenger | Self::Message => 2,
             Self::Sns => 3,
+            Self::Partsupply => 20,
+            Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbD | Self::YcsbE | Self::YcsbF => 1,
         }
     }
 
@@ -128,6 +162,8 @@ pub struct Plan {
     /// Bytes of a row as the schema sees it, for the ops of Mobibench: 8 for `id`, 8 for `created`,
     /// the rest `value`. Bytes of `body` for `indexed`.
     pub record_size: usize,
+    /// Rows that a transaction of `partsupply` changes.
+    pub updates: u32,
     /// The order of updates and deletes.
     pub order: Order,
     /// What values, and the random order, are made from.
@@ -187,6 +223,10 @@ impl Plan {
             Op::Messenger => Box::new(Phone::of(self, &phone::MESSENGER)),
             Op::Message => Box::new(Phone::of(self, &phone::MESSAGE)),
             Op::Sns => Box::new(Phone::of(self, &phone::SNS)),
+            Op::Partsupply => Box::new(Partsupply::of(self)),
+            Op::YcsbA | Op::YcsbB | Op::YcsbC | Op::YcsbD | Op::YcsbE | Op::YcsbF => {
+                Box::new(Ycsb::of(self))
+            }
         }
     }
 

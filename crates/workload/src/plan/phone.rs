@@ -206,7 +206,7 @@ fn profile(op: Op) -> Option<&'static Profile> {
         Op::Messenger => Some(&MESSENGER),
         Op::Message => Some(&MESSAGE),
         Op::Sns => Some(&SNS),
-        Op::Insert | Op::Update | Op::Delete | Op::Indexed | Op::App => None,
+        _ => None,
     }
 }
 

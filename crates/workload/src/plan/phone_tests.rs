@@ -10,6 +10,7 @@ fn plan(op: Op, count: u32, seed: u64) -> Plan {
         op,
         count,
         record_size: 100,
+        updates: 5,
         order: Order::Id,
         seed,
         workers: 1,

@@ -38,7 +38,7 @@ pub(crate) struct Transaction {
     pub(crate) reads: Vec<Read>,
     /// Which of the plan's files it changes, from 0.
     pub(crate) database: usize,
-    /// One or more, in order.
+    /// In order; none in a transaction that only reads.
     pub(crate) statements: Vec<Statement>,
 }
 
@@ -62,6 +62,9 @@ impl Transaction {
             self.read(databases.number(read.database), read)?;
         }
         let connection = databases.number(self.database);
+        if self.statements.is_empty() {
+            return Ok(());
+        }
         if let [statement] = &self.statements[..] {
             return self.execute(connection, statement);
         }
