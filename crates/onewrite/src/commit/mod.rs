@@ -352,6 +352,9 @@ impl Writer {
         }
         self.in_transaction = true;
         self.synced = false;
+        // Of a commit that failed, or whose last piece came after its end.
+        self.commit_written = false;
+        self.commit_frame = FrameNo(0);
         self.live_until = FrameNo(first.0.saturating_sub(1));
         self.spilled = false;
         self.forget_run();

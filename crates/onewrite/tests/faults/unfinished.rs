@@ -226,3 +226,27 @@ fn the_rest_of_a_sector_may_come_with_the_next_transaction() {
         assert_eq!(last_commit(&path), Some(5), "{layout}");
     }
 }
+
+/// A transaction that was to commit and did not leaves its commit frame behind, as complete as the next
+/// one's is not yet when its header comes.
+#[test]
+fn a_commit_that_failed_leaves_nothing_to_the_next() {
+    for layout in LAYOUTS {
+        let directory = super::directory();
+        let path = directory.path().join("db-onewrite");
+        let mut stock = Stock::new(&path, layout);
+        let begun = stock.checksum;
+        for frame in 1..=4 {
+            stock.frame(frame, frame == 4, true);
+        }
+        // It is not published; the next one writes the same frames.
+        stock.checksum = begun;
+        stock.writer.transaction_may_begin();
+        stock.write(&stock.header.bytes.clone(), 0);
+        for frame in 1..=3 {
+            stock.frame(frame, frame == 3, true);
+        }
+        stock.commit(3);
+        assert_eq!(last_commit(&path), Some(3), "{layout}");
+    }
+}
