@@ -7,9 +7,9 @@
 //! published durable with one `fdatasync`, or waits for a leader and is covered by it. The kernel
 //! writes what stands side by side in one write; it keeps the frames of a process that dies.
 //!
-//! Threads of a process wait for their leader on a condition variable, processes for one another on an
-//! open-file-description lock, which the kernel takes from the dead. How far the log is durable they
-//! tell each other in shared memory ([`crate::log::shared`]).
+//! Threads of a process wait for their leader on a condition variable, processes for one another on a
+//! futex; who leads among them holds an open-file-description lock, which the kernel takes from the
+//! dead. How far the log is durable they tell each other in shared memory ([`crate::log::shared`]).
 //!
 //! A connection alone writes and flushes inside `xSync`, in one direct write, and pays nothing for
 //! this.
@@ -35,7 +35,7 @@ use crate::wal::{FrameNo, Salts};
 pub const TURN: Duration = Duration::from_millis(25);
 /// A wait for the log's restart that was in vain is tried again when the log has grown by this part.
 const RESTART_PART: u32 = 8;
-/// Another process may die in its turn without a word: it is looked after this often.
+/// Another process may die in its turn, or while it flushes: it is looked after this often.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// What the connections of this process share.
@@ -204,27 +204,24 @@ fn take_turn_among_processes(log: &Log, end: Instant) -> bool {
 enum Led {
     /// It has made everything durable that was published.
     Flushed,
-    /// Another process has led meanwhile.
+    /// Another process does, or has done it.
     Covered,
 }
 
 /// Makes what is published durable, unless another process does.
 fn lead(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led, LogError> {
-    let file = log.file();
+    let (file, shared) = (log.file(), log.shared());
     // Without the right to write there is no exclusive lock, and one flush too many harms nobody.
     let excludes = file.access() == Access::ReadWrite;
+    let seen = shared.flushes();
     if excludes && !file.try_lock(LockByte::Flush, LockKind::Exclusive)? {
-        // All who wait for that flush go on at once when it is over.
-        file.lock(LockByte::Flush, LockKind::Shared)?;
-        file.unlock(LockByte::Flush)?;
-        if log.is_durable(salts, frame) {
-            return Ok(Led::Covered);
-        }
-        file.lock(LockByte::Flush, LockKind::Exclusive)?;
+        shared.wait_for_flush(seen, LOOK);
+        return Ok(Led::Covered);
     }
     let led = flush(log, salts, frame, look);
     if excludes {
         file.unlock(LockByte::Flush)?;
+        shared.note_flush();
     }
     led
 }

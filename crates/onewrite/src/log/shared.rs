@@ -214,6 +214,24 @@ impl Shared {
         self.page.poisoned.load(Ordering::Acquire) != 0
     }
 
+    /// How often somebody has flushed for others; see [`Shared::wait_for_flush`].
+    pub fn flushes(&self) -> u32 {
+        self.page.flushes.load(Ordering::Acquire)
+    }
+
+    /// The flush is over: wakes all of other processes who wait for it.
+    pub fn note_flush(&self) {
+        if let Some(words) = self.words() {
+            words.flushes.fetch_add(1, Ordering::AcqRel);
+            crate::sync::futex_wake(&words.flushes, u32::MAX);
+        }
+    }
+
+    /// Waits until somebody has flushed once more than `seen` times, or some time has passed.
+    pub fn wait_for_flush(&self, seen: u32, most: Duration) {
+        crate::sync::futex_wait(&self.page.flushes, seen, most);
+    }
+
     /// How often the write lock was released; see [`Shared::wait_for_release`].
     pub fn releases(&self) -> u32 {
         self.page.releases.load(Ordering::Acquire)
@@ -223,7 +241,7 @@ impl Shared {
     pub fn note_release(&self) {
         if let Some(words) = self.words() {
             words.releases.fetch_add(1, Ordering::AcqRel);
-            crate::sync::futex_wake(&words.releases);
+            crate::sync::futex_wake(&words.releases, 1);
         }
     }
 

@@ -35,6 +35,8 @@ pub struct SharedWords {
     pub poisoned: AtomicU32,
     /// Counts how often the write lock was released while others wanted it; a futex.
     pub releases: AtomicU32,
+    /// Counts flushes for a group; a futex.
+    pub flushes: AtomicU32,
 }
 
 enum Words {

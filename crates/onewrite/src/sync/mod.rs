@@ -76,10 +76,12 @@ pub(crate) fn futex_wait(word: &atomic::AtomicU32, seen: u32, most: std::time::D
     let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&most));
 }
 
-/// Wakes one of those who wait for the word to change.
+/// Wakes some of those who wait for the word to change.
 #[cfg(not(shuttle))]
-pub(crate) fn futex_wake(word: &atomic::AtomicU32) {
-    let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
+pub(crate) fn futex_wake(word: &atomic::AtomicU32, most: u32) {
+    use rustix::thread::futex;
+    let most = most.min(i32::MAX as u32);
+    let _ = futex::wake(word, futex::Flags::empty(), most);
 }
 
 /// Other processes are not part of the model.
@@ -90,4 +92,4 @@ pub(crate) fn futex_wait(_: &atomic::AtomicU32, _: u32, most: std::time::Duratio
 
 /// See [`futex_wait`].
 #[cfg(shuttle)]
-pub(crate) fn futex_wake(_: &atomic::AtomicU32) {}
+pub(crate) fn futex_wake(_: &atomic::AtomicU32, _: u32) {}

@@ -371,6 +371,7 @@ impl Process {
             sync: SyncPolicy::Full,
             group_synch,
             group_commit: Some(self.machine.rules.group_commit),
+            ..CommitConfig::default()
         };
         Connection {
             machine: Arc::clone(&self.machine),
