@@ -23,6 +23,7 @@
 pub mod group;
 pub mod group_commit;
 
+mod begun;
 mod read;
 mod run;
 mod seal;
@@ -36,6 +37,7 @@ use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::{Compressing, GroupSynch, JournalMode, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
 use crate::wal::{self, FrameNo, Salts, array};
+use begun::BegunFrame;
 use run::Run;
 use seal::Unfinished;
 use write_out::StockTail;
@@ -101,6 +103,7 @@ pub struct Writer {
     /// `xSync` of the commit has come: what SQLite still writes is the rest of a frame that fills the
     /// device's sector, and no `xSync` follows.
     synced: bool,
+    begun: Option<BegunFrame>,
     unfinished: Unfinished,
     resealed: bool,
     who: Committer,
@@ -137,6 +140,7 @@ impl Writer {
             commit_written: false,
             commit_frame: FrameNo(0),
             synced: false,
+            begun: None,
             unfinished: Unfinished::default(),
             resealed: false,
             who,
@@ -348,6 +352,9 @@ impl Writer {
         }
         self.in_transaction = true;
         self.synced = false;
+        // Of a commit that failed, or whose last piece came after its end.
+        self.commit_written = false;
+        self.commit_frame = FrameNo(0);
         self.live_until = FrameNo(first.0.saturating_sub(1));
         self.spilled = false;
         self.forget_run();
@@ -391,6 +398,7 @@ impl Writer {
         // commit fill a sector: their pages follow.)
         let is_header_again = within == 0 && self.commit_written && frame <= self.commit_frame;
         if !is_complete && !is_header_again {
+            self.keep_begun(frame, within + piece.len());
             return Ok(());
         }
         if self.run.is_commit(frame) {
@@ -419,7 +427,9 @@ impl Writer {
     ) -> Result<(), LogError> {
         let is_new = frame > self.live_until && within == 0;
         let mut present = Vec::new();
-        if !is_new {
+        if let Some(bytes) = self.take_begun(frame, within) {
+            present = bytes;
+        } else if !is_new {
             present.resize(self.log.geometry().page().frame_bytes(), 0);
             self.read_whole_frame(frame, &mut present, index)?;
         }
@@ -430,7 +440,7 @@ impl Writer {
             self.forget_run();
         }
         let bytes = self.run.push(frame);
-        if !is_new {
+        if !present.is_empty() {
             bytes.copy_from_slice(&present);
         }
         Ok(())

@@ -198,3 +198,55 @@ fn a_large_commit_that_sqlite_finishes_in_part_is_recovered() {
         stock.writer.transaction_may_begin();
     }
 }
+
+/// A commit is filled up to a sector, `xSync` comes in the middle of the last frame, and a VFS between
+/// SQLite and ours keeps its rest back until the next transaction.
+#[test]
+fn the_rest_of_a_sector_may_come_with_the_next_transaction() {
+    for layout in LAYOUTS {
+        let directory = super::directory();
+        let path = directory.path().join("db-onewrite");
+        let mut stock = Stock::new(&path, layout);
+        for frame in 1..=3 {
+            stock.frame(frame, frame == 3, true);
+        }
+        // Frame 4 is as frame 3, and ends the transaction once more.
+        let page = Stock::page_of(3);
+        let header = FrameHeader::build(PageNo(3), 20, &stock.header, stock.checksum, &page);
+        stock.checksum = header.checksum;
+        let at = stock.page.frame_range(FrameNo(4)).start;
+        stock.write(&header.to_bytes(), at);
+        stock.write(&page[..200], at + 24);
+        stock.commit(4);
+        assert_eq!(last_commit(&path), Some(3), "{layout}");
+        stock.writer.transaction_may_begin();
+        stock.write(&page[200..], at + 224);
+        stock.frame(5, true, true);
+        stock.commit(5);
+        assert_eq!(last_commit(&path), Some(5), "{layout}");
+    }
+}
+
+/// A transaction that was to commit and did not leaves its commit frame behind, as complete as the next
+/// one's is not yet when its header comes.
+#[test]
+fn a_commit_that_failed_leaves_nothing_to_the_next() {
+    for layout in LAYOUTS {
+        let directory = super::directory();
+        let path = directory.path().join("db-onewrite");
+        let mut stock = Stock::new(&path, layout);
+        let begun = stock.checksum;
+        for frame in 1..=4 {
+            stock.frame(frame, frame == 4, true);
+        }
+        // It is not published; the next one writes the same frames.
+        stock.checksum = begun;
+        stock.writer.transaction_may_begin();
+        stock.write(&stock.header.bytes.clone(), 0);
+        for frame in 1..=3 {
+            stock.frame(frame, frame == 3, true);
+        }
+        stock.commit(3);
+        assert_eq!(last_commit(&path), Some(3), "{layout}");
+    }
+}
