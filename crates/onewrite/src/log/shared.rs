@@ -21,7 +21,7 @@ use crate::wal::{FrameNo, Salts, be32};
 const FORM: u64 = 0x6f77_7368_6d00_0001;
 
 /// Committers are taken to be at it together if they took turns within this time.
-const TOGETHER: Duration = Duration::from_millis(10);
+const TOGETHER: Duration = Duration::from_millis(50);
 
 /// Who commits: a connection of a process. Only a hint to who else is at work, so that it need not
 /// be unique beyond doubt.

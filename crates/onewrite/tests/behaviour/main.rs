@@ -4,6 +4,7 @@ mod checkpoints;
 mod compare;
 mod damage;
 mod deletion;
+mod grouping;
 mod places;
 #[path = "../common/random.rs"]
 mod random;
