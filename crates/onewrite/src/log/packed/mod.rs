@@ -486,10 +486,14 @@ impl Packed {
                 }
             }
             let data = &bytes[record.head..record.bytes()];
-            Ok(match record::unpack(record.kind, data, &base, page) {
-                true => Found::Page,
-                false => Found::Damaged,
-            })
+            if !record::unpack(record.kind, data, &base, page) {
+                return Ok(Found::Damaged);
+            }
+            // Within a generation a published frame never changes.
+            if let Some(memory) = memory.filter(|_| published >= Some(frame)) {
+                memory.offer(frame, salts, page);
+            }
+            Ok(Found::Page)
         })
     }
 
@@ -528,10 +532,14 @@ impl Packed {
         };
         let mut bytes = Vec::new();
         let record = self.read_record(log, place, salts, &mut bytes)?;
-        Ok(record.is_some_and(|record| {
+        let found = record.is_some_and(|record| {
             let data = &bytes[record.head..record.bytes()];
             !matches!(record.kind, Kind::Delta(..)) && record::unpack(record.kind, data, &[], page)
-        }))
+        });
+        if let Some(memory) = memory.filter(|_| found && published >= Some(frame)) {
+            memory.offer(frame, salts, page);
+        }
+        Ok(found)
     }
 
     fn read_record<B: LogBytes + ?Sized>(
