@@ -31,6 +31,9 @@ enum Command {
     /// Run the same transactions under each journal mode and show what each costs
     #[command(after_long_help = compare::AFTER_HELP)]
     Compare(compare::Args),
+    /// Run a published workload at its full length under each journal mode
+    #[command(after_long_help = compare::BENCH_AFTER_HELP)]
+    Bench(compare::BenchArgs),
     /// Make a stock database of one that could not be closed cleanly
     #[command(after_long_help = detach::AFTER_HELP)]
     Detach(detach::Args),
@@ -57,6 +60,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Compare(args) => compare::run(&args),
+        Command::Bench(args) => compare::run_bench(&args),
         Command::Detach(args) => detach::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Inspect(args) => inspect::run(&args),

@@ -382,7 +382,7 @@ fn a_wrong_command_line_is_explained_and_exits_with_2() {
         ),
         (
             vec!["--modes", "waldio:lay=4"],
-            "it takes layout, sync, init, group_synch, synchronous",
+            "it takes layout, sync, init, group_commit, read_durable,",
         ),
         (
             vec!["--modes", "waldio:sync=maybe"],

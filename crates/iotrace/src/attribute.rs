@@ -27,9 +27,19 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// What a file is for, by its name and that of the database.
+    /// What a file is for, by its name and that of the database. Further databases of the same workload
+    /// have that name, a full stop and a number.
     pub(crate) fn of_name(name: &str, database: &str) -> Self {
-        match name.strip_prefix(database) {
+        let kind = name.strip_prefix(database).map(|rest| {
+            let number = rest.strip_prefix('.').unwrap_or_default();
+            let kind = number.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            if kind.len() < number.len() {
+                kind
+            } else {
+                rest
+            }
+        });
+        match kind {
             Some("") => Self::Database,
             Some("-wal" | "-journal" | "-onewrite") => Self::Log,
             _ => Self::Other,

@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(
             error,
             "mode waldio: no variation is called \"lay\"; it takes layout, sync, init, \
-             compression, differences, group_synch, synchronous"
+             group_commit, read_durable, compression, differences, group_synch, synchronous"
         );
         let error = Mode::parse("wal:layout=sector").unwrap_err().to_string();
         assert!(error.ends_with("it takes synchronous"), "{error}");

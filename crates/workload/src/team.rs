@@ -7,12 +7,14 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use rusqlite::Connection;
-
 use crate::Error;
 use crate::clock::{Nanos, process_cpu_nanos};
+use crate::databases::Databases;
 use crate::latency::Latencies;
 use crate::plan::{Plan, Workload};
+
+/// Prepared statements that a connection keeps at least: as many as rusqlite does by itself.
+const CACHED_STATEMENTS: usize = 16;
 
 /// What a team reports while it works, and how its workers tell each other to stop.
 #[derive(Debug, Default)]
@@ -54,34 +56,36 @@ struct Share {
     latencies: Latencies,
 }
 
-/// Executes the transactions of the workers `first_worker..` of `plan`, one worker for each connection
+/// Executes the transactions of the workers `first_worker..` of `plan`, one worker for each seat
 /// and each on a thread of its own. `gate` is called when all stand ready; they start when it returns.
 /// When `stop` is set, every worker stops before its next transaction.
 pub fn run(
     plan: &Plan,
     first_worker: u32,
-    connections: &mut [Connection],
+    seats: &mut [Databases],
     control: &Control,
     stop: &AtomicBool,
     gate: impl FnOnce() -> Result<(), Error>,
 ) -> Result<Finished, Error> {
     let workload = plan.workload();
-    for connection in &*connections {
+    let statements = workload.statements();
+    for connection in seats.iter().flat_map(Databases::all) {
+        connection.set_prepared_statement_cache_capacity(statements.len().max(CACHED_STATEMENTS));
         // Parsed and planned here, so that the first transaction is like every other.
-        for sql in workload.statements() {
+        for sql in statements {
             connection
                 .prepare_cached(sql)
                 .map_err(Error::sqlite(*sql))?;
         }
     }
     let workload = &*workload;
-    let start = Barrier::new(connections.len() + 1);
+    let start = Barrier::new(seats.len() + 1);
     let (cpu_before, opened, shares) = thread::scope(|scope| {
         let threads: Vec<_> = (first_worker..)
-            .zip(connections)
-            .map(|(worker, connection)| {
+            .zip(seats)
+            .map(|(worker, seat)| {
                 let (start, numbers) = (&start, plan.numbers(worker));
-                scope.spawn(move || work(workload, numbers, connection, control, stop, start))
+                scope.spawn(move || work(workload, numbers, seat, control, stop, start))
             })
             .collect();
         let opened = gate();
@@ -121,7 +125,7 @@ pub fn run(
 fn work(
     workload: &dyn Workload,
     numbers: impl Iterator<Item = u32>,
-    connection: &Connection,
+    databases: &Databases,
     control: &Control,
     stop: &AtomicBool,
     start: &Barrier,
@@ -136,7 +140,7 @@ fn work(
         }
         let transaction = workload.transaction(number);
         let begin = Nanos::now();
-        transaction.commit(connection).inspect_err(|_| {
+        transaction.commit(databases).inspect_err(|_| {
             // One failed transaction fails the run; the others need not go on.
             control.failed.store(true, Ordering::Relaxed);
         })?;
@@ -167,6 +171,7 @@ mod tests {
             op,
             count: 60,
             record_size: 100,
+            updates: 5,
             order: Order::Id,
             seed: 3,
             workers,
@@ -189,10 +194,11 @@ mod tests {
                 let plan = plan(op, 3);
                 let path = dir.path().join(format!("{mode}-{op:?}.db"));
                 let settings = settings(mode);
-                let mut holder = settings.open(&path).unwrap();
+                let mut holder = Databases::open(&settings, &path, 1).unwrap();
                 plan.populate(&mut holder, &NEVER).unwrap();
-                let mut connections: Vec<_> =
-                    (0..3).map(|_| settings.open(&path).unwrap()).collect();
+                let mut connections: Vec<_> = (0..3)
+                    .map(|_| Databases::open(&settings, &path, 1).unwrap())
+                    .collect();
                 let control = Control::default();
                 let finished =
                     run(&plan, 0, &mut connections, &control, &NEVER, || Ok(())).unwrap();
@@ -209,7 +215,7 @@ mod tests {
     #[test]
     fn a_stop_is_obeyed_before_the_next_transaction() {
         let plan = plan(Op::Insert, 1);
-        let mut connection = Connection::open_in_memory().unwrap();
+        let mut connection = Databases::in_memory(1).unwrap();
         plan.populate(&mut connection, &NEVER).unwrap();
         let control = Control::default();
         let stop = AtomicBool::new(true);
@@ -223,7 +229,7 @@ mod tests {
         let plan = plan(Op::Insert, 2);
         let mut connections = Vec::new();
         for _ in 0..2 {
-            let mut connection = Connection::open_in_memory().unwrap();
+            let mut connection = Databases::in_memory(1).unwrap();
             plan.populate(&mut connection, &NEVER).unwrap();
             connections.push(connection);
         }
@@ -237,9 +243,10 @@ mod tests {
     #[test]
     fn an_update_that_finds_no_row_fails_the_run() {
         let plan = plan(Op::Update, 1);
-        let mut connection = Connection::open_in_memory().unwrap();
+        let mut connection = Databases::in_memory(1).unwrap();
         plan.populate(&mut connection, &NEVER).unwrap();
         connection
+            .first()
             .execute_batch("DELETE FROM mobibench WHERE id = 7")
             .unwrap();
         let error = run(

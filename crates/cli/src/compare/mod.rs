@@ -4,6 +4,7 @@
 //! [`processes`] shares a run out over several processes, [`report`] is the JSON document and
 //! [`table`] what people read. Every mode gets a fresh database and the same transactions.
 
+mod bench;
 mod place;
 mod processes;
 mod progress;
@@ -30,6 +31,8 @@ use report::{Failed, Raw, RawBeside, Report, Run};
 
 pub use processes::run_worker;
 
+pub use bench::{AFTER_HELP as BENCH_AFTER_HELP, BenchArgs, run as run_bench};
+
 /// Explains the figures below the options of `compare --help`.
 pub const AFTER_HELP: &str = "\
 What a transaction does (--op):
@@ -40,6 +43,14 @@ record of 100 bytes is one of 8 bytes id, 84 bytes value and 8 bytes created, as
   indexed  one row inserted into a table (id INTEGER PRIMARY KEY, name TEXT, phone INTEGER, body \
 TEXT, created INTEGER) with an index on name and one on phone; --record-size is the size of body. 3 \
 frames on stock WAL.
+  mail, messenger, message, sns
+           the next transaction of an application of a phone, generated to the characteristics that \
+S-WAL's table III published of it: 1, 3, 6 and 20 database files, reads before some transactions, one \
+to several rows in each. One thread. `onewrite bench` runs them at full length.
+  partsupply
+           X-FTL's: --updates rows, anywhere in 60,000 of 220 bytes.
+  ycsb-a to ycsb-f
+           an operation of YCSB's core workloads on 10,000 records of 1,000 bytes; some only read.
   app      one message filed as a messenger or mail application does: a row into one to three \
 indexed tables (numbers, and texts of words), its conversation's counters updated, and in one of 20 a \
 BLOB of 1 to 8 KiB stored; 64 conversations and 1,000 messages are there before. 6 frames on stock \
@@ -76,9 +87,31 @@ Examples:
   onewrite compare --scratch ext4 --modes wal:synchronous=full,waldio --synchronous normal --json
   onewrite compare --device emmc --modes wal,waldio,onewrite --threads 8";
 
+/// What the reader of a trace's figures must know.
+const GENERATED: &str =
+    "generated to published characteristics (S-WAL, IEEE TCE 2018, table III), not recorded";
+
+/// Transactions, if nobody says how many.
+const DEFAULT_COUNT: u32 = 1000;
+
 /// The options of `onewrite compare`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Args {
+    /// What each transaction does, see below
+    #[arg(long, value_enum, default_value_t = OpArg::Insert)]
+    op: OpArg,
+
+    /// Transactions in all, over every thread and process
+    #[arg(long, default_value_t = DEFAULT_COUNT, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    count: u32,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What `compare` and `bench` have in common.
+#[derive(clap::Args, Clone, Debug)]
+struct Common {
     /// Directory to work in; a directory of its own is made there and removed [default: a scratch
     /// ext4 file system as root, else the current directory]
     #[arg(long, conflicts_with = "scratch")]
@@ -104,14 +137,6 @@ pub struct Args {
     )]
     modes: Modes,
 
-    /// What each transaction does, see below
-    #[arg(long, value_enum, default_value_t = OpArg::Insert)]
-    op: OpArg,
-
-    /// Transactions in all, over every thread and process
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
-    count: u32,
-
     /// Threads of each process, each with a connection of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
@@ -125,6 +150,10 @@ pub struct Args {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(17..=1_000_000))]
     record_size: u32,
 
+    /// Rows that a transaction of partsupply changes
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    updates: u32,
+
     /// PRAGMA synchronous of every mode that does not say it for itself
     #[arg(long, value_enum, default_value_t = SynchronousArg::Full)]
     synchronous: SynchronousArg,
@@ -137,9 +166,10 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Checkpoint after this many pages of log, inside the run; 0 leaves it to the end
-    #[arg(long, default_value_t = 0, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=1_000_000_000))]
-    autocheckpoint: u32,
+    /// Checkpoint after this many pages of log, inside the run; 0 leaves it to the end [default: 0, and
+    /// 1000 for `bench`]
+    #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=1_000_000_000))]
+    autocheckpoint: Option<u32>,
 
     /// Run all modes this many times; the table shows the run with the median rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -180,6 +210,17 @@ enum OpArg {
     Delete,
     Indexed,
     App,
+    Mail,
+    Messenger,
+    Message,
+    Sns,
+    Partsupply,
+    YcsbA,
+    YcsbB,
+    YcsbC,
+    YcsbD,
+    YcsbE,
+    YcsbF,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -214,34 +255,63 @@ impl From<OpArg> for Op {
             OpArg::Delete => Self::Delete,
             OpArg::Indexed => Self::Indexed,
             OpArg::App => Self::App,
+            OpArg::Mail => Self::Mail,
+            OpArg::Messenger => Self::Messenger,
+            OpArg::Message => Self::Message,
+            OpArg::Sns => Self::Sns,
+            OpArg::Partsupply => Self::Partsupply,
+            OpArg::YcsbA => Self::YcsbA,
+            OpArg::YcsbB => Self::YcsbB,
+            OpArg::YcsbC => Self::YcsbC,
+            OpArg::YcsbD => Self::YcsbD,
+            OpArg::YcsbE => Self::YcsbE,
+            OpArg::YcsbF => Self::YcsbF,
         }
     }
 }
 
 impl Args {
     fn plan(&self) -> Result<Plan, String> {
-        let workers = self.threads * self.processes;
+        let workers = self.common.threads * self.common.processes;
         if self.count < workers {
             return Err(format!(
                 "--count {} is fewer transactions than there are workers ({workers})",
                 self.count
             ));
         }
+        let op = Op::from(self.op);
+        if op.trace_length().is_some() && workers > 1 {
+            return Err(format!(
+                "{} is one application's transactions in their order: one thread, one process",
+                op.name()
+            ));
+        }
         Ok(Plan {
-            op: self.op.into(),
+            op,
             count: self.count,
-            record_size: self.record_size as usize,
-            order: match self.order {
+            record_size: self.common.record_size as usize,
+            updates: self.common.updates,
+            order: match self.common.order {
                 OrderArg::Id => Order::Id,
                 OrderArg::Random => Order::Random,
             },
-            seed: self.seed,
+            seed: self.common.seed,
             workers,
         })
     }
 
+    /// Database files of the op.
+    fn databases(&self) -> usize {
+        Op::from(self.op).databases()
+    }
+
+    /// Pages of log after which a checkpoint comes; 0 is never.
+    fn autocheckpoint(&self) -> u32 {
+        self.common.autocheckpoint.unwrap_or(0)
+    }
+
     fn synchronous(&self) -> Synchronous {
-        match self.synchronous {
+        match self.common.synchronous {
             SynchronousArg::Off => Synchronous::Off,
             SynchronousArg::Normal => Synchronous::Normal,
             SynchronousArg::Full => Synchronous::Full,
@@ -274,12 +344,15 @@ pub fn run(args: &Args) -> Outcome {
 /// All modes, as often as asked for, with the raw rates between them.
 fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Result<Report, String> {
     let (mut runs, mut failed, mut notes) = (Vec::new(), Vec::new(), place.notes.clone());
+    if plan.op.trace_length().is_some() {
+        notes.push(format!("{}: {GENERATED}", plan.op.name()));
+    }
     let bench = RawBench::prepare(place.root(), args.count)
         .map_err(|error| directory::explain(place.given(), &error))?
         .stopped_by(interrupt::requested());
     let mut samples = vec![measure_raw(&bench, progress)?];
-    for repeat in 1..=args.repeat {
-        for mode in &args.modes.0 {
+    for repeat in 1..=args.common.repeat {
+        for mode in &args.common.modes.0 {
             match session::run(args, plan, place, mode, repeat, progress) {
                 Ok((run, said)) => {
                     let after = measure_raw(&bench, progress)?;
@@ -322,7 +395,7 @@ fn measure_raw(bench: &RawBench<'_>, progress: &Progress) -> Result<Rates, Strin
 
 /// Prints the report and turns what it says into an exit code.
 fn show(args: &Args, report: &Report) -> Outcome {
-    if args.json {
+    if args.common.json {
         let text = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
         println!("{text}");
     } else {

@@ -24,6 +24,9 @@ const IMAGE_BYTES: u64 = 512 << 20;
 /// nothing is checkpointed, and its share of the database. A row's own bytes come on top.
 const IMAGE_BYTES_PER_FRAME: u64 = 20 << 10;
 
+/// Bytes of a scratch image for each log but the first: its first chunk, and the next one prepared.
+const IMAGE_BYTES_PER_LOG: u64 = 32 << 20;
+
 /// What a user without root should know.
 const WITHOUT_ROOT: &str = "without root there are rates and latencies, but no device bytes, writes \
                             and flushes, and no file-system journal: those take a device of its own";
@@ -58,15 +61,15 @@ enum Kind {
 
 /// Finds or makes what the user asked for, and says which on standard error.
 pub fn choose(args: &Args, progress: &Progress) -> Result<Place, String> {
-    if let Some(dir) = &args.dir {
+    if let Some(dir) = &args.common.dir {
         directory::check(dir, "give another with --dir")?;
         eprintln!("onewrite: {NOT_OURS}");
         return in_directory(dir, NOT_OURS);
     }
-    if let Some(kind) = args.scratch {
+    if let Some(kind) = args.common.scratch {
         return scratch(kind.into(), args, progress);
     }
-    if args.device.is_some() {
+    if args.common.device.is_some() {
         return scratch(FileSystem::Ext4, args, progress);
     }
     if !rustix::process::geteuid().is_root() {
@@ -90,10 +93,14 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
         "making a scratch {} file system",
         file_system.name()
     ));
-    let parent = args.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let parent = args
+        .common
+        .scratch_dir
+        .clone()
+        .unwrap_or_else(std::env::temp_dir);
     directory::check(&parent, "give another for the image with --scratch-dir")?;
     let bytes = image_bytes(args);
-    let (made, modelled) = match &args.device {
+    let (made, modelled) = match &args.common.device {
         None => {
             let options = scratch::Options {
                 file_system,
@@ -105,7 +112,12 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
         }
         Some(model) => on_model(file_system, model, bytes, &parent)?,
     };
-    let mut notes = vec![describe(file_system, bytes, &parent, args.device.as_ref())];
+    let mut notes = vec![describe(
+        file_system,
+        bytes,
+        &parent,
+        args.common.device.as_ref(),
+    )];
     let tracefs = Tracefs::open(&made.host_dir().join("tracing"))
         .inspect_err(|error| notes.push(format!("no tracing: {error}")))
         .ok();
@@ -125,8 +137,15 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
 /// Room for what the run writes.
 fn image_bytes(args: &Args) -> u64 {
     let frames = u64::from(Op::from(args.op).frames());
-    let per_op = frames * IMAGE_BYTES_PER_FRAME + 4 * u64::from(args.record_size);
-    let bytes = IMAGE_BYTES + u64::from(args.count) * per_op;
+    let per_frame = match args.autocheckpoint() {
+        0 => IMAGE_BYTES_PER_FRAME,
+        // The log is reused.
+        _ => IMAGE_BYTES_PER_FRAME / 5,
+    };
+    let per_op = frames * per_frame + 4 * u64::from(args.common.record_size);
+    // Every file has a log of its own.
+    let logs = (args.databases() as u64 - 1) * IMAGE_BYTES_PER_LOG;
+    let bytes = IMAGE_BYTES + logs + u64::from(args.count) * per_op;
     // Whole blocks of any file system.
     bytes.next_multiple_of(1 << 20)
 }

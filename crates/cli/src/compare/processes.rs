@@ -16,6 +16,7 @@ use std::time::Duration;
 use onewrite_workload::Error;
 use onewrite_workload::clock::Nanos;
 use onewrite_workload::connection::Settings;
+use onewrite_workload::databases::Databases;
 use onewrite_workload::latency::{Bucket, Latencies};
 use onewrite_workload::mode::{Mode, Synchronous};
 use onewrite_workload::plan::Plan;
@@ -225,9 +226,10 @@ fn work() -> Result<Finished, Error> {
         synchronous: job.synchronous,
         autocheckpoint: job.autocheckpoint,
     };
-    let mut connections = Vec::new();
+    let files = job.plan.databases();
+    let mut seats = Vec::new();
     for _ in 0..job.threads {
-        connections.push(settings.open(&job.path)?);
+        seats.push(Databases::open(&settings, &job.path, files)?);
     }
     let gate = || {
         println!("{READY}");
@@ -242,7 +244,7 @@ fn work() -> Result<Finished, Error> {
     team::run(
         &job.plan,
         job.first_worker,
-        &mut connections,
+        &mut seats,
         &Control::default(),
         &never,
         gate,

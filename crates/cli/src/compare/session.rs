@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use onewrite_iotrace::meter::{Figures, Mark, Meter};
 use onewrite_workload::connection::{self, Checkpoint, Settings};
+use onewrite_workload::databases::Databases;
 use onewrite_workload::mode::Mode;
 use onewrite_workload::plan::{self, Plan};
 use onewrite_workload::team::{self, Control, Finished};
-use rusqlite::Connection;
 use serde_json::{Map, Value};
 
 use super::Args;
@@ -104,7 +104,7 @@ pub fn run(
     let settings = Settings {
         mode: mode.clone(),
         synchronous: args.synchronous(),
-        autocheckpoint: args.autocheckpoint,
+        autocheckpoint: args.autocheckpoint(),
     };
     let path = dir.join("test.db");
     let boundaries = Boundaries {
@@ -150,17 +150,13 @@ impl Session<'_> {
 
         self.say("check");
         let vfs = self.settings.mode.journal().vfs;
-        let pragmas = connection::in_force(&ran.holder, vfs).map_err(text)?;
+        let pragmas = connection::in_force(ran.holder.first(), vfs).map_err(text)?;
         let found = self.plan.check(&ran.holder).map_err(text)?;
 
         self.say("checkpoint");
-        let copy = || connection::checkpoint(&ran.holder, Checkpoint::Full).map_err(text);
+        let copy = || ran.holder.checkpoint(Checkpoint::Full).map_err(text);
         let ((), checkpoint) = self.boundaries.step(copy)?;
-        let close = || {
-            ran.holder
-                .close()
-                .map_err(|(_, error)| format!("close: {error}"))
-        };
+        let close = || ran.holder.close().map_err(text);
         let ((), close) = self.boundaries.step(close)?;
         let finished = ran.finished;
         Ok(Life {
@@ -176,29 +172,31 @@ impl Session<'_> {
 
     /// The database with its table and, for updates and deletes, rows, which are checkpointed: every
     /// mode starts with a log that holds next to nothing and was never used further. The connection is kept: the last one to close would remove the log.
-    fn set_up(&self) -> Result<Connection, String> {
-        let mut holder = self.settings.open(&self.path).map_err(text)?;
+    fn set_up(&self) -> Result<Databases, String> {
+        let mut holder = self.open()?;
         self.plan
             .populate(&mut holder, interrupt::requested())
             .map_err(text)?;
-        connection::checkpoint(&holder, Checkpoint::Truncate).map_err(text)?;
+        holder.checkpoint(Checkpoint::Truncate).map_err(text)?;
         // One transaction of one page, so that every mode makes (and preallocates) its log here.
-        holder
-            .execute_batch("PRAGMA user_version=1")
-            .map_err(|error| format!("first transaction: {error}"))?;
+        for connection in holder.all() {
+            connection
+                .execute_batch("PRAGMA user_version=1")
+                .map_err(|error| format!("first transaction: {error}"))?;
+        }
         Ok(holder)
     }
 
     /// The transactions, in this process or in several.
-    fn transactions(&self, holder: Connection) -> Result<Ran, String> {
+    fn transactions(&self, holder: Databases) -> Result<Ran, String> {
         let control = Control::default();
-        let (mut started, mut connections) = (None, vec![holder]);
+        let (mut started, mut seats) = (None, vec![holder]);
         let total = self.plan.count;
         let mut gate = || {
             started = self.boundaries.mark()?;
             Ok(())
         };
-        let finished = if self.args.processes > 1 {
+        let finished = if self.args.common.processes > 1 {
             let job = Job {
                 path: self.path.clone(),
                 mode: self.settings.mode.spec().to_owned(),
@@ -206,21 +204,21 @@ impl Session<'_> {
                 autocheckpoint: self.settings.autocheckpoint,
                 plan: self.plan.clone(),
                 first_worker: 0,
-                threads: self.args.threads,
+                threads: self.args.common.threads,
             };
-            processes::run(&job, self.args.processes, gate)
+            processes::run(&job, self.args.common.processes, gate)
         } else {
-            for _ in 1..self.args.threads {
-                connections.push(self.settings.open(&self.path).map_err(text)?);
+            for _ in 1..self.args.common.threads {
+                seats.push(self.open()?);
             }
             let gate = || gate().map_err(onewrite_workload::Error::Wrong);
             let stop = interrupt::requested();
             self.progress.during(total, &control, || {
-                team::run(self.plan, 0, &mut connections, &control, stop, gate).map_err(text)
+                team::run(self.plan, 0, &mut seats, &control, stop, gate).map_err(text)
             })
         }?;
         let ended = self.boundaries.mark()?;
-        let holder = connections.swap_remove(0);
+        let holder = seats.swap_remove(0);
         Ok(Ran {
             holder,
             started,
@@ -231,7 +229,8 @@ impl Session<'_> {
 
     /// What any other program finds when the database has been closed: `ok` or the problem.
     fn check_with_stock(&self) -> String {
-        let found = connection::open_stock(&self.path).and_then(|stock| self.plan.check(&stock));
+        let found = Databases::open_stock(&self.path, self.plan.databases())
+            .and_then(|stock| self.plan.check(&stock));
         match found {
             Ok(found) if found.content != "ok" => found.content,
             Ok(found) => found.integrity_check,
@@ -249,8 +248,8 @@ impl Session<'_> {
             journal_mode: self.settings.mode.journal().name.to_owned(),
             op: self.plan.op,
             count,
-            threads: self.args.threads,
-            processes: self.args.processes,
+            threads: self.args.common.threads,
+            processes: self.args.common.processes,
             synchronous: self.settings.synchronous().name(),
             record_size: self
                 .plan
@@ -283,6 +282,10 @@ impl Session<'_> {
         (run, notes)
     }
 
+    fn open(&self) -> Result<Databases, String> {
+        Databases::open(&self.settings, &self.path, self.plan.databases()).map_err(text)
+    }
+
     fn say(&self, what: &str) {
         self.progress
             .say(&format!("{}: {what}", self.settings.mode));
@@ -291,7 +294,7 @@ impl Session<'_> {
 
 /// What [`Session::transactions`] leaves.
 struct Ran {
-    holder: Connection,
+    holder: Databases,
     started: Option<Mark>,
     ended: Option<Mark>,
     finished: Finished,

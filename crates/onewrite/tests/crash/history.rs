@@ -19,9 +19,9 @@ pub struct Config {
     pub sync: &'static str,
     pub synchronous: &'static str,
     pub group: &'static str,
+    pub group_commit: &'static str,
     /// `onewrite_compression` and `onewrite_differences`, in the modes that have them.
     pub compressing: Option<(&'static str, &'static str)>,
-    pub group_commit: &'static str,
     /// Reserved bytes of every page of the first database hold something.
     pub reserved_in_use: bool,
     /// A write may damage what else is in its sectors (`psow=0`): SQLite pads each commit to their end.
@@ -37,8 +37,8 @@ impl Config {
         sync: "auto",
         synchronous: "FULL",
         group: "off",
-        compressing: None,
         group_commit: "auto",
+        compressing: None,
         reserved_in_use: false,
         pads_commits: false,
     };

@@ -35,6 +35,7 @@ use super::random::Draws;
 use super::rows::{self, Found};
 use super::{Op, Plan, Statement, Transaction, Workload, created, populate_with, words};
 use crate::Error;
+use crate::databases::Databases;
 
 const SCHEMA: &str = "
     CREATE TABLE conversation (
@@ -239,19 +240,16 @@ impl Message {
 }
 
 impl Workload for App {
-    fn populate(&self, connection: &mut Connection, stop: &AtomicBool) -> Result<(), Error> {
+    fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error> {
+        let connection = databases.first_mut();
         connection
             .execute_batch(SCHEMA)
             .map_err(Error::sqlite("create tables"))?;
         self.insert_conversations(connection)
             .map_err(Error::sqlite("insert the conversations"))?;
         populate_with(connection, stop, 0..HISTORY, |connection, number| {
-            let transaction = Transaction {
-                op: Op::App,
-                number,
-                statements: self.message(number).statements(),
-            };
-            transaction.apply(connection)
+            let statements = self.message(number).statements();
+            Transaction::new(Op::App, number, statements).apply(connection)
         })
     }
 
@@ -260,14 +258,18 @@ impl Workload for App {
     }
 
     fn transaction(&self, number: u32) -> Transaction {
-        Transaction {
-            op: Op::App,
-            number,
-            statements: self.message(number.saturating_add(HISTORY)).statements(),
-        }
+        let message = self.message(number.saturating_add(HISTORY));
+        Transaction::new(Op::App, number, message.statements())
     }
 
-    fn compare(&self, connection: &Connection) -> rusqlite::Result<Found> {
+    fn compare(&self, databases: &Databases) -> Result<Found, Error> {
+        self.compare_in(databases.first())
+            .map_err(Error::sqlite("read the rows"))
+    }
+}
+
+impl App {
+    fn compare_in(&self, connection: &Connection) -> rusqlite::Result<Found> {
         let conversations = (1..).zip(self.counted()).map(|(id, counted): (u32, _)| {
             vec![
                 id.into(),

@@ -18,6 +18,7 @@ use super::random::Draws;
 use super::rows::{self, Found};
 use super::{Op, Plan, Statement, Transaction, Workload, created, words};
 use crate::Error;
+use crate::databases::Databases;
 
 const SCHEMA: &str = "
     CREATE TABLE contact (
@@ -62,8 +63,9 @@ impl Indexed {
 }
 
 impl Workload for Indexed {
-    fn populate(&self, connection: &mut Connection, _stop: &AtomicBool) -> Result<(), Error> {
-        connection
+    fn populate(&self, databases: &mut Databases, _stop: &AtomicBool) -> Result<(), Error> {
+        databases
+            .first()
             .execute_batch(SCHEMA)
             .map_err(Error::sqlite("create table"))
     }
@@ -73,19 +75,20 @@ impl Workload for Indexed {
     }
 
     fn transaction(&self, number: u32) -> Transaction {
-        Transaction {
-            op: Op::Indexed,
-            number,
-            statements: vec![Statement {
-                sql: INSERT,
-                values: self.values(number),
-            }],
-        }
+        let (sql, values) = (INSERT, self.values(number));
+        Transaction::new(Op::Indexed, number, vec![Statement { sql, values }])
     }
 
     /// Ids are given out in the order in which transactions commit, which one worker alone decides;
     /// `created` says which row it is.
-    fn compare(&self, connection: &Connection) -> rusqlite::Result<Found> {
+    fn compare(&self, databases: &Databases) -> Result<Found, Error> {
+        self.compare_in(databases.first())
+            .map_err(Error::sqlite("read the rows"))
+    }
+}
+
+impl Indexed {
+    fn compare_in(&self, connection: &Connection) -> rusqlite::Result<Found> {
         let ids = (1..=i64::from(self.count)).map(|id| vec![Value::Integer(id)]);
         let ids = rows::compare(
             connection,

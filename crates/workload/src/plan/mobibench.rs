@@ -14,6 +14,7 @@ use super::random::text;
 use super::rows::Found;
 use super::{CREATED, Op, Plan, Statement, Transaction, Workload, created, populate_with};
 use crate::Error;
+use crate::databases::Databases;
 
 const CREATE_TABLE: &str =
     "CREATE TABLE mobibench (id INTEGER PRIMARY KEY, value TEXT, created INTEGER)";
@@ -75,11 +76,7 @@ impl Mobibench {
             Change::Update => (UPDATE, vec![value(Version::Updated), id]),
             Change::Delete => (DELETE, vec![id]),
         };
-        Transaction {
-            op: self.op,
-            number: row,
-            statements: vec![Statement { sql, values }],
-        }
+        Transaction::new(self.op, row, vec![Statement { sql, values }])
     }
 
     fn value(&self, row: u32, version: Version) -> String {
@@ -126,7 +123,8 @@ impl Mobibench {
 }
 
 impl Workload for Mobibench {
-    fn populate(&self, connection: &mut Connection, stop: &AtomicBool) -> Result<(), Error> {
+    fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error> {
+        let connection = databases.first_mut();
         connection
             .execute_batch(CREATE_TABLE)
             .map_err(Error::sqlite("create table"))?;
@@ -150,7 +148,14 @@ impl Workload for Mobibench {
         self.transaction_of(self.change, number)
     }
 
-    fn compare(&self, connection: &Connection) -> rusqlite::Result<Found> {
+    fn compare(&self, databases: &Databases) -> Result<Found, Error> {
+        self.compare_in(databases.first())
+            .map_err(Error::sqlite("read the rows"))
+    }
+}
+
+impl Mobibench {
+    fn compare_in(&self, connection: &Connection) -> rusqlite::Result<Found> {
         let mut statement =
             connection.prepare("SELECT id, value, created FROM mobibench ORDER BY id")?;
         let mut cursor = statement.query(())?;

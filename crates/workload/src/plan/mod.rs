@@ -6,16 +6,20 @@
 //!
 //! What is the same for every op stands here: sharing the transactions out, and the verdict of a
 //! check. Each op owns its tables, its statements and what they leave, as a `Workload`:
-//! `mobibench` (`insert`, `update`, `delete`), `indexed` and `app`. `transaction` executes
+//! `mobibench` (`insert`, `update`, `delete`), `indexed`, `app`, `phone` (`mail`, `messenger`,
+//! `message`, `sns`), `partsupply` and `ycsb`. `transaction` executes
 //! what they make, `rows` compares what they expect, `random` is where their values come from.
 
 mod app;
 mod indexed;
 mod mobibench;
+mod partsupply;
+mod phone;
 mod random;
 mod rows;
 mod transaction;
 mod words;
+mod ycsb;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,11 +27,15 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::databases::Databases;
 use app::App;
 use indexed::Indexed;
 use mobibench::{Change, Mobibench};
+use partsupply::Partsupply;
+use phone::Phone;
 use rows::Found;
 pub(crate) use transaction::{Statement, Transaction};
+use ycsb::Ycsb;
 
 /// `created` of row 0, in seconds since 1970, as SQLite's `unixepoch()` gives them; row n is n seconds
 /// later.
@@ -47,6 +55,34 @@ pub enum Op {
     Indexed,
     /// Files one message as a messenger or mail application does.
     App,
+    /// The next transaction of S-WAL's Mail, generated to published characteristics.
+    Mail,
+    /// Of its Messenger, in 3 files.
+    Messenger,
+    /// Of its Message (SMS), in 6 files.
+    Message,
+    /// Of its SNS, in 20 files.
+    Sns,
+    /// Changes rows of TPC-H's partsupp anywhere, as many as the plan says.
+    Partsupply,
+    /// YCSB's workload A: reads and updates.
+    #[serde(rename = "ycsb-a")]
+    YcsbA,
+    /// B: reads, and some updates.
+    #[serde(rename = "ycsb-b")]
+    YcsbB,
+    /// C: reads.
+    #[serde(rename = "ycsb-c")]
+    YcsbC,
+    /// D: reads of what is new, and some inserts.
+    #[serde(rename = "ycsb-d")]
+    YcsbD,
+    /// E: scans, and some inserts.
+    #[serde(rename = "ycsb-e")]
+    YcsbE,
+    /// F: reads, and reads that are followed by an update.
+    #[serde(rename = "ycsb-f")]
+    YcsbF,
 }
 
 impl Op {
@@ -58,21 +94,51 @@ impl Op {
             Self::Delete => "delete",
             Self::Indexed => "indexed",
             Self::App => "app",
+            Self::Mail => "mail",
+            Self::Messenger => "messenger",
+            Self::Message => "message",
+            Self::Sns => "sns",
+            Self::Partsupply => "partsupply",
+            Self::YcsbA => "ycsb-a",
+            Self::YcsbB => "ycsb-b",
+            Self::YcsbC => "ycsb-c",
+            Self::YcsbD => "ycsb-d",
+            Self::YcsbE => "ycsb-e",
+            Self::YcsbF => "ycsb-f",
         }
     }
 
-    /// Frames that a transaction writes to a stock log, on average and rounded.
+    /// Frames that a transaction writes to a stock log, on average and rounded; the most, where the plan
+    /// says how many.
     pub fn frames(self) -> u32 {
         match self {
             Self::Insert | Self::Update | Self::Delete => 1,
             Self::Indexed => 3,
             Self::App => 6,
+            Self::Mail => 6,
+            Self::Messenger | Self::Message => 2,
+            Self::Sns => 3,
+            Self::Partsupply => 20,
+            Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbD | Self::YcsbE | Self::YcsbF => 1,
         }
+    }
+
+    /// Database files that it works in ([`Databases`]).
+    pub fn databases(self) -> usize {
+        phone::files(self)
+    }
+
+    /// Transactions of an application's whole trace; `None` for an op that is no trace.
+    pub fn trace_length(self) -> Option<u32> {
+        phone::transactions(self)
     }
 
     /// Whether the plan's record size says how large a row is; otherwise the op has sizes of its own.
     pub fn has_record_size(self) -> bool {
-        self != Self::App
+        matches!(
+            self,
+            Self::Insert | Self::Update | Self::Delete | Self::Indexed
+        )
     }
 }
 
@@ -96,6 +162,8 @@ pub struct Plan {
     /// Bytes of a row as the schema sees it, for the ops of Mobibench: 8 for `id`, 8 for `created`,
     /// the rest `value`. Bytes of `body` for `indexed`.
     pub record_size: usize,
+    /// Rows that a transaction of `partsupply` changes.
+    pub updates: u32,
     /// The order of updates and deletes.
     pub order: Order,
     /// What values, and the random order, are made from.
@@ -107,7 +175,7 @@ pub struct Plan {
 /// What an op owns: its tables, its transactions, and what they must leave behind in any order.
 pub(crate) trait Workload: Sync {
     /// Creates the tables and the rows that transactions need. Gives up when `stop` is set.
-    fn populate(&self, connection: &mut Connection, stop: &AtomicBool) -> Result<(), Error>;
+    fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error>;
 
     /// Every statement that a transaction may execute.
     fn statements(&self) -> &'static [&'static str];
@@ -116,7 +184,7 @@ pub(crate) trait Workload: Sync {
     fn transaction(&self, number: u32) -> Transaction;
 
     /// Compares all rows with what all transactions must have left.
-    fn compare(&self, connection: &Connection) -> rusqlite::Result<Found>;
+    fn compare(&self, databases: &Databases) -> Result<Found, Error>;
 }
 
 /// What a finished run left in its database.
@@ -138,6 +206,11 @@ impl Checked {
 }
 
 impl Plan {
+    /// How many database files it works in ([`Databases`]).
+    pub fn databases(&self) -> usize {
+        self.op.databases()
+    }
+
     /// What this plan's op owns.
     pub(crate) fn workload(&self) -> Box<dyn Workload> {
         match self.op {
@@ -146,12 +219,20 @@ impl Plan {
             Op::Delete => Box::new(Mobibench::of(self, Change::Delete)),
             Op::Indexed => Box::new(Indexed::of(self)),
             Op::App => Box::new(App::of(self)),
+            Op::Mail => Box::new(Phone::of(self, &phone::MAIL)),
+            Op::Messenger => Box::new(Phone::of(self, &phone::MESSENGER)),
+            Op::Message => Box::new(Phone::of(self, &phone::MESSAGE)),
+            Op::Sns => Box::new(Phone::of(self, &phone::SNS)),
+            Op::Partsupply => Box::new(Partsupply::of(self)),
+            Op::YcsbA | Op::YcsbB | Op::YcsbC | Op::YcsbD | Op::YcsbE | Op::YcsbF => {
+                Box::new(Ycsb::of(self))
+            }
         }
     }
 
     /// Creates the tables and the rows that the transactions need. Gives up when `stop` is set.
-    pub fn populate(&self, connection: &mut Connection, stop: &AtomicBool) -> Result<(), Error> {
-        self.workload().populate(connection, stop)
+    pub fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error> {
+        self.workload().populate(databases, stop)
     }
 
     /// The numbers of one worker's transactions, in the order in which it executes them.
@@ -165,18 +246,19 @@ impl Plan {
     }
 
     /// Compares the database with what the transactions must have left in it.
-    pub fn check(&self, connection: &Connection) -> Result<Checked, Error> {
-        let found = self
-            .workload()
-            .compare(connection)
-            .map_err(Error::sqlite("read the rows"))?;
+    pub fn check(&self, databases: &Databases) -> Result<Checked, Error> {
+        let found = self.workload().compare(databases)?;
         let mut problems: Vec<String> = Vec::new();
-        connection
-            .pragma_query(None, "integrity_check", |row| {
-                problems.push(row.get(0)?);
-                Ok(())
-            })
-            .map_err(Error::sqlite("integrity_check"))?;
+        for connection in databases.all() {
+            connection
+                .pragma_query(None, "integrity_check", |row| {
+                    problems.push(row.get(0)?);
+                    Ok(())
+                })
+                .map_err(Error::sqlite("integrity_check"))?;
+        }
+        // Each file that is whole says so.
+        problems.dedup_by(|a, b| a == "ok" && b == "ok");
         Ok(Checked {
             rows: found.rows,
             content: found.difference.unwrap_or_else(|| "ok".to_owned()),

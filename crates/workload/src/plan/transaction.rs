@@ -5,10 +5,22 @@ use rusqlite::{Connection, ErrorCode, TransactionBehavior, params_from_iter};
 
 use super::Op;
 use crate::Error;
+use crate::databases::Databases;
 
 /// A statement that changes exactly one row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Statement {
+    /// The text, which SQLite prepares once a connection.
+    pub(crate) sql: &'static str,
+    /// What its parameters stand for, in order.
+    pub(crate) values: Vec<Value>,
+}
+
+/// A statement that only reads, all of whose rows are read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Read {
+    /// Which of the plan's files, from 0.
+    pub(crate) database: usize,
     /// The text, which SQLite prepares once a connection.
     pub(crate) sql: &'static str,
     /// What its parameters stand for, in order.
@@ -22,15 +34,37 @@ pub(crate) struct Transaction {
     pub(crate) op: Op,
     /// Its number in the plan, from 0.
     pub(crate) number: u32,
-    /// One or more, in order.
+    /// What is read before it, each by itself.
+    pub(crate) reads: Vec<Read>,
+    /// Which of the plan's files it changes, from 0.
+    pub(crate) database: usize,
+    /// In order; none in a transaction that only reads.
     pub(crate) statements: Vec<Statement>,
 }
 
 impl Transaction {
+    /// One in the plan's first file, with nothing read before it.
+    pub(crate) fn new(op: Op, number: u32, statements: Vec<Statement>) -> Self {
+        Self {
+            op,
+            number,
+            reads: Vec::new(),
+            database: 0,
+            statements,
+        }
+    }
+
     /// Executes and commits it: a single statement by itself as Mobibench does, several between
     /// `BEGIN IMMEDIATE` and `COMMIT`. A writer that is not alone takes its place at the beginning,
     /// where the busy handler can wait for it; a snapshot taken earlier could not be written on.
-    pub(crate) fn commit(&self, connection: &Connection) -> Result<(), Error> {
+    pub(crate) fn commit(&self, databases: &Databases) -> Result<(), Error> {
+        for read in &self.reads {
+            self.read(databases.number(read.database), read)?;
+        }
+        let connection = databases.number(self.database);
+        if self.statements.is_empty() {
+            return Ok(());
+        }
         if let [statement] = &self.statements[..] {
             return self.execute(connection, statement);
         }
@@ -66,6 +100,16 @@ impl Transaction {
         )))
     }
 
+    fn read(&self, connection: &Connection, read: &Read) -> Result<(), Error> {
+        let all = || -> rusqlite::Result<()> {
+            let mut prepared = connection.prepare_cached(read.sql)?;
+            let mut rows = prepared.query(params_from_iter(&read.values))?;
+            while rows.next()?.is_some() {}
+            Ok(())
+        };
+        all().map_err(|source| self.failed(read.sql, source))
+    }
+
     fn failed(&self, sql: &str, source: rusqlite::Error) -> Error {
         let hint = match source.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy) => " (no lock within the busy timeout)",
@@ -83,17 +127,11 @@ mod tests {
     use super::*;
 
     fn transaction(values: &[i64]) -> Transaction {
-        Transaction {
-            op: Op::App,
-            number: 7,
-            statements: values
-                .iter()
-                .map(|value| Statement {
-                    sql: "INSERT INTO t VALUES (?1)",
-                    values: vec![Value::Integer(*value)],
-                })
-                .collect(),
-        }
+        let statement = |value: &i64| Statement {
+            sql: "INSERT INTO t VALUES (?1)",
+            values: vec![Value::Integer(*value)],
+        };
+        Transaction::new(Op::App, 7, values.iter().map(statement).collect())
     }
 
     fn rows(connection: &Connection) -> i64 {
@@ -108,12 +146,14 @@ mod tests {
         connection
             .execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY)")
             .unwrap();
-        transaction(&[1, 2]).commit(&connection).unwrap();
-        assert_eq!(rows(&connection), 2);
-        let error = transaction(&[3, 2]).commit(&connection).unwrap_err();
+        let databases = Databases::from(connection);
+        let connection = databases.first();
+        transaction(&[1, 2]).commit(&databases).unwrap();
+        assert_eq!(rows(connection), 2);
+        let error = transaction(&[3, 2]).commit(&databases).unwrap_err();
         let expected = "app 7, \"INSERT INTO t VALUES (?1)\": UNIQUE constraint failed";
         assert!(error.to_string().starts_with(expected), "{error}");
-        assert_eq!(rows(&connection), 2);
+        assert_eq!(rows(connection), 2);
         assert!(connection.is_autocommit());
     }
 }

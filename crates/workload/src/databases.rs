@@ -1,0 +1,115 @@
+//! The connections of one worker: one to each database file of a plan.
+//!
+//! Most plans have one file. Applications of phones have up to twenty, each with a log of its own, and a
+//! transaction works in one of them.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use crate::Error;
+use crate::connection::{self, Checkpoint, Settings};
+
+/// See the module. There is at least one.
+#[derive(Debug)]
+pub struct Databases {
+    first: Connection,
+    others: Vec<Connection>,
+}
+
+/// Where the files are of a plan that has `count` of them, if the first is at `path`: the others are
+/// beside it, with a full stop and their number, from 2.
+pub fn paths(path: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
+    let others = (2..=count).map(|number| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    });
+    std::iter::once(path.to_owned()).chain(others)
+}
+
+impl Databases {
+    /// Opens all of them, `count` files of which the first is at `path`.
+    pub fn open(settings: &Settings, path: &Path, count: usize) -> Result<Self, Error> {
+        Self::open_with(path, count, |path| settings.open(path))
+    }
+
+    /// As any other program would: stock SQLite, no setting changed.
+    pub fn open_stock(path: &Path, count: usize) -> Result<Self, Error> {
+        Self::open_with(path, count, connection::open_stock)
+    }
+
+    /// Of `count` files in memory, each empty.
+    pub(crate) fn in_memory(count: usize) -> Result<Self, Error> {
+        Self::open_with(Path::new(""), count, |_| {
+            Connection::open_in_memory().map_err(Error::sqlite("open a database in memory"))
+        })
+    }
+
+    fn open_with(
+        path: &Path,
+        count: usize,
+        mut open: impl FnMut(&Path) -> Result<Connection, Error>,
+    ) -> Result<Self, Error> {
+        let first = open(path)?;
+        let others = paths(path, count).skip(1).map(|path| open(&path));
+        Ok(Self {
+            first,
+            others: others.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The first.
+    pub fn first(&self) -> &Connection {
+        &self.first
+    }
+
+    /// The first.
+    pub(crate) fn first_mut(&mut self) -> &mut Connection {
+        &mut self.first
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Connection> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// All of them.
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        std::iter::once(&mut self.first).chain(&mut self.others)
+    }
+
+    /// The one with this number, from 0; the first if there is none.
+    pub(crate) fn number(&self, number: usize) -> &Connection {
+        let other = number.checked_sub(1);
+        other
+            .and_then(|other| self.others.get(other))
+            .unwrap_or(&self.first)
+    }
+
+    /// Copies every log into its database.
+    pub fn checkpoint(&self, kind: Checkpoint) -> Result<(), Error> {
+        self.all()
+            .try_for_each(|one| connection::checkpoint(one, kind))
+    }
+
+    /// Closes all of them, also when one cannot be closed.
+    pub fn close(self) -> Result<(), Error> {
+        let close = |one: Connection| {
+            one.close()
+                .map_err(|(_, error)| Error::sqlite("close")(error))
+        };
+        let closed = close(self.first);
+        let others = self.others.into_iter().map(close);
+        others.fold(closed, Result::and)
+    }
+}
+
+impl From<Connection> for Databases {
+    fn from(first: Connection) -> Self {
+        Self {
+            first,
+            others: Vec::new(),
+        }
+    }
+}
