@@ -1,4 +1,4 @@
-//! The frame memory: the frames that this process committed last, so that reading them back costs
+//! The frame memory: the frames that this process committed or unpacked last, so that reading them back costs
 //! no I/O. A direct write leaves nothing in the page cache; without this, the first reader of every
 //! logged page would go to the device.
 //!
