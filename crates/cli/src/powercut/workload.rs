@@ -216,7 +216,7 @@ impl Place<'_> {
         let mut random = Random::of_part(work.seed, 1);
         self.settings.autocheckpoint = match work.workload {
             // Of flushes that nobody tells it cannot be known whose they are: a checkpoint's.
-            Workload::Connections if self.fua => 0,
+            Workload::Connections | Workload::Group if self.fua => 0,
             workload => workload.autocheckpoint(&mut random),
         };
         let mut session = self.open()?;
