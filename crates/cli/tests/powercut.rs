@@ -114,6 +114,24 @@ fn ext4_keeps_the_bound_of_group_synch() {
     }
 }
 
+/// Commits of many threads share their flushes, and what a reader has seen is never gone.
+#[test]
+fn ext4_loses_nothing_of_groups_of_commits() {
+    if can_run() {
+        for mode in ["onewrite", "waldio:group_commit=on"] {
+            sound(&format!("--mode {mode} --workload group --cuts 150"));
+        }
+        sound("--mode onewrite --fua --workload group --cuts 80");
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_wait_for_a_group_is_caught() {
+    if can_run() {
+        caught("--mode onewrite:read_durable=off --workload group --cuts 4000");
+    }
+}
+
 #[test]
 fn a_device_with_fua_loses_nothing() {
     if can_run() {

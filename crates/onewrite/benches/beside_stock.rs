@@ -1,16 +1,23 @@
-//! What a mode of ours costs where it should cost nothing: random point reads with a full log, and
-//! a bulk load in one transaction, each beside stock WAL; and the memory that it takes.
+//! What a mode of ours costs beside stock WAL where nothing is committed: random point reads and full
+//! scans with a log of 1,000 frames, recovery of that log, its checkpoint, a bulk load in one
+//! transaction; and the memory that it takes.
 //!
-//! `cargo bench -p onewrite` prints the table. The modes take turns in short rounds, because the
-//! machine's speed changes; ratios are of the medians. `ONEWRITE_BENCH_DIR` names a directory for
-//! the databases (default: the temporary directory), `ONEWRITE_BENCH_ROUNDS` the rounds.
+//! `cargo bench -p onewrite` prints the tables. The modes take turns in short rounds, because the
+//! machine's speed changes; ratios are of the medians, of time by the clock and of the processor's time,
+//! which other work on the machine disturbs less. `ONEWRITE_BENCH_DIR` names a directory for the
+//! databases (default: the temporary directory), `ONEWRITE_BENCH_ROUNDS` the rounds.
+//!
+//! Reads are measured twice: by the process that wrote the log, and remembers frames, and by one that
+//! finds every logged page in the file only, where it must be decompressed.
 
 #![allow(missing_docs, reason = "a benchmark has no public items")]
 #![allow(unsafe_code, reason = "a global allocator is unsafe to implement")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::env;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -20,7 +27,7 @@ const ROWS: u64 = 100_000;
 const LOG_FRAMES: i64 = 1000;
 const READS: u64 = 20_000;
 const BULK_ROWS: u64 = 200_000;
-const MODES: [&str; 3] = ["wal", "direct", "waldio"];
+const MODES: [&str; 5] = ["wal", "direct", "waldio", "swal", "onewrite"];
 
 /// Counts what Rust code allocates: SQLite itself uses C's malloc, so this is ours.
 struct Counting;
@@ -49,19 +56,51 @@ static ALLOCATOR: Counting = Counting;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn open(path: &Path, mode: &str) -> Result<Connection> {
-    let vfs = if mode == "wal" {
-        "unix"
-    } else {
-        onewrite::VFS_NAME
+/// How long something took, in seconds.
+#[derive(Clone, Copy)]
+struct Took {
+    clock: f64,
+    processor: f64,
+}
+
+fn processor_seconds() -> f64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
     };
-    let connection = Connection::open_with_flags_and_vfs(path, OpenFlags::default(), vfs)?;
+    // SAFETY: the clock is written to a place of ours. Linux has this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+fn time<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Took)> {
+    let (clock, processor) = (Instant::now(), processor_seconds());
+    let done = work()?;
+    let took = Took {
+        processor: processor_seconds() - processor,
+        clock: clock.elapsed().as_secs_f64(),
+    };
+    Ok((done, took))
+}
+
+fn open(path: &Path, mode: &str) -> Result<Connection> {
+    let connection = open_as_it_is(path, mode)?;
     let found: String =
         connection.query_row(&format!("PRAGMA journal_mode={mode}"), [], |row| row.get(0))?;
     if found != mode {
         return Err(format!("journal mode {found} instead of {mode}").into());
     }
     Ok(connection)
+}
+
+fn open_as_it_is(path: &Path, mode: &str) -> Result<Connection> {
+    let vfs = if mode == "wal" {
+        "unix"
+    } else {
+        onewrite::VFS_NAME
+    };
+    let flags = OpenFlags::default();
+    Ok(Connection::open_with_flags_and_vfs(path, flags, vfs)?)
 }
 
 struct Random(u64);
@@ -100,30 +139,126 @@ fn prepare(path: &Path, mode: &str) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Seconds for 20,000 random point reads, through a new connection with a small cache, so that
-/// pages come from the log and the database rather than from SQLite's cache.
-fn point_reads(path: &Path, mode: &str, seed: u64) -> Result<f64> {
+/// Another process that prepares a database and keeps it open.
+struct Holder(Child);
+
+impl Holder {
+    fn new(path: &Path, mode: &str) -> Result<Holder> {
+        let mut child = Command::new(env::current_exe()?)
+            .args(["--hold", mode])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        if let Some(said) = child.stdout.take() {
+            BufReader::new(said).read_line(&mut line)?;
+        }
+        let holder = Holder(child);
+        match line.trim() {
+            "ready" => Ok(holder),
+            _ => Err(format!("{mode}: the process that prepares it failed").into()),
+        }
+    }
+}
+
+impl Drop for Holder {
+    /// The end of its input lets it go.
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+fn hold(mode: &str, path: &Path) -> Result<()> {
+    let _held = prepare(path, mode)?;
+    println!("ready");
+    std::io::stdout().flush()?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+/// A new connection with a small cache, so that pages come from the log and the database rather than
+/// from SQLite's cache.
+fn reader(path: &Path, mode: &str) -> Result<Connection> {
     let connection = open(path, mode)?;
     connection.execute_batch("PRAGMA cache_size=50; PRAGMA wal_autocheckpoint=0")?;
+    // The wal-index is mapped, positions are found.
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+/// 20,000 random point reads.
+fn point_reads(path: &Path, mode: &str, seed: u64) -> Result<Took> {
+    let connection = reader(path, mode)?;
     let mut select = connection.prepare("SELECT value FROM t WHERE id = ?1")?;
     let mut random = Random(seed);
-    let start = Instant::now();
-    let mut bytes = 0;
-    for _ in 0..READS {
-        bytes += select.query_row([1 + random.below(ROWS) as i64], |row| {
-            row.get_ref(0)?.as_str().map(str::len).map_err(Into::into)
-        })?;
-    }
-    let elapsed = start.elapsed().as_secs_f64();
+    let read = || {
+        let mut bytes = 0;
+        for _ in 0..READS {
+            bytes += select.query_row([1 + random.below(ROWS) as i64], |row| {
+                row.get_ref(0)?.as_str().map(str::len).map_err(Into::into)
+            })?;
+        }
+        Ok(bytes)
+    };
+    let (bytes, took) = time(read)?;
     if bytes as u64 != READS * 100 {
         return Err("a row has another length than was stored".into());
     }
-    Ok(elapsed)
+    Ok(took)
 }
 
-/// Seconds for 200,000 rows in one transaction, checkpoint not included, and the peak of what our
-/// code allocated meanwhile.
-fn bulk_load(dir: &Path, mode: &str) -> Result<(f64, usize)> {
+/// Three full scans.
+fn scans(path: &Path, mode: &str) -> Result<Took> {
+    let connection = reader(path, mode)?;
+    let (bytes, took) = time(|| {
+        let mut bytes = 0;
+        for _ in 0..3 {
+            let sum: i64 =
+                connection.query_row("SELECT sum(length(value)) FROM t", [], |row| row.get(0))?;
+            bytes += sum;
+        }
+        Ok(bytes)
+    })?;
+    if bytes as u64 != 3 * ROWS * 100 {
+        return Err("the rows have other lengths than were stored".into());
+    }
+    Ok(took)
+}
+
+/// Recovery of a copy of the database and its log as a crash would leave them, and its checkpoint.
+fn recovery_and_checkpoint(path: &Path, mode: &str) -> Result<(Took, Took)> {
+    let copy = path.with_extension("copy");
+    remove(&copy);
+    for suffix in ["", "-wal", "-onewrite"] {
+        let (from, to) = (beside(path, suffix), beside(&copy, suffix));
+        // By another process: closing a descriptor here would drop SQLite's locks.
+        if from.exists() && !Command::new("cp").args([&from, &to]).status()?.success() {
+            return Err(format!("cannot copy {}", from.display()).into());
+        }
+    }
+    let (connection, recovery) = time(|| {
+        let connection = open_as_it_is(&copy, mode)?;
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        Ok(connection)
+    })?;
+    let (frames, checkpoint) = time(|| {
+        let frames: i64 =
+            connection.query_row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get(2))?;
+        Ok(frames)
+    })?;
+    if frames < LOG_FRAMES {
+        return Err(format!("{mode}: {frames} frames were recovered").into());
+    }
+    drop(connection);
+    remove(&copy);
+    Ok((recovery, checkpoint))
+}
+
+/// 200,000 rows in one transaction, checkpoint not included, and the peak of what our code allocated
+/// meanwhile.
+fn bulk_load(dir: &Path, mode: &str) -> Result<(Took, usize)> {
     let path = dir.join(format!("bulk-{mode}.db"));
     remove(&path);
     let connection = open(&path, mode)?;
@@ -132,82 +267,164 @@ fn bulk_load(dir: &Path, mode: &str) -> Result<(f64, usize)> {
     )?;
     let before = NOW.load(Relaxed);
     PEAK.store(before, Relaxed);
-    let start = Instant::now();
-    connection.execute_batch("BEGIN")?;
-    let mut insert = connection.prepare("INSERT INTO t(value) VALUES (?1)")?;
-    let value = "v".repeat(100);
-    for _ in 0..BULK_ROWS {
-        insert.execute([&value])?;
-    }
-    drop(insert);
-    connection.execute_batch("COMMIT")?;
-    let elapsed = start.elapsed().as_secs_f64();
+    let ((), took) = time(|| {
+        connection.execute_batch("BEGIN")?;
+        let mut insert = connection.prepare("INSERT INTO t(value) VALUES (?1)")?;
+        let value = "v".repeat(100);
+        for _ in 0..BULK_ROWS {
+            insert.execute([&value])?;
+        }
+        drop(insert);
+        connection.execute_batch("COMMIT")?;
+        Ok(())
+    })?;
     let peak = PEAK.load(Relaxed) - before;
     drop(connection);
     remove(&path);
-    Ok((elapsed, peak))
+    Ok((took, peak))
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 fn remove(path: &Path) {
-    for suffix in ["", "-wal", "-shm", "-journal", "-onewrite"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
+    for suffix in ["", "-wal", "-shm", "-journal", "-onewrite", "-onewrite-shm"] {
         // What is not there need not be removed.
-        let _ = std::fs::remove_file(PathBuf::from(name));
+        let _ = std::fs::remove_file(beside(path, suffix));
     }
 }
 
-fn median(values: &mut [f64]) -> f64 {
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
+/// One thing that is measured, by mode.
+struct Measure {
+    name: &'static str,
+    /// How many are done at a time, and the unit of one.
+    per: f64,
+    unit: &'static str,
+    took: [Vec<Took>; MODES.len()],
+}
+
+impl Measure {
+    fn new(name: &'static str, per: f64, unit: &'static str) -> Measure {
+        Measure {
+            name,
+            per,
+            unit,
+            took: Default::default(),
+        }
+    }
+
+    fn print(&self) {
+        println!(
+            "{:<34} {:>10} {:>8} {:>10}",
+            self.name, self.unit, "of wal", "processor"
+        );
+        let of = |took: &[Took], what: fn(&Took) -> f64| median(took.iter().map(what));
+        for (mode, took) in MODES.iter().zip(&self.took) {
+            let clock = of(took, |took| took.clock);
+            let processor = of(took, |took| took.processor);
+            println!(
+                "  {mode:<32} {:>10.2} {:>8.3} {:>10.3}",
+                clock * self.per,
+                clock / of(&self.took[0], |took| took.clock),
+                processor / of(&self.took[0], |took| took.processor),
+            );
+        }
+    }
+}
+
 fn main() -> Result<()> {
     onewrite::register()?;
+    let arguments: Vec<_> = env::args_os().collect();
+    if let [_, word, mode, path] = &arguments[..]
+        && word == "--hold"
+    {
+        return hold(&mode.to_string_lossy(), path.as_ref());
+    }
     let place = env::var_os("ONEWRITE_BENCH_DIR").map_or_else(env::temp_dir, PathBuf::from);
     let rounds: usize = env::var("ONEWRITE_BENCH_ROUNDS")
         .ok()
         .and_then(|n| n.parse().ok())
         .unwrap_or(15);
     let dir = tempfile::tempdir_in(place)?;
-    let mut read_times: [Vec<f64>; 3] = Default::default();
-    let mut bulk_times: [Vec<f64>; 3] = Default::default();
-    let mut peaks = [0; 3];
-    let paths = MODES.map(|mode| dir.path().join(format!("read-{mode}.db")));
+    logged_by_others(dir.path(), rounds)?;
+    logged_here(dir.path(), rounds)
+}
+
+/// What finds the log in the file.
+fn logged_by_others(dir: &Path, rounds: usize) -> Result<()> {
+    let mut reads = Measure::new("reads, log of another process", 1e6 / READS as f64, "us");
+    let mut scanned = Measure::new("full scan, log of another process", 1e3 / 3.0, "ms");
+    let mut recoveries = Measure::new("recovery of 1,000 frames", 1e3, "ms");
+    let mut checkpoints = Measure::new("checkpoint of 1,000 frames", 1e3, "ms");
+    let paths = MODES.map(|mode| dir.join(format!("other-{mode}.db")));
+    let mut holders = Vec::new();
+    for (path, mode) in paths.iter().zip(MODES) {
+        holders.push(Holder::new(path, mode)?);
+    }
+    for round in 0..rounds {
+        for (i, (path, mode)) in paths.iter().zip(MODES).enumerate() {
+            reads.took[i].push(point_reads(path, mode, 11 + round as u64)?);
+            scanned.took[i].push(scans(path, mode)?);
+            let (recovery, checkpoint) = recovery_and_checkpoint(path, mode)?;
+            recoveries.took[i].push(recovery);
+            checkpoints.took[i].push(checkpoint);
+        }
+    }
+    drop(holders);
+    for measure in [reads, scanned, recoveries, checkpoints] {
+        measure.print();
+    }
+    Ok(())
+}
+
+/// What the process wrote itself, and the memory that it takes.
+fn logged_here(dir: &Path, rounds: usize) -> Result<()> {
+    let mut reads = Measure::new("reads, log of this process", 1e6 / READS as f64, "us");
+    let mut scanned = Measure::new("full scan, log of this process", 1e3 / 3.0, "ms");
+    let mut bulk = Measure::new("bulk load", 1.0, "s");
+    let mut peaks = [0; MODES.len()];
+    let mut frame_memory = [0; MODES.len()];
+    let paths = MODES.map(|mode| dir.join(format!("own-{mode}.db")));
     let before = NOW.load(Relaxed);
     let mut held = Vec::new();
-    let mut frame_memory = [0; 3];
-    for (i, mode) in MODES.iter().enumerate() {
+    for (i, (path, mode)) in paths.iter().zip(MODES).enumerate() {
         let start = NOW.load(Relaxed);
-        held.push(prepare(&paths[i], mode)?);
+        held.push(prepare(path, mode)?);
         frame_memory[i] = NOW.load(Relaxed) - start;
     }
     for round in 0..rounds {
-        for (i, mode) in MODES.iter().enumerate() {
-            read_times[i].push(point_reads(&paths[i], mode, 11 + round as u64)?);
+        for (i, (path, mode)) in paths.iter().zip(MODES).enumerate() {
+            reads.took[i].push(point_reads(path, mode, 11 + round as u64)?);
+            scanned.took[i].push(scans(path, mode)?);
         }
     }
     drop(held);
     let left = NOW.load(Relaxed).saturating_sub(before);
     for _ in 0..rounds.min(7) {
         for (i, mode) in MODES.iter().enumerate() {
-            let (seconds, peak) = bulk_load(dir.path(), mode)?;
-            bulk_times[i].push(seconds);
+            let (took, peak) = bulk_load(dir, mode)?;
+            bulk.took[i].push(took);
             peaks[i] = peaks[i].max(peak);
         }
     }
-    let reads = read_times.map(|mut times| median(&mut times));
-    let bulks = bulk_times.map(|mut times| median(&mut times));
-    println!("mode     reads us  of wal   bulk s  of wal   log memory KiB   bulk memory KiB");
+    for measure in [reads, scanned, bulk] {
+        measure.print();
+    }
+    println!("{:<34} {:>10} {:>10}", "memory, KiB", "log", "bulk load");
     for (i, mode) in MODES.iter().enumerate() {
         println!(
-            "{mode:<8} {:>8.2}  {:>5.3}  {:>7.3}  {:>5.3}   {:>14}   {:>15}",
-            reads[i] / READS as f64 * 1e6,
-            reads[i] / reads[0],
-            bulks[i],
-            bulks[i] / bulks[0],
+            "  {mode:<32} {:>10} {:>10}",
             frame_memory[i] / 1024,
-            peaks[i] / 1024,
+            peaks[i] / 1024
         );
     }
     println!("left after all connections closed: {} KiB", left / 1024);

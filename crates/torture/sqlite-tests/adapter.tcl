@@ -62,25 +62,30 @@ proc take_guard {database} {
 
 # ---- The log ----
 
-# What a log says of itself, and how many frames are in it; {} where it is no log that is in use.
+# What a log says of itself; {} where it is no log that is in use.
 proc look_at_log {log} {
   set in [open_of_tcl $log rb]
   fconfigure $in -buffersize 128
   set fields [binary scan [read $in 128] a8IuIuIuIuH16IuIuIuIuIu \
       name version mode layout page id magic format page_of_wal checkpoints salt]
-  set frames 0
+  close_of_tcl $in
   set known [expr {$fields==11 && $name eq "onewrite" && $page>0 && $layout in {1 2 5 6}}]
-  if {$known && $magic!=0} {
-    if {[has_records $layout]} {
-      seek $in 32
-      set frames [dict get [walk $in $layout $page [read $in 32]] ever]
-    } else {
-      set frames [count_frames $in $layout $page $salt $checkpoints]
-    }
+  if {!$known} {return {}}
+  dict create layout $layout page $page id $id empty [expr {$magic==0}] salt $salt checkpoints $checkpoints
+}
+
+# How many frames are in a log that was looked at.
+proc frames_in {log found} {
+  dict with found {}
+  set in [open_of_tcl $log rb]
+  if {[has_records $layout]} {
+    seek $in 32
+    set frames [dict get [walk $in $layout $page [read $in 32]] ever]
+  } else {
+    set frames [count_frames $in $layout $page $salt $checkpoints]
   }
   close_of_tcl $in
-  if {!$known} {return {}}
-  dict create layout $layout page $page id $id empty [expr {$magic==0}] frames $frames
+  return $frames
 }
 
 # Where the header of frame number I+1 is.
@@ -154,7 +159,7 @@ proc wal_size {name} {
   if {$log eq ""} {return ""}
   set found [look_at_log $log]
   if {[dict get $found empty]} {return 0}
-  expr {32 + [dict get $found frames]*(24+[dict get $found page])}
+  expr {32 + [frames_in $log $found]*(24+[dict get $found page])}
 }
 
 # The bytes that SQLite's own log would have.
@@ -172,7 +177,8 @@ proc wal_bytes {log} {
     for {set i 0} {$i<[llength [dict get $walk frames]]} {incr i} {append bytes [frame_of $walk $page $i]}
     return $bytes[string repeat \0 [expr {([dict get $walk ever]-$i)*(24+$page)}]]
   }
-  for {set i 0} {$i<[dict get $found frames]} {incr i} {
+  set frames [frames_in $log $found]
+  for {set i 0} {$i<$frames} {incr i} {
     seek $in [header_at $layout $page $i]
     append bytes [read $in 24]
     lassign [page_at $layout $page $i] at count
@@ -260,9 +266,12 @@ proc file {what args} {
   set name [lindex $args 0]
   if {[string match "$what*" attributes] && [string length $what]>2} {set what attributes}
   switch -- $what {
-    exists - size {
+    exists {
+      if {[log_for $name] ne ""} {return 1}
+    }
+    size {
       set size [wal_size $name]
-      if {$size ne ""} {return [expr {$what eq "exists" ? 1 : $size}]}
+      if {$size ne ""} {return $size}
     }
     attributes {
       set log [log_for $name]

@@ -49,14 +49,14 @@ proc record_at {layout page salts bytes at} {
   if {$number==0} {return ""}
   set supersedes 0
   set base 0
-  foreach {is name} [list [expr {$word & (1<<26)}] supersedes [expr {$word>>28==2}] base] {
+  foreach {is name} [list [expr {$word & (1<<26)}] supersedes [expr {($word>>28) in {2 4}}] base] {
     if {!$is} {continue}
     if {[binary scan $bytes @[expr {$at+$head}]Iu $name]!=1} {return ""}
     incr head 4
   }
   set kind [expr {$word>>28}]
   set data [expr {$word & 0x3ffffff}]
-  if {$kind>2 || $data>$page || ($kind==0)!=($data==$page)} {return ""}
+  if {$kind>4 || $data>$page || ($kind==0)!=($data==$page)} {return ""}
   dict create number $number commit $commit salts $its_salts checksums $checksums kind $kind \
       supersedes $supersedes base $base head $head data $data
 }
@@ -107,11 +107,16 @@ proc walk_batches {bytes page salts frames_name commits_name} {
   }
 }
 
+# Between two transactions the log may go on at the next block.
 proc walk_records {bytes page salts frames_name commits_name} {
   upvar $frames_name frames $commits_name commits
   set at 4096
   while {1} {
     set record [record_at $::LAYOUT_COMPRESSED $page $salts $bytes $at]
+    if {$record eq "" && $at%4096 && [llength $frames]==[lindex $commits end 0]} {
+      set at [expr {($at+4095)/4096*4096}]
+      set record [record_at $::LAYOUT_COMPRESSED $page $salts $bytes $at]
+    }
     if {$record eq ""} {break}
     set frame [dict get $record supersedes]
     if {$frame==0} {set frame [expr {[llength $frames]+1}]}
@@ -144,11 +149,30 @@ proc page_of {walk page i} {
   lassign [lindex [dict get $walk frames] $i] at record
   set from [expr {$at+[dict get $record head]}]
   set data [string range [dict get $walk bytes] $from [expr {$from+[dict get $record data]-1}]]
+  set dictionary ""
+  if {[dict get $record base]} {set dictionary [page_of $walk $page [expr {[dict get $record base]-1}]]}
   switch [dict get $record kind] {
     0 {return $data}
-    1 {return [lz4_unpack $data ""]}
-    2 {return [lz4_unpack $data [page_of $walk $page [expr {[dict get $record base]-1}]]]}
+    1 - 2 {return [lz4_unpack $data $dictionary]}
+    3 - 4 {return [zstd_unpack $data $dictionary]}
   }
+}
+
+# A zstd frame, by the command zstd.
+proc zstd_unpack {data dictionary} {
+  set out [file_of_tcl tempfile name]
+  fconfigure $out -translation binary
+  puts -nonewline $out $dictionary
+  close_of_tcl $out
+  set options [expr {$dictionary eq "" ? {} : [list -D $name]}]
+  set pipe [open_of_tcl "|zstd -dcq $options > $name.page" wb]
+  puts -nonewline $pipe $data
+  close_of_tcl $pipe
+  set in [open_of_tcl $name.page rb]
+  set page [read $in]
+  close_of_tcl $in
+  file_of_tcl delete $name $name.page
+  return $page
 }
 
 # An LZ4 block. DICTIONARY stands before its begin.
@@ -228,9 +252,9 @@ proc put_frames {out layout page walk new changed} {
     }
   }
   put_transaction
-  # What stood there must not follow on this.
+  # What stood there, or at the next block, must not follow on this.
   seek $out $at
-  puts -nonewline $out [string repeat \0 [expr {$at%4096 ? 4096-$at%4096 : 4096}]]
+  puts -nonewline $out [string repeat \0 [expr {8192-$at%4096}]]
 }
 
 # FRAMES of one transaction, at AT.

@@ -32,9 +32,9 @@ use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
 use crate::wal::{FrameNo, Salts};
 
 /// The longest wait for a turn.
-pub const TURN: Duration = Duration::from_millis(10);
-/// A wait for the log's restart that was in vain is tried again so many frames later.
-const RESTART_STEP: u32 = 256;
+pub const TURN: Duration = Duration::from_millis(25);
+/// A wait for the log's restart that was in vain is tried again when the log has grown by this part.
+const RESTART_PART: u32 = 8;
 /// Another process may die in its turn without a word: it is looked after this often.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -150,12 +150,12 @@ impl GroupCommit {
     pub fn may_wait_for_restart(&self, frames: FrameNo) -> bool {
         let from = self.restart_from.load(Ordering::Relaxed);
         // In a new generation the old bound says nothing.
-        frames.0 >= from || frames.0 + RESTART_STEP < from
+        frames.0 >= from || frames.0 < from / 2
     }
 
     /// The wait was in vain: a reader stays, or nobody checkpoints. Not again before the log has grown.
     pub fn gave_up_restart(&self, frames: FrameNo) {
-        let from = frames.0.saturating_add(RESTART_STEP);
+        let from = frames.0.saturating_add(frames.0 / RESTART_PART);
         self.restart_from.store(from, Ordering::Relaxed);
     }
 

@@ -71,6 +71,11 @@ impl Writer {
         // Neither grouped nor made durable by a write-through write alone.
         self.spilled = true;
         self.commit_written = true;
+        // SQLite may have finished the commit frame, and not those before it. Where the log begins to be
+        // written before the last header is right, that frame must not pass for a commit.
+        if let Some(bytes) = self.run.frame_mut(commit) {
+            bytes[8..FRAME_HEADER_BYTES].fill(0);
+        }
         let damaged = |what| self.log.error(ErrorKind::Corrupt, what);
         let header = WalHeader::parse(&self.read_wal_header()?)
             .ok_or_else(|| damaged("its WAL header is not one of SQLite's"))?;

@@ -11,17 +11,19 @@
 //! says nothing.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::storage::{Access, NewFile, SharedPage, SharedWords, StorageError, remove_file};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::wal::{FrameNo, Salts, be32};
 
-/// The form of the words that this version understands: "owshm" and a number.
-const FORM: u64 = 0x6f77_7368_6d00_0001;
+/// The form of the words that this version understands: "ows" and a number. The lower half of the word
+/// tells for which run of the system they are: what one left behind says nothing to the next.
+const FORM: u64 = 0x6f77_7301_0000_0000;
 
 /// Committers are taken to be at it together if they took turns within this time.
-const TOGETHER: Duration = Duration::from_millis(10);
+const TOGETHER: Duration = Duration::from_millis(50);
 
 /// Who commits: a connection of a process. Only a hint to who else is at work, so that it need not
 /// be unique beyond doubt.
@@ -100,11 +102,11 @@ impl Shared {
             // Any process may be the first to come here.
             let _ = words
                 .form
-                .compare_exchange(0, FORM, Ordering::AcqRel, Ordering::Acquire);
+                .compare_exchange(0, form(), Ordering::AcqRel, Ordering::Acquire);
         }
-        match page.form.load(Ordering::Acquire) {
-            FORM => Ok(Shared { page }),
-            _ => Ok(Shared::private()),
+        match page.form.load(Ordering::Acquire) == form() {
+            true => Ok(Shared { page }),
+            false => Ok(Shared::private()),
         }
     }
 
@@ -231,6 +233,18 @@ impl Shared {
     }
 }
 
+/// The form, for this run of the system.
+fn form() -> u64 {
+    static RUN: OnceLock<u32> = OnceLock::new();
+    let run = RUN.get_or_init(|| {
+        let id = std::fs::read("/proc/sys/kernel/random/boot_id");
+        // Without it every run is the same, and the page of one that crashed is made anew by whoever
+        // opens the log to write.
+        id.map_or(0, |id| crc32c::crc32c(&id))
+    });
+    FORM | u64::from(*run)
+}
+
 /// Nanoseconds of CLOCK_MONOTONIC, the same for all processes. Never 0.
 fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -269,6 +283,29 @@ mod tests {
         assert_eq!(shared.deferred(OLD), Some(FrameNo(4)));
         shared.set_durable(OLD, FrameNo(4));
         assert_eq!(shared.deferred(OLD), None);
+    }
+
+    #[test]
+    fn a_page_of_another_run_of_the_system_is_not_believed() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let log = directory.path().join("log");
+        let new = NewFile {
+            mode: 0o600,
+            owner: None,
+        };
+        let open = |alone| Shared::open(&log, Access::ReadWrite, new, alone).expect("a page");
+        let first = open(true);
+        first.set_durable(OLD, FrameNo(9));
+        first.poison();
+        assert_eq!(open(false).durable(OLD), Some(FrameNo(9)));
+        let words = first.words().expect("writable");
+        words.form.store(form() + 1, Ordering::Release);
+        let second = open(false);
+        assert!(!second.is_poisoned() && second.durable(OLD).is_none());
+        assert!(!second.is_shared());
+        // Who is alone begins anew.
+        let third = open(true);
+        assert!(third.is_shared() && !third.is_poisoned() && third.durable(OLD).is_none());
     }
 
     #[test]

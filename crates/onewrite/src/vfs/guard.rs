@@ -448,6 +448,7 @@ impl Database {
             self.write_header(&mut header)?;
         }
         let log_removed = self.paths.log.exists();
+        let _ = Shared::remove(&self.paths.log);
         self.forget_mode()?;
         crate::storage::sync_directory(&self.paths.log)?;
         discard::done(Discarded { guard, log_removed });

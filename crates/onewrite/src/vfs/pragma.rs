@@ -550,16 +550,6 @@ impl Database {
         schema: &str,
     ) -> Result<(), Failure> {
         let settings = self.settings.get();
-        let compressing = settings.commit.compressing;
-        if compressing != Compressing::default() && !mode.compresses() {
-            return Err(format!(
-                "onewrite_compression={} and onewrite_differences={}: {}",
-                compressing.with,
-                compressing.differences,
-                no_compression_in(mode)
-            )
-            .into());
-        }
         if !mode.has_layouts() {
             return match (settings.layout, settings.commit.group_synch) {
                 (Some(layout), _) if layout != Layout::Embedded => Err(format!(

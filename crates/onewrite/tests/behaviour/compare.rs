@@ -266,6 +266,17 @@ fn onewrite_answers_as_stock_wal() {
     scripts(MODES[6]);
 }
 
+#[test]
+fn swal_without_compression_answers_as_stock_wal() {
+    scripts(MODES[7]);
+}
+
+/// The connection that sets it alone compresses with zstd: records of two kinds mix.
+#[test]
+fn onewrite_with_zstd_answers_as_stock_wal() {
+    scripts(MODES[8]);
+}
+
 /// Not SQL that answers, but bytes: the database file itself, after the same work.
 #[test]
 fn reserved_bytes_that_are_in_use_come_through_every_layout() {

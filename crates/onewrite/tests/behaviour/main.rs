@@ -4,6 +4,7 @@ mod checkpoints;
 mod compare;
 mod damage;
 mod deletion;
+mod grouping;
 mod places;
 #[path = "../common/random.rs"]
 mod random;
@@ -29,7 +30,7 @@ struct Mode {
     before: &'static [&'static str],
 }
 
-const MODES: [Mode; 7] = [
+const MODES: [Mode; 9] = [
     Mode {
         name: "waldio",
         before: &["PRAGMA onewrite_layout=embedded"],
@@ -57,6 +58,17 @@ const MODES: [Mode; 7] = [
     Mode {
         name: "onewrite",
         before: &[],
+    },
+    Mode {
+        name: "swal",
+        before: &[
+            "PRAGMA onewrite_compression=none",
+            "PRAGMA onewrite_differences=off",
+        ],
+    },
+    Mode {
+        name: "onewrite",
+        before: &["PRAGMA onewrite_compression=zstd"],
     },
 ];
 

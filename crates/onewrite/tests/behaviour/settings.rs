@@ -89,7 +89,9 @@ fn child() {
         let status: serde_json::Value =
             serde_json::from_str(&sql(&db, "PRAGMA onewrite_status")).unwrap_or_default();
         let in_use = status["mode"].as_str().unwrap_or("stock");
-        println!("mode={said},{in_use}");
+        let compression = status["compression"].as_str();
+        let compression = compression.map(|with| format!(",{with}"));
+        println!("mode={said},{in_use}{}", compression.unwrap_or_default());
     }
 }
 
@@ -209,4 +211,103 @@ fn a_stock_word_in_the_uri_leaves_the_database_to_the_application() {
         sql(&db, "PRAGMA onewrite_layout=sector");
         assert_eq!(sql(&db, "PRAGMA journal_mode=waldio"), "waldio", "{word}");
     }
+}
+
+#[test]
+fn compression_is_set_and_told_and_logs_of_all_kinds_are_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for mode in ["onewrite", "swal"] {
+        let path = directory.path().join(mode);
+        let db = super::open(&path);
+        assert_eq!(sql(&db, "PRAGMA onewrite_compression"), "lz4");
+        assert_eq!(sql(&db, "PRAGMA onewrite_differences"), "on");
+        assert_eq!(status(&db)["compression"], serde_json::Value::Null);
+        assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+        sql(&db, "PRAGMA wal_autocheckpoint=0");
+        sql(&db, "CREATE TABLE t(x, y)");
+        let mut rows = 0;
+        for with in ["lz4", "zstd", "none", "ZSTD", "lz4"] {
+            for differences in ["on", "off"] {
+                let set = format!("PRAGMA onewrite_compression={with}");
+                assert_eq!(sql(&db, &set), with.to_lowercase());
+                let set = format!("PRAGMA onewrite_differences={differences}");
+                assert_eq!(sql(&db, &set), differences);
+                for _ in 0..4 {
+                    rows += 1;
+                    sql(&db, "INSERT INTO t VALUES(hex(randomblob(200)), 'text')");
+                }
+                let status = status(&db);
+                assert_eq!(status["compression"], with.to_lowercase());
+                assert_eq!(status["differences"], differences);
+            }
+        }
+        let counted = &status(&db)["compressed"];
+        assert!(counted["differences"].as_u64() > Some(5), "{counted}");
+        // Read back by one that remembers nothing: recovery.
+        let copied = directory.path().join(format!("{mode}-copy"));
+        super::copy(&path, &copied);
+        for path in [&path, &copied] {
+            let late = super::open(path);
+            let found = sql(&late, "SELECT count(*), count(DISTINCT x) FROM t");
+            assert_eq!(found, format!("{rows}|{rows}"));
+            assert_eq!(sql(&late, "PRAGMA integrity_check"), "ok");
+        }
+    }
+}
+
+#[test]
+fn compression_is_refused_where_nothing_is_compressed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let db = super::open(&path);
+    for (name, value) in [("compression", "zstd"), ("differences", "off")] {
+        let set = format!("PRAGMA onewrite_{name}={value}");
+        for mode in ["waldio", "direct"] {
+            assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
+            assert_eq!(sql(&db, &set), value);
+            // For when there is something to compress.
+            assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+            assert_eq!(status(&db)[name], serde_json::Value::Null);
+            let refused = super::outcome(&db, &set);
+            assert!(refused.contains("does not compress pages"), "{refused}");
+            assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
+            assert_eq!(sql(&db, "PRAGMA journal_mode=swal"), "swal");
+            assert_eq!(status(&db)[name], value);
+        }
+    }
+    let wrong = super::outcome(&db, "PRAGMA onewrite_compression=brotli");
+    assert!(
+        wrong.contains("'brotli'") && wrong.contains("lz4, zstd or none"),
+        "{wrong}"
+    );
+}
+
+#[test]
+fn uri_and_environment_name_the_compression() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let uri = format!(
+        "file:{}?vfs=onewrite&journal_mode=onewrite&onewrite_compression=zstd\
+         &onewrite_differences=off",
+        directory.path().join("db").display()
+    );
+    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+    let db = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
+    sql(&db, "CREATE TABLE t(x)");
+    let status = status(&db);
+    assert_eq!(status["compression"], "zstd");
+    assert_eq!(status["differences"], "off");
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "settings::child", "--ignored", "--nocapture"])
+        .env(
+            "ONEWRITE_TEST_DATABASE",
+            directory.path().join("environment"),
+        )
+        .env("ONEWRITE_MAKE_DEFAULT", "1")
+        .env("ONEWRITE_JOURNAL_MODE", "swal")
+        .env("ONEWRITE_COMPRESSION", "zstd")
+        .output()
+        .expect("a child");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("mode=swal,swal,zstd"), "{text}");
 }

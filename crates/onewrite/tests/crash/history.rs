@@ -19,6 +19,9 @@ pub struct Config {
     pub sync: &'static str,
     pub synchronous: &'static str,
     pub group: &'static str,
+    pub group_commit: &'static str,
+    /// `onewrite_compression` and `onewrite_differences`, in the modes that have them.
+    pub compressing: Option<(&'static str, &'static str)>,
     /// Reserved bytes of every page of the first database hold something.
     pub reserved_in_use: bool,
     /// A write may damage what else is in its sectors (`psow=0`): SQLite pads each commit to their end.
@@ -34,6 +37,8 @@ impl Config {
         sync: "auto",
         synchronous: "FULL",
         group: "off",
+        group_commit: "auto",
+        compressing: None,
         reserved_in_use: false,
         pads_commits: false,
     };
@@ -55,6 +60,8 @@ pub enum Step {
     Transaction(Vec<String>),
     /// The same, by a second connection, which is set to `synchronous=NORMAL`.
     Beside(Vec<String>),
+    /// The same, by a third connection, which is as durable as the first: they share their flushes.
+    Turn(Vec<String>),
     /// Statements that change nothing in the end.
     Sql(Vec<String>),
     /// `PRAGMA journal_mode`; `None` is that of the configuration.
@@ -73,7 +80,9 @@ impl History {
     pub fn transactions(&self) -> Vec<&Vec<String>> {
         let steps = self.steps.iter().chain(&self.spare);
         let statements = steps.filter_map(|step| match step {
-            Step::Transaction(statements) | Step::Beside(statements) => Some(statements),
+            Step::Transaction(statements) | Step::Beside(statements) | Step::Turn(statements) => {
+                Some(statements)
+            }
             _ => None,
         });
         statements.collect()
@@ -231,6 +240,7 @@ pub struct Player<'a> {
     pub done: u32,
     connection: Option<Connection>,
     beside: Option<Connection>,
+    turns: Option<Connection>,
     mode: &'static str,
 }
 
@@ -242,6 +252,7 @@ impl<'a> Player<'a> {
             done,
             connection: None,
             beside: None,
+            turns: None,
             mode: "delete",
         }
     }
@@ -276,8 +287,16 @@ impl<'a> Player<'a> {
                 // The smallest that SQLite takes: large transactions spill.
                 "PRAGMA cache_size=10".to_owned(),
                 format!("PRAGMA onewrite_group_synch='{}'", config.group),
+                format!("PRAGMA onewrite_group_commit={}", config.group_commit),
             ] {
                 run(&connection, &pragma)?;
+            }
+            if let Some((with, differences)) = config.compressing {
+                run(&connection, &format!("PRAGMA onewrite_compression={with}"))?;
+                run(
+                    &connection,
+                    &format!("PRAGMA onewrite_differences={differences}"),
+                )?;
             }
             self.connection = Some(connection);
         }
@@ -294,6 +313,28 @@ impl<'a> Player<'a> {
         Ok(self.beside.as_ref().expect("just opened"))
     }
 
+    fn turns(&mut self) -> rusqlite::Result<&Connection> {
+        if self.turns.is_none() {
+            let connection = open_as(self.config, self.directory)?;
+            let level = self.synchronous(self.mode);
+            let group_commit = format!("PRAGMA onewrite_group_commit={}", self.config.group_commit);
+            for sql in [&level, &group_commit, "PRAGMA wal_autocheckpoint=0"] {
+                run(&connection, sql)?;
+            }
+            self.turns = Some(connection);
+        }
+        Ok(self.turns.as_ref().expect("just opened"))
+    }
+
+    /// A transaction has been acknowledged.
+    fn acknowledged(&mut self) {
+        self.done += 1;
+        let own = self.mode == self.config.mode || self.mode == "wal";
+        if self.config.commits_are_durable() && own {
+            self.note(Event::Durable(self.done));
+        }
+    }
+
     fn note(&self, event: Event) {
         record::note(self.directory, event);
     }
@@ -308,11 +349,14 @@ impl<'a> Player<'a> {
                 self.connection()?;
                 self.note(Event::Begin(self.done + 1));
                 transact(self.connection()?, statements)?;
-                self.done += 1;
-                let own = self.mode == self.config.mode || self.mode == "wal";
-                if self.config.commits_are_durable() && own {
-                    self.note(Event::Durable(self.done));
-                }
+                self.acknowledged();
+                Ok(())
+            }
+            Step::Turn(statements) => {
+                self.turns()?;
+                self.note(Event::Begin(self.done + 1));
+                transact(self.turns()?, statements)?;
+                self.acknowledged();
                 Ok(())
             }
             Step::Beside(statements) => {
@@ -356,7 +400,10 @@ impl<'a> Player<'a> {
     }
 
     pub fn close(&mut self) -> rusqlite::Result<()> {
-        if let Some(connection) = self.beside.take() {
+        for connection in [self.beside.take(), self.turns.take()]
+            .into_iter()
+            .flatten()
+        {
             connection.close().map_err(|(_, e)| e)?;
         }
         if let Some(connection) = self.connection.take() {
@@ -418,6 +465,10 @@ impl Maker<'_> {
 
     pub fn beside(&mut self) -> Step {
         Step::Beside(self.small())
+    }
+
+    pub fn turn(&mut self) -> Step {
+        Step::Turn(self.small())
     }
 
     pub fn some(&mut self, count: usize) -> Vec<Step> {

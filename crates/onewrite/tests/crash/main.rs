@@ -22,9 +22,10 @@ use record::{Device, Event, File, Reach};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-const ALL: [&str; 13] = [
+const ALL: [&str; 14] = [
     "single inserts",
     "beside one at NORMAL",
+    "in turns",
     "several pages",
     "spills and savepoints",
     "more than is gathered",
@@ -48,6 +49,20 @@ fn make(name: &'static str, page: u32, random: &mut Random) -> History {
                 steps.extend([m.one(), m.one(), m.beside(), m.one()]);
             }
         }
+        "in turns" => steps.extend([
+            m.turn(),
+            m.one(),
+            m.turn(),
+            m.pages(3),
+            m.turn(),
+            checkpoint("PASSIVE"),
+            m.turn(),
+            m.one(),
+            checkpoint("RESTART"),
+            m.turn(),
+            m.one(),
+            m.turn(),
+        ]),
         "several pages" => {
             steps.extend([m.one(), m.pages(4), m.pages(9), m.one(), m.pages(2)]);
         }
@@ -345,6 +360,38 @@ fn compressed() {
     );
 }
 
+#[test]
+fn packed_with_zstd() {
+    let base = Config {
+        mode: "onewrite",
+        compressing: Some(("zstd", "on")),
+        ..Config::USUAL
+    };
+    everything("onewrite, zstd", base);
+}
+
+#[test]
+fn compressed_without_differences() {
+    let base = Config {
+        mode: "swal",
+        compressing: Some(("zstd", "off")),
+        ..Config::USUAL
+    };
+    everything("swal, zstd, each page by itself", base);
+}
+
+#[test]
+fn stored_pages() {
+    for mode in ["onewrite", "swal"] {
+        let base = Config {
+            mode,
+            compressing: Some(("none", "on")),
+            ..Config::USUAL
+        };
+        everything("pages as they are", base);
+    }
+}
+
 /// Commits that return before they are durable may be lost, the last ones first; never a part of
 /// one, and none after a close.
 #[test]
@@ -379,6 +426,19 @@ fn group_synch() {
     );
 }
 
+/// Commits of connections that take turns are published before they are durable.
+#[test]
+fn group_commit() {
+    for mode in ["onewrite", "waldio", "swal"] {
+        let config = Config {
+            mode,
+            group_commit: "on",
+            ..Config::USUAL
+        };
+        everything(&format!("group commit in {mode}"), config);
+    }
+}
+
 #[test]
 fn write_then_flush() {
     let sync = "full";
@@ -403,6 +463,27 @@ fn padded() {
         };
         everything(&format!("padded {mode}"), config);
     }
+}
+
+#[test]
+fn a_group_that_is_not_flushed_is_caught() {
+    let mut random = Random::new(seed("a group without its flush"));
+    let config = Config {
+        mode: "onewrite",
+        ..Config::USUAL
+    };
+    let depth = Depth { cuts: 2, sparse: 1 };
+    // The direct writes of connections that are alone, and the recording of the mode's begin, stay.
+    let (_, found) = crash(&config, "in turns", &mut random, depth, |events| {
+        let mut begun = 0;
+        let mut keep = |event: &Event| {
+            begun += u32::from(matches!(event, Event::Begin(_)));
+            begun < 4 || !matches!(event, Event::Flush(File::Log))
+        };
+        events.into_iter().filter(|event| keep(event)).collect()
+    });
+    let wrong = found.expect_err("a commit that no flush made durable");
+    println!("caught: {wrong}");
 }
 
 /// A test that would not see a broken engine is worth nothing: here the recording says that the

@@ -8,6 +8,7 @@ mod below;
 mod database;
 mod device;
 mod group;
+mod group_commit;
 mod refusal;
 mod switching;
 mod torn;

@@ -3,9 +3,9 @@
 use onewrite::storage::observer::{Call, Observer, observe};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Which calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +49,8 @@ struct Rule {
     fired: Arc<AtomicU32>,
     /// Frames were written after it.
     frames_after: Arc<AtomicU32>,
+    /// It ends no earlier than this is set.
+    released: Arc<AtomicBool>,
 }
 
 static RULES: Mutex<Vec<Rule>> = Mutex::new(Vec::new());
@@ -62,6 +64,7 @@ pub struct Refusal {
     log: PathBuf,
     fired: Arc<AtomicU32>,
     frames_after: Arc<AtomicU32>,
+    released: Arc<AtomicBool>,
 }
 
 impl Refusal {
@@ -71,6 +74,22 @@ impl Refusal {
 
     /// It takes so long until it fails.
     pub fn slow(database: &Path, which: Which, errno: i32, takes: Duration) -> Refusal {
+        Refusal::made(database, which, errno, takes, true)
+    }
+
+    /// It does not end before it is told to, and then fails; 0 is no failure.
+    pub fn held(database: &Path, which: Which, errno: i32) -> Refusal {
+        Refusal::made(database, which, errno, Duration::ZERO, false)
+    }
+
+    fn made(
+        database: &Path,
+        which: Which,
+        errno: i32,
+        takes: Duration,
+        is_released: bool,
+    ) -> Refusal {
+        let released = Arc::new(AtomicBool::new(is_released));
         let log = super::beside(database, "-onewrite");
         let (fired, frames_after) = (Arc::default(), Arc::default());
         rules().push(Rule {
@@ -81,11 +100,32 @@ impl Refusal {
             after_new_blocks: false,
             fired: Arc::clone(&fired),
             frames_after: Arc::clone(&frames_after),
+            released: Arc::clone(&released),
         });
         Refusal {
             log,
             fired,
             frames_after,
+            released,
+        }
+    }
+
+    /// Lets a call that is held come to its end.
+    pub fn release(&self) {
+        self.released.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it was let go.
+    pub fn is_released(&self) -> bool {
+        self.released.load(Ordering::SeqCst)
+    }
+
+    /// Waits until there is such a call.
+    pub fn wait(&self) {
+        let begin = Instant::now();
+        while !self.has_come() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it never comes");
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -102,6 +142,7 @@ impl Refusal {
 
 impl Drop for Refusal {
     fn drop(&mut self) {
+        self.release();
         rules().retain(|rule| rule.log != self.log);
     }
 }
@@ -115,7 +156,7 @@ impl Observer for Refuser {
             let is_first = rule.fired.load(Ordering::SeqCst) == 0;
             if is_first && rule.which.is(call, rule.after_new_blocks) {
                 rule.fired.store(1, Ordering::SeqCst);
-                refused = Some((rule.takes, rule.errno));
+                refused = Some((rule.takes, rule.errno, Arc::clone(&rule.released)));
             } else if !is_first && Which::Frames.is(call, false) {
                 rule.frames_after.fetch_add(1, Ordering::SeqCst);
             }
@@ -125,11 +166,18 @@ impl Observer for Refuser {
                 _ => {}
             }
         }
-        let Some((takes, errno)) = refused else {
+        let Some((takes, errno, released)) = refused else {
             return Ok(());
         };
         std::thread::sleep(takes);
-        Err(io::Error::from_raw_os_error(errno))
+        let begin = Instant::now();
+        while !released.load(Ordering::SeqCst) && begin.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match errno {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
     }
 }
 

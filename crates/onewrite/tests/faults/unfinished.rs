@@ -35,7 +35,11 @@ impl Stock {
         let page = PageSize::new(PAGE_BYTES as u32).expect("a page size");
         let open = OpenLog {
             path,
-            mode: JournalMode::Waldio,
+            mode: match layout {
+                Layout::Packed => JournalMode::Onewrite,
+                Layout::Compressed => JournalMode::Swal,
+                _ => JournalMode::Waldio,
+            },
             page,
             access: Access::ReadWrite,
             new_file: NewFile {
@@ -97,6 +101,19 @@ impl Stock {
         self.write(&Stock::page_of(frame), at + 24);
     }
 
+    /// SQLite writes the headers again that it knows to be unfinished.
+    fn finish(&mut self, from: u32, commit: u32) {
+        for frame in from..=commit {
+            let pages = if frame == commit { 500 } else { 0 };
+            let page = Stock::page_of(frame);
+            let header =
+                FrameHeader::build(PageNo(frame), pages, &self.header, self.checksum, &page);
+            self.checksum = header.checksum;
+            let at = self.page.frame_range(FrameNo(frame)).start;
+            self.write(&header.to_bytes(), at);
+        }
+    }
+
     /// The end of a commit; whether the log wants the wal-index to be made anew.
     fn commit(&mut self, last: u32) -> bool {
         let synced = self.writer.sync(Some(self.published), &|| true);
@@ -118,14 +135,18 @@ fn last_commit(path: &Path) -> Option<u32> {
     survey.committed.map(|commit| commit.frame.0)
 }
 
+const LAYOUTS: [Layout; 6] = [
+    Layout::Embedded,
+    Layout::Sector,
+    Layout::Page4k,
+    Layout::Page8k,
+    Layout::Compressed,
+    Layout::Packed,
+];
+
 #[test]
 fn a_commit_that_sqlite_leaves_without_checksums_is_recovered() {
-    for layout in [
-        Layout::Embedded,
-        Layout::Sector,
-        Layout::Page4k,
-        Layout::Page8k,
-    ] {
+    for layout in LAYOUTS {
         let directory = super::directory();
         let path = directory.path().join("db-onewrite");
         let mut stock = Stock::new(&path, layout);
@@ -148,5 +169,32 @@ fn a_commit_that_sqlite_leaves_without_checksums_is_recovered() {
             "{layout}: the wal-index says another checksum"
         );
         assert_eq!(last_commit(&path), Some(7), "{layout}");
+    }
+}
+
+/// Here SQLite comes to the frame that it has overwritten, and finishes the headers from there on, the
+/// commit's too: those before it are left. And there is more of them than is gathered.
+#[test]
+fn a_large_commit_that_sqlite_finishes_in_part_is_recovered() {
+    for layout in LAYOUTS {
+        let directory = super::directory();
+        let path = directory.path().join("db-onewrite");
+        let mut stock = Stock::new(&path, layout);
+        for frame in 1..=3 {
+            stock.frame(frame, frame == 3, true);
+        }
+        stock.commit(3);
+        stock.writer.transaction_may_begin();
+        for frame in 4..=900 {
+            stock.frame(frame, false, true);
+        }
+        stock.overwrite_page(790);
+        for frame in 6..=800 {
+            stock.frame(frame, frame == 800, false);
+        }
+        stock.finish(790, 800);
+        assert!(stock.commit(800), "{layout}");
+        assert_eq!(last_commit(&path), Some(800), "{layout}");
+        stock.writer.transaction_may_begin();
     }
 }

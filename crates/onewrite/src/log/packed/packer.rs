@@ -43,6 +43,17 @@ struct Item {
     data: Range<usize>,
 }
 
+/// What tightening tries, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Means {
+    /// zstd for pages that are held whole.
+    Itself,
+    /// zstd for differences.
+    ItsBase,
+    /// Pages that are held whole, as differences from other pages.
+    Others,
+}
+
 /// What tightening did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tightened {
@@ -173,60 +184,63 @@ impl<'a> Packer<'a> {
 
     /// Spends more time where that may save a block; `frames` are what was added.
     pub fn tighten(&mut self, frames: &[u8]) {
-        let block = batch::BLOCK_BYTES as usize;
-        let before = self.batch_bytes().div_ceil(block);
+        let before = self.blocks();
         if !(2..=MAX_TIGHT_BLOCKS).contains(&before) || self.how.with == Compression::None {
             return;
         }
         let begun = Instant::now();
-        let former: Vec<_> = self
-            .items
-            .iter()
-            .map(|item| (item.kind, item.data.clone()))
-            .collect();
-        let mut order: Vec<usize> = (0..self.items.len()).collect();
-        order.sort_by_key(|&i| std::cmp::Reverse(self.items[i].data.len()));
-        let mut tries = MAX_TRIES;
         let pages = frames.chunks_exact(self.page.frame_bytes());
         let pages: Vec<&[u8]> = pages.map(|frame| &frame[FRAME_HEADER_BYTES..]).collect();
-        for i in order {
-            let is_small = self.items[i].data.len() < SMALL_RECORD;
-            if is_small || tries == 0 || self.batch_bytes() <= block {
-                break;
-            }
-            if let Some(page) = pages.get(i) {
-                self.tighten_item(i, page, &mut tries);
+        let mut order: Vec<usize> = (0..self.items.len()).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(self.items[i].data.len()));
+        let mut best = (before, self.held());
+        let mut tries = MAX_TRIES;
+        for means in [Means::Itself, Means::ItsBase, Means::Others] {
+            for &i in &order {
+                let is_worth_it = best.0 > 1 && self.items[i].data.len() >= SMALL_RECORD;
+                if let Some(page) = pages.get(i).filter(|_| is_worth_it) {
+                    self.tighten_item(i, page, means, &mut tries);
+                }
+                let blocks = self.blocks();
+                if blocks < best.0 {
+                    best = (blocks, self.held());
+                }
             }
         }
-        let after = self.batch_bytes().div_ceil(block);
-        if after >= before {
-            // What is quick to read is better then.
-            for (item, (kind, data)) in self.items.iter_mut().zip(former) {
-                (item.kind, item.data) = (kind, data);
-            }
+        // What saved nothing is undone: what is quick to read is better then, and what is whole.
+        for (item, (kind, data)) in self.items.iter_mut().zip(best.1) {
+            (item.kind, item.data) = (kind, data);
         }
         self.tightened = Tightened {
             tried: 1,
-            blocks_saved: before.saturating_sub(after) as u64,
+            blocks_saved: before.saturating_sub(best.0) as u64,
             nanos: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
         };
     }
 
-    /// Tries what may make one record smaller.
-    fn tighten_item(&mut self, i: usize, page: &[u8], tries: &mut u32) {
-        let bases = match (self.items[i].kind, self.how.differences) {
-            (Kind::Delta(_, base), _) => vec![Some(base)],
-            (_, Differences::Held) => {
-                let recent = self.known.recent_wholes().map(Some);
-                recent.chain([None]).collect()
-            }
-            (_, Differences::None) => vec![None],
+    fn blocks(&self) -> usize {
+        self.batch_bytes().div_ceil(batch::BLOCK_BYTES as usize)
+    }
+
+    /// How every page is held now.
+    fn held(&self) -> Vec<(Kind, Range<usize>)> {
+        let items = self.items.iter();
+        items.map(|item| (item.kind, item.data.clone())).collect()
+    }
+
+    /// Tries to make one record smaller, if these means are for it.
+    fn tighten_item(&mut self, i: usize, page: &[u8], means: Means, tries: &mut u32) {
+        let bases: Vec<Option<FrameNo>> = match (means, self.items[i].kind) {
+            (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => vec![None],
+            (Means::ItsBase, Kind::Delta(Method::Lz4, base)) => vec![Some(base)],
+            (Means::Others, Kind::Stored | Kind::Whole(_)) => match self.how.differences {
+                Differences::Held => self.known.recent_wholes().map(Some).collect(),
+                Differences::None => Vec::new(),
+            },
+            _ => Vec::new(),
         };
         for base in bases {
-            // A dictionary that halves the record will not be beaten by none.
-            let enough = self.items[i].data.len() < page.len() / 2 && base.is_none();
-            let was_tried = matches!(self.items[i].kind, Kind::Delta(..)) && enough;
-            if *tries == 0 || was_tried {
+            if *tries == 0 {
                 return;
             }
             *tries -= 1;
@@ -239,7 +253,12 @@ impl<'a> Packer<'a> {
             };
             let item = &mut self.items[i];
             let now = item.data.len() + item.kind.number_bytes();
-            if data.len() + kind.number_bytes() < now {
+            // What refers to another page cannot itself be referred to, so it must be worth it.
+            let worth = match means {
+                Means::Itself | Means::ItsBase => now,
+                Means::Others => now * 3 / 4,
+            };
+            if data.len() + kind.number_bytes() < worth {
                 (item.kind, item.data) = (kind, data);
             }
         }
@@ -267,10 +286,7 @@ impl<'a> Packer<'a> {
     pub fn wholes(&self) -> Vec<(PageNo, FrameNo)> {
         let whole = |item: &&Item| !matches!(item.kind, Kind::Delta(..));
         let wholes = self.items.iter().filter(whole);
-        match self.how.with {
-            Compression::None => Vec::new(),
-            _ => wholes.map(|item| (item.page, item.frame)).collect(),
-        }
+        wholes.map(|item| (item.page, item.frame)).collect()
     }
 
     /// How many records are differences.

@@ -164,6 +164,8 @@ impl Record {
             2 => delta(Method::Lz4, number()),
             3 => Some(Kind::Whole(Method::Zstd)),
             4 => delta(Method::Zstd, number()),
+            // Without salts any bytes behind the end of a log may look like this.
+            _ if salts != generation && form == Form::Compressed => None,
             kind => return Err(UnknownKind(kind as u8)),
         };
         let Some(kind) = kind else {
@@ -298,6 +300,16 @@ mod tests {
         assert!(parse(LZ4, 0, &[1; 9]).is_none());
         assert!(parse(Kind::Stored, 1, &[1; 511]).is_none());
         assert!(parse(Kind::Delta(Method::Zstd, FrameNo(0)), 1, &[1; 9]).is_none());
+    }
+
+    #[test]
+    fn bytes_behind_the_end_are_of_no_newer_version() {
+        let mut bytes = [0; 64];
+        bytes[3] = 7;
+        // A kind that nobody knows, of an unfinished record, whose salts are zero.
+        bytes[Form::Compressed.header_bytes() - 4] = 0xf8;
+        let parsed = Record::parse(&bytes, Form::Compressed, page_size(), Salts([1; 8]));
+        assert_eq!(parsed, Ok(None));
     }
 
     #[test]

@@ -1,0 +1,59 @@
+//! Many writers at once in strict group commit: the log stays bounded, nobody starves.
+
+use super::{open, sql, stock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Readers' marks are held by every commit that waits for its flush. If the log never came to its start
+/// again, it would grow for as long as there are writers.
+#[test]
+fn the_log_stays_bounded_under_many_writers() {
+    const THREADS: usize = 16;
+    const COMMITS: usize = 250;
+    const THRESHOLD: u64 = 200;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let db = open(&path);
+    assert_eq!(sql(&db, "PRAGMA journal_mode=onewrite"), "onewrite");
+    sql(&db, "CREATE TABLE t(thread INTEGER, n INTEGER, x TEXT)");
+    let done = AtomicBool::new(false);
+    let longest = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let path = &path;
+                scope.spawn(move || {
+                    let db = open(path);
+                    db.busy_timeout(Duration::from_secs(60)).expect("a timeout");
+                    sql(&db, &format!("PRAGMA wal_autocheckpoint={THRESHOLD}"));
+                    for n in 0..COMMITS {
+                        sql(&db, &format!("INSERT INTO t VALUES({thread},{n},'x')"));
+                    }
+                })
+            })
+            .collect();
+        let watcher = scope.spawn(|| {
+            let db = open(&path);
+            let mut longest = 0;
+            while !done.load(Ordering::Relaxed) {
+                let status = sql(&db, "PRAGMA onewrite_status");
+                let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+                longest = longest.max(status["frames"].as_u64().unwrap_or(0));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            longest
+        });
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
+        done.store(true, Ordering::Relaxed);
+        watcher.join().expect("no panic")
+    });
+    println!("at most {longest} frames, of a threshold of {THRESHOLD}");
+    assert!(longest <= 4 * THRESHOLD, "{longest} frames");
+    drop(db);
+    let db = stock(&path);
+    assert_eq!(
+        sql(&db, "SELECT count(*) FROM t"),
+        (THREADS * COMMITS).to_string()
+    );
+}
