@@ -8,7 +8,7 @@
 //! check. Each op owns its tables, its statements and what they leave, as a `Workload`:
 //! `mobibench` (`insert`, `update`, `delete`), `indexed`, `app`, `phone` (`mail`, `messenger`,
 //! `message`, `sns`), `partsupply` and `ycsb`. `transaction` executes
-//! what they make, `rows` compares what they expect, [`crate::draws`] is where their values come from.
+//! what they make, `rows` compares what they expect, `draws` is where their values come from.
 
 mod app;
 mod indexed;
