@@ -446,7 +446,7 @@ impl Writer {
         Ok(())
     }
 
-    /// `xSync`; for `alone_in_transaction` see [`Writer::may_defer`].
+    /// `xSync`; for `alone_in_transaction` see `may_defer`.
     ///
     /// # Errors
     /// What was to be made durable may not be.

@@ -5,7 +5,7 @@
 //! A difference is the same with the other page as its dictionary.
 //!
 //! Whatever bytes come from disk, unpacking writes within the page it is given, and says whether it
-//! filled that. Called by [`super::packer`], and to read by [`super`].
+//! filled that. Called by `packer`, and to read by [`super`].
 
 use std::cell::RefCell;
 

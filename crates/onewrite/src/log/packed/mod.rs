@@ -7,7 +7,7 @@
 //!   touches fewer blocks when it begins one.
 //!
 //! A page that was logged before is held as its difference from that frame, as long as this process
-//! remembers it. [`packer`] decides how each page is held, [`codec`] compresses it, [`chain`] finds frames by their number. A page is read with one read and one decompression; a
+//! remembers it. `packer` decides how each page is held, [`codec`] compresses it, [`chain`] finds frames by their number. A page is read with one read and one decompression; a
 //! difference needs the frame that it refers to besides, which is remembered or costs the same again.
 //!
 //! Guarantees: SQLite's frame headers come back as they were written, so that SQLite's own checksums
