@@ -58,3 +58,38 @@ fn a_trace_is_executed_by_one_thread_and_says_so() {
     let said = text(&output.stderr);
     assert!(said.contains("in their order"), "{said}");
 }
+
+#[test]
+fn files_are_written_in_every_way_and_their_bytes_add_up() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let args = [
+        "file",
+        "--scratch",
+        "ext4",
+        "--count",
+        "200",
+        "--access",
+        "random-write",
+    ];
+    let document = document(&args);
+    let runs = document["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 6);
+    for run in runs {
+        assert_eq!(run["checked"], "ok", "{run}");
+        let number = |value: &Value| value.as_u64().expect("a number");
+        let by_file = run["by_file"].as_object().expect("bytes by file");
+        let sum: u64 = by_file.values().map(number).sum();
+        assert_eq!(sum, number(&run["device"]["write_bytes"]), "{run}");
+        let flushes = number(&run["device"]["flushes"]);
+        match run["way"].as_str() {
+            // The page cache takes them, or the device's cache; nothing asks for more.
+            Some("write" | "o-direct") => assert!(flushes < 10, "{run}"),
+            _ => assert!(flushes >= 200, "{run}"),
+        }
+        if run["way"] == "o-direct" {
+            assert!(number(&by_file["other_bytes"]) >= 200 * 4096, "{run}");
+        }
+    }
+}

@@ -139,7 +139,7 @@ fn a_device_with_fua_loses_nothing() {
             let report = sound(&format!("--mode {mode} --fua --cuts 100"));
             assert!(report["write_throughs"].as_u64() > Some(0), "{report:#}");
         }
-        let report = sound("--mode onewrite --fua --cuts 80 --workload connections");
+        let report = sound("--mode onewrite --fua --cuts 80 --workload connections,group");
         assert!(report["write_throughs"].as_u64() > Some(0), "{report:#}");
     }
 }

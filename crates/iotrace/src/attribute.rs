@@ -223,6 +223,25 @@ mod tests {
     }
 
     #[test]
+    fn every_database_of_a_workload_is_one_and_so_is_its_log() {
+        for (name, purpose) in [
+            ("a.db", Purpose::Database),
+            ("a.db-wal", Purpose::Log),
+            ("a.db.2", Purpose::Database),
+            ("a.db.20-onewrite", Purpose::Log),
+            ("a.db.3-journal", Purpose::Log),
+            ("a.db-shm", Purpose::Other),
+            ("a.db.2-shm", Purpose::Other),
+            ("a.db.", Purpose::Other),
+            ("a.db.x", Purpose::Other),
+            ("a.db2", Purpose::Other),
+            ("b.db.2", Purpose::Other),
+        ] {
+            assert_eq!(Purpose::of_name(name, "a.db"), purpose, "{name}");
+        }
+    }
+
+    #[test]
     fn each_sector_belongs_to_who_had_it_when_it_was_written() {
         let events = timed(vec![
             created(12),

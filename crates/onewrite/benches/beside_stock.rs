@@ -8,7 +8,9 @@
 //! databases (default: the temporary directory), `ONEWRITE_BENCH_ROUNDS` the rounds.
 //!
 //! Reads are measured twice: by the process that wrote the log, and remembers frames, and by one that
-//! finds every logged page in the file only, where it must be decompressed.
+//! finds every logged page in the file only, where it must be decompressed: a third of all pages, and in
+//! a small database all of them. Recovery is measured with the files in the page cache, as after a kill,
+//! and without, as after a crash.
 
 #![allow(missing_docs, reason = "a benchmark has no public items")]
 #![allow(unsafe_code, reason = "a global allocator is unsafe to implement")]
@@ -23,7 +25,6 @@ use std::time::Instant;
 
 use rusqlite::{Connection, OpenFlags};
 
-const ROWS: u64 = 100_000;
 const LOG_FRAMES: i64 = 1000;
 const READS: u64 = 20_000;
 const BULK_ROWS: u64 = 200_000;
@@ -114,26 +115,56 @@ impl Random {
     }
 }
 
-/// A database of 100,000 rows whose log holds about 1,000 frames of scattered updates.
-fn prepare(path: &Path, mode: &str) -> Result<Connection> {
+/// What a database holds, beside a log of about 1,000 frames.
+#[derive(Clone, Copy)]
+enum Data {
+    /// 100,000 rows, and scattered updates: a third of the pages are in the log.
+    Large,
+    /// 20,000 rows, and updates all over: every page of the table is in the log.
+    Small,
+}
+
+impl Data {
+    fn word(self) -> &'static str {
+        match self {
+            Data::Large => "large",
+            Data::Small => "small",
+        }
+    }
+
+    fn rows(self) -> u64 {
+        match self {
+            Data::Large => 100_000,
+            Data::Small => 20_000,
+        }
+    }
+
+    /// The row of an update.
+    fn updated(self, nth: u64, random: &mut Random) -> u64 {
+        match self {
+            Data::Large => random.below(self.rows()),
+            Data::Small => nth * self.rows() / LOG_FRAMES as u64,
+        }
+    }
+}
+
+fn prepare(path: &Path, mode: &str, data: Data) -> Result<Connection> {
     let connection = open(path, mode)?;
     connection.execute_batch(
         "PRAGMA wal_autocheckpoint=0; CREATE TABLE t(id INTEGER PRIMARY KEY, value TEXT)",
     )?;
     connection.execute_batch("BEGIN")?;
     let mut insert = connection.prepare("INSERT INTO t(value) VALUES (?1)")?;
-    for row in 0..ROWS {
+    for row in 0..data.rows() {
         insert.execute([format!("{row:0100}")])?;
     }
     drop(insert);
     connection.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")?;
     let mut random = Random(7);
     let mut update = connection.prepare("UPDATE t SET value = ?1 WHERE id = ?2")?;
-    for _ in 0..LOG_FRAMES {
-        update.execute((
-            format!("{:0100}", random.below(ROWS)),
-            1 + random.below(ROWS) as i64,
-        ))?;
+    for nth in 0..LOG_FRAMES as u64 {
+        let value = format!("{:0100}", random.below(data.rows()));
+        update.execute((value, 1 + data.updated(nth, &mut random) as i64))?;
     }
     drop(update);
     Ok(connection)
@@ -143,9 +174,9 @@ fn prepare(path: &Path, mode: &str) -> Result<Connection> {
 struct Holder(Child);
 
 impl Holder {
-    fn new(path: &Path, mode: &str) -> Result<Holder> {
+    fn new(path: &Path, mode: &str, data: Data) -> Result<Holder> {
         let mut child = Command::new(env::current_exe()?)
-            .args(["--hold", mode])
+            .args(["--hold", data.word(), mode])
             .arg(path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -170,8 +201,12 @@ impl Drop for Holder {
     }
 }
 
-fn hold(mode: &str, path: &Path) -> Result<()> {
-    let _held = prepare(path, mode)?;
+fn hold(data: &str, mode: &str, path: &Path) -> Result<()> {
+    let data = match data {
+        "small" => Data::Small,
+        _ => Data::Large,
+    };
+    let _held = prepare(path, mode, data)?;
     println!("ready");
     std::io::stdout().flush()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
@@ -189,14 +224,14 @@ fn reader(path: &Path, mode: &str) -> Result<Connection> {
 }
 
 /// 20,000 random point reads.
-fn point_reads(path: &Path, mode: &str, seed: u64) -> Result<Took> {
+fn point_reads(path: &Path, mode: &str, data: Data, seed: u64) -> Result<Took> {
     let connection = reader(path, mode)?;
     let mut select = connection.prepare("SELECT value FROM t WHERE id = ?1")?;
     let mut random = Random(seed);
     let read = || {
         let mut bytes = 0;
         for _ in 0..READS {
-            bytes += select.query_row([1 + random.below(ROWS) as i64], |row| {
+            bytes += select.query_row([1 + random.below(data.rows()) as i64], |row| {
                 row.get_ref(0)?.as_str().map(str::len).map_err(Into::into)
             })?;
         }
@@ -210,7 +245,7 @@ fn point_reads(path: &Path, mode: &str, seed: u64) -> Result<Took> {
 }
 
 /// Three full scans.
-fn scans(path: &Path, mode: &str) -> Result<Took> {
+fn scans(path: &Path, mode: &str, data: Data) -> Result<Took> {
     let connection = reader(path, mode)?;
     let (bytes, took) = time(|| {
         let mut bytes = 0;
@@ -221,14 +256,33 @@ fn scans(path: &Path, mode: &str) -> Result<Took> {
         }
         Ok(bytes)
     })?;
-    if bytes as u64 != 3 * ROWS * 100 {
+    if bytes as u64 != 3 * data.rows() * 100 {
         return Err("the rows have other lengths than were stored".into());
     }
     Ok(took)
 }
 
+/// Where the files are when recovery begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cache {
+    Warm,
+    Cold,
+}
+
+/// Writes a file to the device and drops it from the page cache. No connection has it open.
+fn cool(path: &Path) -> Result<()> {
+    use std::os::fd::AsRawFd;
+    if path.exists() {
+        let file = std::fs::File::open(path)?;
+        file.sync_all()?;
+        // SAFETY: the descriptor is open. The advice may be ignored.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    }
+    Ok(())
+}
+
 /// Recovery of a copy of the database and its log as a crash would leave them, and its checkpoint.
-fn recovery_and_checkpoint(path: &Path, mode: &str) -> Result<(Took, Took)> {
+fn recovery_and_checkpoint(path: &Path, mode: &str, cache: Cache) -> Result<(Took, Took)> {
     let copy = path.with_extension("copy");
     remove(&copy);
     for suffix in ["", "-wal", "-onewrite"] {
@@ -236,6 +290,9 @@ fn recovery_and_checkpoint(path: &Path, mode: &str) -> Result<(Took, Took)> {
         // By another process: closing a descriptor here would drop SQLite's locks.
         if from.exists() && !Command::new("cp").args([&from, &to]).status()?.success() {
             return Err(format!("cannot copy {}", from.display()).into());
+        }
+        if cache == Cache::Cold {
+            cool(&to)?;
         }
     }
     let (connection, recovery) = time(|| {
@@ -344,10 +401,14 @@ impl Measure {
 fn main() -> Result<()> {
     onewrite::register()?;
     let arguments: Vec<_> = env::args_os().collect();
-    if let [_, word, mode, path] = &arguments[..]
+    if let [_, word, data, mode, path] = &arguments[..]
         && word == "--hold"
     {
-        return hold(&mode.to_string_lossy(), path.as_ref());
+        return hold(
+            &data.to_string_lossy(),
+            &mode.to_string_lossy(),
+            path.as_ref(),
+        );
     }
     let place = env::var_os("ONEWRITE_BENCH_DIR").map_or_else(env::temp_dir, PathBuf::from);
     let rounds: usize = env::var("ONEWRITE_BENCH_ROUNDS")
@@ -355,41 +416,72 @@ fn main() -> Result<()> {
         .and_then(|n| n.parse().ok())
         .unwrap_or(15);
     let dir = tempfile::tempdir_in(place)?;
-    logged_by_others(dir.path(), rounds)?;
+    logged_by_others(dir.path(), rounds, Data::Large)?;
+    logged_by_others(dir.path(), rounds, Data::Small)?;
+    recovered(dir.path(), rounds)?;
     logged_here(dir.path(), rounds)
 }
 
+fn holders(dir: &Path, data: Data) -> Result<([PathBuf; MODES.len()], Vec<Holder>)> {
+    let paths = MODES.map(|mode| dir.join(format!("{}-{mode}.db", data.word())));
+    let all = paths.iter().zip(MODES);
+    let holders: Result<_> = all
+        .map(|(path, mode)| Holder::new(path, mode, data))
+        .collect();
+    Ok((paths, holders?))
+}
+
 /// What finds the log in the file.
-fn logged_by_others(dir: &Path, rounds: usize) -> Result<()> {
-    let mut reads = Measure::new("reads, log of another process", 1e6 / READS as f64, "us");
-    let mut scanned = Measure::new("full scan, log of another process", 1e3 / 3.0, "ms");
-    let mut recoveries = Measure::new("recovery of 1,000 frames", 1e3, "ms");
-    let mut checkpoints = Measure::new("checkpoint of 1,000 frames", 1e3, "ms");
-    let paths = MODES.map(|mode| dir.join(format!("other-{mode}.db")));
-    let mut holders = Vec::new();
-    for (path, mode) in paths.iter().zip(MODES) {
-        holders.push(Holder::new(path, mode)?);
-    }
+fn logged_by_others(dir: &Path, rounds: usize, data: Data) -> Result<()> {
+    let names = match data {
+        Data::Large => [
+            "reads, a third from the log",
+            "full scan, a third from the log",
+        ],
+        Data::Small => ["reads, all from the log", "full scan, all from the log"],
+    };
+    let mut reads = Measure::new(names[0], 1e6 / READS as f64, "us");
+    let mut scanned = Measure::new(names[1], 1e3 / 3.0, "ms");
+    let (paths, holders) = holders(dir, data)?;
     for round in 0..rounds {
         for (i, (path, mode)) in paths.iter().zip(MODES).enumerate() {
-            reads.took[i].push(point_reads(path, mode, 11 + round as u64)?);
-            scanned.took[i].push(scans(path, mode)?);
-            let (recovery, checkpoint) = recovery_and_checkpoint(path, mode)?;
-            recoveries.took[i].push(recovery);
-            checkpoints.took[i].push(checkpoint);
+            reads.took[i].push(point_reads(path, mode, data, 11 + round as u64)?);
+            scanned.took[i].push(scans(path, mode, data)?);
         }
     }
     drop(holders);
-    for measure in [reads, scanned, recoveries, checkpoints] {
-        measure.print();
+    paths.iter().for_each(|path| remove(path));
+    reads.print();
+    scanned.print();
+    Ok(())
+}
+
+fn recovered(dir: &Path, rounds: usize) -> Result<()> {
+    let (paths, holders) = holders(dir, Data::Large)?;
+    for (cache, names) in [
+        (Cache::Warm, ["recovery", "checkpoint after it"]),
+        (Cache::Cold, ["recovery, not cached", "checkpoint after it"]),
+    ] {
+        let mut recoveries = Measure::new(names[0], 1e3, "ms");
+        let mut checkpoints = Measure::new(names[1], 1e3, "ms");
+        for _ in 0..rounds {
+            for (i, (path, mode)) in paths.iter().zip(MODES).enumerate() {
+                let (recovery, checkpoint) = recovery_and_checkpoint(path, mode, cache)?;
+                recoveries.took[i].push(recovery);
+                checkpoints.took[i].push(checkpoint);
+            }
+        }
+        recoveries.print();
+        checkpoints.print();
     }
+    drop(holders);
     Ok(())
 }
 
 /// What the process wrote itself, and the memory that it takes.
 fn logged_here(dir: &Path, rounds: usize) -> Result<()> {
-    let mut reads = Measure::new("reads, log of this process", 1e6 / READS as f64, "us");
-    let mut scanned = Measure::new("full scan, log of this process", 1e3 / 3.0, "ms");
+    let mut reads = Measure::new("reads, a third from own log", 1e6 / READS as f64, "us");
+    let mut scanned = Measure::new("full scan, a third from own log", 1e3 / 3.0, "ms");
     let mut bulk = Measure::new("bulk load", 1.0, "s");
     let mut peaks = [0; MODES.len()];
     let mut frame_memory = [0; MODES.len()];
@@ -398,13 +490,13 @@ fn logged_here(dir: &Path, rounds: usize) -> Result<()> {
     let mut held = Vec::new();
     for (i, (path, mode)) in paths.iter().zip(MODES).enumerate() {
         let start = NOW.load(Relaxed);
-        held.push(prepare(path, mode)?);
+        held.push(prepare(path, mode, Data::Large)?);
         frame_memory[i] = NOW.load(Relaxed) - start;
     }
     for round in 0..rounds {
         for (i, (path, mode)) in paths.iter().zip(MODES).enumerate() {
-            reads.took[i].push(point_reads(path, mode, 11 + round as u64)?);
-            scanned.took[i].push(scans(path, mode)?);
+            reads.took[i].push(point_reads(path, mode, Data::Large, 11 + round as u64)?);
+            scanned.took[i].push(scans(path, mode, Data::Large)?);
         }
     }
     drop(held);

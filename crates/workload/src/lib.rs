@@ -3,14 +3,16 @@
 //! [`mode`] turns a mode name as a user writes it into pragmas, [`connection`] opens a database under
 //! it and reads back what is in force, [`databases`] all files of a plan, [`plan`] says what a run executes and what must be in the
 //! database afterwards, [`team`] runs the transactions on one or more threads and times each of them,
-//! and [`raw`] measures what the device itself can do, so that a rate has something to be held
+//! [`files`] is the part of Mobibench without SQLite, and [`raw`] measures what the device itself can do, so that a rate has something to be held
 //! against. The `onewrite` command is the caller; nothing here prints.
 
 pub mod clock;
 pub mod connection;
 pub mod databases;
+mod draws;
 mod engine;
 mod error;
+pub mod files;
 pub mod latency;
 pub mod mode;
 pub mod plan;

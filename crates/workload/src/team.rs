@@ -11,7 +11,7 @@ use crate::Error;
 use crate::clock::{Nanos, process_cpu_nanos};
 use crate::databases::Databases;
 use crate::latency::Latencies;
-use crate::plan::{Plan, Workload};
+use crate::plan::{Plan, Transaction, Workload};
 
 /// Prepared statements that a connection keeps at least: as many as rusqlite does by itself.
 const CACHED_STATEMENTS: usize = 16;
@@ -49,13 +49,6 @@ impl Finished {
     }
 }
 
-/// What one thread measured.
-struct Share {
-    first: Nanos,
-    last: Nanos,
-    latencies: Latencies,
-}
-
 /// Executes the transactions of the workers `first_worker..` of `plan`, one worker for each seat
 /// and each on a thread of its own. `gate` is called when all stand ready; they start when it returns.
 /// When `stop` is set, every worker stops before its next transaction.
@@ -79,13 +72,61 @@ pub fn run(
         }
     }
     let workload = &*workload;
-    let start = Barrier::new(seats.len() + 1);
+    let workers = (first_worker..).zip(seats).map(|(worker, databases)| Seat {
+        workload,
+        numbers: Box::new(plan.numbers(worker)),
+        databases,
+        next: None,
+    });
+    run_workers(workers.collect(), control, stop, gate)
+}
+
+/// What one thread does, step by step.
+pub(crate) trait Worker: Send {
+    /// Makes ready what is next, which is not timed; `false` when there is nothing more.
+    fn prepare(&mut self) -> bool;
+
+    /// Does it, which is.
+    fn execute(&mut self) -> Result<(), Error>;
+}
+
+/// One worker of a plan.
+struct Seat<'a> {
+    workload: &'a dyn Workload,
+    numbers: Box<dyn Iterator<Item = u32> + Send>,
+    databases: &'a mut Databases,
+    next: Option<Transaction>,
+}
+
+impl Worker for Seat<'_> {
+    fn prepare(&mut self) -> bool {
+        let number = self.numbers.next();
+        self.next = number.map(|number| self.workload.transaction(number));
+        self.next.is_some()
+    }
+
+    fn execute(&mut self) -> Result<(), Error> {
+        match &self.next {
+            Some(transaction) => transaction.commit(self.databases),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs each worker on a thread of its own, as [`run`] says.
+pub(crate) fn run_workers<W: Worker>(
+    workers: Vec<W>,
+    control: &Control,
+    stop: &AtomicBool,
+    gate: impl FnOnce() -> Result<(), Error>,
+) -> Result<Finished, Error> {
+    let start = Barrier::new(workers.len() + 1);
     let (cpu_before, opened, shares) = thread::scope(|scope| {
-        let threads: Vec<_> = (first_worker..)
-            .zip(seats)
-            .map(|(worker, seat)| {
-                let (start, numbers) = (&start, plan.numbers(worker));
-                scope.spawn(move || work(workload, numbers, seat, control, stop, start))
+        let threads: Vec<_> = workers
+            .into_iter()
+            .map(|worker| {
+                let start = &start;
+                scope.spawn(move || work(worker, control, stop, start))
             })
             .collect();
         let opened = gate();
@@ -99,48 +140,44 @@ pub fn run(
     });
     let cpu_nanos = process_cpu_nanos().saturating_sub(cpu_before);
     opened?;
+    let panicked = |_| Err(Error::Wrong("a worker thread panicked".to_owned()));
+    let mut shares: Vec<_> = shares
+        .into_iter()
+        .map(|share| share.unwrap_or_else(panicked))
+        .collect();
+    // What failed says more than that the others were stopped.
+    shares.sort_by_key(|share| !matches!(share, Err(error) if !error.is_interruption()));
     let mut all: Option<Finished> = None;
     for share in shares {
-        let share = share.map_err(|_| Error::Wrong("a worker thread panicked".to_owned()))??;
-        let Share {
-            first,
-            last,
-            latencies,
-        } = share;
-        let finished = Finished {
-            first,
-            last,
-            cpu_nanos: 0,
-            latencies,
-        };
+        let share = share?;
         all = Some(match all {
-            Some(all) => all.merged(&finished),
-            None => finished,
+            Some(all) => all.merged(&share),
+            None => share,
         });
     }
-    let all = all.ok_or_else(|| Error::Wrong("no connection to work with".to_owned()))?;
+    let all = all.ok_or_else(|| Error::Wrong("no worker to work with".to_owned()))?;
     Ok(Finished { cpu_nanos, ..all })
 }
 
 fn work(
-    workload: &dyn Workload,
-    numbers: impl Iterator<Item = u32>,
-    databases: &Databases,
+    mut worker: impl Worker,
     control: &Control,
     stop: &AtomicBool,
     start: &Barrier,
-) -> Result<Share, Error> {
+) -> Result<Finished, Error> {
     let mut latencies = Latencies::new();
     start.wait();
     let first = Nanos::now();
     let mut last = first;
-    for number in numbers {
+    loop {
         if stop.load(Ordering::Relaxed) || control.failed.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        let transaction = workload.transaction(number);
+        if !worker.prepare() {
+            break;
+        }
         let begin = Nanos::now();
-        transaction.commit(databases).inspect_err(|_| {
+        worker.execute().inspect_err(|_| {
             // One failed transaction fails the run; the others need not go on.
             control.failed.store(true, Ordering::Relaxed);
         })?;
@@ -148,9 +185,10 @@ fn work(
         latencies.record_nanos(last.0.saturating_sub(begin.0));
         control.done.fetch_add(1, Ordering::Relaxed);
     }
-    Ok(Share {
+    Ok(Finished {
         first,
         last,
+        cpu_nanos: 0,
         latencies,
     })
 }

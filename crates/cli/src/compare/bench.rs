@@ -1,9 +1,9 @@
 //! `onewrite bench`: a published workload at its full length, reported as `compare` does.
 
-use clap::ValueEnum;
+use clap::Subcommand;
 use onewrite_workload::plan::Op;
 
-use super::{Args, Common, OpArg};
+use super::{Args, Common, OpArg, files};
 use crate::Outcome;
 
 /// What the workloads are, below the options of `bench --help`.
@@ -21,6 +21,8 @@ them (1 to 20 in the paper) in each of 1,000 transactions, or --count.
            YCSB's core workloads (SoCC '10): 1,000 operations, or --count, on 10,000 records of 10 fields \
 of 100 bytes; each is a transaction, some only read.
 
+  file     Mobibench's file part, see `onewrite bench file --help`.
+
 Reports, modes and all other options are those of `onewrite compare`, which also takes these \
 workloads as --op.
 
@@ -35,11 +37,43 @@ const SQLITES_AUTOCHECKPOINT: u32 = 1000;
 /// The options of `onewrite bench`.
 #[derive(clap::Args, Debug)]
 pub struct BenchArgs {
-    /// What is run, see below
-    #[arg(value_enum)]
+    #[command(subcommand)]
     workload: Workload,
+}
 
-    /// Transactions [default: those of the workload as it was published]
+#[derive(Debug, Subcommand)]
+enum Workload {
+    /// S-WAL's Mail: 32,392 transactions in one file
+    Mail(Run),
+    /// S-WAL's Messenger: 7,301 transactions in 3 files
+    Messenger(Run),
+    /// S-WAL's Message (SMS): 7,740 transactions in 6 files
+    Message(Run),
+    /// S-WAL's SNS: 15,998 transactions in 20 files
+    Sns(Run),
+    /// X-FTL's random updates of TPC-H's partsupp
+    Partsupply(Run),
+    /// YCSB's workload A: reads and updates
+    YcsbA(Run),
+    /// YCSB's workload B: reads, and some updates
+    YcsbB(Run),
+    /// YCSB's workload C: reads
+    YcsbC(Run),
+    /// YCSB's workload D: reads of what is new, and some inserts
+    YcsbD(Run),
+    /// YCSB's workload E: scans, and some inserts
+    YcsbE(Run),
+    /// YCSB's workload F: reads, and reads followed by an update
+    YcsbF(Run),
+    /// Mobibench's file part: records written or read without SQLite
+    #[command(after_long_help = files::AFTER_HELP)]
+    File(files::FileArgs),
+}
+
+/// The options of a workload of SQLite's.
+#[derive(clap::Args, Clone, Debug)]
+struct Run {
+    /// Transactions [default: those of the workload as it was published, or 1000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     count: Option<u32>,
 
@@ -47,49 +81,29 @@ pub struct BenchArgs {
     common: Common,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Workload {
-    Mail,
-    Messenger,
-    Message,
-    Sns,
-    Partsupply,
-    YcsbA,
-    YcsbB,
-    YcsbC,
-    YcsbD,
-    YcsbE,
-    YcsbF,
-}
-
-impl From<Workload> for OpArg {
-    fn from(workload: Workload) -> Self {
-        match workload {
-            Workload::Mail => Self::Mail,
-            Workload::Messenger => Self::Messenger,
-            Workload::Message => Self::Message,
-            Workload::Sns => Self::Sns,
-            Workload::Partsupply => Self::Partsupply,
-            Workload::YcsbA => Self::YcsbA,
-            Workload::YcsbB => Self::YcsbB,
-            Workload::YcsbC => Self::YcsbC,
-            Workload::YcsbD => Self::YcsbD,
-            Workload::YcsbE => Self::YcsbE,
-            Workload::YcsbF => Self::YcsbF,
-        }
-    }
-}
-
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> Outcome {
-    let op = OpArg::from(args.workload);
+    let (op, run) = match &args.workload {
+        Workload::File(args) => return files::run(args),
+        Workload::Mail(run) => (OpArg::Mail, run),
+        Workload::Messenger(run) => (OpArg::Messenger, run),
+        Workload::Message(run) => (OpArg::Message, run),
+        Workload::Sns(run) => (OpArg::Sns, run),
+        Workload::Partsupply(run) => (OpArg::Partsupply, run),
+        Workload::YcsbA(run) => (OpArg::YcsbA, run),
+        Workload::YcsbB(run) => (OpArg::YcsbB, run),
+        Workload::YcsbC(run) => (OpArg::YcsbC, run),
+        Workload::YcsbD(run) => (OpArg::YcsbD, run),
+        Workload::YcsbE(run) => (OpArg::YcsbE, run),
+        Workload::YcsbF(run) => (OpArg::YcsbF, run),
+    };
     let published = Op::from(op).trace_length();
-    let mut common = args.common.clone();
+    let mut common = run.common.clone();
     // As applications run it: the log is reused, and checkpoints are part of the run.
     common.autocheckpoint = common.autocheckpoint.or(Some(SQLITES_AUTOCHECKPOINT));
     super::run(&Args {
         op,
-        count: args.count.or(published).unwrap_or(super::DEFAULT_COUNT),
+        count: run.count.or(published).unwrap_or(super::DEFAULT_COUNT),
         common,
     })
 }

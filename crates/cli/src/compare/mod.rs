@@ -5,6 +5,7 @@
 //! [`table`] what people read. Every mode gets a fresh database and the same transactions.
 
 mod bench;
+mod files;
 mod place;
 mod processes;
 mod progress;
@@ -112,23 +113,8 @@ pub struct Args {
 /// What `compare` and `bench` have in common.
 #[derive(clap::Args, Clone, Debug)]
 struct Common {
-    /// Directory to work in; a directory of its own is made there and removed [default: a scratch
-    /// ext4 file system as root, else the current directory]
-    #[arg(long, conflicts_with = "scratch")]
-    dir: Option<PathBuf>,
-
-    /// Make, mount and afterwards remove a file system of this type on a loop device (root)
-    #[arg(long, value_enum, value_name = "TYPE")]
-    scratch: Option<ScratchArg>,
-
-    /// Where the scratch image is kept while it is in use [default: $TMPDIR or /tmp]
-    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
-    scratch_dir: Option<PathBuf>,
-
-    /// Put the scratch file system on a device that takes its time: none, nvme, emmc, sd, or a file
-    /// (root; see below)
-    #[arg(long, value_name = "MODEL|FILE", conflicts_with = "dir", value_parser = model)]
-    device: Option<Latency>,
+    #[command(flatten)]
+    place: Where,
 
     /// Journal modes, separated by commas; each may have variations, see below
     #[arg(
@@ -178,6 +164,28 @@ struct Common {
     /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
+}
+
+/// Where files are.
+#[derive(clap::Args, Clone, Debug)]
+struct Where {
+    /// Directory to work in; a directory of its own is made there and removed [default: a scratch
+    /// ext4 file system as root, else the current directory]
+    #[arg(long, conflicts_with = "scratch")]
+    dir: Option<PathBuf>,
+
+    /// Make, mount and afterwards remove a file system of this type on a loop device (root)
+    #[arg(long, value_enum, value_name = "TYPE")]
+    scratch: Option<ScratchArg>,
+
+    /// Where the scratch image is kept while it is in use [default: $TMPDIR or /tmp]
+    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
+    scratch_dir: Option<PathBuf>,
+
+    /// Put the scratch file system on a device that takes its time: none, nvme, emmc, sd, or a file
+    /// (root; see below)
+    #[arg(long, value_name = "MODEL|FILE", conflicts_with = "dir", value_parser = model)]
+    device: Option<Latency>,
 }
 
 fn model(name: &str) -> Result<Latency, String> {
@@ -331,7 +339,7 @@ pub fn run(args: &Args) -> Outcome {
     };
     interrupt::install()?;
     let progress = Progress::new();
-    let place = place::choose(args, &progress)?;
+    let place = place::choose(&args.common.place, place::bytes_for(args), &progress)?;
     let compared = compare(args, &plan, &place, &progress);
     drop(progress);
     // Taken down before anything is reported, and whatever happened.

@@ -11,8 +11,8 @@ use onewrite_iotrace::tracefs::Tracefs;
 use onewrite_workload::plan::Op;
 use tempfile::TempDir;
 
-use super::Args;
 use super::progress::Progress;
+use super::{Args, Where};
 use crate::device::ModelledDevice;
 use crate::{directory, interrupt};
 
@@ -60,17 +60,17 @@ enum Kind {
 }
 
 /// Finds or makes what the user asked for, and says which on standard error.
-pub fn choose(args: &Args, progress: &Progress) -> Result<Place, String> {
-    if let Some(dir) = &args.common.dir {
+pub fn choose(args: &Where, bytes: u64, progress: &Progress) -> Result<Place, String> {
+    if let Some(dir) = &args.dir {
         directory::check(dir, "give another with --dir")?;
         eprintln!("onewrite: {NOT_OURS}");
         return in_directory(dir, NOT_OURS);
     }
-    if let Some(kind) = args.common.scratch {
-        return scratch(kind.into(), args, progress);
+    if let Some(kind) = args.scratch {
+        return scratch(kind.into(), args, bytes, progress);
     }
-    if args.common.device.is_some() {
-        return scratch(FileSystem::Ext4, args, progress);
+    if args.device.is_some() {
+        return scratch(FileSystem::Ext4, args, bytes, progress);
     }
     if !rustix::process::geteuid().is_root() {
         directory::check(Path::new("."), "give another with --dir")?;
@@ -85,22 +85,22 @@ pub fn choose(args: &Args, progress: &Progress) -> Result<Place, String> {
         );
     }
     eprintln!("onewrite: no --dir: working on a scratch ext4 file system, removed afterwards");
-    scratch(FileSystem::Ext4, args, progress)
+    scratch(FileSystem::Ext4, args, bytes, progress)
 }
 
-fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<Place, String> {
+fn scratch(
+    file_system: FileSystem,
+    args: &Where,
+    bytes: u64,
+    progress: &Progress,
+) -> Result<Place, String> {
     progress.say(&format!(
         "making a scratch {} file system",
         file_system.name()
     ));
-    let parent = args
-        .common
-        .scratch_dir
-        .clone()
-        .unwrap_or_else(std::env::temp_dir);
+    let parent = args.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
     directory::check(&parent, "give another for the image with --scratch-dir")?;
-    let bytes = image_bytes(args);
-    let (made, modelled) = match &args.common.device {
+    let (made, modelled) = match &args.device {
         None => {
             let options = scratch::Options {
                 file_system,
@@ -112,12 +112,7 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
         }
         Some(model) => on_model(file_system, model, bytes, &parent)?,
     };
-    let mut notes = vec![describe(
-        file_system,
-        bytes,
-        &parent,
-        args.common.device.as_ref(),
-    )];
+    let mut notes = vec![describe(file_system, bytes, &parent, args.device.as_ref())];
     let tracefs = Tracefs::open(&made.host_dir().join("tracing"))
         .inspect_err(|error| notes.push(format!("no tracing: {error}")))
         .ok();
@@ -134,8 +129,8 @@ fn scratch(file_system: FileSystem, args: &Args, progress: &Progress) -> Result<
     })
 }
 
-/// Room for what the run writes.
-fn image_bytes(args: &Args) -> u64 {
+/// Bytes of a scratch file system on which `args` has room for what it writes.
+pub fn bytes_for(args: &Args) -> u64 {
     let frames = u64::from(Op::from(args.op).frames());
     let per_frame = match args.autocheckpoint() {
         0 => IMAGE_BYTES_PER_FRAME,
@@ -148,6 +143,11 @@ fn image_bytes(args: &Args) -> u64 {
     let bytes = IMAGE_BYTES + logs + u64::from(args.count) * per_op;
     // Whole blocks of any file system.
     bytes.next_multiple_of(1 << 20)
+}
+
+/// Bytes of a scratch file system with room for so many of files.
+pub fn bytes_with(files: u64) -> u64 {
+    (IMAGE_BYTES + files + files / 8).next_multiple_of(1 << 20)
 }
 
 /// The file system on a device that takes its time as soon as it is mounted.

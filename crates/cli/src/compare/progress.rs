@@ -38,8 +38,9 @@ impl Progress {
         if self.bar.is_hidden() {
             return work();
         }
-        self.bar
-            .set_style(style("{spinner} {msg} {bar:30} {pos}/{len} {per_sec}"));
+        self.bar.set_style(style(
+            "{spinner} {msg} {bar:30} {pos}/{len} {per_sec}, {eta} left",
+        ));
         self.bar.set_length(u64::from(total));
         let over = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -14,6 +14,7 @@
 //! flush; when something else was written meanwhile (a checkpoint, the page cache, a file system's
 //! journal); or when the next write is one that a file system sends with a flush before it.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
@@ -29,6 +30,7 @@ pub struct Tell(pub Channel);
 
 impl Observer for Tell {
     fn before(&self, _path: &Path, call: &Call<'_>) -> io::Result<()> {
+        TELLING.with(|telling| drop(telling.set(EndOfThread(self.0.clone()))));
         let note = match call {
             Call::Write {
                 bytes,
@@ -43,6 +45,18 @@ impl Observer for Tell {
         };
         let told = self.0.note(note);
         told.map_err(|failure| io::Error::other(failure.to_string()))
+    }
+}
+
+thread_local!(static TELLING: OnceCell<EndOfThread> = const { OnceCell::new() });
+
+/// Tells that a thread of the engine's has come to its end, and with it to that of its last call.
+struct EndOfThread(Channel);
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        // Where the orchestrator is gone nobody needs to know.
+        let _ = self.0.note(Note::LogCall);
     }
 }
 

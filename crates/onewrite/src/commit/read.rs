@@ -89,6 +89,10 @@ impl Writer {
         if within >= FRAME_HEADER_BYTES {
             return self.read_page(frame, within - FRAME_HEADER_BYTES, out, index);
         }
+        if out.len() == self.log.geometry().page().frame_bytes() {
+            // Recovery reads so.
+            return self.read_whole_frame(frame, out, index);
+        }
         let mut whole = vec![0; self.log.geometry().page().frame_bytes()];
         self.read_whole_frame(frame, &mut whole, index)?;
         out.copy_from_slice(&whole[within..within + out.len()]);

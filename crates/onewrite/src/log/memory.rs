@@ -1,4 +1,4 @@
-//! The frame memory: the frames that this process committed last, so that reading them back costs
+//! The frame memory: the frames that this process committed or unpacked last, so that reading them back costs
 //! no I/O. A direct write leaves nothing in the page cache; without this, the first reader of every
 //! logged page would go to the device.
 //!
@@ -61,7 +61,28 @@ impl FrameMemory {
     /// Remembers a published frame, in place of an older one.
     pub fn insert(&self, frame: FrameNo, salts: Salts, page: &[u8]) {
         let (slab, place) = self.place(frame);
-        let mut slab = Self::change(slab);
+        self.put(Self::change(slab), place, frame, salts, page);
+    }
+
+    /// Remembers a published frame that was read, unless a newer one would have to go: those are what
+    /// commits find their differences from.
+    pub fn offer(&self, frame: FrameNo, salts: Salts, page: &[u8]) {
+        let (slab, place) = self.place(frame);
+        let slab = Self::change(slab);
+        let present = slab.tags.get(place).copied().flatten();
+        if present.is_none_or(|(there, of)| of != salts || there < frame) {
+            self.put(slab, place, frame, salts, page);
+        }
+    }
+
+    fn put(
+        &self,
+        mut slab: RwLockWriteGuard<'_, Slab>,
+        place: usize,
+        frame: FrameNo,
+        salts: Salts,
+        page: &[u8],
+    ) {
         if slab.tags.is_empty() {
             slab.tags = vec![None; SLAB_BYTES / self.page_bytes];
             slab.pages = vec![0; SLAB_BYTES];
@@ -126,6 +147,20 @@ mod tests {
         assert_eq!(read(&memory, 5, OLD), Some(7));
         assert_eq!(read(&memory, 5, NEW), None);
         assert_eq!(read(&memory, 6, OLD), None);
+    }
+
+    #[test]
+    fn what_is_offered_does_not_drive_out_what_is_newer() {
+        let memory = memory();
+        let places = MAX_BYTES as u32 / 65_536;
+        memory.insert(FrameNo(places + 5), NEW, &[7; 65_536]);
+        memory.offer(FrameNo(5), NEW, &[8; 65_536]);
+        assert_eq!(read(&memory, 5, NEW), None);
+        assert_eq!(read(&memory, places + 5, NEW), Some(7));
+        memory.offer(FrameNo(2 * places + 5), NEW, &[9; 65_536]);
+        assert_eq!(read(&memory, 2 * places + 5, NEW), Some(9));
+        memory.offer(FrameNo(5), OLD, &[3; 65_536]);
+        assert_eq!(read(&memory, 5, OLD), Some(3));
     }
 
     #[test]

@@ -139,6 +139,7 @@ pub fn play(arguments: &ActorArguments) -> Result<(), Failure> {
     let mut actor = Actor {
         arguments: arguments.clone(),
         connection: None,
+        other: None,
         batch: match arguments.part {
             Part::Prepare => 0,
             Part::Run => FIRST_BATCH_OF_RUN,
@@ -182,6 +183,8 @@ fn tell(event: &Event) {
 pub struct Actor {
     arguments: ActorArguments,
     connection: Option<Connection>,
+    /// The one whose turn it is not.
+    other: Option<Connection>,
     batch: i64,
     /// The command `onewrite`, looked up before anything fails.
     detach: PathBuf,
@@ -212,6 +215,11 @@ impl Actor {
     pub fn open(&mut self) {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         self.open_with(flags, "open");
+    }
+
+    /// The other connection goes on.
+    pub fn take_turns(&mut self) {
+        std::mem::swap(&mut self.connection, &mut self.other);
     }
 
     /// Opens it for reading alone.
@@ -416,6 +424,7 @@ impl Actor {
 
     /// The fault is gone: work goes on, or the connection says that it must be opened again.
     fn go_on(&mut self) {
+        self.other = None;
         if self.connection.is_some() && self.arguments.scenario == Scenario::OpenReadOnly {
             self.read_all();
             self.close();

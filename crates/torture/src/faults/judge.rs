@@ -161,7 +161,7 @@ fn right_codes(scenario: Scenario, injection: &Injection, first: &Seen) -> Vec<i
     if !is_ours(first) {
         right.extend(codes_of_sqlite(fault, first));
     }
-    if scenario == Scenario::GroupSynch {
+    if matches!(scenario, Scenario::GroupSynch | Scenario::GroupCommit) {
         // A group that cannot be written poisons the log.
         right.push(IOERR);
     }

@@ -62,6 +62,8 @@ pub enum Scenario {
     NormalThenFull,
     /// Group synch.
     GroupSynch,
+    /// Strict group commit: two connections take turns.
+    GroupCommit,
     /// `onewrite detach` on what a killed process left.
     Detach,
 }
@@ -98,6 +100,7 @@ impl Scenario {
         );
         match self {
             Scenario::GroupSynch => mode == JournalMode::Waldio,
+            Scenario::GroupCommit => mode.is_ours() && mode != JournalMode::Direct,
             Scenario::Detach => mode.is_ours(),
             Scenario::SwitchToWal => mode != JournalMode::Wal,
             Scenario::SwitchToDelete => mode != JournalMode::Delete,
@@ -220,6 +223,16 @@ impl Scenario {
                 actor.pragma(&format!("onewrite_group_synch='{frames},{milliseconds}'"));
                 actor.commit(1, 100);
             }
+            Scenario::GroupCommit => {
+                actor.pragma("onewrite_group_commit=on");
+                actor.take_turns();
+                actor.open();
+                actor.pragma("onewrite_group_commit=on");
+                for _ in 0..3 {
+                    actor.commit(1, 100);
+                    actor.take_turns();
+                }
+            }
             _ => {}
         }
     }
@@ -300,6 +313,13 @@ impl Scenario {
                 }
                 std::thread::sleep(Duration::from_millis(12));
                 actor.commit(1, 100);
+            }
+            Scenario::GroupCommit => {
+                for _ in 0..4 {
+                    actor.commit(1, 100);
+                    actor.take_turns();
+                }
+                actor.run("SELECT count(*) FROM t");
             }
             Scenario::Detach => actor.become_detach(),
         }

@@ -31,11 +31,11 @@ use std::sync::atomic::AtomicBool;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use super::random::Draws;
 use super::rows::{self, Found};
 use super::{Op, Plan, Statement, Transaction, Workload, created, populate_with, words};
 use crate::Error;
 use crate::databases::Databases;
+use crate::draws::Draws;
 
 const SCHEMA: &str = "
     CREATE TABLE conversation (

@@ -10,11 +10,11 @@ use std::sync::atomic::AtomicBool;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use super::random::text;
 use super::rows::Found;
 use super::{CREATED, Op, Plan, Statement, Transaction, Workload, created, populate_with};
 use crate::Error;
 use crate::databases::Databases;
+use crate::draws::text;
 
 const CREATE_TABLE: &str =
     "CREATE TABLE mobibench (id INTEGER PRIMARY KEY, value TEXT, created INTEGER)";

@@ -8,14 +8,13 @@
 //! check. Each op owns its tables, its statements and what they leave, as a `Workload`:
 //! `mobibench` (`insert`, `update`, `delete`), `indexed`, `app`, `phone` (`mail`, `messenger`,
 //! `message`, `sns`), `partsupply` and `ycsb`. `transaction` executes
-//! what they make, `rows` compares what they expect, `random` is where their values come from.
+//! what they make, `rows` compares what they expect, [`crate::draws`] is where their values come from.
 
 mod app;
 mod indexed;
 mod mobibench;
 mod partsupply;
 mod phone;
-mod random;
 mod rows;
 mod transaction;
 mod words;
@@ -239,7 +238,7 @@ impl Plan {
     pub(crate) fn numbers(&self, worker: u32) -> impl Iterator<Item = u32> + use<> {
         let mut numbers: Vec<u32> = (0..self.count).collect();
         if self.order == Order::Random && matches!(self.op, Op::Update | Op::Delete) {
-            random::shuffle(&mut numbers, self.seed);
+            crate::draws::shuffle(&mut numbers, self.seed);
         }
         let workers = self.workers.max(1) as usize;
         numbers.into_iter().skip(worker as usize).step_by(workers)

@@ -16,11 +16,11 @@ use std::sync::atomic::AtomicBool;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use super::random::Draws;
 use super::rows::{self, Found};
 use super::{Op, Plan, Statement, Transaction, Workload, populate_with};
 use crate::Error;
 use crate::databases::Databases;
+use crate::draws::Draws;
 
 /// Rows of the table.
 const ROWS: u32 = 60_000;

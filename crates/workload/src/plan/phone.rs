@@ -40,12 +40,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use super::random::{Draws, shuffle};
 use super::rows::{self, Found};
 use super::transaction::Read;
 use super::{Op, Plan, Statement, Transaction, Workload, created, populate_with, words};
 use crate::Error;
 use crate::databases::Databases;
+use crate::draws::{Draws, shuffle};
 
 const SCHEMA: &str = "
     CREATE TABLE item (

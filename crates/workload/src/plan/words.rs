@@ -1,6 +1,6 @@
 //! The vocabulary that texts and names are made from; the words at the beginning are used most.
 
-use super::random::Draws;
+use crate::draws::Draws;
 
 /// What messages are made of.
 const WORDS: &[&str] = &[

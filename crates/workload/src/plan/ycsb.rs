@@ -26,12 +26,12 @@ use std::sync::atomic::AtomicBool;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use super::random::{Draws, text};
 use super::rows::{self, Found};
 use super::transaction::Read;
 use super::{Op, Plan, Statement, Transaction, Workload, populate_with};
 use crate::Error;
 use crate::databases::Databases;
+use crate::draws::{Draws, text};
 
 /// Records before the run.
 const RECORDS: u32 = 10_000;

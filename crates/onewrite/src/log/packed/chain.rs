@@ -22,6 +22,8 @@ use crate::wal::{FrameNo, PageSize, Salts};
 const START: u64 = 4096;
 /// What a device writes whole or not at all.
 const SECTOR: u64 = 512;
+/// As much of a batch is read at first: most of them have no more.
+const FIRST_READ_BYTES: usize = 2048;
 
 /// Where a record stands: a byte offset of 47 bits, a length of 17.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -293,7 +295,7 @@ impl Chain {
     }
 
     fn next_batch<B: LogBytes + ?Sized>(&self, log: &B, salts: Salts) -> io::Result<Option<Link>> {
-        let mut bytes = vec![0; batch::BLOCK_BYTES as usize];
+        let mut bytes = vec![0; FIRST_READ_BYTES];
         let n = log.read_at(&mut bytes, self.tail.offset)?;
         bytes.truncate(n);
         let follows = |batch: &Batch| {

@@ -19,6 +19,7 @@ pub mod chain;
 pub mod codec;
 mod packer;
 pub mod record;
+mod window;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -40,6 +41,7 @@ use chain::{Chain, Link, Place};
 use packer::Packer;
 pub use record::Form;
 use record::{Kind, Record};
+use window::{Window, Windowed};
 
 /// Pages whose last whole frame is remembered.
 const MAX_BASES: usize = 4096;
@@ -179,6 +181,8 @@ pub struct Packed {
     page: PageSize,
     chain: RwLock<Chain>,
     bases: Mutex<Bases>,
+    /// What recovery has read last: of the log as it was since [`Packed::survey`].
+    window: Mutex<Option<Window>>,
     /// What was done.
     pub counters: Counters,
 }
@@ -196,6 +200,7 @@ impl Packed {
             page,
             chain: RwLock::new(Chain::new(form, page)),
             bases: Mutex::default(),
+            window: Mutex::default(),
             counters: Counters::default(),
         }
     }
@@ -230,6 +235,7 @@ impl Packed {
         salts: Salts,
         last: FrameNo,
     ) -> io::Result<bool> {
+        *self.window() = None;
         let mut chain = self.chain_mut();
         chain.turn_to(salts);
         chain.rewind();
@@ -256,10 +262,19 @@ impl Packed {
     /// # Errors
     /// An I/O error.
     pub fn survey<B: LogBytes + ?Sized>(&self, log: &B, salts: Salts) -> io::Result<FrameNo> {
+        let mut window = Window::default();
         let mut chain = self.chain_mut();
         chain.restart(salts);
-        chain.reach_end(log)?;
-        Ok(chain.tail().last)
+        chain.reach_end(&Windowed::new(log, &mut window))?;
+        let last = chain.tail().last;
+        drop(chain);
+        // Frame after frame comes next, from the first on.
+        *self.window() = Some(window);
+        Ok(last)
+    }
+
+    fn window(&self) -> MutexGuard<'_, Option<Window>> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything up to this frame is published: later frames may refer to these.
@@ -367,6 +382,7 @@ impl Packed {
 
     /// What was laid out stands in the file.
     pub fn written(&self, packing: &Packing) {
+        *self.window() = None;
         self.chain_mut().append(&packing.link);
     }
 
@@ -457,7 +473,7 @@ impl Packed {
         };
         let (header, page) = out;
         SCRATCH.with_borrow_mut(|bytes| {
-            let Some(record) = self.read_record(log, place, salts, bytes)? else {
+            let Some(record) = self.next_record(log, place, salts, published, bytes)? else {
                 return Ok(Found::Damaged);
             };
             *header = record.frame.to_bytes();
@@ -470,11 +486,32 @@ impl Packed {
                 }
             }
             let data = &bytes[record.head..record.bytes()];
-            Ok(match record::unpack(record.kind, data, &base, page) {
-                true => Found::Page,
-                false => Found::Damaged,
-            })
+            if !record::unpack(record.kind, data, &base, page) {
+                return Ok(Found::Damaged);
+            }
+            // Within a generation a published frame never changes.
+            if let Some(memory) = memory.filter(|_| published >= Some(frame)) {
+                memory.offer(frame, salts, page);
+            }
+            Ok(Found::Page)
         })
+    }
+
+    /// Reads a record. Recovery reads one after the other, of a log that nobody writes.
+    fn next_record<B: LogBytes + ?Sized>(
+        &self,
+        log: &B,
+        place: Place,
+        salts: Salts,
+        published: Option<FrameNo>,
+        bytes: &mut Vec<u8>,
+    ) -> io::Result<Option<Record>> {
+        if published.is_none()
+            && let Some(window) = self.window().as_mut()
+        {
+            return self.read_record(&Windowed::new(log, window), place, salts, bytes);
+        }
+        self.read_record(log, place, salts, bytes)
     }
 
     /// Reads the page of a whole frame, which a difference refers to.
@@ -495,10 +532,14 @@ impl Packed {
         };
         let mut bytes = Vec::new();
         let record = self.read_record(log, place, salts, &mut bytes)?;
-        Ok(record.is_some_and(|record| {
+        let found = record.is_some_and(|record| {
             let data = &bytes[record.head..record.bytes()];
             !matches!(record.kind, Kind::Delta(..)) && record::unpack(record.kind, data, &[], page)
-        }))
+        });
+        if let Some(memory) = memory.filter(|_| found && published >= Some(frame)) {
+            memory.offer(frame, salts, page);
+        }
+        Ok(found)
     }
 
     fn read_record<B: LogBytes + ?Sized>(

@@ -1,13 +1,13 @@
 //! Values that depend on a seed and nothing else, the same on every machine.
 
 /// A sequence of random numbers.
-pub(super) struct Draws {
+pub(crate) struct Draws {
     state: u64,
 }
 
 impl Draws {
     /// The sequence that belongs to transaction `number` of the runs with this seed.
-    pub(super) fn of(seed: u64, number: u32) -> Self {
+    pub(crate) fn of(seed: u64, number: u32) -> Self {
         let mut state = seed ^ (u64::from(number) << 32);
         // Mixed once, so that neighbouring numbers do not begin neighbouring sequences.
         let state = split_mix(&mut state);
@@ -15,23 +15,23 @@ impl Draws {
     }
 
     /// A number from 0 to `below - 1`, or 0 if there is none.
-    pub(super) fn below(&mut self, below: u32) -> u32 {
+    pub(crate) fn below(&mut self, below: u32) -> u32 {
         (split_mix(&mut self.state) % u64::from(below.max(1))) as u32
     }
 
     /// As [`Self::below`], small numbers more often: the smaller of two draws.
-    pub(super) fn low_below(&mut self, below: u32) -> u32 {
+    pub(crate) fn low_below(&mut self, below: u32) -> u32 {
         self.below(below).min(self.below(below))
     }
 
     /// One of `all`, the first ones more often; `None` if there is none.
-    pub(super) fn pick<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         let count = u32::try_from(all.len()).unwrap_or(u32::MAX);
         all.get(self.low_below(count) as usize)
     }
 
     /// That many bytes, as compressed content looks: none of them can be guessed.
-    pub(super) fn bytes(&mut self, length: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length + 8);
         while bytes.len() < length {
             bytes.extend_from_slice(&split_mix(&mut self.state).to_le_bytes());
@@ -41,13 +41,13 @@ impl Draws {
     }
 
     /// That many printable characters, six random bits each.
-    pub(super) fn letters(&mut self, length: usize) -> String {
+    pub(crate) fn letters(&mut self, length: usize) -> String {
         letters(&mut self.state, length)
     }
 }
 
 /// `length` printable characters, six random bits each, that depend on `seed` alone.
-pub(super) fn text(seed: u64, length: usize) -> String {
+pub(crate) fn text(seed: u64, length: usize) -> String {
     letters(&mut { seed }, length)
 }
 
@@ -75,7 +75,7 @@ fn split_mix(state: &mut u64) -> u64 {
 }
 
 /// Fisher and Yates's shuffle.
-pub(super) fn shuffle(rows: &mut [u32], seed: u64) {
+pub(crate) fn shuffle(rows: &mut [u32], seed: u64) {
     let mut state = seed;
     for last in (1..rows.len()).rev() {
         let other = (split_mix(&mut state) % (last as u64 + 1)) as usize;

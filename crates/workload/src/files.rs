@@ -1,0 +1,423 @@
+//! Mobibench's file part: records written to, or read from, plain files, without SQLite.
+//!
+//! Each thread has a file of its own, which is filled and synced before the run. A record is written or read
+//! with one system call at a multiple of its size, one after the other and again from the beginning, or
+//! anywhere; and is durable when the way of writing makes it so. Every record carries the number of the write
+//! that it is from: what a read must find, and what the files must hold in the end, follows from the seed.
+//!
+//! Of Mobibench's ways to write, those through a memory mapping are missing: they take unsafe code.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use rustix::fs::{OFlags, fdatasync, fsync};
+use serde::Serialize;
+
+use crate::Error;
+use crate::draws::Draws;
+use crate::team::{self, Control, Finished, Worker};
+
+/// What happens to a record, and where the next one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// Written, one after the other.
+    SequentialWrite,
+    /// Written anywhere.
+    RandomWrite,
+    /// Read, one after the other.
+    SequentialRead,
+    /// Read anywhere.
+    RandomRead,
+}
+
+impl Access {
+    /// The words that the command line and reports use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SequentialWrite => "sequential-write",
+            Self::RandomWrite => "random-write",
+            Self::SequentialRead => "sequential-read",
+            Self::RandomRead => "random-read",
+        }
+    }
+
+    fn writes(self) -> bool {
+        matches!(self, Self::SequentialWrite | Self::RandomWrite)
+    }
+
+    fn is_random(self) -> bool {
+        matches!(self, Self::RandomWrite | Self::RandomRead)
+    }
+}
+
+/// How records are written and read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// `pwrite` and `pread` through the page cache, and nothing more.
+    Write,
+    /// The file is opened with O_SYNC.
+    OSync,
+    /// Each write is followed by fsync.
+    Fsync,
+    /// Each write is followed by fdatasync.
+    Fdatasync,
+    /// The file is opened with O_DIRECT.
+    ODirect,
+    /// The file is opened with O_DIRECT and O_SYNC.
+    ODirectOSync,
+}
+
+impl Way {
+    /// The word that the command line and reports use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::OSync => "o-sync",
+            Self::Fsync => "fsync",
+            Self::Fdatasync => "fdatasync",
+            Self::ODirect => "o-direct",
+            Self::ODirectOSync => "o-direct-o-sync",
+        }
+    }
+
+    fn flags(self) -> OFlags {
+        match self {
+            Self::Write | Self::Fsync | Self::Fdatasync => OFlags::empty(),
+            Self::OSync => OFlags::SYNC,
+            Self::ODirect => OFlags::DIRECT,
+            Self::ODirectOSync => OFlags::DIRECT | OFlags::SYNC,
+        }
+    }
+}
+
+/// A run, completely.
+#[derive(Clone, Debug)]
+pub struct FilePlan {
+    /// What happens.
+    pub access: Access,
+    /// How.
+    pub way: Way,
+    /// Records in all, over every thread.
+    pub count: u32,
+    /// Bytes of a record; a multiple of 512 for direct I/O.
+    pub record_bytes: usize,
+    /// Records of each file.
+    pub records: u32,
+    /// Threads, each with a file.
+    pub threads: u32,
+    /// What random places are drawn from.
+    pub seed: u64,
+}
+
+/// What direct I/O takes: memory that begins at a page.
+struct Aligned {
+    bytes: Vec<u8>,
+    from: usize,
+    length: usize,
+}
+
+impl Aligned {
+    const ALIGN: usize = 4096;
+
+    fn new(length: usize) -> Self {
+        let bytes = vec![0; length + Self::ALIGN];
+        let from = bytes.as_ptr().align_offset(Self::ALIGN).min(Self::ALIGN);
+        Self {
+            bytes,
+            from,
+            length,
+        }
+    }
+
+    fn get(&mut self) -> &mut [u8] {
+        let to = self.from + self.length;
+        self.bytes.get_mut(self.from..to).unwrap_or_default()
+    }
+}
+
+/// The files, filled. They are removed when this is dropped.
+#[derive(Debug)]
+pub struct Prepared {
+    plan: FilePlan,
+    paths: Vec<PathBuf>,
+}
+
+impl FilePlan {
+    /// How many records this thread works on.
+    fn share(&self, thread: u32) -> u32 {
+        let threads = self.threads.max(1);
+        self.count / threads + u32::from(thread < self.count % threads)
+    }
+
+    /// The record that a thread's n-th operation is on.
+    fn place(&self, thread: u32, nth: u32) -> u32 {
+        match self.access.is_random() {
+            true => Draws::of(self.seed ^ u64::from(thread) << 48, nth).below(self.records),
+            false => nth % self.records.max(1),
+        }
+    }
+
+    /// What a record holds: the number of the write that it is from, 0 for that before the run.
+    fn stamp(&self, thread: u32, place: u32, write: u32, record: &mut [u8]) {
+        record.fill((write ^ place ^ thread) as u8);
+        let stamp = u64::from(write) << 32 | u64::from(place);
+        for (to, from) in record.iter_mut().zip(stamp.to_le_bytes()) {
+            *to = from;
+        }
+    }
+
+    /// Makes and fills the files in `dir`.
+    pub fn prepare(&self, dir: &Path) -> Result<Prepared, Error> {
+        let mut prepared = Prepared {
+            plan: self.clone(),
+            paths: Vec::new(),
+        };
+        let mut record = vec![0; self.record_bytes];
+        for thread in 0..self.threads {
+            let path = dir.join(format!("records-{thread}"));
+            let mut file = File::create(&path).map_err(Error::io("create", &path))?;
+            prepared.paths.push(path.clone());
+            for place in 0..self.records {
+                self.stamp(thread, place, 0, &mut record);
+                file.write_all(&record).map_err(Error::io("fill", &path))?;
+            }
+            file.sync_all().map_err(Error::io("sync", &path))?;
+        }
+        Ok(prepared)
+    }
+}
+
+impl Prepared {
+    /// Runs the plan. `gate` is called when all threads stand ready; they start when it returns.
+    pub fn run(
+        &self,
+        control: &Control,
+        stop: &AtomicBool,
+        gate: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Finished, Error> {
+        let threads = (0..).zip(&self.paths);
+        let workers: Result<Vec<_>, Error> = threads
+            .map(|(thread, path)| Records::open(&self.plan, thread, path))
+            .collect();
+        team::run_workers(workers?, control, stop, gate)
+    }
+
+    /// `ok`, or the first record that is not what was written last.
+    pub fn check(&self) -> Result<String, Error> {
+        let plan = &self.plan;
+        let mut record = vec![0; plan.record_bytes];
+        let mut expected = record.clone();
+        for (thread, path) in (0..).zip(&self.paths) {
+            let file = File::open(path).map_err(Error::io("open", path))?;
+            let mut last = vec![0; plan.records as usize];
+            for nth in 0..plan.share(thread) {
+                if let Some(last) = last.get_mut(plan.place(thread, nth) as usize)
+                    && plan.access.writes()
+                {
+                    *last = nth + 1;
+                }
+            }
+            for (place, write) in (0..).zip(last) {
+                plan.stamp(thread, place, write, &mut expected);
+                let offset = u64::from(place) * plan.record_bytes as u64;
+                file.read_exact_at(&mut record, offset)
+                    .map_err(Error::io("read", path))?;
+                if record != expected {
+                    return Ok(format!(
+                        "file {thread}: record {place} is not write {write}"
+                    ));
+                }
+            }
+        }
+        Ok("ok".to_owned())
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            // It may be gone already; what cannot be removed here cannot be reported either.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// One thread's work.
+struct Records<'a> {
+    plan: &'a FilePlan,
+    thread: u32,
+    path: &'a Path,
+    file: File,
+    buffer: Aligned,
+    /// Operations that were made ready.
+    nth: u32,
+    offset: u64,
+    expected: Vec<u8>,
+}
+
+impl<'a> Records<'a> {
+    fn open(plan: &'a FilePlan, thread: u32, path: &'a Path) -> Result<Self, Error> {
+        let flags = i32::try_from(plan.way.flags().bits()).unwrap_or(0);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(flags)
+            .open(path)
+            .map_err(Error::io("open", path))?;
+        Ok(Self {
+            plan,
+            thread,
+            path,
+            file,
+            buffer: Aligned::new(plan.record_bytes),
+            nth: 0,
+            offset: 0,
+            expected: vec![0; plan.record_bytes],
+        })
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        let record = self.buffer.get();
+        self.file
+            .write_all_at(record, self.offset)
+            .map_err(Error::io("write to", self.path))?;
+        match self.plan.way {
+            Way::Fsync => fsync(&self.file).map_err(Error::io("fsync", self.path)),
+            Way::Fdatasync => fdatasync(&self.file).map_err(Error::io("fdatasync", self.path)),
+            Way::Write | Way::OSync | Way::ODirect | Way::ODirectOSync => Ok(()),
+        }
+    }
+
+    fn read(&mut self) -> Result<(), Error> {
+        let record = self.buffer.get();
+        self.file
+            .read_exact_at(record, self.offset)
+            .map_err(Error::io("read", self.path))?;
+        match *record == *self.expected {
+            true => Ok(()),
+            false => Err(Error::Wrong(format!(
+                "{}: byte {}: a record is not what was written",
+                self.path.display(),
+                self.offset
+            ))),
+        }
+    }
+}
+
+impl Worker for Records<'_> {
+    fn prepare(&mut self) -> bool {
+        if self.nth >= self.plan.share(self.thread) {
+            return false;
+        }
+        let place = self.plan.place(self.thread, self.nth);
+        self.nth += 1;
+        self.offset = u64::from(place) * self.plan.record_bytes as u64;
+        match self.plan.access.writes() {
+            true => self
+                .plan
+                .stamp(self.thread, place, self.nth, self.buffer.get()),
+            false => self.plan.stamp(self.thread, place, 0, &mut self.expected),
+        }
+        true
+    }
+
+    fn execute(&mut self) -> Result<(), Error> {
+        match self.plan.access.writes() {
+            true => self.write(),
+            false => self.read(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static NEVER: AtomicBool = AtomicBool::new(false);
+
+    fn plan(access: Access, way: Way) -> FilePlan {
+        FilePlan {
+            access,
+            way,
+            count: 101,
+            record_bytes: 4096,
+            records: 16,
+            threads: 3,
+            seed: 5,
+        }
+    }
+
+    #[test]
+    fn every_way_of_access_leaves_what_it_must_and_no_file() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        for access in [
+            Access::SequentialWrite,
+            Access::RandomWrite,
+            Access::SequentialRead,
+            Access::RandomRead,
+        ] {
+            for way in [
+                Way::Write,
+                Way::OSync,
+                Way::Fsync,
+                Way::Fdatasync,
+                Way::ODirect,
+                Way::ODirectOSync,
+            ] {
+                let prepared = plan(access, way).prepare(dir.path()).unwrap();
+                let control = Control::default();
+                let finished = match prepared.run(&control, &NEVER, || Ok(())) {
+                    // No direct I/O here, as on tmpfs before Linux 6.6.
+                    Err(Error::Io { doing, .. })
+                        if doing == "open" && way.flags().contains(OFlags::DIRECT) =>
+                    {
+                        continue;
+                    }
+                    finished => finished.unwrap(),
+                };
+                assert_eq!(finished.latencies.count(), 101, "{access:?} {way:?}");
+                assert_eq!(prepared.check().unwrap(), "ok", "{access:?} {way:?}");
+            }
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_record_that_is_another_is_found() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let prepared = plan(Access::SequentialWrite, Way::Write)
+            .prepare(dir.path())
+            .unwrap();
+        prepared
+            .run(&Control::default(), &NEVER, || Ok(()))
+            .unwrap();
+        let damage = |byte: u64| {
+            let path = dir.path().join("records-2");
+            let file = OpenOptions::new().write(true).open(path).unwrap();
+            file.write_all_at(&[0xEE], byte).unwrap();
+        };
+        damage(4096 * 7 + 100);
+        assert!(
+            prepared
+                .check()
+                .unwrap()
+                .starts_with("file 2: record 7 is not")
+        );
+        let reading = plan(Access::SequentialRead, Way::Write)
+            .prepare(dir.path())
+            .unwrap();
+        damage(4096 * 3);
+        let error = reading
+            .run(&Control::default(), &NEVER, || Ok(()))
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("is not what was written"),
+            "{error}"
+        );
+    }
+}
