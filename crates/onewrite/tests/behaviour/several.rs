@@ -60,6 +60,42 @@ fn threads_write_and_read_one_database() {
     }
 }
 
+/// Who opens the log asks for its size, while another writes a generation that is not in the file yet.
+#[test]
+fn a_log_is_opened_while_another_connection_starts_it_again() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = open_in(&path, mode);
+        sql(&db, "CREATE TABLE t(x TEXT)");
+        for n in 0..20 {
+            sql(
+                &db,
+                &format!("INSERT INTO t VALUES(printf('%.*c', 900, '{n}'))"),
+            );
+        }
+        sql(&db, "PRAGMA wal_checkpoint(PASSIVE)");
+        sql(&db, "PRAGMA cache_size=10");
+        let rows = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i<100) INSERT \
+                    INTO t SELECT printf('%d.%.*c', i, 900, 'x') FROM c";
+        sql(&db, "BEGIN");
+        sql(&db, rows);
+        let other = open(&path);
+        assert_eq!(sql(&other, "SELECT count(*) FROM t"), "20", "{mode:?}");
+        outcome(&other, "PRAGMA wal_checkpoint(RESTART)");
+        drop(other);
+        let other = open(&path);
+        outcome(&other, "PRAGMA locking_mode=EXCLUSIVE");
+        outcome(&other, "SELECT count(*) FROM t");
+        drop(other);
+        sql(&db, rows);
+        sql(&db, "COMMIT");
+        let other = open(&path);
+        assert_eq!(sql(&other, "SELECT count(*) FROM t"), "220", "{mode:?}");
+        assert_eq!(sql(&other, "PRAGMA integrity_check"), "ok", "{mode:?}");
+    }
+}
+
 #[test]
 fn a_snapshot_stays_as_it_is_while_others_write_spill_and_checkpoint() {
     for mode in MODES {

@@ -264,6 +264,15 @@ impl Packed {
     pub fn survey<B: LogBytes + ?Sized>(&self, log: &B, salts: Salts) -> io::Result<FrameNo> {
         let mut window = Window::default();
         let mut chain = self.chain_mut();
+        if chain.writing {
+            // Somebody opens the log while a connection of this process writes. What that one has gathered
+            // goes behind the frames that it knows of, of a generation that may not be in the file yet.
+            drop(chain);
+            let mut apart = Chain::new(self.form, self.page);
+            apart.restart(salts);
+            apart.reach_end(&Windowed::new(log, &mut window))?;
+            return Ok(apart.tail().last);
+        }
         chain.restart(salts);
         chain.reach_end(&Windowed::new(log, &mut window))?;
         let last = chain.tail().last;

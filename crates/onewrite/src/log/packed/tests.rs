@@ -267,6 +267,36 @@ fn a_page_that_was_logged_before_is_held_as_a_difference() {
     }
 }
 
+/// A connection asks for the log's size while another has begun a generation that is not in the file.
+#[test]
+fn a_survey_leaves_the_transaction_that_is_under_way_as_it_is() {
+    let process = Process::new(Form::Packed);
+    let mut log = vec![0; 4096];
+    assert!(
+        process
+            .packed
+            .begin(log.as_slice(), SALTS, FrameNo(0))
+            .expect("memory")
+    );
+    let frames = versions(5);
+    let packing = process.write(&mut log, 1, &frames, true);
+    process.publish(5, &frames, packing);
+    process.packed.end_transaction();
+    process.packed.restart(OTHER);
+    assert!(
+        process
+            .packed
+            .begin(log.as_slice(), OTHER, FrameNo(0))
+            .expect("memory")
+    );
+    let last = process.packed.survey(log.as_slice(), SALTS);
+    assert_eq!(last.expect("memory"), FrameNo(5));
+    assert_eq!(
+        (process.packed.committed(), process.packed.end()),
+        (FrameNo(0), 4096)
+    );
+}
+
 #[test]
 fn frames_of_another_generation_are_not_there() {
     let (model, log) = play(
