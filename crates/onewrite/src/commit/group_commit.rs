@@ -33,6 +33,9 @@ use crate::wal::{FrameNo, Salts};
 
 /// The longest wait for a turn.
 pub const TURN: Duration = Duration::from_millis(25);
+/// Who has waited so long for the flush of another process, which may have been stopped in it, flushes
+/// beside it: that keeps flushes few, and nothing else.
+const STUCK: Duration = Duration::from_millis(500);
 /// A wait for the log's restart that was in vain is tried again when the log has grown by this part.
 const RESTART_PART: u32 = 8;
 /// Another process may die in its turn, or while it flushes: it is looked after this often.
@@ -102,6 +105,7 @@ impl GroupCommit {
         frame: FrameNo,
         look: Look<'_>,
     ) -> Result<(), LogError> {
+        let begun = Instant::now();
         let mut leading = self.leading();
         loop {
             log.check_poison()?;
@@ -117,7 +121,10 @@ impl GroupCommit {
             }
             leading.is_led = true;
             drop(leading);
-            let led = lead(log, salts, frame, look);
+            let led = match Instant::now() - begun < STUCK {
+                true => lead(log, salts, frame, look),
+                false => flush(log, salts, frame, look),
+            };
             leading = self.leading();
             leading.is_led = false;
             leading.counts.flushes += u64::from(matches!(led, Ok(Led::Flushed)));

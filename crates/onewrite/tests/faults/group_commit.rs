@@ -255,3 +255,22 @@ fn a_failed_flush_fails_all_who_wait_and_all_who_come() {
     assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
     assert!(before > ROWS);
 }
+
+/// A process that was stopped in its flush, or in its turn, keeps nobody waiting for good.
+#[test]
+fn nobody_waits_for_a_process_that_was_stopped() {
+    use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
+    let directory = directory();
+    let path = directory.path().join("db");
+    let [db, other] = in_company(&path);
+    let log = beside(&path, "-onewrite");
+    let stopped = LogFile::open(&log, Create::Never, Access::ReadWrite, DirectIo::Never);
+    let stopped = stopped.expect("the log");
+    for byte in [LockByte::Flush, LockByte::Turn] {
+        assert!(stopped.try_lock(byte, LockKind::Exclusive).expect("a lock"));
+    }
+    let (before, commits) = (rows(&other), deferred(&db));
+    sql(&db, INSERT);
+    assert_eq!(rows(&other), before + 1);
+    assert_eq!(deferred(&db), commits + 1);
+}
