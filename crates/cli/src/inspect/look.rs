@@ -300,7 +300,14 @@ fn our_log(report: &mut Report, path: &Path, wanted: u32) -> io::Result<(Log, Op
     } else {
         Writers::None
     };
-    let survey = Survey::of(&file, geometry, wal, writers)?;
+    let survey = match Survey::of(&file, geometry, wal, writers) {
+        // Records of a newer version, or damage that looks like them.
+        Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+            report.problem(path, None, e.to_string());
+            return Ok((log, Some(header)));
+        }
+        survey => survey?,
+    };
     if size % geometry.unit() != 0 {
         let what = format!(
             "cut short: {size} bytes, and a log in layout {} is made of units of {}",
