@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -137,6 +138,22 @@ unsafe extern "C" fn vfs_open(
     })
 }
 
+/// Whether a rollback journal belongs to a database in a mode of ours: then it is one that was hot, or
+/// that a switch needed. Below `synchronous=EXTRA` SQLite does not make its deletion durable. If it came
+/// back after a power cut, it would take back what was committed to the log since.
+///
+/// # Safety
+/// `name` is a C string.
+unsafe fn is_journal_of_ours(name: *const c_char) -> bool {
+    // SAFETY: by this function's contract.
+    let path = unsafe { host::path(name) }.into_os_string();
+    let database = path.as_bytes().strip_suffix(b"-journal");
+    database.is_some_and(|database| {
+        let log = [database, b"-onewrite"].concat();
+        std::path::Path::new(std::ffi::OsStr::from_bytes(&log)).exists()
+    })
+}
+
 unsafe extern "C" fn vfs_delete(
     _vfs: *mut sqlite3_vfs,
     name: *const c_char,
@@ -177,6 +194,11 @@ unsafe extern "C" fn vfs_delete(
         }
         let Some(host) = host::get() else {
             return ffi::SQLITE_IOERR;
+        };
+        // SAFETY: a name from SQLite.
+        let sync_directory = match sync_directory == 0 && unsafe { is_journal_of_ours(name) } {
+            true => 1,
+            false => sync_directory,
         };
         // SAFETY: passed on as it came.
         let code = unsafe { ((*host.base).xDelete)(host.base, name, sync_directory) };
