@@ -517,19 +517,25 @@ impl Database {
         self.flush_database()
     }
 
-    /// Before `xDelete` of SQLite's own log, which SQLite calls under EXCLUSIVE: if that is on the way
-    /// from one mode to another, of which one is ours. SQLite then goes on with the pages that the
-    /// connection remembers, though others may have committed to them since its last transaction,
-    /// unless the change counter is another one. It means something to living connections alone, and
-    /// so needs no flush.
+    /// Before `xDelete` of SQLite's own log, which SQLite calls under EXCLUSIVE: if that may be on the
+    /// way from one mode to another. SQLite then goes on with the pages that the connection remembers,
+    /// though others may have committed to them since its last transaction, unless the change counter
+    /// is another one. It means something to living connections alone, and so needs no flush.
     pub fn forget_pages(&self) -> Result<(), LogError> {
-        if self.switch.get() == Switch::Idle || self.lock.get() != LockLevel::EXCLUSIVE {
+        if !self.is_leaving_a_log() || self.lock.get() != LockLevel::EXCLUSIVE {
             return Ok(());
         }
         match self.read_header()? {
             Some(mut header) => self.move_counter_on(&mut header),
             None => Ok(()),
         }
+    }
+
+    /// Whether a log that SQLite is done with is done with for the sake of another mode. Where a pragma
+    /// has asked for a rollback mode once, it may be so any time: a prepared statement is run again
+    /// without a word to us.
+    pub fn is_leaving_a_log(&self) -> bool {
+        self.switch.get() != Switch::Idle || self.may_leave_wal.get()
     }
 
     fn move_counter_on(&self, header: &mut Header) -> Result<(), LogError> {

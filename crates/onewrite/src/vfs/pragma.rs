@@ -387,6 +387,9 @@ impl Database {
             return answer;
         }
         self.mode_was_named.set(true);
+        if word != "wal" {
+            self.may_leave_wal.set(true);
+        }
         match self.leave_for(&word) {
             Ok(()) => Answer::Pass,
             Err(message) => Answer::Fail(message),

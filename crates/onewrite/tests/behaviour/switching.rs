@@ -1,6 +1,8 @@
 //! Every way from one journal mode to another, and what is remembered of it.
+#![allow(unsafe_code)]
 
 use super::{MODES, Mode, WALDIO, beside, open, open_in, outcome, sql, status, stock};
+use rusqlite::ffi;
 
 const ALL: [&str; 10] = [
     "delete", "truncate", "persist", "memory", "off", "wal", "direct", "waldio", "swal", "onewrite",
@@ -229,17 +231,22 @@ fn a_fresh_database_in_any_mode_is_opened_by_another_connection_at_once() {
 
 /// SQLite, up to 3.54, leaves WAL mode with the pages that the connection remembers, even if another has
 /// committed to them since, and then writes what it remembers: a row is lost. What is remembered is
-/// given up where the database's change counter has moved on: where one of the modes is ours, we move it.
+/// given up where the database's change counter has moved on: in our VFS we move it.
 #[test]
 fn who_leaves_a_mode_does_not_write_what_it_remembers_over_what_others_committed() {
+    for persists in [false, true] {
+        leave_after_others_committed(persists);
+    }
+}
+
+/// `persists`: the log is not to be deleted (`SQLITE_FCNTL_PERSIST_WAL`).
+fn leave_after_others_committed(persists: bool) {
     let wal = Mode {
         name: "wal",
         before: &[],
     };
     for mode in MODES.into_iter().chain([wal]) {
-        // From one of SQLite's modes to another SQLite goes alone.
-        let others = |to: &&str| *to != mode.name && (is_ours(to) || is_ours(mode.name));
-        for to in ALL.into_iter().filter(others) {
+        for to in ALL.into_iter().filter(|to| *to != mode.name) {
             let directory = tempfile::tempdir().expect("a directory");
             let path = directory.path().join("db");
             let ours = open(&path);
@@ -247,6 +254,9 @@ fn who_leaves_a_mode_does_not_write_what_it_remembers_over_what_others_committed
             sql(&ours, "CREATE TABLE t(x)");
             drop(ours);
             let ours = open_in(&path, mode);
+            if persists {
+                persist_wal(&ours);
+            }
             sql(&ours, "INSERT INTO t VALUES(1)");
             assert_eq!(sql(&ours, "SELECT group_concat(x) FROM t"), "1");
             let other = open(&path);
@@ -266,4 +276,14 @@ fn who_leaves_a_mode_does_not_write_what_it_remembers_over_what_others_committed
             assert_eq!(sql(&stock, "PRAGMA integrity_check"), "ok");
         }
     }
+}
+
+fn persist_wal(db: &rusqlite::Connection) {
+    let mut persist: std::ffi::c_int = 1;
+    // SAFETY: an open connection; this file control takes an integer.
+    let code = unsafe {
+        let op = ffi::SQLITE_FCNTL_PERSIST_WAL;
+        ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), op, (&raw mut persist).cast())
+    };
+    assert_eq!((code, persist), (ffi::SQLITE_OK, 1));
 }

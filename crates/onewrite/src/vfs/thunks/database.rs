@@ -60,6 +60,7 @@ pub unsafe fn open(
             switch: Cell::new(Switch::Idle),
             wanted: wanted_mode(name),
             mode_was_named: Cell::new(false),
+            may_leave_wal: Cell::new(false),
             conversion_tried: Cell::new(false),
             writer_tried: Cell::new(false),
             leftover_checked: Cell::new(false),
@@ -369,8 +370,12 @@ unsafe extern "C" fn db_file_control(
                     *argument.cast::<*mut sqlite3_file>() = file;
                     SQLITE_OK
                 }
-                ffi::SQLITE_FCNTL_PERSIST_WAL if database.is_guarded() => {
-                    // The log stays in any case; but SQLite must "delete" it to end the guard.
+                ffi::SQLITE_FCNTL_PERSIST_WAL
+                    if *argument.cast::<c_int>() < 0
+                        && (database.is_guarded() || database.is_leaving_a_log()) =>
+                {
+                    // SQLite must "delete" the log: to end the guard, where a log of ours stays in any
+                    // case, and to forget pages.
                     *argument.cast::<c_int>() = 0;
                     SQLITE_OK
                 }
