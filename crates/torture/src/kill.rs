@@ -126,7 +126,9 @@ impl<'a> Run<'a> {
         }
         let everybody: Vec<_> = (0..self.workers.len()).collect();
         self.kill(&everybody)?;
+        self.expect_guard()?;
         self.check_dead(Leave::Close)?;
+        self.check_through_stock()?;
         self.report.elapsed_s = self.scene.elapsed_seconds();
         Ok(self.report)
     }
@@ -216,9 +218,8 @@ impl<'a> Run<'a> {
 
     /// Checks while nobody has the database open.
     fn check_dead(&mut self, leave: Leave) -> Result<(), Failure> {
-        if self.random.one_in(8) && probe::is_guarded(&self.place.database)? {
-            probe::expect_refused(self.scene, &self.place.database, Watched::DatabaseAndLog)?;
-            self.report.stock_refused += 1;
+        if self.random.one_in(8) {
+            self.expect_guard()?;
         }
         let engine = self.arguments.scene.engine;
         // In a mode without a guard any SQLite recovers the database.
@@ -229,10 +230,25 @@ impl<'a> Run<'a> {
         self.check(leave, Settle::Yes, first)?;
         self.report.checks_dead += 1;
         if leave == Leave::Close && self.random.one_in(3) {
-            probe::expect_stock_header(&self.place.database)?;
-            self.check(Leave::Close, Settle::Yes, Engine::Stock)?;
-            self.report.stock_checks += 1;
+            self.check_through_stock()?;
         }
+        Ok(())
+    }
+
+    /// Shows a guarded database to stock SQLite while nobody has it open.
+    fn expect_guard(&mut self) -> Result<(), Failure> {
+        if probe::is_guarded(&self.place.database)? {
+            probe::expect_refused(self.scene, &self.place.database, Watched::DatabaseAndLog)?;
+            self.report.stock_refused += 1;
+        }
+        Ok(())
+    }
+
+    /// After the last of ours has closed the database, stock SQLite finds the same in it.
+    fn check_through_stock(&mut self) -> Result<(), Failure> {
+        probe::expect_stock_header(&self.place.database)?;
+        self.check(Leave::Close, Settle::Yes, Engine::Stock)?;
+        self.report.stock_checks += 1;
         Ok(())
     }
 
