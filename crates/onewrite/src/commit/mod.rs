@@ -355,6 +355,7 @@ impl Writer {
         // Of a commit that failed, or whose last piece came after its end.
         self.commit_written = false;
         self.commit_frame = FrameNo(0);
+        self.durable = None;
         self.live_until = FrameNo(first.0.saturating_sub(1));
         self.spilled = false;
         self.forget_run();
