@@ -14,14 +14,14 @@
 //!
 //! Invariants:
 //! - What another process can see in the wal-index is in the file. The exception, group synch, is
-//!   taken only while no other process uses the log ([`group`]).
+//!   taken only while no other process uses the log ([`group_synch`]).
 //! - A write-through write is trusted to make a commit durable only if all before it is durable
 //!   already; else everything is flushed.
 //! - A failed write or flush is reported, and never repeated as if it had not happened. If it may
 //!   have hit frames that were published before, the log is poisoned.
 
-pub mod group;
 pub mod group_commit;
+pub mod group_synch;
 
 mod begun;
 mod read;
