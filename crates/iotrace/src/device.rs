@@ -221,6 +221,14 @@ impl BlockDevice {
         fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
     }
 
+    /// Whether nothing is under way at this moment.
+    ///
+    /// # Errors
+    /// If that cannot be read.
+    pub fn is_idle(&self) -> Result<bool, Error> {
+        self.inflight().map(|requests| requests == 0)
+    }
+
     /// Requests that the device has been given and has not completed.
     fn inflight(&self) -> Result<u64, Error> {
         let path = self.sysfs("inflight");

@@ -44,6 +44,18 @@ impl Moved {
         *sum += bytes;
     }
 
+    /// Adds another sum to this one.
+    pub fn join(&mut self, other: &Self) {
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.write_bytes += other.write_bytes;
+        self.fua += other.fua;
+        self.discards += other.discards;
+        self.discard_bytes += other.discard_bytes;
+        self.flush_requests += other.flush_requests;
+    }
+
     /// Whether nothing was.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
