@@ -250,11 +250,16 @@ impl State {
                 (Metadata::Uncertain, None) if marked => Owner::FsMetadata,
                 (_, None) => Owner::Unknown,
             };
-            pieces.push(Piece {
-                sectors,
-                owner,
-                task: part.task,
-            });
+            match pieces.last_mut() {
+                Some(last) if last.owner == owner && last.task == part.task => {
+                    last.sectors += sectors;
+                }
+                _ => pieces.push(Piece {
+                    sectors,
+                    owner,
+                    task: part.task,
+                }),
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use std::fmt;
 use std::fs;
 use std::ops::Range;
 use std::os::linux::fs::MetadataExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -351,6 +352,11 @@ impl Place {
     /// # Errors
     /// If it is not mounted, or holds no file system that can be traced.
     pub fn of_device(node: &Path) -> Result<Self, Error> {
+        let meta = fs::metadata(node).map_err(Error::io("find", node))?;
+        if !meta.file_type().is_block_device() {
+            let text = "it is no block device; name a disk or partition, such as /dev/sda2";
+            return Err(Error::Unavailable(format!("{}: {text}", node.display())));
+        }
         let device = BlockDevice::from_node(node)?;
         let mounts = mounts()?;
         let number = device.kernel_number();

@@ -234,7 +234,7 @@ pub fn run(args: &Args) -> Outcome {
     for file in [&args.events, &args.plot].into_iter().flatten() {
         writable(file)?;
     }
-    let traced = watch::all(args)?;
+    let (traced, removed) = watch::all(args)?;
     let report = Report::of(&traced);
     if let Some(file) = &args.events {
         events::write(file, &traced)?;
@@ -249,6 +249,7 @@ pub fn run(args: &Args) -> Outcome {
     } else {
         print!("{}", table::render(&traced));
     }
+    removed?;
     if interrupt::is_requested() {
         eprintln!("onewrite: stopped");
         return Ok(ExitCode::from(interrupt::EXIT_CODE));

@@ -81,12 +81,22 @@ fn seconds(traced: &Traced) -> f64 {
 fn subtitle(traced: &Traced) -> String {
     let summary = traced.summary();
     format!(
-        "{}: {:.1} KiB in {} writes, {} flushes",
+        "{}: {:.1} KiB in {}, {}",
         traced.file_system,
         summary.total.write_bytes as f64 / 1024.0,
-        summary.total.writes,
-        summary.flushes
+        counted(summary.total.writes, "write"),
+        counted(summary.flushes, "flush"),
     )
+}
+
+/// A number of things.
+fn counted(count: u64, what: &str) -> String {
+    let plural = match what.ends_with('h') {
+        true => "es",
+        false => "s",
+    };
+    let plural = if count == 1 { "" } else { plural };
+    format!("{count} {what}{plural}")
 }
 
 fn addresses(traced: &Traced, height: u32) -> Result<Picture, Error> {

@@ -10,16 +10,30 @@ use super::report::processes;
 /// Files and processes that are listed; the JSON document has all.
 const LISTED: usize = 20;
 
-/// The tables of every trace; with several a line each, by mode, first.
+/// The tables of a trace; of several, a line each, by mode.
 pub fn render(traced: &[Traced]) -> String {
-    let mut text = String::new();
-    if traced.len() > 1 {
-        text.push_str(&by_mode(traced));
+    if let [one] = traced {
+        return render_one(one);
     }
-    for one in traced {
-        text.push_str(&render_one(one));
+    let mut text = by_mode(traced);
+    // Everything else about each of them is in --json; what is wrong with one is said.
+    let closings = traced.iter().map(|one| (one, closing(one, &one.summary())));
+    for (one, closing) in closings.filter(|(one, _)| !is_whole(one)) {
+        let mode = one.mode.as_deref().unwrap_or_default();
+        text.push_str(&format!("{mode}: {closing}"));
+    }
+    if traced.iter().all(is_whole) {
+        text.push_str(EXACT);
     }
     text
+}
+
+/// The last line of a trace that nothing is wrong with.
+const EXACT: &str = "exact: bytes, requests and flushes are those that the device counted\n";
+
+fn is_whole(traced: &Traced) -> bool {
+    let recording = &traced.recording;
+    traced.summary().is_exact() && recording.lost == 0 && recording.notes.is_empty()
 }
 
 fn render_one(traced: &Traced) -> String {
@@ -95,7 +109,7 @@ fn by_mode(traced: &[Traced]) -> String {
         Some(count) => format!("; figures are those of one of {count}"),
         None => String::new(),
     };
-    format!("{what}, by journal mode{each}\n{table}\n\n")
+    format!("{what}, by journal mode{each}\n{table}\n")
 }
 
 fn by_kind(traced: &Traced, summary: &Summary) -> Table {
@@ -277,12 +291,11 @@ fn closing(traced: &Traced, summary: &Summary) -> String {
             grouped(traced.recording.lost)
         ));
     } else if summary.is_exact() {
-        text.push_str("exact: bytes, requests and flushes are those that the device counted\n");
+        text.push_str(EXACT);
     }
     for note in &traced.recording.notes {
         text.push_str(&format!("note: {note}\n"));
     }
-    text.push('\n');
     text
 }
 

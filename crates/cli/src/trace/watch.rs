@@ -57,16 +57,15 @@ pub struct Over {
     pub to: Mark,
 }
 
-/// Traces all that the user asked for.
-pub fn all(args: &Args) -> Result<Vec<Traced>, String> {
+/// Traces all that the user asked for. Beside it, whether what was made for that could be removed.
+pub fn all(args: &Args) -> Result<(Vec<Traced>, Result<(), String>), String> {
     let site = Site::find(args)?;
     let traced = match &args.insert {
         Some(modes) => insert::all(&site, &modes.0, args.count, args.per),
         None => one(&site, args).map(|traced| vec![traced]),
     };
     let removed = site.remove();
-    let traced = traced?;
-    removed.map(|()| traced)
+    Ok((traced?, removed))
 }
 
 fn one(site: &Site, args: &Args) -> Result<Traced, String> {
@@ -81,7 +80,7 @@ fn one(site: &Site, args: &Args) -> Result<Traced, String> {
         }
         None => {
             let begun = site.begin_settled()?;
-            let ended = run(&args.command, site.work_dir.as_deref())?;
+            let ended = run(args, site.work_dir.as_deref())?;
             (begun.end()?, Some(ended), shown(&args.command))
         }
     };
@@ -264,10 +263,14 @@ fn set_up(setup: &str, dir: Option<&Path>) -> Result<(), String> {
     }
 }
 
-fn run(command: &[OsString], dir: Option<&Path>) -> Result<Ended, String> {
-    let (program, arguments) = command.split_first().ok_or("no command")?;
+fn run(args: &Args, dir: Option<&Path>) -> Result<Ended, String> {
+    let (program, arguments) = args.command.split_first().ok_or("no command")?;
     let mut command = Command::new(program);
     command.args(arguments);
+    if args.json {
+        // Standard output is for the document alone.
+        command.stdout(std::io::stderr());
+    }
     let name = program.to_string_lossy();
     let status = wait_for(start(&mut command, dir, &name)?, &name)?;
     Ok(Ended {
@@ -288,7 +291,7 @@ fn start(command: &mut Command, dir: Option<&Path>, name: &str) -> Result<Child,
     })
 }
 
-/// Waits until it ends. When we are told to stop, so is it.
+/// Waits until it ends. When we are told to stop, so are it and what it has started.
 fn wait_for(mut child: Child, name: &str) -> Result<ExitStatus, String> {
     let failed = |error: std::io::Error| format!("cannot wait for {name}: {error}");
     let mut told: Option<Instant> = None;
@@ -298,14 +301,40 @@ fn wait_for(mut child: Child, name: &str) -> Result<ExitStatus, String> {
         }
         match told {
             None if interrupt::is_requested() => {
-                let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::INT);
+                signal_all(child.id(), Signal::INT);
                 told = Some(Instant::now());
             }
-            Some(since) if since.elapsed() > PATIENCE => child.kill().map_err(failed)?,
+            Some(since) if since.elapsed() > PATIENCE => signal_all(child.id(), Signal::KILL),
             _ => {}
         }
         thread::sleep(INTERVAL);
     }
+}
+
+/// Sends a signal to a process that we started, and to those that it started. One that has ended by now
+/// needs none.
+fn signal_all(pid: u32, signal: Signal) {
+    for below in descendants(pid) {
+        if let Some(pid) = i32::try_from(below).ok().and_then(Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+}
+
+/// A process and all that it started, while they live.
+fn descendants(pid: u32) -> Vec<u32> {
+    let (mut found, mut at) = (vec![pid], 0);
+    while let Some(pid) = found.get(at) {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+        for task in tasks.into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(task.path().join("children"));
+            let children = children.unwrap_or_default();
+            let pids = children.split_ascii_whitespace();
+            found.extend(pids.filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+        at += 1;
+    }
+    found
 }
 
 /// A command as people read it.
