@@ -5,26 +5,24 @@ use onewrite_iotrace::device::SECTOR_BYTES;
 use onewrite_iotrace::io::{Io, Kind, Op};
 use onewrite_plot::{
     Addresses, Arrangement, Axis, BarSeries, Bars, Error, Mark, Moved, Picture, Region, Series,
-    Shape, Traffic, Unit, colors, stack,
+    Shape, Traffic, Unit, colors, grid, stack,
 };
 
 use super::Traced;
 
-/// Height of a picture of several.
-const LOWER: u32 = 330;
+/// The size of a picture of several, of which two stand beside each other.
+const SMALL: (u32, u32) = (520, 330);
 
 /// Draws all traces as one picture.
 pub fn draw(traced: &[Traced]) -> Result<Picture, Error> {
     if let [one] = traced {
-        let drawn = [addresses(one, Addresses::SIZE.1)?, traffic(one)?];
+        let drawn = [addresses(one, Addresses::SIZE)?, traffic(one)?];
         return Ok(stack(&drawn, &title(one)));
     }
-    let mut pictures = vec![volume(traced)?];
-    for one in traced {
-        pictures.push(addresses(one, LOWER)?);
-    }
+    let each: Result<Vec<_>, _> = traced.iter().map(|one| addresses(one, SMALL)).collect();
     let what = traced.first().map_or("", |one| one.what.as_str());
-    Ok(stack(&pictures, &format!("{what}, by journal mode")))
+    let title = format!("{what}, by journal mode");
+    Ok(stack(&[volume(traced)?, grid(&each?, 2, &title)], &title))
 }
 
 fn title(traced: &Traced) -> String {
@@ -99,7 +97,7 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-fn addresses(traced: &Traced, height: u32) -> Result<Picture, Error> {
+fn addresses(traced: &Traced, size: (u32, u32)) -> Result<Picture, Error> {
     let mut marks = Vec::new();
     for io in writes(traced) {
         let mut address = io.sector * SECTOR_BYTES;
@@ -123,7 +121,7 @@ fn addresses(traced: &Traced, height: u32) -> Result<Picture, Error> {
     let picture = Addresses {
         title: title(traced),
         subtitle: Some(subtitle(traced)),
-        size: (Addresses::SIZE.0, height),
+        size,
         seconds: seconds(traced),
         series: series(),
         regions: traced.recording.journal.iter().map(region).collect(),
