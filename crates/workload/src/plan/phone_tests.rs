@@ -11,6 +11,9 @@ fn plan(op: Op, count: u32, seed: u64) -> Plan {
         count,
         record_size: 100,
         updates: 5,
+        warm_up: 0,
+        warehouses: 1,
+        readers: 0,
         order: Order::Id,
         seed,
         workers: 1,
@@ -153,7 +156,7 @@ fn what_is_executed_is_what_is_expected_and_damage_is_found() {
             .unwrap();
         let workload = plan.workload();
         for number in 0..400 {
-            workload.transaction(number).commit(&databases).unwrap();
+            workload.work(number).commit(&databases).unwrap();
         }
         let checked = plan.check(&databases).unwrap();
         assert!(checked.is_ok(), "{op:?}: {checked:?}");
