@@ -5,6 +5,7 @@
 //! [`meter`] tells the bytes between two moments apart, by file, with the kernel's trace of the block
 //! layer and of the file system. Linux only, and most of it needs root.
 
+pub mod age;
 mod attribute;
 mod bytes;
 mod collector;
