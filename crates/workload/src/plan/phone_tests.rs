@@ -172,3 +172,33 @@ fn what_is_executed_is_what_is_expected_and_damage_is_found() {
         );
     }
 }
+
+/// With every value of every statement, as a run needs them; the whole trace is never in memory.
+#[test]
+fn the_whole_mail_trace_is_generated_in_less_than_ten_seconds() {
+    let begin = std::time::Instant::now();
+    let trace = phone(&plan(Op::Mail, MAIL.transactions, 1));
+    let (mut queries, mut bytes) = (0, 0);
+    for number in 0..MAIL.transactions {
+        let transaction = trace.transaction(number);
+        queries += transaction.reads.len() + transaction.statements.len();
+        for statement in &transaction.statements {
+            bytes += statement.values.iter().map(size).sum::<usize>();
+        }
+    }
+    let took = begin.elapsed();
+    println!("{queries} queries, {bytes} bytes of values in {took:?}");
+    assert_eq!(queries, 212_492);
+    assert!(took < std::time::Duration::from_secs(10), "{took:?}");
+    // What is kept of it: three bytes, a kind and two numbers of each query, and two of each transaction.
+    let kept = queries * size_of::<Query>() + trace.ends.len() * size_of::<(u32, u32)>();
+    assert!(kept < 5 << 20, "{kept}");
+}
+
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Text(text) => text.len(),
+        Value::Blob(blob) => blob.len(),
+        _ => 8,
+    }
+}
