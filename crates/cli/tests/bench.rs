@@ -210,7 +210,7 @@ fn a_steady_state_is_one_and_a_fresh_one_is_not() {
         if fresh["mode"] == "wal" {
             assert!(number(&state["log_kib_before"]) < 100, "{state}");
             let journal = |run: &Value| number(&run["by_file"]["fs_journal_bytes"]);
-            assert!(journal(&steady) * 10 < journal(&fresh), "{steady} {fresh}");
+            assert!(journal(steady) * 10 < journal(&fresh), "{steady} {fresh}");
         }
     }
 }

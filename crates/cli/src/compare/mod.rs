@@ -149,7 +149,7 @@ struct Common {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     updates: u32,
 
-    /// Warehouses of tpcc and tpcc-read; each is some 600,000 rows, 90 MB
+    /// Warehouses of tpcc and tpcc-read; each is some 600,000 rows, 77 MB
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     warehouses: u32,
 

@@ -132,8 +132,8 @@ impl Op {
             Self::Messenger | Self::Message => 2,
             Self::Sns => 3,
             Self::Partsupply => 20,
-            Self::Tpcc => 24,
-            Self::TpccRead => 4,
+            Self::Tpcc => 12,
+            Self::TpccRead => 1,
             Self::Web => 2,
             Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbD | Self::YcsbE | Self::YcsbF => 1,
         }

@@ -9,7 +9,7 @@
 //! one without its shares, so that these are ours. Cards are dealt from shuffled decks, so that the shares are
 //! exact.
 //!
-//! What a table holds at first, how many rows of it a warehouse has (some 600,000 in all, 90 MB), how inputs are
+//! What a table holds at first, how many rows of it a warehouse has (some 600,000 in all, 77 MB), how inputs are
 //! drawn (`NURand`, 1 % of the new-orders with an item that does not exist, which rolls them back, 1 % of
 //! lines and 15 % of payments for another warehouse) and what a transaction reads and writes follow the
 //! specification: `load`, `input`, `profiles`. Its twelve consistency conditions are checked after the run,
@@ -19,6 +19,9 @@
 //! no rate here is a tpmC. A worker is a terminal, or stands for several where there are fewer workers than
 //! warehouses: it then works for each of its warehouses. Delivery is executed at once, all ten districts
 //! in one transaction. Amounts are whole cents and rates ten-thousandths, which makes sums exact.
+//!
+//! On stock WAL a transaction is 11.19 frames on average over 1,000 transactions, 0.85 in the reading mix (seed 1, one
+//! terminal).
 
 mod check;
 mod input;
