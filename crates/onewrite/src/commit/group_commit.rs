@@ -129,7 +129,10 @@ impl GroupCommit {
             leading.is_led = false;
             leading.counts.flushes += u64::from(matches!(led, Ok(Led::Flushed)));
             self.led.notify_all();
-            led?;
+            if matches!(led?, Led::Flushed) {
+                // Who may not write shared memory cannot note it there.
+                return Ok(());
+            }
         }
     }
 
@@ -209,7 +212,7 @@ fn take_turn_among_processes(log: &Log, end: Instant) -> bool {
 
 /// What a leader did.
 enum Led {
-    /// It has made everything durable that was published.
+    /// It has made everything durable that was published, the frame that it waited for among it.
     Flushed,
     /// Another process does, or has done it.
     Covered,

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::database::Database;
 use super::ffi;
-use crate::commit::IndexView;
 use crate::commit::group_commit::TURN;
 use crate::log::shared::Company;
 use crate::log::{Log, LogError};
@@ -39,7 +38,8 @@ impl Database {
     }
 
     /// Before SQLite takes a read lock: who is about to write waits for its turn, and for a log that
-    /// is about to start again. Returns whether time has passed, so that SQLite had better look anew.
+    /// is about to start again. Returns whether others have gone on meanwhile, so that SQLite had better
+    /// look anew.
     pub fn before_read_lock(&self) -> bool {
         let Some(log) = self.log().filter(|log| self.groups_commits(log)) else {
             return false;
@@ -56,16 +56,17 @@ impl Database {
         if !waits {
             return false;
         }
-        let before = self.look_at_index();
+        let look = || (self.inner.index_view(), self.inner.backfilled());
+        let before = look();
         log.group_commit.take_turn(&log, self.who);
         self.has_turn.set(true);
         self.wait_for_restart(&log);
-        self.look_at_index() != before || self.may_restart().is_none_or(|left| left.0 == 0)
+        look() != before
     }
 
     /// Frames that a checkpoint has yet to copy; `None` where it has hardly begun.
     fn may_restart(&self) -> Option<FrameNo> {
-        let last = self.look_at_index()?.last_frame;
+        let last = self.inner.index_view()?.last_frame;
         let copied = self.inner.backfilled()?;
         (copied.0 > last.0 / 2).then(|| FrameNo(last.0 - copied.0.min(last.0)))
     }
@@ -74,23 +75,18 @@ impl Database {
     /// there is always one more commit: so when a checkpoint has copied the most of it, the writer
     /// whose turn it is lets the others come to their end, and their checkpoints too.
     fn wait_for_restart(&self, log: &Log) {
-        let is_due = |left: FrameNo| {
-            let last = self
-                .look_at_index()
-                .map_or(FrameNo(0), |index| index.last_frame);
-            left.0 != 0 && log.group_commit.may_wait_for_restart(last)
+        let last = || {
+            let index = self.inner.index_view();
+            index.map_or(FrameNo(0), |index| index.last_frame)
         };
+        let is_due = |left: FrameNo| left.0 != 0 && log.group_commit.may_wait_for_restart(last());
         if !self.may_restart().is_some_and(is_due) {
             return;
         }
         let end = Instant::now() + TURN;
         while self.may_restart().is_some_and(|left| left.0 != 0) {
             if Instant::now() >= end {
-                let last = self
-                    .look_at_index()
-                    .map_or(FrameNo(0), |index| index.last_frame);
-                log.group_commit.gave_up_restart(last);
-                return;
+                return log.group_commit.gave_up_restart(last());
             }
             sleep(PAUSE);
         }
@@ -99,7 +95,7 @@ impl Database {
     /// SQLite has taken a read lock: what it will read is what is published now.
     pub fn read_locked(&self, lock: c_int) -> Result<(), LogError> {
         self.snapshot.set(None);
-        let (Some(log), Some(index)) = (self.log(), self.look_at_index()) else {
+        let (Some(log), Some(index)) = (self.log(), self.inner.index_view()) else {
             return Ok(());
         };
         let before = self.last_snapshot.replace(Some(index));
@@ -113,7 +109,7 @@ impl Database {
         }
         if before == Some(index) {
             // It may have these pages still, and not come to read them.
-            return log.await_deferred(index, &|| self.look_at_index());
+            return log.await_deferred(index, &|| self.inner.index_view());
         }
         // If something is published meanwhile, it looks anew: so not now, but when it reads.
         self.snapshot.set(Some(index));
@@ -133,15 +129,15 @@ impl Database {
         let (Some(index), Some(log)) = (self.snapshot.take(), self.log()) else {
             return Ok(());
         };
-        log.await_deferred(index, &|| self.look_at_index())
+        log.await_deferred(index, &|| self.inner.index_view())
     }
 
     /// Before a checkpoint: returns when everything is durable that it may copy.
     pub fn await_published(&self) -> Result<(), LogError> {
-        let (Some(index), Some(log)) = (self.look_at_index(), self.log()) else {
+        let (Some(index), Some(log)) = (self.inner.index_view(), self.log()) else {
             return Ok(());
         };
-        log.await_deferred(index, &|| self.look_at_index())
+        log.await_deferred(index, &|| self.inner.index_view())
     }
 
     /// The write lock was taken.
@@ -158,11 +154,6 @@ impl Database {
         if let Some(log) = self.log().filter(|_| self.has_turn.replace(false)) {
             log.group_commit.end_turn(&log, self.who);
         }
-    }
-
-    /// A look at the wal-index, for whoever waits.
-    pub fn look_at_index(&self) -> Option<IndexView> {
-        self.inner.index_view()
     }
 }
 

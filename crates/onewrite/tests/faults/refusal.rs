@@ -174,6 +174,8 @@ impl Observer for Refuser {
         while !released.load(Ordering::SeqCst) && begin.elapsed() < Duration::from_secs(30) {
             std::thread::sleep(Duration::from_millis(1));
         }
+        // Nobody let it go: who looks shall see that it is over.
+        released.store(true, Ordering::SeqCst);
         match errno {
             0 => Ok(()),
             errno => Err(io::Error::from_raw_os_error(errno)),
