@@ -12,6 +12,10 @@ mod directory;
 mod doctor;
 mod interrupt;
 mod powercut;
+mod preload;
+mod record;
+mod replay;
+mod run;
 
 use std::process::ExitCode;
 
@@ -46,6 +50,15 @@ enum Command {
     /// Cut the power at many places of a recorded workload, and check what survives (root)
     #[command(after_long_help = powercut::AFTER_HELP)]
     Powercut(powercut::Args),
+    /// Record the SQL that a program sends to SQLite
+    #[command(after_long_help = record::AFTER_HELP)]
+    Record(record::Args),
+    /// Play recorded SQL under each journal mode, compare results, and show what each costs
+    #[command(after_long_help = replay::AFTER_HELP)]
+    Replay(replay::Args),
+    /// Run a program under a journal mode of onewrite, as it is
+    #[command(after_long_help = run::AFTER_HELP)]
+    Run(run::Args),
     /// The process of `powercut` that mounts and checks
     #[command(hide = true)]
     PowercutWorker,
@@ -65,6 +78,9 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Powercut(args) => powercut::run(&args),
+        Command::Record(args) => record::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),
         Command::DeviceServer => device::run_server(),
