@@ -230,6 +230,7 @@ impl State {
     }
 
     /// A connection was opened; `path` is empty for one without a file.
+    #[expect(clippy::too_many_arguments, reason = "they are the event's")]
     pub fn opened(
         &mut self,
         db: usize,
@@ -238,6 +239,7 @@ impl State {
         flags: u64,
         name: &[u8],
         path: &[u8],
+        version: Vec<u8>,
     ) {
         self.tell_untold(0);
         if !path.is_empty() {
@@ -260,6 +262,7 @@ impl State {
             flags,
             name,
             path,
+            version,
         });
         self.sink.flush();
     }

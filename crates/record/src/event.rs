@@ -142,6 +142,8 @@ pub enum Event {
         name: Vec<u8>,
         /// The full path of its database; empty for one in memory or a temporary one.
         path: Vec<u8>,
+        /// Version of the SQLite that the program has, as `3.40.1`.
+        version: Vec<u8>,
     },
     /// A connection is closed.
     Close {
@@ -366,6 +368,7 @@ impl Event {
                 flags,
                 name,
                 path,
+                version,
             } => {
                 out.push(6);
                 put_number(out, *at);
@@ -373,6 +376,7 @@ impl Event {
                 put_number(out, *flags);
                 put_bytes(out, name);
                 put_bytes(out, path);
+                put_bytes(out, version);
             }
             Event::Close { at, connection } => {
                 out.push(7);
@@ -515,6 +519,7 @@ impl Event {
                 flags: input.number()?,
                 name: input.bytes()?.to_vec(),
                 path: input.bytes()?.to_vec(),
+                version: input.bytes()?.to_vec(),
             },
             7 => Event::Close {
                 at: input.number()?,
@@ -629,6 +634,7 @@ mod tests {
                 flags: 6,
                 name: b"a.db".to_vec(),
                 path: path.clone(),
+                version: b"3.40.1".to_vec(),
             },
             Event::Close {
                 at: 5,

@@ -459,7 +459,10 @@ mod tests {
             match read(&bad) {
                 Ok((events, ending)) => {
                     let in_last = at >= good.len() - 12;
-                    assert!(events.len() == usize::from(in_last) && ending == Ending::Cut, "{at}");
+                    assert!(
+                        events.len() == usize::from(in_last) && ending == Ending::Cut,
+                        "{at}"
+                    );
                 }
                 Err(Error::Damaged(..)) => {}
                 Err(other) => panic!("{at}: {other}"),

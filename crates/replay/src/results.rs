@@ -54,14 +54,22 @@ pub struct Difference {
 pub struct Differences {
     /// How many.
     pub count: u64,
-    /// The first of them.
+    /// How many of them are to be expected: of what is random, or of another version of SQLite.
+    pub expected: u64,
+    /// The first of the others, or if there are none, of these.
     pub first: Vec<Difference>,
 }
 
 impl Differences {
-    fn add(&mut self, text: &[u8], what: impl FnOnce() -> String) {
+    fn add(&mut self, text: &[u8], expected: bool, what: impl FnOnce() -> String) {
+        // The unexpected ones are those to be shown.
+        if !expected && self.count == self.expected {
+            self.first.clear();
+        }
         self.count += 1;
-        if self.first.len() < SHOWN {
+        self.expected += u64::from(expected);
+        let all_expected = self.count == self.expected;
+        if self.first.len() < SHOWN && expected == all_expected {
             let sql = String::from_utf8_lossy(text.get(..SHOWN_BYTES).unwrap_or(text));
             let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
             self.first.push(Difference { sql, what: what() });
@@ -121,6 +129,8 @@ impl Reference {
 pub struct Comparison<'a> {
     reference: &'a Reference,
     is_first: bool,
+    /// The program had this version of SQLite alone.
+    is_same_version: bool,
     /// Results compared with what was recorded, their rows included.
     pub compared: u64,
     /// From what was recorded.
@@ -130,22 +140,18 @@ pub struct Comparison<'a> {
 }
 
 /// Functions that do not depend on what the database holds alone.
-const VARYING: &[&str] = &[
-    "random",
-    "randomblob",
-    "sqlite_version",
-    "sqlite_source_id",
-    "changes",
-    "total_changes",
-    "last_insert_rowid",
-];
+const VARYING: &[&str] = &["random", "randomblob", "sqlite_version", "sqlite_source_id"];
+
+/// Functions of floating-point numbers that SQLite has made more exact since (3.43).
+const VARYING_BY_VERSION: &[&str] = &["sum", "avg", "total"];
 
 impl<'a> Comparison<'a> {
     /// With the results of the first mode, or to make them.
-    pub fn new(reference: &'a Reference, is_first: bool) -> Self {
+    pub fn new(reference: &'a Reference, is_first: bool, is_same_version: bool) -> Self {
         Self {
             reference,
             is_first,
+            is_same_version,
             compared: 0,
             from_recorded: Differences::default(),
             from_first: Differences::default(),
@@ -173,12 +179,12 @@ impl<'a> Comparison<'a> {
                 match first {
                     Some(first) if !is_same(&first, &result, rows_count) => {
                         self.from_first
-                            .add(text, || difference(&first, &result, message));
+                            .add(text, false, || difference(&first, &result, message));
                     }
                     Some(_) => {}
                     None => self
                         .from_first
-                        .add(text, || "did not run under the first mode".into()),
+                        .add(text, false, || "did not run under the first mode".into()),
                 }
             }
         }
@@ -190,11 +196,20 @@ impl<'a> Comparison<'a> {
         let rows_recorded = rows_count && recorded.rows.is_some();
         self.compared += u64::from(rows_recorded);
         if !is_same(&then, &now, rows_recorded) {
-            self.from_recorded.add(text, || {
+            let by_version = match self.is_same_version {
+                true => None,
+                false => sql::first_call(text, VARYING_BY_VERSION),
+            };
+            let varies = sql::first_call(text, VARYING);
+            let is_expected = then.code == now.code && (varies.is_some() || by_version.is_some());
+            self.from_recorded.add(text, is_expected, || {
                 let what = difference(&then, &now, message);
-                match sql::first_call(text, VARYING) {
-                    Some(call) => format!("{what}; it depends on {call}"),
-                    None => what,
+                match (varies, by_version) {
+                    (Some(call), _) => format!("{what}; it depends on {call}"),
+                    (None, Some(call)) => {
+                        format!("{what}; {call} of another version of SQLite")
+                    }
+                    (None, None) => what,
                 }
             });
         }
@@ -248,7 +263,7 @@ mod tests {
             code: 101,
             rows: rows(texts),
         };
-        let mut first = Comparison::new(&reference, true);
+        let mut first = Comparison::new(&reference, true, true);
         let recorded = outcome(&["a", "b"]);
         first
             .add(
@@ -262,7 +277,7 @@ mod tests {
             .unwrap();
         assert_eq!((first.compared, first.from_recorded.count), (1, 0));
 
-        let mut second = Comparison::new(&reference, false);
+        let mut second = Comparison::new(&reference, false, true);
         for (number, texts) in [
             (7, &["b", "a"][..]),
             (7, &["a"]),
@@ -296,7 +311,7 @@ mod tests {
             ]
         );
         assert_eq!(second.from_recorded.count, 3);
-        let mut third = Comparison::new(&reference, false);
+        let mut third = Comparison::new(&reference, false, true);
         let other = result(&["x"]);
         third
             .add(7, b"PRAGMA x", Comparable::CodeOnly, &recorded, other, None)

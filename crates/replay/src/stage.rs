@@ -1,7 +1,7 @@
 //! The first reading of a trace: what it holds, and the files that its databases began with, laid out in a
 //! directory as plain databases without logs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use onewrite_record::event::{Event, Part, Start};
 use onewrite_record::file::{Ending, Reader};
+use onewrite_record::sql;
 
 use crate::sqlite::Connection;
 
@@ -47,6 +48,11 @@ pub struct Staged {
     pub taught: HashMap<String, u64>,
     /// What the program used that was not recorded, and how often.
     pub unrecorded: HashMap<String, u64>,
+    /// Versions of SQLite that were recorded.
+    pub versions: BTreeSet<String>,
+    /// The program chooses a page size, an encoding or `auto_vacuum`, which must come before the
+    /// journal mode makes the file.
+    pub shapes_files: bool,
     /// First and last time, in nanoseconds since 1970.
     pub span: Option<(u64, u64)>,
     /// Bytes of the starting files.
@@ -80,6 +86,8 @@ pub fn stage(trace: &Path, dir: &Path) -> Result<Staged, String> {
         finals: HashMap::new(),
         taught: HashMap::new(),
         unrecorded: HashMap::new(),
+        versions: BTreeSet::new(),
+        shapes_files: false,
         span: None,
         bytes: 0,
     };
@@ -110,12 +118,25 @@ impl Staged {
     fn note(&mut self, event: Event, dir: &Path) -> io::Result<()> {
         match event {
             Event::Process { .. } => self.processes += 1,
-            Event::Open { at, .. } => {
+            Event::Open { at, version, .. } => {
                 self.connections += 1;
+                if !version.is_empty() {
+                    let version = String::from_utf8_lossy(&version).into_owned();
+                    self.versions.insert(version);
+                }
                 self.seen(at);
             }
-            Event::Close { at, .. } | Event::Prepare { at, .. } => self.seen(at),
-            Event::Run { when, .. } | Event::Exec { when, .. } => {
+            Event::Close { at, .. } => self.seen(at),
+            Event::Prepare { at, sql, .. } => {
+                self.shapes_files |= shapes_files(&sql);
+                self.seen(at);
+            }
+            Event::Exec { when, sql, .. } => {
+                self.runs += 1;
+                self.shapes_files |= shapes_files(&sql);
+                self.seen(when.at);
+            }
+            Event::Run { when, .. } => {
                 self.runs += 1;
                 self.seen(when.at);
             }
@@ -169,6 +190,11 @@ impl Staged {
         let (first, last) = self.span.unwrap_or((at, at));
         self.span = Some((first.min(at), last.max(at)));
     }
+}
+
+fn shapes_files(text: &[u8]) -> bool {
+    let names = ["page_size", "auto_vacuum", "encoding"];
+    sql::first_call(text, &["pragma"]).is_some() && sql::first_call(text, &names).is_some()
 }
 
 /// A path with something added to its last name.

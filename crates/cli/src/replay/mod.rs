@@ -211,6 +211,13 @@ fn notes_of(staged: &Staged) -> Vec<String> {
         notes
             .push("the trace ends early: its recorder was killed, or its disk was full".to_owned());
     }
+    for version in &staged.versions {
+        if version != rusqlite::version() {
+            notes.push(format!(
+                "recorded with SQLite {version}: it may plan otherwise, and sum() was less exact before 3.43"
+            ));
+        }
+    }
     if staged.masked {
         notes.push("the trace is masked: rows are not compared with what was recorded".to_owned());
     }
@@ -229,6 +236,13 @@ fn notes_of(staged: &Staged) -> Vec<String> {
             taught.len(),
             if taught.len() > 6 { ", ..." } else { "" }
         ));
+    }
+    if staged.shapes_files {
+        notes.push(
+            "the program chooses a page size, an encoding or auto_vacuum: logs are made, and \
+             preallocated, within the run, and count"
+                .to_owned(),
+        );
     }
     for (name, count) in &staged.unrecorded {
         notes.push(format!(
@@ -344,7 +358,14 @@ impl Replay<'_> {
         let meter = self
             .place
             .meter(&dir.join(onewrite_replay::engine::FIRST))?;
-        let comparison = Comparison::new(self.reference, first.is_none());
+        let comparison = Comparison::new(
+            self.reference,
+            first.is_none(),
+            self.staged
+                .versions
+                .iter()
+                .all(|version| version == rusqlite::version()),
+        );
         let engine = Engine::new(options, self.staged, comparison)?;
         let from = settle(meter.as_ref())?;
         self.bar.set_style(style(

@@ -190,7 +190,11 @@ unsafe fn opened(
         true => path,
         false => full_path(&path),
     };
-    state::with(|state| state.opened(db as usize, real, at, flags, name, &path));
+    // SAFETY: it takes nothing and returns a text that is there for good.
+    let version = real
+        .libversion
+        .map_or_else(Vec::new, |ask| unsafe { text(ask()) });
+    state::with(|state| state.opened(db as usize, real, at, flags, name, &path, version));
 }
 
 #[unsafe(no_mangle)]

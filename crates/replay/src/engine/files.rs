@@ -58,6 +58,9 @@ impl<'a> Files<'a> {
             let place = options.dir.join(name);
             files.known.insert(path, place.clone());
             files.place(beginning, &place)?;
+            if beginning.start == Start::Empty && !staged.shapes_files {
+                files.into_mode(&place)?;
+            }
         }
         Ok(files)
     }
@@ -110,10 +113,13 @@ impl<'a> Files<'a> {
         let flags = (READ_WRITE | CREATE) as i32;
         let connection = Connection::open(place.as_os_str().as_bytes(), flags, self.vfs())
             .map_err(|error| error.to_string())?;
-        match self.enter(&connection) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("mode {}: {error}", self.options.mode)),
-        }
+        // A transaction of one page, so that every mode makes (and preallocates) its log here.
+        let version = "PRAGMA user_version";
+        self.try_enter(&connection)
+            .and_then(|()| connection.ask(version))
+            .and_then(|now| connection.ask(&format!("{version}={}", now.unwrap_or_default())))
+            .map(drop)
+            .map_err(|error| format!("mode {}: {error}", self.options.mode))
     }
 
     /// Puts a connection into the mode. False where another's lock is in the way.
