@@ -125,8 +125,16 @@ static ONLY: AtomicPtr<Real> = AtomicPtr::new(ptr::null_mut());
 /// The SQLite of whoever called the function of ours that calls this; `None` where there is none,
 /// which cannot be: who has called found SQLite's name.
 pub fn of_caller() -> Option<&'static Real> {
-    let module = calling_module();
-    let probe = find(module, c"sqlite3_step")?;
+    // An extension calls through SQLite's own table of functions, and is itself linked with none: then
+    // who called SQLite so that SQLite called the extension knows.
+    let found = callers().find_map(|module| Some((module, find(module, c"sqlite3_step")?)));
+    let Some((module, probe)) = found else {
+        return ALL
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .first()
+            .copied();
+    };
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let known = all.iter().find(|real| {
         real.step
@@ -163,24 +171,27 @@ fn object_at(address: *const c_void) -> Option<libc::Dl_info> {
     }
 }
 
-/// A handle of the first object on the stack that is not this library; null for the program itself.
-fn calling_module() -> *mut c_void {
+/// Handles of the objects on the stack, the innermost first, without this library; null for the
+/// program itself.
+fn callers() -> impl Iterator<Item = *mut c_void> {
     let ours = object_at(of_caller as *const c_void).map(|info| info.dli_fbase);
-    let mut frames = [ptr::null_mut(); 16];
-    // SAFETY: room for 16 addresses.
-    let depth = unsafe { libc::backtrace(frames.as_mut_ptr(), 16) };
-    let objects = frames
-        .iter()
+    let mut frames = [ptr::null_mut(); 32];
+    // SAFETY: room for 32 addresses.
+    let depth = unsafe { libc::backtrace(frames.as_mut_ptr(), 32) };
+    let mut last = ours;
+    frames
+        .into_iter()
         .take(depth.max(0) as usize)
-        .filter_map(|frame| object_at(*frame));
-    let Some(caller) = objects
-        .filter(|object| Some(object.dli_fbase) != ours)
-        .next()
-    else {
-        return ptr::null_mut();
-    };
-    // SAFETY: the name is the linker's own; the handle is kept for good.
-    unsafe { libc::dlopen(caller.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) }
+        .filter_map(move |frame| {
+            let object = object_at(frame)?;
+            let base = Some(object.dli_fbase);
+            let is_new = base != ours && base != last;
+            last = base;
+            // SAFETY: the name is the linker's own; the handle is kept for good.
+            let open =
+                || unsafe { libc::dlopen(object.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+            is_new.then(open)
+        })
 }
 
 /// A function of a module and what it is linked with, or of what was loaded with the program.

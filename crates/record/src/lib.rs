@@ -1,17 +1,15 @@
 //! The SQL that a program sent to SQLite, as events: how they are encoded, the trace file that holds
-//! them, masking, and importers that make them of SQL from elsewhere.
+//! them.
 //!
-//! [`event`] is what happened and its bytes, [`file`] the compressed file, [`mask`] takes what is
-//! sensitive out of it, [`sql`] the little that must be known of a statement's text, [`import`] reads
-//! other people's formats. `docs/formats.md` has the bytes.
+//! [`event`] is what happened and its bytes, [`file`] the compressed file, [`rows`] what a statement
+//! returned, [`sql`] the little that must be known of a statement's text.
+//! `docs/formats.md` has the bytes.
 //!
 //! The preloaded library (`crates/preload`) encodes events; `onewrite record` writes them down;
 //! `onewrite replay` reads them. This crate knows no SQLite: it is linked into programs that have one.
 
 pub mod event;
 pub mod file;
-pub mod import;
-pub mod mask;
 pub mod rows;
 pub mod sql;
 pub mod wire;

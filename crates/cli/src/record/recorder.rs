@@ -71,7 +71,8 @@ struct Inner {
     flushed: Instant,
     source: u64,
     processes: HashMap<u64, u64>,
-    files: HashMap<Vec<u8>, Identity>,
+    /// Databases; without an identity as long as there is only a name.
+    files: HashMap<Vec<u8>, Option<Identity>>,
     unrecorded: BTreeMap<String, u64>,
     summary: Summary,
 }
@@ -240,12 +241,11 @@ impl Inner {
     /// Copies a database that is used for the first time.
     fn look_at(&mut self, path: &[u8]) {
         let file = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-        let Ok(found) = fs::metadata(&file) else {
-            return;
-        };
-        let identity = Identity::of(&found);
-        if self.files.insert(path.to_vec(), identity) == Some(identity) {
-            return;
+        let identity = fs::metadata(&file).ok().map(|found| Identity::of(&found));
+        match self.files.insert(path.to_vec(), identity) {
+            // Known, or made by now.
+            Some(known) if known == identity || known.is_none() => return,
+            _ => {}
         }
         let parts = |suffix: &str| onewrite_replay::stage::with_suffix(&file, suffix);
         let is_empty = Part::ALL

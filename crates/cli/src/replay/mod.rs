@@ -51,7 +51,7 @@ const IMAGE_BYTES: u64 = 512 << 20;
 /// The options of `onewrite replay`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// What `onewrite record` or `onewrite import` has written
+    /// What `onewrite record` has written
     trace: PathBuf,
 
     /// Journal modes, separated by commas, with variations as in `onewrite compare`
@@ -413,7 +413,7 @@ impl Replay<'_> {
                 break;
             }
             let now = done.load(Ordering::Relaxed);
-            if now % 64 == 0 {
+            if now.is_multiple_of(64) {
                 self.bar.set_position(now);
             }
         }

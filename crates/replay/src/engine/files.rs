@@ -30,7 +30,7 @@ const SHARED_CACHE: u64 = 0x2_0000;
 pub struct Files<'a> {
     options: Options<'a>,
     /// By the path that was recorded.
-    known: HashMap<&'a [u8], PathBuf>,
+    known: HashMap<Vec<u8>, PathBuf>,
     /// Beginnings that have not come yet, in their order.
     later: VecDeque<&'a Beginning>,
     /// Paths that have begun: the next time it is another file.
@@ -51,15 +51,10 @@ impl<'a> Files<'a> {
             if files.known.contains_key(path) {
                 continue;
             }
-            let name = match files.known.len() {
-                0 => FIRST.to_owned(),
-                others => format!("{FIRST}.{}", others + 1),
-            };
-            let place = options.dir.join(name);
-            files.known.insert(path, place.clone());
+            let place = files.place_or_new(path);
             files.place(beginning, &place)?;
             if beginning.start == Start::Empty && !staged.shapes_files {
-                files.into_mode(&place)?;
+                files.put_in_mode(&place)?;
             }
         }
         Ok(files)
@@ -103,13 +98,13 @@ impl<'a> Files<'a> {
             )),
             Start::Copied => {
                 fs::copy(&beginning.file, place).map_err(say)?;
-                self.into_mode(place)
+                self.put_in_mode(place)
             }
         }
     }
 
     /// Puts a database that is not open into the mode, as far as that is the file's.
-    pub(super) fn into_mode(&self, place: &Path) -> Result<(), String> {
+    pub(super) fn put_in_mode(&self, place: &Path) -> Result<(), String> {
         let flags = (READ_WRITE | CREATE) as i32;
         let connection = Connection::open(place.as_os_str().as_bytes(), flags, self.vfs())
             .map_err(|error| error.to_string())?;
@@ -161,6 +156,16 @@ impl<'a> Files<'a> {
         self.known.get(path).map(PathBuf::as_path)
     }
 
+    /// The same, where a path that is not known gets a place too.
+    pub(super) fn place_or_new(&mut self, path: &[u8]) -> PathBuf {
+        let next = match self.known.len() {
+            0 => FIRST.to_owned(),
+            others => format!("{FIRST}.{}", others + 1),
+        };
+        let place = self.known.entry(path.to_vec());
+        place.or_insert_with(|| self.options.dir.join(next)).clone()
+    }
+
     /// Opens a connection as it was opened when it was recorded. Tells whether it may write.
     pub(super) fn open(
         &self,
@@ -192,12 +197,12 @@ impl<'a> Files<'a> {
     pub fn digests(&self) -> Vec<(Vec<u8>, Result<u64, String>)> {
         let mut known: Vec<_> = self.known.iter().collect();
         known.sort_by(|a, b| a.1.cmp(b.1));
-        let digest = |(path, place): (&&[u8], &PathBuf)| {
+        let digest = |(path, place): (&Vec<u8>, &PathBuf)| {
             let digest = match place.exists() {
                 true => digest::of_file(place),
                 false => digest::of_file(Path::new(":memory:")),
             };
-            (path.to_vec(), digest)
+            (path.clone(), digest)
         };
         known.into_iter().map(digest).collect()
     }

@@ -362,20 +362,17 @@ impl Engine<'_> {
     }
 
     /// The next path that a connection attaches, where it is now.
-    fn attached_place(&mut self, connection: Key) -> Result<Option<Vec<u8>>, String> {
-        let path = self
-            .attach
-            .get_mut(&connection)
-            .and_then(std::collections::VecDeque::pop_front);
-        let place = path
-            .as_ref()
-            .and_then(|path| self.files.place_of(path))
-            .map(ToOwned::to_owned);
-        let Some(place) = place else {
+    fn attached_place(&mut self, connection: Key, named: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        let announced = self.attach.get_mut(&connection);
+        let path = announced.and_then(std::collections::VecDeque::pop_front);
+        // What was not announced (in an imported list) is not a file of ours either.
+        let path = path.unwrap_or_else(|| named.to_vec());
+        if path.is_empty() || path == b":memory:" {
             return Ok(None);
-        };
+        }
+        let place = self.files.place_or_new(&path);
         if !place.exists() {
-            self.files.into_mode(&place)?;
+            self.files.put_in_mode(&place)?;
         }
         Ok(Some(
             std::os::unix::ffi::OsStrExt::as_bytes(place.as_os_str()).to_vec(),
@@ -388,7 +385,13 @@ impl Engine<'_> {
         known: &mut Prepared,
         values: Option<&Vec<Value>>,
     ) -> Result<(), String> {
-        let place = self.attached_place(known.connection)?;
+        let literal = sql::attached(&known.sql).map(|(_, name)| name);
+        let bound = values.and_then(|values| match values.first() {
+            Some(Value::Text(name) | Value::Blob(name)) => Some(name.clone()),
+            _ => None,
+        });
+        let named = literal.or(bound).unwrap_or_default();
+        let place = self.attached_place(known.connection, &named)?;
         let Some(opened) = self.connections.get(&known.connection) else {
             return Ok(());
         };
@@ -453,7 +456,12 @@ impl Engine<'_> {
                 return Ok(Step::Locked);
             }
             let place = match kind {
-                Kind::Attach => self.attached_place(key)?,
+                Kind::Attach => {
+                    let named = sql::attached(piece)
+                        .map(|(_, name)| name)
+                        .unwrap_or_default();
+                    self.attached_place(key, &named)?
+                }
                 _ => None,
             };
             let rewritten =
