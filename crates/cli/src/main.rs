@@ -10,6 +10,7 @@ mod detach;
 mod device;
 mod directory;
 mod doctor;
+mod import;
 mod interrupt;
 mod powercut;
 mod preload;
@@ -53,6 +54,9 @@ enum Command {
     /// Record the SQL that a program sends to SQLite
     #[command(after_long_help = record::AFTER_HELP)]
     Record(record::Args),
+    /// Make a trace for `replay` of SQL from elsewhere
+    #[command(after_long_help = import::AFTER_HELP)]
+    Import(import::Args),
     /// Play recorded SQL under each journal mode, compare results, and show what each costs
     #[command(after_long_help = replay::AFTER_HELP)]
     Replay(replay::Args),
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Powercut(args) => powercut::run(&args),
         Command::Record(args) => record::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Run(args) => run::run(&args),
         Command::PowercutWorker => powercut::run_worker(),

@@ -14,6 +14,9 @@ pub const ROW: u32 = 100;
 /// SQLite's result code of a run that is complete.
 pub const DONE: u32 = 101;
 
+/// In the place of a result code: nobody knows what it was.
+pub const UNKNOWN: u32 = 255;
+
 /// A value that is bound to a parameter.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {

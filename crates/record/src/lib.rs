@@ -10,6 +10,7 @@
 
 pub mod event;
 pub mod file;
+pub mod import;
 pub mod rows;
 pub mod sql;
 pub mod wire;

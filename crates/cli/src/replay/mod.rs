@@ -51,7 +51,7 @@ const IMAGE_BYTES: u64 = 512 << 20;
 /// The options of `onewrite replay`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// What `onewrite record` has written
+    /// What `onewrite record` or `onewrite import` has written
     trace: PathBuf,
 
     /// Journal modes, separated by commas, with variations as in `onewrite compare`
@@ -149,6 +149,12 @@ pub fn run(args: &Args) -> Outcome {
     let bar = bar();
     bar.set_message("reading the trace");
     let staged = stage::stage(&args.trace, temporary.path())?;
+    if staged.runs == 0 {
+        return Err(format!(
+            "{}: there is no statement in it",
+            args.trace.display()
+        ));
+    }
     let mut notes = notes_of(&staged);
     let bytes = args
         .scratch_size

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use onewrite_record::event::{DONE, Event, Outcome, ROW, Value};
+use onewrite_record::event::{DONE, Event, Outcome, ROW, UNKNOWN, Value};
 use onewrite_record::rows::Rows;
 use onewrite_record::sql;
 
@@ -476,7 +476,7 @@ impl Engine<'_> {
                 }
             }
         }
-        if connection.autocommit() != outcome.autocommit {
+        if outcome.code != UNKNOWN && connection.autocommit() != outcome.autocommit {
             self.played.other_transactions += 1;
         }
         let code = match &result {
