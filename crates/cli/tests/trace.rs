@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{can_make, onewrite, path, text};
-use onewrite_iotrace::scratch::FileSystem;
+use onewrite_iotrace::scratch::{self, FileSystem, Scratch};
 use serde_json::Value;
 
 const MODES: &str = "delete,truncate,persist,memory,off,wal,direct,waldio,onewrite,swal";
@@ -248,6 +248,92 @@ fn a_command_is_traced_with_its_files_and_processes() {
     }
 }
 
+/// Overwrites blocks that a file has, and waits for them.
+fn overwrite(file: &Path, bytes: usize) {
+    use std::io::Write;
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .open(file)
+        .expect("the file");
+    file.write_all(&vec![7; bytes]).expect("a write");
+    file.sync_all().expect("a sync");
+}
+
+#[test]
+fn a_directory_is_traced_for_a_time_with_files_that_were_there_before() {
+    for file_system in FileSystem::ALL {
+        if !can_make(file_system) {
+            continue;
+        }
+        let parent = tempfile::tempdir().expect("a directory");
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let scratch = Scratch::create(&scratch::Options {
+            file_system,
+            bytes: 512 << 20,
+            parent: parent.path(),
+            stop: &stop,
+        });
+        let scratch = scratch.expect("a file system");
+        let dir = scratch.root().join("app data");
+        fs::create_dir(&dir).expect("a directory");
+        let header = [&b"SQLite format 3\0"[..], &vec![0; 65_520]].concat();
+        let (database, other) = (dir.join("a"), scratch.root().join("b"));
+        for file in [&database, &other] {
+            fs::write(file, &header).expect("a file");
+            fs::File::open(file)
+                .expect("the file")
+                .sync_all()
+                .expect("a sync");
+        }
+        // Found by the files that are there, and without: then it is unknown, and said so.
+        for look in ["30", "0"] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));
+            command.args(["trace", "--json", "--seconds", "3", "--look", look, "--dir"]);
+            let child = command.arg(&dir).stdout(Stdio::piped()).spawn();
+            let child = child.expect("the command");
+            let begin = Instant::now();
+            while instances(child.id()) == 0 && begin.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            overwrite(&other, 16 << 10);
+            let magic = fs::read(&database).expect("the file");
+            assert!(magic.starts_with(b"SQLite"), "{file_system:?}");
+            overwrite_behind_header(&database);
+            let output = child.wait_with_output().expect("its end");
+            let document: Value = serde_json::from_slice(&output.stdout).expect("the document");
+            let run = &runs(&document)[0];
+            assert_eq!(run["exact"], true, "{}", run["checks"]);
+            let bytes = |kind| of_kind(run, kind, "write_bytes");
+            let seen = (bytes("database"), bytes("other"), bytes("unknown"));
+            let notes = run["notes"].to_string();
+            match look {
+                "30" => {
+                    assert_eq!(seen, (32 << 10, 16 << 10, 0), "{file_system:?} {run:#}");
+                    assert_eq!(notes, "[]");
+                }
+                _ => assert_eq!(seen, (0, 0, 48 << 10), "{file_system:?} {run:#}"),
+            }
+            assert!(
+                look == "30" || notes.contains("not all files were looked at"),
+                "{notes}"
+            );
+        }
+        scratch.remove().expect("nothing left");
+    }
+}
+
+/// 32 KiB of a file, from its second block on.
+fn overwrite_behind_header(file: &Path) {
+    use std::os::unix::fs::FileExt;
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(file)
+        .expect("the file");
+    file.write_all_at(&[7; 32 << 10], 4096).expect("a write");
+    file.sync_all().expect("a sync");
+}
+
 #[test]
 fn one_insert_is_what_the_papers_figure_2_shows() {
     if !can_make(FileSystem::Ext4) {
@@ -271,7 +357,7 @@ fn one_insert_is_what_the_papers_figure_2_shows() {
         );
     }
     let svg = fs::read_to_string(&picture).expect("the picture");
-    for part in ["file-system journal", "waldio", "28", "time (us)", "(MiB)"] {
+    for part in ["file-system journal", "waldio", "28", "time (", "(MiB)"] {
         assert!(svg.contains(part), "{part}");
     }
 }

@@ -218,22 +218,14 @@ impl Addresses {
             area.draw_text(&text, &number, (left - 6, y))
                 .map_err(failed)?;
         }
-        for region in self
-            .regions
-            .iter()
-            .filter(|region| band.holds(&region.bytes))
-        {
-            let to = region.bytes.end.min(band.bytes.end);
-            let (text, corner) = (
-                frame::style(TEXT - 2, AXIS, HPos::Right, VPos::Top),
-                (right - 5, band.y(to, place) + 3),
-            );
-            let wide = frame::width(&region.name, TEXT - 2) + 6;
-            let behind = [(corner.0 - wide, corner.1), (right - 1, corner.1 + TEXT)];
-            area.draw(&Rectangle::new(behind, SHADE.filled()))
-                .map_err(failed)?;
-            area.draw_text(&region.name, &text, corner)
-                .map_err(failed)?;
+        for region in &self.regions {
+            if band.holds(&region.bytes) {
+                let from = region.bytes.start.max(band.bytes.start);
+                let text = frame::style(TEXT - 2, AXIS, HPos::Left, VPos::Bottom);
+                let corner = (left + 6, band.y(from, place) - 3);
+                area.draw_text(&region.name, &text, corner)
+                    .map_err(failed)?;
+            }
         }
         for side in [left, right] {
             let line = vec![(side, place.start), (side, place.end)];
