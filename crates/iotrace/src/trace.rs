@@ -176,6 +176,7 @@ impl Tracer {
         decoders.add_block(&instance, span)?;
         let mut known = Known {
             has_fua: target.device.has_fua(),
+            is_part: target.device.is_partition(),
             ..Known::default()
         };
         let mut tree = 0;
