@@ -17,6 +17,7 @@ mod preload;
 mod record;
 mod replay;
 mod run;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -51,6 +52,9 @@ enum Command {
     /// Cut the power at many places of a recorded workload, and check what survives (root)
     #[command(after_long_help = powercut::AFTER_HELP)]
     Powercut(powercut::Args),
+    /// Tell apart what a device writes while a command runs: journal, log, database, by file and process (root)
+    #[command(after_long_help = trace::AFTER_HELP)]
+    Trace(trace::Args),
     /// Record the SQL that a program sends to SQLite
     #[command(after_long_help = record::AFTER_HELP)]
     Record(record::Args),
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Powercut(args) => powercut::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Replay(args) => replay::run(&args),
