@@ -10,6 +10,7 @@ mod detach;
 mod device;
 mod directory;
 mod doctor;
+mod html;
 mod interrupt;
 mod powercut;
 
