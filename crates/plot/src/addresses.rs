@@ -5,6 +5,7 @@
 //! would show as a few lines. So the axis is cut: each place that is written to is a band with an axis of
 //! its own, and between bands lies what nobody touched.
 
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 use plotters::prelude::*;
@@ -26,8 +27,10 @@ const BANDS: usize = 6;
 const ANNOTATED: usize = 40;
 /// The least that a band covers, in bytes.
 const LEAST: u64 = 32 << 10;
-/// The radius of the largest mark in pixels, and of the smallest.
-const RADIUS: (f64, f64) = (14.0, 3.0);
+/// The radius of a mark of 4 KiB in pixels, unless the largest is larger than it may be; and the least.
+const RADIUS: f64 = 6.0;
+const MOST: f64 = 18.0;
+const SMALLEST: f64 = 2.0;
 
 /// An I/O.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -154,13 +157,15 @@ impl Addresses {
         for (band, place) in bands.iter().zip(&places) {
             self.draw_band(area, band, place, written, (left, right))?;
         }
-        for flush in &self.flushes {
-            let at = x(*flush);
+        let flushes: BTreeSet<i32> = self.flushes.iter().map(|flush| x(*flush)).collect();
+        for at in flushes {
             let line = vec![(at, 0), (at, bottom)];
             let color = FLUSH.rgb().mix(0.35);
             area.draw(&PathElement::new(line, color)).map_err(failed)?;
         }
         let largest = self.marks.iter().map(|mark| mark.bytes).max().unwrap_or(1);
+        // What falls on the same pixels is drawn once: a long trace has more marks than a picture has room.
+        let mut drawn = HashSet::new();
         // Large ones first, so that small ones stay visible.
         let mut marks: Vec<&Mark> = self.marks.iter().collect();
         marks.sort_by_key(|mark| std::cmp::Reverse(mark.bytes));
@@ -172,8 +177,11 @@ impl Addresses {
             let (Some(band), Some(place)) = (bands.get(index), places.get(index)) else {
                 continue;
             };
-            let y = band.y(mark.address + mark.bytes / 2, place);
-            self.draw_mark(area, mark, (x(mark.at_s), y), largest)?;
+            let y = band.y(mark.address.saturating_add(mark.bytes / 2), place);
+            let at = (x(mark.at_s), y);
+            if drawn.insert((at, mark.series)) {
+                self.draw_mark(area, mark, at, largest)?;
+            }
         }
         draw_time(area, seconds, (left, right), bottom)?;
         let label = written.label("address on the device");
@@ -195,11 +203,7 @@ impl Addresses {
                 continue;
             }
             let corners = [(left, band.y(to, place)), (right, band.y(from, place))];
-            let fill = RGBColor(238, 238, 238).filled();
-            area.draw(&Rectangle::new(corners, fill)).map_err(failed)?;
-            let text = frame::style(TEXT - 2, AXIS, HPos::Right, VPos::Top);
-            let corner = (right - 4, band.y(to, place) + 2);
-            area.draw_text(&region.name, &text, corner)
+            area.draw(&Rectangle::new(corners, SHADE.filled()))
                 .map_err(failed)?;
         }
         let (from, to) = (band.bytes.start as f64, band.bytes.end as f64);
@@ -212,6 +216,23 @@ impl Addresses {
                 .map_err(failed)?;
             let text = written.tick(tick, step);
             area.draw_text(&text, &number, (left - 6, y))
+                .map_err(failed)?;
+        }
+        for region in self
+            .regions
+            .iter()
+            .filter(|region| band.holds(&region.bytes))
+        {
+            let to = region.bytes.end.min(band.bytes.end);
+            let (text, corner) = (
+                frame::style(TEXT - 2, AXIS, HPos::Right, VPos::Top),
+                (right - 5, band.y(to, place) + 3),
+            );
+            let wide = frame::width(&region.name, TEXT - 2) + 6;
+            let behind = [(corner.0 - wide, corner.1), (right - 1, corner.1 + TEXT)];
+            area.draw(&Rectangle::new(behind, SHADE.filled()))
+                .map_err(failed)?;
+            area.draw_text(&region.name, &text, corner)
                 .map_err(failed)?;
         }
         for side in [left, right] {
@@ -236,8 +257,9 @@ impl Addresses {
         let Some(series) = self.series.get(mark.series) else {
             return Ok(());
         };
-        let share = (mark.bytes as f64 / largest as f64).sqrt();
-        let radius = (share * RADIUS.0).max(RADIUS.1).round() as i32;
+        let of = |bytes: u64| RADIUS * (bytes as f64 / 4096.0).sqrt();
+        let shrunk = (MOST / of(largest)).min(1.0);
+        let radius = (of(mark.bytes) * shrunk).max(SMALLEST).round() as i32;
         frame::draw_mark(area, at, radius, series.shape, series.color.rgb())?;
         if self.marks.len() > ANNOTATED {
             return Ok(());
@@ -251,6 +273,9 @@ impl Addresses {
     }
 }
 
+/// The colour of regions.
+const SHADE: RGBColor = RGBColor(240, 240, 240);
+
 /// The colour of flushes.
 const FLUSH: crate::Color = crate::Color(90, 90, 90);
 
@@ -261,6 +286,10 @@ impl Band {
         let missing = span - (self.bytes.end - self.bytes.start) + span / 4;
         self.bytes.start = self.bytes.start.saturating_sub(missing / 2);
         self.bytes.end = self.bytes.end.saturating_add(missing / 2);
+    }
+
+    fn holds(&self, bytes: &Range<u64>) -> bool {
+        bytes.start < self.bytes.end && self.bytes.start < bytes.end
     }
 
     /// The height of an address in pixels.

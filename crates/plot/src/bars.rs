@@ -92,8 +92,8 @@ impl Bars {
             })
             .collect();
         let rows = self.categories.len().max(1) as i32 * self.row();
-        let head = if self.subtitle.is_some() { 150 } else { 130 };
-        let height = (rows + head + 20 * (legend.len() as i32 / 4)) as u32;
+        let head = if self.subtitle.is_some() { 138 } else { 117 };
+        let height = (rows + head + 20 * (legend.len() as i32 / 6)) as u32;
         let subtitle = self.subtitle.as_deref();
         frame::picture((WIDTH, height), &self.title, subtitle, &legend, |area| {
             self.draw_on(area)

@@ -3,7 +3,8 @@
 //!
 //! A picture is described by a value ([`Addresses`], [`Traffic`], [`Bars`], [`Lines`]) whose `draw`
 //! makes a [`Picture`]: SVG text that stands by itself (no script, no file, no network; it can be put
-//! into a page as it is), and PNG of exactly that SVG. [`stack`] puts pictures under each other.
+//! into a page as it is), and PNG of exactly that SVG. [`stack`] puts pictures under each other, [`grid`] beside
+//! each other as well.
 //!
 //! ```
 //! use onewrite_plot::{Arrangement, Axis, BarSeries, Bars, Unit, colors};
@@ -43,6 +44,6 @@ pub use bars::{Arrangement, BarSeries, Bars};
 pub use colors::Color;
 pub use frame::{Series, Shape};
 pub use lines::{LineSeries, Lines, Scale};
-pub use picture::{Error, Picture, stack};
+pub use picture::{Error, Picture, grid, stack};
 pub use ticks::{Axis, Unit};
 pub use traffic::{Moved, Traffic};

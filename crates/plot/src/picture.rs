@@ -141,22 +141,30 @@ impl Picture {
 
 /// Several pictures under each other as one.
 pub fn stack(pictures: &[Picture], title: &str) -> Picture {
-    let width = pictures.iter().map(|picture| picture.size.0).max();
-    let height = pictures.iter().map(|picture| picture.size.1).sum();
-    let (mut inside, mut top) = (String::from(">"), 0);
-    for picture in pictures {
-        inside.push_str(&format!("\n<g transform=\"translate(0,{top})\">"));
-        // What is between the outer tags, without the title of its own.
-        let body = picture
-            .svg
-            .split_once("</title>")
-            .map_or("", |(_, body)| body);
-        inside.push_str(body.trim_end().strip_suffix("</svg>").unwrap_or(body));
-        inside.push_str("</g>");
-        top += picture.size.1;
+    grid(pictures, 1, title)
+}
+
+/// Several pictures as one, so many beside each other, row by row.
+pub fn grid(pictures: &[Picture], columns: usize, title: &str) -> Picture {
+    let (mut inside, mut top, mut widest) = (String::from(">"), 0, 1);
+    for row in pictures.chunks(columns.max(1)) {
+        let mut left = 0;
+        for picture in row {
+            inside.push_str(&format!("\n<g transform=\"translate({left},{top})\">"));
+            // What is between the outer tags, without the title of its own.
+            let body = picture
+                .svg
+                .split_once("</title>")
+                .map_or("", |(_, body)| body);
+            inside.push_str(body.trim_end().strip_suffix("</svg>").unwrap_or(body));
+            inside.push_str("</g>");
+            left += picture.size.0;
+        }
+        widest = widest.max(left);
+        top += row.iter().map(|picture| picture.size.1).max().unwrap_or(0);
     }
     inside.push_str("\n</svg>\n");
-    Picture::new(&inside, (width.unwrap_or(1), height), title)
+    Picture::new(&inside, (widest, top.max(1)), title)
 }
 
 fn escape(text: &str) -> String {

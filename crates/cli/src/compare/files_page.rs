@@ -87,7 +87,7 @@ fn costs(report: &Report) -> Section {
         "KiB each",
         "writes each",
         "flushes each",
-        "of it file-system journal, KiB",
+        "fs journal, KiB each",
         "later, MiB",
     ]);
     let none = || NONE.to_owned();

@@ -94,7 +94,7 @@ fn rates(runs: &[&Run]) -> Section {
     let base = base(runs);
     let bars = runs.iter().map(|run| {
         let times = base.map_or_else(String::new, |base| {
-            format!("  {:.2} ×", run.ops_per_s / base.ops_per_s)
+            format!(" · {:.2} ×", run.ops_per_s / base.ops_per_s)
         });
         Bar {
             name: run.mode.clone(),
@@ -117,12 +117,10 @@ fn rates(runs: &[&Run]) -> Section {
 type File = (&'static str, Color, fn(&ByFile) -> u64);
 
 const FILES: [File; 5] = [
-    ("log or journal of SQLite", colors::LOG, |by| by.log_bytes),
+    ("log or journal", colors::LOG, |by| by.log_bytes),
     ("database", colors::DATABASE, |by| by.database_bytes),
-    ("file-system journal", colors::FS_JOURNAL, |by| {
-        by.fs_journal_bytes
-    }),
-    ("file-system metadata", colors::FS_METADATA, |by| {
+    ("fs journal", colors::FS_JOURNAL, |by| by.fs_journal_bytes),
+    ("fs metadata", colors::FS_METADATA, |by| {
         by.fs_metadata_bytes
     }),
     ("other", colors::OTHER, |by| by.other_bytes),
@@ -171,7 +169,7 @@ fn device_table(runs: &[&Run]) -> Table {
         "KiB each",
         "writes each",
         "flushes each",
-        "of it file-system journal, KiB",
+        "fs journal, KiB each",
         "later, MiB",
         "checkpoint, MiB",
         "set-up, MiB",
@@ -209,12 +207,8 @@ fn latencies(runs: &[&Run]) -> Result<Section, String> {
         axis: Axis::new("latency", Unit::Seconds),
         arrangement: Arrangement::Grouped,
         series: vec![
-            series("half of them at most (p50)", colors::of(0), |run| {
-                run.latency_us.p50
-            }),
-            series("99 of 100 at most (p99)", colors::of(1), |run| {
-                run.latency_us.p99
-            }),
+            series("p50", colors::of(0), |run| run.latency_us.p50),
+            series("p99", colors::of(1), |run| run.latency_us.p99),
         ],
     };
     let picture = bars.draw().map_err(|error| error.to_string())?;
@@ -230,7 +224,7 @@ fn latencies(runs: &[&Run]) -> Result<Section, String> {
     let parts = vec![Part::Picture(picture, label), Part::Table(table)];
     Ok(Section::new(
         "Latency",
-        "From the beginning of a transaction until its COMMIT has returned.",
+        "From the beginning of a transaction until its COMMIT has returned: half of them take at most p50, 99 of 100 at most p99.",
         parts,
     ))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::database::Database;
 use super::ffi;
-use crate::commit::group_commit::TURN;
+use crate::commit::IndexView;
 use crate::log::shared::Company;
 use crate::log::{Log, LogError};
 use crate::sync::{Instant, sleep};
@@ -15,7 +15,10 @@ use crate::wal::FrameNo;
 
 /// SQLite's locks in the wal-index.
 pub const WRITE_LOCK: c_int = 0;
+pub const CHECKPOINT_LOCK: c_int = 1;
 pub const FIRST_READ_LOCK: c_int = 3;
+/// Those behind the first: of readers that use the log.
+const LOG_READ_LOCKS: c_int = 4;
 
 /// How a wait for the log's restart goes on.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -61,7 +64,9 @@ impl Database {
         log.group_commit.take_turn(&log, self.who);
         self.has_turn.set(true);
         self.wait_for_restart(&log);
-        look() != before
+        // SQLite found frames to be copied when it chose this lock. When there are none it takes another
+        // one, with which the log may start again.
+        look() != before || self.may_restart() == Some(FrameNo(0))
     }
 
     /// Frames that a checkpoint has yet to copy; `None` where it has hardly begun.
@@ -71,25 +76,50 @@ impl Database {
         (copied.0 > last.0 / 2).then(|| FrameNo(last.0 - copied.0.min(last.0)))
     }
 
-    /// A log starts again when a writer begins and finds everything in the database. With many writers
-    /// there is always one more commit: so when a checkpoint has copied the most of it, the writer
-    /// whose turn it is lets the others come to their end, and their checkpoints too.
+    /// A log starts again when a writer begins, finds everything in the database and nobody reading from
+    /// the log. With many writers there is always one more commit, and one that waits for its flush: so
+    /// when a checkpoint has copied the most of it, the writer whose turn it is lets the others come to
+    /// their end, and their checkpoints too.
     fn wait_for_restart(&self, log: &Log) {
-        let last = || {
-            let index = self.inner.index_view();
-            index.map_or(FrameNo(0), |index| index.last_frame)
+        let may_go_on = || match self.may_restart() {
+            Some(FrameNo(0)) => self.nobody_reads_the_log(),
+            Some(_) => false,
+            None => true,
         };
-        let is_due = |left: FrameNo| left.0 != 0 && log.group_commit.may_wait_for_restart(last());
-        if !self.may_restart().is_some_and(is_due) {
-            return;
+        if let Some(index) = self.inner.index_view() {
+            let patience = log.group_commit.patience_for_restart(index);
+            wait(log, index, patience, may_go_on);
         }
-        let end = Instant::now() + TURN;
-        while self.may_restart().is_some_and(|left| left.0 != 0) {
-            if Instant::now() >= end {
-                return log.group_commit.gave_up_restart(last());
-            }
-            sleep(PAUSE);
+    }
+
+    /// `xShmLock` of a checkpoint. With many writers each of them checkpoints after its commit, and all
+    /// but one are refused. If they all wait for the log's restart then, nobody is left to copy what was
+    /// committed meanwhile: so where that has been in vain they wait for their turn to checkpoint.
+    pub fn lock_for_checkpoint(&self, flags: c_int) -> c_int {
+        let code = std::cell::Cell::new(ffi::SQLITE_BUSY);
+        let locked = || {
+            code.set(self.inner.shm_lock(CHECKPOINT_LOCK, 1, flags));
+            code.get() != ffi::SQLITE_BUSY
+        };
+        if !locked()
+            && let Some(log) = self.log().filter(|log| self.groups_commits(log))
+            && let Some(index) = self.inner.index_view()
+        {
+            let patience = log.group_commit.patience_for_checkpoint(index);
+            wait(&log, index, patience, locked);
         }
+        code.get()
+    }
+
+    /// Whether no connection reads frames of the log now: SQLite's locks for that are all free.
+    fn nobody_reads_the_log(&self) -> bool {
+        let lock = |flags| {
+            let flags = flags | ffi::SQLITE_SHM_EXCLUSIVE;
+            self.inner
+                .shm_lock(FIRST_READ_LOCK + 1, LOG_READ_LOCKS, flags)
+                == ffi::SQLITE_OK
+        };
+        lock(ffi::SQLITE_SHM_LOCK) && lock(ffi::SQLITE_SHM_UNLOCK)
     }
 
     /// SQLite has taken a read lock: what it will read is what is published now.
@@ -154,6 +184,20 @@ impl Database {
         if let Some(log) = self.log().filter(|_| self.has_turn.replace(false)) {
             log.group_commit.end_turn(&log, self.who);
         }
+    }
+}
+
+/// Waits for what lets the log start again, where that may be waited for.
+fn wait(log: &Log, index: IndexView, patience: Duration, done: impl Fn() -> bool) {
+    if patience.is_zero() || done() {
+        return;
+    }
+    let end = Instant::now() + patience;
+    while !done() {
+        if Instant::now() >= end {
+            return log.group_commit.gave_up_restart(index);
+        }
+        sleep(PAUSE);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Strict group commit while a flush is under way: who waits for it, who does not, and what becomes of
 //! them when it fails. Each test follows one rule of "Group commit" in docs/durability.md.
 
-use super::refusal::{Refusal, Which};
+use super::refusal::{COMPANY, Refusal, Which};
 use super::{ROWS, beside, code, directory, failing, made, open, rows, sql, status, try_sql};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
@@ -59,7 +59,7 @@ fn who_is_alone_again_writes_by_itself() {
     let path = directory.path().join("db");
     let [db, other] = in_company(&path);
     drop(other);
-    std::thread::sleep(Duration::from_millis(60));
+    std::thread::sleep(COMPANY + Duration::from_millis(10));
     let before = deferred(&db);
     (0..5).for_each(|_| drop(sql(&db, INSERT)));
     assert_eq!(deferred(&db), before);

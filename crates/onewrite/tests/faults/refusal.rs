@@ -150,6 +150,10 @@ impl Drop for Refusal {
 struct Refuser;
 
 impl Observer for Refuser {
+    fn company_lasts(&self, _usually: Duration) -> Duration {
+        COMPANY
+    }
+
     fn before(&self, path: &Path, call: &Call<'_>) -> io::Result<()> {
         let mut refused = None;
         for rule in rules().iter_mut().filter(|rule| rule.log == path) {
@@ -182,6 +186,9 @@ impl Observer for Refuser {
         }
     }
 }
+
+/// For how long those that have committed are in company.
+pub const COMPANY: Duration = Duration::from_secs(2);
 
 pub fn register() {
     assert!(observe(Box::new(Refuser)), "the only hook");

@@ -8,7 +8,7 @@ use std::ptr;
 
 use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with_writer};
 use crate::mode::{JournalMode, UpgradeOfWal};
-use crate::vfs::company::{self, WRITE_LOCK};
+use crate::vfs::company::{self, CHECKPOINT_LOCK, WRITE_LOCK};
 use crate::vfs::database::{Database, Paths, Settings, Switch, new_committer};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
@@ -495,6 +495,9 @@ pub unsafe extern "C" fn db_shm_lock(
                 write_unlock(database, count, flags)
             }
             WRITE_LOCK => write_lock(database, count, flags),
+            CHECKPOINT_LOCK if count == 1 && flags & ffi::SQLITE_SHM_LOCK != 0 => {
+                database.lock_for_checkpoint(flags)
+            }
             _ if company::is_read_lock(offset, flags) => read_lock(database, offset, flags),
             _ => {
                 let code = database.inner.shm_lock(offset, count, flags);
