@@ -144,19 +144,22 @@ struct Failed {
 
 /// One way, run once.
 #[derive(Debug, Serialize)]
-struct Run {
+pub struct Run {
     way: Way,
     elapsed_s: f64,
-    ops_per_s: f64,
+    /// Records a second.
+    pub ops_per_s: f64,
     cpu_s: f64,
     latency_us: Percentiles,
-    device: Option<Device>,
-    by_file: Option<ByFile>,
+    /// What the device completed from the first record to the return of the last.
+    pub device: Option<Device>,
+    /// Which files those bytes belong to.
+    pub by_file: Option<ByFile>,
     per_op: Option<PerOp>,
     /// Bytes that were written later, when the file system was synced.
     after_write_bytes: Option<u64>,
     /// `ok`, or the first record that is not what was written last.
-    checked: String,
+    pub checked: String,
 }
 
 impl FileArgs {
@@ -221,7 +224,12 @@ fn measure(args: &FileArgs, place: &Place, progress: &Progress) -> Result<Report
     })
 }
 
-fn one(plan: &FilePlan, place: &Place, progress: &Progress) -> Result<(Run, Vec<String>), String> {
+/// Runs one way once. Returns what was measured and what the reader should know about it.
+pub fn one(
+    plan: &FilePlan,
+    place: &Place,
+    progress: &Progress,
+) -> Result<(Run, Vec<String>), String> {
     let text = |error: Error| error.to_string();
     progress.say(&format!("{}: files", plan.way.name()));
     // No database: every file is another one.

@@ -5,12 +5,12 @@
 //! [`table`] what people read. Every mode gets a fresh database and the same transactions.
 
 mod bench;
-mod files;
-mod place;
+pub mod files;
+pub mod place;
 mod processes;
-mod progress;
-mod report;
-mod session;
+pub mod progress;
+pub mod report;
+pub mod session;
 mod table;
 
 use std::path::PathBuf;
@@ -168,7 +168,7 @@ struct Common {
 
 /// Where files are.
 #[derive(clap::Args, Clone, Debug)]
-struct Where {
+pub struct Where {
     /// Directory to work in; a directory of its own is made there and removed [default: a scratch
     /// ext4 file system as root, else the current directory]
     #[arg(long, conflicts_with = "scratch")]
@@ -308,14 +308,28 @@ impl Args {
         })
     }
 
-    /// Database files of the op.
-    fn databases(&self) -> usize {
-        Op::from(self.op).databases()
+    /// What a scratch file system must have room for.
+    fn room(&self) -> place::Room {
+        place::Room {
+            op: Op::from(self.op),
+            count: self.count,
+            record_size: self.common.record_size,
+            autocheckpoint: self.autocheckpoint(),
+        }
     }
 
     /// Pages of log after which a checkpoint comes; 0 is never.
     fn autocheckpoint(&self) -> u32 {
         self.common.autocheckpoint.unwrap_or(0)
+    }
+
+    fn terms(&self) -> session::Terms {
+        session::Terms {
+            synchronous: self.synchronous(),
+            autocheckpoint: self.autocheckpoint(),
+            threads: self.common.threads,
+            processes: self.common.processes,
+        }
     }
 
     fn synchronous(&self) -> Synchronous {
@@ -339,7 +353,7 @@ pub fn run(args: &Args) -> Outcome {
     };
     interrupt::install()?;
     let progress = Progress::new();
-    let place = place::choose(&args.common.place, place::bytes_for(args), &progress)?;
+    let place = place::choose(&args.common.place, args.room().bytes(), &progress)?;
     let compared = compare(args, &plan, &place, &progress);
     drop(progress);
     // Taken down before anything is reported, and whatever happened.
@@ -361,7 +375,7 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
     let mut samples = vec![measure_raw(&bench, progress)?];
     for repeat in 1..=args.common.repeat {
         for mode in &args.common.modes.0 {
-            match session::run(args, plan, place, mode, repeat, progress) {
+            match session::run(args.terms(), plan, place, mode, repeat, progress) {
                 Ok((run, said)) => {
                     let after = measure_raw(&bench, progress)?;
                     let before = samples.last().copied().unwrap_or(after);

@@ -12,7 +12,7 @@ use onewrite_workload::plan::Op;
 use tempfile::TempDir;
 
 use super::progress::Progress;
-use super::{Args, Where};
+use super::Where;
 use crate::device::ModelledDevice;
 use crate::{directory, interrupt};
 
@@ -129,20 +129,35 @@ fn scratch(
     })
 }
 
-/// Bytes of a scratch file system on which `args` has room for what it writes.
-pub fn bytes_for(args: &Args) -> u64 {
-    let frames = u64::from(Op::from(args.op).frames());
-    let per_frame = match args.autocheckpoint() {
-        0 => IMAGE_BYTES_PER_FRAME,
-        // The log is reused.
-        _ => IMAGE_BYTES_PER_FRAME / 5,
-    };
-    let per_op = frames * per_frame + 4 * u64::from(args.common.record_size);
-    // Every file has a log of its own.
-    let logs = (args.databases() as u64 - 1) * IMAGE_BYTES_PER_LOG;
-    let bytes = IMAGE_BYTES + logs + u64::from(args.count) * per_op;
-    // Whole blocks of any file system.
-    bytes.next_multiple_of(1 << 20)
+/// What a scratch file system must have room for: one run of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// What each transaction does.
+    pub op: Op,
+    /// Transactions.
+    pub count: u32,
+    /// Bytes of a row.
+    pub record_size: u32,
+    /// Pages of log after which a checkpoint comes; 0 is never.
+    pub autocheckpoint: u32,
+}
+
+impl Room {
+    /// Bytes of a scratch file system with that room.
+    pub fn bytes(&self) -> u64 {
+        let per_frame = match self.autocheckpoint {
+            0 => IMAGE_BYTES_PER_FRAME,
+            // The log is reused.
+            _ => IMAGE_BYTES_PER_FRAME / 5,
+        };
+        let frames = u64::from(self.op.frames());
+        let per_op = frames * per_frame + 4 * u64::from(self.record_size);
+        // Every file has a log of its own.
+        let logs = (self.op.databases() as u64 - 1) * IMAGE_BYTES_PER_LOG;
+        let bytes = IMAGE_BYTES + logs + u64::from(self.count) * per_op;
+        // Whole blocks of any file system.
+        bytes.next_multiple_of(1 << 20)
+    }
 }
 
 /// Bytes of a scratch file system with room for so many of files.

@@ -11,12 +11,11 @@ use std::time::Instant;
 use onewrite_iotrace::meter::{Figures, Mark, Meter};
 use onewrite_workload::connection::{self, Checkpoint, Settings};
 use onewrite_workload::databases::Databases;
-use onewrite_workload::mode::Mode;
+use onewrite_workload::mode::{Mode, Synchronous};
 use onewrite_workload::plan::{self, Plan};
 use onewrite_workload::team::{self, Control, Finished};
 use serde_json::{Map, Value};
 
-use super::Args;
 use super::place::Place;
 use super::processes::{self, Job};
 use super::progress::Progress;
@@ -90,9 +89,22 @@ struct Life {
     found: plan::Checked,
 }
 
+/// What holds for every mode of a comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// `PRAGMA synchronous` of a mode that does not say it for itself.
+    pub synchronous: Synchronous,
+    /// Pages of log after which a checkpoint comes; 0 is never.
+    pub autocheckpoint: u32,
+    /// Threads of each process.
+    pub threads: u32,
+    /// Processes.
+    pub processes: u32,
+}
+
 /// Runs one mode once. Returns what was measured and what the reader should know about it.
 pub fn run(
-    args: &Args,
+    terms: Terms,
     plan: &Plan,
     place: &Place,
     mode: &Mode,
@@ -103,15 +115,15 @@ pub fn run(
     fs::create_dir(&dir).map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
     let settings = Settings {
         mode: mode.clone(),
-        synchronous: args.synchronous(),
-        autocheckpoint: args.autocheckpoint(),
+        synchronous: terms.synchronous,
+        autocheckpoint: terms.autocheckpoint,
     };
     let path = dir.join("test.db");
     let boundaries = Boundaries {
         meter: place.meter(&path)?,
     };
     let session = Session {
-        args,
+        terms,
         plan,
         settings,
         path,
@@ -125,7 +137,7 @@ pub fn run(
 }
 
 struct Session<'a> {
-    args: &'a Args,
+    terms: Terms,
     plan: &'a Plan,
     settings: Settings,
     path: PathBuf,
@@ -196,7 +208,7 @@ impl Session<'_> {
             started = self.boundaries.mark()?;
             Ok(())
         };
-        let finished = if self.args.common.processes > 1 {
+        let finished = if self.terms.processes > 1 {
             let job = Job {
                 path: self.path.clone(),
                 mode: self.settings.mode.spec().to_owned(),
@@ -204,11 +216,11 @@ impl Session<'_> {
                 autocheckpoint: self.settings.autocheckpoint,
                 plan: self.plan.clone(),
                 first_worker: 0,
-                threads: self.args.common.threads,
+                threads: self.terms.threads,
             };
-            processes::run(&job, self.args.common.processes, gate)
+            processes::run(&job, self.terms.processes, gate)
         } else {
-            for _ in 1..self.args.common.threads {
+            for _ in 1..self.terms.threads {
                 seats.push(self.open()?);
             }
             let gate = || gate().map_err(onewrite_workload::Error::Wrong);
@@ -248,8 +260,8 @@ impl Session<'_> {
             journal_mode: self.settings.mode.journal().name.to_owned(),
             op: self.plan.op,
             count,
-            threads: self.args.common.threads,
-            processes: self.args.common.processes,
+            threads: self.terms.threads,
+            processes: self.terms.processes,
             synchronous: self.settings.synchronous().name(),
             record_size: self
                 .plan
