@@ -12,6 +12,7 @@ mod directory;
 mod doctor;
 mod interrupt;
 mod powercut;
+mod reproduce;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,9 @@ enum Command {
     /// Cut the power at many places of a recorded workload, and check what survives (root)
     #[command(after_long_help = powercut::AFTER_HELP)]
     Powercut(powercut::Args),
+    /// Run what a paper's tables and figures show, and print the paper's values beside ours
+    #[command(after_long_help = reproduce::AFTER_HELP)]
+    Reproduce(reproduce::Args),
     /// The process of `powercut` that mounts and checks
     #[command(hide = true)]
     PowercutWorker,
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Powercut(args) => powercut::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),
         Command::DeviceServer => device::run_server(),

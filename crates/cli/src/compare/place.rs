@@ -11,8 +11,8 @@ use onewrite_iotrace::tracefs::Tracefs;
 use onewrite_workload::plan::Op;
 use tempfile::TempDir;
 
-use super::progress::Progress;
 use super::Where;
+use super::progress::Progress;
 use crate::device::ModelledDevice;
 use crate::{directory, interrupt};
 
