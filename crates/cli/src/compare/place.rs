@@ -232,6 +232,11 @@ impl Place {
         }
     }
 
+    /// Whether the device is ours alone, so that what it writes can be counted.
+    pub fn counts(&self) -> bool {
+        matches!(self.kind, Kind::Scratch { .. })
+    }
+
     /// What the report calls the device.
     pub fn device_name(&self) -> Option<String> {
         match &self.kind {

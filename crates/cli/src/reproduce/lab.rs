@@ -129,6 +129,14 @@ impl<'a> Lab<'a> {
         self.choice
     }
 
+    /// Refuses a place where bytes are not counted.
+    pub fn must_count(&self) -> Result<(), String> {
+        match self.place.counts() {
+            true => Ok(()),
+            false => Err("device bytes take a scratch file system (root)".to_owned()),
+        }
+    }
+
     /// The raw rates: medians of all that were measured so far.
     pub fn raw(&self) -> Raw {
         Raw::of(&self.samples, self.bench.writes())

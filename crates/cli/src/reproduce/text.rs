@@ -199,7 +199,8 @@ fn sentence(first: &Difference, all: &[&Difference]) -> String {
     for difference in all {
         if let Some(of_row) = &difference.of_row {
             let (row, quantity) = (difference.row, difference.quantity);
-            measured.push_str(&format!("; {row} ({quantity}) {of_row}"));
+            let before = if measured.ends_with(':') { "" } else { "," };
+            measured.push_str(&format!("{before} {row} ({quantity}) {of_row}"));
         }
     }
     let why = match (first.why, first.holds) {
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(
             sentences(&all),
             [
-                "A (written), B (written): less than in the paper: Because. Measured: 12 KiB; B (written) 14.",
+                "A (written), B (written): less than in the paper: Because. Measured: 12 KiB, B (written) 14.",
                 "C (written): less than in the paper: no reason known.",
                 "D (written): less than in the paper: no reason found. What was supposed, \"Because.\", is not borne \
                  out: 12 KiB."
