@@ -9,6 +9,7 @@ use onewrite_workload::files::{Access, FilePlan, Way};
 use onewrite_workload::mode::{Mode, Synchronous};
 use onewrite_workload::plan::{Op, Order, Plan};
 use onewrite_workload::raw::{Rates, RawBench};
+use tempfile::TempDir;
 
 use crate::compare::files;
 use crate::compare::place::{Place, Room};
@@ -135,6 +136,14 @@ impl<'a> Lab<'a> {
             true => Ok(()),
             false => Err("device bytes take a scratch file system (root)".to_owned()),
         }
+    }
+
+    /// A directory of one's own, removed when it is dropped.
+    pub fn directory(&self, name: &str) -> Result<TempDir, String> {
+        let made = tempfile::Builder::new()
+            .prefix(name)
+            .tempdir_in(self.place.root());
+        made.map_err(|error| directory::explain(self.place.given(), &error))
     }
 
     /// The raw rates: medians of all that were measured so far.

@@ -1,11 +1,12 @@
 //! `onewrite reproduce`: what a paper's tables and figures show, run here, beside what the paper says.
 //!
-//! [`waldio`] has the figures: what the paper states, what is run for it, and the reasons why ours may
-//! differ. [`lab`] runs trials with the code of `compare`, each once; [`outcome`] judges rows and checks
+//! [`waldio`] and [`swal`] have the figures: what the papers state, what is run for it, and the reasons why
+//! ours may differ. [`lab`] runs trials with the code of `compare`, each once; [`outcome`] judges rows and checks
 //! reasons; [`text`] and this module print. Every number printed as ours comes from this run.
 
 mod lab;
 mod outcome;
+mod swal;
 mod text;
 mod waldio;
 
@@ -28,6 +29,8 @@ use outcome::Shown;
 pub const AFTER_HELP: &str = "\
 Papers:
   waldio   WALDIO (USENIX ATC '15): table-1, table-2, figure-6, figure-8, figure-13, figure-14, figure-15
+  swal     S-WAL (IEEE TCE 2018): table-iii, figure-3, figure-4, figure-7, figure-8, figure-9, figure-10; its \
+applications are generated to published characteristics, not recorded
 
 The paper's values are those of its text; what only a bar or a point of a picture shows is left out. \
 Ratios to the paper's own baseline stand beside each other, because its phones were other machines. A row \
@@ -38,7 +41,8 @@ Examples:
   onewrite reproduce --list
   onewrite reproduce waldio
   onewrite reproduce waldio table-1 figure-14 --device emmc
-  onewrite reproduce waldio --count 200 --json";
+  onewrite reproduce waldio --count 200 --json
+  onewrite reproduce swal --count 2000";
 
 /// The options of `onewrite reproduce`.
 #[derive(clap::Args, Debug)]
@@ -57,11 +61,11 @@ pub struct Args {
     #[command(flatten)]
     place: Where,
 
-    /// Transactions of each run [default: as many as the paper's]
+    /// Transactions of each run [default: as many as the paper's: 1,000, and an application's whole length]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: Option<u32>,
 
-    /// Run everything that is timed this many times, and show the median [default: 3]
+    /// Run everything that is timed this many times, and show the median [default: 3, and 1 for applications]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: Option<u32>,
 
@@ -78,6 +82,8 @@ pub struct Args {
 enum PaperArg {
     /// WALDIO (USENIX ATC '15)
     Waldio,
+    /// S-WAL (IEEE TCE 2018)
+    Swal,
 }
 
 /// A table or figure of a paper.
@@ -95,11 +101,12 @@ pub struct Figure {
 }
 
 impl PaperArg {
-    const ALL: [Self; 1] = [Self::Waldio];
+    const ALL: [Self; 2] = [Self::Waldio, Self::Swal];
 
     fn name(self) -> &'static str {
         match self {
             Self::Waldio => "waldio",
+            Self::Swal => "swal",
         }
     }
 
@@ -109,12 +116,17 @@ impl PaperArg {
                 "WALDIO: Eliminating the Filesystem Journaling in Resolving the Journaling of Journal Anomaly \
                  (USENIX ATC '15)"
             }
+            Self::Swal => {
+                "S-WAL: Fast and Efficient Write-Ahead Logging for Mobile Devices (IEEE Transactions on Consumer \
+                 Electronics, 2018)"
+            }
         }
     }
 
     fn figures(self) -> &'static [Figure] {
         match self {
             Self::Waldio => waldio::FIGURES,
+            Self::Swal => swal::FIGURES,
         }
     }
 }
