@@ -190,3 +190,65 @@ fn in_a_directory_there_are_rates_and_no_bytes() {
         .count();
     assert_eq!(left, 0, "something was left behind");
 }
+
+#[test]
+fn swal_s_figures_are_measured_on_its_four_applications() {
+    let Some(document) = document(&["swal", "--count", "40"]) else {
+        return;
+    };
+    let [
+        table_3,
+        figure_3,
+        figure_4,
+        figure_7,
+        figure_8,
+        figure_9,
+        figure_10,
+    ] = figures(&document)
+    else {
+        panic!("{document}");
+    };
+    for row in table_3["rows"].as_array().expect("rows") {
+        assert_eq!(row["verdict"], "same", "{row}");
+    }
+    for figure in [figure_3, figure_4, figure_7, figure_8, figure_9, figure_10] {
+        assert!(
+            figure["rows"]
+                .as_array()
+                .is_some_and(|rows| !rows.is_empty()),
+            "{figure}"
+        );
+    }
+    for figure in [table_3, figure_4, figure_7, figure_8, figure_9, figure_10] {
+        let notes = figure["notes"].to_string();
+        assert!(
+            notes.contains("generated to published characteristics"),
+            "{notes}"
+        );
+    }
+    assert_eq!(ours(table_3, "Mail", "select"), 104_705.0);
+    assert_eq!(ours(table_3, "SNS", "database files"), 20.0);
+    for application in ["Mail", "Messenger", "Message", "SNS"] {
+        let journal = format!("{application}, journal");
+        assert_eq!(ours(figure_7, "MEMORY", &journal), 0.0);
+        // One write of whole blocks a commit, and fewer of them the more is compressed.
+        let differences = ours(figure_7, "S-WAL with differences", &journal);
+        let (compressed, wal) = (
+            ours(figure_7, "S-WAL", &journal),
+            ours(figure_7, "WAL", &journal),
+        );
+        assert!(
+            40.0 <= differences && differences <= compressed && compressed < wal,
+            "{figure_7}"
+        );
+        assert!(wal < ours(figure_7, "PERSIST", &journal), "{figure_7}");
+        let share = |what| ours(figure_4, application, what);
+        let (tenth, half) = (
+            share("pages that compress to a tenth"),
+            share("pages that compress to a half"),
+        );
+        assert!(0.0 <= tenth && tenth <= half && half <= 1.0, "{figure_4}");
+        assert!(ours(figure_9, application, "compression of a transaction") > 0.0);
+        assert!(ours(figure_10, "S-WAL", application) > 0.0);
+    }
+}

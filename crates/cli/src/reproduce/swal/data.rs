@@ -193,6 +193,8 @@ mod tests {
         assert!((1.0 - TO_WAL_S_TIME.1.amount - 0.07).abs() < 1e-9);
         assert!(PERSIST_S_TIME.0.amount < PERSIST_S_TIME.1.amount);
         assert!(FEWER_DATABASE_WRITES.0.amount < FEWER_DATABASE_WRITES.1.amount);
-        assert!(FEWER_JOURNAL_WRITES.amount < FEWEST_JOURNAL_WRITES.amount);
+        // An average is below the best case.
+        let (average, best) = (FEWER_JOURNAL_WRITES.amount, FEWEST_JOURNAL_WRITES.amount);
+        assert!(average < best);
     }
 }

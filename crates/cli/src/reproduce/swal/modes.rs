@@ -122,9 +122,15 @@ fn cost(lab: &mut Lab<'_>, row: &Row, mode: &'static str) -> Result<(f64, f64), 
     Ok((per_op.flushes, 1e6 / run.ops_per_s))
 }
 
-fn told(name: &str, (flushes, us): (f64, f64)) -> String {
-    format!("{name} {flushes:.1} flushes and {us:.0} us a transaction")
+/// Both costs, for the row that is explained.
+fn beside(other: &str, of: (f64, f64), to: (f64, f64)) -> Option<String> {
+    Some(format!(
+        "{:.1} and {:.0} us, {other} {:.1} and {:.0} us",
+        of.0, of.1, to.0, to.1
+    ))
 }
+
+const COSTS: &str = "flushes and time of a transaction:";
 
 fn flushes_of_rollback(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     let other = row.ratio.as_ref().map_or("DELETE", |ratio| ratio.to);
@@ -133,12 +139,8 @@ fn flushes_of_rollback(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> 
     let (persist, theirs) = (cost(lab, row, "persist")?, cost(lab, row, mode)?);
     Ok(Checked {
         holds: persist.0 > theirs.0,
-        measured: "flushes tell it".to_owned(),
-        of_row: Some(format!(
-            "{}, {}",
-            told("PERSIST", persist),
-            told(other, theirs)
-        )),
+        measured: COSTS.to_owned(),
+        of_row: beside(other, persist, theirs),
     })
 }
 
@@ -146,8 +148,8 @@ fn wal_allocates(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     let (wal, memory) = (cost(lab, row, "wal")?, cost(lab, row, "memory")?);
     Ok(Checked {
         holds: wal.0 > memory.0 * 1.2,
-        measured: "flushes tell it".to_owned(),
-        of_row: Some(format!("{}, {}", told("WAL", wal), told("MEMORY", memory))),
+        measured: COSTS.to_owned(),
+        of_row: beside("MEMORY", wal, memory),
     })
 }
 
@@ -155,7 +157,7 @@ fn memory_writes(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     let (wal, memory) = (cost(lab, row, "wal")?, cost(lab, row, "memory")?);
     Ok(Checked {
         holds: memory.0 >= wal.0 * 0.8,
-        measured: "flushes tell it".to_owned(),
-        of_row: Some(format!("{}, {}", told("WAL", wal), told("MEMORY", memory))),
+        measured: COSTS.to_owned(),
+        of_row: beside("MEMORY", wal, memory),
     })
 }

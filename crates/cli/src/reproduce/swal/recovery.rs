@@ -49,7 +49,6 @@ pub fn figure_10(lab: &mut Lab<'_>) -> Result<Shown, String> {
         let mut wal = None;
         for (name, mode) in MODES {
             let found = crash(lab, one.op, mode)?;
-            lab.done(2.5);
             let baseline = *wal.get_or_insert(found.ms);
             let row = Row::new(name, one.name, "ms", Kind::Timed)
                 .ran(mode)
@@ -227,7 +226,7 @@ fn what_there_was(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     let (wal, other) = (crash(lab, one.op, "wal")?, crash(lab, one.op, mode)?);
     Ok(Checked {
         holds: other.ms < wal.ms,
-        measured: "run again".to_owned(),
+        measured: "run again:".to_owned(),
         of_row: Some(format!(
             "{:.1} ms with {} KiB of journal, WAL {:.1} ms with {} KiB",
             other.ms,

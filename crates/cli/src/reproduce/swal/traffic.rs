@@ -62,39 +62,48 @@ fn cost(lab: &mut Lab<'_>, op: Op, mode: &'static str) -> Result<Cost, String> {
     })
 }
 
-/// A ratio of two modes for each application.
+/// A ratio of two modes for each application in which the second did anything.
 fn ratios(
     lab: &mut Lab<'_>,
     of: &'static str,
     to: &'static str,
     part: fn(&Cost) -> f64,
 ) -> Result<Vec<f64>, String> {
-    let each = APPLICATIONS.iter().map(|one| {
+    let mut ratios = Vec::new();
+    for one in &APPLICATIONS {
         let (of, to) = (cost(lab, one.op, of)?, cost(lab, one.op, to)?);
-        Ok(part(&of) / part(&to).max(1e-9))
-    });
-    each.collect()
+        if part(&to) > 0.0 {
+            ratios.push(part(&of) / part(&to));
+        }
+    }
+    Ok(ratios)
 }
 
-fn least(of: &[f64]) -> f64 {
-    of.iter().copied().fold(f64::INFINITY, f64::min)
+fn least(of: &[f64]) -> Option<f64> {
+    of.iter().copied().reduce(f64::min)
 }
 
-fn most(of: &[f64]) -> f64 {
-    of.iter().copied().fold(0.0, f64::max)
+fn most(of: &[f64]) -> Option<f64> {
+    of.iter().copied().reduce(f64::max)
 }
 
-fn average(of: &[f64]) -> f64 {
-    of.iter().sum::<f64>() / of.len().max(1) as f64
+fn average(of: &[f64]) -> Option<f64> {
+    (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64)
 }
 
 /// A row whose figure is a ratio.
-fn times(name: &'static str, what: &'static str, kind: Kind, stated: Stated, ours: f64) -> Row {
+fn times(
+    name: &'static str,
+    what: &'static str,
+    kind: Kind,
+    stated: Stated,
+    ours: Option<f64>,
+) -> Row {
     let (of, to) = what.rsplit_once(" to ").unwrap_or((what, ""));
     let ran = of.rsplit_once(": ").map_or(of, |(_, of)| of);
     let mode = MODES.iter().find(|(name, _)| *name == ran);
     let row = Row::new(name, what, "times", kind).ran(mode.map_or(ran, |(_, mode)| mode));
-    row.ratio(to, Some(stated), Some(ours)).judged()
+    row.ratio(to, Some(stated), ours).judged()
 }
 
 fn how(choice: Choice, lab_repeats: u32) -> String {
@@ -315,7 +324,7 @@ fn blocks_of_a_commit(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
     let (swal, told) = of_each(lab, PAPER_S, |cost| cost.journal)?;
     let (_, wal) = of_each(lab, "wal", |cost| cost.journal)?;
     Ok(Checked::new(
-        average(&swal) > 1.2,
+        average(&swal) > Some(1.2),
         format!("journal blocks a transaction: S-WAL {told}; WAL {wal}"),
     ))
 }
@@ -324,8 +333,14 @@ fn ceiling(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     let (wal, told) = of_each(lab, "wal", |cost| cost.journal)?;
     let (_, ours) = of_each(lab, OURS, |cost| cost.journal)?;
     let (ceiling, paper) = match row.name {
-        MOST => (most(&wal), data::FEWEST_JOURNAL_WRITES.amount),
-        _ => (average(&wal), data::FEWER_JOURNAL_WRITES.amount),
+        MOST => (
+            most(&wal).unwrap_or(0.0),
+            data::FEWEST_JOURNAL_WRITES.amount,
+        ),
+        _ => (
+            average(&wal).unwrap_or(0.0),
+            data::FEWER_JOURNAL_WRITES.amount,
+        ),
     };
     Ok(Checked {
         holds: ceiling < paper * 1.5,
@@ -346,23 +361,33 @@ fn differences_take_less(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> 
 }
 
 fn pages_come_back(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let (logged, _) = of_each(lab, "wal", |cost| cost.journal)?;
+    let (logged, logged_told) = of_each(lab, "wal", |cost| cost.journal)?;
     let (copied, told) = of_each(lab, "wal", |cost| cost.database)?;
-    let (_, in_place) = of_each(lab, "persist", |cost| cost.database)?;
     let shares: Vec<f64> = logged
         .iter()
         .zip(&copied)
-        .map(|(l, c)| l / c.max(1e-9))
+        .filter(|(_, copied)| **copied > 0.0)
+        .map(|(logged, copied)| logged / copied)
         .collect();
-    let (least, most) = (least(&shares), most(&shares));
-    let holds = match row.side() {
-        Some(Side::Above) => most > 2.5,
-        _ => least < 13.1,
+    let of_row = match row.name {
+        MOST => most(&shares),
+        _ => least(&shares),
     };
-    Ok(Checked::new(
+    let of_row = of_row.unwrap_or(0.0);
+    let (paper, ours) = row
+        .ratio
+        .as_ref()
+        .and_then(|ratio| ratio.paper.map(|paper| paper.amount).zip(ratio.ours))
+        .unwrap_or((1.0, 1.0));
+    // What is logged, by what is copied: the ratio that this alone would make.
+    let holds = (of_row > paper) == (ours > paper);
+    Ok(Checked {
         holds,
-        format!("database blocks a transaction: WAL {told}; PERSIST {in_place}"),
-    ))
+        measured: format!(
+            "blocks a transaction in WAL: to the log {logged_told}; to the database {told}"
+        ),
+        of_row: Some(format!("{of_row:.1} times more to the log")),
+    })
 }
 
 const TIME_REASONS: &[Reason] = &[
@@ -396,35 +421,53 @@ const TIME_REASONS: &[Reason] = &[
     },
 ];
 
-fn flushes_alike(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (wal, wal_told) = of_each(lab, "wal", |cost| cost.flushes)?;
-    let (swal, swal_told) = of_each(lab, PAPER_S, |cost| cost.flushes)?;
-    Ok(Checked::new(
-        average(&wal) / average(&swal).max(1e-9) < 1.6,
-        format!("flushes a transaction: WAL {wal_told}; S-WAL {swal_told}"),
-    ))
+/// Flushes of a transaction in both modes, and whether the row's application is one where they are alike.
+fn flushes_of(lab: &mut Lab<'_>, row: &Row) -> Result<(f64, String), String> {
+    let times = ratios(lab, PAPER_S, "wal", |cost| cost.seconds)?;
+    let wanted = if row.name == MOST {
+        most(&times)
+    } else {
+        least(&times)
+    };
+    let at = times
+        .iter()
+        .position(|time| Some(*time) == wanted)
+        .unwrap_or(0);
+    let one = APPLICATIONS.get(at).ok_or("no such application")?;
+    let (wal, swal) = (cost(lab, one.op, "wal")?, cost(lab, one.op, PAPER_S)?);
+    let told = format!(
+        "{}: a transaction flushes {:.2} times in WAL and {:.2} in S-WAL, and takes {:.0} us and {:.0} us",
+        one.name,
+        wal.flushes,
+        swal.flushes,
+        wal.seconds / wal.count * 1e6,
+        swal.seconds / swal.count * 1e6
+    );
+    Ok((wal.flushes / swal.flushes.max(1e-9), told))
 }
 
-fn fewer_flushes(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (wal, wal_told) = of_each(lab, "wal", |cost| cost.flushes)?;
-    let (swal, swal_told) = of_each(lab, PAPER_S, |cost| cost.flushes)?;
-    Ok(Checked::new(
-        most(&wal) > 1.1 * least(&swal),
-        format!("flushes a transaction: WAL {wal_told}; S-WAL {swal_told}"),
-    ))
+fn flushes_alike(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
+    let (flushes, told) = flushes_of(lab, row)?;
+    Ok(Checked::new(flushes < 1.35, told))
+}
+
+fn fewer_flushes(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
+    let (flushes, told) = flushes_of(lab, row)?;
+    Ok(Checked::new(flushes > 1.35, told))
 }
 
 fn persist_flushes(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     let (persist, persist_told) = of_each(lab, "persist", |cost| cost.flushes)?;
     let (swal, swal_told) = of_each(lab, PAPER_S, |cost| cost.flushes)?;
-    let by_flushes = average(&persist) / average(&swal).max(1e-9);
-    let ours = row
+    let by_flushes = average(&persist).zip(average(&swal));
+    let by_flushes = by_flushes.map_or(0.0, |(persist, swal)| persist / swal.max(1e-9));
+    let (paper, ours) = row
         .ratio
         .as_ref()
-        .and_then(|ratio| ratio.ours)
-        .unwrap_or(0.0);
+        .and_then(|ratio| ratio.paper.map(|paper| paper.amount).zip(ratio.ours))
+        .unwrap_or((1.0, 1.0));
     let holds = match row.side() {
-        Some(Side::Above) => by_flushes > 1.7,
+        Some(Side::Above) => by_flushes > paper && ours < by_flushes * 2.0,
         _ => by_flushes > ours,
     };
     Ok(Checked::new(

@@ -22,7 +22,6 @@ pub fn figure_6(lab: &mut Lab<'_>) -> Result<Shown, String> {
     for (bytes, stated) in data::DIRECT_WRITES {
         let run = lab.records(Way::ODirect, bytes, count, repeats)?;
         rates.push((bytes, stated, run.ops_per_s * bytes as f64 / 1e6));
-        lab.done(2.0);
     }
     let largest = rates.last().map(|(_, stated, rate)| (*stated, *rate));
     let rows: Vec<Row> = rates
