@@ -27,7 +27,6 @@ use crate::log::shared::{Committer, Company};
 use crate::log::{Log, LogError};
 use crate::mode::SyncPolicy;
 use crate::storage::{Access, LockByte, LockKind};
-use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
 use crate::wal::{FrameNo, Salts};
 
@@ -36,6 +35,8 @@ pub const TURN: Duration = Duration::from_millis(25);
 /// Who has waited so long for the flush of another process, which may have been stopped in it, flushes
 /// beside it: that keeps flushes few, and nothing else.
 const STUCK: Duration = Duration::from_millis(500);
+/// The longest wait for the log's restart, where a shorter one was in vain before.
+const OVERDUE: Duration = Duration::from_millis(250);
 /// A wait for the log's restart that was in vain is tried again when the log has grown by this part.
 const RESTART_PART: u32 = 8;
 /// Another process may die in its turn, or while it flushes: it is looked after this often.
@@ -48,8 +49,15 @@ pub struct GroupCommit {
     led: Condvar,
     turn: Mutex<Turn>,
     freed: Condvar,
-    /// Nobody waits for the log's restart before it has so many frames.
-    restart_from: AtomicU32,
+    /// The last wait for the log's restart that was in vain.
+    in_vain: Mutex<Option<InVain>>,
+}
+
+#[derive(Clone, Copy)]
+struct InVain {
+    salts: Salts,
+    /// Not again before the log has so many frames.
+    until: FrameNo,
 }
 
 #[derive(Default)]
@@ -129,7 +137,10 @@ impl GroupCommit {
             leading.is_led = false;
             leading.counts.flushes += u64::from(matches!(led, Ok(Led::Flushed)));
             self.led.notify_all();
-            led?;
+            if matches!(led?, Led::Flushed) {
+                // Who may not write shared memory cannot note it there.
+                return Ok(());
+            }
         }
     }
 
@@ -153,17 +164,36 @@ impl GroupCommit {
         }
     }
 
-    /// Whether a writer may wait for the log to start again, which has so many frames.
-    pub fn may_wait_for_restart(&self, frames: FrameNo) -> bool {
-        let from = self.restart_from.load(Ordering::Relaxed);
-        // In a new generation the old bound says nothing.
-        frames.0 >= from || frames.0 < from / 2
+    /// How long a writer may wait for the log to start again.
+    pub fn patience_for_restart(&self, index: IndexView) -> Duration {
+        match self.last_in_vain(index) {
+            None => TURN,
+            Some(in_vain) if index.last_frame >= in_vain.until => OVERDUE,
+            Some(_) => Duration::ZERO,
+        }
     }
 
-    /// The wait was in vain: a reader stays, or nobody checkpoints. Not again before the log has grown.
-    pub fn gave_up_restart(&self, frames: FrameNo) {
-        let from = frames.0.saturating_add(frames.0 / RESTART_PART);
-        self.restart_from.store(from, Ordering::Relaxed);
+    /// How long a checkpoint may wait for that of another connection: where the log should have started
+    /// again and has grown since, one that is left out may be the last to come for a while.
+    pub fn patience_for_checkpoint(&self, index: IndexView) -> Duration {
+        match self.last_in_vain(index) {
+            Some(in_vain) if index.last_frame >= in_vain.until => OVERDUE,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// A wait was in vain: a reader stays, or nobody checkpoints. Not again before the log has grown.
+    pub fn gave_up_restart(&self, index: IndexView) {
+        let frames = index.last_frame.0;
+        *self.in_vain.lock().unwrap_or_else(PoisonError::into_inner) = Some(InVain {
+            salts: index.salts,
+            until: FrameNo(frames.saturating_add(frames / RESTART_PART)),
+        });
+    }
+
+    fn last_in_vain(&self, index: IndexView) -> Option<InVain> {
+        let in_vain = *self.in_vain.lock().unwrap_or_else(PoisonError::into_inner);
+        in_vain.filter(|in_vain| in_vain.salts == index.salts)
     }
 
     /// The write lock is `who`'s, whether it waited for its turn or not.
@@ -209,7 +239,7 @@ fn take_turn_among_processes(log: &Log, end: Instant) -> bool {
 
 /// What a leader did.
 enum Led {
-    /// It has made everything durable that was published.
+    /// It has made everything durable that was published, the frame that it waited for among it.
     Flushed,
     /// Another process does, or has done it.
     Covered,

@@ -14,14 +14,14 @@
 //!
 //! Invariants:
 //! - What another process can see in the wal-index is in the file. The exception, group synch, is
-//!   taken only while no other process uses the log ([`group`]).
+//!   taken only while no other process uses the log ([`group_synch`]).
 //! - A write-through write is trusted to make a commit durable only if all before it is durable
 //!   already; else everything is flushed.
 //! - A failed write or flush is reported, and never repeated as if it had not happened. If it may
 //!   have hit frames that were published before, the log is poisoned.
 
-pub mod group;
 pub mod group_commit;
+pub mod group_synch;
 
 mod begun;
 mod read;
@@ -355,6 +355,7 @@ impl Writer {
         // Of a commit that failed, or whose last piece came after its end.
         self.commit_written = false;
         self.commit_frame = FrameNo(0);
+        self.durable = None;
         self.live_until = FrameNo(first.0.saturating_sub(1));
         self.spilled = false;
         self.forget_run();

@@ -23,8 +23,8 @@ mod space;
 use std::path::Path;
 use std::sync::{OnceLock, PoisonError};
 
-use crate::commit::group::Group;
 use crate::commit::group_commit::GroupCommit;
+use crate::commit::group_synch::Group;
 use crate::mode::{InitPolicy, JournalMode};
 use crate::storage::{
     Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, NewFile,

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::storage::observer::company_lasts;
 use crate::storage::{Access, NewFile, SharedPage, SharedWords, StorageError, remove_file};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::wal::{FrameNo, Salts, be32};
@@ -192,8 +193,8 @@ impl Shared {
         }
         let now = now();
         // The model checker has a time of its own.
-        let is_recent =
-            |then: u64| cfg!(shuttle) || now.saturating_sub(then) < TOGETHER.as_nanos() as u64;
+        let lasts = company_lasts(TOGETHER).as_nanos() as u64;
+        let is_recent = |then: u64| cfg!(shuttle) || now.saturating_sub(then) < lasts;
         let processes = self.page.process_changed.load(Ordering::Relaxed);
         match (is_recent(changed), processes != 0 && is_recent(processes)) {
             (_, true) => Company::Processes,

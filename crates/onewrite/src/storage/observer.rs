@@ -13,6 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// How the bytes of a write travel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +71,12 @@ pub trait Observer: Send + Sync {
 
     /// May change what is believed about a file that was opened.
     fn capabilities(&self, _path: &Path, _found: &mut Capabilities) {}
+
+    /// May change for how long who has committed is taken to be at work still: a test that needs several
+    /// at work, on a machine where any of them may be kept waiting.
+    fn company_lasts(&self, usually: Duration) -> Duration {
+        usually
+    }
 }
 
 static OBSERVER: OnceLock<Box<dyn Observer>> = OnceLock::new();
@@ -90,6 +97,11 @@ pub(super) fn before(
             .before(path, call)
             .map_err(|e| StorageError::io(path, operation, e)),
     }
+}
+
+pub(crate) fn company_lasts(usually: Duration) -> Duration {
+    let observer = OBSERVER.get();
+    observer.map_or(usually, |observer| observer.company_lasts(usually))
 }
 
 pub(super) fn adjust(path: &Path, found: &mut Capabilities) {

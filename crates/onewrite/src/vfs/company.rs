@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::database::Database;
 use super::ffi;
 use crate::commit::IndexView;
-use crate::commit::group_commit::TURN;
 use crate::log::shared::Company;
 use crate::log::{Log, LogError};
 use crate::sync::{Instant, sleep};
@@ -16,7 +15,10 @@ use crate::wal::FrameNo;
 
 /// SQLite's locks in the wal-index.
 pub const WRITE_LOCK: c_int = 0;
+pub const CHECKPOINT_LOCK: c_int = 1;
 pub const FIRST_READ_LOCK: c_int = 3;
+/// Those behind the first: of readers that use the log.
+const LOG_READ_LOCKS: c_int = 4;
 
 /// How a wait for the log's restart goes on.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -39,7 +41,8 @@ impl Database {
     }
 
     /// Before SQLite takes a read lock: who is about to write waits for its turn, and for a log that
-    /// is about to start again. Returns whether time has passed, so that SQLite had better look anew.
+    /// is about to start again. Returns whether others have gone on meanwhile, so that SQLite had better
+    /// look anew.
     pub fn before_read_lock(&self) -> bool {
         let Some(log) = self.log().filter(|log| self.groups_commits(log)) else {
             return false;
@@ -56,50 +59,73 @@ impl Database {
         if !waits {
             return false;
         }
-        let before = self.look_at_index();
+        let look = || (self.inner.index_view(), self.inner.backfilled());
+        let before = look();
         log.group_commit.take_turn(&log, self.who);
         self.has_turn.set(true);
         self.wait_for_restart(&log);
-        self.look_at_index() != before || self.may_restart().is_none_or(|left| left.0 == 0)
+        // SQLite found frames to be copied when it chose this lock. When there are none it takes another
+        // one, with which the log may start again.
+        look() != before || self.may_restart() == Some(FrameNo(0))
     }
 
     /// Frames that a checkpoint has yet to copy; `None` where it has hardly begun.
     fn may_restart(&self) -> Option<FrameNo> {
-        let last = self.look_at_index()?.last_frame;
+        let last = self.inner.index_view()?.last_frame;
         let copied = self.inner.backfilled()?;
         (copied.0 > last.0 / 2).then(|| FrameNo(last.0 - copied.0.min(last.0)))
     }
 
-    /// A log starts again when a writer begins and finds everything in the database. With many writers
-    /// there is always one more commit: so when a checkpoint has copied the most of it, the writer
-    /// whose turn it is lets the others come to their end, and their checkpoints too.
+    /// A log starts again when a writer begins, finds everything in the database and nobody reading from
+    /// the log. With many writers there is always one more commit, and one that waits for its flush: so
+    /// when a checkpoint has copied the most of it, the writer whose turn it is lets the others come to
+    /// their end, and their checkpoints too.
     fn wait_for_restart(&self, log: &Log) {
-        let is_due = |left: FrameNo| {
-            let last = self
-                .look_at_index()
-                .map_or(FrameNo(0), |index| index.last_frame);
-            left.0 != 0 && log.group_commit.may_wait_for_restart(last)
+        let may_go_on = || match self.may_restart() {
+            Some(FrameNo(0)) => self.nobody_reads_the_log(),
+            Some(_) => false,
+            None => true,
         };
-        if !self.may_restart().is_some_and(is_due) {
-            return;
+        if let Some(index) = self.inner.index_view() {
+            let patience = log.group_commit.patience_for_restart(index);
+            wait(log, index, patience, may_go_on);
         }
-        let end = Instant::now() + TURN;
-        while self.may_restart().is_some_and(|left| left.0 != 0) {
-            if Instant::now() >= end {
-                let last = self
-                    .look_at_index()
-                    .map_or(FrameNo(0), |index| index.last_frame);
-                log.group_commit.gave_up_restart(last);
-                return;
-            }
-            sleep(PAUSE);
+    }
+
+    /// `xShmLock` of a checkpoint. With many writers each of them checkpoints after its commit, and all
+    /// but one are refused. If they all wait for the log's restart then, nobody is left to copy what was
+    /// committed meanwhile: so where that has been in vain they wait for their turn to checkpoint.
+    pub fn lock_for_checkpoint(&self, flags: c_int) -> c_int {
+        let code = std::cell::Cell::new(ffi::SQLITE_BUSY);
+        let locked = || {
+            code.set(self.inner.shm_lock(CHECKPOINT_LOCK, 1, flags));
+            code.get() != ffi::SQLITE_BUSY
+        };
+        if !locked()
+            && let Some(log) = self.log().filter(|log| self.groups_commits(log))
+            && let Some(index) = self.inner.index_view()
+        {
+            let patience = log.group_commit.patience_for_checkpoint(index);
+            wait(&log, index, patience, locked);
         }
+        code.get()
+    }
+
+    /// Whether no connection reads frames of the log now: SQLite's locks for that are all free.
+    fn nobody_reads_the_log(&self) -> bool {
+        let lock = |flags| {
+            let flags = flags | ffi::SQLITE_SHM_EXCLUSIVE;
+            self.inner
+                .shm_lock(FIRST_READ_LOCK + 1, LOG_READ_LOCKS, flags)
+                == ffi::SQLITE_OK
+        };
+        lock(ffi::SQLITE_SHM_LOCK) && lock(ffi::SQLITE_SHM_UNLOCK)
     }
 
     /// SQLite has taken a read lock: what it will read is what is published now.
     pub fn read_locked(&self, lock: c_int) -> Result<(), LogError> {
         self.snapshot.set(None);
-        let (Some(log), Some(index)) = (self.log(), self.look_at_index()) else {
+        let (Some(log), Some(index)) = (self.log(), self.inner.index_view()) else {
             return Ok(());
         };
         let before = self.last_snapshot.replace(Some(index));
@@ -113,7 +139,7 @@ impl Database {
         }
         if before == Some(index) {
             // It may have these pages still, and not come to read them.
-            return log.await_deferred(index, &|| self.look_at_index());
+            return log.await_deferred(index, &|| self.inner.index_view());
         }
         // If something is published meanwhile, it looks anew: so not now, but when it reads.
         self.snapshot.set(Some(index));
@@ -133,15 +159,15 @@ impl Database {
         let (Some(index), Some(log)) = (self.snapshot.take(), self.log()) else {
             return Ok(());
         };
-        log.await_deferred(index, &|| self.look_at_index())
+        log.await_deferred(index, &|| self.inner.index_view())
     }
 
     /// Before a checkpoint: returns when everything is durable that it may copy.
     pub fn await_published(&self) -> Result<(), LogError> {
-        let (Some(index), Some(log)) = (self.look_at_index(), self.log()) else {
+        let (Some(index), Some(log)) = (self.inner.index_view(), self.log()) else {
             return Ok(());
         };
-        log.await_deferred(index, &|| self.look_at_index())
+        log.await_deferred(index, &|| self.inner.index_view())
     }
 
     /// The write lock was taken.
@@ -159,10 +185,19 @@ impl Database {
             log.group_commit.end_turn(&log, self.who);
         }
     }
+}
 
-    /// A look at the wal-index, for whoever waits.
-    pub fn look_at_index(&self) -> Option<IndexView> {
-        self.inner.index_view()
+/// Waits for what lets the log start again, where that may be waited for.
+fn wait(log: &Log, index: IndexView, patience: Duration, done: impl Fn() -> bool) {
+    if patience.is_zero() || done() {
+        return;
+    }
+    let end = Instant::now() + patience;
+    while !done() {
+        if Instant::now() >= end {
+            return log.group_commit.gave_up_restart(index);
+        }
+        sleep(PAUSE);
     }
 }
 

@@ -131,6 +131,7 @@ pub const SQLITE_FCNTL_CKPT_START: c_int = 39;
 pub const SQLITE_SHM_UNLOCK: c_int = 1;
 pub const SQLITE_SHM_LOCK: c_int = 2;
 pub const SQLITE_SHM_SHARED: c_int = 4;
+pub const SQLITE_SHM_EXCLUSIVE: c_int = 8;
 pub const SQLITE_SHM_LOCK_EXCLUSIVE: c_int = 2 | 8;
 pub const SQLITE_SHM_UNLOCK_EXCLUSIVE: c_int = 1 | 8;
 

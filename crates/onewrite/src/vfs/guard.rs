@@ -22,7 +22,6 @@ use super::inner::LockLevel;
 use crate::log::shared::Shared;
 use crate::log::{ErrorKind, Layout, Log, LogError, LogHeader, LogId};
 use crate::mode::JournalMode;
-use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
 use crate::sync;
 use crate::wal::{PageSize, array, be32};
 
@@ -33,14 +32,14 @@ pub const GUARD_BYTE: u8 = 0xA1;
 const WAL_VERSION: u8 = 2;
 /// Bytes of the database header.
 pub const HEADER_BYTES: usize = 100;
-const READ_VERSION_AT: usize = 19;
+pub(super) const READ_VERSION_AT: usize = 19;
 const ID_AT: usize = 72;
 /// Where the change counter stands: the counter itself, and the "version-valid-for" copy.
 const COUNTERS_AT: [usize; 2] = [24, 92];
 
 /// Two connections that both hold SHARED keep each other from EXCLUSIVE. Each backs out, waits a
 /// different time, and tries again; after so many times SQLite's busy handler takes over.
-const PATIENCE: u32 = 20;
+pub(super) const PATIENCE: u32 = 20;
 
 pub type Header = [u8; HEADER_BYTES];
 
@@ -99,7 +98,7 @@ pub fn keep(page: &mut [u8], id: LogId) {
 }
 
 /// Makes the header that of a stock database in WAL mode.
-fn clear(header: &mut Header) {
+pub(super) fn clear(header: &mut Header) {
     header[READ_VERSION_AT] = WAL_VERSION;
     header[ID_AT..ID_AT + 8].fill(0);
 }
@@ -248,7 +247,7 @@ impl Database {
     }
 
     /// The header as it is on disk; `None` in an empty database.
-    fn read_header(&self) -> Result<Option<Header>, LogError> {
+    pub(super) fn read_header(&self) -> Result<Option<Header>, LogError> {
         let mut header = [0; HEADER_BYTES];
         match self.inner.read(&mut header, 0) {
             ffi::SQLITE_OK => Ok(Some(header)),
@@ -257,7 +256,7 @@ impl Database {
         }
     }
 
-    fn inner_error(&self, doing: &str, code: c_int) -> LogError {
+    pub(super) fn inner_error(&self, doing: &str, code: c_int) -> LogError {
         let text = format!("cannot {doing} the database: SQLite's VFS says {code}");
         // What this code means to SQLite is SQLITE_CORRUPT, which a call that failed is not.
         let code = match code {
@@ -377,7 +376,7 @@ impl Database {
         self.flush_database()
     }
 
-    fn flush_database(&self) -> Result<(), LogError> {
+    pub(super) fn flush_database(&self) -> Result<(), LogError> {
         match self.inner.sync() {
             ffi::SQLITE_OK => Ok(()),
             code => Err(self.inner_error("flush", code)),
@@ -512,33 +511,12 @@ impl Database {
 
     /// Writes the header with the change counter moved on, so that idle stock connections read it
     /// anew before they trust what they remember of the database.
-    fn write_header(&self, header: &mut Header) -> Result<(), LogError> {
+    pub(super) fn write_header(&self, header: &mut Header) -> Result<(), LogError> {
         self.move_counter_on(header)?;
         self.flush_database()
     }
 
-    /// Before `xDelete` of SQLite's own log, which SQLite calls under EXCLUSIVE: if that may be on the
-    /// way from one mode to another. SQLite then goes on with the pages that the connection remembers,
-    /// though others may have committed to them since its last transaction, unless the change counter
-    /// is another one. It means something to living connections alone, and so needs no flush.
-    pub fn forget_pages(&self) -> Result<(), LogError> {
-        if !self.is_leaving_a_log() || self.lock.get() != LockLevel::EXCLUSIVE {
-            return Ok(());
-        }
-        match self.read_header()? {
-            Some(mut header) => self.move_counter_on(&mut header),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether a log that SQLite is done with is done with for the sake of another mode. Where a pragma
-    /// has asked for a rollback mode once, it may be so any time: a prepared statement is run again
-    /// without a word to us.
-    pub fn is_leaving_a_log(&self) -> bool {
-        self.switch.get() != Switch::Idle || self.may_leave_wal.get()
-    }
-
-    fn move_counter_on(&self, header: &mut Header) -> Result<(), LogError> {
+    pub(super) fn move_counter_on(&self, header: &mut Header) -> Result<(), LogError> {
         let counter = be32(&header[..], COUNTERS_AT[0]).wrapping_add(1);
         for at in COUNTERS_AT {
             header[at..at + 4].copy_from_slice(&counter.to_be_bytes());
@@ -547,89 +525,6 @@ impl Database {
             ffi::SQLITE_OK => Ok(()),
             code => Err(self.inner_error("write the header of", code)),
         }
-    }
-
-    /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database:
-    /// the log becomes empty, the database a stock one again.
-    pub fn delete_log(&self) -> Result<(), LogError> {
-        let Some(log) = self
-            .log()
-            .filter(|_| self.lock.get() == LockLevel::EXCLUSIVE)
-        else {
-            return Ok(());
-        };
-        log.check_poison()?;
-        self.flush_database()?;
-        log.reset()?;
-        let Some(mut header) = self.read_header()? else {
-            return Ok(());
-        };
-        clear(&mut header);
-        self.write_header(&mut header).inspect_err(|e| {
-            // Whether the database is guarded still nobody knows, and SQLite goes on with the log: what it
-            // committed there nothing might lead to.
-            log.poison(&format!("the database may no longer lead to it: {e}"));
-        })?;
-        self.log.replace(None);
-        // Under EXCLUSIVE nobody uses it. One that stays is made anew by the next to come.
-        let _ = Shared::remove(&self.paths.log);
-        match self.switch.get() {
-            Switch::Idle => Ok(()),
-            Switch::ToStock | Switch::To(_) => self.forget_mode(),
-        }
-    }
-
-    /// Writes the file that remembers a mode which has no log of its own.
-    pub fn remember_mode(&self, mode: JournalMode) -> Result<(), LogError> {
-        let path = &self.paths.log;
-        let id = LogId::random()
-            .map_err(|e| LogError::io(ErrorKind::CantOpen, path, "make an id for", &e))?;
-        let header = LogHeader::empty(mode, Layout::Stock, None, id).to_bytes();
-        let new = Create::IfMissing(self.permissions()?);
-        let file = LogFile::open(path, new, Access::ReadWrite, DirectIo::Never)?;
-        file.write_at(&header, 0, Durability::None)?;
-        file.truncate(header.len() as u64)?;
-        file.flush()?;
-        Ok(file.sync_directory()?)
-    }
-
-    /// Removes the file that remembers a mode that this connection does not use. Another process may
-    /// be about to use it: whoever guards the database makes the log under EXCLUSIVE and leaves the
-    /// guard behind. So under SHARED, and with no guard to be seen, the file is nobody's log.
-    ///
-    /// `false`: the database is guarded by now, or nobody lets us look.
-    pub fn forget_unused_mode(&self) -> Result<bool, LogError> {
-        if self.lock.get() != LockLevel::NONE {
-            // Our own SHARED has kept others from guarding for as long as we have known the mode.
-            return self.forget_mode().map(|()| true);
-        }
-        for attempt in 0..PATIENCE {
-            match self.inner.lock(LockLevel::SHARED) {
-                ffi::SQLITE_OK => {
-                    let forgotten = self.forget_unguarded();
-                    self.inner.unlock(LockLevel::NONE);
-                    return forgotten;
-                }
-                code if code & 0xff == ffi::SQLITE_BUSY => sync::sleep(pause(attempt)),
-                code => return Err(self.inner_error("lock", code)),
-            }
-        }
-        Ok(false)
-    }
-
-    /// Under SHARED.
-    fn forget_unguarded(&self) -> Result<bool, LogError> {
-        let header = self.read_header()?;
-        if header.is_some_and(|header| header[READ_VERSION_AT] == GUARD_BYTE) {
-            return Ok(false);
-        }
-        self.forget_mode().map(|()| true)
-    }
-
-    /// Removes the file that remembers the mode. Only where nobody can be using it as a log: under
-    /// EXCLUSIVE, or as [`Database::forget_unused_mode`] does.
-    fn forget_mode(&self) -> Result<(), LogError> {
-        Ok(crate::storage::remove_file(&self.paths.log)?)
     }
 }
 
@@ -645,7 +540,7 @@ fn page_size(header: &Header) -> Result<PageSize, LogError> {
 }
 
 /// 0.2 to 10 ms, longer with every attempt and different for every thread.
-fn pause(attempt: u32) -> Duration {
+pub(super) fn pause(attempt: u32) -> Duration {
     let mut random = [0; 2];
     let _ = getrandom::fill(&mut random);
     let spread = u64::from(u16::from_be_bytes(random)) % 500;

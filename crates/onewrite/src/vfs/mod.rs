@@ -5,8 +5,8 @@
 //! database in one of SQLite's own modes) is opened by the VFS underneath in the very memory that
 //! SQLite passed, so that nothing of ours is in its way.
 //!
-//! Unsafe code stands in `entry`, `ffi`, `host`, `inner`, `thunks` and nowhere else. `guard`, `convert`,
-//! `pragma` and `status` are what those hand safe values to.
+//! Unsafe code stands in `entry`, `ffi`, `host`, `inner`, `thunks` and nowhere else; the other modules are
+//! what those hand safe values to.
 
 mod beside;
 mod company;
@@ -18,8 +18,10 @@ mod ffi;
 mod guard;
 mod host;
 mod inner;
+mod leaving;
 mod pragma;
 mod status;
+mod switching;
 mod thunks;
 
 use std::ffi::CStr;

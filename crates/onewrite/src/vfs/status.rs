@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::database::Database;
-use crate::commit::group::Sizes;
 use crate::commit::group_commit::Counts;
+use crate::commit::group_synch::Sizes;
 use crate::log::Log;
 use crate::log::memory::MAX_BYTES;
 use crate::log::packed::Compressed;

@@ -50,6 +50,8 @@ struct Rule {
 struct State {
     rules: HashMap<PathBuf, Rule>,
     headers: HashMap<PathBuf, Header>,
+    /// Files that were deleted, and whether durably.
+    deleted: HashMap<PathBuf, bool>,
 }
 
 struct Header {
@@ -163,6 +165,11 @@ pub fn header_on_device(database: &Path) -> [u8; HEADER_BYTES] {
         .on_device
 }
 
+/// Whether the last deletion of a file was to be durable; `None` where there was none.
+pub fn was_deleted_durably(path: &Path) -> Option<bool> {
+    held().state().deleted.get(path).copied()
+}
+
 fn note_write(path: &Path, bytes: &[u8], offset: usize) {
     let mut held = held();
     let Some(header) = held.state().headers.get_mut(path) else {
@@ -223,6 +230,7 @@ pub fn register() {
         vfs.zName = c"below".as_ptr();
         vfs.pNext = ptr::null_mut();
         vfs.xOpen = Some(open);
+        vfs.xDelete = Some(delete);
         let vfs = Box::leak(Box::new(vfs));
         assert_eq!(sqlite3_vfs_register(vfs, 1), SQLITE_OK);
     }
@@ -252,6 +260,19 @@ unsafe extern "C" fn open(
             (*ours).base.pMethods = &raw const METHODS;
         }
         code
+    }
+}
+
+unsafe extern "C" fn delete(
+    _vfs: *mut sqlite3_vfs,
+    name: *const c_char,
+    sync_directory: c_int,
+) -> c_int {
+    // SAFETY: SQLite passes a name; passed on as it came.
+    unsafe {
+        let path = PathBuf::from(OsStr::from_bytes(CStr::from_ptr(name).to_bytes()));
+        held().state().deleted.insert(path, sync_directory != 0);
+        (*base()).xDelete.expect("a method")(base(), name, sync_directory)
     }
 }
 

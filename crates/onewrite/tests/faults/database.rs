@@ -1,7 +1,7 @@
 //! The database's own file, and the wal-index, in the VFS underneath.
 
 use super::below::{self, Failing, Method};
-use super::{ROWS, beside, code, directory, failing, holds, made, open, sql};
+use super::{ROWS, beside, code, directory, failing, holds, made, open, open_with, rows, sql};
 use std::path::Path;
 
 const COUNT: &str = "SELECT count(*) FROM t";
@@ -109,5 +109,42 @@ fn a_log_stays_when_the_wal_index_could_not_be_mapped() {
         drop(db);
         drop(below);
         holds(&killed, 1);
+    }
+}
+
+/// Where a mode of ours is remembered a hot journal that came back after a power cut would take back what
+/// the log has committed since. SQLite alone does not ask for a durable deletion.
+#[test]
+fn a_hot_journal_is_deleted_durably_where_a_mode_of_ours_is_remembered() {
+    for (mode, is_durable) in [("direct", true), ("onewrite", true), ("delete", false)] {
+        let directory = directory();
+        let [path, crashed] = ["db", "crashed"].map(|name| directory.path().join(name));
+        let db = made(&path, &["PRAGMA onewrite_layout=page4k"]);
+        sql(&db, "PRAGMA journal_mode=delete");
+        sql(&db, "PRAGMA onewrite_layout=auto");
+        assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+        drop(db);
+        assert_eq!(beside(&path, "-onewrite").exists(), is_durable);
+        // A transaction in a rollback mode, as far as pages that went to the database too early.
+        let stock = open_with(&path, "unix");
+        sql(&stock, "PRAGMA journal_mode=delete");
+        sql(&stock, "PRAGMA cache_size=1");
+        sql(&stock, "BEGIN");
+        sql(
+            &stock,
+            "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n LIMIT 2000) INSERT INTO t SELECT x FROM n",
+        );
+        for suffix in ["", "-journal", "-onewrite"] {
+            let _ = std::fs::copy(beside(&path, suffix), beside(&crashed, suffix));
+        }
+        let db = open(&crashed);
+        assert_eq!(rows(&db), ROWS);
+        let journal = beside(&crashed, "-journal");
+        assert!(!journal.exists());
+        assert_eq!(
+            below::was_deleted_durably(&journal),
+            Some(is_durable),
+            "{mode}"
+        );
     }
 }

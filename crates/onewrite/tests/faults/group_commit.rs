@@ -1,9 +1,9 @@
 //! Strict group commit while a flush is under way: who waits for it, who does not, and what becomes of
 //! them when it fails. Each test follows one rule of "Group commit" in docs/durability.md.
 
-use super::refusal::{Refusal, Which};
+use super::refusal::{COMPANY, Refusal, Which};
 use super::{ROWS, beside, code, directory, failing, made, open, rows, sql, status, try_sql};
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn who_is_alone_again_writes_by_itself() {
     let path = directory.path().join("db");
     let [db, other] = in_company(&path);
     drop(other);
-    std::thread::sleep(Duration::from_millis(60));
+    std::thread::sleep(COMPANY + Duration::from_millis(10));
     let before = deferred(&db);
     (0..5).for_each(|_| drop(sql(&db, INSERT)));
     assert_eq!(deferred(&db), before);
@@ -273,4 +273,26 @@ fn nobody_waits_for_a_process_that_was_stopped() {
     sql(&db, INSERT);
     assert_eq!(rows(&other), before + 1);
     assert_eq!(deferred(&db), commits + 1);
+}
+
+/// Who may not write cannot note in shared memory what it has flushed. It has seen to it all the same.
+#[test]
+fn a_read_only_connection_waits_for_its_own_flush_alone() {
+    let directory = directory();
+    let path = directory.path().join("db");
+    let [db, other] = in_company(&path);
+    let before = rows(&other);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let reader = Connection::open_with_flags_and_vfs(&path, flags, onewrite::VFS_NAME);
+    let reader = reader.expect("a connection");
+    assert_eq!(rows(&reader), before);
+    let held = Refusal::held(&path, Which::Flush, 0);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || drop(sql(&db, INSERT)));
+        held.wait();
+        assert_eq!(rows(&reader), before + 1);
+        assert!(!held.is_released() && !writer.is_finished());
+        held.release();
+        writer.join().expect("no panic");
+    });
 }

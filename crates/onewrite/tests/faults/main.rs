@@ -7,8 +7,8 @@
 mod below;
 mod database;
 mod device;
-mod group;
 mod group_commit;
+mod group_synch;
 mod refusal;
 mod switching;
 mod torn;

@@ -150,6 +150,10 @@ impl Drop for Refusal {
 struct Refuser;
 
 impl Observer for Refuser {
+    fn company_lasts(&self, _usually: Duration) -> Duration {
+        COMPANY
+    }
+
     fn before(&self, path: &Path, call: &Call<'_>) -> io::Result<()> {
         let mut refused = None;
         for rule in rules().iter_mut().filter(|rule| rule.log == path) {
@@ -174,12 +178,17 @@ impl Observer for Refuser {
         while !released.load(Ordering::SeqCst) && begin.elapsed() < Duration::from_secs(30) {
             std::thread::sleep(Duration::from_millis(1));
         }
+        // Nobody let it go: who looks shall see that it is over.
+        released.store(true, Ordering::SeqCst);
         match errno {
             0 => Ok(()),
             errno => Err(io::Error::from_raw_os_error(errno)),
         }
     }
 }
+
+/// For how long those that have committed are in company.
+pub const COMPANY: Duration = Duration::from_secs(2);
 
 pub fn register() {
     assert!(observe(Box::new(Refuser)), "the only hook");

@@ -6,9 +6,9 @@ use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use super::{failed, in_buffer, names, out_buffer, shielded, with_writer};
+use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with_writer};
 use crate::mode::{JournalMode, UpgradeOfWal};
-use crate::vfs::company::{self, WRITE_LOCK};
+use crate::vfs::company::{self, CHECKPOINT_LOCK, WRITE_LOCK};
 use crate::vfs::database::{Database, Paths, Settings, Switch, new_committer};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
@@ -260,12 +260,8 @@ unsafe extern "C" fn db_read(
 ) -> c_int {
     // SAFETY: SQLite passes a buffer of `size` bytes.
     let (database, out) = unsafe { (database(file), out_buffer(out, size)) };
-    let snapshot = shielded(|| match database.await_snapshot() {
-        Ok(()) => SQLITE_OK,
-        Err(e) => failed(database, &e),
-    });
-    if snapshot != SQLITE_OK {
-        return snapshot;
+    if let Err(code) = await_snapshot(database) {
+        return code;
     }
     let code = database.inner.read(out, offset);
     // Whoever reads before the first lock has not been told of the guard yet, and shall not meet it
@@ -383,7 +379,7 @@ unsafe extern "C" fn db_file_control(
                     let index = database.inner.index_view();
                     let code = with_writer(database, |writer| {
                         writer.published(index)?;
-                        writer.await_own(&|| database.look_at_index())
+                        writer.await_own(&|| database.inner.index_view())
                     });
                     match code {
                         SQLITE_OK => database.inner.control(op, argument),
@@ -499,6 +495,9 @@ pub unsafe extern "C" fn db_shm_lock(
                 write_unlock(database, count, flags)
             }
             WRITE_LOCK => write_lock(database, count, flags),
+            CHECKPOINT_LOCK if count == 1 && flags & ffi::SQLITE_SHM_LOCK != 0 => {
+                database.lock_for_checkpoint(flags)
+            }
             _ if company::is_read_lock(offset, flags) => read_lock(database, offset, flags),
             _ => {
                 let code = database.inner.shm_lock(offset, count, flags);
@@ -582,12 +581,8 @@ pub unsafe extern "C" fn db_fetch(
             *out = ptr::null_mut();
             return SQLITE_OK;
         }
-        let snapshot = shielded(|| match database.await_snapshot() {
-            Ok(()) => SQLITE_OK,
-            Err(e) => failed(database, &e),
-        });
-        if snapshot != SQLITE_OK {
-            return snapshot;
+        if let Err(code) = await_snapshot(database) {
+            return code;
         }
         (database.inner.methods().xFetch)(database.inner.file(), offset, size, out)
     }

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use super::database::{
     db_fetch, db_shm_barrier, db_shm_lock, db_shm_map, db_shm_unmap, db_unfetch,
 };
-use super::{failed, in_buffer, out_buffer, shielded, with_writer};
+use super::{await_snapshot, in_buffer, out_buffer, shielded, with_writer};
 use crate::vfs::database::Database;
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 
@@ -88,8 +88,8 @@ unsafe extern "C" fn log_read(
     shielded(|| {
         // SAFETY: a log of ours, a buffer of `size` bytes.
         let (database, out) = unsafe { (log_database(file), out_buffer(out, size)) };
-        if let Err(e) = database.await_snapshot() {
-            return failed(database, &e);
+        if let Err(code) = await_snapshot(database) {
+            return code;
         }
         let index = database.inner.index_view();
         with_writer(database, |writer| writer.read(out, offset as u64, index))

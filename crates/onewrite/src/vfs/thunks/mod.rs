@@ -48,6 +48,19 @@ fn with_writer(
     }
 }
 
+/// Before a page is read: returns when the snapshot that it belongs to is durable. The error is SQLite's
+/// code.
+fn await_snapshot(database: &Database) -> Result<(), c_int> {
+    let awaited = shielded(|| match database.await_snapshot() {
+        Ok(()) => SQLITE_OK,
+        Err(e) => failed(database, &e),
+    });
+    match awaited {
+        SQLITE_OK => Ok(()),
+        code => Err(code),
+    }
+}
+
 /// SQLite's code for an error of the log; tells other processes where the log is poisoned.
 fn failed(database: &Database, error: &LogError) -> c_int {
     database.spread_poison();

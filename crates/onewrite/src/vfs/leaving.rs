@@ -1,0 +1,118 @@
+//! The way out of a mode with a log: the log is given up, the guard goes, and so does what is remembered
+//! of the mode. The interleavings are argued in `docs/durability.md`, "Leaving a mode".
+
+use super::database::{Database, Switch};
+use super::ffi;
+use super::guard::{GUARD_BYTE, PATIENCE, READ_VERSION_AT, clear, pause};
+use super::inner::LockLevel;
+use crate::log::shared::Shared;
+use crate::log::{ErrorKind, Layout, LogError, LogHeader, LogId};
+use crate::mode::JournalMode;
+use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
+use crate::sync;
+
+impl Database {
+    /// Before `xDelete` of SQLite's own log, which SQLite calls under EXCLUSIVE: if that may be on the
+    /// way from one mode to another. SQLite then goes on with the pages that the connection remembers,
+    /// though others may have committed to them since its last transaction, unless the change counter
+    /// is another one. It means something to living connections alone, and so needs no flush.
+    pub fn forget_pages(&self) -> Result<(), LogError> {
+        if !self.is_leaving_a_log() || self.lock.get() != LockLevel::EXCLUSIVE {
+            return Ok(());
+        }
+        match self.read_header()? {
+            Some(mut header) => self.move_counter_on(&mut header),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a log that SQLite is done with is done with for the sake of another mode. Where a pragma
+    /// has asked for a rollback mode once, it may be so any time: a prepared statement is run again
+    /// without a word to us.
+    pub fn is_leaving_a_log(&self) -> bool {
+        self.switch.get() != Switch::Idle || self.may_leave_wal.get()
+    }
+
+    /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database:
+    /// the log becomes empty, the database a stock one again.
+    pub fn delete_log(&self) -> Result<(), LogError> {
+        let Some(log) = self
+            .log()
+            .filter(|_| self.lock.get() == LockLevel::EXCLUSIVE)
+        else {
+            return Ok(());
+        };
+        log.check_poison()?;
+        self.flush_database()?;
+        log.reset()?;
+        let Some(mut header) = self.read_header()? else {
+            return Ok(());
+        };
+        clear(&mut header);
+        self.write_header(&mut header).inspect_err(|e| {
+            // Whether the database is guarded still nobody knows, and SQLite goes on with the log: what it
+            // committed there nothing might lead to.
+            log.poison(&format!("the database may no longer lead to it: {e}"));
+        })?;
+        self.log.replace(None);
+        // Under EXCLUSIVE nobody uses it. One that stays is made anew by the next to come.
+        let _ = Shared::remove(&self.paths.log);
+        match self.switch.get() {
+            Switch::Idle => Ok(()),
+            Switch::ToStock | Switch::To(_) => self.forget_mode(),
+        }
+    }
+
+    /// Writes the file that remembers a mode which has no log of its own.
+    pub fn remember_mode(&self, mode: JournalMode) -> Result<(), LogError> {
+        let path = &self.paths.log;
+        let id = LogId::random()
+            .map_err(|e| LogError::io(ErrorKind::CantOpen, path, "make an id for", &e))?;
+        let header = LogHeader::empty(mode, Layout::Stock, None, id).to_bytes();
+        let new = Create::IfMissing(self.permissions()?);
+        let file = LogFile::open(path, new, Access::ReadWrite, DirectIo::Never)?;
+        file.write_at(&header, 0, Durability::None)?;
+        file.truncate(header.len() as u64)?;
+        file.flush()?;
+        Ok(file.sync_directory()?)
+    }
+
+    /// Removes the file that remembers a mode that this connection does not use. Another process may
+    /// be about to use it: whoever guards the database makes the log under EXCLUSIVE and leaves the
+    /// guard behind. So under SHARED, and with no guard to be seen, the file is nobody's log.
+    ///
+    /// `false`: the database is guarded by now, or nobody lets us look.
+    pub fn forget_unused_mode(&self) -> Result<bool, LogError> {
+        if self.lock.get() != LockLevel::NONE {
+            // Our own SHARED has kept others from guarding for as long as we have known the mode.
+            return self.forget_mode().map(|()| true);
+        }
+        for attempt in 0..PATIENCE {
+            match self.inner.lock(LockLevel::SHARED) {
+                ffi::SQLITE_OK => {
+                    let forgotten = self.forget_unguarded();
+                    self.inner.unlock(LockLevel::NONE);
+                    return forgotten;
+                }
+                code if code & 0xff == ffi::SQLITE_BUSY => sync::sleep(pause(attempt)),
+                code => return Err(self.inner_error("lock", code)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Under SHARED.
+    fn forget_unguarded(&self) -> Result<bool, LogError> {
+        let header = self.read_header()?;
+        if header.is_some_and(|header| header[READ_VERSION_AT] == GUARD_BYTE) {
+            return Ok(false);
+        }
+        self.forget_mode().map(|()| true)
+    }
+
+    /// Removes the file that remembers the mode. Only where nobody can be using it as a log: under
+    /// EXCLUSIVE, or as [`Database::forget_unused_mode`] does.
+    pub(super) fn forget_mode(&self) -> Result<(), LogError> {
+        Ok(crate::storage::remove_file(&self.paths.log)?)
+    }
+}

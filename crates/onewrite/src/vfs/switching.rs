@@ -1,0 +1,308 @@
+//! `PRAGMA journal_mode`, as far as it concerns our modes: from one mode to another, always by way of
+//! DELETE, with SQLite's own statements.
+
+use std::env;
+
+use super::database::{Database, Switch};
+use super::host::{Connection, SqlError};
+use super::inner::LockLevel;
+use super::pragma::{Answer, Failure, no_group_synch_in};
+use super::{convert, ffi, host};
+use crate::log::Layout;
+use crate::mode::{JournalMode, UpgradeOfWal, is_stock_mode};
+use crate::wal::FRAME_HEADER_BYTES;
+
+impl Database {
+    pub(super) fn journal_mode(&self, value: Option<&str>) -> Answer {
+        if self.switch.get() != Switch::Idle {
+            // A statement of our own, on the way from one mode to another.
+            return Answer::Pass;
+        }
+        let Some(word) = value.map(str::to_ascii_lowercase) else {
+            return match self.settle() {
+                Ok(()) => match self.mode() {
+                    // SQLite sees its own WAL, and says so.
+                    Some(mode) if self.upgrade_of_wal() == Some(mode) => Answer::Pass,
+                    Some(mode) => Answer::Text(mode.to_string()),
+                    None => Answer::Pass,
+                },
+                Err(e) => Answer::Fail(self.why(e)),
+            };
+        };
+        if let Some(mode) = JournalMode::from_name(&word) {
+            self.mode_was_named.set(true);
+            return self.switch_to(mode);
+        }
+        if !is_stock_mode(&word) {
+            // SQLite ignores such a word, and then tells the mode; so do we.
+            return self.journal_mode(None);
+        }
+        if word == "wal"
+            && let Some(mode) = self.upgrade_of_wal()
+            && let Some(answer) = self.upgrade_wal(mode)
+        {
+            return answer;
+        }
+        self.mode_was_named.set(true);
+        if word != "wal" {
+            self.may_leave_wal.set(true);
+        }
+        match self.leave_for(&word) {
+            Ok(()) => Answer::Pass,
+            Err(message) => Answer::Fail(message),
+        }
+    }
+
+    /// The mode that the environment puts in the place of SQLite's own WAL: `ONEWRITE_UPGRADE_WAL` is
+    /// its name, or 1 for the one that `ONEWRITE_JOURNAL_MODE` names.
+    fn upgrade_of_wal(&self) -> Option<JournalMode> {
+        if convert::is_converting() {
+            return None;
+        }
+        match env::var("ONEWRITE_UPGRADE_WAL").ok()?.parse() {
+            Ok(UpgradeOfWal::To(mode)) => Some(mode),
+            Ok(UpgradeOfWal::ToWanted) => self.wanted,
+            // Told when the database was opened.
+            Ok(UpgradeOfWal::No) | Err(_) => None,
+        }
+    }
+
+    /// The application asks for WAL, knows nothing of us, and may well compare the answer: so it is
+    /// "wal". Where the switch is not possible the database gets what was asked for, and the reason
+    /// goes to SQLite's log; `None`.
+    fn upgrade_wal(&self, mode: JournalMode) -> Option<Answer> {
+        match self.switch_to(mode) {
+            Answer::Fail(failure) if self.mode().is_none() && failure.is_no_fault() => {
+                let database = self.paths.database.display();
+                host::log(
+                    ffi::SQLITE_WARNING,
+                    &format!("{database}: wal instead of {mode}: {}", failure.message),
+                );
+                None
+            }
+            // Without a schema's name the pragma is for every attached database: SQLite goes on with
+            // those, and finds that this one is in WAL mode.
+            Answer::Text(_) => Some(Answer::Pass),
+            other => Some(other),
+        }
+    }
+
+    /// What an application is to be told that it is in.
+    fn known_name(&self, mode: JournalMode) -> &'static str {
+        match self.upgrade_of_wal() {
+            Some(upgrade) if upgrade == mode => "wal",
+            _ => mode.name(),
+        }
+    }
+
+    /// An application that knows nothing of us is told of a failure in SQLite's words, and SQLite's log
+    /// in ours.
+    pub(super) fn in_known_words(&self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Fail(failure)
+                if self.upgrade_of_wal().is_some() && failure.code != ffi::SQLITE_ERROR =>
+            {
+                host::log(failure.code, &failure.message);
+                Answer::Fail(Failure {
+                    message: String::new(),
+                    ..failure
+                })
+            }
+            answer => answer,
+        }
+    }
+
+    /// Why a statement of ours failed: SQLite's code, and the most telling words.
+    pub(super) fn why(&self, error: SqlError) -> Failure {
+        Failure {
+            code: error.code,
+            message: self.last_error.take().unwrap_or(error.message),
+        }
+    }
+
+    fn switch_to(&self, mode: JournalMode) -> Answer {
+        self.last_error.replace(None);
+        match self.try_switch_to(mode) {
+            Ok(()) => Answer::Text(mode.to_string()),
+            Err(message) => Answer::Fail(message),
+        }
+    }
+
+    fn try_switch_to(&self, mode: JournalMode) -> Result<(), Failure> {
+        let (connection, schema) = self
+            .connection_and_schema()
+            .map_err(|e| self.why(e))?
+            .ok_or("the connection is not known to the VFS")?;
+        self.settle().map_err(|e| self.why(e))?;
+        if self.mode() == Some(mode) {
+            return Ok(());
+        }
+        if !connection.is_autocommit() {
+            return Err(format!("cannot change into {mode} mode from within a transaction").into());
+        }
+        if self.read_only {
+            return Err(
+                format!("cannot change into {mode} mode: the database is read-only").into(),
+            );
+        }
+        self.check_suits(mode, connection, &schema)?;
+        self.leave_for("delete")?;
+        let pragma = |word| connection.query(&format!("PRAGMA {schema}.journal_mode={word}"));
+        // From SQLite's own WAL by way of DELETE, so that the way in is always the same.
+        self.switch.set(Switch::ToStock);
+        let left = self.expect_mode(pragma("delete"), "delete");
+        self.switch.set(Switch::Idle);
+        left?;
+        self.switch.set(Switch::To(mode));
+        let entered = self
+            .expect_mode(pragma("wal"), "wal")
+            .and_then(|()| self.enter(mode, connection, &schema));
+        self.switch.set(Switch::Idle);
+        if entered.is_err() && self.mode().is_none() {
+            // The database says WAL by now, and no log of ours came of it.
+            self.switch.set(Switch::ToStock);
+            let _ = pragma("delete");
+            self.switch.set(Switch::Idle);
+        }
+        entered
+    }
+
+    /// The database is in WAL mode on disk: the next look at it opens our log.
+    fn enter(
+        &self,
+        mode: JournalMode,
+        connection: Connection,
+        schema: &str,
+    ) -> Result<(), Failure> {
+        let looked = connection.query(&format!("PRAGMA {schema}.schema_version"));
+        looked.map_err(|e| self.why(e))?;
+        if self.mode() != Some(mode) || self.writer.borrow().is_none() {
+            return Err(Failure::busy(self.last_error.take().unwrap_or_else(|| {
+                format!("cannot change into {mode} mode: another connection is using the database")
+            })));
+        }
+        match mode.is_guarded() {
+            true => Ok(()),
+            false => Ok(self.remember_mode(mode)?),
+        }
+    }
+
+    fn expect_mode(
+        &self,
+        result: Result<Option<String>, SqlError>,
+        word: &str,
+    ) -> Result<(), Failure> {
+        match result.map_err(|e| self.why(e))? {
+            Some(found) if found == word => Ok(()),
+            found => Err(Failure::busy(format!(
+                "cannot change the journal mode: it stays {}: another connection may be using the \
+                 database",
+                found.as_deref().unwrap_or("unknown")
+            ))),
+        }
+    }
+
+    /// A mode must be able to carry the database's pages. An empty database is made to suit it.
+    fn check_suits(
+        &self,
+        mode: JournalMode,
+        connection: Connection,
+        schema: &str,
+    ) -> Result<(), Failure> {
+        let settings = self.settings.get();
+        if !mode.has_layouts() {
+            return match (settings.layout, settings.commit.group_synch) {
+                (Some(layout), _) if layout != Layout::Embedded => Err(format!(
+                    "journal mode {mode} has a layout of its own: onewrite_layout={layout} is for \
+                     journal mode waldio"
+                )
+                .into()),
+                (_, Some(_)) => Err(no_group_synch_in(mode).into()),
+                (_, None) => Ok(()),
+            };
+        }
+        if !matches!(settings.layout, None | Some(Layout::Embedded)) {
+            return Ok(());
+        }
+        let needed = FRAME_HEADER_BYTES as u8;
+        let mut header = [0; super::guard::HEADER_BYTES];
+        match self.inner.read(&mut header, 0) {
+            ffi::SQLITE_OK if header[20] >= needed => Ok(()),
+            ffi::SQLITE_OK => Err(format!(
+                "journal mode waldio keeps each frame's header in {needed} reserved bytes of its \
+                 page, and this database reserves {}: convert it with PRAGMA \
+                 onewrite_reserve_bytes={needed}; PRAGMA journal_mode=delete; VACUUM; or use PRAGMA \
+                 onewrite_layout=page4k first",
+                header[20]
+            )
+            .into()),
+            ffi::SQLITE_IOERR_SHORT_READ => {
+                connection.reserve_bytes(schema, i32::from(needed));
+                Ok(())
+            }
+            code => Err(Failure {
+                code,
+                message: format!("cannot read the database header: SQLite's VFS says {code}"),
+            }),
+        }
+    }
+
+    /// Leaves a mode of ours by way of DELETE, and forgets it. SQLite goes on from there.
+    fn leave_for(&self, word: &str) -> Result<(), Failure> {
+        self.settle().map_err(|e| self.why(e))?;
+        let Some(mode) = self.mode() else {
+            return match self.read_only || !self.paths.log.exists() {
+                true => Ok(()),
+                // A remembered mode that is not in use, because it could not be.
+                false => self.forget_unused(word),
+            };
+        };
+        let (connection, schema) = self
+            .connection_and_schema()
+            .map_err(|e| self.why(e))?
+            .ok_or("the connection is not known to the VFS")?;
+        if !connection.is_autocommit() {
+            return Err(format!(
+                "cannot change out of {} mode from within a transaction",
+                self.known_name(mode)
+            )
+            .into());
+        }
+        self.switch.set(Switch::ToStock);
+        self.unguard_failure.replace(None);
+        let left = connection.query(&format!("PRAGMA {schema}.journal_mode=delete"));
+        self.switch.set(Switch::Idle);
+        let left = self
+            .expect_mode(left, "delete")
+            .and_then(|()| self.check_unguarded());
+        left.map_err(|e| Failure {
+            message: format!("cannot change from {mode} to {word} mode: {}", e.message),
+            ..e
+        })?;
+        match mode.is_guarded() {
+            true => Ok(()),
+            false => self.forget_unused(word),
+        }
+    }
+
+    /// SQLite ignores an error of `xDelete`, and says "delete" all the same.
+    fn check_unguarded(&self) -> Result<(), Failure> {
+        let Some((code, message)) = self.unguard_failure.take() else {
+            return Ok(());
+        };
+        // With `locking_mode=EXCLUSIVE` there would be no first lock, which finds the guard again.
+        self.must_look_again
+            .set(self.is_guarded() && self.lock.get() != LockLevel::NONE);
+        Err(Failure { code, message })
+    }
+
+    fn forget_unused(&self, word: &str) -> Result<(), Failure> {
+        match self.forget_unused_mode()? {
+            true => Ok(()),
+            false => Err(Failure::busy(format!(
+                "cannot change to {word} mode: another connection has changed the journal mode just \
+                 now"
+            ))),
+        }
+    }
+}
