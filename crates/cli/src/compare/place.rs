@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use onewrite_flash::latency::Latency;
 use onewrite_iotrace::device::BlockDevice;
 use onewrite_iotrace::meter::{Meter, Watched};
 use onewrite_iotrace::scratch::{self, FileSystem, Scratch};
+use onewrite_iotrace::trace::{Target, Tracer};
 use onewrite_iotrace::tracefs::Tracefs;
 use onewrite_workload::plan::Op;
 use tempfile::TempDir;
@@ -26,6 +28,9 @@ const IMAGE_BYTES_PER_FRAME: u64 = 20 << 10;
 
 /// Bytes of a scratch image for each log but the first: its first chunk, and the next one prepared.
 const IMAGE_BYTES_PER_LOG: u64 = 32 << 20;
+
+/// How long the files that exist are looked at before a trace: in a file system of our own there are few.
+const LOOK_AT_MOST: Duration = Duration::from_secs(60);
 
 /// What a user without root should know.
 const WITHOUT_ROOT: &str = "without root there are rates and latencies, but no device bytes, writes \
@@ -235,6 +240,37 @@ impl Place {
     /// Whether the device is ours alone, so that what it writes can be counted.
     pub fn counts(&self) -> bool {
         matches!(self.kind, Kind::Scratch { .. })
+    }
+
+    /// Begins to trace the device, if it is ours alone.
+    pub fn tracer(&self) -> Result<Tracer, String> {
+        let Kind::Scratch {
+            tracefs,
+            scratch,
+            file_system,
+            ..
+        } = &self.kind
+        else {
+            return Err("a trace takes a scratch file system (root)".to_owned());
+        };
+        let tracefs = tracefs.as_ref().ok_or("there is no tracing directory")?;
+        let target = Target {
+            device: scratch.device(),
+            file_system: *file_system,
+            root: scratch.root(),
+            first: None,
+            look_at_most: LOOK_AT_MOST,
+            tracefs,
+        };
+        Tracer::start(&target).map_err(text)
+    }
+
+    /// The type of a scratch file system; of other places nothing.
+    pub fn kind_of_file_system(&self) -> &'static str {
+        match &self.kind {
+            Kind::Scratch { file_system, .. } => file_system.name(),
+            Kind::Dir { .. } => "",
+        }
     }
 
     /// What the report calls the device.

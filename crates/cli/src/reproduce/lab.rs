@@ -3,8 +3,10 @@
 //! A trial is what `compare` calls a run: the same transactions under one mode, on a fresh database. The
 //! repetitions of several trials are interleaved, so that what else the machine does meets all of them.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use onewrite_iotrace::trace::Tracer;
 use onewrite_workload::files::{Access, FilePlan, Way};
 use onewrite_workload::mode::{Mode, Synchronous};
 use onewrite_workload::plan::{Op, Order, Plan};
@@ -16,6 +18,7 @@ use crate::compare::place::{Place, Room};
 use crate::compare::progress::Progress;
 use crate::compare::report::{Raw, Run};
 use crate::compare::session::{self, Terms};
+use crate::trace::{self, Traced};
 use crate::{directory, interrupt};
 
 /// Bytes of a Mobibench row, as both papers have it.
@@ -94,6 +97,8 @@ pub struct Lab<'a> {
     place: &'a Place,
     progress: &'a Progress,
     choice: Choice,
+    /// Where traces are drawn, if they are.
+    plots: Option<&'a Path>,
     runs: Vec<(Trial, Vec<Run>)>,
     bench: RawBench<'a>,
     samples: Vec<Rates>,
@@ -103,7 +108,12 @@ pub struct Lab<'a> {
 
 impl<'a> Lab<'a> {
     /// Makes ready, and measures what the device can do.
-    pub fn new(place: &'a Place, progress: &'a Progress, choice: Choice) -> Result<Self, String> {
+    pub fn new(
+        place: &'a Place,
+        progress: &'a Progress,
+        choice: Choice,
+        plots: Option<&'a Path>,
+    ) -> Result<Self, String> {
         let bench = RawBench::prepare(place.root(), choice.count.unwrap_or(1_000))
             .map_err(|error| directory::explain(place.given(), &error))?
             .stopped_by(interrupt::requested());
@@ -113,6 +123,7 @@ impl<'a> Lab<'a> {
             place,
             progress,
             choice,
+            plots,
             runs: Vec::new(),
             bench,
             samples: vec![first],
@@ -136,6 +147,33 @@ impl<'a> Lab<'a> {
             true => Ok(()),
             false => Err("device bytes take a scratch file system (root)".to_owned()),
         }
+    }
+
+    /// Begins to trace the device.
+    pub fn tracer(&self) -> Result<Tracer, String> {
+        self.place.tracer()
+    }
+
+    /// The type of the file system.
+    pub fn file_system(&self) -> &'static str {
+        self.place.kind_of_file_system()
+    }
+
+    /// Draws traces where the user wants pictures, and says where.
+    pub fn plot(&self, name: &str, traces: &[Traced]) -> Result<Option<String>, String> {
+        let Some(dir) = self.plots else {
+            return Ok(None);
+        };
+        let text = |error: onewrite_plot::Error| error.to_string();
+        let picture = trace::draw(traces).map_err(text)?;
+        for ending in ["svg", "png"] {
+            let file = dir.join(format!("{name}.{ending}"));
+            picture.save(&file).map_err(text)?;
+        }
+        Ok(Some(format!(
+            "drawn in {}",
+            dir.join(format!("{name}.svg and .png")).display()
+        )))
     }
 
     /// A directory of one's own, removed when it is dropped.

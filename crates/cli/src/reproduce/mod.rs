@@ -10,6 +10,7 @@ mod swal;
 mod text;
 mod waldio;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,14 +22,15 @@ use crate::compare::Where;
 use crate::compare::place::{self, Place};
 use crate::compare::progress::Progress;
 use crate::compare::report::Raw;
-use crate::{Outcome, interrupt};
+use crate::{Outcome, directory, interrupt};
 use lab::{Choice, Lab, Trial};
 use outcome::Shown;
 
 /// Explains the tables below the options of `reproduce --help`.
 pub const AFTER_HELP: &str = "\
 Papers:
-  waldio   WALDIO (USENIX ATC '15): table-1, table-2, figure-6, figure-8, figure-13, figure-14, figure-15
+  waldio   WALDIO (USENIX ATC '15): table-1, table-2, figure-2, figure-6, figure-8, figure-11, figure-12, \
+figure-13, figure-14, figure-15
   swal     S-WAL (IEEE TCE 2018): table-iii, figure-3, figure-4, figure-7, figure-8, figure-9, figure-10; its \
 applications are generated to published characteristics, not recorded
 
@@ -72,6 +74,10 @@ pub struct Args {
     /// What values are made from
     #[arg(long, default_value_t = 1)]
     seed: u64,
+
+    /// Draw the figures that are traces into this directory, as SVG and PNG
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
 
     /// Print one JSON document instead of the tables
     #[arg(long)]
@@ -174,6 +180,9 @@ pub fn run(args: &Args) -> Outcome {
             return Ok(ExitCode::from(2));
         }
     };
+    if let Some(dir) = &args.plots {
+        directory::check(dir, "give another for the pictures with --plots")?;
+    }
     interrupt::install()?;
     let progress = Progress::new();
     let choice = Choice {
@@ -182,7 +191,14 @@ pub fn run(args: &Args) -> Outcome {
         repeats: args.repeat,
     };
     let place = place::choose(&args.place, room(&figures, choice), &progress)?;
-    let reproduced = reproduce(paper, &figures, choice, &place, &progress);
+    let reproduced = reproduce(
+        paper,
+        &figures,
+        choice,
+        args.plots.as_deref(),
+        &place,
+        &progress,
+    );
     drop(progress);
     // Taken down before anything is reported, and whatever happened.
     let removed = place.remove();
@@ -219,10 +235,11 @@ fn reproduce(
     paper: PaperArg,
     figures: &[&'static Figure],
     choice: Choice,
+    plots: Option<&Path>,
     place: &Place,
     progress: &Progress,
 ) -> Result<Report, String> {
-    let mut lab = Lab::new(place, progress, choice)?;
+    let mut lab = Lab::new(place, progress, choice, plots)?;
     let trials: Vec<Trial> = figures.iter().flat_map(|f| (f.trials)(choice)).collect();
     let beside: f64 = figures.iter().map(|figure| figure.beside_s).sum();
     let expected = lab.expect(&trials, Duration::from_secs_f64(beside));

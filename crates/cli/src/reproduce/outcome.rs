@@ -325,8 +325,43 @@ pub struct Shown {
     pub rows: Vec<Row>,
     /// Where they differ.
     pub differences: Vec<Difference>,
+    /// What the device was given, in order; of figures that are traces.
+    pub sequences: Vec<Sequence>,
     /// What the reader should know.
     pub notes: Vec<String>,
+}
+
+impl Shown {
+    /// A figure that is no trace.
+    pub fn of(
+        figure: &'static str,
+        title: &'static str,
+        how: String,
+        rows: Vec<Row>,
+        differences: Vec<Difference>,
+        notes: Vec<String>,
+    ) -> Self {
+        Self {
+            figure,
+            title,
+            how,
+            rows,
+            differences,
+            sequences: Vec::new(),
+            notes,
+        }
+    }
+}
+
+/// I/Os, one after the other.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sequence {
+    /// Of what.
+    pub name: &'static str,
+    /// When, what for, how large, and where.
+    pub ios: Vec<String>,
+    /// How many more there were.
+    pub more: usize,
 }
 
 /// The sentences for all rows that differ.

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::Report;
-use super::outcome::{Bound, Difference, Ratio, Row, Shown, Side, Stated, Verdict};
+use super::outcome::{Bound, Difference, Ratio, Row, Sequence, Shown, Side, Stated, Verdict};
 
 /// A figure that there is not.
 const NONE: &str = "-";
@@ -54,6 +54,13 @@ fn figure(shown: &Shown) -> String {
         shown.how,
         table(&shown.rows)
     );
+    for Sequence { name, ios, more } in &shown.sequences {
+        text.push_str(&format!("{name}: {}", ios.join(", ")));
+        if *more > 0 {
+            text.push_str(&format!(", and {more} more"));
+        }
+        text.push('\n');
+    }
     for sentence in sentences(&shown.differences) {
         text.push_str(&format!("{sentence}\n"));
     }

@@ -85,6 +85,7 @@ pub fn figure_3(lab: &mut Lab<'_>) -> Result<Shown, String> {
         ),
         rows,
         differences,
+        sequences: Vec::new(),
         notes: vec!["of the paper's two benchmarks AndroBench is not here".to_owned()],
     })
 }

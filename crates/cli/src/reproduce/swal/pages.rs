@@ -138,6 +138,7 @@ pub fn figure_4(lab: &mut Lab<'_>) -> Result<Shown, String> {
         ),
         rows,
         differences,
+        sequences: Vec::new(),
         notes: vec![
             GENERATED.to_owned(),
             "the paper does not name its library; ours is LZ4, as in swal".to_owned(),
@@ -243,6 +244,7 @@ pub fn figure_9(lab: &mut Lab<'_>) -> Result<Shown, String> {
         ),
         rows,
         differences,
+        sequences: Vec::new(),
         notes: vec![GENERATED.to_owned()],
     })
 }

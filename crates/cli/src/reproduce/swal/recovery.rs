@@ -77,6 +77,7 @@ pub fn figure_10(lab: &mut Lab<'_>) -> Result<Shown, String> {
         ),
         rows,
         differences,
+        sequences: Vec::new(),
         notes: vec![GENERATED.to_owned()],
     })
 }

@@ -23,6 +23,7 @@ pub fn table_3(lab: &mut Lab<'_>) -> Result<Shown, String> {
         how: "every transaction of each trace, as a run executes it".to_owned(),
         rows,
         differences,
+        sequences: Vec::new(),
         notes,
     })
 }

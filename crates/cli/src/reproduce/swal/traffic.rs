@@ -145,6 +145,7 @@ pub fn figure_7(lab: &mut Lab<'_>) -> Result<Shown, String> {
         how: how(choice, choice.repeats.unwrap_or(1)),
         rows,
         differences,
+        sequences: Vec::new(),
         notes: vec![
             GENERATED.to_owned(),
             "a write is counted as the blocks of 4 KiB that reached the device, which does not depend on how the kernel \
@@ -264,6 +265,7 @@ pub fn figure_8(lab: &mut Lab<'_>) -> Result<Shown, String> {
         how: how(choice, choice.repeats.unwrap_or(1)),
         rows,
         differences,
+        sequences: Vec::new(),
         notes: vec![GENERATED.to_owned()],
     })
 }

@@ -76,6 +76,71 @@ pub const WAL_JOJ_SHARE: Stated = Stated::about(0.70, ABOUT_FIGURE_2);
 /// Its share of DELETE's: "more than 50 %".
 pub const DELETE_JOJ_SHARE: Stated = Stated::at_least(0.50, ABOUT_FIGURE_2);
 
+/// Figure 2, in the paper's order.
+pub const STOCK_MODES: [(&str, &str); 5] = [
+    ("OFF", "off"),
+    ("WAL", "wal"),
+    ("DELETE", "delete"),
+    ("TRUNCATE", "truncate"),
+    ("PERSIST", "persist"),
+];
+
+/// Figure 2: parts of one insert, in KiB.
+pub const ONE_INSERT_PARTS: [(&str, &str, Stated); 8] = [
+    (
+        "OFF",
+        "database",
+        Stated::about(8.0, "text on figure 2(a): two data blocks"),
+    ),
+    (
+        "OFF",
+        "file-system journal",
+        Stated::about(12.0, "text on figure 2(a): three blocks"),
+    ),
+    (
+        "WAL",
+        "file-system journal",
+        Stated::about(20.0, ABOUT_FIGURE_2),
+    ),
+    (
+        "WAL",
+        "SQLite's journal or log",
+        Stated::about(8.0, "text on figure 2: 20 KiB out of 28"),
+    ),
+    (
+        "WAL",
+        "database",
+        Stated::about(0.0, "text on figure 2(b): none observed"),
+    ),
+    (
+        "DELETE",
+        "file-system journal",
+        Stated::about(44.0, ABOUT_FIGURE_2),
+    ),
+    (
+        "TRUNCATE",
+        "file-system journal",
+        Stated::about(36.0, ABOUT_FIGURE_2),
+    ),
+    (
+        "PERSIST",
+        "file-system journal",
+        Stated::about(40.0, ABOUT_FIGURE_2),
+    ),
+];
+
+/// Figure 11(a): an insert is one write.
+pub const ONE_WRITE: Stated = Stated::about(1.0, "text on figure 11(a): a \"single page write\"");
+
+/// Of one page, in KiB.
+pub const ONE_PAGE: Stated = Stated::about(4.0, "text on figure 11(a): a \"single page write\"");
+
+/// Figure 12(a) draws ten inserts of table 1's 28 KiB.
+pub const TEN_IN_WAL: Stated = Stated::about(280.0, "ten times table 1's 28 KiB");
+
+/// Figure 12(b): ten of figure 11's pages.
+pub const TEN_IN_WALDIO: Stated = Stated::about(40.0, "ten times figure 11(a)'s page");
+
 /// Figure 6: bytes of a direct write, and the rate in MB/s.
 pub const DIRECT_WRITES: [(usize, Option<Stated>); 6] = [
     (512, Some(Stated::about(2.0, "text on figure 6"))),
@@ -277,6 +342,14 @@ mod tests {
         rounds_to(amount(wal.joj) / amount(wal.total), 1, WAL_JOJ_SHARE.amount);
         // One insert of table 1 is a thousandth of figure 8's.
         assert!((total / (amount(wal.total) * KIB / 1000.0) - 1.0).abs() < 0.05);
+        assert_eq!(TEN_IN_WAL.amount, 10.0 * amount(volume("WAL").total));
+        assert_eq!(TEN_IN_WALDIO.amount, 10.0 * ONE_PAGE.amount);
+        let parts = |name| {
+            let of = ONE_INSERT_PARTS.iter().filter(move |(of, ..)| *of == name);
+            of.map(|(.., stated)| stated.amount).sum::<f64>()
+        };
+        assert_eq!(parts("OFF"), amount(volume("OFF").total));
+        assert_eq!(parts("WAL"), amount(volume("WAL").total));
         let delete = volume("DELETE");
         assert!(amount(delete.joj) / amount(delete.total) > DELETE_JOJ_SHARE.amount);
     }

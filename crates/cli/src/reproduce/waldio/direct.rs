@@ -51,6 +51,7 @@ pub fn figure_6(lab: &mut Lab<'_>) -> Result<Shown, String> {
         ),
         rows,
         differences,
+        sequences: Vec::new(),
         notes: Vec::new(),
     })
 }

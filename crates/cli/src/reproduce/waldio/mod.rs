@@ -1,11 +1,13 @@
 //! WALDIO's tables and figures.
 //!
 //! [`data`] is what the paper states, [`volumes`] what modes write (table 1, figures 8 and 15), [`rates`]
-//! how fast they are (table 2, figures 13 and 14), [`direct`] plain direct writes (figure 6).
+//! how fast they are (table 2, figures 13 and 14), [`direct`] plain direct writes (figure 6), [`traces`] what
+//! the device was given, I/O by I/O (figures 2, 11 and 12).
 
 mod data;
 mod direct;
 mod rates;
+mod traces;
 mod volumes;
 
 use super::Figure;
@@ -35,6 +37,13 @@ pub const FIGURES: &[Figure] = &[
         run: rates::table_2,
     },
     Figure {
+        name: "figure-2",
+        title: "the I/Os of one insert, by journal mode",
+        trials: |_| Vec::new(),
+        beside_s: 5.0,
+        run: traces::figure_2,
+    },
+    Figure {
         name: "figure-6",
         title: "direct writes by their size",
         trials: |_| Vec::new(),
@@ -47,6 +56,20 @@ pub const FIGURES: &[Figure] = &[
         trials: volumes::figure_8_trials,
         beside_s: 0.0,
         run: volumes::figure_8,
+    },
+    Figure {
+        name: "figure-11",
+        title: "the I/Os of WALDIO: an insert, its log created, its log extended",
+        trials: |_| Vec::new(),
+        beside_s: 4.0,
+        run: traces::figure_11,
+    },
+    Figure {
+        name: "figure-12",
+        title: "the I/Os of 10 inserts in WAL and in WALDIO",
+        trials: |_| Vec::new(),
+        beside_s: 2.0,
+        run: traces::figure_12,
     },
     Figure {
         name: "figure-13",

@@ -111,6 +111,7 @@ pub fn figure_13(lab: &mut Lab<'_>) -> Result<Shown, String> {
         how: how(choice),
         rows,
         differences,
+        sequences: Vec::new(),
         notes: Vec::new(),
     })
 }
@@ -127,6 +128,7 @@ pub fn figure_14(lab: &mut Lab<'_>) -> Result<Shown, String> {
         how: how(choice),
         rows,
         differences,
+        sequences: Vec::new(),
         notes: vec![NOT_YET.to_owned()],
     })
 }
@@ -159,6 +161,7 @@ pub fn table_2(lab: &mut Lab<'_>) -> Result<Shown, String> {
         how: how(choice),
         rows,
         differences,
+        sequences: Vec::new(),
         notes,
     })
 }
