@@ -13,6 +13,7 @@ mod doctor;
 mod interrupt;
 mod powercut;
 mod reproduce;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -50,6 +51,9 @@ enum Command {
     /// Run what a paper's tables and figures show, and print the paper's values beside ours
     #[command(after_long_help = reproduce::AFTER_HELP)]
     Reproduce(reproduce::Args),
+    /// Tell apart what a device writes while a command runs: journal, log, database, by file and process (root)
+    #[command(after_long_help = trace::AFTER_HELP)]
+    Trace(trace::Args),
     /// The process of `powercut` that mounts and checks
     #[command(hide = true)]
     PowercutWorker,
@@ -70,6 +74,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Powercut(args) => powercut::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),
         Command::DeviceServer => device::run_server(),

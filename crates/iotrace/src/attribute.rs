@@ -1,51 +1,20 @@
-//! Tells written sectors apart by what they were written for.
+//! Tells moved sectors apart by what they were moved for.
 //!
 //! The events are replayed in the order in which they happened: the file system's say which inode owns
 //! which sectors at that moment, also of files that are gone by the end, as rollback journals are; the
-//! block layer's say which sectors were written. Files are known by the names under which they were
-//! created. What belongs to no file and not to the file system's journal is its metadata.
+//! block layer's say which sectors were moved. What belongs to no file and not to the file system's
+//! journal is its metadata only where that is certain: where the file system marks its metadata, by the
+//! mark; elsewhere if every file was known when the trace began. Otherwise it is unknown.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use crate::device::SECTOR_BYTES;
-use crate::events::{Event, InodeKind};
+use crate::btrfs::Chunks;
+use crate::events::{Event, Holder, Inode, InodeKind};
 use crate::extents::Extents;
-use crate::meter::ByFile;
-
-/// What a range of sectors is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// The file system's journal.
-    FsJournal,
-    /// SQLite's log or rollback journal.
-    Log,
-    /// The database file.
-    Database,
-    /// Another file.
-    Other,
-}
-
-impl Purpose {
-    /// What a file is for, by its name and that of the database. Further databases of the same workload
-    /// have that name, a full stop and a number.
-    pub(crate) fn of_name(name: &str, database: &str) -> Self {
-        let kind = name.strip_prefix(database).map(|rest| {
-            let number = rest.strip_prefix('.').unwrap_or_default();
-            let kind = number.trim_start_matches(|digit: char| digit.is_ascii_digit());
-            if kind.len() < number.len() {
-                kind
-            } else {
-                rest
-            }
-        });
-        match kind {
-            Some("") => Self::Database,
-            Some("-wal" | "-journal" | "-onewrite") => Self::Log,
-            _ => Self::Other,
-        }
-    }
-}
+use crate::io::{FileId, Io, Owner, Piece, Task};
+use crate::names::NewName;
+use crate::requests::{Part, Requests};
 
 /// An event and when it happened, in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug)]
@@ -54,132 +23,243 @@ pub(crate) struct Timed {
     pub(crate) event: Event,
 }
 
+/// How metadata is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Metadata {
+    /// The file system marks each of its I/Os.
+    Marked,
+    /// It is what belongs to no file, and every file is known.
+    TheRest,
+    /// Not all files are known: only what is marked.
+    #[default]
+    Uncertain,
+}
+
+/// A file that exists when the trace begins.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownFile {
+    pub(crate) inode: Inode,
+    pub(crate) path: String,
+    /// Its sectors.
+    pub(crate) extents: Vec<Range<u64>>,
+}
+
 /// What is known before the first event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     /// The sectors of the file system's journal.
     pub(crate) journal: Vec<Range<u64>>,
-    /// Regular files that exist already, by inode.
-    pub(crate) files: HashMap<u64, Purpose>,
-    /// The inode of the database's directory.
-    pub(crate) dir: u64,
-    /// What the files created in that directory are for, in the order in which they are created;
-    /// for file systems that report the inodes of new files without their names.
-    pub(crate) created: Vec<Purpose>,
-    /// The name of the database file.
-    pub(crate) database: String,
+    /// The inode of the journal.
+    pub(crate) journal_inode: Option<Inode>,
+    /// Regular files.
+    pub(crate) files: Vec<KnownFile>,
+    /// Directories, by their path below the root, which is the empty one.
+    pub(crate) dirs: HashMap<Inode, String>,
+    /// How metadata is known.
+    pub(crate) metadata: Metadata,
+    /// The names that inodes were given, for file systems that report new ones without names.
+    pub(crate) created: HashMap<Inode, VecDeque<NewName>>,
+    /// Where Btrfs's addresses lie on the device.
+    pub(crate) chunks: Chunks,
+    /// Whether the device makes a write durable by itself.
+    pub(crate) has_fua: bool,
 }
 
-/// What was written in a span of time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
-    /// Requests that carried data.
-    pub(crate) writes: u64,
-    /// Their bytes.
-    pub(crate) by_file: ByFile,
+/// A file that owned sectors, before it is known what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) inode: Inode,
+    /// `None` where no name was seen.
+    pub(crate) path: Option<String>,
 }
 
-/// Replays `events`, which must be in the order of time, and adds up what was written in each window,
-/// from after its first moment to its last. `Err` says what does not fit together.
-pub(crate) fn replay(
-    known: Known,
-    events: &[Timed],
-    windows: &[(u64, u64)],
-) -> Result<Vec<Written>, String> {
+/// What happened.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    pub(crate) ios: Vec<Io>,
+    pub(crate) files: Vec<Seen>,
+    pub(crate) tasks: Vec<Task>,
+    /// All names that files had, those without I/O included.
+    pub(crate) paths: HashMap<String, FileId>,
+}
+
+/// Replays `events`, which must be in the order of time.
+pub(crate) fn replay(known: Known, events: &[Timed]) -> Replayed {
+    let mut requests = Requests::new(known.has_fua);
     let mut state = State::new(known);
-    let mut sums = vec![Written::default(); windows.len()];
+    let mut ios = Vec::new();
     for Timed { at_ns, event } in events {
         match event {
-            Event::Written(sectors) => {
-                let pieces = state.owners.owners(sectors.clone());
-                for (sum, (from, to)) in sums.iter_mut().zip(windows) {
-                    if from < at_ns && at_ns <= to {
-                        sum.add(&pieces);
-                    }
-                }
+            Event::Queued(bio) => requests.queue(*at_ns, bio),
+            Event::Issued(request) => requests.issue(*at_ns, request),
+            Event::Completed(request, error) => {
+                let owners = |part: &Part, pieces: &mut Vec<Piece>| state.pieces(part, pieces);
+                ios.extend(requests.complete(*at_ns, request, *error, owners));
             }
             Event::Mapped { inode, sectors } => state.map(*inode, sectors.clone()),
             Event::Freed(sectors) => state.owners.free(sectors.clone()),
-            Event::Created { inode, dir, kind } => state.create(*inode, *dir, *kind)?,
+            Event::Created { inode, kind } => state.create(*inode, *kind),
             Event::Named { inode, dir, name } => state.name(*inode, *dir, name),
+            Event::Given { bytes, to } => state.give(bytes.clone(), *to),
         }
     }
-    if state.created.next().is_some() {
-        return Err("a file was created that the file system reported no inode for".to_owned());
+    Replayed {
+        ios,
+        files: state.seen,
+        tasks: requests.tasks,
+        paths: state.paths,
     }
-    Ok(sums)
 }
 
 struct State {
-    owners: Extents<Purpose>,
-    files: HashMap<u64, Purpose>,
-    dir: u64,
-    created: std::vec::IntoIter<Purpose>,
-    database: String,
+    owners: Extents<Owner>,
+    journal_inode: Option<Inode>,
+    files: HashMap<Inode, FileId>,
+    dirs: HashMap<Inode, String>,
+    metadata: Metadata,
+    created: HashMap<Inode, VecDeque<NewName>>,
+    chunks: Chunks,
+    seen: Vec<Seen>,
+    paths: HashMap<String, FileId>,
 }
 
 impl State {
     fn new(known: Known) -> Self {
-        let mut owners = Extents::default();
+        let mut state = Self {
+            owners: Extents::default(),
+            journal_inode: known.journal_inode,
+            files: HashMap::new(),
+            dirs: known.dirs,
+            metadata: known.metadata,
+            created: known.created,
+            chunks: known.chunks,
+            seen: Vec::new(),
+            paths: HashMap::new(),
+        };
+        for KnownFile {
+            inode,
+            path,
+            extents,
+        } in known.files
+        {
+            let file = state.add(inode, Some(path));
+            for sectors in extents {
+                state.owners.give(sectors, Owner::File(file));
+            }
+        }
         for sectors in known.journal {
-            owners.give(sectors, Purpose::FsJournal);
+            state.owners.give(sectors, Owner::FsJournal);
         }
-        let created = known.created.into_iter();
-        Self {
-            owners,
-            files: known.files,
-            dir: known.dir,
-            created,
-            database: known.database,
-        }
+        state
     }
 
-    fn map(&mut self, inode: u64, sectors: Range<u64>) {
-        match self.files.get(&inode) {
-            Some(purpose) => self.owners.give(sectors, *purpose),
-            None => self.owners.free(sectors),
+    /// The file of an inode from now on. A file under the same path as one before is the same in reports.
+    fn add(&mut self, inode: Inode, path: Option<String>) -> FileId {
+        let next = FileId(self.seen.len() as u32);
+        let file = match &path {
+            Some(path) => *self.paths.entry(path.clone()).or_insert(next),
+            None => next,
+        };
+        if file == next {
+            self.seen.push(Seen { inode, path });
         }
+        self.files.insert(inode, file);
+        file
     }
 
-    fn create(&mut self, inode: u64, dir: u64, kind: InodeKind) -> Result<(), String> {
-        let purpose = if dir == self.dir {
-            self.created
-                .next()
-                .ok_or("an inode was allocated for a file of unknown name")?
+    fn map(&mut self, inode: Inode, sectors: Range<u64>) {
+        let owner = if self.journal_inode == Some(inode) {
+            Owner::FsJournal
+        } else if let Some(file) = self.files.get(&inode) {
+            Owner::File(*file)
+        } else if self.dirs.contains_key(&inode) {
+            Owner::FsMetadata
         } else {
-            Purpose::Other
+            Owner::File(self.add(inode, None))
         };
-        match kind {
-            InodeKind::File => self.files.insert(inode, purpose),
-            InodeKind::Other => self.files.remove(&inode),
-        };
-        Ok(())
+        self.owners.give(sectors, owner);
     }
 
-    fn name(&mut self, inode: u64, dir: u64, name: &str) {
-        let ours = dir == self.dir;
-        let purpose = if ours {
-            Purpose::of_name(name, &self.database)
+    fn create(&mut self, inode: Inode, kind: InodeKind) {
+        let named = self
+            .created
+            .get_mut(&inode)
+            .and_then(VecDeque::pop_front)
+            .map(|new| (self.path(new.dir, &new.name), new.is_dir));
+        let is_dir = match kind {
+            InodeKind::File => false,
+            InodeKind::Other => true,
+            InodeKind::Unknown => named.as_ref().is_some_and(|(_, is_dir)| *is_dir),
+        };
+        let path = named.and_then(|(path, _)| path);
+        if is_dir {
+            self.files.remove(&inode);
+            self.dirs.insert(inode, path.unwrap_or_default());
         } else {
-            Purpose::Other
-        };
-        self.files.insert(inode, purpose);
+            self.dirs.remove(&inode);
+            self.add(inode, path);
+        }
     }
-}
 
-impl Written {
-    fn add(&mut self, pieces: &[(Option<Purpose>, u64)]) {
-        self.writes += 1;
-        for (purpose, sectors) in pieces {
-            let by_file = &mut self.by_file;
-            let bytes = match purpose {
-                None => &mut by_file.fs_metadata_bytes,
-                Some(Purpose::FsJournal) => &mut by_file.fs_journal_bytes,
-                Some(Purpose::Log) => &mut by_file.log_bytes,
-                Some(Purpose::Database) => &mut by_file.database_bytes,
-                Some(Purpose::Other) => &mut by_file.other_bytes,
+    fn name(&mut self, inode: Inode, dir: Inode, name: &str) {
+        // A directory's entries for itself and its parent.
+        if name == "." || name == ".." {
+            return;
+        }
+        let path = self.path(dir, name);
+        // It may be a directory, whose own blocks such file systems mark as metadata.
+        if let Some(path) = &path {
+            self.dirs.insert(inode, path.clone());
+        }
+        self.add(inode, path);
+    }
+
+    /// The path of a name in a directory, if the directory's is known.
+    fn path(&self, dir: Inode, name: &str) -> Option<String> {
+        let dir = self.dirs.get(&dir)?;
+        Some(match dir.as_str() {
+            "" => name.to_owned(),
+            dir => format!("{dir}/{name}"),
+        })
+    }
+
+    fn give(&mut self, bytes: Range<u64>, to: Holder) {
+        let owner = match to {
+            Holder::Data(inode) => match self.files.get(&inode) {
+                Some(file) => Owner::File(*file),
+                None => Owner::File(self.add(inode, None)),
+            },
+            Holder::NewTreeBlock => Owner::FsJournal,
+            Holder::TreeBlock => Owner::FsMetadata,
+        };
+        for sectors in self.chunks.sectors(bytes) {
+            self.owners.give(sectors, owner);
+        }
+    }
+
+    /// Whose the sectors of a part are.
+    fn pieces(&self, part: &Part, pieces: &mut Vec<Piece>) {
+        let marked = part.letters.asked.metadata;
+        for (owner, sectors) in self.owners.owners(part.sectors.clone()) {
+            let owner = match (self.metadata, owner) {
+                // Its mark outweighs what a file had there: the journal is marked as well.
+                (Metadata::Marked, Some(Owner::FsJournal)) if marked => Owner::FsJournal,
+                (Metadata::Marked, _) if marked => Owner::FsMetadata,
+                (_, Some(owner)) => owner,
+                (Metadata::TheRest, None) => Owner::FsMetadata,
+                (Metadata::Uncertain, None) if marked => Owner::FsMetadata,
+                (_, None) => Owner::Unknown,
             };
-            *bytes += sectors * SECTOR_BYTES;
+            match pieces.last_mut() {
+                Some(last) if last.owner == owner && last.task == part.task => {
+                    last.sectors += sectors;
+                }
+                _ => pieces.push(Piece {
+                    sectors,
+                    owner,
+                    task: part.task,
+                }),
+            }
         }
     }
 }
@@ -187,153 +267,242 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::{Letters, Request};
 
-    const DIR: u64 = 11;
+    const ROOT: Inode = Inode { tree: 0, number: 2 };
+    const DIR: Inode = Inode {
+        tree: 0,
+        number: 11,
+    };
 
-    fn known(created: &[&str]) -> Known {
+    fn known(metadata: Metadata) -> Known {
         Known {
-            journal: Vec::from([1000..2000, 3000..3008]),
-            files: HashMap::from([(99, Purpose::Other)]),
-            dir: DIR,
-            created: created
-                .iter()
-                .map(|name| Purpose::of_name(name, "test.db"))
-                .collect(),
-            database: "test.db".to_owned(),
+            journal: vec![1000..2000, 3000..3008],
+            journal_inode: Some(Inode::of(8)),
+            files: vec![KnownFile {
+                inode: Inode::of(99),
+                path: "dir/before".to_owned(),
+                extents: vec![500..600],
+            }],
+            dirs: HashMap::from([(ROOT, String::new()), (DIR, "dir".to_owned())]),
+            metadata,
+            ..Known::default()
         }
     }
 
-    fn timed(events: Vec<Event>) -> Vec<Timed> {
-        (1..)
-            .zip(events)
-            .map(|(at_ns, event)| Timed { at_ns, event })
-            .collect()
+    fn new_name(inode: u64, generation: u32, name: &str) -> NewName {
+        NewName {
+            inode: Inode::of(inode),
+            generation,
+            dir: DIR,
+            name: name.to_owned(),
+            is_dir: false,
+        }
     }
 
     fn created(inode: u64) -> Event {
         Event::Created {
-            inode,
-            dir: DIR,
+            inode: Inode::of(inode),
             kind: InodeKind::File,
         }
     }
 
     fn mapped(inode: u64, sectors: Range<u64>) -> Event {
-        Event::Mapped { inode, sectors }
+        Event::Mapped {
+            inode: Inode::of(inode),
+            sectors,
+        }
     }
 
-    #[test]
-    fn every_database_of_a_workload_is_one_and_so_is_its_log() {
-        for (name, purpose) in [
-            ("a.db", Purpose::Database),
-            ("a.db-wal", Purpose::Log),
-            ("a.db.2", Purpose::Database),
-            ("a.db.20-onewrite", Purpose::Log),
-            ("a.db.3-journal", Purpose::Log),
-            ("a.db-shm", Purpose::Other),
-            ("a.db.2-shm", Purpose::Other),
-            ("a.db.", Purpose::Other),
-            ("a.db.x", Purpose::Other),
-            ("a.db2", Purpose::Other),
-            ("b.db.2", Purpose::Other),
-        ] {
-            assert_eq!(Purpose::of_name(name, "a.db"), purpose, "{name}");
-        }
+    fn written(letters: &str, sectors: Range<u64>) -> Event {
+        let request = Request {
+            letters: Letters::parse(letters.as_bytes()).unwrap(),
+            start: sectors.start,
+            sectors: sectors.end - sectors.start,
+        };
+        Event::Completed(request, 0)
+    }
+
+    /// Whose the sectors of each I/O were: a path, or the file system's part.
+    fn owners(known: Known, events: Vec<Event>) -> Vec<Vec<(String, u64)>> {
+        let timed: Vec<_> = (1..)
+            .zip(events)
+            .map(|(at_ns, event)| Timed { at_ns, event })
+            .collect();
+        let replayed = replay(known, &timed);
+        let name = |owner: Owner| match owner {
+            Owner::File(FileId(file)) => {
+                let seen = &replayed.files[file as usize];
+                seen.path.clone().unwrap_or("unnamed".to_owned())
+            }
+            other => format!("{other:?}"),
+        };
+        let pieces = |io: &Io| {
+            io.pieces
+                .iter()
+                .map(|p| (name(p.owner), p.sectors))
+                .collect()
+        };
+        replayed.ios.iter().map(pieces).collect()
+    }
+
+    fn one(name: &str, sectors: u64) -> Vec<(String, u64)> {
+        vec![(name.to_owned(), sectors)]
     }
 
     #[test]
     fn each_sector_belongs_to_who_had_it_when_it_was_written() {
-        let events = timed(vec![
+        let mut known = known(Metadata::TheRest);
+        let names = Names::of([
+            new_name(12, 1, "test.db"),
+            new_name(13, 1, "test.db-journal"),
+            new_name(13, 2, "test.db-wal"),
+        ]);
+        known.created = names;
+        let events = vec![
             created(12),
             mapped(12, 0..8),
             created(13),
             mapped(13, 8..16),
-            Event::Written(0..16),
-            Event::Written(1000..1008),
+            written("WS", 0..16),
+            written("WSM", 1000..1008),
             // The rollback journal is deleted, and a directory gets its blocks.
             Event::Freed(8..16),
-            Event::Written(8..16),
-            mapped(DIR, 8..16),
-            Event::Written(8..16),
-            // The next one has the same inode and other blocks; then another file has those.
+            written("W", 8..16),
+            mapped(11, 8..16),
+            written("W", 8..16),
+            // The next file has the same inode and other blocks; then an older file has those.
             created(13),
             mapped(13, 16..24),
-            Event::Written(16..24),
+            written("W", 16..24),
             mapped(99, 16..24),
-            Event::Written(16..24),
-        ]);
-        let known = known(&["test.db", "test.db-journal", "test.db-journal"]);
-        let sums = replay(known, &events, &[(0, 100), (4, 5), (5, 6)]).unwrap();
-        assert_eq!(sums[0].writes, 6);
-        assert_eq!(
-            sums[0].by_file,
-            ByFile {
-                fs_journal_bytes: 4096,
-                fs_metadata_bytes: 8192,
-                log_bytes: 8192,
-                database_bytes: 4096,
-                other_bytes: 4096,
-            }
-        );
-        assert_eq!((sums[1].writes, sums[1].by_file.total()), (1, 8192));
-        assert_eq!(
-            (sums[2].writes, sums[2].by_file.fs_journal_bytes),
-            (1, 4096)
-        );
+            written("W", 16..24),
+            written("W", 504..508),
+            // The journal's map is looked up again.
+            mapped(8, 1000..2000),
+            written("WSM", 1990..1998),
+        ];
+        let seen = owners(known, events);
+        let both = vec![
+            ("dir/test.db".to_owned(), 8),
+            ("dir/test.db-journal".to_owned(), 8),
+        ];
+        let expected = [
+            both,
+            one("FsJournal", 8),
+            one("FsMetadata", 8),
+            one("FsMetadata", 8),
+            one("dir/test.db-wal", 8),
+            one("dir/before", 8),
+            one("dir/before", 4),
+            one("FsJournal", 8),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    /// As the names of new files come from fanotify.
+    struct Names;
+
+    impl Names {
+        fn of(names: impl IntoIterator<Item = NewName>) -> HashMap<Inode, VecDeque<NewName>> {
+            let names = crate::names::Names {
+                new: names.into_iter().collect(),
+                lost: false,
+            };
+            names.by_inode()
+        }
     }
 
     #[test]
-    fn names_and_inodes_must_agree_in_number() {
-        let one = timed(vec![created(12)]);
-        assert!(
-            replay(known(&[]), &one, &[])
-                .unwrap_err()
-                .contains("unknown name")
+    fn what_is_not_certain_is_unknown() {
+        let events = || vec![written("W", 0..8), written("WM", 0..8)];
+        let of = |metadata| owners(known(metadata), events());
+        assert_eq!(
+            of(Metadata::TheRest),
+            [one("FsMetadata", 8), one("FsMetadata", 8)]
         );
-        assert!(
-            replay(known(&["a", "b"]), &one, &[])
-                .unwrap_err()
-                .contains("no inode")
-        );
-        let elsewhere = timed(vec![Event::Created {
-            inode: 5,
-            dir: 2,
-            kind: InodeKind::File,
-        }]);
-        assert_eq!(replay(known(&[]), &elsewhere, &[]), Ok(vec![]));
+        for metadata in [Metadata::Uncertain, Metadata::Marked] {
+            assert_eq!(of(metadata), [one("Unknown", 8), one("FsMetadata", 8)]);
+        }
+    }
+
+    #[test]
+    fn a_mark_outweighs_what_a_file_had_there() {
+        let events = vec![
+            written("WM", 500..508),
+            written("W", 500..508),
+            written("WM", 1000..1008),
+        ];
+        let seen = owners(known(Metadata::Marked), events);
+        let expected = [
+            one("FsMetadata", 8),
+            one("dir/before", 8),
+            one("FsJournal", 8),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn an_inode_of_which_no_name_was_seen_is_a_file_without_a_name() {
+        let events = vec![
+            mapped(77, 0..8),
+            written("W", 0..8),
+            created(78),
+            mapped(78, 8..16),
+            written("W", 8..16),
+        ];
+        let seen = owners(known(Metadata::TheRest), events);
+        assert_eq!(seen, [one("unnamed", 8), one("unnamed", 8)]);
     }
 
     #[test]
     fn a_file_system_may_report_the_name_itself() {
         let named = |name: &str, dir| Event::Named {
-            inode: 12,
+            inode: Inode::of(12),
             dir,
             name: name.to_owned(),
         };
-        let events = timed(vec![
+        let events = vec![
             named("test.db-wal", DIR),
             mapped(12, 0..8),
-            Event::Written(0..8),
-            named("test.db-wal", 2),
+            written("W", 0..8),
+            named("..", DIR),
+            named("notes", ROOT),
             mapped(12, 8..16),
-            Event::Written(8..16),
-        ]);
-        let sums = replay(known(&[]), &events, &[(0, 100)]).unwrap();
-        assert_eq!(
-            (sums[0].by_file.log_bytes, sums[0].by_file.other_bytes),
-            (4096, 4096)
-        );
+            written("W", 8..16),
+        ];
+        let seen = owners(known(Metadata::Marked), events);
+        assert_eq!(seen, [one("dir/test.db-wal", 8), one("notes", 8)]);
     }
 
     #[test]
-    fn a_name_says_what_a_file_is_for() {
-        let of = |name| Purpose::of_name(name, "test.db");
-        assert_eq!(of("test.db"), Purpose::Database);
-        for log in ["test.db-wal", "test.db-journal", "test.db-onewrite"] {
-            assert_eq!(of(log), Purpose::Log);
-        }
-        for other in ["test.db-shm", "test.db2", "other-wal", "wal"] {
-            assert_eq!(of(other), Purpose::Other);
-        }
+    fn a_new_tree_block_is_a_log_trees_until_the_extent_tree_refers_to_it() {
+        let mut known = known(Metadata::Marked);
+        known.chunks = Chunks::one(1 << 20, 0, 1 << 20);
+        let block = |n: u64| (1 << 20) + n * 16_384..(1 << 20) + (n + 1) * 16_384;
+        let given = |n, to| Event::Given {
+            bytes: block(n),
+            to,
+        };
+        let file = Inode {
+            tree: 5,
+            number: 257,
+        };
+        let events = vec![
+            given(0, Holder::NewTreeBlock),
+            written("WM", 0..32),
+            given(1, Holder::NewTreeBlock),
+            given(1, Holder::TreeBlock),
+            written("WM", 32..64),
+            given(2, Holder::Data(file)),
+            written("W", 64..96),
+        ];
+        let seen = owners(known, events);
+        let expected = [
+            one("FsJournal", 32),
+            one("FsMetadata", 32),
+            one("unnamed", 32),
+        ];
+        assert_eq!(seen, expected);
     }
 }

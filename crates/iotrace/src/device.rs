@@ -29,24 +29,64 @@ pub struct BlockDevice {
     minor: u32,
 }
 
+/// Where a device's sectors lie on the disk that the kernel's block events speak of: a partition's begin
+/// later, a whole disk's at 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// The disk's number, as the kernel holds it in memory.
+    pub(crate) disk: u32,
+    /// The device's own.
+    pub(crate) own: u32,
+    /// Its first sector on the disk.
+    pub(crate) first: u64,
+    /// How many sectors it has.
+    pub(crate) sectors: u64,
+}
+
+impl Span {
+    /// The device's sector for a sector of the disk; `None` for what is another partition's. What has no
+    /// sectors, as a flush, is everybody's, and at 0.
+    pub(crate) fn inside(self, sector: u64, count: u64) -> Option<u64> {
+        if count == 0 {
+            return Some(sector.checked_sub(self.first).unwrap_or(0));
+        }
+        let start = sector.checked_sub(self.first)?;
+        (start.checked_add(count)? <= self.sectors).then_some(start)
+    }
+}
+
 /// What a device has completed since it appeared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
+    /// Read requests.
+    pub read_requests: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
     /// Write requests, those without data included.
     pub write_requests: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Flushes of the device's cache.
+    /// Flushes of the device's cache. The kernel counts them for a whole disk only: a partition's are
+    /// those of its disk.
     pub flushes: u64,
+    /// Discard requests.
+    pub discard_requests: u64,
+    /// Bytes discarded.
+    pub discard_bytes: u64,
 }
 
 impl Counters {
     /// What was completed between `earlier` and these counters.
     pub fn since(self, earlier: Self) -> Self {
+        let since = |now: u64, then: u64| now.saturating_sub(then);
         Self {
-            write_requests: self.write_requests.saturating_sub(earlier.write_requests),
-            write_bytes: self.write_bytes.saturating_sub(earlier.write_bytes),
-            flushes: self.flushes.saturating_sub(earlier.flushes),
+            read_requests: since(self.read_requests, earlier.read_requests),
+            read_bytes: since(self.read_bytes, earlier.read_bytes),
+            write_requests: since(self.write_requests, earlier.write_requests),
+            write_bytes: since(self.write_bytes, earlier.write_bytes),
+            flushes: since(self.flushes, earlier.flushes),
+            discard_requests: since(self.discard_requests, earlier.discard_requests),
+            discard_bytes: since(self.discard_bytes, earlier.discard_bytes),
         }
     }
 }
@@ -70,6 +110,11 @@ impl BlockDevice {
             return Ok(None);
         }
         Self::from_number(major(dev), minor(dev)).map(Some)
+    }
+
+    /// The device of a number as the kernel holds it in memory.
+    pub(crate) fn from_kernel_number(number: u32) -> Result<Self, Error> {
+        Self::from_number(number >> 20, number & 0xf_ffff)
     }
 
     fn from_number(major: u32, minor: u32) -> Result<Self, Error> {
@@ -105,7 +150,18 @@ impl BlockDevice {
 
     /// The counters at this moment.
     pub fn counters(&self) -> Result<Counters, Error> {
-        let path = self.sysfs("stat");
+        let own = self.stat("stat")?;
+        Ok(match self.is_partition() {
+            false => own,
+            true => Counters {
+                flushes: self.stat("../stat")?.flushes,
+                ..own
+            },
+        })
+    }
+
+    fn stat(&self, file: &str) -> Result<Counters, Error> {
+        let path = self.sysfs(file);
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         parse_stat(&text).ok_or_else(|| {
             Error::format(
@@ -113,6 +169,64 @@ impl BlockDevice {
                 format!("17 numbers expected, \"{}\" found", text.trim()),
             )
         })
+    }
+
+    /// Whether it is part of a disk.
+    pub fn is_partition(&self) -> bool {
+        self.sysfs("partition").exists()
+    }
+
+    /// Whether requests of its own can be traced: those of device mapper, software RAID and the like pass
+    /// their parts on to other devices, which have the requests.
+    pub fn has_requests(&self) -> bool {
+        let disk = if self.is_partition() { ".." } else { "." };
+        self.sysfs(disk).join("mq").is_dir()
+    }
+
+    /// Where its sectors lie on its disk.
+    pub(crate) fn span(&self) -> Result<Span, Error> {
+        let number = |file: &str| -> Result<u64, Error> {
+            let path = self.sysfs(file);
+            let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+            let bad =
+                || Error::format(&path, format!("a number expected, {:?} found", text.trim()));
+            text.trim().parse().map_err(|_| bad())
+        };
+        let (own, sectors) = (self.kernel_number(), number("size")?);
+        if !self.is_partition() {
+            return Ok(Span {
+                disk: own,
+                own,
+                first: 0,
+                sectors,
+            });
+        }
+        let path = self.sysfs("../dev");
+        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        let disk = text.trim().split_once(':').and_then(|(major, minor)| {
+            Some(major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?)
+        });
+        Ok(Span {
+            disk: disk.ok_or_else(|| Error::format(&path, "a device's number expected"))?,
+            own,
+            first: number("start")?,
+            sectors,
+        })
+    }
+
+    /// Whether it can make one write durable by itself (FUA). Where it cannot, the kernel sends a flush.
+    pub fn has_fua(&self) -> bool {
+        let disk = if self.is_partition() { ".." } else { "." };
+        let path = self.sysfs(disk).join("queue/fua");
+        fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
+    }
+
+    /// Whether nothing is under way at this moment.
+    ///
+    /// # Errors
+    /// If that cannot be read.
+    pub fn is_idle(&self) -> Result<bool, Error> {
+        self.inflight().map(|requests| requests == 0)
     }
 
     /// Requests that the device has been given and has not completed.
@@ -149,7 +263,7 @@ impl BlockDevice {
     }
 }
 
-/// Fields 5, 7 and 16 of the 17 that a kernel since 5.5 has.
+/// Fields 1, 3, 5, 7, 12, 14 and 16 of the 17 that a kernel since 5.5 has.
 fn parse_stat(text: &str) -> Option<Counters> {
     let fields: Vec<u64> = text
         .split_ascii_whitespace()
@@ -157,8 +271,12 @@ fn parse_stat(text: &str) -> Option<Counters> {
         .collect::<Result<_, _>>()
         .ok()?;
     Some(Counters {
+        read_requests: *fields.first()?,
+        read_bytes: fields.get(2)?.checked_mul(SECTOR_BYTES)?,
         write_requests: *fields.get(4)?,
         write_bytes: fields.get(6)?.checked_mul(SECTOR_BYTES)?,
+        discard_requests: *fields.get(11)?,
+        discard_bytes: fields.get(13)?.checked_mul(SECTOR_BYTES)?,
         flushes: *fields.get(15)?,
     })
 }
@@ -174,6 +292,29 @@ mod tests {
         assert_eq!(counters.write_requests, 8128);
         assert_eq!(counters.write_bytes, 97512 * 512);
         assert_eq!(counters.flushes, 2049);
+        assert_eq!(
+            (counters.read_requests, counters.read_bytes),
+            (4931, 331_234 * 512)
+        );
+        let discards = (counters.discard_requests, counters.discard_bytes);
+        assert_eq!(discards, (3, 64 * 512));
+    }
+
+    #[test]
+    fn a_partition_has_only_its_own_sectors() {
+        let span = Span {
+            disk: 1,
+            own: 2,
+            first: 100,
+            sectors: 50,
+        };
+        assert_eq!(span.inside(100, 50), Some(0));
+        assert_eq!(span.inside(140, 10), Some(40));
+        for (sector, count) in [(99, 1), (140, 11), (0, 8), (u64::MAX, 1)] {
+            assert_eq!(span.inside(sector, count), None, "{sector} {count}");
+        }
+        assert_eq!(span.inside(u64::MAX, 0), Some(u64::MAX - 100));
+        assert_eq!(span.inside(0, 0), Some(0));
     }
 
     #[test]

@@ -3,26 +3,80 @@
 use std::ops::Range;
 
 use crate::Error;
+use crate::device::Span;
 use crate::format::{Field, Format};
+use crate::io::{Asked, Op};
 use crate::tracefs::Instance;
 
-/// Something that bears on who wrote what.
+/// An inode: its number, and on Btrfs the tree that the number is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Inode {
+    /// The subvolume's tree on Btrfs, 0 elsewhere.
+    pub(crate) tree: u64,
+    /// Its number.
+    pub(crate) number: u64,
+}
+
+impl Inode {
+    /// An inode of a file system that has one tree.
+    pub(crate) fn of(number: u64) -> Self {
+        Self { tree: 0, number }
+    }
+}
+
+/// Something that bears on what was moved, for whom, and who wanted it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The device completed a write of these sectors.
-    Written(Range<u64>),
+    /// A task handed something to the block layer.
+    Queued(Bio),
+    /// A request, which may join several of those, was given to the device.
+    Issued(Request),
+    /// The device completed a request.
+    Completed(Request, i32),
     /// The file system gave these sectors to a file or directory, or looked up that it has them.
-    Mapped { inode: u64, sectors: Range<u64> },
+    Mapped { inode: Inode, sectors: Range<u64> },
     /// The file system took these sectors from whoever had them.
     Freed(Range<u64>),
     /// The file system allocated an inode for a new entry of a directory.
-    Created {
-        inode: u64,
-        dir: u64,
-        kind: InodeKind,
-    },
+    Created { inode: Inode, kind: InodeKind },
     /// The file system gave an inode a name in a directory.
-    Named { inode: u64, dir: u64, name: String },
+    Named {
+        inode: Inode,
+        dir: Inode,
+        name: String,
+    },
+    /// Btrfs gave these bytes of its own address space to something.
+    Given { bytes: Range<u64>, to: Holder },
+}
+
+/// What holds bytes of Btrfs's address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A file's data.
+    Data(Inode),
+    /// A block of a tree that nothing refers to yet. It stays so for a log tree, which the extent tree
+    /// never hears of.
+    NewTreeBlock,
+    /// A block of a tree that the extent tree refers to.
+    TreeBlock,
+}
+
+/// What a task handed to the block layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bio {
+    pub(crate) letters: Letters,
+    pub(crate) start: u64,
+    pub(crate) sectors: u64,
+    pub(crate) tid: u32,
+    pub(crate) name: [u8; 16],
+}
+
+/// What the device is given at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) letters: Letters,
+    pub(crate) start: u64,
+    pub(crate) sectors: u64,
 }
 
 /// What an inode is for.
@@ -32,6 +86,8 @@ pub(crate) enum InodeKind {
     File,
     /// Anything else: a directory, a symbolic link.
     Other,
+    /// Not told.
+    Unknown,
 }
 
 impl InodeKind {
@@ -42,6 +98,44 @@ impl InodeKind {
         } else {
             Self::Other
         }
+    }
+}
+
+/// The kernel's letters for an operation and how it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Letters {
+    /// [`Op::FlushRequest`] is never here: it is a write of no sectors.
+    pub(crate) op: Op,
+    pub(crate) asked: Asked,
+}
+
+impl Letters {
+    /// As `blk_fill_rwbs` writes them: an `F` for a flush before it; the operation, `N` being the
+    /// offloaded writing of zeros; then flags, of which the first can be an `F` for FUA. An operation that
+    /// moves nothing is `None`. A secure erase (`DE`) is counted as a write.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        let (flush_before, rest) = match text {
+            [b'F', rest @ ..] if !rest.is_empty() => (true, rest),
+            all => (false, all),
+        };
+        let (operation, flags) = rest.split_first()?;
+        let op = match operation {
+            b'R' => Op::Read,
+            b'W' | b'N' => Op::Write,
+            b'D' if flags.first() == Some(&b'E') => Op::Write,
+            b'D' => Op::Discard,
+            b'F' => Op::Flush,
+            _ => return None,
+        };
+        let has = |flag| flags.contains(&flag);
+        let asked = Asked {
+            flush_before: flush_before && op != Op::Flush,
+            fua: has(b'F'),
+            sync: has(b'S'),
+            metadata: has(b'M'),
+        };
+        Some(Self { op, asked })
     }
 }
 
@@ -107,32 +201,55 @@ impl Decoders {
         (decoder.decode)(record)
     }
 
-    /// Block requests completed by a device. The completion, not the issue, is what the device's
-    /// counters count, so that sums over both agree.
-    pub(crate) fn add_block(&mut self, instance: &Instance, filter: &str) -> Result<(), Error> {
-        self.add(instance, "block/block_rq_complete", filter, |fields| {
+    /// What is handed to the block layer, given to the device and completed by it. The completion is what
+    /// the device's counters count, so that sums over both agree.
+    pub(crate) fn add_block(&mut self, instance: &Instance, span: Span) -> Result<(), Error> {
+        let either = format!("dev == {} || dev == {}", span.disk, span.own);
+        self.add(instance, "block/block_bio_queue", &either, |fields| {
             let (sector, count) = (fields.get("sector")?, fields.get("nr_sector")?);
-            let rwbs = fields.get("rwbs")?;
+            let (rwbs, comm) = (fields.get("rwbs")?, fields.get("comm")?);
+            let tid = fields.get("common_pid")?;
             Ok(move |record: &[u8]| {
-                let count = count.number(record);
-                (is_write(rwbs.bytes(record)) && count > 0).then(|| {
-                    let start = sector.number(record);
-                    Event::Written(start..start.saturating_add(count))
-                })
+                let sectors = count.number(record);
+                let mut name = [0; 16];
+                for (to, from) in name.iter_mut().zip(comm.bytes(record)) {
+                    *to = *from;
+                }
+                Some(Event::Queued(Bio {
+                    letters: Letters::parse(rwbs.bytes(record))?,
+                    start: span.inside(sector.number(record), sectors)?,
+                    sectors,
+                    tid: u32::try_from(tid.number(record)).unwrap_or(0),
+                    name,
+                }))
             })
-        })
+        })?;
+        let disk = format!("dev == {}", span.disk);
+        for complete in [false, true] {
+            let event = ["block/block_rq_issue", "block/block_rq_complete"][usize::from(complete)];
+            self.add(instance, event, &disk, |fields| {
+                let (sector, count) = (fields.get("sector")?, fields.get("nr_sector")?);
+                let rwbs = fields.get("rwbs")?;
+                let error = complete.then(|| fields.get("error")).transpose()?;
+                Ok(move |record: &[u8]| {
+                    let sectors = count.number(record);
+                    let request = Request {
+                        letters: Letters::parse(rwbs.bytes(record))?,
+                        start: span.inside(sector.number(record), sectors)?,
+                        sectors,
+                    };
+                    Some(match error {
+                        None => Event::Issued(request),
+                        // Signed, in 32 bits.
+                        Some(error) => {
+                            Event::Completed(request, error.number(record) as u32 as i32)
+                        }
+                    })
+                })
+            })?;
+        }
+        Ok(())
     }
-}
-
-/// Whether a request's letters, as the kernel's `blk_fill_rwbs` writes them, are those of one that the
-/// device counts as a write: an `F` for the flush before it, then `W`, or `N` for the offloaded
-/// writing of zeros.
-fn is_write(rwbs: &[u8]) -> bool {
-    let letters = match rwbs {
-        [b'F', rest @ ..] => rest,
-        all => all,
-    };
-    matches!(letters.first(), Some(b'W' | b'N'))
 }
 
 #[cfg(test)]
@@ -140,12 +257,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_is_told_by_its_letters() {
-        for write in ["WS", "W", "FWS", "FWFSM", "WSM", "N"] {
-            assert!(is_write(write.as_bytes()), "{write}");
+    fn an_operation_is_told_by_its_letters() {
+        for (letters, op) in [
+            ("WS", Op::Write),
+            ("W", Op::Write),
+            ("FWS", Op::Write),
+            ("FWFSM", Op::Write),
+            ("N", Op::Write),
+            ("NS", Op::Write),
+            ("DE", Op::Write),
+            ("R", Op::Read),
+            ("RAM", Op::Read),
+            ("FR", Op::Read),
+            ("D", Op::Discard),
+            ("DS", Op::Discard),
+            ("FF", Op::Flush),
+            ("F", Op::Flush),
+        ] {
+            let parsed = Letters::parse(letters.as_bytes());
+            assert_eq!(parsed.map(|letters| letters.op), Some(op), "{letters}");
         }
-        for other in ["R", "RA", "D", "DE", "FF", "F", "", "FR"] {
-            assert!(!is_write(other.as_bytes()), "{other}");
+        for nothing in ["", "Z", "ZRA", "\0WS"] {
+            assert_eq!(Letters::parse(nothing.as_bytes()), None, "{nothing}");
         }
+    }
+
+    #[test]
+    fn the_letters_say_how_it_was_asked_for() {
+        let asked = |letters: &str| Letters::parse(letters.as_bytes()).unwrap().asked;
+        let all = Asked {
+            flush_before: true,
+            fua: true,
+            sync: true,
+            metadata: true,
+        };
+        assert_eq!(asked("FWFSM"), all);
+        assert_eq!(asked("W\0FSM"), Asked::default());
+        assert!(asked("WFS").fua && !asked("WFS").flush_before);
+        assert!(!asked("FF").flush_before);
     }
 }

@@ -18,7 +18,7 @@ use std::path::Path;
 use crate::Error;
 use crate::bytes::bytes_at;
 use crate::device::SECTOR_BYTES;
-use crate::events::{Decoders, Event, InodeKind};
+use crate::events::{Decoders, Event, Inode, InodeKind};
 use crate::tracefs::Instance;
 
 const SUPERBLOCK_AT: u64 = 1024;
@@ -119,7 +119,7 @@ impl Layout {
             Ok(move |record: &[u8]| {
                 let sectors = layout.sectors(block.number(record), length.number(record));
                 (status.number(record) & WRITTEN_OR_UNWRITTEN != 0).then(|| Event::Mapped {
-                    inode: inode.number(record),
+                    inode: Inode::of(inode.number(record)),
                     sectors,
                 })
             })
@@ -134,11 +134,11 @@ impl Layout {
             })
         })?;
         decoders.add(instance, "ext4/ext4_allocate_inode", filter, |fields| {
-            let (inode, dir, mode) = (fields.get("ino")?, fields.get("dir")?, fields.get("mode")?);
+            let (inode, mode) = (fields.get("ino")?, fields.get("mode")?);
             Ok(move |record: &[u8]| {
                 let kind = InodeKind::of_mode(mode.number(record));
-                let (inode, dir) = (inode.number(record), dir.number(record));
-                Some(Event::Created { inode, dir, kind })
+                let inode = Inode::of(inode.number(record));
+                Some(Event::Created { inode, kind })
             })
         })
     }

@@ -1,44 +1,30 @@
-//! What a device did between two moments, and for which files.
+//! What a device did between two moments, and for which files of one database.
 //!
 //! The caller takes a [`Mark`] at each boundary and asks for the [`Figures`] between two of them.
 //! [`Meter::settle`] is a boundary that nothing crosses: everything written before it has reached the
 //! device and nothing is under way. [`Meter::mark`] is the present moment, whatever is under way;
 //! what has been completed by then belongs before it.
 //!
-//! The device's own counters are the truth. A trace tells their bytes apart; where it does not add up
-//! to exactly what was counted, there are no figures by file, and a note says why.
+//! The device's own counters are the truth. A [`crate::trace`] tells their bytes apart; where it does not
+//! add up to exactly what was counted, there are no figures by file, and a note says why.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::Error;
-use crate::attribute::{self, Known, Purpose, Timed, Written};
-use crate::collector::Collector;
-use crate::device::{BlockDevice, Counters};
-use crate::events::Decoders;
+use crate::device::{BlockDevice, Counters, SECTOR_BYTES};
+use crate::io::{Op, Owner};
 use crate::scratch::FileSystem;
-use crate::tracefs::{Instance, Tracefs};
-use crate::{ext4, ring, xfs};
+use crate::trace::{Recording, Target, Tracer};
+use crate::tracefs::Tracefs;
 
-/// How long a device may take to become idle after a sync.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub use crate::trace::Mark;
 
-/// How often a mark is tried again because a request completed while it was taken.
-const TRIES: u32 = 1_000;
-
-/// A moment, and what the device had completed by then.
-#[derive(Clone, Copy, Debug)]
-pub struct Mark {
-    /// Nanoseconds of `CLOCK_MONOTONIC`.
-    pub at_ns: u64,
-    /// The device's counters at that moment.
-    pub counters: Counters,
-}
+/// How long the files that exist are looked at: in a file system of our own there are few.
+const LOOK_AT_MOST: Duration = Duration::from_secs(60);
 
 /// Bytes written, by what they were written for. Together they are all bytes written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -82,7 +68,9 @@ pub struct Figures {
 pub struct Meter {
     device: BlockDevice,
     dir: File,
-    trace: Result<Trace, Error>,
+    /// The database's directory below the file system's root, and its name.
+    database: (PathBuf, String),
+    tracer: Result<Tracer, Error>,
 }
 
 /// What is to be watched.
@@ -106,238 +94,186 @@ impl Meter {
     /// [`Meter::finish`] says why.
     pub fn new(watched: &Watched<'_>) -> Result<Self, Error> {
         let dir = watched.database.parent().unwrap_or(watched.root);
-        let dir = File::open(dir).map_err(Error::io("open", dir))?;
+        let name = watched.database.file_name().unwrap_or_default();
+        let below = dir.strip_prefix(watched.root).unwrap_or(dir).to_owned();
+        let no_trace = || Error::Unavailable("there is no tracing directory".to_owned());
+        let start = |tracefs| {
+            Tracer::start(&Target {
+                device: watched.device,
+                file_system: watched.file_system,
+                root: watched.root,
+                first: None,
+                look_at_most: LOOK_AT_MOST,
+                tracefs,
+            })
+        };
         Ok(Self {
             device: watched.device.clone(),
-            dir,
-            trace: Trace::start(watched),
+            dir: File::open(dir).map_err(Error::io("open", dir))?,
+            database: (below, name.to_string_lossy().into_owned()),
+            tracer: watched.tracefs.ok_or_else(no_trace).and_then(start),
         })
     }
 
     /// Writes out everything the file system has in memory and waits until the device is idle.
     pub fn settle(&self) -> Result<Mark, Error> {
-        // The first may leave something for the second: writing file data makes metadata to write.
-        for _ in 0..2 {
-            rustix::fs::syncfs(&self.dir)
-                .map_err(Error::io("syncfs", Path::new(self.device.name())))?;
-        }
-        self.device.wait_idle(PATIENCE)?;
-        self.mark()
+        Mark::settled(&self.device, &self.dir)
     }
 
     /// The present moment: counters that were the same just before and just after it.
     pub fn mark(&self) -> Result<Mark, Error> {
-        let mut before = self.device.counters()?;
-        for _ in 0..TRIES {
-            let at_ns = now_ns();
-            let after = self.device.counters()?;
-            if before == after {
-                return Ok(Mark {
-                    at_ns,
-                    counters: after,
-                });
-            }
-            before = after;
-        }
-        Err(Error::Unavailable(format!(
-            "{}: the counters never stood still",
-            self.device.name()
-        )))
+        Mark::now(&self.device)
     }
 
     /// What was completed between the marks of each pair, in the order given, and what the reader
     /// should know about it.
     pub fn finish(self, windows: &[(Mark, Mark)]) -> (Vec<Figures>, Vec<String>) {
-        let counted = windows
-            .iter()
-            .map(|(from, to)| to.counters.since(from.counters));
-        let spans: Vec<_> = windows
-            .iter()
-            .map(|(from, to)| (from.at_ns, to.at_ns))
-            .collect();
-        let told_apart = self
-            .trace
-            .as_ref()
-            .is_ok_and(|trace| trace.names != Names::Unknown);
-        let mut notes = Vec::new();
-        let written = match self.trace.and_then(|trace| trace.finish(&spans)) {
-            Ok(written) => written.into_iter().map(Some).collect(),
-            Err(error) => {
-                notes.push(format!("writes not counted, and no bytes by file: {error}"));
-                vec![None; spans.len()]
-            }
+        let (recording, mut notes) = match self.tracer.and_then(Tracer::finish).and_then(whole) {
+            Ok(recording) => (Some(recording), Vec::new()),
+            Err(error) => (None, vec![not_told(&error)]),
         };
-        let figures = counted.zip(written).map(|(counters, written)| {
+        let figures = windows.iter().map(|(from, to)| {
+            let counters = to.counters.since(from.counters);
+            let written = recording.as_ref().map(|recording| {
+                let purposes = Purposes {
+                    recording,
+                    database: &self.database,
+                };
+                purposes.written(from, to)
+            });
             let written = written.filter(|written| agrees(counters, written, &mut notes));
-            let by_file = written
-                .filter(|_| told_apart)
-                .map(|written| written.by_file);
             Figures {
                 counters,
                 writes: written.map(|written| written.writes),
-                by_file,
+                by_file: written.map(|written| written.by_file),
             }
         });
-        let figures = figures.collect();
-        if !told_apart && notes.is_empty() {
-            notes.push("bytes are not told apart by file on this file system".to_owned());
+        (figures.collect(), notes)
+    }
+}
+
+fn not_told(error: &dyn std::fmt::Display) -> String {
+    format!("writes not counted, and no bytes by file: {error}")
+}
+
+/// A recording that misses nothing: figures are never made from a part of what happened.
+fn whole(recording: Recording) -> Result<Recording, Error> {
+    let missing = match (recording.lost, recording.notes.first()) {
+        (0, None) => return Ok(recording),
+        (0, Some(note)) => note.clone(),
+        (lost, _) => format!("the kernel's trace buffer lost {lost} events"),
+    };
+    Err(Error::Unavailable(missing))
+}
+
+/// What was written in a span of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Written {
+    /// Requests that carried data.
+    writes: u64,
+    /// Their bytes.
+    by_file: ByFile,
+    /// Bytes that belong to nothing known.
+    unknown_bytes: u64,
+}
+
+/// What a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// SQLite's log or rollback journal.
+    Log,
+    /// The database file.
+    Database,
+    /// Another file.
+    Other,
+}
+
+impl Purpose {
+    /// What a file is for, by its name and that of the database. Further databases of the same workload
+    /// have that name, a full stop and a number.
+    fn of_name(name: &str, database: &str) -> Self {
+        let kind = name.strip_prefix(database).map(|rest| {
+            let number = rest.strip_prefix('.').unwrap_or_default();
+            let kind = number.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            if kind.len() < number.len() {
+                kind
+            } else {
+                rest
+            }
+        });
+        match kind {
+            Some("") => Self::Database,
+            Some("-wal" | "-journal" | "-onewrite") => Self::Log,
+            _ => Self::Other,
         }
-        (figures, notes)
+    }
+}
+
+/// Sums by purpose.
+struct Purposes<'a> {
+    recording: &'a Recording,
+    database: &'a (PathBuf, String),
+}
+
+impl Purposes<'_> {
+    fn written(&self, from: &Mark, to: &Mark) -> Written {
+        let mut written = Written::default();
+        let writes = self.recording.between(from, to);
+        for io in writes.filter(|io| io.op == Op::Write) {
+            written.writes += 1;
+            for piece in &io.pieces {
+                let bytes = piece.sectors * SECTOR_BYTES;
+                let by_file = &mut written.by_file;
+                *match piece.owner {
+                    Owner::FsJournal => &mut by_file.fs_journal_bytes,
+                    Owner::FsMetadata => &mut by_file.fs_metadata_bytes,
+                    Owner::Unknown => &mut written.unknown_bytes,
+                    Owner::File(file) => {
+                        let file = self.recording.files.get(file.0 as usize);
+                        match file.map(|file| self.purpose(Path::new(&file.path))) {
+                            Some(Purpose::Log) => &mut by_file.log_bytes,
+                            Some(Purpose::Database) => &mut by_file.database_bytes,
+                            Some(Purpose::Other) => &mut by_file.other_bytes,
+                            None => &mut written.unknown_bytes,
+                        }
+                    }
+                } += bytes;
+            }
+        }
+        written
+    }
+
+    fn purpose(&self, path: &Path) -> Purpose {
+        let (dir, database) = self.database;
+        match path.file_name() {
+            Some(name) if path.parent() == Some(dir) => {
+                Purpose::of_name(&name.to_string_lossy(), database)
+            }
+            _ => Purpose::Other,
+        }
     }
 }
 
 /// Whether the trace's figures add up to what the device counted.
 fn agrees(counters: Counters, written: &Written, notes: &mut Vec<String>) -> bool {
-    let traced = written.by_file.total();
+    let (traced, unknown) = (written.by_file.total(), written.unknown_bytes);
     let agrees = traced == counters.write_bytes;
     if !agrees {
-        notes.push(format!(
-            "writes not counted, and no bytes by file: the device counted {} bytes, the trace {traced}",
-            counters.write_bytes
-        ));
+        notes.push(not_told(&format_args!(
+            "the device counted {} bytes, the trace {traced}{}",
+            counters.write_bytes,
+            match unknown {
+                0 => String::new(),
+                unknown => format!(" and {unknown} of nothing known"),
+            }
+        )));
     }
     agrees
 }
 
-/// A trace under way.
-struct Trace {
-    // The collector reads from the instance and has to end before it.
-    collector: Collector,
-    instance: Instance,
-    decoders: Decoders,
-    known: Known,
-    names: Names,
-}
-
-/// How the name of an inode is known.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Names {
-    /// Inodes are reported in the order in which names are created.
-    InOrder,
-    /// With the inode.
-    InEvents,
-    /// Not at all: bytes are not told apart by file.
-    Unknown,
-}
-
-impl std::fmt::Debug for Trace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trace")
-            .field("instance", &self.instance)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Trace {
-    fn start(watched: &Watched<'_>) -> Result<Self, Error> {
-        let no_trace = || Error::Unavailable("there is no tracing directory".to_owned());
-        let tracefs = watched.tracefs.ok_or_else(no_trace)?;
-        let dir = watched.database.parent().unwrap_or(watched.root);
-        let name = watched.database.file_name().unwrap_or_default();
-        let filter = format!("dev == {}", watched.device.kernel_number());
-        let node = PathBuf::from("/dev").join(watched.device.name());
-        let instance = tracefs.instance()?;
-        let mut decoders = Decoders::default();
-        decoders.add_block(&instance, &filter)?;
-        let journal = match watched.file_system {
-            FileSystem::Ext4 => {
-                let layout = ext4::Layout::read(&node)?;
-                layout.add_events(&mut decoders, &instance, &filter)?;
-                layout.journal
-            }
-            FileSystem::Xfs => {
-                let layout = xfs::Layout::read(&node)?;
-                layout.add_events(&mut decoders, &instance, &filter)?;
-                vec![layout.log]
-            }
-            // Its blocks move at every write and its trees hold data and metadata alike: only the
-            // requests are counted.
-            FileSystem::Btrfs => Vec::new(),
-        };
-        let known = Known {
-            journal,
-            files: regular_files(watched.root)?,
-            dir: fs::metadata(dir).map_err(Error::io("stat", dir))?.ino(),
-            created: Vec::new(),
-            database: name.to_string_lossy().into_owned(),
-        };
-        let collector = Collector::start(instance.readers()?, dir)?;
-        instance.start()?;
-        let names = match watched.file_system {
-            FileSystem::Ext4 => Names::InOrder,
-            FileSystem::Xfs => Names::InEvents,
-            FileSystem::Btrfs => Names::Unknown,
-        };
-        Ok(Self {
-            collector,
-            instance,
-            decoders,
-            known,
-            names,
-        })
-    }
-
-    fn finish(self, spans: &[(u64, u64)]) -> Result<Vec<Written>, Error> {
-        self.instance.stop()?;
-        let gathered = self.collector.finish()?;
-        let bad = |text: String| Error::Unavailable(format!("the trace cannot be read: {text}"));
-        let mut events = Vec::new();
-        for bytes in &gathered.sub_buffers {
-            let sub_buffer = ring::parse(bytes).map_err(bad)?;
-            if sub_buffer.lost {
-                return Err(Error::Unavailable(
-                    "the kernel lost trace events".to_owned(),
-                ));
-            }
-            events.extend(sub_buffer.events.into_iter().filter_map(|raw| {
-                let event = self.decoders.decode(raw.record)?;
-                Some(Timed {
-                    at_ns: raw.at_ns,
-                    event,
-                })
-            }));
-        }
-        // Stable: the events of one CPU at the same moment stay in their order.
-        events.sort_by_key(|timed| timed.at_ns);
-        let mut known = self.known;
-        if self.names == Names::InOrder {
-            let purpose = |name: &String| Purpose::of_name(name, &known.database);
-            known.created = gathered.created.iter().map(purpose).collect();
-        }
-        attribute::replay(known, &events, spans).map_err(bad)
-    }
-}
-
-/// Every regular file below a directory, by inode.
-fn regular_files(root: &Path) -> Result<std::collections::HashMap<u64, Purpose>, Error> {
-    let mut files = std::collections::HashMap::new();
-    let mut dirs = vec![root.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(&dir).map_err(Error::io("list", &dir))? {
-            let entry = entry.map_err(Error::io("list", &dir))?;
-            let kind = entry
-                .file_type()
-                .map_err(Error::io("stat", &entry.path()))?;
-            if kind.is_dir() {
-                dirs.push(entry.path());
-            } else if kind.is_file() {
-                files.insert(entry.ino(), Purpose::Other);
-            }
-        }
-    }
-    Ok(files)
-}
-
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds
-        .saturating_mul(1_000_000_000)
-        .saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Write;
     use std::sync::atomic::AtomicBool;
 
@@ -363,7 +299,7 @@ mod tests {
 
     #[test]
     fn every_byte_is_told_apart_also_of_files_that_are_gone() {
-        for file_system in [FileSystem::Ext4, FileSystem::Xfs] {
+        for file_system in FileSystem::ALL {
             if !can_make(file_system) {
                 continue;
             }
@@ -431,7 +367,11 @@ mod tests {
             log_bytes: 4096,
             ..ByFile::default()
         };
-        let written = Written { writes: 1, by_file };
+        let written = Written {
+            writes: 1,
+            by_file,
+            unknown_bytes: 0,
+        };
         let mut notes = Vec::new();
         let counters = Counters {
             write_bytes: 4096,
@@ -449,6 +389,29 @@ mod tests {
                 "writes not counted, and no bytes by file: the device counted 8192 bytes, the trace 4096"
             ]
         );
+    }
+
+    #[test]
+    fn every_database_of_a_workload_is_one_and_so_is_its_log() {
+        for (name, purpose) in [
+            ("a.db", Purpose::Database),
+            ("a.db-wal", Purpose::Log),
+            ("a.db-journal", Purpose::Log),
+            ("a.db-onewrite", Purpose::Log),
+            ("a.db.2", Purpose::Database),
+            ("a.db.20-onewrite", Purpose::Log),
+            ("a.db.3-journal", Purpose::Log),
+            ("a.db-shm", Purpose::Other),
+            ("a.db.2-shm", Purpose::Other),
+            ("a.db.", Purpose::Other),
+            ("a.db.x", Purpose::Other),
+            ("a.db2", Purpose::Other),
+            ("b.db.2", Purpose::Other),
+            ("other-wal", Purpose::Other),
+            ("wal", Purpose::Other),
+        ] {
+            assert_eq!(Purpose::of_name(name, "a.db"), purpose, "{name}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use rustix::fs::OFlags;
 use crate::Error;
 use crate::format::Format;
 use crate::scratch::Mounted;
+use crate::trace::Processes;
 
 /// Ring buffer of each CPU, in KiB. It is emptied every few milliseconds; this is what may gather
 /// while the reader does not get a CPU.
@@ -126,6 +127,23 @@ impl Instance {
     fn write(&self, file: &str, text: &str) -> Result<(), Error> {
         let path = self.dir.join(file);
         fs::write(&path, text).map_err(Error::io("write", &path))
+    }
+
+    /// Has the kernel remember the process of each thread that causes an event, where it can.
+    pub(crate) fn record_processes(&self) {
+        // An older kernel has no such option: then a thread's process is not told.
+        let _ = self.write("options/record-tgid", "1");
+    }
+
+    /// The process of each thread that the kernel remembers. The list is common to all instances.
+    pub(crate) fn processes(&self) -> Processes {
+        let list = self.dir.join("../../saved_tgids");
+        let text = fs::read_to_string(list).unwrap_or_default();
+        let pair = |line: &str| {
+            let (thread, process) = line.trim().split_once(' ')?;
+            Some((thread.parse().ok()?, process.trim().parse().ok()?))
+        };
+        text.lines().filter_map(pair).collect()
     }
 
     /// Something to read each CPU's records with.

@@ -17,7 +17,7 @@ use std::path::Path;
 use crate::Error;
 use crate::bytes::bytes_at;
 use crate::device::SECTOR_BYTES;
-use crate::events::{Decoders, Event};
+use crate::events::{Decoders, Event, Inode};
 use crate::tracefs::Instance;
 
 /// What has to be known about a file system before its events make sense.
@@ -106,7 +106,7 @@ impl Layout {
                 Ok(move |record: &[u8]| {
                     let sectors = geometry.sectors(block.number(record), count.number(record))?;
                     Some(Event::Mapped {
-                        inode: inode.number(record),
+                        inode: Inode::of(inode.number(record)),
                         sectors,
                     })
                 })
@@ -129,7 +129,8 @@ impl Layout {
                 let (dir, inode) = (fields.get("ino")?, fields.get("inumber")?);
                 let name = fields.get("name")?;
                 Ok(move |record: &[u8]| {
-                    let (dir, inode) = (dir.number(record), inode.number(record));
+                    let dir = Inode::of(dir.number(record));
+                    let inode = Inode::of(inode.number(record));
                     let name = String::from_utf8_lossy(name.located(record)).into_owned();
                     Some(Event::Named { inode, dir, name })
                 })

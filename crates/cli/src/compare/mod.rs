@@ -30,6 +30,7 @@ use place::Place;
 use progress::Progress;
 use report::{Failed, Raw, RawBeside, Report, Run};
 
+pub use place::kernel_release;
 pub use processes::run_worker;
 
 pub use bench::{AFTER_HELP as BENCH_AFTER_HELP, BenchArgs, run as run_bench};

@@ -146,7 +146,7 @@ fn quiet(device: &onewrite_iotrace::device::BlockDevice) -> Result<Mark, String>
 
 /// The sum over all I/Os is what the device counted, or there are no figures.
 fn counters_agree(summary: &Summary) -> Result<(), String> {
-    match summary.checked.iter().find(|one| one.traced != one.counted) {
+    match summary.checks.iter().find(|one| one.traced != one.counted) {
         None => Ok(()),
         Some(one) => Err(format!(
             "{}: the trace has {}, the device counted {}",

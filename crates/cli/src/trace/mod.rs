@@ -1,0 +1,272 @@
+//! `onewrite trace`: everything that a device does while a command runs, or for a time, I/O by I/O: what
+//! for, which file, which process, and how long it took.
+//!
+//! [`watch`] finds the device and traces it, [`insert`] runs transactions of our own instead of a command;
+//! [`report`] is the JSON document, [`table`] what people read, [`events`] the list of I/Os and [`picture`]
+//! the drawing. docs/trace.md has the formats.
+
+mod events;
+mod insert;
+mod picture;
+mod report;
+mod table;
+mod watch;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{ArgGroup, ValueEnum};
+use onewrite_iotrace::io::FileId;
+use onewrite_iotrace::scratch::FileSystem;
+use onewrite_iotrace::summary::Summary;
+use onewrite_iotrace::trace::{Mark, Recording};
+use onewrite_plot::Picture;
+use onewrite_workload::mode::Mode;
+
+use crate::{Outcome, interrupt};
+use report::Report;
+
+pub use picture::draw;
+
+/// Explains the figures below the options of `trace --help`.
+pub const AFTER_HELP: &str = "\
+What is told apart:
+  file-system journal   ext4's journal, XFS's log, Btrfs's log trees
+  file-system metadata  inodes, bitmaps, directories, trees, superblocks
+  database              a file that begins as SQLite's do, or that has one of the following beside it
+  log                   DB-onewrite, and stock SQLite's DB-wal
+  rollback journal      DB-journal, and DB-mj... of several databases
+  wal-index             DB-shm
+  other file            by its name
+  unknown               what the trace does not tell; nothing is guessed
+
+Everything that the device does in that time is counted, whoever asked for it; by process says who. \
+A page that a program wrote without waiting is written later by a thread of the kernel, and is that \
+thread's. With a command or --insert, what was written before is synced first, and the trace ends when \
+the command has ended: what the file system then still holds in memory is not in it.
+
+The figures are held against the device's own counters (/sys/block/DEVICE/stat), and the last line says \
+whether they are the same. Events that the kernel had no room for are reported. It takes root, a kernel \
+with tracefs, and ext4, XFS or Btrfs on a disk or partition (no LVM, no RAID).
+
+--insert makes a database in each of these modes, inserts --count rows of 100 bytes, one a transaction, \
+and traces those: as WALDIO (USENIX ATC 2015) does in figures 2, 11 and 12. Modes are those of compare.
+
+Examples:
+  onewrite trace -- python3 app.py
+  onewrite trace --dir /var/lib/app --seconds 10 --plot io.svg
+  onewrite trace --scratch ext4 --setup 'sqlite3 a.db \"CREATE TABLE t(x)\"' -- \
+sqlite3 a.db 'INSERT INTO t VALUES (1)'
+  onewrite trace --scratch ext4 --insert delete,wal,onewrite --plot insert.png";
+
+/// The most that a trace can take, in seconds.
+const MOST_SECONDS: f64 = 7.0 * 24.0 * 3600.0;
+
+/// The options of `onewrite trace`.
+#[derive(clap::Args, Clone, Debug)]
+#[command(group(ArgGroup::new("what").required(true).args(["command", "seconds", "insert"])))]
+pub struct Args {
+    /// Trace the device that holds this directory [default: the current one]
+    #[arg(long, conflicts_with_all = ["device", "scratch"])]
+    dir: Option<PathBuf>,
+
+    /// Trace this disk or partition, whose file system is mounted
+    #[arg(long, value_name = "DEV", conflicts_with = "scratch")]
+    device: Option<PathBuf>,
+
+    /// Make and mount a file system of this type on a loop device, run the command in it, and remove it
+    /// afterwards
+    #[arg(long, value_enum, value_name = "TYPE")]
+    scratch: Option<ScratchArg>,
+
+    /// Where the scratch image is kept while it is in use [default: $TMPDIR or /tmp]
+    #[arg(long, value_name = "DIR", requires = "scratch")]
+    scratch_dir: Option<PathBuf>,
+
+    /// Trace for this time, and not while a command runs
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    seconds: Option<f64>,
+
+    /// Trace rows inserted in these journal modes, separated by commas; with --scratch
+    #[arg(long, value_name = "MODES", requires = "scratch")]
+    insert: Option<Modes>,
+
+    /// Rows that --insert inserts, one a transaction
+    #[arg(long, default_value_t = 1, requires = "insert", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: u32,
+
+    /// Run this before the trace begins, with sh
+    #[arg(long, value_name = "COMMAND", conflicts_with = "insert")]
+    setup: Option<String>,
+
+    /// Show figures divided by this as well: how many inserts, or commits, the command makes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    per: Option<u64>,
+
+    /// How long the files that exist are looked at before the trace begins; what is missed then can be
+    /// unknown
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    look: u32,
+
+    /// Print one JSON document instead of the tables
+    #[arg(long)]
+    json: bool,
+
+    /// Write a line for each I/O to this file: a JSON object
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+
+    /// Draw what was written, where and when, into this file (.svg or .png)
+    #[arg(long, value_name = "FILE", value_parser = picture_file)]
+    plot: Option<PathBuf>,
+
+    /// The command to run and trace until it ends
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ScratchArg {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl From<ScratchArg> for FileSystem {
+    fn from(arg: ScratchArg) -> Self {
+        match arg {
+            ScratchArg::Ext4 => Self::Ext4,
+            ScratchArg::Xfs => Self::Xfs,
+            ScratchArg::Btrfs => Self::Btrfs,
+        }
+    }
+}
+
+/// The list of modes, parsed.
+#[derive(Clone, Debug)]
+struct Modes(Vec<Mode>);
+
+impl FromStr for Modes {
+    type Err = onewrite_workload::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Mode::parse_list(text).map(Self)
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    match seconds > 0.0 && seconds <= MOST_SECONDS {
+        true => Ok(seconds),
+        false => Err(format!("it can be more than 0 and up to {MOST_SECONDS}")),
+    }
+}
+
+fn picture_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    Picture::is_png(&path).map_err(|error| error.to_string())?;
+    Ok(path)
+}
+
+impl Args {
+    fn look_at_most(&self) -> Duration {
+        Duration::from_secs(u64::from(self.look))
+    }
+}
+
+/// One trace, ended.
+pub struct Traced {
+    /// What was traced, for people.
+    pub what: String,
+    /// The journal mode, with --insert.
+    pub mode: Option<String>,
+    /// What figures are divided by.
+    pub per: Option<u64>,
+    /// The file system's type.
+    pub file_system: &'static str,
+    /// The device's name in the kernel.
+    pub device: String,
+    pub recording: Recording,
+    pub from: Mark,
+    pub to: Mark,
+    /// How the command ended, if there was one.
+    pub ended: Option<Ended>,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy)]
+pub struct Ended {
+    code: Option<i32>,
+    signal: Option<i32>,
+}
+
+impl Traced {
+    /// Its sums, held against the device's counters.
+    pub fn summary(&self) -> Summary {
+        self.recording.summary(&self.from, &self.to)
+    }
+
+    fn path(&self, file: FileId) -> &str {
+        let file = self.recording.files.get(file.0 as usize);
+        file.map_or("", |file| file.path.as_str())
+    }
+
+    /// The exit code that ours is: 128 and the signal if one killed it, as shells do.
+    fn code(&self) -> u8 {
+        let Some(ended) = self.ended else { return 0 };
+        let of_signal = ended.signal.map(|signal| 128 + signal);
+        let code = ended.code.or(of_signal).unwrap_or(1);
+        u8::try_from(code).unwrap_or(1)
+    }
+}
+
+/// Traces what the user asked for and reports it. Its exit code is that of the command.
+pub fn run(args: &Args) -> Outcome {
+    interrupt::install()?;
+    if !rustix::process::geteuid().is_root() {
+        return Err(
+            "tracing takes root: run it with sudo (without root, `onewrite compare --dir` \
+                    measures rates)"
+                .to_owned(),
+        );
+    }
+    // A place that cannot be written to is found out about before the work.
+    for file in [&args.events, &args.plot].into_iter().flatten() {
+        writable(file)?;
+    }
+    let (traced, removed) = watch::all(args)?;
+    let report = Report::of(&traced);
+    if let Some(file) = &args.events {
+        events::write(file, &traced)?;
+    }
+    if let Some(file) = &args.plot {
+        let drawn = picture::draw(&traced).and_then(|picture| picture.save(file));
+        drawn.map_err(|error| error.to_string())?;
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
+        println!("{text}");
+    } else {
+        print!("{}", table::render(&traced));
+    }
+    removed?;
+    if interrupt::is_requested() {
+        eprintln!("onewrite: stopped");
+        return Ok(ExitCode::from(interrupt::EXIT_CODE));
+    }
+    Ok(ExitCode::from(
+        traced.iter().map(Traced::code).max().unwrap_or(0),
+    ))
+}
+
+fn writable(file: &Path) -> Result<(), String> {
+    let open = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(file);
+    open.map(drop)
+        .map_err(|error| format!("cannot write {}: {error}", file.display()))
+}

@@ -1,0 +1,187 @@
+//! The files that exist when a trace begins, and the sectors they have.
+//!
+//! A file's sectors are asked of the file system (FIEMAP). Tracing is on by then: what changes while files
+//! are looked at is in the events as well, and replayed over what was found.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::Error;
+use crate::attribute::KnownFile;
+use crate::device::SECTOR_BYTES;
+use crate::events::Inode;
+
+/// Whether the sectors of files are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sectors {
+    /// They are: the file system does not report those of a write to blocks that a file has already.
+    Needed,
+    /// They are not: every write is reported with its place.
+    Reported,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) files: Vec<KnownFile>,
+    /// By their path below the root.
+    pub(crate) dirs: HashMap<Inode, String>,
+    /// Why files may be missing.
+    pub(crate) missing: Option<String>,
+}
+
+/// How files are looked for.
+pub(crate) struct Search<'a> {
+    /// Where the file system is mounted.
+    pub(crate) root: &'a Path,
+    /// The tree that inodes are of.
+    pub(crate) tree: u64,
+    pub(crate) sectors: Sectors,
+    /// After which the rest is left out.
+    pub(crate) at_most: Duration,
+    /// A directory to begin with.
+    pub(crate) first: Option<&'a Path>,
+}
+
+impl Search<'_> {
+    /// Looks at every file below the root that is on the same file system, those of `first` before others.
+    pub(crate) fn run(&self) -> Result<Found, Error> {
+        let meta = fs::metadata(self.root).map_err(Error::io("stat", self.root))?;
+        let mut found = Found::default();
+        let inode = self.inode(meta.st_ino());
+        found.dirs.insert(inode, String::new());
+        let begin = Instant::now();
+        let mut dirs = vec![self.root.to_owned()];
+        dirs.extend(self.first.map(Path::to_owned));
+        while let Some(dir) = dirs.pop() {
+            if begin.elapsed() > self.at_most {
+                let seconds = self.at_most.as_secs();
+                found.missing = Some(format!("not all files were looked at within {seconds} s"));
+                break;
+            }
+            self.list(&dir, meta.st_dev(), &mut found, &mut dirs);
+        }
+        if self.sectors == Sectors::Needed {
+            deleted_and_open(meta.st_dev(), &mut found);
+        }
+        Ok(found)
+    }
+
+    /// A directory's files, and its directories to `dirs`. What is gone or may not be read by now is left
+    /// out: if it was written to, its blocks are nobody's.
+    fn list(&self, dir: &Path, device: u64, found: &mut Found, dirs: &mut Vec<PathBuf>) {
+        let entries = match fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(error) => {
+                found.missing = Some(format!("{}: {error}", dir.display()));
+                return;
+            }
+        };
+        for entry in entries.flatten() {
+            let (path, Ok(meta)) = (entry.path(), entry.metadata()) else {
+                continue;
+            };
+            let below = path.strip_prefix(self.root).unwrap_or(&path);
+            let below = below.to_string_lossy().into_owned();
+            let inode = self.inode(meta.st_ino());
+            if meta.st_dev() != device {
+                continue;
+            }
+            if meta.is_dir() {
+                if found.dirs.insert(inode, below).is_none() {
+                    dirs.push(path);
+                }
+            } else if meta.is_file() {
+                let extents = match self.sectors {
+                    Sectors::Needed => extents(&path),
+                    Sectors::Reported => Ok(Vec::new()),
+                };
+                found.add(inode, below, extents);
+            }
+        }
+    }
+
+    fn inode(&self, number: u64) -> Inode {
+        Inode {
+            tree: self.tree,
+            number,
+        }
+    }
+}
+
+impl Found {
+    fn add(&mut self, inode: Inode, path: String, extents: std::io::Result<Vec<Range<u64>>>) {
+        let extents = match extents {
+            Ok(extents) => extents,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(error) => {
+                self.missing = Some(format!("{path}: {error}"));
+                Vec::new()
+            }
+        };
+        self.files.push(KnownFile {
+            inode,
+            path,
+            extents,
+        });
+    }
+}
+
+/// Files that were deleted and that a process still has open; a loop device's image likewise, but the
+/// kernel does not say where that one lies.
+fn deleted_and_open(device: u64, found: &mut Found) {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes {
+        let fds = fs::read_dir(process.path().join("fd"));
+        for fd in fds.into_iter().flatten().flatten() {
+            let fd = fd.path();
+            let Ok(name) = fs::read_link(&fd) else {
+                continue;
+            };
+            let name = name.to_string_lossy();
+            let Some(name) = name.strip_suffix(" (deleted)") else {
+                continue;
+            };
+            let on_device = |meta: &fs::Metadata| meta.st_dev() == device && meta.is_file();
+            if let Some(meta) = fs::metadata(&fd).ok().filter(on_device) {
+                let name = format!("{} (deleted)", name.trim_start_matches('/'));
+                found.add(Inode::of(meta.st_ino()), name, extents(&fd));
+            }
+        }
+    }
+    let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    for disk in disks {
+        let Ok(image) = fs::read_to_string(disk.path().join("loop/backing_file")) else {
+            continue;
+        };
+        let Some(image) = image.trim_end().strip_suffix(" (deleted)") else {
+            continue;
+        };
+        let dirs = Path::new(image).ancestors().skip(1);
+        let dir = dirs.filter_map(|dir| fs::metadata(dir).ok()).next();
+        if dir.is_some_and(|dir| dir.st_dev() == device) {
+            found.missing = Some(format!("{image}, a loop device's image, has been deleted"));
+        }
+    }
+}
+
+/// The sectors that a file has.
+fn extents(path: &Path) -> std::io::Result<Vec<Range<u64>>> {
+    use fiemap::FiemapExtentFlags as Flags;
+    // Without a place, or inside the inode.
+    let nowhere = Flags::UNKNOWN | Flags::DELALLOC | Flags::DATA_INLINE;
+    let mut extents = Vec::new();
+    for extent in fiemap::Fiemap::new(File::open(path)?) {
+        let extent = extent?;
+        if !extent.fe_flags.intersects(nowhere) {
+            let end = extent.fe_physical.saturating_add(extent.fe_length);
+            extents.push(extent.fe_physical / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES));
+        }
+    }
+    Ok(extents)
+}

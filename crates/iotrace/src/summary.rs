@@ -1,0 +1,325 @@
+//! Sums over a recording, held against the device's own counters.
+
+use std::collections::HashMap;
+
+use crate::device::SECTOR_BYTES;
+use crate::io::{FileId, Io, Kind, Op, Owner, Piece, TaskId};
+use crate::trace::{Mark, Recording};
+
+/// How much was moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Read requests. One that carries several kinds is counted with the kind that it begins with, so that
+    /// the sum over kinds is the number of requests.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write requests that carried data, likewise.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Of those requests, the ones that were asked to be durable when they return (FUA).
+    pub fua: u64,
+    /// Discard requests.
+    pub discards: u64,
+    /// Bytes discarded.
+    pub discard_bytes: u64,
+    /// Flushes that a task waited for without data.
+    pub flush_requests: u64,
+}
+
+impl Moved {
+    fn add(&mut self, op: Op, requests: u64, bytes: u64) {
+        let (count, sum) = match op {
+            Op::Read => (&mut self.reads, &mut self.read_bytes),
+            Op::Write => (&mut self.writes, &mut self.write_bytes),
+            Op::Discard => (&mut self.discards, &mut self.discard_bytes),
+            Op::FlushRequest => {
+                self.flush_requests += requests;
+                return;
+            }
+            Op::Flush => return,
+        };
+        *count += requests;
+        *sum += bytes;
+    }
+
+    /// Adds another sum to this one.
+    pub fn join(&mut self, other: &Self) {
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.write_bytes += other.write_bytes;
+        self.fua += other.fua;
+        self.discards += other.discards;
+        self.discard_bytes += other.discard_bytes;
+        self.flush_requests += other.flush_requests;
+    }
+
+    /// Whether nothing was.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How long something took, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latency {
+    /// How many were measured.
+    pub count: u64,
+    /// Half took no longer.
+    pub p50_ns: u64,
+    /// 90 of 100 took no longer.
+    pub p90_ns: u64,
+    /// 99 of 100 took no longer.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl Latency {
+    fn of(mut all: Vec<u64>) -> Option<Self> {
+        all.sort_unstable();
+        let at = |share: usize| {
+            let rank = (all.len() * share).div_ceil(100).max(1);
+            all.get(rank - 1).copied()
+        };
+        Some(Self {
+            count: all.len() as u64,
+            p50_ns: at(50)?,
+            p90_ns: at(90)?,
+            p99_ns: at(99)?,
+            max_ns: all.last().copied()?,
+        })
+    }
+}
+
+/// A figure of the trace beside the device's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// What is counted, as in JSON.
+    pub what: &'static str,
+    /// The sum over the trace.
+    pub traced: u64,
+    /// What the device counted.
+    pub counted: u64,
+}
+
+/// What a device did between two marks.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// Nanoseconds between the marks.
+    pub elapsed_ns: u64,
+    /// All of it.
+    pub total: Moved,
+    /// Flushes of the device's cache.
+    pub flushes: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// In the order of [`Kind::ALL`], every one of them.
+    pub by_kind: Vec<(Kind, Moved)>,
+    /// Files, those that were written most first.
+    pub by_file: Vec<(FileId, Moved)>,
+    /// Tasks, those that wrote most first; `None` for what was asked for before the trace began.
+    pub by_task: Vec<(Option<TaskId>, Moved)>,
+    /// From issue to completion, by what was asked.
+    pub latency: Vec<(Op, Latency)>,
+    /// From issue to completion of writes, by the kind that they begin with.
+    pub write_latency: Vec<(Kind, Latency)>,
+    /// Each of the device's counters beside the same sum over the trace.
+    pub checks: Vec<Checked>,
+}
+
+impl Summary {
+    /// Whether the trace adds up to exactly what the device counted.
+    pub fn is_exact(&self) -> bool {
+        self.checks
+            .iter()
+            .all(|check| check.traced == check.counted)
+    }
+}
+
+impl Recording {
+    /// The I/Os that were completed after one mark and up to another.
+    pub fn between(&self, from: &Mark, to: &Mark) -> impl Iterator<Item = &Io> {
+        let (from, to) = (from.at_ns, to.at_ns);
+        self.ios
+            .iter()
+            .filter(move |io| from < io.completed_ns && io.completed_ns <= to)
+    }
+
+    /// What a piece was for.
+    pub fn kind(&self, piece: &Piece) -> Kind {
+        match piece.owner {
+            Owner::FsJournal => Kind::FsJournal,
+            Owner::FsMetadata => Kind::FsMetadata,
+            Owner::Unknown => Kind::Unknown,
+            Owner::File(file) => self
+                .files
+                .get(file.0 as usize)
+                .map_or(Kind::Unknown, |file| file.kind),
+        }
+    }
+
+    /// What the device did after one mark and up to another.
+    pub fn summary(&self, from: &Mark, to: &Mark) -> Summary {
+        let mut sums = Sums::default();
+        for io in self.between(from, to) {
+            sums.add(self, io);
+        }
+        sums.summary(from, to)
+    }
+}
+
+#[derive(Default)]
+struct Sums {
+    total: Moved,
+    flushes: u64,
+    failed: u64,
+    kinds: HashMap<Kind, Moved>,
+    files: HashMap<FileId, Moved>,
+    tasks: HashMap<Option<TaskId>, Moved>,
+    latency: HashMap<Op, Vec<u64>>,
+    write_latency: HashMap<Kind, Vec<u64>>,
+}
+
+impl Sums {
+    fn add(&mut self, recording: &Recording, io: &Io) {
+        self.failed += u64::from(io.error != 0);
+        let fua = u64::from(io.asked.fua && io.op == Op::Write);
+        self.total.add(io.op, 1, io.bytes());
+        self.total.fua += fua;
+        let took = match io.op {
+            // It is never issued itself: what it waits for is.
+            Op::FlushRequest => io
+                .queued_ns
+                .map(|queued| io.completed_ns.saturating_sub(queued)),
+            _ => io.device_ns(),
+        };
+        if let Some(took) = took {
+            self.latency.entry(io.op).or_default().push(took);
+        }
+        if io.op == Op::Flush {
+            self.flushes += 1;
+            return;
+        }
+        for (index, piece) in io.pieces.iter().enumerate() {
+            let (first, bytes) = (u64::from(index == 0), piece.sectors * SECTOR_BYTES);
+            let add = |moved: &mut Moved| {
+                moved.add(io.op, first, bytes);
+                moved.fua += fua * first;
+            };
+            add(self.tasks.entry(piece.task).or_default());
+            if io.op == Op::FlushRequest {
+                continue;
+            }
+            let kind = recording.kind(piece);
+            add(self.kinds.entry(kind).or_default());
+            if let Owner::File(file) = piece.owner {
+                add(self.files.entry(file).or_default());
+            }
+            if index == 0
+                && io.op == Op::Write
+                && let Some(took) = took
+            {
+                self.write_latency.entry(kind).or_default().push(took);
+            }
+        }
+    }
+
+    fn summary(mut self, from: &Mark, to: &Mark) -> Summary {
+        let checks = self.checks(from, to);
+        let by_kind = Kind::ALL.map(|kind| (kind, self.kinds.remove(&kind).unwrap_or_default()));
+        let mut by_file: Vec<_> = self.files.into_iter().collect();
+        by_file.sort_by_key(|(file, moved)| (std::cmp::Reverse(order(moved)), *file));
+        let mut by_task: Vec<_> = self.tasks.into_iter().collect();
+        by_task.sort_by_key(|(task, moved)| (std::cmp::Reverse(order(moved)), *task));
+        let latencies = Op::ALL.into_iter().filter_map(|op| {
+            let all = self.latency.remove(&op)?;
+            Some((op, Latency::of(all)?))
+        });
+        let latency = latencies.collect();
+        let write_latencies = Kind::ALL.into_iter().filter_map(|kind| {
+            let all = self.write_latency.remove(&kind)?;
+            Some((kind, Latency::of(all)?))
+        });
+        Summary {
+            elapsed_ns: to.at_ns.saturating_sub(from.at_ns),
+            total: self.total,
+            flushes: self.flushes,
+            failed: self.failed,
+            by_kind: by_kind.to_vec(),
+            by_file,
+            by_task,
+            latency,
+            write_latency: write_latencies.collect(),
+            checks,
+        }
+    }
+
+    fn checks(&self, from: &Mark, to: &Mark) -> Vec<Checked> {
+        let counted = to.counters.since(from.counters);
+        let sum = |of: fn(&Moved) -> u64| self.kinds.values().map(of).sum::<u64>();
+        // The kernel counts a flush without data as a write request.
+        let write_requests = sum(|moved| moved.writes) + self.total.flush_requests;
+        let all = [
+            (
+                "write_bytes",
+                sum(|moved| moved.write_bytes),
+                counted.write_bytes,
+            ),
+            ("write_requests", write_requests, counted.write_requests),
+            ("flushes", self.flushes, counted.flushes),
+            (
+                "read_bytes",
+                sum(|moved| moved.read_bytes),
+                counted.read_bytes,
+            ),
+            (
+                "read_requests",
+                sum(|moved| moved.reads),
+                counted.read_requests,
+            ),
+            (
+                "discard_bytes",
+                sum(|moved| moved.discard_bytes),
+                counted.discard_bytes,
+            ),
+            (
+                "discard_requests",
+                sum(|moved| moved.discards),
+                counted.discard_requests,
+            ),
+        ];
+        all.map(|(what, traced, counted)| Checked {
+            what,
+            traced,
+            counted,
+        })
+        .to_vec()
+    }
+}
+
+/// What lists are ordered by.
+fn order(moved: &Moved) -> (u64, u64, u64) {
+    (moved.write_bytes, moved.read_bytes, moved.discard_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_figures_that_were_measured() {
+        let all: Vec<u64> = (1..=200).rev().collect();
+        let latency = Latency::of(all).unwrap();
+        assert_eq!(
+            (latency.count, latency.p50_ns, latency.p90_ns),
+            (200, 100, 180)
+        );
+        assert_eq!((latency.p99_ns, latency.max_ns), (198, 200));
+        let one = Latency::of(vec![7]).unwrap();
+        assert_eq!((one.p50_ns, one.p99_ns, one.max_ns), (7, 7, 7));
+        assert_eq!(Latency::of(Vec::new()), None);
+    }
+}

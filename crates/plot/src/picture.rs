@@ -1,0 +1,188 @@
+//! A finished picture: SVG, and the PNG of it.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::usvg::{self, fontdb};
+
+/// The built-in font's family.
+pub(crate) const FONT: &str = "Noto Sans";
+
+/// What a viewer takes that lacks it.
+const FONTS: &str = "Noto Sans, DejaVu Sans, Verdana, Helvetica, sans-serif";
+
+/// The longest side of a PNG, in pixels.
+const MAX_SIDE: f32 = 16_384.0;
+
+/// Why a picture could not be drawn or saved.
+#[derive(Debug)]
+pub enum Error {
+    /// The drawing library's words.
+    Draw(String),
+    /// A file name that ends in neither `.svg` nor `.png`.
+    Format(PathBuf),
+    /// It could not be written.
+    Write(PathBuf, std::io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Draw(text) => write!(f, "cannot draw: {text}"),
+            Self::Format(path) => write!(
+                f,
+                "{}: a picture's file name ends in .svg or .png",
+                path.display()
+            ),
+            Self::Write(path, error) => write!(f, "cannot write {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Write(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// A picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    svg: String,
+    /// In pixels.
+    size: (u32, u32),
+}
+
+impl Picture {
+    /// From what plotters drew, with what a reader who cannot see it is told.
+    pub(crate) fn new(drawn: &str, size: (u32, u32), title: &str) -> Self {
+        let (width, height) = size;
+        // plotters' own first tag has a fixed size; ours shrinks with the page it is in.
+        let inside = drawn.split_once('>').map_or("", |(_, rest)| rest);
+        let inside = inside.replace(
+            &format!("font-family=\"{FONT}\""),
+            &format!("font-family=\"{FONTS}\""),
+        );
+        let title = escape(title);
+        let svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\" style=\"max-width:100%;height:auto\" role=\"img\" \
+             aria-label=\"{title}\">\n<title>{title}</title>{inside}"
+        );
+        Self { svg, size }
+    }
+
+    /// The SVG document: an `<svg>` element without an XML declaration, to be written to a file or put
+    /// into a page.
+    pub fn svg(&self) -> &str {
+        &self.svg
+    }
+
+    /// Width and height of the SVG in pixels.
+    pub fn size(&self) -> (u32, u32) {
+        self.size
+    }
+
+    /// The picture as a PNG of `scale` times its size.
+    ///
+    /// # Errors
+    /// If the SVG cannot be rendered, or the PNG would be more than 16,384 pixels wide or high.
+    pub fn png(&self, scale: f32) -> Result<Vec<u8>, Error> {
+        let draw = |text: &dyn fmt::Display| Error::Draw(text.to_string());
+        let options = usvg::Options {
+            fontdb: fonts(),
+            font_family: FONT.to_owned(),
+            ..usvg::Options::default()
+        };
+        let tree = usvg::Tree::from_str(&self.svg, &options).map_err(|error| draw(&error))?;
+        let side = |pixels: u32| (pixels as f32 * scale).ceil();
+        let (width, height) = (side(self.size.0), side(self.size.1));
+        if !(1.0..=MAX_SIDE).contains(&width) || !(1.0..=MAX_SIDE).contains(&height) {
+            return Err(draw(&format_args!("{width} x {height} pixels")));
+        }
+        let mut pixels = Pixmap::new(width as u32, height as u32)
+            .ok_or_else(|| draw(&format_args!("no room for {width} x {height} pixels")))?;
+        let transform = Transform::from_scale(scale, scale);
+        resvg::render(&tree, transform, &mut pixels.as_mut());
+        pixels.encode_png().map_err(|error| draw(&error))
+    }
+
+    /// Writes the picture to a file, as SVG or, in twice the size, as PNG, whichever its name ends in.
+    ///
+    /// # Errors
+    /// If the name ends otherwise, or the file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        let bytes = match Self::is_png(path)? {
+            true => self.png(2.0)?,
+            false => self.svg.clone().into_bytes(),
+        };
+        fs::write(path, bytes).map_err(|error| Error::Write(path.to_owned(), error))
+    }
+
+    /// Whether [`Picture::save`] would write a PNG there; to be asked before hours of work.
+    ///
+    /// # Errors
+    /// If the name ends in neither `.svg` nor `.png`.
+    pub fn is_png(path: &Path) -> Result<bool, Error> {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        match ending.map(str::to_ascii_lowercase).as_deref() {
+            Some("png") => Ok(true),
+            Some("svg") => Ok(false),
+            _ => Err(Error::Format(path.to_owned())),
+        }
+    }
+}
+
+/// Several pictures under each other as one.
+pub fn stack(pictures: &[Picture], title: &str) -> Picture {
+    grid(pictures, 1, title)
+}
+
+/// Several pictures as one, so many beside each other, row by row.
+pub fn grid(pictures: &[Picture], columns: usize, title: &str) -> Picture {
+    let (mut inside, mut top, mut widest) = (String::from(">"), 0, 1);
+    for row in pictures.chunks(columns.max(1)) {
+        let mut left = 0;
+        for picture in row {
+            inside.push_str(&format!("\n<g transform=\"translate({left},{top})\">"));
+            // What is between the outer tags, without the title of its own.
+            let body = picture
+                .svg
+                .split_once("</title>")
+                .map_or("", |(_, body)| body);
+            inside.push_str(body.trim_end().strip_suffix("</svg>").unwrap_or(body));
+            inside.push_str("</g>");
+            left += picture.size.0;
+        }
+        widest = widest.max(left);
+        top += row.iter().map(|picture| picture.size.1).max().unwrap_or(0);
+    }
+    inside.push_str("\n</svg>\n");
+    Picture::new(&inside, (widest, top.max(1)), title)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+/// The built-in font, and no other.
+fn fonts() -> Arc<fontdb::Database> {
+    static FONTS: OnceLock<Arc<fontdb::Database>> = OnceLock::new();
+    let made = || {
+        let mut fonts = fontdb::Database::new();
+        fonts.load_font_data(notosans::REGULAR_TTF.to_vec());
+        fonts.load_font_data(notosans::BOLD_TTF.to_vec());
+        fonts.set_sans_serif_family(FONT);
+        Arc::new(fonts)
+    };
+    Arc::clone(FONTS.get_or_init(made))
+}

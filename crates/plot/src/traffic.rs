@@ -1,0 +1,160 @@
+//! How much was moved when, and for what: a bar for each piece of time, in pieces by kind.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, VPos};
+
+use crate::frame::{self, AXIS, Canvas, GRID, INK, Series, TEXT, failed};
+use crate::picture::{Error, Picture};
+use crate::ticks::{Axis, Unit, thousands};
+
+const SIZE: (u32, u32) = (760, 280);
+/// Room for the labels of the axes.
+const LEFT: i32 = 96;
+const BELOW: i32 = 48;
+/// The most bars.
+const BARS: f64 = 120.0;
+
+/// Something that was moved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moved {
+    /// When, in seconds from the beginning.
+    pub at_s: f64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// For what: an index into the series.
+    pub series: usize,
+}
+
+/// Traffic over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traffic {
+    /// What it shows.
+    pub title: String,
+    /// How it came about.
+    pub subtitle: Option<String>,
+    /// How long it was watched, in seconds.
+    pub seconds: f64,
+    /// The kinds, from the bottom of each bar up. An empty legend takes none of the room: for a picture
+    /// that stands below one which has it.
+    pub series: Vec<Series>,
+    /// Whether the legend is drawn.
+    pub legend: bool,
+    /// What was moved.
+    pub moved: Vec<Moved>,
+}
+
+impl Traffic {
+    /// Draws it.
+    ///
+    /// # Errors
+    /// If the drawing library fails.
+    pub fn draw(&self) -> Result<Picture, Error> {
+        let used = |index: &usize| self.moved.iter().any(|moved| moved.series == *index);
+        let series = (0..self.series.len()).filter(|index| self.legend && used(index));
+        let legend: Vec<Series> = series.filter_map(|i| self.series.get(i).cloned()).collect();
+        let subtitle = self.subtitle.as_deref();
+        frame::picture(SIZE, &self.title, subtitle, &legend, |area| {
+            self.draw_on(area)
+        })
+    }
+
+    /// How long a bar is in seconds: a round number of the unit, of which not too many fit.
+    fn step(&self) -> f64 {
+        let seconds = self.seconds.max(1e-6);
+        let (_, step) = Unit::Seconds
+            .written(seconds)
+            .ticks(0.0, seconds, BARS as usize);
+        step
+    }
+
+    /// The bytes of each bar by series.
+    fn bars(&self, step: f64) -> Vec<Vec<u64>> {
+        let count = (self.seconds.max(1e-6) / step).ceil().max(1.0) as usize;
+        let mut bars = vec![vec![0; self.series.len()]; count.min(10_000)];
+        for moved in &self.moved {
+            let at = ((moved.at_s / step).floor().max(0.0) as usize).min(bars.len() - 1);
+            if let Some(sum) = bars.get_mut(at).and_then(|bar| bar.get_mut(moved.series)) {
+                *sum += moved.bytes;
+            }
+        }
+        bars
+    }
+
+    fn draw_on(&self, area: &Canvas<'_>) -> Result<(), Error> {
+        let (wide, high) = area.dim_in_pixel();
+        let (left, right) = (LEFT, wide as i32 - 20);
+        let (top, bottom) = (8, high as i32 - BELOW);
+        let step = self.step();
+        let bars = self.bars(step);
+        let most = bars.iter().map(|bar| bar.iter().sum::<u64>()).max();
+        let most = most.unwrap_or(0).max(1) as f64;
+        let seconds = step * bars.len() as f64;
+        let x = |at: f64| left + (at / seconds * f64::from(right - left)).round() as i32;
+        let y = |bytes: f64| bottom - (bytes / most * f64::from(bottom - top)).round() as i32;
+        let line = |from, to, color: RGBColor| {
+            area.draw(&PathElement::new(vec![from, to], color))
+                .map_err(failed)
+        };
+        let written = Unit::Bytes.written(most);
+        let (ticks, apart) = written.ticks(0.0, most, 4);
+        let number = frame::style(TEXT, AXIS, HPos::Right, VPos::Center);
+        for tick in ticks {
+            line((left, y(tick)), (right, y(tick)), GRID)?;
+            area.draw_text(&written.tick(tick, apart), &number, (left - 6, y(tick)))
+                .map_err(failed)?;
+        }
+        for (index, bar) in bars.iter().enumerate() {
+            let (from, to) = (x(index as f64 * step), x((index + 1) as f64 * step));
+            let mut below = 0.0;
+            for (bytes, series) in bar.iter().zip(&self.series) {
+                let above = below + *bytes as f64;
+                // A gap between bars that are wide enough to show one.
+                let to = if to - from > 3 {
+                    to - 1
+                } else {
+                    to.max(from + 1)
+                };
+                let corners = [(from, y(above)), (to, y(below))];
+                let fill = series.color.rgb().filled();
+                if *bytes > 0 {
+                    area.draw(&Rectangle::new(corners, fill)).map_err(failed)?;
+                }
+                below = above;
+            }
+        }
+        draw_time(area, seconds, (left, right), bottom)?;
+        line((left, top), (left, bottom), AXIS)?;
+        let in_step = Unit::Seconds.written(step);
+        let every = format!("{} {}", thousands(step / in_step.per, 0), in_step.name);
+        let label = written.label(&format!("moved in {every}"));
+        frame::draw_upright(area, &label, (6, (top + bottom) / 2))
+    }
+}
+
+/// Draws an axis of time below a picture.
+pub(crate) fn draw_time(
+    area: &Canvas<'_>,
+    seconds: f64,
+    (left, right): (i32, i32),
+    bottom: i32,
+) -> Result<(), Error> {
+    let axis = Axis::new("time", Unit::Seconds);
+    let written = axis.unit.written(seconds);
+    let (ticks, apart) = written.ticks(0.0, seconds, 8);
+    let x = |at: f64| left + (at / seconds * f64::from(right - left)).round() as i32;
+    let number = frame::style(TEXT, AXIS, HPos::Center, VPos::Top);
+    let line = |from, to| {
+        area.draw(&PathElement::new(vec![from, to], AXIS))
+            .map_err(failed)
+    };
+    line((left, bottom), (right, bottom))?;
+    for tick in ticks {
+        line((x(tick), bottom), (x(tick), bottom + 4))?;
+        area.draw_text(&written.tick(tick, apart), &number, (x(tick), bottom + 6))
+            .map_err(failed)?;
+    }
+    let label = frame::style(TEXT, INK, HPos::Center, VPos::Top);
+    let middle = (left + right) / 2;
+    area.draw_text(&written.label(&axis.label), &label, (middle, bottom + 26))
+        .map_err(failed)
+}
