@@ -37,8 +37,8 @@ const QUIET: Duration = Duration::from_secs(5);
 /// The log's first chunk holds so many frames, and another is prepared when few are left.
 const FIRST_CHUNK: u32 = 1_536;
 
-/// Frames that are left when the next chunk is prepared, and some more.
-const BEFORE_THE_NEXT: u32 = 200;
+/// Frames that are left when the trace begins: more than when the next chunk is prepared.
+const BEFORE_THE_NEXT: u32 = 400;
 
 /// What is traced.
 #[derive(Clone, Copy)]
@@ -259,7 +259,7 @@ pub fn figure_11(lab: &mut Lab<'_>) -> Result<Shown, String> {
     lab.must_count()?;
     let mode = "waldio:sync=full";
     let inserts = |before, count| From::Inserts { before, count };
-    let count = BEFORE_THE_NEXT * 2;
+    let count = BEFORE_THE_NEXT;
     let parts = [
         (
             "(a) one insert",
