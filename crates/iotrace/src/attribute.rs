@@ -282,7 +282,7 @@ mod tests {
             files: vec![KnownFile {
                 inode: Inode::of(99),
                 path: "dir/before".to_owned(),
-                extents: vec![500..600],
+                extents: std::iter::once(500..600).collect(),
             }],
             dirs: HashMap::from([(ROOT, String::new()), (DIR, "dir".to_owned())]),
             metadata,

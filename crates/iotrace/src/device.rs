@@ -48,7 +48,7 @@ impl Span {
     /// sectors, as a flush, is everybody's, and at 0.
     pub(crate) fn inside(self, sector: u64, count: u64) -> Option<u64> {
         if count == 0 {
-            return Some(sector.checked_sub(self.first).unwrap_or(0));
+            return Some(sector.saturating_sub(self.first));
         }
         let start = sector.checked_sub(self.first)?;
         (start.checked_add(count)? <= self.sectors).then_some(start)

@@ -53,6 +53,7 @@ impl Trial {
             count: self.count,
             record_size: RECORD_BYTES,
             autocheckpoint: self.autocheckpoint,
+            warehouses: 1,
         }
     }
 
@@ -276,6 +277,8 @@ impl<'a> Lab<'a> {
             autocheckpoint: trial.autocheckpoint,
             threads: 1,
             processes: 1,
+            steady: false,
+            cache_kib: None,
         };
         let (run, notes) =
             session::run(terms, &plan, self.place, &mode, round, self.progress).map_err(of)?;
@@ -295,11 +298,14 @@ impl<'a> Lab<'a> {
         Plan {
             op,
             count,
+            warm_up: 0,
             record_size: RECORD_BYTES as usize,
             updates: 5,
+            warehouses: 1,
             order: Order::Id,
             seed: self.choice.seed,
             workers: 1,
+            readers: 0,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Plan;
+use super::{Plan, Work};
 
 /// Queries of a plan by what they do, as S-WAL's table III counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,12 +29,15 @@ impl Queries {
 }
 
 impl Plan {
-    /// Makes every transaction, as a run would execute it, and counts its queries.
-    pub fn queries(&self) -> Queries {
+    /// Makes every transaction, as a run would execute it, and counts its queries; `None` for an op whose
+    /// queries depend on what it reads.
+    pub fn queries(&self) -> Option<Queries> {
         let workload = self.workload();
         let (mut queries, mut files) = (Queries::default(), BTreeSet::new());
         for number in 0..self.count {
-            let transaction = workload.transaction(number);
+            let Work::Given(transaction) = workload.work(number) else {
+                return None;
+            };
             if !transaction.statements.is_empty() {
                 queries.transactions += 1;
                 files.insert(transaction.database);
@@ -52,7 +55,7 @@ impl Plan {
             }
         }
         queries.files = u32::try_from(files.len()).unwrap_or(u32::MAX);
-        queries
+        Some(queries)
     }
 }
 
@@ -66,13 +69,16 @@ mod tests {
         let plan = Plan {
             op: Op::Messenger,
             count: 7_301,
+            warm_up: 0,
             record_size: 100,
             updates: 5,
+            warehouses: 1,
             order: Order::Id,
             seed: 7,
             workers: 1,
+            readers: 0,
         };
-        let queries = plan.queries();
+        let queries = plan.queries().unwrap();
         let published = Queries {
             inserts: 2_252,
             selects: 2_838,
@@ -88,7 +94,7 @@ mod tests {
             count: 9,
             ..plan
         };
-        let counted = inserts.queries();
+        let counted = inserts.queries().unwrap();
         assert_eq!(
             (counted.inserts, counted.transactions, counted.files),
             (9, 9, 1)
