@@ -284,7 +284,6 @@ mod tests {
             files: vec![KnownFile {
                 inode: Inode::of(99),
                 path: "dir/before".to_owned(),
-                extents: std::iter::once(500..600).collect(),
                 extents: vec![500..550, 550..600],
             }],
             dirs: HashMap::from([(ROOT, String::new()), (DIR, "dir".to_owned())]),
