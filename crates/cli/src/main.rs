@@ -10,8 +10,13 @@ mod detach;
 mod device;
 mod directory;
 mod doctor;
+mod import;
 mod interrupt;
 mod powercut;
+mod preload;
+mod record;
+mod replay;
+mod run;
 mod trace;
 
 use std::process::ExitCode;
@@ -50,6 +55,18 @@ enum Command {
     /// Tell apart what a device writes while a command runs: journal, log, database, by file and process (root)
     #[command(after_long_help = trace::AFTER_HELP)]
     Trace(trace::Args),
+    /// Record the SQL that a program sends to SQLite
+    #[command(after_long_help = record::AFTER_HELP)]
+    Record(record::Args),
+    /// Make a trace for `replay` of SQL from elsewhere
+    #[command(after_long_help = import::AFTER_HELP)]
+    Import(import::Args),
+    /// Play recorded SQL under each journal mode, compare results, and show what each costs
+    #[command(after_long_help = replay::AFTER_HELP)]
+    Replay(replay::Args),
+    /// Run a program under a journal mode of onewrite, as it is
+    #[command(after_long_help = run::AFTER_HELP)]
+    Run(run::Args),
     /// The process of `powercut` that mounts and checks
     #[command(hide = true)]
     PowercutWorker,
@@ -70,6 +87,10 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Powercut(args) => powercut::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Record(args) => record::run(&args),
+        Command::Import(args) => import::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),
         Command::DeviceServer => device::run_server(),

@@ -75,7 +75,7 @@ fn files_are_written_in_every_way_and_their_bytes_add_up() {
     ];
     let document = document(&args);
     let runs = document["runs"].as_array().expect("runs");
-    assert_eq!(runs.len(), 6);
+    assert_eq!(runs.len(), 9);
     for run in runs {
         assert_eq!(run["checked"], "ok", "{run}");
         let number = |value: &Value| value.as_u64().expect("a number");
@@ -85,11 +85,172 @@ fn files_are_written_in_every_way_and_their_bytes_add_up() {
         let flushes = number(&run["device"]["flushes"]);
         match run["way"].as_str() {
             // The page cache takes them, or the device's cache; nothing asks for more.
-            Some("write" | "o-direct") => assert!(flushes < 10, "{run}"),
+            Some("write" | "o-direct" | "mmap" | "mmap-ms-async") => assert!(flushes < 10, "{run}"),
             _ => assert!(flushes >= 200, "{run}"),
         }
         if run["way"] == "o-direct" {
             assert!(number(&by_file["other_bytes"]) >= 200 * 4096, "{run}");
         }
     }
+}
+
+#[test]
+fn tpcc_runs_whole_with_several_terminals_and_keeps_its_conditions() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let args = ["--scratch", "ext4", "--modes", "persist,wal,onewrite"];
+    let size = ["--count", "92", "--threads", "4"];
+    let document = document(&[&["tpcc"], &args[..], &size[..]].concat());
+    let runs = document["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 3, "{}", document["failed"]);
+    for run in runs {
+        assert_eq!(run["warehouses"], 1);
+        assert_eq!(run["checked"]["content"], "ok");
+        assert_eq!(run["checked"]["stock_after_close"], "ok");
+        // What the specification says of a warehouse, and what the run has added.
+        assert!(run["checked"]["rows"].as_u64() > Some(590_000), "{run}");
+        let count = |kind: &str| -> u64 {
+            let kinds = run["kinds"].as_array().expect("kinds");
+            let named = kinds.iter().filter(|row| {
+                let name = row["kind"].as_str().expect("a name");
+                name.split(',').next() == Some(kind)
+            });
+            named.filter_map(|row| row["count"].as_u64()).sum()
+        };
+        // Four decks of 23 cards.
+        assert_eq!((count("new-order"), count("payment")), (40, 40), "{run}");
+        let others = ["order-status", "delivery", "stock-level"].map(count);
+        assert_eq!(others, [4, 4, 4], "{run}");
+        // The database is larger than SQLite's cache by itself.
+        assert!(
+            run["state"]["database_kib"].as_u64() > Some(60_000),
+            "{run}"
+        );
+    }
+}
+
+#[test]
+fn readers_of_the_web_server_are_told_apart_from_its_writers() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let args = ["--dir", path(dir.path()), "--modes", "wal,waldio"];
+    let size = ["--count", "400", "--readers", "3"];
+    let document = document(&[&["web"], &args[..], &size[..]].concat());
+    let runs = document["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 2, "{}", document["failed"]);
+    for run in runs {
+        assert_eq!((&run["threads"], &run["readers"]), (&8.into(), &3.into()));
+        assert_eq!(run["checked"]["stock_after_close"], "ok");
+        let kinds = run["kinds"].as_array().expect("kinds");
+        assert_eq!((kinds.len(), &kinds[0]["kind"]), (1, &"read".into()));
+        assert!(kinds[0]["count"].as_u64() > Some(3), "{run}");
+        assert!(kinds[0]["latency_us"]["max"].as_u64() > Some(0), "{run}");
+    }
+}
+
+#[test]
+fn only_the_web_server_has_readers() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = onewrite(
+        "bench",
+        &["ycsb-a", "--dir", path(dir.path()), "--readers", "2"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("ycsb-a has none, web has"), "{said}");
+}
+
+/// The log is as long as it gets when the run begins, is used again, and is checkpointed meanwhile; and the cache
+/// is smaller than the database.
+#[test]
+fn a_steady_state_is_one_and_a_fresh_one_is_not() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let runs = |more: &[&str]| -> Vec<Value> {
+        let args = [
+            "--op",
+            "update",
+            "--scratch",
+            "ext4",
+            "--modes",
+            "wal,onewrite",
+        ];
+        let args = [&args[..], &["--count", "2500", "--json"], more].concat();
+        let output = onewrite("compare", &args);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let mut document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        match document["runs"].take() {
+            Value::Array(runs) => runs,
+            other => panic!("runs, not {other}"),
+        }
+    };
+    let number = |value: &Value| value.as_u64().expect("a number");
+    for (steady, fresh) in runs(&["--steady"]).iter().zip(runs(&[])) {
+        let state = &steady["state"];
+        assert_eq!(
+            (&steady["count"], &state["warm_up"]),
+            (&2500.into(), &2000.into())
+        );
+        assert!(
+            number(&state["database_kib"]) > 3 * number(&state["cache_kib"]),
+            "{state}"
+        );
+        assert_eq!(state["log_kib_before"], state["log_kib_after"], "{steady}");
+        assert!(number(&state["log_kib_before"]) > 3_900, "{state}");
+        assert!(number(&steady["by_file"]["database_bytes"]) > 0, "{steady}");
+        assert_eq!(steady["pragmas"]["wal_autocheckpoint"], 1000);
+
+        assert_eq!(fresh["by_file"]["database_bytes"], 0, "{fresh}");
+        let state = &fresh["state"];
+        assert!(
+            number(&state["database_kib"]) < number(&state["cache_kib"]),
+            "{state}"
+        );
+        if fresh["mode"] == "wal" {
+            assert!(number(&state["log_kib_before"]) < 100, "{state}");
+            let journal = |run: &Value| number(&run["by_file"]["fs_journal_bytes"]);
+            assert!(journal(steady) * 10 < journal(&fresh), "{steady} {fresh}");
+        }
+    }
+}
+
+#[test]
+fn an_aged_file_system_says_how_old_it_is() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let args = [
+        "message",
+        "--scratch",
+        "ext4",
+        "--aged=5",
+        "--modes",
+        "wal,onewrite",
+    ];
+    let document = document(&[&args[..], &["--count", "100"]].concat());
+    let aged = &document["aged"];
+    assert_eq!(aged["seed"], 5);
+    assert!(aged["pieces"].as_u64() >= Some(12), "{aged}");
+    assert!(aged["full_percent"].as_f64() > Some(50.0), "{aged}");
+    assert_eq!(document["runs"].as_array().expect("runs").len(), 2);
+    assert!(document["notes"].to_string().contains("aged with seed 5"));
+}
+
+#[test]
+fn a_terminal_shows_how_much_is_left_of_all_modes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let command = format!(
+        "{} bench sns --modes wal,persist --count 3000 --dir {}",
+        env!("CARGO_BIN_EXE_onewrite"),
+        path(dir.path())
+    );
+    let output = std::process::Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .env("TERM", "xterm")
+        .output()
+        .expect("script, of bsdutils");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("[2 of 2, in all about"), "{said}");
 }

@@ -6,6 +6,7 @@
 //! file system, and [`summary`] adds it up and holds it against the counters; and [`meter`] tells the
 //! bytes that a database causes between two moments apart. Linux only, and most of it needs root.
 
+pub mod age;
 mod attribute;
 mod btrfs;
 mod bytes;

@@ -416,7 +416,7 @@ fn give_up_if(stop: &AtomicBool) -> Result<(), Error> {
 
 /// Runs a program to its end and returns what it printed. It is kept out of the terminal's process
 /// group: Ctrl-C is for us to handle, not for it to die of halfway.
-fn run(command: &mut Command) -> Result<String, Error> {
+pub(crate) fn run(command: &mut Command) -> Result<String, Error> {
     let shown = format!("{command:?}").replace('"', "");
     let failed = |message: String| Error::Command {
         command: shown.clone(),
@@ -439,7 +439,7 @@ fn run(command: &mut Command) -> Result<String, Error> {
 }
 
 /// Looks for a program in PATH and in the directories for the administrator's programs.
-fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))

@@ -416,10 +416,20 @@ fn main() -> Result<()> {
         .and_then(|n| n.parse().ok())
         .unwrap_or(15);
     let dir = tempfile::tempdir_in(place)?;
-    logged_by_others(dir.path(), rounds, Data::Large)?;
-    logged_by_others(dir.path(), rounds, Data::Small)?;
-    recovered(dir.path(), rounds)?;
-    logged_here(dir.path(), rounds)
+    // `cargo bench --bench beside_stock -- recovery` runs a part; cargo itself adds `--bench`.
+    let parts: Vec<_> = env::args().skip(1).filter(|a| a != "--bench").collect();
+    let is_wanted = |part| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
+    if is_wanted("reads") {
+        logged_by_others(dir.path(), rounds, Data::Large)?;
+        logged_by_others(dir.path(), rounds, Data::Small)?;
+    }
+    if is_wanted("recovery") {
+        recovered(dir.path(), rounds)?;
+    }
+    if is_wanted("own") {
+        logged_here(dir.path(), rounds)?;
+    }
+    Ok(())
 }
 
 fn holders(dir: &Path, data: Data) -> Result<([PathBuf; MODES.len()], Vec<Holder>)> {

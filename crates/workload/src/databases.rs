@@ -87,6 +87,31 @@ impl Databases {
             .unwrap_or(&self.first)
     }
 
+    /// Sets `PRAGMA cache_size` of every connection, in KiB.
+    pub fn set_cache_kib(&self, kib: u32) -> Result<(), Error> {
+        self.all().try_for_each(|one| {
+            one.pragma_update(None, "cache_size", -i64::from(kib))
+                .map_err(Error::sqlite("PRAGMA cache_size"))
+        })
+    }
+
+    /// Size of the first database and of its connection's cache, both in KiB.
+    pub fn kib(&self) -> Result<(u64, u64), Error> {
+        let figure = |name: &str| -> Result<i64, Error> {
+            self.first
+                .pragma_query_value(None, name, |row| row.get(0))
+                .map_err(Error::sqlite(format!("PRAGMA {name}")))
+        };
+        let page = figure("page_size")?;
+        let cache = match figure("cache_size")? {
+            kib if kib < 0 => -kib,
+            pages => pages * page / 1024,
+        };
+        let database = figure("page_count")? * page / 1024;
+        let positive = |kib| u64::try_from(kib).unwrap_or(0);
+        Ok((positive(database), positive(cache)))
+    }
+
     /// Copies every log into its database.
     pub fn checkpoint(&self, kind: Checkpoint) -> Result<(), Error> {
         self.all()

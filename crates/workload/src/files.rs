@@ -5,7 +5,7 @@
 //! anywhere; and is durable when the way of writing makes it so. Every record carries the number of the write
 //! that it is from: what a read must find, and what the files must hold in the end, follows from the seed.
 //!
-//! Of Mobibench's ways to write, those through a memory mapping are missing: they take unsafe code.
+//! Of Mobibench's ways three are through a mapping of the file: a copy and nothing more, or msync after it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::draws::Draws;
+use crate::mapping::Mapping;
 use crate::team::{self, Control, Finished, Worker};
 
 /// What happens to a record, and where the next one is.
@@ -70,6 +71,12 @@ pub enum Way {
     ODirect,
     /// The file is opened with O_DIRECT and O_SYNC.
     ODirectOSync,
+    /// Copied into a shared mapping of the file, or out of it, and nothing more.
+    Mmap,
+    /// The same, each write followed by msync with MS_ASYNC, which on Linux starts nothing.
+    MmapMsAsync,
+    /// The same, each write followed by msync with MS_SYNC.
+    MmapMsSync,
 }
 
 impl Way {
@@ -82,12 +89,20 @@ impl Way {
             Self::Fdatasync => "fdatasync",
             Self::ODirect => "o-direct",
             Self::ODirectOSync => "o-direct-o-sync",
+            Self::Mmap => "mmap",
+            Self::MmapMsAsync => "mmap-ms-async",
+            Self::MmapMsSync => "mmap-ms-sync",
         }
+    }
+
+    fn maps(self) -> bool {
+        matches!(self, Self::Mmap | Self::MmapMsAsync | Self::MmapMsSync)
     }
 
     fn flags(self) -> OFlags {
         match self {
             Self::Write | Self::Fsync | Self::Fdatasync => OFlags::empty(),
+            Self::Mmap | Self::MmapMsAsync | Self::MmapMsSync => OFlags::empty(),
             Self::OSync => OFlags::SYNC,
             Self::ODirect => OFlags::DIRECT,
             Self::ODirectOSync => OFlags::DIRECT | OFlags::SYNC,
@@ -253,6 +268,8 @@ struct Records<'a> {
     thread: u32,
     path: &'a Path,
     file: File,
+    /// Of the whole file, for a way that is through one.
+    mapping: Option<Mapping>,
     buffer: Aligned,
     /// Operations that were made ready.
     nth: u32,
@@ -269,7 +286,13 @@ impl<'a> Records<'a> {
             .custom_flags(flags)
             .open(path)
             .map_err(Error::io("open", path))?;
+        let mapping = plan
+            .way
+            .maps()
+            .then(|| Mapping::of(&file).map_err(Error::io("map", path)))
+            .transpose()?;
         Ok(Self {
+            mapping,
             plan,
             thread,
             path,
@@ -283,21 +306,34 @@ impl<'a> Records<'a> {
 
     fn write(&mut self) -> Result<(), Error> {
         let record = self.buffer.get();
+        if let Some(mapping) = &mut self.mapping {
+            let synced = mapping.write(self.offset, record).and_then(|()| {
+                let length = record.len();
+                match self.plan.way {
+                    Way::MmapMsAsync => mapping.start_sync(self.offset, length),
+                    Way::MmapMsSync => mapping.sync(self.offset, length),
+                    _ => Ok(()),
+                }
+            });
+            return synced.map_err(Error::io("write through a mapping of", self.path));
+        }
         self.file
             .write_all_at(record, self.offset)
             .map_err(Error::io("write to", self.path))?;
         match self.plan.way {
             Way::Fsync => fsync(&self.file).map_err(Error::io("fsync", self.path)),
             Way::Fdatasync => fdatasync(&self.file).map_err(Error::io("fdatasync", self.path)),
-            Way::Write | Way::OSync | Way::ODirect | Way::ODirectOSync => Ok(()),
+            _ => Ok(()),
         }
     }
 
     fn read(&mut self) -> Result<(), Error> {
         let record = self.buffer.get();
-        self.file
-            .read_exact_at(record, self.offset)
-            .map_err(Error::io("read", self.path))?;
+        match &self.mapping {
+            Some(mapping) => mapping.read(self.offset, record),
+            None => self.file.read_exact_at(record, self.offset),
+        }
+        .map_err(Error::io("read", self.path))?;
         match *record == *self.expected {
             true => Ok(()),
             false => Err(Error::Wrong(format!(
@@ -368,6 +404,9 @@ mod tests {
                 Way::Fdatasync,
                 Way::ODirect,
                 Way::ODirectOSync,
+                Way::Mmap,
+                Way::MmapMsAsync,
+                Way::MmapMsSync,
             ] {
                 let prepared = plan(access, way).prepare(dir.path()).unwrap();
                 let control = Control::default();

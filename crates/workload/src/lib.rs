@@ -14,6 +14,7 @@ mod engine;
 mod error;
 pub mod files;
 pub mod latency;
+mod mapping;
 pub mod mode;
 pub mod plan;
 pub mod raw;

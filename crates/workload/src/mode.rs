@@ -201,6 +201,11 @@ pub struct Mode {
     synchronous: Option<Synchronous>,
 }
 
+/// The modes that `durable` stands for: after a crash, what was committed at `synchronous=FULL` is there.
+const DURABLE: &[&str] = &[
+    "delete", "truncate", "persist", "wal", "direct", "waldio", "swal", "onewrite",
+];
+
 impl Mode {
     /// Parses one mode, for example `wal` or `waldio:layout=page8k,sync=normal`.
     pub fn parse(spec: &str) -> Result<Self, Error> {
@@ -250,7 +255,12 @@ impl Mode {
                 mode_names()
             )));
         }
-        specs.iter().map(|spec| Self::parse(spec)).collect()
+        // The one word that stands for several.
+        let specs = specs.iter().flat_map(|spec| match spec.as_str() {
+            "durable" => DURABLE.to_vec(),
+            spec => vec![spec],
+        });
+        specs.map(Self::parse).collect()
     }
 
     fn vary(&mut self, variation: &str) -> Result<(), Error> {

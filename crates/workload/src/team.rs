@@ -3,15 +3,17 @@
 //! Several processes may work on one plan, each with a contiguous share of the workers; the command
 //! adds up what they return.
 
+use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::Error;
 use crate::clock::{Nanos, process_cpu_nanos};
 use crate::databases::Databases;
 use crate::latency::Latencies;
-use crate::plan::{Plan, Transaction, Workload};
+use crate::plan::{Plan, Work, Workload};
 
 /// Prepared statements that a connection keeps at least: as many as rusqlite does by itself.
 const CACHED_STATEMENTS: usize = 16;
@@ -36,7 +38,13 @@ pub struct Finished {
     pub cpu_nanos: u64,
     /// How long each transaction took.
     pub latencies: Latencies,
+    /// The same for each kind of transaction, where an op has several; and what the readers did, as
+    /// [`READ`], which is in none of the other figures.
+    pub kinds: BTreeMap<String, Latencies>,
 }
+
+/// What readers do, among the kinds of [`Finished`].
+pub const READ: &str = "read";
 
 impl Finished {
     /// What two teams measured at the same time, as one.
@@ -45,6 +53,9 @@ impl Finished {
         self.last = self.last.max(other.last);
         self.cpu_nanos = self.cpu_nanos.saturating_add(other.cpu_nanos);
         self.latencies.add(&other.latencies);
+        for (kind, latencies) in &other.kinds {
+            self.kinds.entry(kind.clone()).or_default().add(latencies);
+        }
         self
     }
 }
@@ -60,25 +71,120 @@ pub fn run(
     stop: &AtomicBool,
     gate: impl FnOnce() -> Result<(), Error>,
 ) -> Result<Finished, Error> {
+    run_beside_readers(plan, first_worker, seats, &mut [], control, stop, gate)
+}
+
+/// As [`run`], with a reader for each of `readers`. They begin with the workers, and end with them.
+pub fn run_beside_readers(
+    plan: &Plan,
+    first_worker: u32,
+    seats: &mut [Databases],
+    readers: &mut [Databases],
+    control: &Control,
+    stop: &AtomicBool,
+    gate: impl FnOnce() -> Result<(), Error>,
+) -> Result<Finished, Error> {
     let workload = plan.workload();
-    let statements = workload.statements();
-    for connection in seats.iter().flat_map(Databases::all) {
-        connection.set_prepared_statement_cache_capacity(statements.len().max(CACHED_STATEMENTS));
-        // Parsed and planned here, so that the first transaction is like every other.
-        for sql in statements {
-            connection
-                .prepare_cached(sql)
-                .map_err(Error::sqlite(*sql))?;
-        }
-    }
     let workload = &*workload;
+    prepare(workload, seats)?;
+    prepare(workload, readers)?;
     let workers = (first_worker..).zip(seats).map(|(worker, databases)| Seat {
         workload,
         numbers: Box::new(plan.numbers(worker)),
         databases,
         next: None,
     });
-    run_workers(workers.collect(), control, stop, gate)
+    let workers: Vec<_> = workers.collect();
+    if readers.is_empty() {
+        return run_workers(workers, control, stop, gate);
+    }
+    let (begun, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let gate = || gate().inspect(|()| begun.store(true, Ordering::Release));
+    thread::scope(|scope| {
+        let (begun, over) = (&begun, &over);
+        let threads: Vec<_> = (0..)
+            .zip(readers)
+            .map(|(reader, databases)| {
+                scope.spawn(move || {
+                    read_until(over, begun, control, |number| {
+                        workload.read(reader, number, databases)
+                    })
+                })
+            })
+            .collect();
+        let finished = run_workers(workers, control, stop, gate);
+        over.store(true, Ordering::Release);
+        let mut reads = Latencies::new();
+        let mut failed = None;
+        for thread in threads {
+            match thread.join() {
+                Ok(Ok(read)) => reads.add(&read),
+                Ok(Err(error)) => failed = Some(error),
+                Err(_) => failed = Some(Error::Wrong("a reader panicked".to_owned())),
+            }
+        }
+        // A reader that failed has stopped the others, and says more than they do.
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let mut finished = finished?;
+        finished.kinds.insert(READ.to_owned(), reads);
+        Ok(finished)
+    })
+}
+
+/// Executes the warm-up of `plan`, one transaction after the other on these connections.
+pub fn warm_up(
+    plan: &Plan,
+    seat: &mut Databases,
+    control: &Control,
+    stop: &AtomicBool,
+) -> Result<(), Error> {
+    let workload = plan.workload();
+    prepare(&*workload, std::slice::from_mut(seat))?;
+    for number in plan.warm_up_numbers() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        workload.work(number).commit(seat)?;
+        control.done.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Parses and plans every statement, so that the first transaction is like every other.
+fn prepare(workload: &dyn Workload, seats: &[Databases]) -> Result<(), Error> {
+    let statements = workload.statements();
+    for connection in seats.iter().flat_map(Databases::all) {
+        connection.set_prepared_statement_cache_capacity(statements.len().max(CACHED_STATEMENTS));
+        for sql in statements {
+            connection
+                .prepare_cached(sql)
+                .map_err(Error::sqlite(*sql))?;
+        }
+    }
+    Ok(())
+}
+
+/// One reader: reads, one after the other, until it is `over`.
+fn read_until(
+    over: &AtomicBool,
+    begun: &AtomicBool,
+    control: &Control,
+    read: impl Fn(u32) -> Result<(), Error>,
+) -> Result<Latencies, Error> {
+    let mut latencies = Latencies::new();
+    while !begun.load(Ordering::Acquire) && !over.load(Ordering::Acquire) {
+        thread::sleep(Duration::from_micros(100));
+    }
+    let mut number = 0;
+    while !over.load(Ordering::Acquire) {
+        let begin = Nanos::now();
+        read(number).inspect_err(|_| control.failed.store(true, Ordering::Relaxed))?;
+        latencies.record_nanos(Nanos::now().0.saturating_sub(begin.0));
+        number = number.wrapping_add(1);
+    }
+    Ok(latencies)
 }
 
 /// What one thread does, step by step.
@@ -88,6 +194,11 @@ pub(crate) trait Worker: Send {
 
     /// Does it, which is.
     fn execute(&mut self) -> Result<(), Error>;
+
+    /// What kind of thing it is, if there are several.
+    fn kind(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// One worker of a plan.
@@ -95,21 +206,25 @@ struct Seat<'a> {
     workload: &'a dyn Workload,
     numbers: Box<dyn Iterator<Item = u32> + Send>,
     databases: &'a mut Databases,
-    next: Option<Transaction>,
+    next: Option<Work>,
 }
 
 impl Worker for Seat<'_> {
     fn prepare(&mut self) -> bool {
         let number = self.numbers.next();
-        self.next = number.map(|number| self.workload.transaction(number));
+        self.next = number.map(|number| self.workload.work(number));
         self.next.is_some()
     }
 
     fn execute(&mut self) -> Result<(), Error> {
         match &self.next {
-            Some(transaction) => transaction.commit(self.databases),
+            Some(work) => work.commit(self.databases),
             None => Ok(()),
         }
+    }
+
+    fn kind(&self) -> Option<&'static str> {
+        self.next.as_ref().and_then(Work::kind)
     }
 }
 
@@ -166,6 +281,7 @@ fn work(
     start: &Barrier,
 ) -> Result<Finished, Error> {
     let mut latencies = Latencies::new();
+    let mut kinds: BTreeMap<&'static str, Latencies> = BTreeMap::new();
     start.wait();
     let first = Nanos::now();
     let mut last = first;
@@ -182,7 +298,11 @@ fn work(
             control.failed.store(true, Ordering::Relaxed);
         })?;
         last = Nanos::now();
-        latencies.record_nanos(last.0.saturating_sub(begin.0));
+        let took = last.0.saturating_sub(begin.0);
+        latencies.record_nanos(took);
+        if let Some(kind) = worker.kind() {
+            kinds.entry(kind).or_default().record_nanos(took);
+        }
         control.done.fetch_add(1, Ordering::Relaxed);
     }
     Ok(Finished {
@@ -190,6 +310,10 @@ fn work(
         last,
         cpu_nanos: 0,
         latencies,
+        kinds: kinds
+            .into_iter()
+            .map(|(kind, latencies)| (kind.to_owned(), latencies))
+            .collect(),
     })
 }
 
@@ -210,6 +334,9 @@ mod tests {
             count: 60,
             record_size: 100,
             updates: 5,
+            warm_up: 0,
+            warehouses: 1,
+            readers: 0,
             order: Order::Id,
             seed: 3,
             workers,

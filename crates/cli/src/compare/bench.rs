@@ -21,6 +21,10 @@ them (1 to 20 in the paper) in each of 1,000 transactions, or --count.
            YCSB's core workloads (SoCC '10): 1,000 operations, or --count, on 10,000 records of 10 fields \
 of 100 bytes; each is a transaction, some only read.
 
+  tpcc, tpcc-read
+           TPC-C's nine tables and five transactions, --warehouses of them (1), 1,000 transactions or --count, --threads of terminals; the specification's mix, or one of which 95 of 100 read. Its conditions of consistency are checked after every run. No keying and think times: no rate here is a tpmC.
+  web      a web server's short transactions: 8 writers (--threads) and 8 readers (--readers), which check every snapshot that they read.
+
   file     Mobibench's file part, see `onewrite bench file --help`.
 
 Reports, modes and all other options are those of `onewrite compare`, which also takes these \
@@ -29,10 +33,9 @@ workloads as --op.
 Examples:
   onewrite bench mail --modes persist,wal,swal,onewrite
   onewrite bench ycsb-a --threads 8 --count 20000
+  onewrite bench tpcc --warehouses 2 --threads 4 --modes wal,onewrite
+  onewrite bench web --threads 32 --modes durable --steady --aged
   onewrite bench message --device emmc --count 1000 --json";
-
-/// Pages of log after which SQLite checkpoints, unless it is told otherwise.
-const SQLITES_AUTOCHECKPOINT: u32 = 1000;
 
 /// The options of `onewrite bench`.
 #[derive(clap::Args, Debug)]
@@ -53,6 +56,12 @@ enum Workload {
     Sns(Run),
     /// X-FTL's random updates of TPC-H's partsupp
     Partsupply(Run),
+    /// TPC-C's five transactions in its own mix
+    Tpcc(Run),
+    /// The same in a mix that mostly reads
+    TpccRead(Run),
+    /// A web server: 8 writers with short transactions, 8 readers beside them
+    Web(Run),
     /// YCSB's workload A: reads and updates
     YcsbA(Run),
     /// YCSB's workload B: reads, and some updates
@@ -90,6 +99,9 @@ pub fn run(args: &BenchArgs) -> Outcome {
         Workload::Message(run) => (OpArg::Message, run),
         Workload::Sns(run) => (OpArg::Sns, run),
         Workload::Partsupply(run) => (OpArg::Partsupply, run),
+        Workload::Tpcc(run) => (OpArg::Tpcc, run),
+        Workload::TpccRead(run) => (OpArg::TpccRead, run),
+        Workload::Web(run) => (OpArg::Web, run),
         Workload::YcsbA(run) => (OpArg::YcsbA, run),
         Workload::YcsbB(run) => (OpArg::YcsbB, run),
         Workload::YcsbC(run) => (OpArg::YcsbC, run),
@@ -100,7 +112,9 @@ pub fn run(args: &BenchArgs) -> Outcome {
     let published = Op::from(op).trace_length();
     let mut common = run.common.clone();
     // As applications run it: the log is reused, and checkpoints are part of the run.
-    common.autocheckpoint = common.autocheckpoint.or(Some(SQLITES_AUTOCHECKPOINT));
+    common.autocheckpoint = common
+        .autocheckpoint
+        .or(Some(super::SQLITES_AUTOCHECKPOINT));
     super::run(&Args {
         op,
         count: run.count.or(published).unwrap_or(super::DEFAULT_COUNT),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use onewrite_flash::latency::Latency;
+use onewrite_iotrace::age::Aged;
 use onewrite_iotrace::meter::{ByFile, Figures, Meter};
 use onewrite_workload::Error;
 use onewrite_workload::files::{Access, FilePlan, Way};
@@ -21,9 +22,10 @@ use crate::{Outcome, interrupt};
 /// Explains the options of `bench file --help`.
 pub const AFTER_HELP: &str = "\
 Each thread has a file of its own, filled and synced before the run. A record is one system call at a \
-multiple of its size. Device figures are what the device completed from the first record to the return of \
+multiple of its size, or with mmap a copy to or from a mapping of the file, followed by nothing or by \
+msync(MS_ASYNC) or msync(MS_SYNC). Device figures are what the device completed from the first record to the return of \
 the last; what the page cache still held then is reported apart (lazily). Every record is checked \
-afterwards. Mobibench's ways through a memory mapping are missing.
+afterwards.
 
 Examples:
   onewrite bench file
@@ -44,7 +46,7 @@ pub struct FileArgs {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "write,o-sync,fsync,fdatasync,o-direct,o-direct-o-sync"
+        default_value = "write,o-sync,fsync,fdatasync,o-direct,o-direct-o-sync,mmap,mmap-ms-async,mmap-ms-sync"
     )]
     ways: Vec<WayArg>,
 
@@ -89,6 +91,9 @@ enum WayArg {
     Fdatasync,
     ODirect,
     ODirectOSync,
+    Mmap,
+    MmapMsAsync,
+    MmapMsSync,
 }
 
 impl From<AccessArg> for Access {
@@ -111,6 +116,9 @@ impl From<WayArg> for Way {
             WayArg::Fdatasync => Self::Fdatasync,
             WayArg::ODirect => Self::ODirect,
             WayArg::ODirectOSync => Self::ODirectOSync,
+            WayArg::Mmap => Self::Mmap,
+            WayArg::MmapMsAsync => Self::MmapMsAsync,
+            WayArg::MmapMsSync => Self::MmapMsSync,
         }
     }
 }
@@ -122,6 +130,7 @@ struct Report {
     filesystem: String,
     device: Option<String>,
     device_model: Option<Latency>,
+    aged: Option<Aged>,
     kernel: String,
     access: Access,
     count: u32,
@@ -208,6 +217,7 @@ fn measure(args: &FileArgs, place: &Place, progress: &Progress) -> Result<Report
         filesystem: place.file_system.clone(),
         device: place.device_name(),
         device_model: place.device_model(),
+        aged: place.aged,
         kernel: place::kernel_release(),
         access: args.access.into(),
         count: args.count,

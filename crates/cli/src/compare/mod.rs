@@ -53,6 +53,9 @@ to several rows in each. One thread. `onewrite bench` runs them at full length.
            X-FTL's: --updates rows, anywhere in 60,000 of 220 bytes.
   ycsb-a to ycsb-f
            an operation of YCSB's core workloads on 10,000 records of 1,000 bytes; some only read.
+  tpcc, tpcc-read
+           one of TPC-C's five transactions, in the specification's mix or in one of which 95 of 100 read; --warehouses. Its conditions of consistency are checked after the run.
+  web      one of a web server's short transactions, 8 writers and 8 readers unless --threads and --readers say otherwise; a reader that sees half a transaction is an error.
   app      one message filed as a messenger or mail application does: a row into one to three \
 indexed tables (numbers, and texts of words), its conversation's counters updated, and in one of 20 a \
 BLOB of 1 to 8 KiB stored; 64 conversations and 1,000 messages are there before. 6 frames on stock \
@@ -67,13 +70,15 @@ mode alike; with --autocheckpoint N checkpoints happen inside the run instead.
 Device figures are exact, and need a device of our own: --scratch, which needs root. Anywhere else \
 only rates and latencies can be told.
 
+A steady state: --steady checkpoints every 1000 pages of log, executes as many transactions first as fill the log twice, so that it is reused, and gives SQLite a cache of at most a quarter of the database. --autocheckpoint, --warm-up and --cache-kib say each for itself. Every run in the JSON has `state`: sizes of database, cache and log when the measurement began, and of the log when it ended. --aged ages the scratch file system: rounds of files allocated until nothing fits and deleted anywhere until 60 % are in use, until a new file of 8 MiB is in at least 12 pieces; what it came to is in the notes.
+
 The raw rates are those of plain system calls on the same file system. They are measured before \
 the first run and after every run, because other work on the machine shows in both: medians are \
 shown with their range, and the JSON has for each run those just before and just after it.
 
 --device takes the scratch file system from the loop device's image to memory that answers as late as a device would: reads, writes and flushes take what a small file says, a flush stalls what is behind it. nvme, emmc and sd are built in, with their sources; none adds nothing, and shows what the way to that memory takes by itself. docs/devices.md has the format. The raw rates are measured there too.
 
-Modes: delete, truncate, persist, memory, wal and off are SQLite's own and run through its own VFS.
+Modes (or durable, for all that a crash leaves intact): delete, truncate, persist, memory, wal and off are SQLite's own and run through its own VFS.
 A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
   layout       embedded, sector, page4k, page8k
   sync         full, persistent, normal, auto
@@ -87,11 +92,15 @@ Examples:
   onewrite compare
   onewrite compare --dir /mnt/card --modes wal,waldio --op update
   onewrite compare --scratch ext4 --modes wal:synchronous=full,waldio --synchronous normal --json
-  onewrite compare --device emmc --modes wal,waldio,onewrite --threads 8";
+  onewrite compare --device emmc --modes wal,waldio,onewrite --threads 8
+  onewrite compare --scratch ext4 --aged --steady --op update --count 10000";
 
 /// What the reader of a trace's figures must know.
 const GENERATED: &str =
     "generated to published characteristics (S-WAL, IEEE TCE 2018, table III), not recorded";
+
+/// Pages of log after which SQLite checkpoints, unless it is told otherwise.
+const SQLITES_AUTOCHECKPOINT: u32 = 1000;
 
 /// Transactions, if nobody says how many.
 const DEFAULT_COUNT: u32 = 1000;
@@ -124,9 +133,9 @@ struct Common {
     )]
     modes: Modes,
 
-    /// Threads of each process, each with a connection of its own
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    threads: u32,
+    /// Threads of each process, each with a connection of its own [default: 1, and 8 for `web`]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
 
     /// Processes, each with that many threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -141,6 +150,28 @@ struct Common {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     updates: u32,
 
+    /// Warehouses of tpcc and tpcc-read; each is some 600,000 rows, 77 MB
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    warehouses: u32,
+
+    /// Threads that read beside the writers, with web alone [default: 8]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1024))]
+    readers: Option<u32>,
+
+    /// Measure a steady state, not a fresh database: checkpoints every 1000 pages, a warm-up that
+    /// fills the log twice, a cache that the database does not fit into; see below
+    #[arg(long)]
+    steady: bool,
+
+    /// Transactions before those that are measured [default: 0; with --steady as many as fill the log twice]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
+    warm_up: Option<u32>,
+
+    /// PRAGMA cache_size of every connection, in KiB [default: SQLite's 2000; with --steady a quarter of the
+    /// database if that is less]
+    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(16..=1_073_741_824))]
+    cache_kib: Option<u32>,
+
     /// PRAGMA synchronous of every mode that does not say it for itself
     #[arg(long, value_enum, default_value_t = SynchronousArg::Full)]
     synchronous: SynchronousArg,
@@ -154,7 +185,7 @@ struct Common {
     seed: u64,
 
     /// Checkpoint after this many pages of log, inside the run; 0 leaves it to the end [default: 0, and
-    /// 1000 for `bench`]
+    /// 1000 for `bench` and with --steady]
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=1_000_000_000))]
     autocheckpoint: Option<u32>,
 
@@ -187,6 +218,12 @@ struct Where {
     /// (root; see below)
     #[arg(long, value_name = "MODEL|FILE", conflicts_with = "dir", value_parser = model)]
     device: Option<Latency>,
+
+    /// Age the scratch file system before the first run, from a seed: full of files of mixed sizes, its free
+    /// space in small pieces (root)
+    #[arg(long, value_name = "SEED", conflicts_with = "dir", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1")]
+    aged: Option<u64>,
 }
 
 fn model(name: &str) -> Result<Latency, String> {
@@ -224,6 +261,9 @@ enum OpArg {
     Message,
     Sns,
     Partsupply,
+    Tpcc,
+    TpccRead,
+    Web,
     YcsbA,
     YcsbB,
     YcsbC,
@@ -269,6 +309,9 @@ impl From<OpArg> for Op {
             OpArg::Message => Self::Message,
             OpArg::Sns => Self::Sns,
             OpArg::Partsupply => Self::Partsupply,
+            OpArg::Tpcc => Self::Tpcc,
+            OpArg::TpccRead => Self::TpccRead,
+            OpArg::Web => Self::Web,
             OpArg::YcsbA => Self::YcsbA,
             OpArg::YcsbB => Self::YcsbB,
             OpArg::YcsbC => Self::YcsbC,
@@ -281,14 +324,20 @@ impl From<OpArg> for Op {
 
 impl Args {
     fn plan(&self) -> Result<Plan, String> {
-        let workers = self.common.threads * self.common.processes;
+        let workers = self.threads() * self.common.processes;
+        let op = Op::from(self.op);
+        if self.readers() > 0 && !op.has_readers() {
+            return Err(format!("--readers: {} has none, web has", op.name()));
+        }
+        if self.readers() > 0 && self.common.processes > 1 {
+            return Err("--readers are threads of one process: no --processes".to_owned());
+        }
         if self.count < workers {
             return Err(format!(
                 "--count {} is fewer transactions than there are workers ({workers})",
                 self.count
             ));
         }
-        let op = Op::from(self.op);
         if op.trace_length().is_some() && workers > 1 {
             return Err(format!(
                 "{} is one application's transactions in their order: one thread, one process",
@@ -297,16 +346,40 @@ impl Args {
         }
         Ok(Plan {
             op,
-            count: self.count,
+            count: self.count.saturating_add(self.warm_up()),
+            warm_up: self.warm_up(),
             record_size: self.common.record_size as usize,
             updates: self.common.updates,
+            warehouses: self.common.warehouses,
             order: match self.common.order {
                 OrderArg::Id => Order::Id,
                 OrderArg::Random => Order::Random,
             },
             seed: self.common.seed,
             workers,
+            readers: self.readers(),
         })
+    }
+
+    /// Threads of each process.
+    fn threads(&self) -> u32 {
+        let web = Op::from(self.op).has_readers();
+        self.common.threads.unwrap_or(if web { 8 } else { 1 })
+    }
+
+    /// Threads that read beside them.
+    fn readers(&self) -> u32 {
+        let web = Op::from(self.op).has_readers() && self.common.processes == 1;
+        self.common.readers.unwrap_or(if web { 8 } else { 0 })
+    }
+
+    /// Transactions before those that are measured.
+    fn warm_up(&self) -> u32 {
+        let steady = || match self.common.steady {
+            true => (2 * self.autocheckpoint()).div_ceil(Op::from(self.op).frames().max(1)),
+            false => 0,
+        };
+        self.common.warm_up.unwrap_or_else(steady)
     }
 
     /// Database files of the op.
@@ -316,7 +389,12 @@ impl Args {
 
     /// Pages of log after which a checkpoint comes; 0 is never.
     fn autocheckpoint(&self) -> u32 {
-        self.common.autocheckpoint.unwrap_or(0)
+        let default = if self.common.steady {
+            SQLITES_AUTOCHECKPOINT
+        } else {
+            0
+        };
+        self.common.autocheckpoint.unwrap_or(default)
     }
 
     fn synchronous(&self) -> Synchronous {
@@ -360,8 +438,10 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
         .map_err(|error| directory::explain(place.given(), &error))?
         .stopped_by(interrupt::requested());
     let mut samples = vec![measure_raw(&bench, progress)?];
+    progress.expect(args.common.repeat * args.common.modes.0.len() as u32);
     for repeat in 1..=args.common.repeat {
         for mode in &args.common.modes.0 {
+            progress.next_run();
             match session::run(args, plan, place, mode, repeat, progress) {
                 Ok((run, said)) => {
                     let after = measure_raw(&bench, progress)?;
@@ -387,6 +467,7 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
         filesystem: place.file_system.clone(),
         device: place.device_name(),
         device_model: place.device_model(),
+        aged: place.aged,
         kernel: place::kernel_release(),
         sqlite: rusqlite::version().to_owned(),
         sqlite_sync: SYNC_CALL,

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use onewrite_flash::latency::Latency;
+use onewrite_iotrace::age::{self, Aged};
 use onewrite_iotrace::device::BlockDevice;
 use onewrite_iotrace::meter::{Meter, Watched};
 use onewrite_iotrace::scratch::{self, FileSystem, Scratch};
@@ -27,6 +28,9 @@ const IMAGE_BYTES_PER_FRAME: u64 = 20 << 10;
 /// Bytes of a scratch image for each log but the first: its first chunk, and the next one prepared.
 const IMAGE_BYTES_PER_LOG: u64 = 32 << 20;
 
+/// Bytes of a scratch image for each warehouse of TPC-C.
+const IMAGE_BYTES_PER_WAREHOUSE: u64 = 160 << 20;
+
 /// What a user without root should know.
 const WITHOUT_ROOT: &str = "without root there are rates and latencies, but no device bytes, writes \
                             and flushes, and no file-system journal: those take a device of its own";
@@ -42,6 +46,8 @@ pub struct Place {
     pub file_system: String,
     /// What the reader of the report should know about it.
     pub notes: Vec<String>,
+    /// How old it was made, if it was.
+    pub aged: Option<Aged>,
 }
 
 enum Kind {
@@ -61,6 +67,11 @@ enum Kind {
 
 /// Finds or makes what the user asked for, and says which on standard error.
 pub fn choose(args: &Where, bytes: u64, progress: &Progress) -> Result<Place, String> {
+    // What is free of an aged file system has to be as much.
+    let bytes = match args.aged {
+        Some(_) => bytes / (100 - age::KEPT) * 100,
+        None => bytes,
+    };
     if let Some(dir) = &args.dir {
         directory::check(dir, "give another with --dir")?;
         eprintln!("onewrite: {NOT_OURS}");
@@ -69,7 +80,7 @@ pub fn choose(args: &Where, bytes: u64, progress: &Progress) -> Result<Place, St
     if let Some(kind) = args.scratch {
         return scratch(kind.into(), args, bytes, progress);
     }
-    if args.device.is_some() {
+    if args.device.is_some() || args.aged.is_some() {
         return scratch(FileSystem::Ext4, args, bytes, progress);
     }
     if !rustix::process::geteuid().is_root() {
@@ -113,6 +124,13 @@ fn scratch(
         Some(model) => on_model(file_system, model, bytes, &parent)?,
     };
     let mut notes = vec![describe(file_system, bytes, &parent, args.device.as_ref())];
+    let mut aged = None;
+    if let Some(seed) = args.aged {
+        progress.say("ageing it");
+        let old = age::age(file_system, made.root(), seed, interrupt::requested()).map_err(text)?;
+        notes.push(describe_age(&old));
+        aged = Some(old);
+    }
     let tracefs = Tracefs::open(&made.host_dir().join("tracing"))
         .inspect_err(|error| notes.push(format!("no tracing: {error}")))
         .ok();
@@ -126,7 +144,25 @@ fn scratch(
         kind,
         file_system: file_system.name().to_owned(),
         notes,
+        aged,
     })
+}
+
+/// How old the file system is, for the reader of the report.
+fn describe_age(aged: &Aged) -> String {
+    let Aged {
+        seed,
+        rounds,
+        files_made,
+        files_kept,
+        full_percent,
+        pieces_before,
+        pieces,
+    } = aged;
+    format!(
+        "aged with seed {seed}, {rounds} rounds: {files_made} files made, {files_kept} still there, \
+         {full_percent} % in use; a new file of 8 MiB is in {pieces} pieces (before: {pieces_before})"
+    )
 }
 
 /// Bytes of a scratch file system on which `args` has room for what it writes.
@@ -140,7 +176,12 @@ pub fn bytes_for(args: &Args) -> u64 {
     let per_op = frames * per_frame + 4 * u64::from(args.common.record_size);
     // Every file has a log of its own.
     let logs = (args.databases() as u64 - 1) * IMAGE_BYTES_PER_LOG;
-    let bytes = IMAGE_BYTES + logs + u64::from(args.count) * per_op;
+    let count = u64::from(args.count) + u64::from(args.warm_up());
+    let warehouses = match Op::from(args.op).is_tpcc() {
+        true => u64::from(args.common.warehouses) * IMAGE_BYTES_PER_WAREHOUSE,
+        false => 0,
+    };
+    let bytes = IMAGE_BYTES + logs + warehouses + count * per_op;
     // Whole blocks of any file system.
     bytes.next_multiple_of(1 << 20)
 }
@@ -197,6 +238,7 @@ fn in_directory(parent: &Path, note: &str) -> Result<Place, String> {
         kind: Kind::Dir { dir, device },
         file_system,
         notes: vec![note.to_owned()],
+        aged: None,
     })
 }
 

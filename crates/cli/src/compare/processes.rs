@@ -4,6 +4,7 @@
 //! all have answered `ready`, then writes `go` to all, and reads one line of JSON from each with what
 //! it measured. A worker whose parent is gone finds its standard input closed and ends.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -42,6 +43,8 @@ pub struct Job {
     pub synchronous: Synchronous,
     /// As in [`Settings`].
     pub autocheckpoint: u32,
+    /// `PRAGMA cache_size`, in KiB; null leaves SQLite's.
+    pub cache_kib: Option<u32>,
     /// The whole run.
     pub plan: Plan,
     /// The first of this process's workers.
@@ -58,6 +61,7 @@ enum Answer {
         last: Nanos,
         cpu_nanos: u64,
         latencies: Vec<Bucket>,
+        kinds: BTreeMap<String, Vec<Bucket>>,
     },
     Failed(String),
 }
@@ -171,21 +175,28 @@ fn finished(line: &str) -> Result<Finished, String> {
             first,
             last,
             cpu_nanos,
-            latencies: buckets,
-        }) => {
-            let mut latencies = Latencies::new();
-            buckets
+            latencies,
+            kinds,
+        }) => Ok(Finished {
+            first,
+            last,
+            cpu_nanos,
+            latencies: recorded(latencies),
+            kinds: kinds
                 .into_iter()
-                .for_each(|bucket| latencies.record(bucket));
-            Ok(Finished {
-                first,
-                last,
-                cpu_nanos,
-                latencies,
-            })
-        }
+                .map(|(kind, buckets)| (kind, recorded(buckets)))
+                .collect(),
+        }),
         _ => Err(failure(line)),
     }
+}
+
+fn recorded(buckets: Vec<Bucket>) -> Latencies {
+    let mut latencies = Latencies::new();
+    buckets
+        .into_iter()
+        .for_each(|bucket| latencies.record(bucket));
+    latencies
 }
 
 fn failure(line: &str) -> String {
@@ -203,11 +214,16 @@ pub fn run_worker() -> Outcome {
             last,
             cpu_nanos,
             latencies,
+            kinds,
         }) => Answer::Finished {
             first,
             last,
             cpu_nanos,
             latencies: latencies.buckets(),
+            kinds: kinds
+                .into_iter()
+                .map(|(kind, latencies)| (kind, latencies.buckets()))
+                .collect(),
         },
         Err(error) => Answer::Failed(error.to_string()),
     };
@@ -229,7 +245,11 @@ fn work() -> Result<Finished, Error> {
     let files = job.plan.databases();
     let mut seats = Vec::new();
     for _ in 0..job.threads {
-        seats.push(Databases::open(&settings, &job.path, files)?);
+        let seat = Databases::open(&settings, &job.path, files)?;
+        if let Some(kib) = job.cache_kib {
+            seat.set_cache_kib(kib)?;
+        }
+        seats.push(seat);
     }
     let gate = || {
         println!("{READY}");

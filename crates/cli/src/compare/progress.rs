@@ -1,10 +1,12 @@
-//! Progress on standard error, while the work goes on and only on a terminal.
+//! Progress on standard error, while the work goes on and only on a terminal: what is being done, how much of it,
+//! and about how long everything is going to take.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use onewrite_workload::team::Control;
 
 /// How often the number of transactions is looked at.
@@ -13,23 +15,63 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// A line that says what is going on. Dropping it takes the line away.
 pub struct Progress {
     bar: ProgressBar,
+    runs: RefCell<Option<Runs>>,
+}
+
+/// How far the runs are, all of which do the same work.
+#[derive(Clone, Debug)]
+struct Runs {
+    /// How many there are in all.
+    all: u32,
+    /// The one that goes on, from 1.
+    number: u32,
+    /// When the first began.
+    begun: Instant,
+    /// When this one began.
+    this: Instant,
 }
 
 impl Progress {
     /// A line on standard error; invisible if that is not a terminal.
     pub fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        bar.set_style(style("{spinner} {msg} {elapsed}"));
+        bar.set_style(style("{spinner} {prefix}{msg} {elapsed}"));
         if !bar.is_hidden() {
             bar.enable_steady_tick(INTERVAL);
         }
-        Self { bar }
+        Self {
+            bar,
+            runs: RefCell::new(None),
+        }
+    }
+
+    /// So many runs are going to come, each of which [`Self::next_run`] announces.
+    pub fn expect(&self, all: u32) {
+        let now = Instant::now();
+        *self.runs.borrow_mut() = Some(Runs {
+            all,
+            number: 0,
+            begun: now,
+            this: now,
+        });
+    }
+
+    /// The next run begins.
+    pub fn next_run(&self) {
+        if let Some(runs) = self.runs.borrow_mut().as_mut() {
+            runs.number += 1;
+            runs.this = Instant::now();
+        }
     }
 
     /// Says what is being done now.
     pub fn say(&self, message: &str) {
-        self.bar.set_style(style("{spinner} {msg} {elapsed}"));
+        self.bar
+            .set_style(style("{spinner} {prefix}{msg} {elapsed}"));
         self.bar.unset_length();
+        if let Some(runs) = &*self.runs.borrow() {
+            self.bar.set_prefix(runs.text(0.0));
+        }
         self.bar.set_message(message.to_owned());
     }
 
@@ -39,14 +81,21 @@ impl Progress {
             return work();
         }
         self.bar.set_style(style(
-            "{spinner} {msg} {bar:30} {pos}/{len} {per_sec}, {eta} left",
+            "{spinner} {prefix}{msg} {bar:20} {pos}/{len} {per_sec}, {eta} left",
         ));
         self.bar.set_length(u64::from(total));
-        let over = AtomicBool::new(false);
+        self.bar.set_position(0);
+        self.bar.reset_eta();
+        let runs = self.runs.borrow().clone();
+        let (bar, over) = (&self.bar, AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    self.bar.set_position(control.done.load(Ordering::Relaxed));
+                    let done = control.done.load(Ordering::Relaxed);
+                    if let Some(runs) = &runs {
+                        bar.set_prefix(runs.text(done as f64 / f64::from(total.max(1))));
+                    }
+                    bar.set_position(done);
                     thread::sleep(INTERVAL);
                 }
             });
@@ -57,6 +106,35 @@ impl Progress {
     }
 }
 
+impl Runs {
+    /// Which one it is, and how long all that is left may take; `done` is the share of this one.
+    fn text(&self, done: f64) -> String {
+        if self.all < 2 || self.number == 0 {
+            return String::new();
+        }
+        let before = self.this.duration_since(self.begun);
+        let left = left(self.all, self.number, before, self.this.elapsed(), done);
+        let left = left.map_or_else(String::new, |left| {
+            format!(", in all about {} left", HumanDuration(left))
+        });
+        format!("[{} of {}{left}] ", self.number, self.all)
+    }
+}
+
+/// About how long runs are going to take that do the same work under other modes: those before this one, the
+/// `number`th of `all`, took `before` together, and a share `done` of this one took `this`. `None` as long as
+/// nothing is known of it.
+fn left(all: u32, number: u32, before: Duration, this: Duration, done: f64) -> Option<Duration> {
+    let finished = number.saturating_sub(1);
+    let mean = (finished > 0).then(|| before / finished);
+    // A hundredth is enough to know its rate.
+    let whole = (done >= 0.01).then(|| this.div_f64(done.min(1.0)));
+    let this_whole = whole.or(mean)?;
+    let known = before + this_whole;
+    let others = known / number.max(1) * all.saturating_sub(number);
+    Some(this_whole.saturating_sub(this) + others)
+}
+
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
@@ -65,4 +143,26 @@ impl Drop for Progress {
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(s: u64) -> Duration {
+        Duration::from_secs(s)
+    }
+
+    #[test]
+    fn what_is_left_follows_from_what_has_been_done() {
+        // Nothing is known yet.
+        assert_eq!(left(4, 1, seconds(0), seconds(3), 0.0), None);
+        // Half of the first of four in 3 s: 3 s of it, and three of 6 s.
+        assert_eq!(left(4, 1, seconds(0), seconds(3), 0.5), Some(seconds(21)));
+        // Two took 20 s, of the third nothing is known: as long as they did.
+        assert_eq!(left(4, 3, seconds(20), seconds(0), 0.0), Some(seconds(20)));
+        // The last, a quarter of it in 5 s.
+        assert_eq!(left(3, 3, seconds(20), seconds(5), 0.25), Some(seconds(15)));
+        assert_eq!(left(3, 3, seconds(20), seconds(5), 1.0), Some(seconds(0)));
+    }
 }

@@ -4,6 +4,7 @@
 //! measured is null, never estimated.
 
 use onewrite_flash::latency::Latency;
+use onewrite_iotrace::age::Aged;
 use onewrite_iotrace::meter::{ByFile, Figures};
 use onewrite_workload::latency::Percentiles;
 use onewrite_workload::plan::{Op, Order};
@@ -24,6 +25,8 @@ pub struct Report {
     /// The model by which that device takes its time, as its file has it; null for a device that takes
     /// what it takes.
     pub device_model: Option<Latency>,
+    /// How old that file system was made; null if it is new or not ours.
+    pub aged: Option<Aged>,
     /// Release of the kernel.
     pub kernel: String,
     /// Version of the SQLite library.
@@ -153,6 +156,10 @@ pub struct Run {
     pub threads: u32,
     /// Processes.
     pub processes: u32,
+    /// Threads that read beside the workers.
+    pub readers: u32,
+    /// Warehouses; null for an op other than TPC-C's.
+    pub warehouses: Option<u32>,
     /// `PRAGMA synchronous` in force.
     pub synchronous: &'static str,
     /// Bytes of a row as the schema sees it; null for an op that has sizes of its own.
@@ -171,6 +178,11 @@ pub struct Run {
     pub cpu_s: f64,
     /// Latency of a transaction in microseconds.
     pub latency_us: Percentiles,
+    /// The same for each kind of transaction, where an op has several; `read` is what the readers did, and in
+    /// none of the other figures.
+    pub kinds: Vec<Kind>,
+    /// What the run found when it began, and the log as it left it.
+    pub state: State,
     /// The raw rates measured just before and just after: what the machine could do at that time.
     pub raw_beside: RawBeside,
     /// What the device completed from the first transaction to the end of the last.
@@ -191,6 +203,34 @@ pub struct Run {
     pub checked: Checked,
     /// Every setting in force, as the connection states it after the run.
     pub pragmas: Map<String, Value>,
+}
+
+/// One kind of transaction.
+#[derive(Debug, Serialize)]
+pub struct Kind {
+    /// Its name.
+    pub kind: String,
+    /// How many there were.
+    pub count: u64,
+    /// In a second.
+    pub per_s: f64,
+    /// Latency in microseconds.
+    pub latency_us: Percentiles,
+}
+
+/// How fresh a database, its cache and its log were: those of the first file, if there are several.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct State {
+    /// Transactions executed before those that were measured.
+    pub warm_up: u32,
+    /// The database when the measurement began, in KiB; what only the log holds is counted.
+    pub database_kib: u64,
+    /// SQLite's cache of each connection, in KiB.
+    pub cache_kib: u64,
+    /// The log's file when the measurement began, in KiB; null for a mode without one.
+    pub log_kib_before: Option<u64>,
+    /// And when it ended.
+    pub log_kib_after: Option<u64>,
 }
 
 /// Whether the database holds what the transactions put there.

@@ -11,6 +11,7 @@ use std::time::Instant;
 use onewrite_iotrace::meter::{Figures, Mark, Meter};
 use onewrite_workload::connection::{self, Checkpoint, Settings};
 use onewrite_workload::databases::Databases;
+use onewrite_workload::latency::Latencies;
 use onewrite_workload::mode::Mode;
 use onewrite_workload::plan::{self, Plan};
 use onewrite_workload::team::{self, Control, Finished};
@@ -20,8 +21,11 @@ use super::Args;
 use super::place::Place;
 use super::processes::{self, Job};
 use super::progress::Progress;
-use super::report::{Checked, Device, Phase, RawBeside, Run};
+use super::report::{Checked, Device, Kind, Phase, RawBeside, Run, State};
 use crate::interrupt;
+
+/// The least cache that a steady state is measured with, in KiB: some pages more than a transaction has.
+const LEAST_CACHE_KIB: u32 = 64;
 
 /// Boundaries in the life of a database, each with the meter's mark if there is a meter.
 struct Boundaries {
@@ -86,6 +90,7 @@ struct Life {
     checkpoint: Span,
     close: Span,
     finished: Finished,
+    state: State,
     pragmas: Map<String, Value>,
     found: plan::Checked,
 }
@@ -144,9 +149,14 @@ impl Session<'_> {
     fn live(&self) -> Result<Life, String> {
         self.say("set-up");
         let (holder, setup) = self.boundaries.step(|| self.set_up())?;
+        let cache_kib = self.cache(&holder)?;
+        let mut state = self.state(&holder)?;
         self.say("transactions");
-        let (ran, mut transactions) = self.boundaries.step(|| self.transactions(holder))?;
+        let (ran, mut transactions) = self
+            .boundaries
+            .step(|| self.transactions(holder, cache_kib))?;
         (transactions.from, transactions.returned) = (ran.started, ran.ended);
+        state.log_kib_after = self.log_kib();
 
         self.say("check");
         let vfs = self.settings.mode.journal().vfs;
@@ -165,9 +175,66 @@ impl Session<'_> {
             checkpoint,
             close,
             finished,
+            state,
             pragmas,
             found,
         })
+    }
+
+    /// Gives the first connection the cache that is asked for, or one that a steady database does not fit
+    /// into; returns what every other connection is to get.
+    fn cache(&self, holder: &Databases) -> Result<Option<u32>, String> {
+        let steady = || -> Result<Option<u32>, String> {
+            if !self.args.common.steady {
+                return Ok(None);
+            }
+            let (database, cache) = holder.kib().map_err(text)?;
+            if database / 4 >= cache {
+                return Ok(None);
+            }
+            let kib = u32::try_from(database / 4).unwrap_or(u32::MAX);
+            if kib < LEAST_CACHE_KIB {
+                return Err(format!(
+                    "--steady: a database of {database} KiB is too small for a cache that it does not fit \
+                     into; give a larger --count or --warm-up"
+                ));
+            }
+            Ok(Some(kib))
+        };
+        let kib = match self.args.common.cache_kib {
+            Some(kib) => Some(kib),
+            None => steady()?,
+        };
+        if let Some(kib) = kib {
+            holder.set_cache_kib(kib).map_err(text)?;
+        }
+        Ok(kib)
+    }
+
+    /// What the run is going to find.
+    fn state(&self, holder: &Databases) -> Result<State, String> {
+        let (database_kib, cache_kib) = holder.kib().map_err(text)?;
+        Ok(State {
+            warm_up: self.plan.warm_up,
+            database_kib,
+            cache_kib,
+            log_kib_before: self.log_kib(),
+            log_kib_after: None,
+        })
+    }
+
+    /// Size of the log's file, for a mode that has one.
+    fn log_kib(&self) -> Option<u64> {
+        let suffixes: &[&str] = match self.settings.mode.journal().name {
+            "wal" | "direct" => &["-wal"],
+            _ => &["-onewrite", "-journal"],
+        };
+        let file = |suffix: &&str| {
+            let mut name = self.path.as_os_str().to_owned();
+            name.push(suffix);
+            fs::metadata(PathBuf::from(name)).ok()
+        };
+        suffixes.iter().find_map(file).map(|file| file.len() / 1024)
     }
 
     /// The database with its table and, for updates and deletes, rows, which are checkpointed: every
@@ -184,14 +251,22 @@ impl Session<'_> {
                 .execute_batch("PRAGMA user_version=1")
                 .map_err(|error| format!("first transaction: {error}"))?;
         }
+        if self.plan.warm_up > 0 {
+            self.say("warm-up");
+            let control = Control::default();
+            let stop = interrupt::requested();
+            self.progress.during(self.plan.warm_up, &control, || {
+                team::warm_up(self.plan, &mut holder, &control, stop).map_err(text)
+            })?;
+        }
         Ok(holder)
     }
 
     /// The transactions, in this process or in several.
-    fn transactions(&self, holder: Databases) -> Result<Ran, String> {
+    fn transactions(&self, holder: Databases, cache_kib: Option<u32>) -> Result<Ran, String> {
         let control = Control::default();
         let (mut started, mut seats) = (None, vec![holder]);
-        let total = self.plan.count;
+        let total = self.plan.measured();
         let mut gate = || {
             started = self.boundaries.mark()?;
             Ok(())
@@ -202,19 +277,26 @@ impl Session<'_> {
                 mode: self.settings.mode.spec().to_owned(),
                 synchronous: self.settings.synchronous,
                 autocheckpoint: self.settings.autocheckpoint,
+                cache_kib,
                 plan: self.plan.clone(),
                 first_worker: 0,
-                threads: self.args.common.threads,
+                threads: self.args.threads(),
             };
             processes::run(&job, self.args.common.processes, gate)
         } else {
-            for _ in 1..self.args.common.threads {
-                seats.push(self.open()?);
+            for _ in 1..self.args.threads() {
+                seats.push(self.open_with(cache_kib)?);
+            }
+            let mut readers = Vec::new();
+            for _ in 0..self.plan.readers {
+                readers.push(self.open_with(cache_kib)?);
             }
             let gate = || gate().map_err(onewrite_workload::Error::Wrong);
             let stop = interrupt::requested();
             self.progress.during(total, &control, || {
-                team::run(self.plan, 0, &mut seats, &control, stop, gate).map_err(text)
+                let (seats, readers) = (&mut seats, &mut readers);
+                team::run_beside_readers(self.plan, 0, seats, readers, &control, stop, gate)
+                    .map_err(text)
             })
         }?;
         let ended = self.boundaries.mark()?;
@@ -240,7 +322,7 @@ impl Session<'_> {
 
     fn describe(self, repeat: u32, life: Life, stock_after_close: String) -> (Run, Vec<String>) {
         let (phases, notes) = phases(self.boundaries.meter, &life);
-        let count = self.plan.count;
+        let count = self.plan.measured();
         let device = phases.run.as_ref().map(Device::of);
         let elapsed_s = life.finished.last.seconds_since(life.finished.first);
         let run = Run {
@@ -248,8 +330,10 @@ impl Session<'_> {
             journal_mode: self.settings.mode.journal().name.to_owned(),
             op: self.plan.op,
             count,
-            threads: self.args.common.threads,
+            threads: self.args.threads(),
             processes: self.args.common.processes,
+            readers: self.plan.readers,
+            warehouses: self.plan.op.is_tpcc().then_some(self.plan.warehouses),
             synchronous: self.settings.synchronous().name(),
             record_size: self
                 .plan
@@ -263,6 +347,8 @@ impl Session<'_> {
             ops_per_s: f64::from(count) / elapsed_s.max(1e-9),
             cpu_s: life.finished.cpu_nanos as f64 / 1e9,
             latency_us: life.finished.latencies.percentiles(),
+            kinds: kinds(&life.finished, elapsed_s),
+            state: life.state,
             raw_beside: RawBeside::default(),
             device,
             by_file: phases.run.and_then(|figures| figures.by_file),
@@ -280,6 +366,14 @@ impl Session<'_> {
             pragmas: life.pragmas,
         };
         (run, notes)
+    }
+
+    fn open_with(&self, cache_kib: Option<u32>) -> Result<Databases, String> {
+        let opened = self.open()?;
+        if let Some(kib) = cache_kib {
+            opened.set_cache_kib(kib).map_err(text)?;
+        }
+        Ok(opened)
     }
 
     fn open(&self) -> Result<Databases, String> {
@@ -351,6 +445,17 @@ impl Span {
             .map(|(from, returned)| returned.counters.since(from.counters).flushes);
         Phase::of(figures, flushes, Some(self.elapsed_s))
     }
+}
+
+/// The kinds of transactions of a run that took so long.
+fn kinds(finished: &Finished, elapsed_s: f64) -> Vec<Kind> {
+    let kind = |(kind, latencies): (&String, &Latencies)| Kind {
+        kind: kind.clone(),
+        count: latencies.count(),
+        per_s: latencies.count() as f64 / elapsed_s.max(1e-9),
+        latency_us: latencies.percentiles(),
+    };
+    finished.kinds.iter().map(kind).collect()
 }
 
 fn text(error: onewrite_workload::Error) -> String {

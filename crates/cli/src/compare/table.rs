@@ -14,6 +14,12 @@ pub fn render(report: &Report) -> String {
         text.push_str(&title(first));
         text.push_str(&format!("\n{}\n", table(&report.runs)));
     }
+    if let Some(kinds) = kinds(&report.runs) {
+        text.push_str(&format!("{kinds}\n"));
+    }
+    if let Some(state) = report.runs.iter().find_map(|run| state(run, &report.runs)) {
+        text.push_str(&state);
+    }
     text.push_str(&raw(&report.raw));
     text.push_str(&format!(
         "\n{}{}, Linux {}, SQLite {} ({})\n",
@@ -45,10 +51,18 @@ fn title(run: &Run) -> String {
     if let Some(record_size) = run.record_size {
         title.push_str(&format!(", {record_size}-byte rows"));
     }
-    for (number, what) in [(run.threads, "threads"), (run.processes, "processes")] {
+    let several = [
+        (run.threads, "threads"),
+        (run.processes, "processes"),
+        (run.warehouses.unwrap_or(1), "warehouses"),
+    ];
+    for (number, what) in several {
         if number > 1 {
             title.push_str(&format!(", {number} {what}"));
         }
+    }
+    if run.readers > 0 {
+        title.push_str(&format!(", {} readers", run.readers));
     }
     title
 }
@@ -84,6 +98,62 @@ fn table(runs: &[Run]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+/// The kinds of transactions of each mode, for an op that has several.
+fn kinds(runs: &[Run]) -> Option<Table> {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header([
+        "mode",
+        "kind",
+        "count",
+        "in a\nsecond",
+        "p50\nus",
+        "p99\nus",
+        "longest\nus",
+    ]);
+    for run in medians(runs) {
+        let all = (run.readers > 0).then_some((
+            "write",
+            u64::from(run.count),
+            run.ops_per_s,
+            run.latency_us,
+        ));
+        let each = run.kinds.iter();
+        let each = each.map(|kind| (kind.kind.as_str(), kind.count, kind.per_s, kind.latency_us));
+        for (kind, count, per_s, latency) in all.into_iter().chain(each) {
+            table.add_row([
+                run.mode.clone(),
+                kind.to_owned(),
+                count.to_string(),
+                format!("{per_s:.0}"),
+                latency.p50.to_string(),
+                latency.p99.to_string(),
+                latency.max.to_string(),
+            ]);
+        }
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    (table.row_count() > 0).then_some(table)
+}
+
+/// What runs that began with a warm-up found, if this is the first of them.
+fn state(run: &Run, runs: &[Run]) -> Option<String> {
+    (run.state.warm_up > 0).then_some(())?;
+    let mut text = format!("after a warm-up of {} transactions\n", run.state.warm_up);
+    for run in medians(runs) {
+        let state = run.state;
+        let log = or_none(state.log_kib_before, |kib| format!("{kib} KiB"));
+        let after = or_none(state.log_kib_after, |kib| format!("{kib} KiB"));
+        text.push_str(&format!(
+            "  {}: database {} KiB, cache {} KiB, log {log}, at the end {after}\n",
+            run.mode, state.database_kib, state.cache_kib
+        ));
+    }
+    Some(text)
 }
 
 /// Of the repetitions of each mode, the one with the median rate; modes in the order given.

@@ -64,6 +64,9 @@ fn insert(site: &Site, mode: &Mode, count: u32, dir: &std::path::Path) -> Result
         order: Order::Id,
         seed: 1,
         workers: 1,
+        readers: 0,
+        warehouses: 1,
+        warm_up: 0,
     };
     let (path, stop) = (dir.join("test.db"), interrupt::requested());
     let mut seats = vec![Databases::open(&settings, &path, 1).map_err(text)?];

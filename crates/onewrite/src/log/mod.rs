@@ -549,6 +549,17 @@ impl Log {
         Ok(self.space.shrink(&self.file, keep)?)
     }
 
+    /// Whether SQLite would find a log here: one that has a WAL header, if no frames yet.
+    ///
+    /// # Errors
+    /// The header is damaged; an I/O error.
+    pub fn has_content(&self) -> Result<bool, LogError> {
+        match self.id {
+            None => Ok(self.file.size()? > 0),
+            Some(_) => Ok(!self.read_header()?.is_empty()),
+        }
+    }
+
     /// How large SQLite's own log would be at most, given the size of the file.
     ///
     /// # Errors

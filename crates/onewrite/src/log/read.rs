@@ -62,8 +62,15 @@ impl Log {
             header.copy_from_slice(&bytes);
             return Ok(());
         }
-        self.read_exactly(self.geometry.header_offset(frame), header)?;
-        self.read_exactly(self.geometry.page_offset(frame), page)
+        let (header_at, page_at) = (
+            self.geometry.header_offset(frame),
+            self.geometry.page_offset(frame),
+        );
+        if header_at + FRAME_HEADER_BYTES as u64 == page_at {
+            return self.read_exactly(header_at, out);
+        }
+        self.read_exactly(header_at, header)?;
+        self.read_exactly(page_at, page)
     }
 
     pub(super) fn reading<T>(&self, result: io::Result<T>) -> Result<T, LogError> {

@@ -43,6 +43,16 @@ pub trait LogBytes {
     /// # Errors
     /// An I/O error.
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Shows `look` the bytes from `offset` on, `most` of them; fewer only at the end.
+    ///
+    /// # Errors
+    /// An I/O error.
+    fn view<R>(&self, most: usize, offset: u64, look: impl FnOnce(&[u8]) -> R) -> io::Result<R> {
+        let mut bytes = vec![0; most];
+        let n = self.read_at(&mut bytes, offset)?;
+        Ok(look(&bytes[..n]))
+    }
 }
 
 impl LogBytes for LogFile {

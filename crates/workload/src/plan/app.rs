@@ -32,7 +32,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::rows::{self, Found};
-use super::{Op, Plan, Statement, Transaction, Workload, created, populate_with, words};
+use super::{Op, Plan, Statement, Transaction, Work, Workload, created, populate_with, words};
 use crate::Error;
 use crate::databases::Databases;
 use crate::draws::Draws;
@@ -239,6 +239,14 @@ impl Message {
     }
 }
 
+impl App {
+    /// The transaction with this number.
+    pub(super) fn transaction(&self, number: u32) -> Transaction {
+        let message = self.message(number.saturating_add(HISTORY));
+        Transaction::new(Op::App, number, message.statements())
+    }
+}
+
 impl Workload for App {
     fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error> {
         let connection = databases.first_mut();
@@ -257,9 +265,8 @@ impl Workload for App {
         &[MESSAGE, COUNT, RECIPIENT, LABEL, ATTACHMENT]
     }
 
-    fn transaction(&self, number: u32) -> Transaction {
-        let message = self.message(number.saturating_add(HISTORY));
-        Transaction::new(Op::App, number, message.statements())
+    fn work(&self, number: u32) -> Work {
+        Work::Given(self.transaction(number))
     }
 
     fn compare(&self, databases: &Databases) -> Result<Found, Error> {

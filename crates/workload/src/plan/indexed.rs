@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::rows::{self, Found};
-use super::{Op, Plan, Statement, Transaction, Workload, created, words};
+use super::{Op, Plan, Statement, Transaction, Work, Workload, created, words};
 use crate::Error;
 use crate::databases::Databases;
 use crate::draws::Draws;
@@ -62,6 +62,14 @@ impl Indexed {
     }
 }
 
+impl Indexed {
+    /// The transaction with this number.
+    pub(super) fn transaction(&self, number: u32) -> Transaction {
+        let (sql, values) = (INSERT, self.values(number));
+        Transaction::new(Op::Indexed, number, vec![Statement { sql, values }])
+    }
+}
+
 impl Workload for Indexed {
     fn populate(&self, databases: &mut Databases, _stop: &AtomicBool) -> Result<(), Error> {
         databases
@@ -74,9 +82,8 @@ impl Workload for Indexed {
         &[INSERT]
     }
 
-    fn transaction(&self, number: u32) -> Transaction {
-        let (sql, values) = (INSERT, self.values(number));
-        Transaction::new(Op::Indexed, number, vec![Statement { sql, values }])
+    fn work(&self, number: u32) -> Work {
+        Work::Given(self.transaction(number))
     }
 
     /// Ids are given out in the order in which transactions commit, which one worker alone decides;

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::rows::Found;
-use super::{CREATED, Op, Plan, Statement, Transaction, Workload, created, populate_with};
+use super::{CREATED, Op, Plan, Statement, Transaction, Work, Workload, created, populate_with};
 use crate::Error;
 use crate::databases::Databases;
 use crate::draws::text;
@@ -122,6 +122,13 @@ impl Mobibench {
     }
 }
 
+impl Mobibench {
+    /// The transaction with this number.
+    pub(super) fn transaction(&self, number: u32) -> Transaction {
+        self.transaction_of(self.change, number)
+    }
+}
+
 impl Workload for Mobibench {
     fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error> {
         let connection = databases.first_mut();
@@ -144,8 +151,8 @@ impl Workload for Mobibench {
         }
     }
 
-    fn transaction(&self, number: u32) -> Transaction {
-        self.transaction_of(self.change, number)
+    fn work(&self, number: u32) -> Work {
+        Work::Given(self.transaction(number))
     }
 
     fn compare(&self, databases: &Databases) -> Result<Found, Error> {

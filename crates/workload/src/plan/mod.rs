@@ -7,7 +7,7 @@
 //! What is the same for every op stands here: sharing the transactions out, and the verdict of a
 //! check. Each op owns its tables, its statements and what they leave, as a `Workload`:
 //! `mobibench` (`insert`, `update`, `delete`), `indexed`, `app`, `phone` (`mail`, `messenger`,
-//! `message`, `sns`), `partsupply` and `ycsb`. `transaction` executes
+//! `message`, `sns`), `partsupply`, `tpcc`, `web` and `ycsb`. `transaction` executes
 //! what they make, `rows` compares what they expect, `draws` is where their values come from.
 
 mod app;
@@ -16,7 +16,9 @@ mod mobibench;
 mod partsupply;
 mod phone;
 mod rows;
+mod tpcc;
 mod transaction;
+mod web;
 mod words;
 mod ycsb;
 
@@ -33,7 +35,9 @@ use mobibench::{Change, Mobibench};
 use partsupply::Partsupply;
 use phone::Phone;
 use rows::Found;
+use tpcc::Tpcc;
 pub(crate) use transaction::{Statement, Transaction};
+use web::Web;
 use ycsb::Ycsb;
 
 /// `created` of row 0, in seconds since 1970, as SQLite's `unixepoch()` gives them; row n is n seconds
@@ -64,6 +68,13 @@ pub enum Op {
     Sns,
     /// Changes rows of TPC-H's partsupp anywhere, as many as the plan says.
     Partsupply,
+    /// TPC-C's five transactions in its own mix.
+    Tpcc,
+    /// The same in a mix that mostly reads.
+    #[serde(rename = "tpcc-read")]
+    TpccRead,
+    /// A web server's short transactions; readers work beside the writers.
+    Web,
     /// YCSB's workload A: reads and updates.
     #[serde(rename = "ycsb-a")]
     YcsbA,
@@ -98,6 +109,9 @@ impl Op {
             Self::Message => "message",
             Self::Sns => "sns",
             Self::Partsupply => "partsupply",
+            Self::Tpcc => "tpcc",
+            Self::TpccRead => "tpcc-read",
+            Self::Web => "web",
             Self::YcsbA => "ycsb-a",
             Self::YcsbB => "ycsb-b",
             Self::YcsbC => "ycsb-c",
@@ -118,6 +132,9 @@ impl Op {
             Self::Messenger | Self::Message => 2,
             Self::Sns => 3,
             Self::Partsupply => 20,
+            Self::Tpcc => 12,
+            Self::TpccRead => 1,
+            Self::Web => 2,
             Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbD | Self::YcsbE | Self::YcsbF => 1,
         }
     }
@@ -130,6 +147,17 @@ impl Op {
     /// Transactions of an application's whole trace; `None` for an op that is no trace.
     pub fn trace_length(self) -> Option<u32> {
         phone::transactions(self)
+    }
+
+    /// Whether transactions work on rows that the ones before them have made: the order in which they
+    /// commit then changes what they do.
+    pub fn is_tpcc(self) -> bool {
+        matches!(self, Self::Tpcc | Self::TpccRead)
+    }
+
+    /// Whether a plan may have readers beside the workers.
+    pub fn has_readers(self) -> bool {
+        self == Self::Web
     }
 
     /// Whether the plan's record size says how large a row is; otherwise the op has sizes of its own.
@@ -156,19 +184,52 @@ pub enum Order {
 pub struct Plan {
     /// What each transaction does.
     pub op: Op,
-    /// Transactions in all, over every thread and process.
+    /// Transactions in all, over every thread and process, those of the warm-up included.
     pub count: u32,
+    /// So many of them come first, one after the other, and are not measured.
+    pub warm_up: u32,
     /// Bytes of a row as the schema sees it, for the ops of Mobibench: 8 for `id`, 8 for `created`,
     /// the rest `value`. Bytes of `body` for `indexed`.
     pub record_size: usize,
     /// Rows that a transaction of `partsupply` changes.
     pub updates: u32,
+    /// Warehouses of `tpcc`, from 1.
+    pub warehouses: u32,
     /// The order of updates and deletes.
     pub order: Order,
     /// What values, and the random order, are made from.
     pub seed: u64,
     /// Threads in all, over every process; each takes every n-th transaction.
     pub workers: u32,
+    /// Threads that read while the workers work, for ops that have such.
+    pub readers: u32,
+}
+
+/// What one worker does at once and what is timed of it, made ready before.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Work {
+    /// Statements whose values are known beforehand.
+    Given(Transaction),
+    /// One whose statements depend on what it reads.
+    Tpcc(tpcc::Request),
+}
+
+impl Work {
+    /// Executes and commits it.
+    pub(crate) fn commit(&self, databases: &Databases) -> Result<(), Error> {
+        match self {
+            Self::Given(transaction) => transaction.commit(databases),
+            Self::Tpcc(request) => request.execute(databases.first()),
+        }
+    }
+
+    /// What a report tells its kind by, if the op has several.
+    pub(crate) fn kind(&self) -> Option<&'static str> {
+        match self {
+            Self::Given(_) => None,
+            Self::Tpcc(request) => Some(request.kind()),
+        }
+    }
 }
 
 /// What an op owns: its tables, its transactions, and what they must leave behind in any order.
@@ -180,7 +241,13 @@ pub(crate) trait Workload: Sync {
     fn statements(&self) -> &'static [&'static str];
 
     /// The transaction with this number, from 0 to the plan's count.
-    fn transaction(&self, number: u32) -> Transaction;
+    fn work(&self, number: u32) -> Work;
+
+    /// What a reader does with this number, of one that counts for itself: some reads, whose result is
+    /// checked. Nothing, for an op that has no readers.
+    fn read(&self, _reader: u32, _number: u32, _databases: &Databases) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Compares all rows with what all transactions must have left.
     fn compare(&self, databases: &Databases) -> Result<Found, Error>;
@@ -223,6 +290,8 @@ impl Plan {
             Op::Message => Box::new(Phone::of(self, &phone::MESSAGE)),
             Op::Sns => Box::new(Phone::of(self, &phone::SNS)),
             Op::Partsupply => Box::new(Partsupply::of(self)),
+            Op::Tpcc | Op::TpccRead => Box::new(Tpcc::of(self)),
+            Op::Web => Box::new(Web::of(self)),
             Op::YcsbA | Op::YcsbB | Op::YcsbC | Op::YcsbD | Op::YcsbE | Op::YcsbF => {
                 Box::new(Ycsb::of(self))
             }
@@ -234,14 +303,33 @@ impl Plan {
         self.workload().populate(databases, stop)
     }
 
-    /// The numbers of one worker's transactions, in the order in which it executes them.
-    pub(crate) fn numbers(&self, worker: u32) -> impl Iterator<Item = u32> + use<> {
+    /// Transactions that are measured.
+    pub fn measured(&self) -> u32 {
+        self.count.saturating_sub(self.warm_up)
+    }
+
+    /// All numbers, in the order in which one worker would execute them.
+    fn all_numbers(&self) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..self.count).collect();
         if self.order == Order::Random && matches!(self.op, Op::Update | Op::Delete) {
             crate::draws::shuffle(&mut numbers, self.seed);
         }
+        numbers
+    }
+
+    /// The numbers of the warm-up's transactions.
+    pub(crate) fn warm_up_numbers(&self) -> impl Iterator<Item = u32> + use<> {
+        self.all_numbers().into_iter().take(self.warm_up as usize)
+    }
+
+    /// The numbers of one worker's transactions, in the order in which it executes them.
+    pub(crate) fn numbers(&self, worker: u32) -> impl Iterator<Item = u32> + use<> {
         let workers = self.workers.max(1) as usize;
-        numbers.into_iter().skip(worker as usize).step_by(workers)
+        let after = self.warm_up as usize;
+        self.all_numbers()
+            .into_iter()
+            .skip(after + worker as usize)
+            .step_by(workers)
     }
 
     /// Compares the database with what the transactions must have left in it.

@@ -17,7 +17,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::rows::{self, Found};
-use super::{Op, Plan, Statement, Transaction, Workload, populate_with};
+use super::{Op, Plan, Statement, Transaction, Work, Workload, populate_with};
 use crate::Error;
 use crate::databases::Databases;
 use crate::draws::Draws;
@@ -93,6 +93,21 @@ impl Partsupply {
     }
 }
 
+impl Partsupply {
+    /// The transaction with this number.
+    pub(super) fn transaction(&self, number: u32) -> Transaction {
+        let statement = |(row, more): (u32, i64)| {
+            let (part, supplier) = Self::keys(row);
+            Statement {
+                sql: UPDATE,
+                values: vec![part.into(), supplier.into(), more.into()],
+            }
+        };
+        let statements = self.changes(number).map(statement).collect();
+        Transaction::new(Op::Partsupply, number, statements)
+    }
+}
+
 impl Workload for Partsupply {
     fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error> {
         let connection = databases.first_mut();
@@ -109,16 +124,8 @@ impl Workload for Partsupply {
         &[UPDATE]
     }
 
-    fn transaction(&self, number: u32) -> Transaction {
-        let statement = |(row, more): (u32, i64)| {
-            let (part, supplier) = Self::keys(row);
-            Statement {
-                sql: UPDATE,
-                values: vec![part.into(), supplier.into(), more.into()],
-            }
-        };
-        let statements = self.changes(number).map(statement).collect();
-        Transaction::new(Op::Partsupply, number, statements)
+    fn work(&self, number: u32) -> Work {
+        Work::Given(self.transaction(number))
     }
 
     fn compare(&self, databases: &Databases) -> Result<Found, Error> {

@@ -11,6 +11,9 @@ fn plan(op: Op, count: u32, seed: u64) -> Plan {
         count,
         record_size: 100,
         updates: 5,
+        warm_up: 0,
+        warehouses: 1,
+        readers: 0,
         order: Order::Id,
         seed,
         workers: 1,
@@ -153,7 +156,7 @@ fn what_is_executed_is_what_is_expected_and_damage_is_found() {
             .unwrap();
         let workload = plan.workload();
         for number in 0..400 {
-            workload.transaction(number).commit(&databases).unwrap();
+            workload.work(number).commit(&databases).unwrap();
         }
         let checked = plan.check(&databases).unwrap();
         assert!(checked.is_ok(), "{op:?}: {checked:?}");
@@ -167,5 +170,35 @@ fn what_is_executed_is_what_is_expected_and_damage_is_found() {
             checked.content.contains("rows, expected"),
             "{op:?}: {checked:?}"
         );
+    }
+}
+
+/// With every value of every statement, as a run needs them; the whole trace is never in memory.
+#[test]
+fn the_whole_mail_trace_is_generated_in_less_than_ten_seconds() {
+    let begin = std::time::Instant::now();
+    let trace = phone(&plan(Op::Mail, MAIL.transactions, 1));
+    let (mut queries, mut bytes) = (0, 0);
+    for number in 0..MAIL.transactions {
+        let transaction = trace.transaction(number);
+        queries += transaction.reads.len() + transaction.statements.len();
+        for statement in &transaction.statements {
+            bytes += statement.values.iter().map(size).sum::<usize>();
+        }
+    }
+    let took = begin.elapsed();
+    println!("{queries} queries, {bytes} bytes of values in {took:?}");
+    assert_eq!(queries, 212_492);
+    assert!(took < std::time::Duration::from_secs(10), "{took:?}");
+    // What is kept of it: three bytes, a kind and two numbers of each query, and two of each transaction.
+    let kept = queries * size_of::<Query>() + trace.ends.len() * size_of::<(u32, u32)>();
+    assert!(kept < 5 << 20, "{kept}");
+}
+
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Text(text) => text.len(),
+        Value::Blob(blob) => blob.len(),
+        _ => 8,
     }
 }

@@ -28,7 +28,7 @@ use rusqlite::types::Value;
 
 use super::rows::{self, Found};
 use super::transaction::Read;
-use super::{Op, Plan, Statement, Transaction, Workload, populate_with};
+use super::{Op, Plan, Statement, Transaction, Work, Workload, populate_with};
 use crate::Error;
 use crate::databases::Databases;
 use crate::draws::{Draws, text};
@@ -219,27 +219,9 @@ fn scattered(rank: u32) -> u32 {
     (u64::from(rank) * 7_919 % u64::from(RECORDS)) as u32 + 1
 }
 
-impl Workload for Ycsb {
-    fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error> {
-        let connection = databases.first_mut();
-        connection
-            .execute_batch(SCHEMA)
-            .map_err(Error::sqlite("create table"))?;
-        populate_with(
-            connection,
-            stop,
-            1..RECORDS + 1,
-            |connection: &Connection, key| {
-                Transaction::new(self.op, key, vec![self.insert(key)]).apply(connection)
-            },
-        )
-    }
-
-    fn statements(&self) -> &'static [&'static str] {
-        &STATEMENTS
-    }
-
-    fn transaction(&self, number: u32) -> Transaction {
+impl Ycsb {
+    /// The transaction with this number.
+    pub(super) fn transaction(&self, number: u32) -> Transaction {
         let read = |sql, values| Read {
             database: 0,
             sql,
@@ -262,6 +244,31 @@ impl Workload for Ycsb {
             reads,
             ..Transaction::new(self.op, number, statements)
         }
+    }
+}
+
+impl Workload for Ycsb {
+    fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error> {
+        let connection = databases.first_mut();
+        connection
+            .execute_batch(SCHEMA)
+            .map_err(Error::sqlite("create table"))?;
+        populate_with(
+            connection,
+            stop,
+            1..RECORDS + 1,
+            |connection: &Connection, key| {
+                Transaction::new(self.op, key, vec![self.insert(key)]).apply(connection)
+            },
+        )
+    }
+
+    fn statements(&self) -> &'static [&'static str] {
+        &STATEMENTS
+    }
+
+    fn work(&self, number: u32) -> Work {
+        Work::Given(self.transaction(number))
     }
 
     fn compare(&self, databases: &Databases) -> Result<Found, Error> {
@@ -293,6 +300,9 @@ mod tests {
             op,
             count: 10_000,
             record_size: 100,
+            warm_up: 0,
+            warehouses: 1,
+            readers: 0,
             updates: 1,
             order: Order::Id,
             seed: 3,

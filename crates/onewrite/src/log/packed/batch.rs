@@ -56,9 +56,14 @@ pub fn origin(salts: Salts) -> u32 {
 }
 
 impl Batch {
+    /// Bytes of the header and the records.
+    pub fn end(&self) -> usize {
+        HEADER_BYTES + self.record_bytes as usize
+    }
+
     /// Bytes of the blocks that the batch fills.
     pub fn block_bytes(&self) -> u64 {
-        (HEADER_BYTES as u64 + u64::from(self.record_bytes)).next_multiple_of(BLOCK_BYTES)
+        (self.end() as u64).next_multiple_of(BLOCK_BYTES)
     }
 
     /// Reads a header; `None` where there is none.

@@ -15,6 +15,7 @@ use std::io;
 
 use crate::log::packed::batch::{self, Batch};
 use crate::log::packed::record::{Form, Record, UnknownKind};
+use crate::log::packed::window::{Window, Windowed};
 use crate::log::scan::LogBytes;
 use crate::wal::{FrameNo, PageSize, Salts};
 
@@ -22,6 +23,8 @@ use crate::wal::{FrameNo, PageSize, Salts};
 const START: u64 = 4096;
 /// What a device writes whole or not at all.
 const SECTOR: u64 = 512;
+/// So many frames are worth a read of many at once.
+const FAR: u32 = 16;
 /// As much of a batch is read at first: most of them have no more.
 const FIRST_READ_BYTES: usize = 2048;
 
@@ -231,13 +234,24 @@ impl Chain {
         if last > self.settled.last {
             self.rewind();
         }
+        let reached = match last.0.saturating_sub(self.tail.committed.0) {
+            0..FAR => self.walk_to(log, last)?,
+            // What is published does not change.
+            _ => self.walk_to(&Windowed::new(log, &mut Window::default()), last)?,
+        };
+        if reached {
+            self.settle(last);
+        }
+        Ok(reached)
+    }
+
+    fn walk_to<B: LogBytes + ?Sized>(&mut self, log: &B, last: FrameNo) -> io::Result<bool> {
         while self.tail.committed < last {
             match self.next_link(log)? {
                 Some(link) => self.append(&link),
                 None => return Ok(false),
             }
         }
-        self.settle(last);
         Ok(true)
     }
 
@@ -295,35 +309,33 @@ impl Chain {
     }
 
     fn next_batch<B: LogBytes + ?Sized>(&self, log: &B, salts: Salts) -> io::Result<Option<Link>> {
-        let mut bytes = vec![0; FIRST_READ_BYTES];
-        let n = log.read_at(&mut bytes, self.tail.offset)?;
-        bytes.truncate(n);
+        let here = self.tail.offset;
         let follows = |batch: &Batch| {
             batch.salts == salts
                 && batch.previous == self.tail.crc
                 && Some(batch.sequence) == self.tail.sequence.checked_add(1)
         };
-        let Some(batch) = Batch::parse(&bytes).filter(follows) else {
-            return Ok(None);
-        };
-        let end = batch::HEADER_BYTES + batch.record_bytes as usize;
-        if end > bytes.len() {
-            let have = bytes.len();
+        let first = log.view(FIRST_READ_BYTES, here, |bytes| {
+            let batch = Batch::parse(bytes).filter(follows)?;
+            let whole = bytes.get(..batch.end());
+            Some((batch, whole.map(|whole| self.link(&batch, whole, salts))))
+        })?;
+        match first {
+            None => Ok(None),
+            Some((_, Some(link))) => link,
             // Not more than there is: the length may be anything.
-            let size = log.size()?.saturating_sub(self.tail.offset);
-            if (end as u64) > size {
-                return Ok(None);
+            Some((batch, None)) if here + batch.end() as u64 > log.size()? => Ok(None),
+            Some((batch, None)) => {
+                log.view(batch.end(), here, |whole| self.link(&batch, whole, salts))?
             }
-            bytes.resize(end, 0);
-            let n = log.read_at(&mut bytes[have..], self.tail.offset + have as u64)?;
-            bytes.truncate(have + n);
         }
-        let Some(whole) = bytes
-            .get(..end)
-            .filter(|all| Batch::crc_of(all) == batch.crc)
-        else {
+    }
+
+    /// A batch whose bytes have been read, as the next step of the walk.
+    fn link(&self, batch: &Batch, whole: &[u8], salts: Salts) -> io::Result<Option<Link>> {
+        if whole.len() != batch.end() || Batch::crc_of(whole) != batch.crc {
             return Ok(None);
-        };
+        }
         let places = self
             .places_in(whole, batch.frames, salts)
             .map_err(|kind| self.unknown(kind, self.tail.offset))?;
@@ -386,9 +398,11 @@ impl Chain {
         salts: Salts,
         offset: u64,
     ) -> io::Result<Option<Link>> {
-        let mut bytes = vec![0; self.form.most_bytes(self.page)];
-        let n = log.read_at(&mut bytes, offset)?;
-        let record = match Record::parse(&bytes[..n], self.form, self.page, salts) {
+        let parsed = log.view(self.form.most_bytes(self.page), offset, |bytes| {
+            let record = Record::parse(bytes, self.form, self.page, salts)?;
+            Ok(record.filter(|record| record.bytes() <= bytes.len()))
+        })?;
+        let record = match parsed {
             Ok(record) => record,
             // A header is whole, or not there, only where it lies within a sector.
             Err(kind) if offset % SECTOR + self.form.header_bytes() as u64 <= SECTOR => {
@@ -396,7 +410,7 @@ impl Chain {
             }
             Err(_) => None,
         };
-        Ok(record.filter(|record| record.bytes() <= n).map(|record| {
+        Ok(record.map(|record| {
             let finished = record.frame.salts == salts;
             Link {
                 first: record.supersedes.unwrap_or(self.tail.last.plus(1)),

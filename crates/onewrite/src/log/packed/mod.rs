@@ -21,6 +21,7 @@ mod packer;
 pub mod record;
 mod window;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
@@ -29,11 +30,11 @@ use std::sync::PoisonError;
 
 use serde::Serialize;
 
-use crate::log::memory::FrameMemory;
+use crate::log::memory::{self, FrameMemory};
 use crate::log::scan::{LogBytes, Verdict};
 use crate::mode::Compressing;
 use crate::storage::AlignedBuf;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, Salts};
 use batch::Batch;
@@ -175,14 +176,44 @@ pub enum Found {
     Damaged,
 }
 
+/// What recovery has read: of a log that nobody writes, from its begin to its end, frame after frame.
+struct Recovery {
+    window: Window,
+    wholes: Wholes,
+}
+
+/// Whole frames, which differences refer to. Whether they are published is not known yet.
+#[derive(Default)]
+struct Wholes {
+    pages: HashMap<FrameNo, Box<[u8]>>,
+    bytes: usize,
+}
+
+impl Wholes {
+    fn get(&self, frame: FrameNo) -> Option<&[u8]> {
+        self.pages.get(&frame).map(|page| &page[..])
+    }
+
+    fn insert(&mut self, frame: FrameNo, page: &[u8]) {
+        if self.bytes + page.len() > memory::MAX_BYTES {
+            *self = Wholes::default();
+        }
+        if self.pages.insert(frame, page.into()).is_none() {
+            self.bytes += page.len();
+        }
+    }
+}
+
 /// See the module.
 pub struct Packed {
     form: Form,
     page: PageSize,
     chain: RwLock<Chain>,
     bases: Mutex<Bases>,
-    /// What recovery has read last: of the log as it was since [`Packed::survey`].
-    window: Mutex<Option<Window>>,
+    /// From [`Packed::survey`] on, as long as the log stays as it was then.
+    recovery: Mutex<Option<Recovery>>,
+    /// There is one.
+    recovers: AtomicBool,
     /// What was done.
     pub counters: Counters,
 }
@@ -200,7 +231,8 @@ impl Packed {
             page,
             chain: RwLock::new(Chain::new(form, page)),
             bases: Mutex::default(),
-            window: Mutex::default(),
+            recovery: Mutex::default(),
+            recovers: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
@@ -235,7 +267,7 @@ impl Packed {
         salts: Salts,
         last: FrameNo,
     ) -> io::Result<bool> {
-        *self.window() = None;
+        self.end_recovery();
         let mut chain = self.chain_mut();
         chain.turn_to(salts);
         chain.rewind();
@@ -278,12 +310,24 @@ impl Packed {
         let last = chain.tail().last;
         drop(chain);
         // Frame after frame comes next, from the first on.
-        *self.window() = Some(window);
+        *self.recovery() = Some(Recovery {
+            window,
+            wholes: Wholes::default(),
+        });
+        self.recovers.store(true, Ordering::Relaxed);
         Ok(last)
     }
 
-    fn window(&self) -> MutexGuard<'_, Option<Window>> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recovery(&self) -> MutexGuard<'_, Option<Recovery>> {
+        self.recovery.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it has read is of no more use, or may no longer be true.
+    fn end_recovery(&self) {
+        if self.recovers.load(Ordering::Relaxed) {
+            *self.recovery() = None;
+            self.recovers.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Everything up to this frame is published: later frames may refer to these.
@@ -391,7 +435,7 @@ impl Packed {
 
     /// What was laid out stands in the file.
     pub fn written(&self, packing: &Packing) {
-        *self.window() = None;
+        self.end_recovery();
         self.chain_mut().append(&packing.link);
     }
 
@@ -481,49 +525,61 @@ impl Packed {
             return Ok(Found::Missing);
         };
         let (header, page) = out;
-        SCRATCH.with_borrow_mut(|bytes| {
-            let Some(record) = self.next_record(log, place, salts, published, bytes)? else {
-                return Ok(Found::Damaged);
-            };
-            *header = record.frame.to_bytes();
-            let mut base = Vec::new();
-            if let Kind::Delta(_, of) = record.kind {
-                base.resize(self.page.bytes(), 0);
-                let is_before = of < frame;
-                if !is_before || !self.read_base(log, memory, salts, of, published, &mut base)? {
-                    return Ok(Found::Damaged);
+        if published.is_some() {
+            self.end_recovery();
+        } else if let Some(recovery) = &mut *self.recovery() {
+            let Recovery { window, wholes } = recovery;
+            return Windowed::new(log, window).view(place.bytes(), place.offset(), |bytes| {
+                let base = |of| match wholes.get(of) {
+                    Some(whole) => Ok(Some(Cow::Borrowed(whole))),
+                    None => self.read_base(log, None, salts, of, None),
+                };
+                let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
+                if kind.is_some_and(|kind| !kind.is_difference()) {
+                    wholes.insert(frame, page);
                 }
-            }
-            let data = &bytes[record.head..record.bytes()];
-            if !record::unpack(record.kind, data, &base, page) {
-                return Ok(Found::Damaged);
-            }
+                Ok(kind.map_or(Found::Damaged, |_| Found::Page))
+            })?;
+        }
+        SCRATCH.with_borrow_mut(|bytes| {
+            read_into(log, place, bytes)?;
+            let base = |of| self.read_base(log, memory, salts, of, published);
+            let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
             // Within a generation a published frame never changes.
-            if let Some(memory) = memory.filter(|_| published >= Some(frame)) {
+            let stays = kind.is_some() && published >= Some(frame);
+            if let Some(memory) = memory.filter(|_| stays) {
                 memory.offer(frame, salts, page);
             }
-            Ok(Found::Page)
+            Ok(kind.map_or(Found::Damaged, |_| Found::Page))
         })
     }
 
-    /// Reads a record. Recovery reads one after the other, of a log that nobody writes.
-    fn next_record<B: LogBytes + ?Sized>(
+    /// Unpacks the record of a frame; `base` reads the frame that a difference refers to. Returns how the
+    /// page was held, and `None` where the bytes are damaged.
+    fn unpack<'a>(
         &self,
-        log: &B,
-        place: Place,
+        bytes: &[u8],
         salts: Salts,
-        published: Option<FrameNo>,
-        bytes: &mut Vec<u8>,
-    ) -> io::Result<Option<Record>> {
-        if published.is_none()
-            && let Some(window) = self.window().as_mut()
-        {
-            return self.read_record(&Windowed::new(log, window), place, salts, bytes);
-        }
-        self.read_record(log, place, salts, bytes)
+        frame: FrameNo,
+        base: impl FnOnce(FrameNo) -> io::Result<Option<Cow<'a, [u8]>>>,
+        out: (&mut [u8; FRAME_HEADER_BYTES], &mut [u8]),
+    ) -> io::Result<Option<Kind>> {
+        let Some(record) = self.whole_record(bytes, salts) else {
+            return Ok(None);
+        };
+        let (header, page) = out;
+        *header = record.frame.to_bytes();
+        let base = match record.kind {
+            Kind::Delta(_, of) if of < frame => base(of)?,
+            Kind::Delta(..) => None,
+            Kind::Stored | Kind::Whole(_) => Some(Cow::default()),
+        };
+        let data = &bytes[record.head..];
+        let is_whole = base.is_some_and(|base| record::unpack(record.kind, data, &base, page));
+        Ok(is_whole.then_some(record.kind))
     }
 
-    /// Reads the page of a whole frame, which a difference refers to.
+    /// Reads the page of a whole frame, which a difference refers to; `None` where there is none.
     fn read_base<B: LogBytes + ?Sized>(
         &self,
         log: &B,
@@ -531,40 +587,41 @@ impl Packed {
         salts: Salts,
         frame: FrameNo,
         published: Option<FrameNo>,
-        page: &mut [u8],
-    ) -> io::Result<bool> {
-        if memory.is_some_and(|memory| memory.read(frame, salts, 0, page)) {
-            return Ok(true);
+    ) -> io::Result<Option<Cow<'static, [u8]>>> {
+        let mut page = vec![0; self.page.bytes()];
+        if memory.is_some_and(|memory| memory.read(frame, salts, 0, &mut page)) {
+            return Ok(Some(page.into()));
         }
         let Some(place) = self.locate(log, salts, frame, published)? else {
-            return Ok(false);
+            return Ok(None);
         };
         let mut bytes = Vec::new();
-        let record = self.read_record(log, place, salts, &mut bytes)?;
-        let found = record.is_some_and(|record| {
-            let data = &bytes[record.head..record.bytes()];
-            !matches!(record.kind, Kind::Delta(..)) && record::unpack(record.kind, data, &[], page)
-        });
-        if let Some(memory) = memory.filter(|_| found && published >= Some(frame)) {
-            memory.offer(frame, salts, page);
+        read_into(log, place, &mut bytes)?;
+        let mut header = [0; FRAME_HEADER_BYTES];
+        // A difference refers to no difference.
+        let none = |_| Ok(None);
+        let kind = self.unpack(&bytes, salts, frame, none, (&mut header, &mut page))?;
+        let stays = kind.is_some() && published >= Some(frame);
+        if let Some(memory) = memory.filter(|_| stays) {
+            memory.offer(frame, salts, &page);
         }
-        Ok(found)
+        Ok(kind.map(|_| page.into()))
     }
 
-    fn read_record<B: LogBytes + ?Sized>(
-        &self,
-        log: &B,
-        place: Place,
-        salts: Salts,
-        bytes: &mut Vec<u8>,
-    ) -> io::Result<Option<Record>> {
-        bytes.clear();
-        bytes.resize(place.bytes(), 0);
-        let n = log.read_at(bytes, place.offset())?;
-        // What cannot be parsed is not what was found there.
-        let record = Record::parse(&bytes[..n], self.form, self.page, salts);
-        Ok(record.ok().flatten().filter(|record| record.bytes() == n))
+    /// The record that these are the bytes of. What cannot be parsed is not what was found there.
+    fn whole_record(&self, bytes: &[u8], salts: Salts) -> Option<Record> {
+        let record = Record::parse(bytes, self.form, self.page, salts);
+        let record = record.ok().flatten();
+        record.filter(|record| record.bytes() == bytes.len())
     }
+}
+
+fn read_into<B: LogBytes + ?Sized>(log: &B, place: Place, bytes: &mut Vec<u8>) -> io::Result<()> {
+    bytes.clear();
+    bytes.resize(place.bytes(), 0);
+    let n = log.read_at(bytes, place.offset())?;
+    bytes.truncate(n);
+    Ok(())
 }
 
 #[cfg(test)]

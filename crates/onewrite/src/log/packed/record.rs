@@ -50,6 +50,11 @@ impl Kind {
         }
     }
 
+    /// Whether another frame is needed to read it.
+    pub fn is_difference(self) -> bool {
+        matches!(self, Kind::Delta(..))
+    }
+
     /// Bytes of the frame number before the data.
     pub fn number_bytes(self) -> usize {
         match self {

@@ -1,13 +1,14 @@
 //! Reads a log from its begin to its end in large pieces, where it is asked for in small ones: recovery
-//! walks over it once, then reads frame after frame.
+//! walks over it once, then reads frame after frame; a reader that knows nothing of the log yet walks to
+//! what is published.
 
 use std::cell::RefCell;
 use std::io;
 
 use crate::log::scan::LogBytes;
 
-/// Bytes that are read at once.
-const WINDOW_BYTES: usize = 128 << 10;
+/// Bytes that are read at once, at most; the first time an eighth of it, then twice as much as before.
+const MOST_BYTES: usize = 128 << 10;
 
 /// The piece that was read last. It holds what the file held then: nobody may be writing.
 #[derive(Debug, Default)]
@@ -33,10 +34,25 @@ impl<'a, B: LogBytes + ?Sized> Windowed<'a, B> {
 }
 
 impl Window {
-    /// The bytes, where all of them are in the window.
-    fn get(&self, bytes: usize, offset: u64) -> Option<&[u8]> {
-        let at = usize::try_from(offset.checked_sub(self.from)?).ok()?;
-        self.bytes.get(at..at.checked_add(bytes)?)
+    /// Up to `most` bytes from `offset` on: fewer are there only at the end of the file.
+    fn get<B: LogBytes + ?Sized>(
+        &mut self,
+        log: &B,
+        most: usize,
+        offset: u64,
+    ) -> io::Result<&[u8]> {
+        let end = self.from + self.bytes.len() as u64;
+        let has_all = self.from <= offset && offset + most as u64 <= end;
+        if !has_all {
+            let size = (2 * self.bytes.capacity()).clamp(MOST_BYTES / 8, MOST_BYTES);
+            self.bytes.resize(size.max(most), 0);
+            let read = log.read_at(&mut self.bytes, offset);
+            self.bytes.truncate(*read.as_ref().unwrap_or(&0));
+            self.from = offset;
+            read?;
+        }
+        let at = (offset - self.from) as usize;
+        Ok(&self.bytes[at..self.bytes.len().min(at + most)])
     }
 }
 
@@ -46,22 +62,15 @@ impl<B: LogBytes + ?Sized> LogBytes for Windowed<'_, B> {
     }
 
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.view(out.len(), offset, |bytes| {
+            out[..bytes.len()].copy_from_slice(bytes);
+            bytes.len()
+        })
+    }
+
+    fn view<R>(&self, most: usize, offset: u64, look: impl FnOnce(&[u8]) -> R) -> io::Result<R> {
         let mut window = self.window.borrow_mut();
-        if window.get(out.len(), offset).is_none() {
-            if out.len() > WINDOW_BYTES {
-                return self.log.read_at(out, offset);
-            }
-            window.bytes.resize(WINDOW_BYTES, 0);
-            window.from = offset;
-            let read = self.log.read_at(&mut window.bytes, offset);
-            window.bytes.truncate(*read.as_ref().unwrap_or(&0));
-            read?;
-        }
-        // Less than was asked for is there only at the end of the file.
-        let at = (offset - window.from) as usize;
-        let n = out.len().min(window.bytes.len() - at);
-        out[..n].copy_from_slice(&window.bytes[at..at + n]);
-        Ok(n)
+        window.get(self.log, most, offset).map(look)
     }
 }
 

@@ -226,10 +226,10 @@ unsafe extern "C" fn vfs_access(
             && let Some(database) = unsafe { named(name) }.filter(|d| d.is_guarded())
             && let Some(log) = database.log()
         {
-            let exists = match log.logical_size() {
+            let exists = match log.has_content() {
                 // Who leaves the mode must open even an empty log, in order to delete it: that is
                 // what ends the guard.
-                Ok(size) => size > 0 || database.switch.get() == Switch::ToStock,
+                Ok(has_content) => has_content || database.switch.get() == Switch::ToStock,
                 Err(e) => return database.fail(&e),
             };
             // SAFETY: SQLite passes room for one integer.

@@ -1,0 +1,185 @@
+//! What `record` and `run` have in common: where the libraries are, how a program is started with them,
+//! and what can be said of one that they do not reach.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+
+/// The library that is preloaded.
+pub const PRELOAD: &str = "libonewrite_preload.so";
+
+/// The extension.
+pub const EXTENSION: &str = "libonewrite.so";
+
+/// Bytes of a program's file that are looked at.
+const HEAD_BYTES: u64 = 64 << 20;
+
+/// Finds a library of ours: where a variable says, beside this program, or in `../lib/onewrite`.
+pub fn library(name: &str, variable: &str) -> Result<PathBuf, String> {
+    if let Some(path) = env::var_os(variable) {
+        let path = PathBuf::from(path);
+        return match path.is_file() {
+            true => std::path::absolute(&path).map_err(|error| error.to_string()),
+            false => Err(format!("{variable}: there is no file {}", path.display())),
+        };
+    }
+    let program = env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
+    let beside = program.parent().unwrap_or(Path::new("/"));
+    let places = [
+        beside.join(name),
+        beside.join("../lib/onewrite").join(name),
+        beside.join("deps").join(name),
+        beside.join("..").join(name),
+    ];
+    let found = places.iter().find(|place| place.is_file());
+    found.cloned().ok_or_else(|| {
+        let looked: Vec<_> = places.iter().take(2).map(|p| p.display().to_string()).collect();
+        format!(
+            "{name} is not there; it belongs beside this program or in ../lib/onewrite (looked at {}). \
+             `cargo build --release` makes it; {variable} names it elsewhere",
+            looked.join(", ")
+        )
+    })
+}
+
+/// A command with our library preloaded, before those that the user preloads.
+pub fn command(words: &[OsString], library: &Path) -> Command {
+    let mut command = Command::new(words.first().map_or_else(OsString::new, Clone::clone));
+    command.args(words.get(1..).unwrap_or_default());
+    let mut preload = library.as_os_str().to_owned();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    command.env("LD_PRELOAD", preload);
+    command
+}
+
+/// The error of a command that could not be started.
+pub fn not_started(words: &[OsString], error: &std::io::Error) -> String {
+    let name = words
+        .first()
+        .map_or_else(String::new, |word| word.to_string_lossy().into_owned());
+    format!("cannot start {name}: {error}")
+}
+
+/// How a program ended, as a shell would say it.
+pub fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+/// Why a library cannot be preloaded into a program, if that can be seen from its file.
+pub fn obstacle(word: &OsString) -> Option<String> {
+    let path = find(word)?;
+    let name = path.display();
+    let mode = path.metadata().ok()?.mode();
+    if mode & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
+        return Some(format!(
+            "{name} is setuid or setgid: the system preloads nothing into such a program"
+        ));
+    }
+    let mut head = Vec::new();
+    File::open(&path)
+        .ok()?
+        .take(HEAD_BYTES)
+        .read_to_end(&mut head)
+        .ok()?;
+    if head.starts_with(b"\x7fELF") && !is_dynamic(&head) {
+        return Some(format!(
+            "{name} is statically linked: nothing can be preloaded into it"
+        ));
+    }
+    None
+}
+
+/// What may be the reason where no call of SQLite was seen.
+pub fn why_nothing_was_seen(word: &OsString) -> String {
+    if let Some(obstacle) = obstacle(word) {
+        return obstacle;
+    }
+    let carries = find(word).is_some_and(|path| {
+        let mut head = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+        read.is_ok() && contains(&head, b"SQLite format 3\0")
+    });
+    match carries {
+        true => {
+            "the program holds an SQLite of its own, linked statically: only one that is linked \
+                 dynamically (libsqlite3.so) can be reached"
+                .to_owned()
+        }
+        false => {
+            "it opened no database, or with an SQLite that is linked statically into it or into a \
+                  library of it: only one that is linked dynamically (libsqlite3.so) can be reached"
+                .to_owned()
+        }
+    }
+}
+
+fn contains(bytes: &[u8], what: &[u8]) -> bool {
+    bytes.windows(what.len()).any(|window| window == what)
+}
+
+fn find(word: &OsString) -> Option<PathBuf> {
+    let given = PathBuf::from(word);
+    if given.components().count() > 1 {
+        return given.is_file().then_some(given);
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|dir| dir.join(&given))
+        .find(|path| path.is_file())
+}
+
+/// Whether an ELF file names a dynamic linker (a program header of the type `PT_INTERP`).
+fn is_dynamic(head: &[u8]) -> bool {
+    let little = head.get(5) == Some(&1);
+    let number = |at: usize, length: usize| -> u64 {
+        let bytes = head.get(at..at + length).unwrap_or_default();
+        let fold = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+        match little {
+            true => bytes.iter().rev().fold(0, fold),
+            false => bytes.iter().fold(0, fold),
+        }
+    };
+    let wide = head.get(4) == Some(&2);
+    let (table, size, count) = match wide {
+        true => (number(32, 8), number(54, 2), number(56, 2)),
+        false => (number(28, 4), number(42, 2), number(44, 2)),
+    };
+    (0..count).any(|index| {
+        let at = table.saturating_add(index * size);
+        usize::try_from(at).is_ok_and(|at| at < head.len() && number(at, 4) == 3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_is_dynamic_and_a_text_is_no_obstacle() {
+        let program = env::current_exe().expect("this program").into_os_string();
+        assert_eq!(obstacle(&program), None);
+        assert_eq!(obstacle(&OsString::from("/no/such/program")), None);
+        let text = OsString::from(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        assert_eq!(obstacle(&text), None);
+    }
+
+    #[test]
+    fn a_library_that_is_nowhere_says_where_it_belongs() {
+        let error = library("libno_such.so", "ONEWRITE_NO_SUCH").expect_err("there is none");
+        assert!(
+            error.contains("libno_such.so") && error.contains("ONEWRITE_NO_SUCH"),
+            "{error}"
+        );
+    }
+}

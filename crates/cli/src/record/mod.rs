@@ -1,0 +1,87 @@
+//! `onewrite record`: the SQL that a program sends to SQLite, into a file.
+//!
+//! The program runs with a library of ours preloaded (`crates/preload`), which sends what it sees over a Unix
+//! socket; [`server`] receives, [`recorder`] writes the trace and copies databases as they are first
+//! opened. So the program needs no room, no time for compression, and does not notice a full disk.
+
+mod recorder;
+mod server;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onewrite_record::SOCKET_VARIABLE;
+
+use crate::{Outcome, interrupt, preload};
+use recorder::Recorder;
+use server::Server;
+
+/// What stands below the options of `record --help`.
+pub const AFTER_HELP: &str = "\
+The program must use a dynamically linked SQLite (libsqlite3.so); every process that the command starts is \
+recorded. The trace holds the databases as they were when they were first opened, each statement with \
+its values and times, and what it returned as a checksum. docs/record-replay.md tells what is not recorded.
+
+A trace holds what the program stored, and the databases: treat it as you treat those.
+
+Examples:
+  onewrite record -o app.trace -- python3 app.py
+  onewrite replay app.trace --modes wal,onewrite";
+
+/// The options of `onewrite record`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The trace to write
+    #[arg(short, long, value_name = "TRACE")]
+    output: PathBuf,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Records.
+pub fn run(args: &Args) -> Outcome {
+    let library = preload::library(preload::PRELOAD, "ONEWRITE_PRELOAD_LIBRARY")?;
+    let Some(program) = args.command.first() else {
+        return Err("no command given".to_owned());
+    };
+    if let Some(obstacle) = preload::obstacle(program) {
+        return Err(obstacle);
+    }
+    let recorder = Arc::new(Recorder::create(&args.output)?);
+    let server = Server::start(Arc::clone(&recorder))?;
+    let child = preload::command(&args.command, &library)
+        .env(SOCKET_VARIABLE, server.address())
+        .spawn();
+    let mut child = child.map_err(|error| preload::not_started(&args.command, &error))?;
+    // The terminal's signals reach the program too; it decides when this ends.
+    interrupt::install()?;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) => std::thread::sleep(Duration::from_millis(50)),
+            Err(error) => return Err(format!("cannot wait for the program: {error}")),
+        }
+        recorder.flush_now_and_then();
+    };
+    server.drain(&recorder);
+    let code = preload::exit_code(status);
+    let summary = recorder.finish()?;
+    if summary.connections == 0 {
+        let why = preload::why_nothing_was_seen(program);
+        eprintln!("onewrite: nothing was recorded: {why}");
+        return Ok(match status.success() {
+            true => ExitCode::FAILURE,
+            false => code,
+        });
+    }
+    eprintln!("onewrite: {summary}");
+    for note in &summary.notes {
+        eprintln!("onewrite: {note}");
+    }
+    Ok(code)
+}

@@ -1,0 +1,127 @@
+//! Receives what preloaded libraries send.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use onewrite_record::event::Event;
+use onewrite_record::wire::Input;
+use tempfile::TempDir;
+
+use super::recorder::Recorder;
+use crate::interrupt;
+
+/// How long nobody must be connected after the program has ended: its children may be about to.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// When it is told that processes of the program still run.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A socket in a directory of its own.
+pub struct Server {
+    dir: TempDir,
+    connected: Arc<AtomicUsize>,
+}
+
+impl Server {
+    /// Begins to listen.
+    pub fn start(recorder: Arc<Recorder>) -> Result<Self, String> {
+        let dir = tempfile::Builder::new()
+            .prefix("onewrite-record-")
+            .tempdir()
+            .map_err(|error| format!("cannot make a temporary directory: {error}"))?;
+        let address = address(dir.path());
+        let listener = UnixListener::bind(&address)
+            .map_err(|error| format!("cannot listen at {}: {error}", address.display()))?;
+        let connected = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connected);
+        // Ends with this process.
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (recorder, count) = (Arc::clone(&recorder), Arc::clone(&count));
+                count.fetch_add(1, Ordering::SeqCst);
+                thread::spawn(move || {
+                    receive(stream, &recorder);
+                    count.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Ok(Self { dir, connected })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> PathBuf {
+        address(self.dir.path())
+    }
+
+    /// Waits until nobody is connected any more, or the user has had enough.
+    pub fn drain(&self, recorder: &Recorder) {
+        let (begin, mut told) = (Instant::now(), false);
+        let mut quiet_since = Instant::now();
+        while quiet_since.elapsed() < QUIET {
+            thread::sleep(Duration::from_millis(10));
+            let connected = self.connected.load(Ordering::SeqCst);
+            if connected > 0 {
+                quiet_since = Instant::now();
+            }
+            if connected > 0 && begin.elapsed() > PATIENCE && !told {
+                told = true;
+                eprintln!(
+                    "onewrite: {connected} processes that the program started still run, and are recorded; \
+                     Ctrl-C ends the recording"
+                );
+            }
+            if interrupt::is_requested() && told {
+                return;
+            }
+            recorder.flush_now_and_then();
+        }
+    }
+}
+
+fn address(dir: &Path) -> PathBuf {
+    dir.join("socket")
+}
+
+/// Everything that one process sends, until it ends.
+fn receive(mut stream: UnixStream, recorder: &Recorder) {
+    let mut source = recorder.source();
+    let mut bytes = Vec::new();
+    let mut piece = vec![0; 256 << 10];
+    loop {
+        let length = match stream.read(&mut piece) {
+            Ok(0) | Err(_) => return,
+            Ok(length) => length,
+        };
+        bytes.extend_from_slice(piece.get(..length).unwrap_or_default());
+        let (used, asked) = take_all(&bytes, |events| recorder.take(&mut source, events));
+        bytes.drain(..used);
+        // Its databases are copied by now.
+        for _ in 0..asked {
+            if stream.write_all(&[1]).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Hands over the whole records at the beginning of some bytes. Returns how many bytes they are, and how
+/// many of them wait for an answer.
+fn take_all(bytes: &[u8], hand_over: impl FnOnce(Vec<Event>)) -> (usize, usize) {
+    let mut input = Input(bytes);
+    let (mut events, mut asked) = (Vec::new(), 0);
+    let mut used = 0;
+    while let Ok(record) = input.bytes() {
+        used = bytes.len() - input.0.len();
+        if let Ok(Some(event)) = Event::take(record) {
+            asked += usize::from(matches!(event, Event::Opening { .. }));
+            events.push(event);
+        }
+    }
+    hand_over(events);
+    (used, asked)
+}

@@ -1,0 +1,513 @@
+//! `onewrite replay`: recorded SQL under each journal mode, compared and measured.
+//!
+//! [`place`] is where, [`report`] what is printed; the work is `onewrite_replay`'s.
+
+mod place;
+mod report;
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use onewrite_iotrace::meter::{Mark, Meter};
+use onewrite_iotrace::scratch::FileSystem;
+use onewrite_replay::clock;
+use onewrite_replay::engine::{Engine, Files, Options, Played, Speed};
+use onewrite_replay::results::{Comparison, Reference};
+use onewrite_replay::stage::{self, Staged};
+use onewrite_workload::mode::{Mode, Synchronous};
+
+use crate::{Outcome, interrupt};
+use place::Place;
+use report::{Checked, Database, Device, Failed, Recorded, Report, Run};
+
+/// What stands below the options of `replay --help`.
+pub const AFTER_HELP: &str = "\
+Every mode begins with the databases as they were when they were recorded, and plays the same statements \
+with the same values in the same order, on one thread. Rows and errors of every statement are compared with \
+those under the first mode and with the recorded ones, and in the end the contents of the databases. \
+datetime('now') is the time at which a statement was recorded; random() comes to the same in every mode.
+
+What the program says of journal_mode and busy_timeout is left out: a replay sets them. PRAGMA synchronous \
+counts as the program has it (FULL where it says nothing), unless --synchronous or the mode says another. \
+docs/record-replay.md tells more.
+
+The exit code is 0 where all modes came to the same, and to what was recorded; else 1.
+
+Examples:
+  onewrite replay app.trace
+  onewrite replay app.trace --modes wal,wal:synchronous=normal,waldio,onewrite --scratch xfs
+  onewrite replay app.trace --dir /mnt/card --speed recorded --json";
+
+/// Bytes of a scratch image beside the databases.
+const IMAGE_BYTES: u64 = 512 << 20;
+
+/// The options of `onewrite replay`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// What `onewrite record` or `onewrite import` has written
+    trace: PathBuf,
+
+    /// Journal modes, separated by commas, with variations as in `onewrite compare`
+    #[arg(long, default_value = "delete,wal,direct,waldio,swal,onewrite")]
+    modes: Modes,
+
+    /// Directory to work in; one of its own is made there and removed [default: a scratch ext4 file system
+    /// as root, else the current directory]
+    #[arg(long, conflicts_with = "scratch")]
+    dir: Option<PathBuf>,
+
+    /// Make, mount and afterwards remove a file system of this type on a loop device (root)
+    #[arg(long, value_enum, value_name = "TYPE")]
+    scratch: Option<ScratchArg>,
+
+    /// Bytes of the scratch image, in MiB [default: 512, and ten times the databases]
+    #[arg(long, value_name = "MIB", conflicts_with = "dir", value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
+    scratch_size: Option<u64>,
+
+    /// One statement after the other, or each not before its time
+    #[arg(long, value_enum, default_value_t = SpeedArg::Full)]
+    speed: SpeedArg,
+
+    /// PRAGMA synchronous of every mode that does not say it for itself, instead of what the program says
+    #[arg(long, value_enum)]
+    synchronous: Option<SynchronousArg>,
+
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// The list of modes, parsed.
+#[derive(Clone, Debug)]
+struct Modes(Vec<Mode>);
+
+impl FromStr for Modes {
+    type Err = onewrite_workload::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Mode::parse_list(text).map(Self)
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ScratchArg {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl From<ScratchArg> for FileSystem {
+    fn from(arg: ScratchArg) -> Self {
+        match arg {
+            ScratchArg::Ext4 => Self::Ext4,
+            ScratchArg::Xfs => Self::Xfs,
+            ScratchArg::Btrfs => Self::Btrfs,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SpeedArg {
+    Full,
+    Recorded,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SynchronousArg {
+    Off,
+    Normal,
+    Full,
+    Extra,
+}
+
+impl From<SynchronousArg> for Synchronous {
+    fn from(arg: SynchronousArg) -> Self {
+        match arg {
+            SynchronousArg::Off => Self::Off,
+            SynchronousArg::Normal => Self::Normal,
+            SynchronousArg::Full => Self::Full,
+            SynchronousArg::Extra => Self::Extra,
+        }
+    }
+}
+
+/// Replays.
+pub fn run(args: &Args) -> Outcome {
+    interrupt::install()?;
+    clock::register()?;
+    let temporary = tempfile::Builder::new()
+        .prefix("onewrite-replay-")
+        .tempdir()
+        .map_err(|error| format!("cannot make a temporary directory: {error}"))?;
+    let bar = bar();
+    bar.set_message("reading the trace");
+    let staged = stage::stage(&args.trace, temporary.path())?;
+    if staged.runs == 0 {
+        return Err(format!(
+            "{}: there is no statement in it",
+            args.trace.display()
+        ));
+    }
+    let mut notes = notes_of(&staged);
+    let bytes = args
+        .scratch_size
+        .map_or(IMAGE_BYTES + 10 * staged.bytes, |mib| mib << 20);
+    let bytes = bytes.next_multiple_of(1 << 20);
+    bar.set_message("preparing the place");
+    let place = Place::choose(
+        args.dir.as_deref(),
+        args.scratch.map(Into::into),
+        bytes,
+        &mut notes,
+    )?;
+    let reference = Reference::new(temporary.path())
+        .map_err(|error| format!("cannot make a temporary file: {error}"))?;
+    let replay = Replay {
+        args,
+        staged: &staged,
+        place: &place,
+        reference: &reference,
+        bar: &bar,
+    };
+    let result = replay.all(notes);
+    bar.finish_and_clear();
+    place.remove()?;
+    let report = result?;
+    match args.json {
+        true => {
+            let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
+            println!("{text}");
+        }
+        false => print!("{}", report::render(&report)),
+    }
+    for failed in &report.failed {
+        eprintln!("onewrite: {}: {}", failed.mode, failed.error);
+    }
+    let right = report.same_in_all_modes && report.same_as_recorded != Some(false);
+    Ok(match right {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    bar.set_style(style("{spinner} {msg} {elapsed}"));
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(Duration::from_millis(100));
+    }
+    bar
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+/// What a trace says that a reader of the figures must know.
+fn notes_of(staged: &Staged) -> Vec<String> {
+    let mut notes = Vec::new();
+    if staged.cut {
+        notes
+            .push("the trace ends early: its recorder was killed, or its disk was full".to_owned());
+    }
+    for version in &staged.versions {
+        if version != rusqlite::version() {
+            notes.push(format!(
+                "recorded with SQLite {version}: it may plan otherwise, and sum() was less exact before 3.43"
+            ));
+        }
+    }
+    if staged.masked {
+        notes.push("the trace is masked: rows are not compared with what was recorded".to_owned());
+    }
+    let mut taught: Vec<_> = staged.taught.keys().cloned().collect();
+    taught.sort_unstable();
+    if !taught.is_empty() {
+        let shown = taught
+            .iter()
+            .take(6)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(", ");
+        notes.push(format!(
+            "the program taught SQLite {} functions, collations or modules that a replay does not have; \
+             statements that use them fail here: {shown}{}",
+            taught.len(),
+            if taught.len() > 6 { ", ..." } else { "" }
+        ));
+    }
+    if staged.shapes_files {
+        notes.push(
+            "the program chooses a page size, an encoding or auto_vacuum: logs are made, and \
+             preallocated, within the run, and count"
+                .to_owned(),
+        );
+    }
+    for (name, count) in &staged.unrecorded {
+        notes.push(format!(
+            "{name} was used ({count} times) and is not in the trace"
+        ));
+    }
+    notes
+}
+
+/// What a run leaves for those after it to be compared with.
+type Contents = HashMap<Vec<u8>, Result<u64, String>>;
+
+struct Replay<'a> {
+    args: &'a Args,
+    staged: &'a Staged,
+    place: &'a Place,
+    reference: &'a Reference,
+    bar: &'a ProgressBar,
+}
+
+impl Replay<'_> {
+    fn all(&self, notes: Vec<String>) -> Result<Report, String> {
+        let (mut runs, mut failed, mut notes) = (Vec::new(), Vec::new(), notes);
+        let mut first: Option<Contents> = None;
+        let modes = &self.args.modes.0;
+        for (number, mode) in modes.iter().enumerate() {
+            let message = format!("{} ({}/{})", mode, number + 1, modes.len());
+            match self.one(mode, &message, &mut first, &mut notes) {
+                Ok(run) => runs.push(run),
+                Err(_) if interrupt::is_requested() => return Err("stopped".to_owned()),
+                Err(error) => failed.push(Failed {
+                    mode: mode.spec().to_owned(),
+                    error,
+                }),
+            }
+        }
+        notes.dedup();
+        let same = failed.is_empty() && runs.iter().all(|run: &Run| run.checked.is_same_as_first());
+        let as_recorded: Vec<bool> = runs
+            .iter()
+            .filter_map(|run| run.checked.is_same_as_recorded())
+            .collect();
+        Ok(Report {
+            version: 1,
+            trace: self.args.trace.display().to_string(),
+            recorded: self.recorded(),
+            filesystem: self.place.name().to_owned(),
+            sqlite: rusqlite::version().to_owned(),
+            same_in_all_modes: same,
+            same_as_recorded: (!as_recorded.is_empty())
+                .then(|| as_recorded.into_iter().all(|same| same)),
+            runs,
+            failed,
+            notes,
+        })
+    }
+
+    fn recorded(&self) -> Recorded {
+        let staged = self.staged;
+        let databases: std::collections::HashSet<_> =
+            staged.beginnings.iter().map(|one| &one.path).collect();
+        Recorded {
+            masked: staged.masked,
+            cut: staged.cut,
+            statements: staged.runs,
+            connections: staged.connections,
+            processes: staged.processes,
+            databases: databases.len(),
+            elapsed_s: staged
+                .span
+                .filter(|(first, last)| last > first)
+                .map(|(first, last)| (last - first) as f64 / 1e9),
+        }
+    }
+
+    /// One mode, in a directory of its own.
+    fn one(
+        &self,
+        mode: &Mode,
+        message: &str,
+        first: &mut Option<Contents>,
+        notes: &mut Vec<String>,
+    ) -> Result<Run, String> {
+        let dir = self.place.root().join("replay");
+        fs::create_dir(&dir)
+            .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
+        let result = self.in_directory(&dir, mode, message, first, notes);
+        fs::remove_dir_all(&dir)
+            .map_err(|error| format!("cannot remove {}: {error}", dir.display()))?;
+        result
+    }
+
+    fn in_directory(
+        &self,
+        dir: &Path,
+        mode: &Mode,
+        message: &str,
+        first: &mut Option<Contents>,
+        notes: &mut Vec<String>,
+    ) -> Result<Run, String> {
+        let done = AtomicU64::new(0);
+        let options = Options {
+            mode,
+            synchronous: self.args.synchronous.map(Into::into),
+            dir,
+            speed: match self.args.speed {
+                SpeedArg::Full => Speed::Full,
+                SpeedArg::Recorded => Speed::Recorded,
+            },
+            stop: interrupt::requested(),
+            done: &done,
+        };
+        let meter = self
+            .place
+            .meter(&dir.join(onewrite_replay::engine::FIRST))?;
+        let comparison = Comparison::new(
+            self.reference,
+            first.is_none(),
+            self.staged
+                .versions
+                .iter()
+                .all(|version| version == rusqlite::version()),
+        );
+        let engine = Engine::new(options, self.staged, comparison)?;
+        let from = settle(meter.as_ref())?;
+        self.bar.set_style(style(
+            "{spinner} {msg} {bar:30} {pos}/{len} {per_sec}, {eta} left",
+        ));
+        self.bar.set_length(self.staged.events);
+        self.bar.set_position(0);
+        self.bar.set_message(message.to_owned());
+        let (played, comparison, files) = self.play(engine, &done)?;
+        let returned = mark(meter.as_ref())?;
+        let settled = settle(meter.as_ref())?;
+        self.bar
+            .set_style(style("{spinner} {msg}: comparing {elapsed}"));
+        let figures =
+            meter
+                .zip(from.zip(returned).zip(settled))
+                .map(|(meter, ((from, to), end))| {
+                    let (figures, told) = meter.finish(&[(from, to), (to, end)]);
+                    notes.extend(told);
+                    figures
+                });
+        let checked = self.check(&played, comparison, &files, first);
+        Ok(describe(mode, played, figures, checked))
+    }
+
+    /// Plays the trace from its beginning to its end.
+    fn play<'e>(
+        &self,
+        mut engine: Engine<'e>,
+        done: &AtomicU64,
+    ) -> Result<(Played, Comparison<'e>, Files<'e>), String> {
+        let mut reader = stage::open(&self.args.trace)?;
+        loop {
+            let event = reader
+                .next_event()
+                .map_err(|error| format!("{}: {error}", self.args.trace.display()))?;
+            let Some(event) = event else {
+                break;
+            };
+            if interrupt::is_requested() {
+                return Err("stopped".to_owned());
+            }
+            engine.play(event)?;
+            if engine.is_stuck() {
+                break;
+            }
+            let now = done.load(Ordering::Relaxed);
+            if now.is_multiple_of(64) {
+                self.bar.set_position(now);
+            }
+        }
+        engine.finish()
+    }
+
+    fn check(
+        &self,
+        played: &Played,
+        comparison: Comparison<'_>,
+        files: &Files<'_>,
+        first: &mut Option<Contents>,
+    ) -> Checked {
+        let found: Contents = files.digests().into_iter().collect();
+        let contents = first.get_or_insert_with(|| found.clone());
+        let mut databases: Vec<_> = found
+            .iter()
+            .map(|(path, content)| {
+                let recorded = match self.staged.finals.get(path) {
+                    Some(Ok(digest)) => Some(Ok(*digest) == *content),
+                    _ => None,
+                };
+                Database {
+                    path: String::from_utf8_lossy(path).into_owned(),
+                    content: match content {
+                        Ok(digest) => format!("{digest:016x}"),
+                        Err(why) => why.clone(),
+                    },
+                    same_as_recorded: recorded,
+                    same_as_first_mode: content.is_ok() && contents.get(path) == Some(content),
+                }
+            })
+            .collect();
+        databases.sort_by(|a, b| a.path.cmp(&b.path));
+        Checked {
+            compared_with_recorded: comparison.compared,
+            differ_from_recorded: comparison.from_recorded.into(),
+            differ_from_first_mode: comparison.from_first.into(),
+            databases,
+            waited: played.waited,
+            refused_when_recorded: played.refused_when_recorded,
+            replaced: played.replaced,
+            stuck: played.stuck.clone(),
+        }
+    }
+}
+
+fn settle(meter: Option<&Meter>) -> Result<Option<Mark>, String> {
+    meter
+        .map(Meter::settle)
+        .transpose()
+        .map_err(|error| error.to_string())
+}
+
+fn mark(meter: Option<&Meter>) -> Result<Option<Mark>, String> {
+    meter
+        .map(Meter::mark)
+        .transpose()
+        .map_err(|error| error.to_string())
+}
+
+fn describe(
+    mode: &Mode,
+    played: Played,
+    figures: Option<Vec<onewrite_iotrace::meter::Figures>>,
+    checked: Checked,
+) -> Run {
+    let elapsed_s = played.elapsed.as_secs_f64();
+    let per_s = |number: u64| number as f64 / elapsed_s.max(1e-9);
+    let device = figures.as_deref().and_then(|figures| match figures {
+        [run, after] => Some(Device::of(run, after)),
+        _ => None,
+    });
+    let latencies = played.latencies.unwrap_or_default();
+    Run {
+        mode: mode.spec().to_owned(),
+        elapsed_s,
+        statements: played.statements,
+        statements_per_s: per_s(played.statements),
+        commits: played.commits,
+        commits_per_s: per_s(played.commits),
+        commit_latency_us: latencies.percentiles(),
+        device,
+        by_file: figures
+            .as_deref()
+            .and_then(|f| f.first())
+            .and_then(|run| run.by_file),
+        per_commit: device.map(|device| device.per_commit(played.commits)),
+        checked,
+    }
+}

@@ -1,0 +1,387 @@
+//! What `onewrite replay --json` prints, and the table that people read.
+//!
+//! A contract with whoever parses it: fields may be added, never renamed. A figure that was not
+//! measured is null, never estimated.
+
+use comfy_table::{CellAlignment, Table, presets};
+use onewrite_iotrace::meter::{ByFile, Figures};
+use onewrite_workload::latency::Percentiles;
+use serde::Serialize;
+
+/// The whole document.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Of this format.
+    pub version: u32,
+    /// The trace's file.
+    pub trace: String,
+    /// What it holds.
+    pub recorded: Recorded,
+    /// Type of the file system, or `directory` where it is the user's.
+    pub filesystem: String,
+    /// Version of the SQLite library.
+    pub sqlite: String,
+    /// One for each mode, in their order.
+    pub runs: Vec<Run>,
+    /// Modes that could not play it.
+    pub failed: Vec<Failed>,
+    /// Whether every mode played all of it, and results and contents are the same in all of them.
+    pub same_in_all_modes: bool,
+    /// Whether they are also what was recorded; null where nothing of that is in the trace.
+    pub same_as_recorded: Option<bool>,
+    /// What the reader should know about these figures.
+    pub notes: Vec<String>,
+}
+
+/// What a trace holds.
+#[derive(Debug, Serialize)]
+pub struct Recorded {
+    /// Values are masked.
+    pub masked: bool,
+    /// It ends early.
+    pub cut: bool,
+    /// Runs of statements and scripts.
+    pub statements: u64,
+    /// Connections.
+    pub connections: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Database files.
+    pub databases: usize,
+    /// From the first event to the last, when it was recorded; null without times.
+    pub elapsed_s: Option<f64>,
+}
+
+/// A mode that could not play it.
+#[derive(Debug, Serialize)]
+pub struct Failed {
+    /// The mode as it was given.
+    pub mode: String,
+    /// Why.
+    pub error: String,
+}
+
+/// One mode.
+#[derive(Debug, Serialize)]
+pub struct Run {
+    /// The mode as it was given, variations included.
+    pub mode: String,
+    /// From the first event to the last.
+    pub elapsed_s: f64,
+    /// Runs of statements.
+    pub statements: u64,
+    /// A second.
+    pub statements_per_s: f64,
+    /// Transactions that wrote something.
+    pub commits: u64,
+    /// A second.
+    pub commits_per_s: f64,
+    /// Of the calls that committed, in microseconds.
+    pub commit_latency_us: Percentiles,
+    /// What the device completed in that time.
+    pub device: Option<Device>,
+    /// Which files those bytes belong to.
+    pub by_file: Option<ByFile>,
+    /// `device` divided by the number of commits.
+    pub per_commit: Option<PerCommit>,
+    /// Whether results are what they should be.
+    pub checked: Checked,
+}
+
+/// What a device completed.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Device {
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Write requests that carried data.
+    pub writes: Option<u64>,
+    /// Flushes of the device's cache.
+    pub flushes: u64,
+    /// Bytes written afterwards, that the file system still had in memory.
+    pub write_bytes_after: u64,
+}
+
+/// A device's figures for one commit.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PerCommit {
+    /// Bytes written.
+    pub write_bytes: f64,
+    /// Write requests that carried data.
+    pub writes: Option<f64>,
+    /// Flushes of the device's cache.
+    pub flushes: f64,
+}
+
+impl Device {
+    /// From what the meter saw during the run and after it.
+    pub fn of(run: &Figures, after: &Figures) -> Self {
+        Self {
+            write_bytes: run.counters.write_bytes,
+            writes: run.writes,
+            flushes: run.counters.flushes,
+            write_bytes_after: after.counters.write_bytes,
+        }
+    }
+
+    /// For one commit.
+    pub fn per_commit(&self, commits: u64) -> PerCommit {
+        let commits = commits.max(1) as f64;
+        PerCommit {
+            write_bytes: self.write_bytes as f64 / commits,
+            writes: self.writes.map(|writes| writes as f64 / commits),
+            flushes: self.flushes as f64 / commits,
+        }
+    }
+}
+
+/// Whether a run came to the same.
+#[derive(Debug, Serialize)]
+pub struct Checked {
+    /// Runs whose rows were compared with what was recorded.
+    pub compared_with_recorded: u64,
+    /// Runs that came to something else than when they were recorded.
+    pub differ_from_recorded: Differences,
+    /// Runs that came to something else than under the first mode.
+    pub differ_from_first_mode: Differences,
+    /// Every database, as stock SQLite finds it afterwards.
+    pub databases: Vec<Database>,
+    /// Runs that waited for another connection's lock.
+    pub waited: u64,
+    /// Runs that SQLite had refused when they were recorded (busy, full, ...), left out.
+    pub refused_when_recorded: u64,
+    /// Runs left out because a replay sets that itself: journal_mode, busy_timeout, VACUUM INTO.
+    pub replaced: u64,
+    /// Why it was not played to its end; null if it was.
+    pub stuck: Option<String>,
+}
+
+/// Differences of one kind.
+#[derive(Debug, Serialize)]
+pub struct Differences {
+    /// How many.
+    pub count: u64,
+    /// How many of them are to be expected: of what is random, or of another version of SQLite.
+    pub expected: u64,
+    /// The first of the others, or if there are none, of these.
+    pub first: Vec<Difference>,
+}
+
+/// A difference.
+#[derive(Debug, Serialize)]
+pub struct Difference {
+    /// The statement, its beginning.
+    pub sql: String,
+    /// What differs.
+    pub what: String,
+}
+
+impl From<onewrite_replay::results::Differences> for Differences {
+    fn from(differences: onewrite_replay::results::Differences) -> Self {
+        let first = differences.first.into_iter();
+        Self {
+            count: differences.count,
+            expected: differences.expected,
+            first: first
+                .map(|one| Difference {
+                    sql: one.sql,
+                    what: one.what,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// A database at the end.
+#[derive(Debug, Serialize)]
+pub struct Database {
+    /// Its path when it was recorded.
+    pub path: String,
+    /// The digest of its content, in hexadecimal, or what is wrong with it.
+    pub content: String,
+    /// Whether that is what was recorded; null where nothing of that is in the trace.
+    pub same_as_recorded: Option<bool>,
+    /// Whether it is what the first mode left.
+    pub same_as_first_mode: bool,
+}
+
+impl Checked {
+    /// Whether every result and content is that of the first mode.
+    pub fn is_same_as_first(&self) -> bool {
+        self.stuck.is_none()
+            && self.differ_from_first_mode.count == 0
+            && self.databases.iter().all(|one| one.same_as_first_mode)
+    }
+
+    /// Whether it is what was recorded; `None` where nothing of that is in the trace.
+    pub fn is_same_as_recorded(&self) -> Option<bool> {
+        let contents: Vec<bool> = self
+            .databases
+            .iter()
+            .filter_map(|d| d.same_as_recorded)
+            .collect();
+        if self.compared_with_recorded == 0 && contents.is_empty() {
+            return None;
+        }
+        let differ = &self.differ_from_recorded;
+        Some(differ.count == differ.expected && contents.into_iter().all(|same| same))
+    }
+}
+
+/// A figure that was not measured.
+const NONE: &str = "-";
+
+/// The table and the notes.
+pub fn render(report: &Report) -> String {
+    let recorded = &report.recorded;
+    let mut text = format!(
+        "{}: {} statements, {} connections, {} processes, {} databases\n",
+        report.trace,
+        recorded.statements,
+        recorded.connections,
+        recorded.processes,
+        recorded.databases
+    );
+    if !report.runs.is_empty() {
+        text.push_str(&format!("{}\n", table(&report.runs)));
+    }
+    for (number, run) in report.runs.iter().enumerate() {
+        differences(&mut text, run, number == 0);
+    }
+    text.push_str(&format!("results: {}\n", verdict(report)));
+    text.push_str(&format!(
+        "{}, SQLite {}\n",
+        report.filesystem, report.sqlite
+    ));
+    for note in &report.notes {
+        text.push_str(&format!("{note}\n"));
+    }
+    text
+}
+
+fn verdict(report: &Report) -> String {
+    let modes = match report.same_in_all_modes {
+        true => "the same rows, errors and contents in all modes",
+        false => "NOT the same in all modes",
+    };
+    let recorded = match report.same_as_recorded {
+        None => "nothing recorded to compare with",
+        Some(true) => "and the same as recorded",
+        Some(false) => "not all the same as recorded, see above",
+    };
+    format!("{modes}; {recorded}")
+}
+
+fn differences(text: &mut String, run: &Run, is_first: bool) {
+    let checked = &run.checked;
+    if let Some(stuck) = &checked.stuck {
+        text.push_str(&format!("{}: {stuck}\n", run.mode));
+    }
+    some(
+        text,
+        &run.mode,
+        &checked.differ_from_first_mode,
+        "under the first mode",
+    );
+    // The others have the same, or differ from the first.
+    if is_first {
+        some(
+            text,
+            &run.mode,
+            &checked.differ_from_recorded,
+            "when recorded",
+        );
+    }
+    for one in &checked.databases {
+        if one.same_as_recorded == Some(false) || !one.same_as_first_mode {
+            text.push_str(&format!(
+                "{}: {} holds something else: {}\n",
+                run.mode, one.path, one.content
+            ));
+        }
+    }
+}
+
+fn some(text: &mut String, mode: &str, differences: &Differences, than: &str) {
+    if differences.count == 0 {
+        return;
+    }
+    let expected = match differences.expected {
+        0 => String::new(),
+        number => format!(", {number} of them as expected"),
+    };
+    text.push_str(&format!(
+        "{mode}: {} statements did not come to what they did {than}{expected}:\n",
+        differences.count
+    ));
+    for one in &differences.first {
+        text.push_str(&format!("  {}: {}\n", one.sql, one.what));
+    }
+}
+
+fn table(runs: &[Run]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header([
+        "mode",
+        "s",
+        "statements\n/s",
+        "commits",
+        "commits\n/s",
+        "times\nfirst",
+        "commit\np50 us",
+        "p99\nus",
+        "KiB\n/commit",
+        "writes\n/commit",
+        "flushes\n/commit",
+        "fs journal\nKiB/commit",
+        "same",
+    ]);
+    let first = runs.first().map_or(1.0, |run| run.elapsed_s);
+    for run in runs {
+        table.add_row(row(run, first));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn row(run: &Run, first: f64) -> [String; 13] {
+    let per = run.per_commit;
+    let commits = run.commits.max(1) as f64;
+    let journal = run.by_file.map(|by| by.fs_journal_bytes as f64 / commits);
+    let same = match (
+        run.checked.is_same_as_first(),
+        run.checked.is_same_as_recorded(),
+    ) {
+        (true, Some(true) | None) => "yes",
+        (true, Some(false)) => "modes",
+        (false, _) => "NO",
+    };
+    [
+        run.mode.clone(),
+        format!("{:.2}", run.elapsed_s),
+        format!("{:.0}", run.statements_per_s),
+        run.commits.to_string(),
+        format!("{:.0}", run.commits_per_s),
+        format!("{:.2}", first / run.elapsed_s.max(1e-9)),
+        run.commit_latency_us.p50.to_string(),
+        run.commit_latency_us.p99.to_string(),
+        or_none(per.map(|per| kib(per.write_bytes))),
+        or_none(
+            per.and_then(|per| per.writes)
+                .map(|writes| format!("{writes:.2}")),
+        ),
+        or_none(per.map(|per| format!("{:.2}", per.flushes))),
+        or_none(journal.map(kib)),
+        same.to_owned(),
+    ]
+}
+
+fn kib(bytes: f64) -> String {
+    format!("{:.1}", bytes / 1024.0)
+}
+
+fn or_none(figure: Option<String>) -> String {
+    figure.unwrap_or_else(|| NONE.to_owned())
+}

@@ -1,0 +1,92 @@
+//! `onewrite run`: a program under a journal mode of ours, as it is.
+
+use std::ffi::OsString;
+use std::fs;
+use std::process::ExitCode;
+
+use onewrite_record::{EXTENSION_VARIABLE, REPORT_VARIABLE};
+use onewrite_workload::mode::{Mode, Vfs};
+
+use crate::{Outcome, preload};
+
+/// What stands below the options of `run --help`.
+pub const AFTER_HELP: &str = "\
+The program must use a dynamically linked SQLite (libsqlite3.so) of version 3.40 or later, as Debian's \
+Python, Perl, PHP, Tcl and the sqlite3 shell do; Python wheels, Go and Node programs often carry one of \
+their own, and then nothing changes, which is said. Every process that the command starts is included.
+
+A database whose program asks for no journal mode, or for WAL, gets the mode; one whose program asks for \
+another of SQLite's own (PRAGMA journal_mode=delete) gets that. The program is answered \"wal\". A connection that names a VFS \
+keeps it. Where the mode is not possible for a database it gets WAL, or what it has.
+
+What this sets, and how to do the same without this command:
+  LD_PRELOAD=libonewrite_preload.so ONEWRITE_RUN_EXTENSION=.../libonewrite.so
+  ONEWRITE_MAKE_DEFAULT=1 ONEWRITE_JOURNAL_MODE=onewrite ONEWRITE_UPGRADE_WAL=1
+
+Examples:
+  onewrite run -- python3 app.py
+  onewrite run --mode waldio -- php bin/console messenger:consume";
+
+/// The options of `onewrite run`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The journal mode: onewrite, waldio, swal or direct
+    #[arg(long, default_value = "onewrite", value_parser = mode)]
+    mode: Mode,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+fn mode(name: &str) -> Result<Mode, String> {
+    let mode = Mode::parse(name).map_err(|error| error.to_string())?;
+    if mode.journal().vfs != Vfs::Onewrite {
+        return Err("that is SQLite's own mode: run the program without this command".to_owned());
+    }
+    if mode.spec() != mode.journal().name {
+        return Err(
+            "a mode's variations are pragmas or URI parameters of the program's".to_owned(),
+        );
+    }
+    Ok(mode)
+}
+
+/// Runs the program.
+pub fn run(args: &Args) -> Outcome {
+    let library = preload::library(preload::PRELOAD, "ONEWRITE_PRELOAD_LIBRARY")?;
+    let extension = preload::library(preload::EXTENSION, "ONEWRITE_EXTENSION_LIBRARY")?;
+    let Some(program) = args.command.first() else {
+        return Err("no command given".to_owned());
+    };
+    if let Some(obstacle) = preload::obstacle(program) {
+        return Err(obstacle);
+    }
+    let report = tempfile::Builder::new()
+        .prefix("onewrite-run-")
+        .tempfile()
+        .map_err(|error| format!("cannot make a temporary file: {error}"))?;
+    let mut child = preload::command(&args.command, &library)
+        .env(EXTENSION_VARIABLE, &extension)
+        .env(REPORT_VARIABLE, report.path())
+        .env("ONEWRITE_MAKE_DEFAULT", "1")
+        .env("ONEWRITE_JOURNAL_MODE", args.mode.journal().name)
+        .env("ONEWRITE_UPGRADE_WAL", "1")
+        .spawn()
+        .map_err(|error| preload::not_started(&args.command, &error))?;
+    // The terminal's signals reach the program too; it decides when this ends.
+    crate::interrupt::install()?;
+    let status = child
+        .wait()
+        .map_err(|error| format!("cannot wait for the program: {error}"))?;
+    let told = fs::read_to_string(report.path()).unwrap_or_default();
+    if told.is_empty() {
+        let why = preload::why_nothing_was_seen(program);
+        eprintln!("onewrite: nothing ran in mode {}: {why}", args.mode);
+        return Ok(match status.success() {
+            true => ExitCode::FAILURE,
+            false => preload::exit_code(status),
+        });
+    }
+    Ok(preload::exit_code(status))
+}

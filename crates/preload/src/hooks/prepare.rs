@@ -1,0 +1,166 @@
+//! Preparing and ending statements.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use super::{MISUSE, OK, autocommit, is_recorded, of_connection, of_statement, text16};
+use crate::real::Handle;
+use crate::state;
+
+/// The text of a statement that SQLite was given, up to where it read.
+///
+/// # Safety
+/// The arguments of `sqlite3_prepare_v2`, and what it has put into `tail`.
+unsafe fn statement_text(sql: *const c_char, length: c_int, tail: *const c_char) -> Vec<u8> {
+    if sql.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: by this function's contract.
+    unsafe {
+        let most = match length {
+            0.. => libc::strnlen(sql, length as usize),
+            _ => libc::strlen(sql),
+        };
+        let used = match tail.is_null() {
+            true => most,
+            false => (tail as usize).saturating_sub(sql as usize).min(most),
+        };
+        super::bytes(sql.cast(), used)
+    }
+}
+
+/// Tells of a statement. One without anything in it is no statement.
+fn prepared(db: Handle, statement: Handle, at: u64, code: c_int, sql: Vec<u8>) {
+    if code == OK && statement.is_null() {
+        return;
+    }
+    let statement = match code {
+        OK => statement as usize,
+        _ => 0,
+    };
+    state::with(|state| state.prepared(db as usize, statement, at, code as u32 & 0xFF, sql));
+}
+
+macro_rules! preparing {
+    ($name:ident, $real:ident, $($flags:ident: $type:ty)?) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            db: Handle,
+            sql: *const c_char,
+            length: c_int,
+            $($flags: $type,)?
+            statement: *mut Handle,
+            tail: *mut *const c_char,
+        ) -> c_int {
+            let Some(prepare) = of_connection(db).and_then(|real| real.$real) else {
+                return MISUSE;
+            };
+            if !is_recorded() || statement.is_null() {
+                // SAFETY: the caller's own arguments.
+                return unsafe { prepare(db, sql, length, $($flags,)? statement, tail) };
+            }
+            let at = state::now();
+            let mut end = ptr::null();
+            // SAFETY: the caller's own arguments, and a place of ours for the end of the text.
+            unsafe {
+                let code = state::within(|| prepare(db, sql, length, $($flags,)? statement, &mut end));
+                if !tail.is_null() {
+                    *tail = end;
+                }
+                prepared(db, *statement, at, code, statement_text(sql, length, end));
+                code
+            }
+        }
+    };
+}
+
+preparing!(sqlite3_prepare, prepare,);
+preparing!(sqlite3_prepare_v2, prepare_v2,);
+preparing!(sqlite3_prepare_v3, prepare_v3, flags: u32);
+
+macro_rules! preparing16 {
+    ($name:ident, $real:ident, $($flags:ident: $type:ty)?) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            db: Handle,
+            sql: *const c_void,
+            length: c_int,
+            $($flags: $type,)?
+            statement: *mut Handle,
+            tail: *mut *const c_void,
+        ) -> c_int {
+            let Some(prepare) = of_connection(db).and_then(|real| real.$real) else {
+                return MISUSE;
+            };
+            if !is_recorded() || statement.is_null() {
+                // SAFETY: the caller's own arguments.
+                return unsafe { prepare(db, sql, length, $($flags,)? statement, tail) };
+            }
+            let at = state::now();
+            let mut end = ptr::null();
+            // SAFETY: the caller's own arguments, and a place of ours for the end of the text.
+            unsafe {
+                let code = state::within(|| prepare(db, sql, length, $($flags,)? statement, &mut end));
+                if !tail.is_null() {
+                    *tail = end;
+                }
+                let used = match end.is_null() {
+                    true => i64::from(length),
+                    false => (end as usize).saturating_sub(sql as usize) as i64,
+                };
+                prepared(db, *statement, at, code, text16(sql, used).0);
+                code
+            }
+        }
+    };
+}
+
+preparing16!(sqlite3_prepare16, prepare16,);
+preparing16!(sqlite3_prepare16_v2, prepare16_v2,);
+preparing16!(sqlite3_prepare16_v3, prepare16_v3, flags: u32);
+
+/// Whether the connection of a statement is outside a transaction.
+///
+/// # Safety
+/// A statement of SQLite's that is not gone.
+pub(super) unsafe fn autocommit_of(statement: Handle) -> bool {
+    let db = state::with(|state| state.connection_of(statement as usize)).flatten();
+    match (db, of_statement(statement)) {
+        // SAFETY: a connection lives as long as its statements.
+        (Some(db), Some(real)) => unsafe { autocommit(real, db as Handle) },
+        _ => true,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sqlite3_reset(statement: Handle) -> c_int {
+    let Some(reset) = of_statement(statement).and_then(|real| real.reset) else {
+        return MISUSE;
+    };
+    // SAFETY: the caller's own argument.
+    unsafe {
+        if !is_recorded() || statement.is_null() {
+            return reset(statement);
+        }
+        let code = state::within(|| reset(statement));
+        let autocommit = autocommit_of(statement);
+        state::with(|state| state.was_reset(statement as usize, autocommit));
+        code
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sqlite3_finalize(statement: Handle) -> c_int {
+    let Some(finalize) = of_statement(statement).and_then(|real| real.finalize) else {
+        return MISUSE;
+    };
+    // SAFETY: the caller's own argument; it is told of before its address is another's.
+    unsafe {
+        if !is_recorded() || statement.is_null() {
+            return finalize(statement);
+        }
+        let autocommit = autocommit_of(statement);
+        state::with(|state| state.finalized(statement as usize, autocommit));
+        state::within(|| finalize(statement))
+    }
+}

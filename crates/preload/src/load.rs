@@ -1,0 +1,99 @@
+//! `onewrite run`: our extension is loaded before the program opens its first database, as the VFS that
+//! databases get which name none.
+
+use std::env;
+use std::ffi::{CStr, CString, c_int};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::ptr;
+use std::sync::Mutex;
+
+use onewrite_record::{EXTENSION_VARIABLE, REPORT_VARIABLE};
+
+use crate::real::Real;
+use crate::sink::say;
+use crate::state;
+
+/// `SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION`.
+const ENABLE_LOAD_EXTENSION: c_int = 1005;
+
+/// The SQLites that it was loaded into, by their function tables' addresses.
+static LOADED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// Loads the extension that the environment names into a SQLite, once. Where that cannot be, standard
+/// error says why, and the program has SQLite's own journal modes.
+pub fn extension(real: &'static Real) {
+    let Some(path) = env::var_os(EXTENSION_VARIABLE) else {
+        return;
+    };
+    let Ok(mut loaded) = LOADED.lock() else {
+        return;
+    };
+    let key = ptr::from_ref(real) as usize;
+    if !state::is_outermost() || loaded.contains(&key) {
+        return;
+    }
+    loaded.push(key);
+    let result = CString::new(path.as_bytes()).map_err(|error| error.to_string());
+    // SAFETY: the functions are SQLite's.
+    let result = result.and_then(|path| state::within(|| unsafe { load(real, &path) }));
+    if let Err(why) = &result {
+        say(&format!("this program runs without onewrite: {why}"));
+    }
+    report(result);
+}
+
+/// A line for the command that started this.
+fn report(result: Result<(), String>) {
+    let Some(file) = env::var_os(REPORT_VARIABLE) else {
+        return;
+    };
+    let line = match result {
+        Ok(()) => format!("loaded {}\n", std::process::id()),
+        Err(why) => format!("failed {} {why}\n", std::process::id()),
+    };
+    // What cannot be reported is only missed by a message.
+    if let Ok(mut file) = OpenOptions::new().append(true).open(file) {
+        let _ = file.write_all(line.as_bytes());
+    }
+}
+
+/// # Safety
+/// The functions are those of one SQLite.
+unsafe fn load(real: &Real, path: &CStr) -> Result<(), String> {
+    let missing = || "its SQLite cannot load extensions".to_owned();
+    let (open, close) = real.open_v2.zip(real.close_v2).ok_or_else(missing)?;
+    let (load, configure) = real
+        .load_extension
+        .zip(real.db_config)
+        .ok_or_else(missing)?;
+    let errmsg = real.errmsg.ok_or_else(missing)?;
+    let mut db = ptr::null_mut();
+    // SAFETY: by this function's contract; the connection is closed again, whatever happens.
+    unsafe {
+        let code = open(c":memory:".as_ptr(), &mut db, 6, ptr::null());
+        if code != 0 {
+            close(db);
+            return Err(format!(
+                "SQLite opens no database in memory: result code {code}"
+            ));
+        }
+        let no_answer: *mut c_int = ptr::null_mut();
+        configure(db, ENABLE_LOAD_EXTENSION, 1 as c_int, no_answer);
+        let entry = c"sqlite3_onewrite_init";
+        let code = load(db, path.as_ptr(), entry.as_ptr(), ptr::null_mut());
+        let result = match code {
+            0 => Ok(()),
+            code => {
+                let text = CStr::from_ptr(errmsg(db)).to_string_lossy().into_owned();
+                Err(format!(
+                    "SQLite does not load {}: {text} ({code})",
+                    path.to_string_lossy()
+                ))
+            }
+        };
+        close(db);
+        result
+    }
+}

@@ -1,0 +1,214 @@
+//! SQLite's own functions, as the calling program or library would have had them without us.
+//!
+//! A process may hold several SQLites, and one that was opened by `dlopen` is not in the scope that
+//! `RTLD_NEXT` looks through. So the object that calls is asked for, and the function looked up among what that
+//! object is linked with. Connections and statements remember whose they are.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// A connection, a statement, a value, ...: nothing here looks into them.
+pub type Handle = *mut c_void;
+
+/// `sqlite3_exec`'s callback.
+pub type ExecCallback =
+    Option<unsafe extern "C" fn(*mut c_void, c_int, *mut *mut c_char, *mut *mut c_char) -> c_int>;
+
+/// What frees a bound value; also `SQLITE_STATIC` and `SQLITE_TRANSIENT`.
+pub type Destructor = *mut c_void;
+
+macro_rules! functions {
+    ($($name:ident($($arg:ty),*) -> $ret:ty;)*) => {
+        /// The functions of one SQLite; those that it does not have are `None`.
+        pub struct Real {
+            $(pub $name: Option<unsafe extern "C" fn($($arg),*) -> $ret>,)*
+            /// It takes arguments of any kind.
+            pub db_config: Option<unsafe extern "C" fn(Handle, c_int, ...) -> c_int>,
+        }
+
+        impl Real {
+            /// # Safety
+            /// `find` returns functions of SQLite's by their names, or null.
+            unsafe fn with(find: impl Fn(&CStr) -> *mut c_void) -> Real {
+                // SAFETY: a null pointer is `None`, and the others have these types by their names.
+                unsafe {
+                    Real {
+                        $($name: std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($arg),*) -> $ret>>(
+                            find(name(concat!("sqlite3_", stringify!($name), "\0"))),
+                        ),)*
+                        db_config: std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn(Handle, c_int, ...) -> c_int>>(
+                            find(c"sqlite3_db_config"),
+                        ),
+                    }
+                }
+            }
+        }
+    };
+}
+
+fn name(text: &'static str) -> &'static CStr {
+    CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or(c"")
+}
+
+functions! {
+    open(*const c_char, *mut Handle) -> c_int;
+    open_v2(*const c_char, *mut Handle, c_int, *const c_char) -> c_int;
+    open16(*const c_void, *mut Handle) -> c_int;
+    close(Handle) -> c_int;
+    close_v2(Handle) -> c_int;
+    prepare(Handle, *const c_char, c_int, *mut Handle, *mut *const c_char) -> c_int;
+    prepare_v2(Handle, *const c_char, c_int, *mut Handle, *mut *const c_char) -> c_int;
+    prepare_v3(Handle, *const c_char, c_int, u32, *mut Handle, *mut *const c_char) -> c_int;
+    prepare16(Handle, *const c_void, c_int, *mut Handle, *mut *const c_void) -> c_int;
+    prepare16_v2(Handle, *const c_void, c_int, *mut Handle, *mut *const c_void) -> c_int;
+    prepare16_v3(Handle, *const c_void, c_int, u32, *mut Handle, *mut *const c_void) -> c_int;
+    step(Handle) -> c_int;
+    reset(Handle) -> c_int;
+    finalize(Handle) -> c_int;
+    clear_bindings(Handle) -> c_int;
+    bind_null(Handle, c_int) -> c_int;
+    bind_int(Handle, c_int, c_int) -> c_int;
+    bind_int64(Handle, c_int, i64) -> c_int;
+    bind_double(Handle, c_int, f64) -> c_int;
+    bind_text(Handle, c_int, *const c_char, c_int, Destructor) -> c_int;
+    bind_text64(Handle, c_int, *const c_char, u64, Destructor, u8) -> c_int;
+    bind_text16(Handle, c_int, *const c_void, c_int, Destructor) -> c_int;
+    bind_blob(Handle, c_int, *const c_void, c_int, Destructor) -> c_int;
+    bind_blob64(Handle, c_int, *const c_void, u64, Destructor) -> c_int;
+    bind_value(Handle, c_int, Handle) -> c_int;
+    bind_zeroblob(Handle, c_int, c_int) -> c_int;
+    bind_zeroblob64(Handle, c_int, u64) -> c_int;
+    bind_pointer(Handle, c_int, *mut c_void, *const c_char, Destructor) -> c_int;
+    exec(Handle, *const c_char, ExecCallback, *mut c_void, *mut *mut c_char) -> c_int;
+    get_table(Handle, *const c_char, *mut *mut *mut c_char, *mut c_int, *mut c_int, *mut *mut c_char) -> c_int;
+    db_filename(Handle, *const c_char) -> *const c_char;
+    get_autocommit(Handle) -> c_int;
+    data_count(Handle) -> c_int;
+    column_type(Handle, c_int) -> c_int;
+    column_int64(Handle, c_int) -> i64;
+    column_double(Handle, c_int) -> f64;
+    column_text(Handle, c_int) -> *const u8;
+    column_blob(Handle, c_int) -> *const c_void;
+    column_bytes(Handle, c_int) -> c_int;
+    value_type(Handle) -> c_int;
+    value_int64(Handle) -> i64;
+    value_double(Handle) -> f64;
+    value_text(Handle) -> *const u8;
+    value_blob(Handle) -> *const c_void;
+    value_bytes(Handle) -> c_int;
+    create_function(Handle, *const c_char, c_int, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_void) -> c_int;
+    create_function_v2(Handle, *const c_char, c_int, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void) -> c_int;
+    create_window_function(Handle, *const c_char, c_int, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void) -> c_int;
+    create_collation(Handle, *const c_char, c_int, *mut c_void, *mut c_void) -> c_int;
+    create_collation_v2(Handle, *const c_char, c_int, *mut c_void, *mut c_void, *mut c_void) -> c_int;
+    create_module(Handle, *const c_char, *const c_void, *mut c_void) -> c_int;
+    create_module_v2(Handle, *const c_char, *const c_void, *mut c_void, *mut c_void) -> c_int;
+    blob_open(Handle, *const c_char, *const c_char, *const c_char, i64, c_int, *mut Handle) -> c_int;
+    backup_init(Handle, *const c_char, Handle, *const c_char) -> Handle;
+    deserialize(Handle, *const c_char, *mut u8, i64, i64, u32) -> c_int;
+    load_extension(Handle, *const c_char, *const c_char, *mut *mut c_char) -> c_int;
+    wal_autocheckpoint(Handle, c_int) -> c_int;
+    wal_checkpoint(Handle, *const c_char) -> c_int;
+    wal_checkpoint_v2(Handle, *const c_char, c_int, *mut c_int, *mut c_int) -> c_int;
+    errmsg(Handle) -> *const c_char;
+    libversion() -> *const c_char;
+}
+
+/// All SQLites that this process calls, found so far; they are never unloaded from here.
+static ALL: Mutex<Vec<&'static Real>> = Mutex::new(Vec::new());
+
+/// The one of them, as long as there is only one.
+static ONLY: AtomicPtr<Real> = AtomicPtr::new(ptr::null_mut());
+
+/// The SQLite of whoever called the function of ours that calls this; `None` where there is none,
+/// which cannot be: who has called found SQLite's name.
+pub fn of_caller() -> Option<&'static Real> {
+    // An extension calls through SQLite's own table of functions, and is itself linked with none: then
+    // who called SQLite so that SQLite called the extension knows.
+    let found = callers().find_map(|module| Some((module, find(module, c"sqlite3_step")?)));
+    let Some((module, probe)) = found else {
+        return ALL
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .first()
+            .copied();
+    };
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = all.iter().find(|real| {
+        real.step
+            .is_some_and(|step| step as *const () as *mut c_void == probe)
+    });
+    if let Some(real) = known {
+        return Some(real);
+    }
+    // SAFETY: the dynamic linker found them by their names.
+    let real =
+        Box::new(unsafe { Real::with(|name| find(module, name).unwrap_or(ptr::null_mut())) });
+    let real: &'static Real = Box::leak(real);
+    all.push(real);
+    let only = match all.len() {
+        1 => ptr::from_ref(real).cast_mut(),
+        _ => ptr::null_mut(),
+    };
+    ONLY.store(only, Ordering::Release);
+    Some(real)
+}
+
+/// The only SQLite, where there is only one.
+pub fn only() -> Option<&'static Real> {
+    // SAFETY: null, or a leaked box.
+    unsafe { ONLY.load(Ordering::Acquire).as_ref() }
+}
+
+/// What the dynamic linker says of an address.
+fn object_at(address: *const c_void) -> Option<libc::Dl_info> {
+    // SAFETY: plain data that `dladdr` fills.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        (libc::dladdr(address, &mut info) != 0).then_some(info)
+    }
+}
+
+/// Handles of the objects on the stack, the innermost first, without this library; null for the
+/// program itself.
+fn callers() -> impl Iterator<Item = *mut c_void> {
+    let ours = object_at(of_caller as *const c_void).map(|info| info.dli_fbase);
+    let mut frames = [ptr::null_mut(); 32];
+    // SAFETY: room for 32 addresses.
+    let depth = unsafe { libc::backtrace(frames.as_mut_ptr(), 32) };
+    let mut last = ours;
+    frames
+        .into_iter()
+        .take(depth.max(0) as usize)
+        .filter_map(move |frame| {
+            let object = object_at(frame)?;
+            let base = Some(object.dli_fbase);
+            let is_new = base != ours && base != last;
+            last = base;
+            // SAFETY: the name is the linker's own; the handle is kept for good.
+            let open =
+                || unsafe { libc::dlopen(object.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+            is_new.then(open)
+        })
+}
+
+/// A function of a module and what it is linked with, or of what was loaded with the program.
+fn find(module: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+    let ours = object_at(of_caller as *const c_void)?.dli_fbase;
+    let is_foreign = |address: *mut c_void| {
+        !address.is_null() && object_at(address).is_some_and(|object| object.dli_fbase != ours)
+    };
+    // SAFETY: a handle of `dlopen`, and a name that ends.
+    let in_module = match module.is_null() {
+        true => ptr::null_mut(),
+        false => unsafe { libc::dlsym(module, name.as_ptr()) },
+    };
+    if is_foreign(in_module) {
+        return Some(in_module);
+    }
+    // SAFETY: as above.
+    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    is_foreign(next).then_some(next)
+}

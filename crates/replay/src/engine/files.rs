@@ -1,0 +1,209 @@
+//! Where the databases of a replay are, and the mode that they are in.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use onewrite_record::event::Start;
+use onewrite_workload::mode::Vfs;
+
+use super::Options;
+use crate::sqlite::{BUSY, Connection, Failure};
+use crate::stage::{Beginning, Staged, with_suffix};
+use crate::{clock, digest};
+
+/// What SQLite and onewrite keep beside a database.
+const BESIDE: [&str; 5] = ["-wal", "-shm", "-journal", "-onewrite", "-onewrite-shm"];
+
+/// The name of the first database; the others have a number behind it.
+pub const FIRST: &str = "replay.db";
+
+const READ_ONLY: u64 = 1;
+const READ_WRITE: u64 = 2;
+const CREATE: u64 = 4;
+const URI: u64 = 0x40;
+const MEMORY: u64 = 0x80;
+const SHARED_CACHE: u64 = 0x2_0000;
+
+/// See the module.
+pub struct Files<'a> {
+    options: Options<'a>,
+    /// By the path that was recorded.
+    known: HashMap<Vec<u8>, PathBuf>,
+    /// Beginnings that have not come yet, in their order.
+    later: VecDeque<&'a Beginning>,
+    /// Paths that have begun: the next time it is another file.
+    began: HashSet<&'a [u8]>,
+}
+
+impl<'a> Files<'a> {
+    /// Lays out what every database began with first.
+    pub(super) fn lay_out(options: Options<'a>, staged: &'a Staged) -> Result<Self, String> {
+        let mut files = Self {
+            options,
+            known: HashMap::new(),
+            later: staged.beginnings.iter().collect(),
+            began: HashSet::new(),
+        };
+        for beginning in &staged.beginnings {
+            let path = beginning.path.as_slice();
+            if files.known.contains_key(path) {
+                continue;
+            }
+            let place = files.place_or_new(path);
+            files.place(beginning, &place)?;
+            if beginning.start == Start::Empty && !staged.shapes_files {
+                files.put_in_mode(&place)?;
+            }
+        }
+        Ok(files)
+    }
+
+    /// A database is used from here on: the first time it lies there already.
+    pub(super) fn begins(&mut self, path: &[u8]) -> Result<(), String> {
+        let Some(at) = self
+            .later
+            .iter()
+            .position(|beginning| beginning.path == path)
+        else {
+            return Err(format!(
+                "{}: begins out of order",
+                String::from_utf8_lossy(path)
+            ));
+        };
+        let Some(beginning) = self.later.remove(at) else {
+            return Ok(());
+        };
+        let is_first = self.began.insert(beginning.path.as_slice());
+        match self.known.get(path) {
+            Some(place) if !is_first => self.place(beginning, place),
+            _ => Ok(()),
+        }
+    }
+
+    fn place(&self, beginning: &Beginning, place: &Path) -> Result<(), String> {
+        let say = |error: std::io::Error| format!("{}: {error}", place.display());
+        for suffix in BESIDE.iter().chain(&[""]) {
+            let file = with_suffix(place, suffix);
+            if file.exists() {
+                fs::remove_file(&file).map_err(say)?;
+            }
+        }
+        match beginning.start {
+            Start::Empty => Ok(()),
+            Start::Withheld => Err(format!(
+                "{} was not empty when it was first opened, and its content is not in the trace",
+                String::from_utf8_lossy(&beginning.path)
+            )),
+            Start::Copied => {
+                fs::copy(&beginning.file, place).map_err(say)?;
+                self.put_in_mode(place)
+            }
+        }
+    }
+
+    /// Puts a database that is not open into the mode, as far as that is the file's.
+    pub(super) fn put_in_mode(&self, place: &Path) -> Result<(), String> {
+        let flags = (READ_WRITE | CREATE) as i32;
+        let connection = Connection::open(place.as_os_str().as_bytes(), flags, self.vfs())
+            .map_err(|error| error.to_string())?;
+        // A transaction of one page, so that every mode makes (and preallocates) its log here.
+        let version = "PRAGMA user_version";
+        self.try_enter(&connection)
+            .and_then(|()| connection.ask(version))
+            .and_then(|now| connection.ask(&format!("{version}={}", now.unwrap_or_default())))
+            .map(drop)
+            .map_err(|error| format!("mode {}: {error}", self.options.mode))
+    }
+
+    /// Puts a connection into the mode. False where another's lock is in the way.
+    pub(super) fn enter(&self, connection: &Connection) -> Result<bool, Failure> {
+        match self.try_enter(connection) {
+            Ok(()) => Ok(true),
+            Err(failure) if failure.code == BUSY => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn try_enter(&self, connection: &Connection) -> Result<(), Failure> {
+        let mode = self.options.mode;
+        for pragma in mode.pragmas() {
+            connection.ask(&format!("PRAGMA {}={}", pragma.name, pragma.value))?;
+        }
+        let asked = mode.journal().name;
+        let got = connection.ask(&format!("PRAGMA journal_mode={asked}"))?;
+        if got.as_deref() != Some(asked) {
+            let got = got.unwrap_or_default();
+            let message = format!("asked for journal_mode={asked}, SQLite answered \"{got}\"");
+            return Err(Failure { code: 1, message });
+        }
+        if let Some(level) = mode.synchronous().or(self.options.synchronous) {
+            connection.ask(&format!("PRAGMA synchronous={}", level.name()))?;
+        }
+        Ok(())
+    }
+
+    fn vfs(&self) -> &'static str {
+        match self.options.mode.journal().vfs {
+            Vfs::Stock => clock::VFS_NAME,
+            Vfs::Onewrite => "onewrite",
+        }
+    }
+
+    /// Where the database is that had this path.
+    pub(super) fn place_of(&self, path: &[u8]) -> Option<&Path> {
+        self.known.get(path).map(PathBuf::as_path)
+    }
+
+    /// The same, where a path that is not known gets a place too.
+    pub(super) fn place_or_new(&mut self, path: &[u8]) -> PathBuf {
+        let next = match self.known.len() {
+            0 => FIRST.to_owned(),
+            others => format!("{FIRST}.{}", others + 1),
+        };
+        let place = self.known.entry(path.to_vec());
+        place.or_insert_with(|| self.options.dir.join(next)).clone()
+    }
+
+    /// Opens a connection as it was opened when it was recorded. Tells whether it may write.
+    pub(super) fn open(
+        &self,
+        name: &[u8],
+        path: &[u8],
+        flags: u64,
+    ) -> Result<(Connection, bool), Failure> {
+        let kept = flags & (READ_ONLY | READ_WRITE | CREATE | URI | MEMORY | SHARED_CACHE);
+        let Some(place) = self.place_of(path) else {
+            let connection = Connection::open(name, kept as i32, clock::VFS_NAME)?;
+            return Ok((connection, false));
+        };
+        let query = name
+            .starts_with(b"file:")
+            .then(|| String::from_utf8_lossy(name));
+        let has = |word: &str| query.as_ref().is_some_and(|query| query.contains(word));
+        let mut flags = kept & !(URI | MEMORY);
+        if has("mode=ro") {
+            flags = flags & !(READ_WRITE | CREATE) | READ_ONLY;
+        }
+        if has("cache=shared") {
+            flags |= SHARED_CACHE;
+        }
+        let connection = Connection::open(place.as_os_str().as_bytes(), flags as i32, self.vfs())?;
+        Ok((connection, flags & READ_ONLY == 0))
+    }
+
+    /// What every database holds, by the path that it had: as any other program finds it.
+    pub fn digests(&self) -> Vec<(Vec<u8>, Result<u64, String>)> {
+        let mut known: Vec<_> = self.known.iter().collect();
+        known.sort_by(|a, b| a.1.cmp(b.1));
+        let digest = |(path, place): (&Vec<u8>, &PathBuf)| {
+            let digest = match place.exists() {
+                true => digest::of_file(place),
+                false => digest::of_file(Path::new(":memory:")),
+            };
+            (path.clone(), digest)
+        };
+        known.into_iter().map(digest).collect()
+    }
+}

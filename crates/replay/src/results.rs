@@ -1,0 +1,327 @@
+//! Whether statements came to the same as under the first mode, and as they did when they were recorded.
+//!
+//! What a statement came to is a small record of fixed size; those of the first mode lie in a file that has no
+//! name, so that memory stays bounded however long the trace is. Differences are counted, and the
+//! first few kept to be shown.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use onewrite_record::event::{Outcome, UNKNOWN};
+use onewrite_record::rows::Rows;
+use onewrite_record::sql;
+
+/// Differences that are kept to be shown.
+const SHOWN: usize = 5;
+
+/// Bytes of a statement's text that are shown.
+const SHOWN_BYTES: usize = 160;
+
+/// Bytes of a record: code, order, number, content, and a mark that there is one.
+const RECORD: u64 = 32;
+
+/// What a statement came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Result {
+    /// Its result code, as in a trace.
+    pub code: u32,
+    /// The rows up to there.
+    pub rows: Rows,
+}
+
+/// Where a result must be the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Comparable {
+    /// In every mode, and to what was recorded.
+    Fully,
+    /// Only its code: what it returns is about the file, its journal mode, or the machine.
+    CodeOnly,
+}
+
+/// A difference.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The statement.
+    pub sql: String,
+    /// What differs.
+    pub what: String,
+}
+
+/// Differences of one kind.
+#[derive(Clone, Debug, Default)]
+pub struct Differences {
+    /// How many.
+    pub count: u64,
+    /// How many of them are to be expected: of what is random, or of another version of SQLite.
+    pub expected: u64,
+    /// The first of the others, or if there are none, of these.
+    pub first: Vec<Difference>,
+}
+
+impl Differences {
+    fn add(&mut self, text: &[u8], expected: bool, what: impl FnOnce() -> String) {
+        // The unexpected ones are those to be shown.
+        if !expected && self.count == self.expected {
+            self.first.clear();
+        }
+        self.count += 1;
+        self.expected += u64::from(expected);
+        let all_expected = self.count == self.expected;
+        if self.first.len() < SHOWN && expected == all_expected {
+            let sql = String::from_utf8_lossy(text.get(..SHOWN_BYTES).unwrap_or(text));
+            let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+            self.first.push(Difference { sql, what: what() });
+        }
+    }
+}
+
+/// The results of the first mode, for the others.
+#[derive(Debug)]
+pub struct Reference(File);
+
+impl Reference {
+    /// An empty one, in a directory for temporary files.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(dir: &Path) -> io::Result<Self> {
+        tempfile::tempfile_in(dir).map(Self)
+    }
+
+    fn put(&self, ordinal: u64, result: &Result) -> io::Result<()> {
+        let mut record = [0; RECORD as usize];
+        record[..4].copy_from_slice(&result.code.to_be_bytes());
+        record[4..8].copy_from_slice(&result.rows.ordered.to_be_bytes());
+        record[8..16].copy_from_slice(&result.rows.count.to_be_bytes());
+        record[16..24].copy_from_slice(&result.rows.unordered.to_be_bytes());
+        record[24] = 1;
+        self.0.write_all_at(&record, ordinal * RECORD)
+    }
+
+    fn get(&self, ordinal: u64) -> io::Result<Option<Result>> {
+        let mut record = [0; RECORD as usize];
+        if self.0.read_at(&mut record, ordinal * RECORD)? < record.len() || record[24] == 0 {
+            return Ok(None);
+        }
+        let number = |at: usize, length: usize| {
+            record
+                .iter()
+                .skip(at)
+                .take(length)
+                .fold(0u64, |n, byte| n << 8 | u64::from(*byte))
+        };
+        let rows = Rows {
+            count: number(8, 8),
+            ordered: number(4, 4) as u32,
+            unordered: number(16, 8),
+        };
+        Ok(Some(Result {
+            code: number(0, 4) as u32,
+            rows,
+        }))
+    }
+}
+
+/// The comparison of one mode's results.
+#[derive(Debug)]
+pub struct Comparison<'a> {
+    reference: &'a Reference,
+    is_first: bool,
+    /// The program had this version of SQLite alone.
+    is_same_version: bool,
+    /// Results compared with what was recorded, their rows included.
+    pub compared: u64,
+    /// From what was recorded.
+    pub from_recorded: Differences,
+    /// From the first mode.
+    pub from_first: Differences,
+}
+
+/// Functions that do not depend on what the database holds alone.
+const VARYING: &[&str] = &["random", "randomblob", "sqlite_version", "sqlite_source_id"];
+
+/// Functions of floating-point numbers that SQLite has made more exact since (3.43).
+const VARYING_BY_VERSION: &[&str] = &["sum", "avg", "total"];
+
+impl<'a> Comparison<'a> {
+    /// With the results of the first mode, or to make them.
+    pub fn new(reference: &'a Reference, is_first: bool, is_same_version: bool) -> Self {
+        Self {
+            reference,
+            is_first,
+            is_same_version,
+            compared: 0,
+            from_recorded: Differences::default(),
+            from_first: Differences::default(),
+        }
+    }
+
+    /// Notes what the statement with this number in the trace came to.
+    ///
+    /// # Errors
+    /// The system's, of the reference.
+    pub fn add(
+        &mut self,
+        ordinal: u64,
+        text: &[u8],
+        comparable: Comparable,
+        recorded: &Outcome,
+        result: Result,
+        message: Option<&str>,
+    ) -> io::Result<()> {
+        let rows_count = comparable == Comparable::Fully;
+        match self.is_first {
+            true => self.reference.put(ordinal, &result)?,
+            false => {
+                let first = self.reference.get(ordinal)?;
+                match first {
+                    Some(first) if !is_same(&first, &result, rows_count) => {
+                        self.from_first
+                            .add(text, false, || difference(&first, &result, message));
+                    }
+                    Some(_) => {}
+                    None => self
+                        .from_first
+                        .add(text, false, || "did not run under the first mode".into()),
+                }
+            }
+        }
+        if recorded.code == UNKNOWN {
+            return Ok(());
+        }
+        let then = Result {
+            code: recorded.code,
+            rows: recorded.rows.unwrap_or(result.rows),
+        };
+        let now = result;
+        let rows_recorded = rows_count && recorded.rows.is_some();
+        self.compared += u64::from(rows_recorded);
+        if !is_same(&then, &now, rows_recorded) {
+            let by_version = match self.is_same_version {
+                true => None,
+                false => sql::first_call(text, VARYING_BY_VERSION),
+            };
+            let varies = sql::first_call(text, VARYING);
+            let is_expected = then.code == now.code && (varies.is_some() || by_version.is_some());
+            self.from_recorded.add(text, is_expected, || {
+                let what = difference(&then, &now, message);
+                match (varies, by_version) {
+                    (Some(call), _) => format!("{what}; it depends on {call}"),
+                    (None, Some(call)) => {
+                        format!("{what}; {call} of another version of SQLite")
+                    }
+                    (None, None) => what,
+                }
+            });
+        }
+        Ok(())
+    }
+}
+
+fn is_same(a: &Result, b: &Result, rows: bool) -> bool {
+    a.code == b.code && (!rows || a.rows == b.rows)
+}
+
+fn difference(then: &Result, now: &Result, message: Option<&str>) -> String {
+    if then.code != now.code {
+        let said = message
+            .map(|message| format!(" ({message})"))
+            .unwrap_or_default();
+        return format!("result code {} instead of {}{said}", now.code, then.code);
+    }
+    if then.rows.count != now.rows.count {
+        return format!("{} rows instead of {}", now.rows.count, then.rows.count);
+    }
+    match then.rows.unordered == now.rows.unordered {
+        true => format!("the same {} rows in another order", now.rows.count),
+        false => format!("other values in {} rows", now.rows.count),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(texts: &[&str]) -> Rows {
+        let mut rows = Rows::default();
+        for text in texts {
+            let mut row = onewrite_record::rows::Row::default();
+            row.add(onewrite_record::rows::Kind::Text, text.as_bytes());
+            rows.add(row);
+        }
+        rows
+    }
+
+    #[test]
+    fn what_differs_is_found_and_said() {
+        let reference = Reference::new(&std::env::temp_dir()).unwrap();
+        let outcome = |texts: &[&str]| Outcome {
+            code: 101,
+            autocommit: true,
+            rows: Some(rows(texts)),
+        };
+        let result = |texts: &[&str]| Result {
+            code: 101,
+            rows: rows(texts),
+        };
+        let mut first = Comparison::new(&reference, true, true);
+        let recorded = outcome(&["a", "b"]);
+        first
+            .add(
+                7,
+                b"SELECT x",
+                Comparable::Fully,
+                &recorded,
+                result(&["a", "b"]),
+                None,
+            )
+            .unwrap();
+        assert_eq!((first.compared, first.from_recorded.count), (1, 0));
+
+        let mut second = Comparison::new(&reference, false, true);
+        for (number, texts) in [
+            (7, &["b", "a"][..]),
+            (7, &["a"]),
+            (7, &["a", "c"]),
+            (8, &["a", "b"]),
+        ] {
+            second
+                .add(
+                    number,
+                    b"SELECT x",
+                    Comparable::Fully,
+                    &recorded,
+                    result(texts),
+                    None,
+                )
+                .unwrap();
+        }
+        let said: Vec<_> = second
+            .from_first
+            .first
+            .iter()
+            .map(|d| d.what.as_str())
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "the same 2 rows in another order",
+                "1 rows instead of 2",
+                "other values in 2 rows",
+                "did not run under the first mode"
+            ]
+        );
+        assert_eq!(second.from_recorded.count, 3);
+        let mut third = Comparison::new(&reference, false, true);
+        let other = result(&["x"]);
+        third
+            .add(7, b"PRAGMA x", Comparable::CodeOnly, &recorded, other, None)
+            .unwrap();
+        assert_eq!(
+            third.from_first.count + third.from_recorded.count + third.compared,
+            0
+        );
+    }
+}
