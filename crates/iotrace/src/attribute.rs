@@ -284,11 +284,7 @@ mod tests {
             files: vec![KnownFile {
                 inode: Inode::of(99),
                 path: "dir/before".to_owned(),
-<<<<<<< HEAD
                 extents: vec![500..550, 550..600],
-=======
-                extents: std::iter::once(500..600).collect(),
->>>>>>> main
             }],
             dirs: HashMap::from([(ROOT, String::new()), (DIR, "dir".to_owned())]),
             metadata,
