@@ -477,3 +477,46 @@ fn lists_and_scripts_are_imported_and_come_to_the_same() {
         assert_eq!(document["runs"][2]["commits"], commits, "{document:#}");
     }
 }
+
+#[test]
+fn a_program_that_loads_the_extension_is_recorded() {
+    let Some(python) = python("sys") else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let (trace, socket) = (dir.path().join("c.trace"), dir.path().join("socket"));
+    // Builds the libraries.
+    assert!(onewrite(&["--version"]).status.success());
+    let library =
+        Path::new(env!("CARGO_BIN_EXE_onewrite")).with_file_name("libonewrite_preload.so");
+    let mut recorder = Command::new(env!("CARGO_BIN_EXE_onewrite"))
+        .args(["record", "-o", path(&trace), "--connect", path(&socket)])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command");
+    let begin = std::time::Instant::now();
+    while !socket.exists() && begin.elapsed().as_secs() < 30 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let program = "import sqlite3, sys; l = sqlite3.connect(':memory:'); l.enable_load_extension(True); \
+                   l.load_extension(sys.argv[2]); d = sqlite3.connect(sys.argv[1]); \
+                   d.execute('CREATE TABLE t (a UNIQUE)'); \
+                   [d.execute('INSERT INTO t VALUES (?)', (v,)) for v in (1, 'x', b'y', None)]; d.commit(); \
+                   d.execute('SELECT * FROM t').fetchall(); d.close()";
+    let database = dir.path().join("c.db");
+    let words = ["-c", program, path(&database), path(&library)];
+    let ran = Command::new(&python)
+        .args(words)
+        .env("ONEWRITE_RECORD", &socket)
+        .output();
+    let ran = ran.expect("python");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&recorder),
+        rustix::process::Signal::INT,
+    )
+    .expect("the recorder is there");
+    let status = recorder.wait().expect("its end");
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    assert!(status.success());
+    let document = replay(dir.path(), &trace, "wal,onewrite");
+    assert_right(&document);
+    assert_eq!(document["runs"][0]["commits"], 2, "{document:#}");
+}

@@ -31,7 +31,7 @@ macro_rules! functions {
         impl Real {
             /// # Safety
             /// `find` returns functions of SQLite's by their names, or null.
-            unsafe fn with(find: impl Fn(&CStr) -> *mut c_void) -> Real {
+            pub(crate) unsafe fn with(find: impl Fn(&CStr) -> *mut c_void) -> Real {
                 // SAFETY: a null pointer is `None`, and the others have these types by their names.
                 unsafe {
                     Real {

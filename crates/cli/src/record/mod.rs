@@ -8,7 +8,7 @@ mod recorder;
 mod server;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use onewrite_record::SOCKET_VARIABLE;
 use onewrite_record::mask::{Integers, Mask};
 
 use crate::{Outcome, interrupt, preload};
-use recorder::Recorder;
+use recorder::{Recorder, Summary};
 use server::Server;
 
 /// What stands below the options of `record --help`.
@@ -32,8 +32,12 @@ ones by equal ones, with a key that is forgotten; with --mask=all integers too (
 gave are not found again). Lengths, equality, common beginnings and all names can still be seen: docs/record-replay.md \
 tells what that does and does not protect. It is for programs that begin with empty databases.
 
+With --connect no program is started: those are recorded that have ONEWRITE_RECORD=SOCKET in their environment and \
+the library preloaded (LD_PRELOAD), or load it as an extension, which any SQLite can that loads extensions.
+
 Examples:
   onewrite record -o app.trace -- python3 app.py
+  onewrite record -o app.trace --connect /run/app.socket
   onewrite replay app.trace --modes wal,onewrite";
 
 /// The options of `onewrite record`.
@@ -47,8 +51,16 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     mask: Option<MaskArg>,
 
+    /// Record whatever connects to this socket, which is made, until Ctrl-C
+    #[arg(long, value_name = "SOCKET", conflicts_with = "command")]
+    connect: Option<PathBuf>,
+
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(
+        required_unless_present = "connect",
+        trailing_var_arg = true,
+        value_name = "COMMAND"
+    )]
     command: Vec<OsString>,
 }
 
@@ -60,13 +72,6 @@ enum MaskArg {
 
 /// Records.
 pub fn run(args: &Args) -> Outcome {
-    let library = preload::library(preload::PRELOAD, "ONEWRITE_PRELOAD_LIBRARY")?;
-    let Some(program) = args.command.first() else {
-        return Err("no command given".to_owned());
-    };
-    if let Some(obstacle) = preload::obstacle(program) {
-        return Err(obstacle);
-    }
     let integers = |mask| match mask {
         MaskArg::Text => Integers::Kept,
         MaskArg::All => Integers::Masked,
@@ -74,7 +79,17 @@ pub fn run(args: &Args) -> Outcome {
     let mask = args.mask.map(|mask| Mask::new(integers(mask))).transpose();
     let mask = mask.map_err(|error| format!("no random numbers: {error}"))?;
     let recorder = Arc::new(Recorder::create(&args.output, mask)?);
-    let server = Server::start(Arc::clone(&recorder))?;
+    if let Some(socket) = &args.connect {
+        return wait_at(socket, &recorder);
+    }
+    let library = preload::library(preload::PRELOAD, "ONEWRITE_PRELOAD_LIBRARY")?;
+    let Some(program) = args.command.first() else {
+        return Err("no command given".to_owned());
+    };
+    if let Some(obstacle) = preload::obstacle(program) {
+        return Err(obstacle);
+    }
+    let server = Server::start(Arc::clone(&recorder), None)?;
     let child = preload::command(&args.command, &library)
         .env(SOCKET_VARIABLE, server.address())
         .spawn();
@@ -100,9 +115,32 @@ pub fn run(args: &Args) -> Outcome {
             false => code,
         });
     }
+    tell(&summary);
+    Ok(code)
+}
+
+fn tell(summary: &Summary) {
     eprintln!("onewrite: {summary}");
     for note in &summary.notes {
         eprintln!("onewrite: {note}");
     }
-    Ok(code)
+}
+
+/// Records programs that connect by themselves, until the user has had enough.
+fn wait_at(socket: &Path, recorder: &Arc<Recorder>) -> Outcome {
+    interrupt::install()?;
+    let _server = Server::start(Arc::clone(recorder), Some(socket))?;
+    eprintln!(
+        "onewrite: recording what connects to {}, until Ctrl-C: {SOCKET_VARIABLE}={} in the environment of the \
+         program, and {} preloaded or loaded as an extension",
+        socket.display(),
+        socket.display(),
+        preload::PRELOAD
+    );
+    while !interrupt::is_requested() {
+        std::thread::sleep(Duration::from_millis(50));
+        recorder.flush_now_and_then();
+    }
+    tell(&recorder.finish()?);
+    Ok(ExitCode::SUCCESS)
 }

@@ -23,18 +23,19 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A socket in a directory of its own.
 pub struct Server {
-    dir: TempDir,
+    _dir: TempDir,
+    address: PathBuf,
     connected: Arc<AtomicUsize>,
 }
 
 impl Server {
     /// Begins to listen.
-    pub fn start(recorder: Arc<Recorder>) -> Result<Self, String> {
+    pub fn start(recorder: Arc<Recorder>, at: Option<&Path>) -> Result<Self, String> {
         let dir = tempfile::Builder::new()
             .prefix("onewrite-record-")
             .tempdir()
             .map_err(|error| format!("cannot make a temporary directory: {error}"))?;
-        let address = address(dir.path());
+        let address = at.map_or_else(|| dir.path().join("socket"), Path::to_owned);
         let listener = UnixListener::bind(&address)
             .map_err(|error| format!("cannot listen at {}: {error}", address.display()))?;
         let connected = Arc::new(AtomicUsize::new(0));
@@ -50,12 +51,16 @@ impl Server {
                 });
             }
         });
-        Ok(Self { dir, connected })
+        Ok(Self {
+            _dir: dir,
+            address,
+            connected,
+        })
     }
 
     /// Where it listens.
     pub fn address(&self) -> PathBuf {
-        address(self.dir.path())
+        self.address.clone()
     }
 
     /// Waits until nobody is connected any more, or the user has had enough.
@@ -83,8 +88,11 @@ impl Server {
     }
 }
 
-fn address(dir: &Path) -> PathBuf {
-    dir.join("socket")
+impl Drop for Server {
+    fn drop(&mut self) {
+        // In the directory of its own it goes with that; elsewhere nobody listens there any more.
+        let _ = std::fs::remove_file(&self.address);
+    }
 }
 
 /// Everything that one process sends, until it ends.

@@ -53,7 +53,7 @@ fn of_statement(statement: Handle) -> Option<&'static Real> {
 
 /// # Safety
 /// A string that ends with a zero byte, or null.
-unsafe fn text(pointer: *const c_char) -> Vec<u8> {
+pub unsafe fn text(pointer: *const c_char) -> Vec<u8> {
     match pointer.is_null() {
         true => Vec::new(),
         // SAFETY: by this function's contract.
