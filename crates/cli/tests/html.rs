@@ -31,7 +31,12 @@ fn browser() -> Option<PathBuf> {
 fn browse(browser: &Path, page: &Path, width: u32, how: &str) -> Vec<u8> {
     let profile = tempfile::tempdir().expect("a directory");
     let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+        ])
         // No name is resolved: what the page would need from elsewhere, it would not get.
         .arg("--host-resolver-rules=MAP * ~NOTFOUND")
         .arg(format!("--user-data-dir={}", path(profile.path())))
@@ -50,7 +55,14 @@ fn a_page_is_shown_by_a_browser_and_fits_a_phone() {
     let Some(browser) = browser() else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let page = dir.path().join("report.html");
-    let args = ["--dir", path(dir.path()), "--count", "60", "--modes", "wal,waldio,onewrite"];
+    let args = [
+        "--dir",
+        path(dir.path()),
+        "--count",
+        "60",
+        "--modes",
+        "wal,waldio,onewrite",
+    ];
     let output = onewrite("compare", &[&args[..], &["--html", path(&page)]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
 
@@ -65,7 +77,9 @@ fn a_page_is_shown_by_a_browser_and_fits_a_phone() {
     std::fs::write(&measuring, html.replace("</body>", script)).expect("a copy");
     for width in [500, 1100] {
         let dom = text(&browse(&browser, &measuring, width, "--dump-dom"));
-        let title = dom.split_once("<title>").and_then(|(_, rest)| rest.split_once('<'));
+        let title = dom
+            .split_once("<title>")
+            .and_then(|(_, rest)| rest.split_once('<'));
         let figures: Vec<u32> = title
             .map(|(title, _)| title)
             .unwrap_or_default()
@@ -85,7 +99,11 @@ fn a_page_is_shown_by_a_browser_and_fits_a_phone() {
     let how = format!("--screenshot={}", path(&picture));
     browse(&browser, &page, 390, &how);
     let png = std::fs::read(&picture).expect("a picture of the page");
-    assert!(png.starts_with(b"\x89PNG") && png.len() > 20_000, "{}", png.len());
+    assert!(
+        png.starts_with(b"\x89PNG") && png.len() > 20_000,
+        "{}",
+        png.len()
+    );
 }
 
 #[test]
@@ -94,11 +112,21 @@ fn a_page_that_could_not_be_written_is_refused_before_the_work() {
     let nowhere = dir.path().join("missing/report.html");
     for file in [nowhere.as_path(), dir.path()] {
         // As many as would take minutes.
-        let args = ["--dir", path(dir.path()), "--count", "1000000", "--html", path(file)];
+        let args = [
+            "--dir",
+            path(dir.path()),
+            "--count",
+            "1000000",
+            "--html",
+            path(file),
+        ];
         let output = onewrite("compare", &args);
         assert_eq!(output.status.code(), Some(1));
         let said = text(&output.stderr);
-        assert!(said.contains("--html") && !said.contains("device bytes"), "{said}");
+        assert!(
+            said.contains("--html") && !said.contains("device bytes"),
+            "{said}"
+        );
     }
 }
 
@@ -106,10 +134,28 @@ fn a_page_that_could_not_be_written_is_refused_before_the_work() {
 fn every_workload_s_page_has_its_figures_and_its_command() {
     let dir = tempfile::tempdir().expect("a directory");
     let page = dir.path().join("report.html");
-    let common = ["--dir", path(dir.path()), "--html", path(&page), "--count", "80"];
-    let web = ["web", "--modes", "wal,onewrite", "--threads", "2", "--readers", "2"];
+    let common = [
+        "--dir",
+        path(dir.path()),
+        "--html",
+        path(&page),
+        "--count",
+        "80",
+    ];
+    let web = [
+        "web",
+        "--modes",
+        "wal,onewrite",
+        "--threads",
+        "2",
+        "--readers",
+        "2",
+    ];
     for (args, expected) in [
-        (&["file", "--ways", "fdatasync,mmap"][..], ["Records a second", "mmap"]),
+        (
+            &["file", "--ways", "fdatasync,mmap"][..],
+            ["Records a second", "mmap"],
+        ),
         (&web[..], ["Each kind", "read"]),
     ] {
         let output = onewrite("bench", &[args, &common[..]].concat());
@@ -120,6 +166,9 @@ fn every_workload_s_page_has_its_figures_and_its_command() {
         }
         let command = format!("<code>onewrite bench {}", args[0]);
         assert!(html.contains(&command), "{command}");
-        assert!(html.contains("&quot;kernel&quot;: "), "the document that --json prints");
+        assert!(
+            html.contains("&quot;kernel&quot;: "),
+            "the document that --json prints"
+        );
     }
 }

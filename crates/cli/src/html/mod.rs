@@ -8,6 +8,7 @@
 //! pictures scroll sideways within their own frame, with the first column of a table in place.
 
 mod machine;
+mod numbers;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use onewrite_plot::Picture;
 use serde::Serialize;
 
 pub use machine::Machine;
+pub use numbers::{grouped, rate};
 
 const STYLE: &str = include_str!("style.css");
 
