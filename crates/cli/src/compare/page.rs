@@ -218,7 +218,7 @@ fn latencies(runs: &[&Run]) -> Result<Section, String> {
         let figures = [latency.p50, latency.p99, latency.max].map(grouped);
         table
             .rows
-            .push([&[run.mode.clone()], &figures[..]].concat());
+            .push([std::slice::from_ref(&run.mode), &figures[..]].concat());
     }
     let label = "bars: p50 and p99 of the latency under each mode".to_owned();
     let parts = vec![Part::Picture(picture, label), Part::Table(table)];
@@ -319,10 +319,13 @@ fn repetitions(runs: &[Run]) -> Section {
     Section::new("Every run", intro, vec![Part::Table(table)])
 }
 
+/// What is measured, its median, and where its range is.
+type RawKind = (&'static str, Option<f64>, fn(&RawRates) -> Option<f64>);
+
 fn raw(report: &Report) -> Section {
     let raw = &report.raw;
     let mut table = Table::new(["plain system calls", "median a second", "least", "most"]);
-    let kinds: [(&str, Option<f64>, fn(&RawRates) -> Option<f64>); 3] = [
+    let kinds: [RawKind; 3] = [
         (
             "4 KiB overwritten, direct and durable",
             raw.direct_dsync_4k_per_s,
