@@ -17,6 +17,7 @@ mod powercut;
 mod preload;
 mod record;
 mod replay;
+mod reproduce;
 mod run;
 mod trace;
 
@@ -53,6 +54,9 @@ enum Command {
     /// Cut the power at many places of a recorded workload, and check what survives (root)
     #[command(after_long_help = powercut::AFTER_HELP)]
     Powercut(powercut::Args),
+    /// Run what a paper's tables and figures show, and print the paper's values beside ours
+    #[command(after_long_help = reproduce::AFTER_HELP)]
+    Reproduce(reproduce::Args),
     /// Tell apart what a device writes while a command runs: journal, log, database, by file and process (root)
     #[command(after_long_help = trace::AFTER_HELP)]
     Trace(trace::Args),
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Powercut(args) => powercut::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),

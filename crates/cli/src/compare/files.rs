@@ -157,19 +157,22 @@ pub(super) struct Failed {
 
 /// One way, run once.
 #[derive(Debug, Serialize)]
-pub(super) struct Run {
+pub struct Run {
     pub(super) way: Way,
     pub(super) elapsed_s: f64,
-    pub(super) ops_per_s: f64,
+    /// Records a second.
+    pub ops_per_s: f64,
     pub(super) cpu_s: f64,
     pub(super) latency_us: Percentiles,
-    pub(super) device: Option<Device>,
-    pub(super) by_file: Option<ByFile>,
+    /// What the device completed from the first record to the return of the last.
+    pub device: Option<Device>,
+    /// Which files those bytes belong to.
+    pub by_file: Option<ByFile>,
     pub(super) per_op: Option<PerOp>,
     /// Bytes that were written later, when the file system was synced.
     pub(super) after_write_bytes: Option<u64>,
     /// `ok`, or the first record that is not what was written last.
-    pub(super) checked: String,
+    pub checked: String,
 }
 
 impl FileArgs {
@@ -236,7 +239,12 @@ fn measure(args: &FileArgs, place: &Place, progress: &Progress) -> Result<Report
     })
 }
 
-fn one(plan: &FilePlan, place: &Place, progress: &Progress) -> Result<(Run, Vec<String>), String> {
+/// Runs one way once. Returns what was measured and what the reader should know about it.
+pub fn one(
+    plan: &FilePlan,
+    place: &Place,
+    progress: &Progress,
+) -> Result<(Run, Vec<String>), String> {
     let text = |error: Error| error.to_string();
     progress.say(&format!("{}: files", plan.way.name()));
     // No database: every file is another one.

@@ -5,14 +5,14 @@
 //! [`table`] what people read. Every mode gets a fresh database and the same transactions.
 
 mod bench;
-mod files;
+pub mod files;
 mod files_page;
 mod page;
-mod place;
+pub mod place;
 mod processes;
-mod progress;
-mod report;
-mod session;
+pub mod progress;
+pub mod report;
+pub mod session;
 mod table;
 
 use std::path::PathBuf;
@@ -206,7 +206,7 @@ struct Common {
 
 /// Where files are.
 #[derive(clap::Args, Clone, Debug)]
-struct Where {
+pub struct Where {
     /// Directory to work in; a directory of its own is made there and removed [default: a scratch
     /// ext4 file system as root, else the current directory]
     #[arg(long, conflicts_with = "scratch")]
@@ -367,6 +367,17 @@ impl Args {
         })
     }
 
+    /// What a scratch file system must have room for.
+    fn room(&self) -> place::Room {
+        place::Room {
+            op: Op::from(self.op),
+            count: self.count.saturating_add(self.warm_up()),
+            record_size: self.common.record_size,
+            autocheckpoint: self.autocheckpoint(),
+            warehouses: self.common.warehouses,
+        }
+    }
+
     /// Threads of each process.
     fn threads(&self) -> u32 {
         let web = Op::from(self.op).has_readers();
@@ -388,11 +399,6 @@ impl Args {
         self.common.warm_up.unwrap_or_else(steady)
     }
 
-    /// Database files of the op.
-    fn databases(&self) -> usize {
-        Op::from(self.op).databases()
-    }
-
     /// Pages of log after which a checkpoint comes; 0 is never.
     fn autocheckpoint(&self) -> u32 {
         let default = if self.common.steady {
@@ -401,6 +407,17 @@ impl Args {
             0
         };
         self.common.autocheckpoint.unwrap_or(default)
+    }
+
+    fn terms(&self) -> session::Terms {
+        session::Terms {
+            synchronous: self.synchronous(),
+            autocheckpoint: self.autocheckpoint(),
+            threads: self.threads(),
+            processes: self.common.processes,
+            steady: self.common.steady,
+            cache_kib: self.common.cache_kib,
+        }
     }
 
     fn synchronous(&self) -> Synchronous {
@@ -425,7 +442,7 @@ pub fn run(args: &Args) -> Outcome {
     args.common.html.check()?;
     interrupt::install()?;
     let progress = Progress::new();
-    let place = place::choose(&args.common.place, place::bytes_for(args), &progress)?;
+    let place = place::choose(&args.common.place, args.room().bytes(), &progress)?;
     let compared = compare(args, &plan, &place, &progress);
     drop(progress);
     // Taken down before anything is reported, and whatever happened.
@@ -449,7 +466,7 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
     for repeat in 1..=args.common.repeat {
         for mode in &args.common.modes.0 {
             progress.next_run();
-            match session::run(args, plan, place, mode, repeat, progress) {
+            match session::run(args.terms(), plan, place, mode, repeat, progress) {
                 Ok((run, said)) => {
                     let after = measure_raw(&bench, progress)?;
                     let before = samples.last().copied().unwrap_or(after);

@@ -2,18 +2,20 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use onewrite_flash::latency::Latency;
 use onewrite_iotrace::age::{self, Aged};
 use onewrite_iotrace::device::BlockDevice;
 use onewrite_iotrace::meter::{Meter, Watched};
 use onewrite_iotrace::scratch::{self, FileSystem, Scratch};
+use onewrite_iotrace::trace::{Target, Tracer};
 use onewrite_iotrace::tracefs::Tracefs;
 use onewrite_workload::plan::Op;
 use tempfile::TempDir;
 
+use super::Where;
 use super::progress::Progress;
-use super::{Args, Where};
 use crate::device::ModelledDevice;
 use crate::{directory, interrupt};
 
@@ -27,6 +29,9 @@ const IMAGE_BYTES_PER_FRAME: u64 = 20 << 10;
 
 /// Bytes of a scratch image for each log but the first: its first chunk, and the next one prepared.
 const IMAGE_BYTES_PER_LOG: u64 = 32 << 20;
+
+/// How long the files that exist are looked at before a trace: in a file system of our own there are few.
+const LOOK_AT_MOST: Duration = Duration::from_secs(60);
 
 /// Bytes of a scratch image for each warehouse of TPC-C.
 const IMAGE_BYTES_PER_WAREHOUSE: u64 = 160 << 20;
@@ -165,25 +170,41 @@ fn describe_age(aged: &Aged) -> String {
     )
 }
 
-/// Bytes of a scratch file system on which `args` has room for what it writes.
-pub fn bytes_for(args: &Args) -> u64 {
-    let frames = u64::from(Op::from(args.op).frames());
-    let per_frame = match args.autocheckpoint() {
-        0 => IMAGE_BYTES_PER_FRAME,
-        // The log is reused.
-        _ => IMAGE_BYTES_PER_FRAME / 5,
-    };
-    let per_op = frames * per_frame + 4 * u64::from(args.common.record_size);
-    // Every file has a log of its own.
-    let logs = (args.databases() as u64 - 1) * IMAGE_BYTES_PER_LOG;
-    let count = u64::from(args.count) + u64::from(args.warm_up());
-    let warehouses = match Op::from(args.op).is_tpcc() {
-        true => u64::from(args.common.warehouses) * IMAGE_BYTES_PER_WAREHOUSE,
-        false => 0,
-    };
-    let bytes = IMAGE_BYTES + logs + warehouses + count * per_op;
-    // Whole blocks of any file system.
-    bytes.next_multiple_of(1 << 20)
+/// What a scratch file system must have room for: one run of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// What each transaction does.
+    pub op: Op,
+    /// Transactions.
+    pub count: u32,
+    /// Bytes of a row.
+    pub record_size: u32,
+    /// Pages of log after which a checkpoint comes; 0 is never.
+    pub autocheckpoint: u32,
+    /// Warehouses of TPC-C.
+    pub warehouses: u32,
+}
+
+impl Room {
+    /// Bytes of a scratch file system with that room.
+    pub fn bytes(&self) -> u64 {
+        let per_frame = match self.autocheckpoint {
+            0 => IMAGE_BYTES_PER_FRAME,
+            // The log is reused.
+            _ => IMAGE_BYTES_PER_FRAME / 5,
+        };
+        let frames = u64::from(self.op.frames());
+        let per_op = frames * per_frame + 4 * u64::from(self.record_size);
+        // Every file has a log of its own.
+        let logs = (self.op.databases() as u64 - 1) * IMAGE_BYTES_PER_LOG;
+        let warehouses = match self.op.is_tpcc() {
+            true => u64::from(self.warehouses) * IMAGE_BYTES_PER_WAREHOUSE,
+            false => 0,
+        };
+        let bytes = IMAGE_BYTES + logs + warehouses + u64::from(self.count) * per_op;
+        // Whole blocks of any file system.
+        bytes.next_multiple_of(1 << 20)
+    }
 }
 
 /// Bytes of a scratch file system with room for so many of files.
@@ -256,6 +277,42 @@ impl Place {
         match &self.kind {
             Kind::Scratch { scratch, .. } => scratch.root(),
             Kind::Dir { dir, .. } => dir.path().parent().unwrap_or(dir.path()),
+        }
+    }
+
+    /// Whether the device is ours alone, so that what it writes can be counted.
+    pub fn counts(&self) -> bool {
+        matches!(self.kind, Kind::Scratch { .. })
+    }
+
+    /// Begins to trace the device, if it is ours alone.
+    pub fn tracer(&self) -> Result<Tracer, String> {
+        let Kind::Scratch {
+            tracefs,
+            scratch,
+            file_system,
+            ..
+        } = &self.kind
+        else {
+            return Err("a trace takes a scratch file system (root)".to_owned());
+        };
+        let tracefs = tracefs.as_ref().ok_or("there is no tracing directory")?;
+        let target = Target {
+            device: scratch.device(),
+            file_system: *file_system,
+            root: scratch.root(),
+            first: None,
+            look_at_most: LOOK_AT_MOST,
+            tracefs,
+        };
+        Tracer::start(&target).map_err(text)
+    }
+
+    /// The type of a scratch file system; of other places nothing.
+    pub fn kind_of_file_system(&self) -> &'static str {
+        match &self.kind {
+            Kind::Scratch { file_system, .. } => file_system.name(),
+            Kind::Dir { .. } => "",
         }
     }
 

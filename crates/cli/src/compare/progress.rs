@@ -75,6 +75,11 @@ impl Progress {
         self.bar.set_message(message.to_owned());
     }
 
+    /// Leaves a line above, on standard error, also where that is no terminal.
+    pub fn tell(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
     /// Shows how many of `total` transactions are done while `work` runs.
     pub fn during<T>(&self, total: u32, control: &Control, work: impl FnOnce() -> T) -> T {
         if self.bar.is_hidden() {

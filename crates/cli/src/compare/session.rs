@@ -12,12 +12,11 @@ use onewrite_iotrace::meter::{Figures, Mark, Meter};
 use onewrite_workload::connection::{self, Checkpoint, Settings};
 use onewrite_workload::databases::Databases;
 use onewrite_workload::latency::Latencies;
-use onewrite_workload::mode::Mode;
+use onewrite_workload::mode::{Mode, Synchronous};
 use onewrite_workload::plan::{self, Plan};
 use onewrite_workload::team::{self, Control, Finished};
 use serde_json::{Map, Value};
 
-use super::Args;
 use super::place::Place;
 use super::processes::{self, Job};
 use super::progress::Progress;
@@ -95,9 +94,26 @@ struct Life {
     found: plan::Checked,
 }
 
+/// What holds for every mode of a comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// `PRAGMA synchronous` of a mode that does not say it for itself.
+    pub synchronous: Synchronous,
+    /// Pages of log after which a checkpoint comes; 0 is never.
+    pub autocheckpoint: u32,
+    /// Threads of each process.
+    pub threads: u32,
+    /// Processes.
+    pub processes: u32,
+    /// Whether the database is to be larger than SQLite's cache, which is made smaller for that.
+    pub steady: bool,
+    /// SQLite's cache in KiB; as SQLite has it, or as a steady state takes it, if nothing is said.
+    pub cache_kib: Option<u32>,
+}
+
 /// Runs one mode once. Returns what was measured and what the reader should know about it.
 pub fn run(
-    args: &Args,
+    terms: Terms,
     plan: &Plan,
     place: &Place,
     mode: &Mode,
@@ -108,15 +124,15 @@ pub fn run(
     fs::create_dir(&dir).map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
     let settings = Settings {
         mode: mode.clone(),
-        synchronous: args.synchronous(),
-        autocheckpoint: args.autocheckpoint(),
+        synchronous: terms.synchronous,
+        autocheckpoint: terms.autocheckpoint,
     };
     let path = dir.join("test.db");
     let boundaries = Boundaries {
         meter: place.meter(&path)?,
     };
     let session = Session {
-        args,
+        terms,
         plan,
         settings,
         path,
@@ -130,7 +146,7 @@ pub fn run(
 }
 
 struct Session<'a> {
-    args: &'a Args,
+    terms: Terms,
     plan: &'a Plan,
     settings: Settings,
     path: PathBuf,
@@ -185,7 +201,7 @@ impl Session<'_> {
     /// into; returns what every other connection is to get.
     fn cache(&self, holder: &Databases) -> Result<Option<u32>, String> {
         let steady = || -> Result<Option<u32>, String> {
-            if !self.args.common.steady {
+            if !self.terms.steady {
                 return Ok(None);
             }
             let (database, cache) = holder.kib().map_err(text)?;
@@ -201,7 +217,7 @@ impl Session<'_> {
             }
             Ok(Some(kib))
         };
-        let kib = match self.args.common.cache_kib {
+        let kib = match self.terms.cache_kib {
             Some(kib) => Some(kib),
             None => steady()?,
         };
@@ -271,7 +287,7 @@ impl Session<'_> {
             started = self.boundaries.mark()?;
             Ok(())
         };
-        let finished = if self.args.common.processes > 1 {
+        let finished = if self.terms.processes > 1 {
             let job = Job {
                 path: self.path.clone(),
                 mode: self.settings.mode.spec().to_owned(),
@@ -280,11 +296,11 @@ impl Session<'_> {
                 cache_kib,
                 plan: self.plan.clone(),
                 first_worker: 0,
-                threads: self.args.threads(),
+                threads: self.terms.threads,
             };
-            processes::run(&job, self.args.common.processes, gate)
+            processes::run(&job, self.terms.processes, gate)
         } else {
-            for _ in 1..self.args.threads() {
+            for _ in 1..self.terms.threads {
                 seats.push(self.open_with(cache_kib)?);
             }
             let mut readers = Vec::new();
@@ -330,8 +346,8 @@ impl Session<'_> {
             journal_mode: self.settings.mode.journal().name.to_owned(),
             op: self.plan.op,
             count,
-            threads: self.args.threads(),
-            processes: self.args.common.processes,
+            threads: self.terms.threads,
+            processes: self.terms.processes,
             readers: self.plan.readers,
             warehouses: self.plan.op.is_tpcc().then_some(self.plan.warehouses),
             synchronous: self.settings.synchronous().name(),

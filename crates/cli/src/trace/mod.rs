@@ -31,6 +31,8 @@ use crate::html::HtmlArgs;
 use crate::{Outcome, interrupt};
 use report::Report;
 
+pub use picture::draw;
+
 /// Explains the figures below the options of `trace --help`.
 pub const AFTER_HELP: &str = "\
 What is told apart:
@@ -181,33 +183,34 @@ impl Args {
 }
 
 /// One trace, ended.
-struct Traced {
+pub struct Traced {
     /// What was traced, for people.
-    what: String,
+    pub what: String,
     /// The journal mode, with --insert.
-    mode: Option<String>,
+    pub mode: Option<String>,
     /// What figures are divided by.
-    per: Option<u64>,
+    pub per: Option<u64>,
     /// The file system's type.
-    file_system: &'static str,
+    pub file_system: &'static str,
     /// The device's name in the kernel.
-    device: String,
-    recording: Recording,
-    from: Mark,
-    to: Mark,
+    pub device: String,
+    pub recording: Recording,
+    pub from: Mark,
+    pub to: Mark,
     /// How the command ended, if there was one.
-    ended: Option<Ended>,
+    pub ended: Option<Ended>,
 }
 
 /// How a command ended.
 #[derive(Clone, Copy)]
-struct Ended {
+pub struct Ended {
     code: Option<i32>,
     signal: Option<i32>,
 }
 
 impl Traced {
-    fn summary(&self) -> Summary {
+    /// Its sums, held against the device's counters.
+    pub fn summary(&self) -> Summary {
         self.recording.summary(&self.from, &self.to)
     }
 

@@ -1,0 +1,351 @@
+//! Where figures are measured: one place, and every trial run once however many figures need it.
+//!
+//! A trial is what `compare` calls a run: the same transactions under one mode, on a fresh database. The
+//! repetitions of several trials are interleaved, so that what else the machine does meets all of them.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use onewrite_iotrace::trace::Tracer;
+use onewrite_workload::files::{Access, FilePlan, Way};
+use onewrite_workload::mode::{Mode, Synchronous};
+use onewrite_workload::plan::{Op, Order, Plan};
+use onewrite_workload::raw::{Rates, RawBench};
+use tempfile::TempDir;
+
+use crate::compare::files;
+use crate::compare::place::{Place, Room};
+use crate::compare::progress::Progress;
+use crate::compare::report::{Raw, Run};
+use crate::compare::session::{self, Terms};
+use crate::trace::{self, Traced};
+use crate::{directory, interrupt};
+
+/// Bytes of a Mobibench row, as both papers have it.
+const RECORD_BYTES: u32 = 100;
+
+/// Seconds that a trial takes beside its transactions: files are made, settled, checked, closed.
+const TRIAL_S: f64 = 0.5;
+
+/// Seconds of CPU that a transaction takes.
+const TRANSACTION_S: f64 = 60e-6;
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// What each transaction does.
+    pub op: Op,
+    /// The mode with its variations.
+    pub mode: &'static str,
+    /// Transactions.
+    pub count: u32,
+    /// Pages of log after which a checkpoint comes; 0 is never.
+    pub autocheckpoint: u32,
+    /// How often.
+    pub repeats: u32,
+}
+
+impl Trial {
+    /// What a scratch file system must have room for.
+    pub fn room(&self) -> Room {
+        Room {
+            op: self.op,
+            count: self.count,
+            record_size: RECORD_BYTES,
+            autocheckpoint: self.autocheckpoint,
+            warehouses: 1,
+        }
+    }
+
+    /// Flushes of a transaction, as an estimate of what it waits for.
+    fn flushes(&self) -> f64 {
+        if self.mode.contains("sync=normal") {
+            return 0.1;
+        }
+        if self.mode.contains("group_synch") {
+            return 0.25;
+        }
+        match self.mode.split(':').next() {
+            Some("delete") => 4.0,
+            Some("truncate" | "persist") => 6.0,
+            Some("wal") => 2.0,
+            _ => 1.0,
+        }
+    }
+}
+
+/// What the user asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// Transactions, if the user says how many.
+    pub count: Option<u32>,
+    /// What values are made from.
+    pub seed: u64,
+    /// Repetitions, if the user says how many.
+    pub repeats: Option<u32>,
+}
+
+/// What time is left, from what trials were expected to take and what they took.
+#[derive(Debug)]
+struct Clock {
+    expected_s: f64,
+    done_s: f64,
+    begun: Instant,
+}
+
+/// See the module.
+pub struct Lab<'a> {
+    place: &'a Place,
+    progress: &'a Progress,
+    choice: Choice,
+    /// Where traces are drawn, if they are.
+    plots: Option<&'a Path>,
+    runs: Vec<(Trial, Vec<Run>)>,
+    bench: RawBench<'a>,
+    samples: Vec<Rates>,
+    clock: Clock,
+    notes: Vec<String>,
+}
+
+impl<'a> Lab<'a> {
+    /// Makes ready, and measures what the device can do.
+    pub fn new(
+        place: &'a Place,
+        progress: &'a Progress,
+        choice: Choice,
+        plots: Option<&'a Path>,
+    ) -> Result<Self, String> {
+        let bench = RawBench::prepare(place.root(), choice.count.unwrap_or(1_000))
+            .map_err(|error| directory::explain(place.given(), &error))?
+            .stopped_by(interrupt::requested());
+        progress.say("raw device rates");
+        let first = bench.measure().map_err(|error| error.to_string())?;
+        Ok(Self {
+            place,
+            progress,
+            choice,
+            plots,
+            runs: Vec::new(),
+            bench,
+            samples: vec![first],
+            clock: Clock {
+                expected_s: 0.0,
+                done_s: 0.0,
+                begun: Instant::now(),
+            },
+            notes: Vec::new(),
+        })
+    }
+
+    /// What the user asked for.
+    pub fn choice(&self) -> Choice {
+        self.choice
+    }
+
+    /// Refuses a place where bytes are not counted.
+    pub fn must_count(&self) -> Result<(), String> {
+        match self.place.counts() {
+            true => Ok(()),
+            false => Err("device bytes take a scratch file system (root)".to_owned()),
+        }
+    }
+
+    /// Begins to trace the device.
+    pub fn tracer(&self) -> Result<Tracer, String> {
+        self.place.tracer()
+    }
+
+    /// The type of the file system.
+    pub fn file_system(&self) -> &'static str {
+        self.place.kind_of_file_system()
+    }
+
+    /// Draws traces where the user wants pictures, and says where.
+    pub fn plot(&self, name: &str, traces: &[Traced]) -> Result<Option<String>, String> {
+        let Some(dir) = self.plots else {
+            return Ok(None);
+        };
+        let text = |error: onewrite_plot::Error| error.to_string();
+        let picture = trace::draw(traces).map_err(text)?;
+        for ending in ["svg", "png"] {
+            let file = dir.join(format!("{name}.{ending}"));
+            picture.save(&file).map_err(text)?;
+        }
+        Ok(Some(format!(
+            "drawn in {}",
+            dir.join(format!("{name}.svg and .png")).display()
+        )))
+    }
+
+    /// A directory of one's own, removed when it is dropped.
+    pub fn directory(&self, name: &str) -> Result<TempDir, String> {
+        let made = tempfile::Builder::new()
+            .prefix(name)
+            .tempdir_in(self.place.root());
+        made.map_err(|error| directory::explain(self.place.given(), &error))
+    }
+
+    /// The raw rates: medians of all that were measured so far.
+    pub fn raw(&self) -> Raw {
+        Raw::of(&self.samples, self.bench.writes())
+    }
+
+    /// What the reader should know about the figures.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Says what is ahead, and returns how long it should take in all.
+    pub fn expect(&mut self, trials: &[Trial], beside: Duration) -> Duration {
+        let mut different: Vec<Trial> = Vec::new();
+        for trial in trials {
+            if !different.contains(trial) {
+                different.push(*trial);
+            }
+        }
+        let each = different.iter().map(|trial| self.seconds(trial));
+        self.clock.expected_s = each.sum::<f64>() + beside.as_secs_f64();
+        self.clock.begun = Instant::now();
+        Duration::from_secs_f64(self.clock.expected_s)
+    }
+
+    /// How long a trial should take, all its repetitions.
+    fn seconds(&self, trial: &Trial) -> f64 {
+        let rates = self.samples.first();
+        let flush = rates.map_or(1e-3, |rates| {
+            1.0 / rates.direct_dsync_4k.unwrap_or(rates.append_fdatasync)
+        });
+        let transaction =
+            trial.flushes() * flush + f64::from(trial.op.frames()) * TRANSACTION_S + TRANSACTION_S;
+        f64::from(trial.repeats) * (TRIAL_S + f64::from(trial.count) * transaction)
+    }
+
+    /// How long it should still take.
+    pub fn left(&self) -> Duration {
+        let Clock {
+            expected_s,
+            done_s,
+            begun,
+        } = &self.clock;
+        let pace = match *done_s > 1.0 {
+            true => begun.elapsed().as_secs_f64() / done_s,
+            false => 1.0,
+        };
+        Duration::from_secs_f64((expected_s - done_s).max(0.0) * pace)
+    }
+
+    /// Counts work that is no trial.
+    pub fn done(&mut self, seconds: f64) {
+        self.clock.done_s += seconds;
+    }
+
+    /// Runs all that were not run yet, their repetitions interleaved.
+    pub fn run_all(&mut self, trials: &[Trial]) -> Result<(), String> {
+        let mut missing: Vec<Trial> = Vec::new();
+        for trial in trials {
+            let known = self.runs.iter().any(|(ran, _)| ran == trial);
+            if !known && !missing.contains(trial) {
+                missing.push(*trial);
+            }
+        }
+        let rounds = missing.iter().map(|trial| trial.repeats).max().unwrap_or(0);
+        let mut ran: Vec<(Trial, Vec<Run>)> = missing
+            .into_iter()
+            .map(|trial| (trial, Vec::new()))
+            .collect();
+        for round in 1..=rounds {
+            for (trial, runs) in &mut ran {
+                if round <= trial.repeats {
+                    runs.push(self.run_once(trial, round)?);
+                    let seconds = self.seconds(trial) / f64::from(trial.repeats);
+                    self.done(seconds);
+                }
+            }
+            let again = self.bench.measure().map_err(|error| error.to_string())?;
+            self.samples.push(again);
+        }
+        self.runs.extend(ran);
+        Ok(())
+    }
+
+    fn run_once(&mut self, trial: &Trial, round: u32) -> Result<Run, String> {
+        let of = |error: String| format!("{} {}: {error}", trial.op.name(), trial.mode);
+        let mode = Mode::parse(trial.mode).map_err(|error| error.to_string())?;
+        let plan = self.plan(trial.op, trial.count);
+        let terms = Terms {
+            synchronous: Synchronous::Full,
+            autocheckpoint: trial.autocheckpoint,
+            threads: 1,
+            processes: 1,
+            steady: false,
+            cache_kib: None,
+        };
+        let (run, notes) =
+            session::run(terms, &plan, self.place, &mode, round, self.progress).map_err(of)?;
+        if let Some(problem) = run.checked.problem() {
+            return Err(of(format!("the database is not as it must be: {problem}")));
+        }
+        for note in notes {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+        Ok(run)
+    }
+
+    /// The transactions of an op.
+    pub fn plan(&self, op: Op, count: u32) -> Plan {
+        Plan {
+            op,
+            count,
+            warm_up: 0,
+            record_size: RECORD_BYTES as usize,
+            updates: 5,
+            warehouses: 1,
+            order: Order::Id,
+            seed: self.choice.seed,
+            workers: 1,
+            readers: 0,
+        }
+    }
+
+    /// Of a trial's repetitions, the one with the median rate.
+    pub fn run(&mut self, trial: &Trial) -> Result<&Run, String> {
+        self.run_all(&[*trial])?;
+        let runs = self.runs.iter().find(|(ran, _)| ran == trial);
+        let mut by_rate: Vec<&Run> = runs.map_or(Vec::new(), |(_, runs)| runs.iter().collect());
+        by_rate.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
+        let median = by_rate.get(by_rate.len().saturating_sub(1) / 2).copied();
+        median.ok_or_else(|| format!("{}: no run", trial.mode))
+    }
+
+    /// Writes records of a plain file, `repeats` times, and returns the run with the median rate.
+    pub fn records(
+        &mut self,
+        way: Way,
+        record_bytes: usize,
+        count: u32,
+        repeats: u32,
+    ) -> Result<files::Run, String> {
+        let plan = FilePlan {
+            access: Access::SequentialWrite,
+            way,
+            count,
+            record_bytes,
+            records: count,
+            threads: 1,
+            seed: self.choice.seed,
+        };
+        let mut runs = Vec::new();
+        for _ in 0..repeats.max(1) {
+            let (run, _) = files::one(&plan, self.place, self.progress)?;
+            if run.checked != "ok" {
+                return Err(format!("{}: {}", way.name(), run.checked));
+            }
+            runs.push(run);
+        }
+        runs.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
+        let at = (runs.len() - 1) / 2;
+        Ok(runs.swap_remove(at))
+    }
+}

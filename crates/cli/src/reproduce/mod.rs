@@ -1,0 +1,358 @@
+//! `onewrite reproduce`: what a paper's tables and figures show, run here, beside what the paper says.
+//!
+//! [`waldio`] and [`swal`] have the figures: what the papers state, what is run for it, and the reasons why
+//! ours may differ. [`lab`] runs trials with the code of `compare`, each once; [`outcome`] judges rows and checks
+//! reasons; [`text`] and this module print. Every number printed as ours comes from this run.
+
+mod lab;
+mod outcome;
+mod swal;
+mod text;
+mod waldio;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use onewrite_flash::latency::Latency;
+use serde::Serialize;
+
+use crate::compare::Where;
+use crate::compare::place::{self, Place};
+use crate::compare::progress::Progress;
+use crate::compare::report::Raw;
+use crate::{Outcome, directory, interrupt};
+use lab::{Choice, Lab, Trial};
+use outcome::Shown;
+
+/// Explains the tables below the options of `reproduce --help`.
+pub const AFTER_HELP: &str = "\
+Papers:
+  waldio   WALDIO (USENIX ATC '15): table-1, table-2, figure-2, figure-6, figure-8, figure-11, figure-12, \
+figure-13, figure-14, figure-15
+  swal     S-WAL (IEEE TCE 2018): table-iii, figure-3, figure-4, figure-7, figure-8, figure-9, figure-10; its \
+applications are generated to published characteristics, not recorded
+
+The paper's values are those of its text; what only a bar or a point of a picture shows is left out. \
+Ratios to the paper's own baseline stand beside each other, because its phones were other machines. A row \
+that differs from the paper has a sentence that says why, with the measurement of this run that bears it \
+out; a reason that is not borne out says so. Exact bytes and writes take a scratch file system (root).
+
+Examples:
+  onewrite reproduce --list
+  onewrite reproduce waldio
+  onewrite reproduce waldio table-1 figure-14 --device emmc
+  onewrite reproduce waldio --count 200 --json
+  onewrite reproduce swal --count 2000";
+
+/// The options of `onewrite reproduce`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Which paper
+    #[arg(value_enum, required_unless_present = "list")]
+    paper: Option<PaperArg>,
+
+    /// Which of its tables and figures [default: all]
+    figures: Vec<String>,
+
+    /// List what can be reproduced, and run nothing
+    #[arg(long)]
+    list: bool,
+
+    #[command(flatten)]
+    place: Where,
+
+    /// Transactions of each run [default: as many as the paper's: 1,000, and an application's whole length]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: Option<u32>,
+
+    /// Run everything that is timed this many times, and show the median [default: 3, and 1 for applications]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: Option<u32>,
+
+    /// What values are made from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Draw the figures that are traces into this directory, as SVG and PNG
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+
+    /// Print one JSON document instead of the tables
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PaperArg {
+    /// WALDIO (USENIX ATC '15)
+    Waldio,
+    /// S-WAL (IEEE TCE 2018)
+    Swal,
+}
+
+/// A table or figure of a paper.
+pub struct Figure {
+    /// As the command line names it.
+    name: &'static str,
+    /// What the paper shows there.
+    title: &'static str,
+    /// The trials it needs.
+    trials: fn(Choice) -> Vec<Trial>,
+    /// Seconds that it takes beside them.
+    beside_s: f64,
+    /// Runs it.
+    run: fn(&mut Lab<'_>) -> Result<Shown, String>,
+}
+
+impl PaperArg {
+    const ALL: [Self; 2] = [Self::Waldio, Self::Swal];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Waldio => "waldio",
+            Self::Swal => "swal",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Waldio => {
+                "WALDIO: Eliminating the Filesystem Journaling in Resolving the Journaling of Journal Anomaly \
+                 (USENIX ATC '15)"
+            }
+            Self::Swal => {
+                "S-WAL: Fast and Efficient Write-Ahead Logging for Mobile Devices (IEEE Transactions on Consumer \
+                 Electronics, 2018)"
+            }
+        }
+    }
+
+    fn figures(self) -> &'static [Figure] {
+        match self {
+            Self::Waldio => waldio::FIGURES,
+            Self::Swal => swal::FIGURES,
+        }
+    }
+}
+
+/// What `--json` prints; as in `compare`, fields are added and never renamed.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: u32,
+    paper: &'static str,
+    title: &'static str,
+    filesystem: String,
+    device: Option<String>,
+    device_model: Option<Latency>,
+    kernel: String,
+    sqlite: String,
+    seed: u64,
+    /// What the device can do, measured in this run.
+    raw: Raw,
+    figures: Vec<Shown>,
+    /// Figures that could not be run.
+    failed: Vec<Failed>,
+    notes: Vec<String>,
+}
+
+/// A figure that could not be run, and why.
+#[derive(Debug, Serialize)]
+struct Failed {
+    figure: &'static str,
+    error: String,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Outcome {
+    if args.list {
+        print!("{}", listed(args.paper));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(paper) = args.paper else {
+        return Err("which paper? `onewrite reproduce --list` lists them".to_owned());
+    };
+    let figures = match chosen(paper, &args.figures) {
+        Ok(figures) => figures,
+        Err(message) => {
+            eprintln!("onewrite: {message}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    if let Some(dir) = &args.plots {
+        directory::check(dir, "give another for the pictures with --plots")?;
+    }
+    interrupt::install()?;
+    let progress = Progress::new();
+    let choice = Choice {
+        count: args.count,
+        seed: args.seed,
+        repeats: args.repeat,
+    };
+    let place = place::choose(&args.place, room(&figures, choice), &progress)?;
+    let reproduced = reproduce(
+        paper,
+        &figures,
+        choice,
+        args.plots.as_deref(),
+        &place,
+        &progress,
+    );
+    drop(progress);
+    // Taken down before anything is reported, and whatever happened.
+    let removed = place.remove();
+    let report = reproduced?;
+    removed?;
+    show(args.json, &report)
+}
+
+/// The figures that were named, in the paper's order; all if none was.
+fn chosen(paper: PaperArg, names: &[String]) -> Result<Vec<&'static Figure>, String> {
+    let all = paper.figures();
+    for name in names {
+        if !all.iter().any(|figure| figure.name == name) {
+            let known: Vec<_> = all.iter().map(|figure| figure.name).collect();
+            return Err(format!(
+                "{} has no \"{name}\" here; there are {}",
+                paper.name(),
+                known.join(", ")
+            ));
+        }
+    }
+    let wanted = |figure: &&Figure| names.is_empty() || names.iter().any(|n| n == figure.name);
+    Ok(all.iter().filter(wanted).collect())
+}
+
+/// Bytes of a scratch file system for the largest trial.
+fn room(figures: &[&Figure], choice: Choice) -> u64 {
+    let trials = figures.iter().flat_map(|figure| (figure.trials)(choice));
+    let largest = trials.map(|trial| trial.room().bytes()).max();
+    largest.unwrap_or(0).max(place::bytes_with(64 << 20))
+}
+
+fn reproduce(
+    paper: PaperArg,
+    figures: &[&'static Figure],
+    choice: Choice,
+    plots: Option<&Path>,
+    place: &Place,
+    progress: &Progress,
+) -> Result<Report, String> {
+    let mut lab = Lab::new(place, progress, choice, plots)?;
+    let trials: Vec<Trial> = figures.iter().flat_map(|f| (f.trials)(choice)).collect();
+    let beside: f64 = figures.iter().map(|figure| figure.beside_s).sum();
+    let expected = lab.expect(&trials, Duration::from_secs_f64(beside));
+    progress.tell(&format!(
+        "onewrite: {} of {}, about {}",
+        counted(figures.len(), "figure"),
+        paper.name(),
+        spoken(expected)
+    ));
+    let (mut shown, mut failed) = (Vec::new(), Vec::new());
+    for (number, figure) in (1..).zip(figures) {
+        progress.tell(&format!(
+            "onewrite: {} ({number} of {}), about {} left",
+            figure.name,
+            figures.len(),
+            spoken(lab.left())
+        ));
+        match (figure.run)(&mut lab) {
+            Ok(one) => shown.push(one),
+            Err(error) if interrupt::is_requested() => return Err(error),
+            Err(error) => failed.push(Failed {
+                figure: figure.name,
+                error,
+            }),
+        }
+        lab.done(figure.beside_s);
+    }
+    let mut notes = place.notes.clone();
+    notes.extend(lab.take_notes());
+    Ok(Report {
+        version: 1,
+        paper: paper.name(),
+        title: paper.title(),
+        filesystem: place.file_system.clone(),
+        device: place.device_name(),
+        device_model: place.device_model(),
+        kernel: place::kernel_release(),
+        sqlite: rusqlite::version().to_owned(),
+        seed: choice.seed,
+        raw: lab.raw(),
+        figures: shown,
+        failed,
+        notes,
+    })
+}
+
+/// `1 figure`, `2 figures`.
+fn counted(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+/// A time as people say it.
+fn spoken(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..=90 => format!("{} s", seconds.max(1)),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
+fn show(json: bool, report: &Report) -> Outcome {
+    if json {
+        let text = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
+        println!("{text}");
+    } else {
+        print!("{}", text::render(report));
+    }
+    let mut code = ExitCode::SUCCESS;
+    for Failed { figure, error } in &report.failed {
+        eprintln!("onewrite: {figure}: {error}");
+        code = ExitCode::FAILURE;
+    }
+    Ok(code)
+}
+
+/// What `--list` prints.
+fn listed(paper: Option<PaperArg>) -> String {
+    let mut text = String::new();
+    let wanted = |one: &PaperArg| paper.is_none_or(|paper| paper == *one);
+    for paper in PaperArg::ALL.into_iter().filter(wanted) {
+        text.push_str(&format!("{}: {}\n", paper.name(), paper.title()));
+        for figure in paper.figures() {
+            text.push_str(&format!("  {:10} {}\n", figure.name, figure.title));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_named_once_and_run_in_the_paper_s_order() {
+        for paper in PaperArg::ALL {
+            let names: Vec<_> = paper.figures().iter().map(|figure| figure.name).collect();
+            let mut different = names.clone();
+            different.sort_unstable();
+            different.dedup();
+            assert_eq!(names.len(), different.len());
+            assert_eq!(chosen(paper, &[]).unwrap().len(), names.len());
+        }
+        let two = ["figure-8".to_owned(), "table-1".to_owned()];
+        let two = chosen(PaperArg::Waldio, &two).unwrap();
+        assert_eq!([two[0].name, two[1].name], ["table-1", "figure-8"]);
+        let error = chosen(PaperArg::Waldio, &["figure-99".to_owned()]);
+        assert!(error.is_err_and(|error| error.contains("table-1, table-2")));
+    }
+
+    #[test]
+    fn times_are_said_in_seconds_and_minutes() {
+        assert_eq!(spoken(Duration::ZERO), "1 s");
+        assert_eq!(spoken(Duration::from_secs(90)), "90 s");
+        assert_eq!(spoken(Duration::from_secs(121)), "3 min");
+    }
+}

@@ -1,0 +1,480 @@
+//! What a figure comes to: rows with the paper's value beside ours, and where they differ, why.
+//!
+//! A row is judged by its ratio to a baseline where the paper has one: the phones that the papers measured
+//! on are none of this machine's, so rates are not compared, but what a mode gains is. Bytes are compared as
+//! they are. A row that differs is explained by a [`Reason`] whose check is a measurement of this run; a
+//! reason says on which side of the paper's value it expects ours, and is not printed otherwise.
+
+use serde::Serialize;
+
+use super::lab::Lab;
+
+/// How a paper means a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// This, as it rounds.
+    About,
+    /// Not more.
+    AtMost,
+    /// Not less.
+    AtLeast,
+}
+
+/// A number that a paper gives.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Stated {
+    /// The number, in the unit of its row.
+    pub amount: f64,
+    /// How it is meant.
+    pub bound: Bound,
+    /// Where it stands, or what it was computed from.
+    pub from: &'static str,
+}
+
+impl Stated {
+    /// About `amount`.
+    pub const fn about(amount: f64, from: &'static str) -> Self {
+        Self {
+            amount,
+            bound: Bound::About,
+            from,
+        }
+    }
+
+    /// At most `amount`.
+    pub const fn at_most(amount: f64, from: &'static str) -> Self {
+        Self {
+            amount,
+            bound: Bound::AtMost,
+            from,
+        }
+    }
+
+    /// At least `amount`.
+    pub const fn at_least(amount: f64, from: &'static str) -> Self {
+        Self {
+            amount,
+            bound: Bound::AtLeast,
+            from,
+        }
+    }
+}
+
+/// How exactly a row's figure comes out again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Counted: bytes, writes. Differs from the paper when it is off by more than a tenth.
+    Counted,
+    /// Timed, on another machine: differs when it is off by more than half.
+    Timed,
+}
+
+impl Kind {
+    /// The largest factor between two figures that are called the same.
+    fn near(self) -> f64 {
+        match self {
+            Self::Counted => 1.1,
+            Self::Timed => 1.5,
+        }
+    }
+
+    /// How far from 1 a ratio may be and still mean "no difference".
+    fn level(self) -> f64 {
+        match self {
+            Self::Counted => 0.02,
+            Self::Timed => 0.15,
+        }
+    }
+}
+
+/// Ratios to another row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Which row.
+    pub to: &'static str,
+    /// The paper's.
+    pub paper: Option<Stated>,
+    /// Ours.
+    pub ours: Option<f64>,
+}
+
+/// How ours stands to the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// As in the paper.
+    Same,
+    /// In the paper's direction, but by more or less.
+    Magnitude,
+    /// Not in the paper's direction, or beyond its bound.
+    Misses,
+    /// One of the two is missing, or the machine alone decides it.
+    NotCompared,
+}
+
+/// One line of a figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// As the paper names it.
+    pub name: &'static str,
+    /// The mode here, with its variations; null where it does not exist yet, or is none.
+    pub ran: Option<String>,
+    /// What was measured.
+    pub quantity: &'static str,
+    /// In what.
+    pub unit: &'static str,
+    /// How exactly it comes out again.
+    pub kind: Kind,
+    /// The paper's value; null where its text does not say it.
+    pub paper: Option<Stated>,
+    /// Ours; null where it was not measured.
+    pub ours: Option<f64>,
+    /// To the baseline.
+    pub ratio: Option<Ratio>,
+    /// Set by [`Row::judged`].
+    pub verdict: Verdict,
+}
+
+/// On which side of the paper's figure ours is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// Ours is larger.
+    Above,
+    /// Ours is smaller.
+    Below,
+}
+
+impl Row {
+    /// A row without figures.
+    pub fn new(name: &'static str, quantity: &'static str, unit: &'static str, kind: Kind) -> Self {
+        Self {
+            name,
+            ran: None,
+            quantity,
+            unit,
+            kind,
+            paper: None,
+            ours: None,
+            ratio: None,
+            verdict: Verdict::NotCompared,
+        }
+    }
+
+    /// With the mode that was run.
+    pub fn ran(mut self, mode: &str) -> Self {
+        self.ran = Some(mode.to_owned());
+        self
+    }
+
+    /// With the paper's value, if its text has one.
+    pub fn paper(mut self, stated: Option<Stated>) -> Self {
+        self.paper = stated;
+        self
+    }
+
+    /// With ours, if it was measured.
+    pub fn ours(mut self, amount: Option<f64>) -> Self {
+        self.ours = amount;
+        self
+    }
+
+    /// With ratios.
+    pub fn ratio(mut self, to: &'static str, paper: Option<Stated>, ours: Option<f64>) -> Self {
+        self.ratio = Some(Ratio { to, paper, ours });
+        self
+    }
+
+    /// Judged.
+    pub fn judged(mut self) -> Self {
+        self.verdict = self.verdict_of();
+        self
+    }
+
+    /// The paper's figure and ours that are held against each other.
+    fn compared(&self) -> Option<(Stated, f64)> {
+        let ratio = self.ratio.as_ref().and_then(|r| r.paper.zip(r.ours));
+        let value = || {
+            self.paper.zip(self.ours).filter(|(paper, _)| {
+                // Whose rates are higher says what the machine is, not the mode.
+                self.kind == Kind::Counted || paper.bound != Bound::About
+            })
+        };
+        ratio.or_else(value)
+    }
+
+    fn verdict_of(&self) -> Verdict {
+        let Some((paper, ours)) = self.compared() else {
+            return Verdict::NotCompared;
+        };
+        // That something is no slower than another is as exact as timing is.
+        let of_ratios = self.ratio.as_ref().is_some_and(|r| r.paper.is_some());
+        let slack = if of_ratios { self.kind.level() } else { 0.0 };
+        let bound_holds = match paper.bound {
+            Bound::AtMost => ours <= paper.amount * (1.0 + slack),
+            Bound::AtLeast => ours >= paper.amount * (1.0 - slack),
+            Bound::About => return self.about(paper.amount, ours),
+        };
+        if bound_holds {
+            Verdict::Same
+        } else {
+            Verdict::Misses
+        }
+    }
+
+    fn about(&self, paper: f64, ours: f64) -> Verdict {
+        let factor = (ours.max(1e-9) / paper.max(1e-9)).max(paper.max(1e-9) / ours.max(1e-9));
+        let direction = |ratio: f64| match ratio - 1.0 {
+            off if off > self.kind.level() => 1,
+            off if off < -self.kind.level() => -1,
+            _ => 0,
+        };
+        let of_ratios = self.ratio.as_ref().is_some_and(|r| r.paper.is_some());
+        if factor <= self.kind.near() {
+            Verdict::Same
+        } else if of_ratios && direction(paper) != direction(ours) {
+            Verdict::Misses
+        } else {
+            Verdict::Magnitude
+        }
+    }
+
+    /// On which side ours is, of what is compared.
+    pub fn side(&self) -> Option<Side> {
+        let (paper, ours) = self.compared()?;
+        Some(match ours > paper.amount {
+            true => Side::Above,
+            false => Side::Below,
+        })
+    }
+
+    /// Whether a sentence is due.
+    pub fn differs(&self) -> bool {
+        matches!(self.verdict, Verdict::Magnitude | Verdict::Misses)
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// Whether the reason holds in this run.
+    pub holds: bool,
+    /// The figures that say so, of all rows that it is checked for.
+    pub measured: String,
+    /// What is to be said of the row alone.
+    pub of_row: Option<String>,
+}
+
+impl Checked {
+    /// With nothing to say of the row alone.
+    pub fn new(holds: bool, measured: String) -> Self {
+        Self {
+            holds,
+            measured,
+            of_row: None,
+        }
+    }
+}
+
+/// Why a row may differ from the paper's, in one sentence, and how that is checked.
+#[derive(Clone, Copy)]
+pub struct Reason {
+    /// Which rows.
+    pub of: fn(&Row) -> bool,
+    /// On which side of the paper's figure it puts ours.
+    pub side: Side,
+    /// The sentence.
+    pub sentence: &'static str,
+    /// The measurement.
+    pub check: fn(&mut Lab<'_>, &Row) -> Result<Checked, String>,
+}
+
+/// A row that differs, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The row's name.
+    pub row: &'static str,
+    /// What was measured.
+    pub quantity: &'static str,
+    /// How it differs.
+    pub verdict: Verdict,
+    /// On which side ours is.
+    pub side: Side,
+    /// The sentence; null where no reason is known.
+    pub why: Option<&'static str>,
+    /// What the check measured; null without a reason.
+    pub checked: Option<String>,
+    /// What of that is of this row alone.
+    pub of_row: Option<String>,
+    /// Whether the check bears the sentence out.
+    pub holds: bool,
+}
+
+/// A figure, run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    /// As the command line names it.
+    pub figure: &'static str,
+    /// What the paper shows there.
+    pub title: &'static str,
+    /// How it was run here.
+    pub how: String,
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// Where they differ.
+    pub differences: Vec<Difference>,
+    /// What the device was given, in order; of figures that are traces.
+    pub sequences: Vec<Sequence>,
+    /// What the reader should know.
+    pub notes: Vec<String>,
+}
+
+impl Shown {
+    /// A figure that is no trace.
+    pub fn of(
+        figure: &'static str,
+        title: &'static str,
+        how: String,
+        rows: Vec<Row>,
+        differences: Vec<Difference>,
+        notes: Vec<String>,
+    ) -> Self {
+        Self {
+            figure,
+            title,
+            how,
+            rows,
+            differences,
+            sequences: Vec::new(),
+            notes,
+        }
+    }
+}
+
+/// I/Os, one after the other.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sequence {
+    /// Of what.
+    pub name: &'static str,
+    /// When, what for, how large, and where.
+    pub ios: Vec<String>,
+    /// How many more there were.
+    pub more: usize,
+}
+
+/// The sentences for all rows that differ.
+pub fn explain(
+    rows: &[Row],
+    reasons: &[Reason],
+    lab: &mut Lab<'_>,
+) -> Result<Vec<Difference>, String> {
+    let mut differences = Vec::new();
+    for row in rows.iter().filter(|row| row.differs()) {
+        let Some(side) = row.side() else { continue };
+        let mut difference = Difference {
+            row: row.name,
+            quantity: row.quantity,
+            verdict: row.verdict,
+            side,
+            why: None,
+            checked: None,
+            of_row: None,
+            holds: false,
+        };
+        // The first that holds; else the last that was tried, with what spoke against it.
+        for reason in reasons.iter().filter(|r| r.side == side && (r.of)(row)) {
+            let checked = (reason.check)(lab, row)?;
+            difference.why = Some(reason.sentence);
+            difference.checked = Some(checked.measured);
+            difference.of_row = checked.of_row;
+            difference.holds = checked.holds;
+            if checked.holds {
+                break;
+            }
+        }
+        if row.kind == Kind::Timed && !difference.holds {
+            blame_the_machine(&mut difference, lab);
+        }
+        differences.push(difference);
+    }
+    Ok(differences)
+}
+
+/// The largest factor between the raw rates of one run that can pass for a machine at rest.
+const AT_REST: f64 = 1.5;
+
+/// What is left for a figure that is timed: that the machine was not at rest, if it was not.
+fn blame_the_machine(difference: &mut Difference, lab: &Lab<'_>) {
+    let raw = lab.raw();
+    let range = raw
+        .min
+        .append_fdatasync_per_s
+        .zip(raw.max.append_fdatasync_per_s);
+    let Some((least, most)) = range.filter(|(least, most)| most / least > AT_REST) else {
+        return;
+    };
+    difference.why = Some(
+        "The machine was not at rest: the same plain system calls took different times in the course of this run.",
+    );
+    difference.checked = Some(format!(
+        "appends with fdatasync, raw, between {least:.0} and {most:.0} a second"
+    ));
+    difference.of_row = None;
+    difference.holds = true;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: &str = "test";
+
+    fn row(kind: Kind, paper: f64, ours: f64) -> Row {
+        Row::new("a", "rate", "1/s", kind)
+            .ratio("b", Some(Stated::about(paper, HERE)), Some(ours))
+            .judged()
+    }
+
+    #[test]
+    fn a_ratio_on_the_other_side_of_one_misses_and_a_larger_one_does_not() {
+        for (paper, ours, verdict) in [
+            (2.0, 2.6, Verdict::Same),
+            (2.0, 3.2, Verdict::Magnitude),
+            (2.0, 1.05, Verdict::Misses),
+            (1.0, 1.8, Verdict::Misses),
+            (0.5, 1.4, Verdict::Misses),
+            (1.05, 1.2, Verdict::Same),
+        ] {
+            assert_eq!(
+                row(Kind::Timed, paper, ours).verdict,
+                verdict,
+                "{paper} {ours}"
+            );
+        }
+        assert_eq!(row(Kind::Counted, 2.0, 2.3).verdict, Verdict::Magnitude);
+        assert_eq!(row(Kind::Timed, 2.0, 3.2).side(), Some(Side::Above));
+    }
+
+    #[test]
+    fn rates_of_other_machines_are_not_compared_but_bounds_and_bytes_are() {
+        let plain = |kind, stated, ours| {
+            Row::new("a", "x", "y", kind)
+                .paper(Some(stated))
+                .ours(Some(ours))
+                .judged()
+                .verdict
+        };
+        let about = Stated::about(587.0, HERE);
+        assert_eq!(plain(Kind::Timed, about, 2000.0), Verdict::NotCompared);
+        assert_eq!(plain(Kind::Counted, about, 2000.0), Verdict::Magnitude);
+        assert_eq!(plain(Kind::Counted, about, 590.0), Verdict::Same);
+        let at_most = Stated::at_most(336.0, HERE);
+        assert_eq!(plain(Kind::Timed, at_most, 40.0), Verdict::Same);
+        assert_eq!(plain(Kind::Timed, at_most, 400.0), Verdict::Misses);
+        let at_least = Stated::at_least(0.5, HERE);
+        assert_eq!(plain(Kind::Counted, at_least, 0.4), Verdict::Misses);
+        assert_eq!(plain(Kind::Counted, at_least, 0.6), Verdict::Same);
+    }
+}

@@ -1,0 +1,102 @@
+//! S-WAL's tables and figures.
+//!
+//! [`data`] is what the paper states, [`table`] its table III, [`modes`] stock modes on Mobibench (figure 3),
+//! [`pages`] what pages compress to and how long that takes (figures 4 and 9), [`traffic`] what applications
+//! write and how long they take (figures 7 and 8), [`recovery`] the first look after a crash (figure 10).
+//!
+//! Its applications are generated to the characteristics that it published, not recorded; every figure that
+//! uses them says so.
+
+mod data;
+mod modes;
+mod pages;
+mod recovery;
+mod table;
+mod traffic;
+
+use onewrite_workload::plan::Op;
+
+use super::Figure;
+use super::lab::{Choice, Trial};
+
+/// The mode as the paper has it: every page compressed by itself.
+const PAPER_S: &str = "swal:differences=off";
+
+/// The mode as it is here by default.
+const OURS: &str = "swal";
+
+/// Pages of log after which SQLite checkpoints by itself.
+const AUTOCHECKPOINT: u32 = 1_000;
+
+/// What is said wherever an application's figures stand.
+const GENERATED: &str = "the applications' transactions are generated to published characteristics (S-WAL, table III), \
+                         not recorded";
+
+/// What can be reproduced.
+pub const FIGURES: &[Figure] = &[
+    Figure {
+        name: "table-iii",
+        title: "what four applications ask SQLite for",
+        trials: |_| Vec::new(),
+        beside_s: 3.0,
+        run: table::table_3,
+    },
+    Figure {
+        name: "figure-3",
+        title: "stock journal modes on Mobibench",
+        trials: modes::trials,
+        beside_s: 0.0,
+        run: modes::figure_3,
+    },
+    Figure {
+        name: "figure-4",
+        title: "what journaled pages compress to",
+        trials: |_| Vec::new(),
+        beside_s: 10.0,
+        run: pages::figure_4,
+    },
+    Figure {
+        name: "figure-7",
+        title: "writes to journal and database, by journal mode",
+        trials: traffic::trials,
+        beside_s: 0.0,
+        run: traffic::figure_7,
+    },
+    Figure {
+        name: "figure-8",
+        title: "elapsed time, by journal mode",
+        trials: traffic::trials,
+        beside_s: 0.0,
+        run: traffic::figure_8,
+    },
+    Figure {
+        name: "figure-9",
+        title: "compression time of a transaction",
+        trials: |_| Vec::new(),
+        beside_s: 10.0,
+        run: pages::figure_9,
+    },
+    Figure {
+        name: "figure-10",
+        title: "recovery time, by journal mode",
+        trials: |_| Vec::new(),
+        beside_s: 40.0,
+        run: recovery::figure_10,
+    },
+];
+
+/// An application under a mode, as long as the user says and at most as long as it is.
+fn trial(choice: Choice, op: Op, mode: &'static str) -> Trial {
+    Trial {
+        op,
+        mode,
+        count: length(choice, op),
+        autocheckpoint: AUTOCHECKPOINT,
+        repeats: choice.repeats.unwrap_or(1),
+    }
+}
+
+fn length(choice: Choice, op: Op) -> u32 {
+    let whole = op.trace_length().unwrap_or(1);
+    choice.count.map_or(whole, |count| count.min(whole))
+}

@@ -1,0 +1,268 @@
+//! The report as people read it.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::Report;
+use super::outcome::{Bound, Difference, Ratio, Row, Sequence, Shown, Side, Stated, Verdict};
+
+/// A figure that there is not.
+const NONE: &str = "-";
+
+/// All figures, and what they were measured on.
+pub fn render(report: &Report) -> String {
+    let mut text = format!("{}\n", report.title);
+    for shown in &report.figures {
+        text.push_str(&figure(shown));
+    }
+    text.push_str(&format!(
+        "\n{}{}, Linux {}, SQLite {}\n",
+        report.filesystem,
+        on_device(report),
+        report.kernel,
+        report.sqlite
+    ));
+    let rate =
+        |rate: Option<f64>| rate.map_or_else(|| NONE.to_owned(), |rate| format!("{rate:.0}"));
+    text.push_str(&format!(
+        "raw rates a second: 4 KiB direct and durable {}, direct {}, 4,120-byte append and fdatasync {}\n",
+        rate(report.raw.direct_dsync_4k_per_s),
+        rate(report.raw.direct_4k_per_s),
+        rate(report.raw.append_fdatasync_per_s)
+    ));
+    for note in &report.notes {
+        text.push_str(&format!("{note}\n"));
+    }
+    text
+}
+
+fn on_device(report: &Report) -> String {
+    match (&report.device, &report.device_model) {
+        (_, Some(model)) => format!(
+            " on a device of the model {} ({})",
+            model.name, model.description
+        ),
+        (Some(device), None) => format!(" on {device}"),
+        (None, None) => String::new(),
+    }
+}
+
+fn figure(shown: &Shown) -> String {
+    let mut text = format!(
+        "\n{}: {}\n{}\n{}\n",
+        shown.figure,
+        shown.title,
+        shown.how,
+        table(&shown.rows)
+    );
+    for Sequence { name, ios, more } in &shown.sequences {
+        text.push_str(&format!("{name}: {}", ios.join(", ")));
+        if *more > 0 {
+            text.push_str(&format!(", and {more} more"));
+        }
+        text.push('\n');
+    }
+    for sentence in sentences(&shown.differences) {
+        text.push_str(&format!("{sentence}\n"));
+    }
+    for note in &shown.notes {
+        text.push_str(&format!("Note: {note}.\n"));
+    }
+    text
+}
+
+/// A column: its head, how it is aligned, and what stands in it.
+type Column = (&'static str, CellAlignment, fn(&Row) -> String);
+
+const LEFT: CellAlignment = CellAlignment::Left;
+const RIGHT: CellAlignment = CellAlignment::Right;
+
+const COLUMNS: [Column; 6] = [
+    ("in the paper", LEFT, |row| row.name.to_owned()),
+    ("here", LEFT, |row| {
+        row.ran.clone().unwrap_or_else(|| NONE.to_owned())
+    }),
+    ("what", LEFT, |row| {
+        format!("{}, {}", row.quantity, row.unit)
+    }),
+    ("paper", RIGHT, |row| or_none(row.paper, stated)),
+    ("ours", RIGHT, |row| match (row.ours, &row.ran) {
+        (Some(ours), _) => number(ours),
+        (None, Some(_)) => NONE.to_owned(),
+        (None, None) => "not here".to_owned(),
+    }),
+    ("", LEFT, verdict),
+];
+
+/// Before the last one, where a row has a ratio.
+const RATIO_COLUMNS: [Column; 3] = [
+    ("ratio to", LEFT, |row| {
+        ratio(row).map_or_else(String::new, |ratio| ratio.to.to_owned())
+    }),
+    ("paper's\nratio", RIGHT, |row| {
+        or_none(ratio(row).and_then(|ratio| ratio.paper), stated)
+    }),
+    ("our\nratio", RIGHT, |row| {
+        or_none(ratio(row).and_then(|ratio| ratio.ours), number)
+    }),
+];
+
+fn ratio(row: &Row) -> Option<&Ratio> {
+    row.ratio.as_ref()
+}
+
+fn or_none<T>(value: Option<T>, text: fn(T) -> String) -> String {
+    value.map_or_else(|| NONE.to_owned(), text)
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut columns = COLUMNS.to_vec();
+    if rows.iter().any(|row| row.ratio.is_some()) {
+        let last = columns.pop();
+        columns.extend(RATIO_COLUMNS);
+        columns.extend(last);
+    }
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header(columns.iter().map(|(head, ..)| *head));
+    for row in rows {
+        table.add_row(columns.iter().map(|(_, _, cell)| cell(row)));
+    }
+    for (column, (_, alignment, _)) in table.column_iter_mut().zip(&columns) {
+        column.set_cell_alignment(*alignment);
+    }
+    table
+}
+
+fn verdict(row: &Row) -> String {
+    let side = match row.side() {
+        Some(Side::Above) => "more",
+        Some(Side::Below) => "less",
+        None => "",
+    };
+    match row.verdict {
+        Verdict::Same => "same".to_owned(),
+        Verdict::Magnitude => side.to_owned(),
+        Verdict::Misses => format!("{side}: misses"),
+        Verdict::NotCompared => String::new(),
+    }
+}
+
+fn stated(stated: Stated) -> String {
+    let sign = match stated.bound {
+        Bound::About => "",
+        Bound::AtMost => "<= ",
+        Bound::AtLeast => ">= ",
+    };
+    format!("{sign}{}", number(stated.amount))
+}
+
+/// Three digits, or all before the point.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// One sentence for all rows that have the same one, with each check.
+fn sentences(differences: &[Difference]) -> Vec<String> {
+    let mut groups: Vec<(&Difference, Vec<&Difference>)> = Vec::new();
+    for difference in differences {
+        let same = |other: &Difference| {
+            other.why == difference.why
+                && other.holds == difference.holds
+                && other.checked == difference.checked
+                && other.verdict == difference.verdict
+                && other.side == difference.side
+        };
+        match groups.iter_mut().find(|(first, _)| same(first)) {
+            Some((_, group)) => group.push(difference),
+            None => groups.push((difference, vec![difference])),
+        }
+    }
+    groups
+        .iter()
+        .map(|(first, all)| sentence(first, all))
+        .collect()
+}
+
+fn sentence(first: &Difference, all: &[&Difference]) -> String {
+    let rows: Vec<String> = all
+        .iter()
+        .map(|difference| format!("{} ({})", difference.row, difference.quantity))
+        .collect();
+    let side = match first.side {
+        Side::Above => "more",
+        Side::Below => "less",
+    };
+    let how = match first.verdict {
+        Verdict::Misses => format!("{side} than in the paper, and not in its direction"),
+        _ => format!("{side} than in the paper"),
+    };
+    let mut measured = first.checked.clone().unwrap_or_default();
+    for difference in all {
+        if let Some(of_row) = &difference.of_row {
+            let (row, quantity) = (difference.row, difference.quantity);
+            let before = if measured.ends_with(':') { "" } else { "," };
+            measured.push_str(&format!("{before} {row} ({quantity}) {of_row}"));
+        }
+    }
+    let why = match (first.why, first.holds) {
+        (Some(why), true) => format!("{why} Measured: {measured}."),
+        (Some(why), false) => {
+            format!("no reason found. What was supposed, \"{why}\", is not borne out: {measured}.")
+        }
+        (None, _) => "no reason known.".to_owned(),
+    };
+    format!("{}: {how}: {why}", rows.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (1293.4, "1293"),
+            (28.04, "28.0"),
+            (1.666, "1.67"),
+            (0.028, "0.0280"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn rows_with_the_same_reason_share_a_sentence() {
+        let difference = |row, why: Option<&'static str>, holds| Difference {
+            row,
+            quantity: "written",
+            verdict: Verdict::Magnitude,
+            side: Side::Below,
+            why,
+            checked: why.map(|_| "12 KiB".to_owned()),
+            of_row: (row == "B").then(|| "14".to_owned()),
+            holds,
+        };
+        let all = [
+            difference("A", Some("Because."), true),
+            difference("B", Some("Because."), true),
+            difference("C", None, false),
+            difference("D", Some("Because."), false),
+        ];
+        assert_eq!(
+            sentences(&all),
+            [
+                "A (written), B (written): less than in the paper: Because. Measured: 12 KiB, B (written) 14.",
+                "C (written): less than in the paper: no reason known.",
+                "D (written): less than in the paper: no reason found. What was supposed, \"Because.\", is not borne \
+                 out: 12 KiB."
+            ]
+        );
+    }
+}

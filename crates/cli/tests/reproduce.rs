@@ -1,0 +1,254 @@
+//! `onewrite reproduce` as a user runs it, in small.
+
+mod common;
+
+use common::{can_make, onewrite, text};
+use onewrite_iotrace::scratch::FileSystem;
+use serde_json::Value;
+
+/// The document of one run on a scratch ext4 file system; `None` where that cannot be made.
+fn document(args: &[&str]) -> Option<Value> {
+    if !can_make(FileSystem::Ext4) {
+        return None;
+    }
+    let always = ["--scratch", "ext4", "--repeat", "1", "--json"];
+    let output = onewrite("reproduce", &[args, &always].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+    assert!(document["failed"].as_array().is_some_and(Vec::is_empty));
+    Some(document)
+}
+
+fn figures(document: &Value) -> &[Value] {
+    document["figures"].as_array().expect("figures")
+}
+
+/// The row of a name, what was measured, and a verdict to quote.
+fn row<'a>(figure: &'a Value, name: &str, quantity: &str) -> &'a Value {
+    let rows = figure["rows"].as_array().expect("rows");
+    rows.iter()
+        .find(|row| row["name"] == name && row["quantity"] == quantity)
+        .unwrap_or_else(|| panic!("no {name}, {quantity}: {figure}"))
+}
+
+fn ours(figure: &Value, name: &str, quantity: &str) -> f64 {
+    let row = row(figure, name, quantity);
+    row["ours"]
+        .as_f64()
+        .unwrap_or_else(|| panic!("not measured: {row}"))
+}
+
+/// Every row is whole, and one that is counted and differs has a reason that was borne out.
+fn holds_together(figure: &Value) {
+    let rows = figure["rows"].as_array().expect("rows");
+    assert!(!rows.is_empty(), "{figure}");
+    for row in rows {
+        let ran = row["ran"].is_string();
+        let measured = row["ours"].is_number() || row["ratio"]["ours"].is_number();
+        assert!(measured || !ran, "was run, but not measured: {row}");
+        if let Some(stated) = row["paper"].as_object() {
+            assert!(stated["from"].as_str().is_some_and(|from| !from.is_empty()));
+        }
+        if matches!(row["verdict"].as_str(), Some("magnitude" | "misses")) {
+            let differences = figure["differences"].as_array().expect("differences");
+            let told = differences.iter().find(|difference| {
+                difference["row"] == row["name"] && difference["quantity"] == row["quantity"]
+            });
+            let told = told.unwrap_or_else(|| panic!("not told: {row}"));
+            if row["kind"] == "counted" {
+                assert!(told["why"].is_string(), "no reason: {told}");
+                assert_eq!(told["holds"], true, "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn waldio_s_volumes_are_counted_and_every_difference_is_explained() {
+    let Some(document) = document(&[
+        "waldio",
+        "table-1",
+        "figure-8",
+        "figure-15",
+        "--count",
+        "100",
+    ]) else {
+        return;
+    };
+    let [table_1, figure_8, figure_15] = figures(&document) else {
+        panic!("{document}");
+    };
+    for figure in [table_1, figure_8, figure_15] {
+        holds_together(figure);
+    }
+    // One insert: the paper's very numbers.
+    for (name, written, journal) in [("WAL", 28.0, 20.0), ("WALDIO", 4.0, 0.0)] {
+        assert_eq!(ours(table_1, name, "written"), written);
+        assert_eq!(ours(table_1, name, "file-system journal"), journal);
+    }
+    assert_eq!(ours(table_1, "OFF", "file-system journal"), 0.0);
+    let joj = |name| ours(table_1, name, "file-system journal");
+    assert!(joj("DELETE") > joj("WAL"), "{table_1}");
+    // A page an insert, one more where the table takes a new one, and nothing of the file system's.
+    let embedded = "WALDIO, header embedding";
+    let pages = ours(figure_8, embedded, "written") * 1e6 / 4096.0 / 1000.0;
+    assert!((1.0..1.1).contains(&pages), "{pages}");
+    let without_journal = ours(figure_8, embedded, "not file-system journal");
+    assert_eq!(ours(figure_8, embedded, "written"), without_journal);
+    let mvbt = row(figure_8, "WAL, page padding", "written");
+    assert!(mvbt["ours"].is_null() && mvbt["ran"].is_null(), "{mvbt}");
+    for of in ["inserts", "updates", "deletes"] {
+        assert!(ours(figure_15, "WALDIO", of) < ours(figure_15, "WAL", of) / 4.0);
+        assert!(ours(figure_15, "WAL", of) < ours(figure_15, "DELETE", of));
+    }
+}
+
+#[test]
+fn waldio_s_rates_stand_beside_the_paper_s() {
+    let figures_of = [
+        "waldio",
+        "table-2",
+        "figure-6",
+        "figure-13",
+        "figure-14",
+        "--count",
+        "20",
+    ];
+    let Some(document) = document(&figures_of) else {
+        return;
+    };
+    let [table_2, figure_6, figure_13, figure_14] = figures(&document) else {
+        panic!("{document}");
+    };
+    for figure in [table_2, figure_6, figure_13, figure_14] {
+        holds_together(figure);
+    }
+    // 11 modes for each op, and two rows that hold updates and deletes against inserts.
+    assert_eq!(table_2["rows"].as_array().map(Vec::len), Some(35));
+    assert_eq!(figure_6["rows"].as_array().map(Vec::len), Some(6));
+    assert_eq!(figure_13["rows"].as_array().map(Vec::len), Some(5));
+    let mvbt = row(figure_14, "LS-MVBT", "inserts");
+    assert_eq!(mvbt["paper"]["amount"], 1083.0);
+    assert!(mvbt["ours"].is_null() && mvbt["ran"].is_null(), "{mvbt}");
+    let fastest = row(figure_14, "WALDIO-NS, GS4", "inserts");
+    let ratio = fastest["ratio"]["ours"].as_f64().expect("a ratio");
+    let of = ours(figure_14, "WALDIO-NS, GS4", "inserts") / ours(figure_14, "WAL", "inserts");
+    assert!((ratio / of - 1.0).abs() < 1e-6, "{fastest}");
+    // Figures of one run share what they need: WAL was timed once.
+    assert_eq!(
+        ours(figure_13, "WAL", "inserts"),
+        ours(figure_14, "WAL", "inserts")
+    );
+}
+
+#[test]
+fn what_can_be_reproduced_is_listed_and_what_cannot_is_refused() {
+    let output = onewrite("reproduce", &["--list"]);
+    assert!(output.status.success());
+    let said = text(&output.stdout);
+    for name in ["waldio:", "table-1", "figure-15"] {
+        assert!(said.contains(name), "{said}");
+    }
+    let output = onewrite("reproduce", &["waldio", "figure-1"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("waldio has no \"figure-1\" here; there are table-1"),
+        "{said}"
+    );
+    assert_eq!(onewrite("reproduce", &[]).status.code(), Some(2));
+}
+
+#[test]
+fn in_a_directory_there_are_rates_and_no_bytes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = [
+        "--dir",
+        common::path(dir.path()),
+        "--repeat",
+        "1",
+        "--count",
+        "5",
+        "--json",
+    ];
+    let output = onewrite(
+        "reproduce",
+        &[&["waldio", "figure-13"], &place[..]].concat(),
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+    holds_together(&figures(&document)[0]);
+    let output = onewrite("reproduce", &[&["waldio", "table-1"], &place[..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("table-1: device bytes take a scratch file system"),
+        "{said}"
+    );
+    let left = std::fs::read_dir(dir.path())
+        .expect("the directory")
+        .count();
+    assert_eq!(left, 0, "something was left behind");
+}
+
+#[test]
+fn swal_s_figures_are_measured_on_its_four_applications() {
+    let Some(document) = document(&["swal", "--count", "40"]) else {
+        return;
+    };
+    let [
+        table_3,
+        figure_3,
+        figure_4,
+        figure_7,
+        figure_8,
+        figure_9,
+        figure_10,
+    ] = figures(&document)
+    else {
+        panic!("{document}");
+    };
+    for row in table_3["rows"].as_array().expect("rows") {
+        assert_eq!(row["verdict"], "same", "{row}");
+    }
+    for figure in [figure_3, figure_4, figure_7, figure_8, figure_9, figure_10] {
+        assert!(
+            figure["rows"]
+                .as_array()
+                .is_some_and(|rows| !rows.is_empty()),
+            "{figure}"
+        );
+    }
+    for figure in [table_3, figure_4, figure_7, figure_8, figure_9, figure_10] {
+        let notes = figure["notes"].to_string();
+        assert!(
+            notes.contains("generated to published characteristics"),
+            "{notes}"
+        );
+    }
+    assert_eq!(ours(table_3, "Mail", "select"), 104_705.0);
+    assert_eq!(ours(table_3, "SNS", "database files"), 20.0);
+    for application in ["Mail", "Messenger", "Message", "SNS"] {
+        let journal = format!("{application}, journal");
+        assert_eq!(ours(figure_7, "MEMORY", &journal), 0.0);
+        // One write of whole blocks a commit, and fewer of them the more is compressed.
+        let differences = ours(figure_7, "S-WAL with differences", &journal);
+        let (compressed, wal) = (
+            ours(figure_7, "S-WAL", &journal),
+            ours(figure_7, "WAL", &journal),
+        );
+        assert!(
+            40.0 <= differences && differences <= compressed && compressed < wal,
+            "{figure_7}"
+        );
+        assert!(wal < ours(figure_7, "PERSIST", &journal), "{figure_7}");
+        let share = |what| ours(figure_4, application, what);
+        let (tenth, half) = (
+            share("pages that compress to a tenth"),
+            share("pages that compress to a half"),
+        );
+        assert!(0.0 <= tenth && tenth <= half && half <= 1.0, "{figure_4}");
+        assert!(ours(figure_9, application, "compression of a transaction") > 0.0);
+        assert!(ours(figure_10, "S-WAL", application) > 0.0);
+    }
+}
