@@ -3,8 +3,7 @@
 use onewrite_plot::{Arrangement, Axis, BarSeries, Bars, Unit, colors};
 
 use super::files::{Report, Run};
-use super::page::{grouped, rate};
-use crate::html::{Bar, Page, Part, Section, Table};
+use crate::html::{Bar, Page, Part, Section, Table, grouped, rate};
 
 /// A figure that was not measured.
 const NONE: &str = "–";

@@ -5,7 +5,7 @@ use onewrite_plot::{Arrangement, Axis, BarSeries, Bars, Color, Unit, colors};
 
 use super::report::{RawRates, Report, Run};
 use super::table::{base, medians};
-use crate::html::{Bar, Page, Part, Section, Table};
+use crate::html::{Bar, Page, Part, Section, Table, grouped, rate};
 
 /// A figure that was not measured.
 const NONE: &str = "–";
@@ -218,7 +218,7 @@ fn latencies(runs: &[&Run]) -> Result<Section, String> {
         let figures = [latency.p50, latency.p99, latency.max].map(grouped);
         table
             .rows
-            .push([&[run.mode.clone()], &figures[..]].concat());
+            .push([std::slice::from_ref(&run.mode), &figures[..]].concat());
     }
     let label = "bars: p50 and p99 of the latency under each mode".to_owned();
     let parts = vec![Part::Picture(picture, label), Part::Table(table)];
@@ -319,10 +319,13 @@ fn repetitions(runs: &[Run]) -> Section {
     Section::new("Every run", intro, vec![Part::Table(table)])
 }
 
+/// What is measured, its median, and where its range is.
+type RawKind = (&'static str, Option<f64>, fn(&RawRates) -> Option<f64>);
+
 fn raw(report: &Report) -> Section {
     let raw = &report.raw;
     let mut table = Table::new(["plain system calls", "median a second", "least", "most"]);
-    let kinds: [(&str, Option<f64>, fn(&RawRates) -> Option<f64>); 3] = [
+    let kinds: [RawKind; 3] = [
         (
             "4 KiB overwritten, direct and durable",
             raw.direct_dsync_4k_per_s,
@@ -379,44 +382,4 @@ fn kib(bytes: f64) -> String {
 
 fn mib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1_048_576.0)
-}
-
-/// A rate without a fraction, unless it is a small one.
-pub(super) fn rate(per_s: f64) -> String {
-    match per_s < 10.0 {
-        true => format!("{per_s:.1}"),
-        false => grouped(per_s.round() as u64),
-    }
-}
-
-/// Digits in groups of three.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let first = digits.len() % 3;
-    let mut text = digits.get(..first).unwrap_or_default().to_owned();
-    for group in digits.as_bytes().get(first..).unwrap_or_default().chunks(3) {
-        if !text.is_empty() {
-            text.push(',');
-        }
-        text.extend(group.iter().copied().map(char::from));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_grouped() {
-        let texts = [0, 999, 1_000, 12_345, 123_456, 1_234_567].map(grouped);
-        assert_eq!(
-            texts,
-            ["0", "999", "1,000", "12,345", "123,456", "1,234,567"]
-        );
-        assert_eq!(
-            (rate(3.26), rate(1234.5)),
-            ("3.3".to_owned(), "1,235".to_owned())
-        );
-    }
 }

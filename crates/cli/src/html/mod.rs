@@ -8,6 +8,7 @@
 //! pictures scroll sideways within their own frame, with the first column of a table in place.
 
 mod machine;
+mod numbers;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use onewrite_plot::Picture;
 use serde::Serialize;
 
 pub use machine::Machine;
+pub use numbers::{grouped, rate};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -265,13 +267,8 @@ impl Table {
         let kept: Vec<usize> = (0..self.head.len())
             .filter(|column| says(*column))
             .collect();
-        let pick = |cells: &Vec<String>| -> Vec<String> {
-            kept.iter()
-                .filter_map(|column| cells.get(*column).cloned())
-                .collect()
-        };
-        self.head = pick(&self.head);
-        self.rows = self.rows.iter().map(pick).collect();
+        self.head = picked(&self.head, &kept);
+        self.rows = self.rows.iter().map(|row| picked(row, &kept)).collect();
         self
     }
 
@@ -295,6 +292,12 @@ impl Table {
             }
         }
     }
+}
+
+/// These columns of a row.
+fn picked(row: &[String], columns: &[usize]) -> Vec<String> {
+    let cells = columns.iter().filter_map(|column| row.get(*column));
+    cells.cloned().collect()
 }
 
 /// Whether a cell is no figure, and so stands on the left.

@@ -2,6 +2,7 @@
 //!
 //! [`place`] is where, [`report`] what is printed; the work is `onewrite_replay`'s.
 
+mod page;
 mod place;
 mod report;
 
@@ -23,6 +24,7 @@ use onewrite_replay::results::{Comparison, Reference};
 use onewrite_replay::stage::{self, Staged};
 use onewrite_workload::mode::{Mode, Synchronous};
 
+use crate::html::HtmlArgs;
 use crate::{Outcome, interrupt};
 use place::Place;
 use report::{Checked, Database, Device, Failed, Recorded, Report, Run};
@@ -82,6 +84,9 @@ pub struct Args {
     /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    html: HtmlArgs,
 }
 
 /// The list of modes, parsed.
@@ -140,6 +145,7 @@ impl From<SynchronousArg> for Synchronous {
 
 /// Replays.
 pub fn run(args: &Args) -> Outcome {
+    args.html.check()?;
     interrupt::install()?;
     clock::register()?;
     let temporary = tempfile::Builder::new()
@@ -187,6 +193,7 @@ pub fn run(args: &Args) -> Outcome {
         }
         false => print!("{}", report::render(&report)),
     }
+    args.html.write(|| page::page(&report))?;
     for failed in &report.failed {
         eprintln!("onewrite: {}: {}", failed.mode, failed.error);
     }

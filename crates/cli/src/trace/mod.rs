@@ -7,6 +7,7 @@
 
 mod events;
 mod insert;
+mod page;
 mod picture;
 mod report;
 mod table;
@@ -26,6 +27,7 @@ use onewrite_iotrace::trace::{Mark, Recording};
 use onewrite_plot::Picture;
 use onewrite_workload::mode::Mode;
 
+use crate::html::HtmlArgs;
 use crate::{Outcome, interrupt};
 use report::Report;
 
@@ -114,6 +116,9 @@ pub struct Args {
     /// Print one JSON document instead of the tables
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    html: HtmlArgs,
 
     /// Write a line for each I/O to this file: a JSON object
     #[arg(long, value_name = "FILE")]
@@ -225,6 +230,7 @@ impl Traced {
 
 /// Traces what the user asked for and reports it. Its exit code is that of the command.
 pub fn run(args: &Args) -> Outcome {
+    args.html.check()?;
     interrupt::install()?;
     if !rustix::process::geteuid().is_root() {
         return Err(
@@ -252,6 +258,7 @@ pub fn run(args: &Args) -> Outcome {
     } else {
         print!("{}", table::render(&traced));
     }
+    args.html.write(|| page::page(&traced, &report))?;
     removed?;
     if interrupt::is_requested() {
         eprintln!("onewrite: stopped");

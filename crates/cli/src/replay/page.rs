@@ -1,0 +1,120 @@
+//! The report of `replay` as a page.
+
+use onewrite_plot::{Arrangement, Axis, BarSeries, Bars, Unit, colors};
+
+use super::report::{Report, Run};
+use crate::html::{Bar, Page, Part, Section, Table, grouped, rate};
+
+/// A figure that was not measured.
+const NONE: &str = "–";
+
+/// The page of a report.
+pub fn page(report: &Report) -> Result<Page, String> {
+    let mut page = Page::of(format!("{}, replayed", report.trace), report)?;
+    page.lead = Some(lead(report));
+    for failed in &report.failed {
+        page.problems
+            .push(format!("{}: {}", failed.mode, failed.error));
+    }
+    if !report.same_in_all_modes {
+        let text = "Results or contents are not the same in all modes, or some mode did not play all of it.";
+        page.problems.push(text.to_owned());
+    }
+    if !report.runs.is_empty() {
+        page.sections.push(rates(&report.runs));
+        page.sections.push(costs(&report.runs)?);
+    }
+    page.notes = report.notes.clone();
+    page.fact("statements", grouped(report.recorded.statements));
+    page.fact("connections", grouped(report.recorded.connections));
+    page.fact("databases", report.recorded.databases.to_string());
+    page.fact("file system", report.filesystem.clone());
+    Ok(page)
+}
+
+fn lead(report: &Report) -> String {
+    let same = match report.same_in_all_modes {
+        true => "Results and contents are the same in all of them.",
+        false => "They did not come to the same.",
+    };
+    let recorded = match report.same_as_recorded {
+        Some(true) => " They are what was recorded.",
+        Some(false) => " They are not what was recorded.",
+        None => "",
+    };
+    format!(
+        "{} statements under {} modes. {same}{recorded}",
+        grouped(report.recorded.statements),
+        report.runs.len()
+    )
+}
+
+fn rates(runs: &[Run]) -> Section {
+    let base = runs.iter().find(|run| run.mode == "wal");
+    let bars = runs.iter().map(|run| {
+        let times = base.map_or_else(String::new, |base| {
+            format!(" · {:.2} ×", run.commits_per_s / base.commits_per_s)
+        });
+        Bar {
+            name: run.mode.clone(),
+            value: run.commits_per_s,
+            text: format!("{}/s{times}", rate(run.commits_per_s)),
+            is_base: run.mode == "wal",
+        }
+    });
+    let intro = "Transactions that wrote something, from the first event of the trace to the last.";
+    Section::new("Commits a second", intro, vec![Part::Bars(bars.collect())])
+}
+
+fn costs(runs: &[Run]) -> Result<Section, String> {
+    let mut parts = Vec::new();
+    if runs.iter().any(|run| run.per_commit.is_some()) {
+        let of = |run: &Run| run.per_commit.map(|per_commit| per_commit.write_bytes);
+        let bars = Bars {
+            title: "Bytes written to the device for a commit".to_owned(),
+            subtitle: None,
+            categories: runs.iter().map(|run| run.mode.clone()).collect(),
+            axis: Axis::new("written", Unit::Bytes),
+            arrangement: Arrangement::Grouped,
+            series: vec![BarSeries {
+                name: "all files".to_owned(),
+                color: colors::LOG,
+                values: runs.iter().map(of).collect(),
+            }],
+        };
+        let picture = bars.draw().map_err(|error| error.to_string())?;
+        let label = "bars: bytes for a commit under each mode".to_owned();
+        parts.push(Part::Picture(picture, label));
+    }
+    parts.push(Part::Table(table(runs)));
+    let intro = "How long the calls took that committed, and what the device completed, divided by the commits.";
+    Ok(Section::new("What a commit costs", intro, parts))
+}
+
+fn table(runs: &[Run]) -> Table {
+    let mut table = Table::new([
+        "mode",
+        "commits",
+        "p50, µs",
+        "p99, µs",
+        "longest, µs",
+        "KiB each",
+        "writes each",
+        "flushes each",
+    ]);
+    let two = |figure: Option<f64>| figure.map_or_else(|| NONE.to_owned(), |n| format!("{n:.2}"));
+    for run in runs {
+        let (per_commit, latency) = (run.per_commit, run.commit_latency_us);
+        table.rows.push(vec![
+            run.mode.clone(),
+            grouped(run.commits),
+            grouped(latency.p50),
+            grouped(latency.p99),
+            grouped(latency.max),
+            two(per_commit.map(|per| per.write_bytes / 1024.0)),
+            two(per_commit.and_then(|per| per.writes)),
+            two(per_commit.map(|per| per.flushes)),
+        ]);
+    }
+    table.without_empty_columns(NONE)
+}
