@@ -10,6 +10,7 @@ mod detach;
 mod device;
 mod directory;
 mod doctor;
+mod html;
 mod import;
 mod interrupt;
 mod powercut;

@@ -27,19 +27,21 @@ fn onewrite(words: &[&str]) -> Output {
         .expect("the command")
 }
 
-/// A Python with a dynamically linked SQLite, and what is installed for it.
-fn python() -> Option<PathBuf> {
+/// Debian's Python, or another one with a dynamically linked SQLite and what is imported here.
+fn python(imports: &str) -> Option<PathBuf> {
     let told = std::env::var_os("ONEWRITE_PYTHON").map(PathBuf::from);
     let names = told
         .into_iter()
         .chain(["/usr/bin/python3".into(), "python3".into()]);
-    let check = "import _sqlite3; m = open('/proc/self/maps').read(); assert 'libsqlite3.so' in m";
+    let check = format!(
+        "import _sqlite3, {imports}; m = open('/proc/self/maps').read(); assert 'libsqlite3.so' in m"
+    );
     let found = names.into_iter().find(|name| {
-        let tried = Command::new(name).args(["-c", check]).output();
+        let tried = Command::new(name).args(["-c", &check]).output();
         tried.is_ok_and(|output| output.status.success())
     });
     if found.is_none() {
-        println!("SKIPPED: no python3 with a dynamically linked SQLite");
+        println!("SKIPPED: no python3 with a dynamically linked SQLite and {imports}");
     }
     found
 }
@@ -85,6 +87,18 @@ fn is_right(document: &Value) -> bool {
     document["same_in_all_modes"] == true && document["same_as_recorded"] != false
 }
 
+/// Whether every mode came to the same, and to what was recorded, in databases with something in them.
+fn assert_right(document: &Value) {
+    assert_eq!(document["same_in_all_modes"], true, "{document:#}");
+    assert_eq!(document["same_as_recorded"], true, "{document:#}");
+    for run in document["runs"].as_array().expect("runs") {
+        assert!(run["commits"].as_u64() > Some(0), "{run:#}");
+        for database in run["checked"]["databases"].as_array().expect("databases") {
+            assert_eq!(database["same_as_recorded"], true, "{run:#}");
+        }
+    }
+}
+
 const ALL: &str = "delete,truncate,wal,direct,waldio,swal,onewrite";
 
 /// Values of every type, a cursor that is read while its table is written, a refused row, several
@@ -122,7 +136,7 @@ db.close()
 
 #[test]
 fn a_program_comes_to_the_same_in_every_mode() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("sys") else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let trace = record(dir.path(), &[path(&python), "-c", APPLICATION]);
     let document = replay(dir.path(), &trace, ALL);
@@ -142,5 +156,324 @@ fn a_program_comes_to_the_same_in_every_mode() {
         );
         assert_eq!(run["statements"], runs[0]["statements"]);
         assert_eq!(run["commits"], runs[0]["commits"]);
+    }
+}
+
+/// SQLAlchemy's ORM: two mapped classes, a relationship, a refused row, updates, a cascade.
+const ORM: &str = r#"
+import sys
+from sqlalchemy import create_engine, Column, Integer, String, DateTime, ForeignKey, func
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import declarative_base, relationship, sessionmaker
+Base = declarative_base()
+class User(Base):
+    __tablename__ = "user"
+    id = Column(Integer, primary_key=True)
+    name = Column(String(30), unique=True)
+    joined = Column(DateTime, server_default=func.now())
+    addresses = relationship("Address", cascade="all, delete-orphan")
+class Address(Base):
+    __tablename__ = "address"
+    id = Column(Integer, primary_key=True)
+    email = Column(String)
+    user_id = Column(Integer, ForeignKey("user.id"))
+engine = create_engine("sqlite:///" + sys.argv[1])
+Base.metadata.create_all(engine)
+session = sessionmaker(bind=engine)()
+for n in range(30):
+    session.add(User(name="user %d" % n, addresses=[Address(email="u%d.%d@example.org" % (n, k)) for k in range(n % 4)]))
+    session.commit()
+for user in session.query(User).filter(User.name.like("user 1%")):
+    user.name = user.name.upper()
+session.commit()
+session.delete(session.get(User, 7))
+session.commit()
+try:
+    session.add(User(name="USER 1"))
+    session.commit()
+except IntegrityError:
+    session.rollback()
+print(session.query(User).count(), session.query(Address).count())
+"#;
+
+/// Perl's DBI: BLOBs, a cursor with updates under it, a rollback, a refused row.
+const PERL: &str = r#"
+use strict; use DBI;
+my $db = DBI->connect("dbi:SQLite:dbname=$ARGV[0]", "", "", {RaiseError => 1, PrintError => 0, sqlite_unicode => 1});
+$db->do("PRAGMA foreign_keys=ON");
+$db->do("CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT UNIQUE, price REAL, data BLOB)");
+my $in = $db->prepare("INSERT INTO item (name, price, data) VALUES (?, ?, ?)");
+for my $n (1 .. 30) {
+    $in->bind_param(1, "item \x{e9} $n");
+    $in->bind_param(2, $n / 3);
+    $in->bind_param(3, pack("C*", 1 .. $n), DBI::SQL_BLOB());
+    $in->execute;
+}
+$db->begin_work;
+my $all = $db->prepare("SELECT id, price FROM item WHERE id % 3 = 0");
+$all->execute;
+while (my ($id, $price) = $all->fetchrow_array) { $db->do("UPDATE item SET price = ? WHERE id = ?", undef, $price * 2, $id) }
+$db->rollback;
+eval { $in->execute("item \x{e9} 1", 1, undef); 1 } and die "not refused";
+print $db->selectrow_array("SELECT count(*) FROM item"), "\n";
+$db->disconnect;
+"#;
+
+#[test]
+fn an_orm_in_python_comes_to_the_same_and_runs_in_a_mode() {
+    let Some(python) = python("sqlalchemy") else {
+        return;
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = [path(&python), "-c", ORM];
+    let trace = record(dir.path(), &program);
+    assert_right(&replay(dir.path(), &trace, ALL));
+    runs_in_a_mode(dir.path(), &program, "29 41\n");
+}
+
+#[test]
+fn perl_comes_to_the_same_and_runs_in_a_mode() {
+    let check = Command::new("perl")
+        .args(["-MDBD::SQLite", "-e", "1"])
+        .output();
+    if !check.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: no Perl with DBD::SQLite (libdbd-sqlite3-perl)");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = ["perl", "-e", PERL];
+    let trace = record(dir.path(), &program);
+    assert_right(&replay(dir.path(), &trace, ALL));
+    runs_in_a_mode(dir.path(), &program, "30\n");
+}
+
+/// `onewrite run` of a program that gets a database's path: it says what it should, the mode was in use, and
+/// stock SQLite finds a database.
+fn runs_in_a_mode(dir: &Path, program: &[&str], says: &str) {
+    for mode in ["onewrite", "waldio", "direct"] {
+        let database = dir.join(format!("{mode}.db"));
+        let words = [&["run", "--mode", mode, "--"], program, &[path(&database)]].concat();
+        let output = onewrite(&words);
+        assert!(output.status.success(), "{mode}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), says, "{mode}");
+        // The log that remembers the mode.
+        assert!(dir.join(format!("{mode}.db-onewrite")).exists(), "{mode}");
+        let check = rusqlite::Connection::open(&database).expect("a database");
+        let found: String = check
+            .query_row("PRAGMA integrity_check", (), |row| row.get(0))
+            .expect("a check");
+        assert_eq!(found, "ok", "{mode}");
+    }
+}
+
+/// Threads and forked processes that write one database, each waiting for the others' locks.
+const CROWD: &str = r#"
+import os, sqlite3, sys, threading
+path = sys.argv[1]
+first = sqlite3.connect(path)
+first.executescript("PRAGMA journal_mode=WAL; CREATE TABLE t (who, n)")
+first.close()
+def work(who):
+    db = sqlite3.connect(path, timeout=60, isolation_level=None)
+    for n in range(15):
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("INSERT INTO t VALUES (?, ?)", (who, n))
+        db.execute("COMMIT")
+    db.close()
+children = []
+for process in range(2):
+    pid = os.fork()
+    if pid == 0:
+        threads = [threading.Thread(target=work, args=("%d.%d" % (process, k),)) for k in range(2)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        os._exit(0)
+    children.append(pid)
+assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
+last = sqlite3.connect(path)
+assert last.execute("SELECT count(*) FROM t").fetchone() == (60,)
+last.close()
+"#;
+
+#[test]
+fn threads_and_processes_are_recorded_and_come_to_the_same() {
+    let Some(python) = python("sys") else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let trace = record(dir.path(), &[path(&python), "-c", CROWD]);
+    let document = replay(dir.path(), &trace, "delete,wal,onewrite");
+    assert_right(&document);
+    assert_eq!(document["recorded"]["processes"], 3, "{document:#}");
+    assert_eq!(document["recorded"]["connections"], 6, "{document:#}");
+    for run in document["runs"].as_array().expect("runs") {
+        assert_eq!(run["commits"], 61, "{run:#}");
+    }
+}
+
+#[test]
+fn a_database_that_was_there_before_is_in_the_trace_with_its_log() {
+    let Some(python) = python("sys") else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let before = rusqlite::Connection::open(dir.path().join("app.db")).expect("a database");
+    let made = "PRAGMA journal_mode=wal; PRAGMA wal_autocheckpoint=0; CREATE TABLE u (a); \
+                INSERT INTO u VALUES (1), (2)";
+    before.execute_batch(made).expect("a table");
+    let program = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); \
+                   d.execute('INSERT INTO u SELECT a + 2 FROM u'); d.commit(); \
+                   assert d.execute('SELECT sum(a) FROM u').fetchone() == (10,)";
+    let trace = record(dir.path(), &[path(&python), "-c", program]);
+    drop(before);
+    assert_right(&replay(dir.path(), &trace, "delete,wal,waldio,onewrite"));
+}
+
+#[test]
+fn a_masked_trace_shows_no_value_and_comes_to_the_same() {
+    let Some(python) = python("sys") else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let (trace, database) = (dir.path().join("m.trace"), dir.path().join("m.db"));
+    let program = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); \
+                   d.execute('CREATE TABLE person (name TEXT UNIQUE)'); \
+                   d.execute('INSERT INTO person VALUES (?)', ('Rumpelstiltskin',)); \
+                   d.execute(\"INSERT INTO person VALUES ('Schneewittchen')\"); d.commit(); \
+                   assert d.execute(\"SELECT count(*) FROM person WHERE name='Rumpelstiltskin'\").fetchone() == (1,)";
+    let words = [
+        "record",
+        "--mask",
+        "-o",
+        path(&trace),
+        "--",
+        path(&python),
+        "-c",
+        program,
+        path(&database),
+    ];
+    let output = onewrite(&words);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mut reader =
+        onewrite_record::file::Reader::new(std::fs::File::open(&trace).expect("a trace"))
+            .expect("a trace");
+    let mut all = String::new();
+    while let Some(event) = reader.next_event().expect("whole") {
+        let mut bytes = Vec::new();
+        event.put(&mut bytes);
+        all.push_str(&String::from_utf8_lossy(&bytes));
+    }
+    assert!(
+        all.contains("INSERT INTO person") && !all.contains("Rumpel") && !all.contains("Schnee"),
+        "{all}"
+    );
+    let document = replay(dir.path(), &trace, "wal,onewrite");
+    assert_eq!(document["same_in_all_modes"], true, "{document:#}");
+    assert_eq!(document["same_as_recorded"], true, "{document:#}");
+    assert_eq!(document["recorded"]["masked"], true);
+}
+
+#[test]
+fn a_killed_program_leaves_a_trace_up_to_its_last_commit() {
+    let Some(python) = python("sys") else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let (trace, database) = (dir.path().join("k.trace"), dir.path().join("k.db"));
+    let program = "import os, sqlite3, sys; d = sqlite3.connect(sys.argv[1], isolation_level=None); \
+                   d.execute('CREATE TABLE t (a)'); \
+                   [d.execute('INSERT INTO t VALUES (?)', (n,)) for n in range(20)]; \
+                   os.kill(os.getpid(), 9)";
+    let words = [
+        "record",
+        "-o",
+        path(&trace),
+        "--",
+        path(&python),
+        "-c",
+        program,
+        path(&database),
+    ];
+    let output = onewrite(&words);
+    assert_eq!(
+        output.status.code(),
+        Some(128 + 9),
+        "{}",
+        text(&output.stderr)
+    );
+    let document = replay(dir.path(), &trace, "wal,onewrite");
+    assert_right(&document);
+    assert_eq!(document["runs"][0]["commits"], 21);
+}
+
+#[test]
+fn a_full_disk_disturbs_the_trace_and_not_the_program() {
+    let Some(python) = python("sys") else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let database = dir.path().join("f.db");
+    let program = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute('CREATE TABLE t (a)'); \
+                   [d.execute('INSERT INTO t VALUES (?)', ('%d' % n * 5000,)) for n in range(200)]; d.commit(); \
+                   print(d.execute('SELECT count(*) FROM t').fetchone()[0])";
+    let words = [
+        "record",
+        "-o",
+        "/dev/full",
+        "--",
+        path(&python),
+        "-c",
+        program,
+        path(&database),
+    ];
+    let output = onewrite(&words);
+    assert_eq!(text(&output.stdout), "200\n", "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("/dev/full") && said.contains("not disturbed"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_without_a_dynamic_sqlite_is_told_of() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let trace = dir.path().join("n.trace");
+    for words in [
+        &["record", "-o", path(&trace), "--", "true"][..],
+        &["run", "--", "true"],
+    ] {
+        let output = onewrite(words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("linked statically") && said.contains("libsqlite3.so"),
+            "{said}"
+        );
+    }
+    let output = onewrite(&["replay", path(&trace)]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("there is no statement in it"));
+    let output = onewrite(&["record", "-o", path(&trace), "--", "/no/such/program"]);
+    assert!(text(&output.stderr).contains("cannot start /no/such/program"));
+}
+
+#[test]
+fn lists_and_scripts_are_imported_and_come_to_the_same() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (list, script) = (dir.path().join("list.json"), dir.path().join("script.sql"));
+    let init = r#"[{"sql": "CREATE TABLE t (k int, v)"}, {"sql": "INSERT INTO t VALUES (1, 'a'), (2, 'b')"}]"#;
+    let benchmark = r#"[{"op": "query", "sql": "UPDATE t SET v='c' WHERE k = 1"}, {"delta": 5, "op": "break"},
+                        {"op": "query", "sql": "SELECT * FROM t"}, {"op": "query", "sql": "UPDATE t SET v=0 WHERE k = 9"}]"#;
+    std::fs::write(
+        &list,
+        format!(r#"{{"benchmark": {benchmark}, "init": {init}}}"#),
+    )
+    .expect("a file");
+    std::fs::write(
+        &script,
+        "CREATE TABLE t (a);\nBEGIN; INSERT INTO t VALUES (';');\nCOMMIT;\nSELECT * FROM no;",
+    )
+    .expect("a file");
+    for (file, statements, commits) in [(&list, 3, 1), (&script, 5, 2)] {
+        let trace = dir.path().join("import.trace");
+        let output = onewrite(&["import", "-o", path(&trace), path(file)]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let document = replay(dir.path(), &trace, "wal,waldio,onewrite");
+        assert_eq!(document["same_in_all_modes"], true, "{document:#}");
+        assert_eq!(document["same_as_recorded"], Value::Null);
+        assert_eq!(document["recorded"]["statements"], statements);
+        assert_eq!(document["runs"][2]["commits"], commits, "{document:#}");
     }
 }

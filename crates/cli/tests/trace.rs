@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{can_make, onewrite, path, text};
-use onewrite_iotrace::scratch::FileSystem;
+use onewrite_iotrace::scratch::{self, FileSystem, LoopDevice, Mounted, Scratch};
 use serde_json::Value;
 
 const MODES: &str = "delete,truncate,persist,memory,off,wal,direct,waldio,onewrite,swal";
@@ -248,6 +248,205 @@ fn a_command_is_traced_with_its_files_and_processes() {
     }
 }
 
+/// Overwrites blocks that a file has, and waits for them.
+fn overwrite(file: &Path, bytes: usize) {
+    use std::io::Write;
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .open(file)
+        .expect("the file");
+    file.write_all(&vec![7; bytes]).expect("a write");
+    file.sync_all().expect("a sync");
+}
+
+#[test]
+fn a_directory_is_traced_for_a_time_with_files_that_were_there_before() {
+    for file_system in FileSystem::ALL {
+        if !can_make(file_system) {
+            continue;
+        }
+        let parent = tempfile::tempdir().expect("a directory");
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let scratch = Scratch::create(&scratch::Options {
+            file_system,
+            bytes: 512 << 20,
+            parent: parent.path(),
+            stop: &stop,
+        });
+        let scratch = scratch.expect("a file system");
+        let dir = scratch.root().join("app data");
+        fs::create_dir(&dir).expect("a directory");
+        let header = [&b"SQLite format 3\0"[..], &vec![0; 65_520]].concat();
+        let (database, other) = (dir.join("a"), scratch.root().join("b"));
+        for file in [&database, &other] {
+            fs::write(file, &header).expect("a file");
+            fs::File::open(file)
+                .expect("the file")
+                .sync_all()
+                .expect("a sync");
+        }
+        // Found by the files that are there, and without: then it is unknown, and said so.
+        for look in ["30", "0"] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));
+            command.args(["trace", "--json", "--seconds", "3", "--look", look, "--dir"]);
+            let child = command.arg(&dir).stdout(Stdio::piped()).spawn();
+            let child = child.expect("the command");
+            let begin = Instant::now();
+            while instances(child.id()) == 0 && begin.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            overwrite(&other, 16 << 10);
+            let magic = fs::read(&database).expect("the file");
+            assert!(magic.starts_with(b"SQLite"), "{file_system:?}");
+            overwrite_behind_header(&database);
+            let output = child.wait_with_output().expect("its end");
+            let document: Value = serde_json::from_slice(&output.stdout).expect("the document");
+            let run = &runs(&document)[0];
+            assert_eq!(run["exact"], true, "{}", run["checks"]);
+            let bytes = |kind| of_kind(run, kind, "write_bytes");
+            let seen = (bytes("database"), bytes("other"), bytes("unknown"));
+            let notes = run["notes"].to_string();
+            match look {
+                "30" => {
+                    assert_eq!(seen, (32 << 10, 16 << 10, 0), "{file_system:?} {run:#}");
+                    assert_eq!(notes, "[]");
+                }
+                _ => assert_eq!(seen, (0, 0, 48 << 10), "{file_system:?} {run:#}"),
+            }
+            assert!(
+                look == "30" || notes.contains("not all files were looked at"),
+                "{notes}"
+            );
+        }
+        scratch.remove().expect("nothing left");
+    }
+}
+
+/// 32 KiB of a file, from its second block on.
+fn overwrite_behind_header(file: &Path) {
+    use std::os::unix::fs::FileExt;
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(file)
+        .expect("the file");
+    file.write_all_at(&[7; 32 << 10], 4096).expect("a write");
+    file.sync_all().expect("a sync");
+}
+
+#[test]
+fn a_partition_is_traced_without_what_others_do_on_its_disk() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = dir.path().join("image");
+    // Two partitions of 300 MiB.
+    let mut table = vec![0; 512];
+    for (at, start) in [(446, 2048u32), (462, 616_448)] {
+        table[at + 4] = 0x83;
+        table[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        table[at + 12..at + 16].copy_from_slice(&614_400u32.to_le_bytes());
+    }
+    table[510..].copy_from_slice(&[0x55, 0xaa]);
+    fs::write(&image, &table).expect("an image");
+    let file = fs::OpenOptions::new().write(true).open(&image);
+    file.and_then(|file| file.set_len(700 << 20))
+        .expect("its size");
+    let disk = LoopDevice::attach(&image).expect("a loop device");
+    let found = Command::new("partx").arg("-a").arg(disk.node()).status();
+    assert!(found.expect("partx").success());
+    let node = disk.node().display();
+    let (first, second) = (format!("{node}p1"), format!("{node}p2"));
+    FileSystem::Ext4
+        .make(Path::new(&second), &[])
+        .expect("a file system");
+    scratch::private_mounts().expect("mounts of our own");
+    let root = dir.path().join("mnt");
+    fs::create_dir(&root).expect("a directory");
+    let mounted = Mounted::new(Path::new(&second), &root, "ext4").expect("a mount");
+    let before = root.join("before");
+    fs::write(&before, vec![1; 64 << 10]).expect("a file");
+    let others = format!(
+        "dd if=/dev/zero of={} bs=4096 count=2 conv=notrunc,fsync
+         dd if=/dev/zero of={first} bs=4096 count=4 conv=fsync
+         dd if=/dev/zero of={}/a.db-wal bs=4096 count=2 conv=fsync
+         dd if=/dev/zero of={node} bs=512 seek=2000 count=1 conv=fsync",
+        before.display(),
+        root.display(),
+    );
+    let document = document(&["--device", &second, "--", "sh", "-c", &others]);
+    let run = &runs(&document)[0];
+    assert_exact(run);
+    // The log has no database.
+    assert_eq!(of_kind(run, "other", "write_bytes"), 16 << 10);
+    assert!(of_kind(run, "fs_journal", "write_bytes") > 0);
+    mounted.unmount().expect("no mount left");
+    let gone = Command::new("partx").arg("-d").arg(disk.node()).status();
+    assert!(gone.expect("partx").success());
+    disk.detach().expect("no device left");
+}
+
+#[test]
+fn on_btrfs_log_trees_are_told_apart_from_all_others() {
+    if !can_make(FileSystem::Btrfs) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = dir.path().join("image");
+    let file = fs::File::create(&image).expect("an image");
+    file.set_len(600 << 20).expect("its size");
+    FileSystem::Btrfs.make(&image, &[]).expect("a file system");
+    let disk = LoopDevice::attach(&image).expect("a loop device");
+    scratch::private_mounts().expect("mounts of our own");
+    let root = dir.path().join("mnt");
+    fs::create_dir(&root).expect("a directory");
+    let mounted = Mounted::new(disk.node(), &root, "btrfs").expect("a mount");
+    let events = dir.path().join("events");
+    let script = "for n in 1 2 3 4 5 6 7 8; do
+        dd if=/dev/zero of=$0/file$n bs=4096 count=3 conv=fsync
+        [ $n = 4 ] && sync -f $0
+    done; true";
+    let args = ["--dir", path(&root), "--events", path(&events)];
+    let document = document(&[&args[..], &["--", "sh", "-c", script, path(&root)]].concat());
+    assert_exact(&runs(&document)[0]);
+    drop(mounted);
+    disk.detach().expect("no device left");
+    // What was last written at an address is there, and a block of a tree says which tree it is of.
+    let bytes = fs::read(&image).expect("the image");
+    let mut last = std::collections::BTreeMap::new();
+    for line in fs::read_to_string(&events).expect("the events").lines() {
+        let line: Value = serde_json::from_str(line).expect("an object");
+        let mut at = number(&line["address"]) as usize;
+        for part in list(&line, "parts")
+            .iter()
+            .filter(|_| line["op"] == "write")
+        {
+            let kind = part["kind"].as_str().unwrap_or_default().to_owned();
+            let end = at + number(&part["bytes"]) as usize;
+            for block in (at..end).step_by(4096) {
+                last.insert(block, kind.clone());
+            }
+            at = end;
+        }
+    }
+    let fsid = &bytes[(64 << 10) + 32..][..16];
+    let (mut of_log, mut of_others) = (0, 0);
+    for (at, kind) in last {
+        // The superblock has the id at the same place.
+        let is_node = &bytes[at + 32..][..16] == fsid && &bytes[at + 64..][..8] != b"_BHRfS_M";
+        let is_log = bytes[at + 88..][..8] == (-6i64).to_le_bytes();
+        match (is_node, is_log) {
+            (false, _) => continue,
+            (true, true) => of_log += 1,
+            (true, false) => of_others += 1,
+        }
+        let expected = if is_log { "fs_journal" } else { "fs_metadata" };
+        assert_eq!(kind, expected, "{at}");
+    }
+    assert!(of_log >= 8 && of_others >= 4, "{of_log} {of_others}");
+}
+
 #[test]
 fn one_insert_is_what_the_papers_figure_2_shows() {
     if !can_make(FileSystem::Ext4) {
@@ -271,7 +470,7 @@ fn one_insert_is_what_the_papers_figure_2_shows() {
         );
     }
     let svg = fs::read_to_string(&picture).expect("the picture");
-    for part in ["file-system journal", "waldio", "28", "time (us)", "(MiB)"] {
+    for part in ["file-system journal", "waldio", "28", "time (", "(MiB)"] {
         assert!(svg.contains(part), "{part}");
     }
 }

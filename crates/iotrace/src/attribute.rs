@@ -63,6 +63,8 @@ pub(crate) struct Known {
     pub(crate) chunks: Chunks,
     /// Whether the device makes a write durable by itself.
     pub(crate) has_fua: bool,
+    /// Whether it is a part of a disk.
+    pub(crate) is_part: bool,
 }
 
 /// A file that owned sectors, before it is known what it is for.
@@ -85,7 +87,7 @@ pub(crate) struct Replayed {
 
 /// Replays `events`, which must be in the order of time.
 pub(crate) fn replay(known: Known, events: &[Timed]) -> Replayed {
-    let mut requests = Requests::new(known.has_fua);
+    let mut requests = Requests::new(known.has_fua, known.is_part);
     let mut state = State::new(known);
     let mut ios = Vec::new();
     for Timed { at_ns, event } in events {
@@ -283,6 +285,7 @@ mod tests {
                 inode: Inode::of(99),
                 path: "dir/before".to_owned(),
                 extents: std::iter::once(500..600).collect(),
+                extents: vec![500..550, 550..600],
             }],
             dirs: HashMap::from([(ROOT, String::new()), (DIR, "dir".to_owned())]),
             metadata,

@@ -403,6 +403,7 @@ mod tests {
         assert_eq!(at(20 << 20, 4096), [8..16, 16..24]);
         assert_eq!(at((20 << 20) + 512, 512), [9..10, 17..18]);
         assert_eq!(at(10 << 20, 4096), std::slice::from_ref(&(1024..1032)));
+        assert_eq!(at(10 << 20, 4096).first(), Some(&(1024..1032)));
         // Striped, beyond the end of a chunk, before the first.
         for nowhere in [30 << 20, (21 << 20) - 512, 0] {
             assert_eq!(at(nowhere, 4096), [], "{nowhere}");

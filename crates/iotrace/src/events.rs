@@ -69,6 +69,8 @@ pub(crate) struct Bio {
     pub(crate) sectors: u64,
     pub(crate) tid: u32,
     pub(crate) name: [u8; 16],
+    /// Whether it was handed to this device, and not to the disk that this is a part of.
+    pub(crate) ours: bool,
 }
 
 /// What the device is given at once.
@@ -208,7 +210,7 @@ impl Decoders {
         self.add(instance, "block/block_bio_queue", &either, |fields| {
             let (sector, count) = (fields.get("sector")?, fields.get("nr_sector")?);
             let (rwbs, comm) = (fields.get("rwbs")?, fields.get("comm")?);
-            let tid = fields.get("common_pid")?;
+            let (tid, device) = (fields.get("common_pid")?, fields.get("dev")?);
             Ok(move |record: &[u8]| {
                 let sectors = count.number(record);
                 let mut name = [0; 16];
@@ -221,6 +223,7 @@ impl Decoders {
                     sectors,
                     tid: u32::try_from(tid.number(record)).unwrap_or(0),
                     name,
+                    ours: device.number(record) == u64::from(span.own),
                 }))
             })
         })?;

@@ -25,6 +25,7 @@ struct Waiting {
     at_ns: u64,
     letters: Letters,
     task: TaskId,
+    ours: bool,
 }
 
 /// Requests of one kind that are under way, by sector.
@@ -38,6 +39,8 @@ struct Lane {
 pub(crate) struct Requests {
     /// Whether the device makes a write durable by itself.
     has_fua: bool,
+    /// Whether it is a part of a disk, so that what has no sectors may be another part's.
+    is_part: bool,
     lanes: HashMap<Op, Lane>,
     waiting: Vec<Waiting>,
     /// When flushes that are under way were issued.
@@ -51,9 +54,10 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn new(has_fua: bool) -> Self {
+    pub(crate) fn new(has_fua: bool, is_part: bool) -> Self {
         Self {
             has_fua,
+            is_part,
             lanes: HashMap::new(),
             waiting: Vec::new(),
             flushes: VecDeque::new(),
@@ -70,6 +74,7 @@ impl Requests {
             at_ns,
             letters: bio.letters,
             task,
+            ours: bio.ours,
         };
         if bio.sectors == 0 {
             self.flush_requests.push_back(waiting);
@@ -132,6 +137,9 @@ impl Requests {
             return None;
         }
         let waiting = self.flush_requests.pop_front();
+        if !waiting.map_or(!self.is_part, |waiting| waiting.ours) {
+            return None;
+        }
         Some(Io {
             op: Op::FlushRequest,
             queued_ns: waiting.map(|waiting| waiting.at_ns),
@@ -234,6 +242,7 @@ mod tests {
             sectors,
             tid,
             name,
+            ours: true,
         }
     }
 
@@ -257,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_request_joins_what_several_tasks_handed_in() {
-        let mut requests = Requests::new(false);
+        let mut requests = Requests::new(false, false);
         requests.queue(10, &bio("WS", 100, 8, 1));
         requests.queue(11, &bio("WM", 108, 16, 2));
         // Another one, elsewhere, and a read of the same sectors.
@@ -285,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_request_that_is_completed_in_parts_is_counted_as_the_device_counts_bytes() {
-        let mut requests = Requests::new(false);
+        let mut requests = Requests::new(false, false);
         requests.queue(1, &bio("W", 0, 16, 1));
         requests.issue(2, &request("W", 0, 16));
         let first = complete(&mut requests, 3, &request("W", 0, 8)).unwrap();
@@ -300,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_write_with_flushes_around_it_is_one_write() {
-        let mut requests = Requests::new(false);
+        let mut requests = Requests::new(false, false);
         requests.queue(1, &bio("FWFSM", 64, 8, 1));
         requests.issue(2, &request("FF", 0, 0));
         let flush = complete(&mut requests, 3, &request("FF", u64::MAX, 0)).unwrap();
@@ -327,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_device_with_fua_completes_such_a_write_once() {
-        let mut requests = Requests::new(true);
+        let mut requests = Requests::new(true, false);
         requests.queue(1, &bio("WFS", 0, 8, 1));
         requests.issue(2, &request("WFS", 0, 8));
         assert!(
@@ -341,8 +350,24 @@ mod tests {
     }
 
     #[test]
+    fn a_flush_of_another_part_of_the_disk_is_not_ours() {
+        let mut requests = Requests::new(false, true);
+        let theirs = Bio {
+            ours: false,
+            ..bio("FWS", 0, 0, 1)
+        };
+        requests.queue(1, &theirs);
+        requests.queue(2, &bio("FWS", 0, 0, 2));
+        assert_eq!(complete(&mut requests, 3, &request("WS", 0, 0)), None);
+        let ours = complete(&mut requests, 4, &request("WS", 0, 0)).unwrap();
+        assert_eq!(ours.queued_ns, Some(2));
+        // One that nobody was seen to ask for is another part's.
+        assert_eq!(complete(&mut requests, 5, &request("WS", 0, 0)), None);
+    }
+
+    #[test]
     fn what_began_before_the_trace_has_no_task_and_no_time() {
-        let mut requests = Requests::new(false);
+        let mut requests = Requests::new(false, false);
         let io = complete(&mut requests, 3, &request("W", 5, 8)).unwrap();
         assert_eq!((io.queued_ns, io.issued_ns), (None, None));
         assert_eq!((io.pieces.len(), io.pieces[0].task), (1, None));

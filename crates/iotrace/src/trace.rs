@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::FileTypeExt;
@@ -175,12 +176,13 @@ impl Tracer {
         decoders.add_block(&instance, span)?;
         let mut known = Known {
             has_fua: target.device.has_fua(),
+            is_part: target.device.is_partition(),
             ..Known::default()
         };
         let mut tree = 0;
         let names = match target.file_system {
             FileSystem::Ext4 => {
-                let layout = ext4::Layout::read(&node)?;
+                let layout = ext4::Layout::read(&node).map_err(no_access)?;
                 layout.add_events(&mut decoders, &instance, &filter)?;
                 known.journal = layout.journal;
                 known.journal_inode = Some(Inode::of(EXT4_JOURNAL));
@@ -188,14 +190,14 @@ impl Tracer {
                 Names::Watched
             }
             FileSystem::Xfs => {
-                let layout = xfs::Layout::read(&node)?;
+                let layout = xfs::Layout::read(&node).map_err(no_access)?;
                 layout.add_events(&mut decoders, &instance, &filter)?;
                 known.journal = vec![layout.log];
                 known.metadata = Metadata::Marked;
                 Names::InEvents
             }
             FileSystem::Btrfs => {
-                let layout = btrfs::Layout::read(&node)?;
+                let layout = btrfs::Layout::read(&node).map_err(no_access)?;
                 layout.add_events(&mut decoders, &instance)?;
                 known.chunks = layout.chunks;
                 known.metadata = Metadata::Marked;
@@ -297,6 +299,20 @@ impl Tracer {
             lost,
             notes,
         })
+    }
+}
+
+/// Says the way out where the device may not be read: its superblock has to be.
+fn no_access(error: Error) -> Error {
+    match &error {
+        Error::Io { path, source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            Error::Unavailable(format!(
+                "{error}: the superblock says where the journal lies; a container must be given the \
+                 device (docker run --device {})",
+                path.display()
+            ))
+        }
+        _ => error,
     }
 }
 
@@ -456,3 +472,41 @@ fn now_ns() -> u64 {
 
 /// Processes by their threads.
 pub(crate) type Processes = HashMap<u32, u32>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_lost_is_counted() {
+        let sub_buffer = |flags: u64| [7u64.to_le_bytes(), flags.to_le_bytes()].concat();
+        let lost = |sub_buffers: Vec<Vec<u8>>, overrun| {
+            let gathered = Gathered {
+                sub_buffers,
+                lost: overrun,
+                ..Gathered::default()
+            };
+            parse(&gathered, &Decoders::default()).unwrap().1
+        };
+        assert_eq!(lost(vec![sub_buffer(0)], 0), 0);
+        assert_eq!(lost(vec![sub_buffer(0)], 3), 3);
+        // The kernel's mark on the buffer after the gap, whatever its counters say.
+        assert_eq!(lost(vec![sub_buffer(0), sub_buffer(1 << 31)], 0), 1);
+        assert_eq!(lost(vec![sub_buffer(1 << 31)], 5), 5);
+    }
+
+    #[test]
+    fn a_line_of_the_mount_table_is_read() {
+        let line = "36 35 98:0 /sub /mnt/a\\040b rw shared:1 - ext3 /dev/root rw,errors=continue";
+        let mount = parse_mount(line).unwrap();
+        assert_eq!(mount.device, 98 << 20);
+        assert_eq!(mount.inside, Path::new("/sub"));
+        assert_eq!(mount.point, Path::new("/mnt/a b"));
+        assert_eq!(
+            (mount.kind.as_str(), mount.source),
+            ("ext3", PathBuf::from("/dev/root"))
+        );
+        assert!(parse_mount("36 35 98 / / rw - ext4 /dev/a rw").is_none());
+        assert!(parse_mount("").is_none());
+    }
+}

@@ -163,25 +163,16 @@ impl Addresses {
             let color = FLUSH.rgb().mix(0.35);
             area.draw(&PathElement::new(line, color)).map_err(failed)?;
         }
-        let largest = self.marks.iter().map(|mark| mark.bytes).max().unwrap_or(1);
-        // What falls on the same pixels is drawn once: a long trace has more marks than a picture has room.
-        let mut drawn = HashSet::new();
-        // Large ones first, so that small ones stay visible.
-        let mut marks: Vec<&Mark> = self.marks.iter().collect();
-        marks.sort_by_key(|mark| std::cmp::Reverse(mark.bytes));
-        for mark in marks {
-            let inside = |band: &Band| band.bytes.contains(&mark.address);
-            let Some(index) = bands.iter().position(inside) else {
+        let placed = self.place(&bands, &places, &x);
+        for mark in &placed {
+            let Some(series) = self.series.get(mark.series) else {
                 continue;
             };
-            let (Some(band), Some(place)) = (bands.get(index), places.get(index)) else {
-                continue;
-            };
-            let y = band.y(mark.address.saturating_add(mark.bytes / 2), place);
-            let at = (x(mark.at_s), y);
-            if drawn.insert((at, mark.series)) {
-                self.draw_mark(area, mark, at, largest)?;
-            }
+            let color = series.color.rgb();
+            frame::draw_mark(area, mark.at, mark.radius, series.shape, color)?;
+        }
+        if self.marks.len() <= ANNOTATED {
+            annotate(area, &placed, right)?;
         }
         draw_time(area, seconds, (left, right), bottom)?;
         let label = written.label("address on the device");
@@ -218,22 +209,14 @@ impl Addresses {
             area.draw_text(&text, &number, (left - 6, y))
                 .map_err(failed)?;
         }
-        for region in self
-            .regions
-            .iter()
-            .filter(|region| band.holds(&region.bytes))
-        {
-            let to = region.bytes.end.min(band.bytes.end);
-            let (text, corner) = (
-                frame::style(TEXT - 2, AXIS, HPos::Right, VPos::Top),
-                (right - 5, band.y(to, place) + 3),
-            );
-            let wide = frame::width(&region.name, TEXT - 2) + 6;
-            let behind = [(corner.0 - wide, corner.1), (right - 1, corner.1 + TEXT)];
-            area.draw(&Rectangle::new(behind, SHADE.filled()))
-                .map_err(failed)?;
-            area.draw_text(&region.name, &text, corner)
-                .map_err(failed)?;
+        for region in &self.regions {
+            if band.holds(&region.bytes) {
+                let from = region.bytes.start.max(band.bytes.start);
+                let text = frame::style(TEXT - 2, AXIS, HPos::Left, VPos::Bottom);
+                let corner = (left + 6, band.y(from, place) - 3);
+                area.draw_text(&region.name, &text, corner)
+                    .map_err(failed)?;
+            }
         }
         for side in [left, right] {
             let line = vec![(side, place.start), (side, place.end)];
@@ -247,30 +230,71 @@ impl Addresses {
         Ok(())
     }
 
-    fn draw_mark(
-        &self,
-        area: &Canvas<'_>,
-        mark: &Mark,
-        at: (i32, i32),
-        largest: u64,
-    ) -> Result<(), Error> {
-        let Some(series) = self.series.get(mark.series) else {
-            return Ok(());
-        };
+    /// Where each mark stands on the paper, large ones first, so that small ones stay visible. What falls
+    /// on the same pixel is there once: a long trace has more marks than a picture has room.
+    fn place(&self, bands: &[Band], places: &[Range<i32>], x: &dyn Fn(f64) -> i32) -> Vec<Placed> {
+        let largest = self.marks.iter().map(|mark| mark.bytes).max().unwrap_or(1);
         let of = |bytes: u64| RADIUS * (bytes as f64 / 4096.0).sqrt();
         let shrunk = (MOST / of(largest)).min(1.0);
-        let radius = (of(mark.bytes) * shrunk).max(SMALLEST).round() as i32;
-        frame::draw_mark(area, at, radius, series.shape, series.color.rgb())?;
-        if self.marks.len() > ANNOTATED {
-            return Ok(());
-        }
+        let mut marks: Vec<&Mark> = self.marks.iter().collect();
+        marks.sort_by_key(|mark| std::cmp::Reverse(mark.bytes));
+        let mut seen = HashSet::new();
+        let placed = marks.into_iter().filter_map(|mark| {
+            let inside = |(band, _): &(&Band, _)| band.bytes.contains(&mark.address);
+            let (band, place) = bands.iter().zip(places).find(inside)?;
+            let y = band.y(mark.address.saturating_add(mark.bytes / 2), place);
+            let at = (x(mark.at_s), y);
+            seen.insert((at, mark.series)).then(|| Placed {
+                at,
+                radius: (of(mark.bytes) * shrunk).max(SMALLEST).round() as i32,
+                bytes: mark.bytes,
+                series: mark.series,
+            })
+        });
+        placed.collect()
+    }
+}
+
+/// A mark on the paper.
+struct Placed {
+    at: (i32, i32),
+    radius: i32,
+    bytes: u64,
+    series: usize,
+}
+
+/// A rectangle on the paper: left, top, right, bottom.
+type Box4 = (i32, i32, i32, i32);
+
+fn overlap(a: Box4, b: Box4) -> bool {
+    a.0 < b.2 && b.0 < a.2 && a.1 < b.3 && b.1 < a.3
+}
+
+/// Writes the sizes beside the marks, where there is room for it.
+fn annotate(area: &Canvas<'_>, placed: &[Placed], right: i32) -> Result<(), Error> {
+    let around = |mark: &Placed| {
+        let ((x, y), r) = (mark.at, mark.radius);
+        (x - r, y - r, x + r, y + r)
+    };
+    let mut taken: Vec<Box4> = placed.iter().map(around).collect();
+    for mark in placed {
         let kib = mark.bytes as f64 / 1024.0;
         let decimals = usize::from(kib.fract() > 0.0);
         let text = format!("{} K", thousands(kib, decimals));
-        let style = frame::style(TEXT - 2, INK, HPos::Left, VPos::Center);
-        area.draw_text(&text, &style, (at.0 + radius + 4, at.1))
-            .map_err(failed)
+        let (wide, high) = (frame::width(&text, TEXT - 2), (TEXT - 2) / 2);
+        let ((x, y), beside) = (mark.at, mark.radius + 4);
+        for left in [x + beside, x - beside - wide] {
+            let place = (left, y - high, left + wide, y + high);
+            let free = !taken.iter().any(|other| overlap(place, *other));
+            if free && place.2 < right {
+                let style = frame::style(TEXT - 2, INK, HPos::Left, VPos::Center);
+                area.draw_text(&text, &style, (left, y)).map_err(failed)?;
+                taken.push(place);
+                break;
+            }
+        }
     }
+    Ok(())
 }
 
 /// The colour of regions.

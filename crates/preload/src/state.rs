@@ -94,7 +94,17 @@ struct Run {
     told: bool,
 }
 
-static STATE: AtomicPtr<Mutex<Option<State>>> = AtomicPtr::new(ptr::null_mut());
+/// What is behind the mutex.
+enum Slot {
+    /// Nobody has looked for a recorder yet.
+    New,
+    /// There is one.
+    Recorded(Box<State>),
+    /// There is none, or none any more.
+    Off,
+}
+
+static STATE: AtomicPtr<Mutex<Slot>> = AtomicPtr::new(ptr::null_mut());
 
 /// In a child of `fork`: the parent's state is the parent's, locked perhaps for good.
 extern "C" fn forked() {
@@ -102,7 +112,7 @@ extern "C" fn forked() {
     THREAD.with(|thread| thread.set(0));
 }
 
-fn state() -> &'static Mutex<Option<State>> {
+fn state() -> &'static Mutex<Slot> {
     static AT_FORK: Once = Once::new();
     let known = STATE.load(Ordering::Acquire);
     // SAFETY: null, or a leaked box.
@@ -113,7 +123,8 @@ fn state() -> &'static Mutex<Option<State>> {
         // SAFETY: a function that takes nothing and is there as long as the process.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     });
-    let fresh = Box::into_raw(Box::new(Mutex::new(Sink::open().map(State::new))));
+    // The recorder is looked for under the lock, so that one thread does.
+    let fresh = Box::into_raw(Box::new(Mutex::new(Slot::New)));
     let placed =
         STATE.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
     match placed {
@@ -133,11 +144,20 @@ fn state() -> &'static Mutex<Option<State>> {
 /// the program.
 pub fn with<T>(work: impl FnOnce(&mut State) -> T) -> Option<T> {
     let mut guard = state().lock().unwrap_or_else(PoisonError::into_inner);
-    let state = guard.as_mut().filter(|state| state.sink.is_open())?;
+    if matches!(*guard, Slot::New) {
+        let sink = Sink::open();
+        *guard = sink.map_or(Slot::Off, |sink| Slot::Recorded(Box::new(State::new(sink))));
+    }
+    let Slot::Recorded(state) = &mut *guard else {
+        return None;
+    };
+    if !state.sink.is_open() {
+        return None;
+    }
     let result = catch_unwind(AssertUnwindSafe(|| work(state)));
     if result.is_err() {
         say("recording failed: nothing is recorded from here on");
-        *guard = None;
+        *guard = Slot::Off;
     }
     result.ok()
 }

@@ -11,6 +11,7 @@
 pub mod event;
 pub mod file;
 pub mod import;
+pub mod mask;
 pub mod rows;
 pub mod sql;
 pub mod wire;

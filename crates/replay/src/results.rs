@@ -124,6 +124,15 @@ impl Reference {
     }
 }
 
+/// What was recorded, as far as it bears on comparing.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded {
+    /// The program had this version of SQLite alone.
+    pub is_same_version: bool,
+    /// Of rows only their number is in the trace.
+    pub is_masked: bool,
+}
+
 /// The comparison of one mode's results.
 #[derive(Debug)]
 pub struct Comparison<'a> {
@@ -131,6 +140,8 @@ pub struct Comparison<'a> {
     is_first: bool,
     /// The program had this version of SQLite alone.
     is_same_version: bool,
+    /// Of what was recorded only the number of rows is known.
+    is_masked: bool,
     /// Results compared with what was recorded, their rows included.
     pub compared: u64,
     /// From what was recorded.
@@ -147,11 +158,12 @@ const VARYING_BY_VERSION: &[&str] = &["sum", "avg", "total"];
 
 impl<'a> Comparison<'a> {
     /// With the results of the first mode, or to make them.
-    pub fn new(reference: &'a Reference, is_first: bool, is_same_version: bool) -> Self {
+    pub fn new(reference: &'a Reference, is_first: bool, recorded: Recorded) -> Self {
         Self {
             reference,
             is_first,
-            is_same_version,
+            is_same_version: recorded.is_same_version,
+            is_masked: recorded.is_masked,
             compared: 0,
             from_recorded: Differences::default(),
             from_first: Differences::default(),
@@ -195,6 +207,13 @@ impl<'a> Comparison<'a> {
             code: recorded.code,
             rows: recorded.rows.unwrap_or(result.rows),
         };
+        let mut then = then;
+        if self.is_masked {
+            then.rows = Rows {
+                count: then.rows.count,
+                ..result.rows
+            };
+        }
         let now = result;
         let rows_recorded = rows_count && recorded.rows.is_some();
         self.compared += u64::from(rows_recorded);
@@ -244,6 +263,11 @@ fn difference(then: &Result, now: &Result, message: Option<&str>) -> String {
 mod tests {
     use super::*;
 
+    const HERE: Recorded = Recorded {
+        is_same_version: true,
+        is_masked: false,
+    };
+
     fn rows(texts: &[&str]) -> Rows {
         let mut rows = Rows::default();
         for text in texts {
@@ -266,7 +290,7 @@ mod tests {
             code: 101,
             rows: rows(texts),
         };
-        let mut first = Comparison::new(&reference, true, true);
+        let mut first = Comparison::new(&reference, true, HERE);
         let recorded = outcome(&["a", "b"]);
         first
             .add(
@@ -280,7 +304,7 @@ mod tests {
             .unwrap();
         assert_eq!((first.compared, first.from_recorded.count), (1, 0));
 
-        let mut second = Comparison::new(&reference, false, true);
+        let mut second = Comparison::new(&reference, false, HERE);
         for (number, texts) in [
             (7, &["b", "a"][..]),
             (7, &["a"]),
@@ -314,7 +338,7 @@ mod tests {
             ]
         );
         assert_eq!(second.from_recorded.count, 3);
-        let mut third = Comparison::new(&reference, false, true);
+        let mut third = Comparison::new(&reference, false, HERE);
         let other = result(&["x"]);
         third
             .add(7, b"PRAGMA x", Comparable::CodeOnly, &recorded, other, None)

@@ -112,10 +112,21 @@ impl Connection {
         }
     }
 
-    /// Transactions committed so far that wrote something.
+    /// Transactions committed so far that could write, whether they did or not.
     pub fn commits(&self) -> u64 {
         // SAFETY: it lives as long as the connection, and nobody else looks at it now.
         unsafe { *self.0.commits }
+    }
+
+    /// Pages written to files so far, to the log or to the database.
+    pub fn pages_written(&self) -> i64 {
+        let (mut now, mut most) = (0, 0);
+        // SAFETY: an open connection, and places for both numbers.
+        unsafe {
+            let what = ffi::SQLITE_DBSTATUS_CACHE_WRITE;
+            ffi::sqlite3_db_status(self.0.db, what, &mut now, &mut most, 0);
+        }
+        i64::from(now)
     }
 
     /// Whether it is outside a transaction.

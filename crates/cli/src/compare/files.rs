@@ -17,6 +17,7 @@ use super::Where;
 use super::place::{self, Place};
 use super::progress::Progress;
 use super::report::{Device, PerOp};
+use crate::html::HtmlArgs;
 use crate::{Outcome, interrupt};
 
 /// Explains the options of `bench file --help`.
@@ -73,6 +74,9 @@ pub struct FileArgs {
     /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    html: HtmlArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -125,48 +129,48 @@ impl From<WayArg> for Way {
 
 /// What `--json` prints; as in `compare`, fields are added and never renamed.
 #[derive(Debug, Serialize)]
-struct Report {
-    version: u32,
-    filesystem: String,
-    device: Option<String>,
-    device_model: Option<Latency>,
-    aged: Option<Aged>,
-    kernel: String,
-    access: Access,
-    count: u32,
-    threads: u32,
-    record_bytes: u32,
-    file_bytes: u64,
-    seed: u64,
-    runs: Vec<Run>,
+pub(super) struct Report {
+    pub(super) version: u32,
+    pub(super) filesystem: String,
+    pub(super) device: Option<String>,
+    pub(super) device_model: Option<Latency>,
+    pub(super) aged: Option<Aged>,
+    pub(super) kernel: String,
+    pub(super) access: Access,
+    pub(super) count: u32,
+    pub(super) threads: u32,
+    pub(super) record_bytes: u32,
+    pub(super) file_bytes: u64,
+    pub(super) seed: u64,
+    pub(super) runs: Vec<Run>,
     /// Ways that could not be run, as direct I/O where there is none.
-    failed: Vec<Failed>,
-    notes: Vec<String>,
+    pub(super) failed: Vec<Failed>,
+    pub(super) notes: Vec<String>,
 }
 
 /// A way that could not be run, and why.
 #[derive(Debug, Serialize)]
-struct Failed {
-    way: Way,
-    error: String,
+pub(super) struct Failed {
+    pub(super) way: Way,
+    pub(super) error: String,
 }
 
 /// One way, run once.
 #[derive(Debug, Serialize)]
 pub struct Run {
-    way: Way,
-    elapsed_s: f64,
+    pub(super) way: Way,
+    pub(super) elapsed_s: f64,
     /// Records a second.
     pub ops_per_s: f64,
-    cpu_s: f64,
-    latency_us: Percentiles,
+    pub(super) cpu_s: f64,
+    pub(super) latency_us: Percentiles,
     /// What the device completed from the first record to the return of the last.
     pub device: Option<Device>,
     /// Which files those bytes belong to.
     pub by_file: Option<ByFile>,
-    per_op: Option<PerOp>,
+    pub(super) per_op: Option<PerOp>,
     /// Bytes that were written later, when the file system was synced.
-    after_write_bytes: Option<u64>,
+    pub(super) after_write_bytes: Option<u64>,
     /// `ok`, or the first record that is not what was written last.
     pub checked: String,
 }
@@ -188,6 +192,7 @@ impl FileArgs {
 
 /// Runs the command.
 pub fn run(args: &FileArgs) -> Outcome {
+    args.html.check()?;
     interrupt::install()?;
     let progress = Progress::new();
     let files = u64::from(args.threads) * u64::from(args.file_kib) * 1024;
@@ -303,6 +308,7 @@ fn show(args: &FileArgs, report: &Report) -> Outcome {
     } else {
         print!("{}", rendered(report));
     }
+    args.html.write(|| super::files_page::page(report))?;
     let mut code = ExitCode::SUCCESS;
     for Failed { way, error } in &report.failed {
         eprintln!("onewrite: {}: {error}", way.name());

@@ -6,6 +6,8 @@
 
 mod bench;
 pub mod files;
+mod files_page;
+mod page;
 pub mod place;
 mod processes;
 pub mod progress;
@@ -25,6 +27,7 @@ use onewrite_workload::mode::{Mode, Synchronous};
 use onewrite_workload::plan::{Op, Order, Plan};
 use onewrite_workload::raw::{Rates, RawBench};
 
+use crate::html::HtmlArgs;
 use crate::{Outcome, directory, interrupt};
 use place::Place;
 use progress::Progress;
@@ -196,6 +199,9 @@ struct Common {
     /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    html: HtmlArgs,
 }
 
 /// Where files are.
@@ -433,6 +439,7 @@ pub fn run(args: &Args) -> Outcome {
             return Ok(ExitCode::from(2));
         }
     };
+    args.common.html.check()?;
     interrupt::install()?;
     let progress = Progress::new();
     let place = place::choose(&args.common.place, args.room().bytes(), &progress)?;
@@ -508,6 +515,7 @@ fn show(args: &Args, report: &Report) -> Outcome {
     } else {
         print!("{}", table::render(report));
     }
+    args.common.html.write(|| page::page(report))?;
     let mut code = ExitCode::SUCCESS;
     for failed in &report.failed {
         eprintln!("onewrite: {}: {}", failed.mode, failed.error);

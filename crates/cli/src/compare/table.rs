@@ -46,7 +46,7 @@ fn on_device(report: &Report) -> String {
     }
 }
 
-fn title(run: &Run) -> String {
+pub(super) fn title(run: &Run) -> String {
     let mut title = format!("{} x {}", run.count, run.op.name());
     if let Some(record_size) = run.record_size {
         title.push_str(&format!(", {record_size}-byte rows"));
@@ -85,12 +85,7 @@ fn table(runs: &[Run]) -> Table {
         "checkpoint\nMiB",
     ]);
     let rows = medians(runs);
-    // Plain `wal` if it is there, else the first variation of it.
-    let wal = rows
-        .iter()
-        .filter(|run| run.journal_mode == "wal")
-        .min_by_key(|run| run.mode != "wal")
-        .map(|run| run.ops_per_s);
+    let wal = base(&rows).map(|run| run.ops_per_s);
     for run in rows {
         table.add_row(row(run, wal));
     }
@@ -156,8 +151,16 @@ fn state(run: &Run, runs: &[Run]) -> Option<String> {
     Some(text)
 }
 
+/// What others are compared with: plain `wal` if it is there, else the first variation of it.
+pub(super) fn base<'a>(runs: &[&'a Run]) -> Option<&'a Run> {
+    runs.iter()
+        .filter(|run| run.journal_mode == "wal")
+        .min_by_key(|run| run.mode != "wal")
+        .copied()
+}
+
 /// Of the repetitions of each mode, the one with the median rate; modes in the order given.
-fn medians(runs: &[Run]) -> Vec<&Run> {
+pub(super) fn medians(runs: &[Run]) -> Vec<&Run> {
     let mut modes: Vec<&str> = Vec::new();
     for run in runs {
         if !modes.contains(&run.mode.as_str()) {

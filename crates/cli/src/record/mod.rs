@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onewrite_record::SOCKET_VARIABLE;
+use onewrite_record::mask::{Integers, Mask};
 
 use crate::{Outcome, interrupt, preload};
 use recorder::Recorder;
@@ -25,7 +26,11 @@ The program must use a dynamically linked SQLite (libsqlite3.so); every process 
 recorded. The trace holds the databases as they were when they were first opened, each statement with \
 its values and times, and what it returned as a checksum. docs/record-replay.md tells what is not recorded.
 
-A trace holds what the program stored, and the databases: treat it as you treat those.
+A trace holds what the program stored, and the databases: treat it as you treat those. With --mask, texts, BLOBs and \
+floating-point numbers are replaced by others of the same type, length, classes of characters and magnitude, equal \
+ones by equal ones, with a key that is forgotten; with --mask=all integers too (then rows that are found by a number that SQLite \
+gave are not found again). Lengths, equality, common beginnings and all names can still be seen: docs/record-replay.md \
+tells what that does and does not protect. It is for programs that begin with empty databases.
 
 Examples:
   onewrite record -o app.trace -- python3 app.py
@@ -38,9 +43,19 @@ pub struct Args {
     #[arg(short, long, value_name = "TRACE")]
     output: PathBuf,
 
+    /// Mask values on the way: texts, BLOBs and floating-point numbers, or integers too; see below
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    mask: Option<MaskArg>,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum MaskArg {
+    Text,
+    All,
 }
 
 /// Records.
@@ -52,7 +67,13 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(obstacle) = preload::obstacle(program) {
         return Err(obstacle);
     }
-    let recorder = Arc::new(Recorder::create(&args.output)?);
+    let integers = |mask| match mask {
+        MaskArg::Text => Integers::Kept,
+        MaskArg::All => Integers::Masked,
+    };
+    let mask = args.mask.map(|mask| Mask::new(integers(mask))).transpose();
+    let mask = mask.map_err(|error| format!("no random numbers: {error}"))?;
+    let recorder = Arc::new(Recorder::create(&args.output, mask)?);
     let server = Server::start(Arc::clone(&recorder))?;
     let child = preload::command(&args.command, &library)
         .env(SOCKET_VARIABLE, server.address())

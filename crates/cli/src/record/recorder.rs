@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use onewrite_record::event::{Event, Part, Start};
 use onewrite_record::file::{Header, Writer};
+use onewrite_record::mask::Mask;
 use onewrite_replay::{clock, digest};
 
 /// What a program sent is in the file after this time at the latest.
@@ -70,6 +71,7 @@ struct Inner {
     failure: Option<String>,
     flushed: Instant,
     source: u64,
+    mask: Option<Mask>,
     processes: HashMap<u64, u64>,
     /// Databases; without an identity as long as there is only a name.
     files: HashMap<Vec<u8>, Option<Identity>>,
@@ -98,11 +100,14 @@ impl Identity {
 
 impl Recorder {
     /// Begins a trace.
-    pub fn create(path: &Path) -> Result<Self, String> {
+    pub fn create(path: &Path, mask: Option<Mask>) -> Result<Self, String> {
         clock::register()?;
         let say = |error: io::Error| format!("cannot write {}: {error}", path.display());
+        let header = Header {
+            masked: mask.is_some(),
+        };
         let file = File::create(path).map_err(say)?;
-        let writer = Writer::new(BufWriter::new(file), Header::default()).map_err(say)?;
+        let writer = Writer::new(BufWriter::new(file), header).map_err(say)?;
         let summary = Summary {
             path: path.to_owned(),
             ..Summary::default()
@@ -112,6 +117,7 @@ impl Recorder {
             failure: None,
             flushed: Instant::now(),
             source: 0,
+            mask,
             processes: HashMap::new(),
             files: HashMap::new(),
             unrecorded: BTreeMap::new(),
@@ -155,7 +161,7 @@ impl Recorder {
         for path in paths {
             let digest = digest_of_copy(Path::new(std::ffi::OsStr::from_bytes(&path)));
             let digest = digest.map_err(String::into_bytes);
-            inner.put(&Event::Final { path, digest });
+            inner.put(Event::Final { path, digest });
         }
         if let Some(writer) = inner.writer.take() {
             let ended = writer
@@ -191,7 +197,7 @@ impl Inner {
                 let known = *self.processes.entry(*number).or_insert(next);
                 if let (true, Event::Process { pid, arguments, .. }) = (is_new, event) {
                     self.source = known;
-                    self.put(&Event::Process {
+                    self.put(Event::Process {
                         number: known,
                         pid,
                         arguments,
@@ -214,13 +220,17 @@ impl Inner {
         let process = self.processes.get(&source.0).copied().unwrap_or(0);
         if self.source != process {
             self.source = process;
-            self.put(&Event::From(process));
+            self.put(Event::From(process));
         }
-        self.put(&event);
+        self.put(event);
     }
 
-    fn put(&mut self, event: &Event) {
-        self.write(|writer| writer.put(event));
+    fn put(&mut self, event: Event) {
+        let event = match &mut self.mask {
+            Some(mask) => mask.event(self.source, event),
+            None => event,
+        };
+        self.write(|writer| writer.put(&event));
     }
 
     fn write(&mut self, work: impl FnOnce(&mut Writer<BufWriter<File>>) -> io::Result<()>) {
@@ -252,15 +262,26 @@ impl Inner {
             .iter()
             .all(|part| fs::metadata(parts(part.suffix())).map_or(0, |found| found.len()) == 0);
         if is_empty {
-            self.put(&Event::Database {
+            self.put(Event::Database {
                 path: path.to_vec(),
                 start: Start::Empty,
             });
             return;
         }
+        if self.mask.is_some() {
+            let name = file.display();
+            self.summary.notes.push(format!(
+                "{name} was not empty: its content is not in a masked trace, and a replay needs it"
+            ));
+            self.put(Event::Database {
+                path: path.to_vec(),
+                start: Start::Withheld,
+            });
+            return;
+        }
         for attempt in 1..=TRIES {
             let before = state_of(&file);
-            self.put(&Event::Database {
+            self.put(Event::Database {
                 path: path.to_vec(),
                 start: Start::Copied,
             });
@@ -270,7 +291,7 @@ impl Inner {
                 self.summary
                     .notes
                     .push(format!("{name} could not be copied: {error}"));
-                self.put(&Event::Database {
+                self.put(Event::Database {
                     path: path.to_vec(),
                     start: Start::Withheld,
                 });
@@ -311,7 +332,7 @@ impl Inner {
                 let path = path.to_vec();
                 // Holes and preallocated logs are not worth their zeros.
                 if bytes.iter().any(|byte| *byte != 0) || part == Part::Database {
-                    self.put(&Event::Content {
+                    self.put(Event::Content {
                         path,
                         part,
                         offset,

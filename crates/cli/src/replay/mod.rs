@@ -225,7 +225,7 @@ fn notes_of(staged: &Staged) -> Vec<String> {
         }
     }
     if staged.masked {
-        notes.push("the trace is masked: rows are not compared with what was recorded".to_owned());
+        notes.push("the trace is masked: of what was recorded only result codes and numbers of rows are compared".to_owned());
     }
     let mut taught: Vec<_> = staged.taught.keys().cloned().collect();
     taught.sort_unstable();
@@ -367,10 +367,14 @@ impl Replay<'_> {
         let comparison = Comparison::new(
             self.reference,
             first.is_none(),
-            self.staged
-                .versions
-                .iter()
-                .all(|version| version == rusqlite::version()),
+            onewrite_replay::results::Recorded {
+                is_same_version: self
+                    .staged
+                    .versions
+                    .iter()
+                    .all(|v| v == rusqlite::version()),
+                is_masked: self.staged.masked,
+            },
         );
         let engine = Engine::new(options, self.staged, comparison)?;
         let from = settle(meter.as_ref())?;

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -53,6 +54,9 @@ pub trait LogBytes {
         let n = self.read_at(&mut bytes, offset)?;
         Ok(look(&bytes[..n]))
     }
+
+    /// These bytes will be read soon.
+    fn will_read(&self, _range: Range<u64>) {}
 }
 
 impl LogBytes for LogFile {
@@ -62,6 +66,10 @@ impl LogBytes for LogFile {
 
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
         LogFile::read_at(self, out, offset).map_err(io::Error::other)
+    }
+
+    fn will_read(&self, range: Range<u64>) {
+        LogFile::will_read(self, range);
     }
 }
 

@@ -17,6 +17,8 @@ use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, fdatasync, fstat, ftrunca
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pread, pwrite, pwritev2};
 use rustix::process::Pid;
 use std::fs::File;
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -215,6 +217,14 @@ impl LogFile {
     pub fn drop_page_cache(&self) {
         // Advice: where it is not taken there is nothing to be done.
         let _ = fadvise(&self.buffered, 0, None, Advice::DontNeed);
+    }
+
+    /// Tells the kernel that these bytes will be read soon.
+    pub fn will_read(&self, range: Range<u64>) {
+        let bytes = NonZeroU64::new(range.end.saturating_sub(range.start));
+        if bytes.is_some() {
+            let _ = fadvise(&self.buffered, range.start, bytes, Advice::WillNeed);
+        }
     }
 
     /// Returns false if the kernel refused the first byte with EINVAL: then nothing was written,

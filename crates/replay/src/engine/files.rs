@@ -108,6 +108,8 @@ impl<'a> Files<'a> {
         let flags = (READ_WRITE | CREATE) as i32;
         let connection = Connection::open(place.as_os_str().as_bytes(), flags, self.vfs())
             .map_err(|error| error.to_string())?;
+        self.make_room(&connection)
+            .map_err(|error| format!("mode {}: {error}", self.options.mode))?;
         // A transaction of one page, so that every mode makes (and preallocates) its log here.
         let version = "PRAGMA user_version";
         self.try_enter(&connection)
@@ -115,6 +117,29 @@ impl<'a> Files<'a> {
             .and_then(|now| connection.ask(&format!("{version}={}", now.unwrap_or_default())))
             .map(drop)
             .map_err(|error| format!("mode {}: {error}", self.options.mode))
+    }
+
+    /// `waldio` keeps frame headers in reserved bytes of each page: a database without them is converted as
+    /// the mode's own message says.
+    fn make_room(&self, connection: &Connection) -> Result<(), Failure> {
+        let mode = self.options.mode;
+        let embeds = mode.journal().name == "waldio"
+            && !mode
+                .pragmas()
+                .iter()
+                .any(|pragma| pragma.name == "onewrite_layout");
+        let pages = connection.ask("PRAGMA page_count")?;
+        if !embeds || pages.as_deref() == Some("0") {
+            return Ok(());
+        }
+        for sql in [
+            "PRAGMA onewrite_reserve_bytes=24",
+            "PRAGMA journal_mode=delete",
+            "VACUUM",
+        ] {
+            connection.ask(sql)?;
+        }
+        Ok(())
     }
 
     /// Puts a connection into the mode. False where another's lock is in the way.

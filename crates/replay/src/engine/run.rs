@@ -555,12 +555,14 @@ struct Meter<'a> {
 impl Meter<'_> {
     fn step(&mut self, statement: &Statement) -> u32 {
         let connection = statement.connection();
-        let before = connection.commits();
+        let before = (connection.commits(), connection.pages_written());
         let began = Instant::now();
         let code = statement.step();
         let took = began.elapsed();
-        let committed = connection.commits() - before;
-        if committed > 0 && (code == DONE || code == ROW) {
+        let committed = connection.commits() - before.0;
+        // An UPDATE that found no row commits too, and writes nothing.
+        let wrote = committed > 0 && connection.pages_written() != before.1;
+        if wrote && (code == DONE || code == ROW) {
             *self.commits += committed;
             self.latencies.record_nanos(took.as_nanos() as u64);
         }

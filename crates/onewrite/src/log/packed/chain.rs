@@ -11,6 +11,7 @@
 //! where it finds none in the first place ([`Chain::look_behind`]), as whatever a transaction that was
 //! rolled back has left there.
 
+use std::collections::HashSet;
 use std::io;
 
 use crate::log::packed::batch::{self, Batch};
@@ -91,6 +92,8 @@ pub struct Link {
     pub first: FrameNo,
     /// Where they stand.
     pub places: Vec<Place>,
+    /// The frames that they refer to, where that is of interest.
+    pub bases: Vec<FrameNo>,
     /// The last one ends a transaction.
     pub ends_transaction: bool,
     /// What comes behind.
@@ -108,6 +111,13 @@ impl Link {
     }
 }
 
+/// The records of a batch.
+#[derive(Default)]
+struct Records {
+    places: Vec<Place>,
+    bases: Vec<FrameNo>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Chain {
@@ -122,6 +132,8 @@ pub struct Chain {
     pub writing: bool,
     /// No record of the generation stands at the tail, as far as that was looked at.
     nothing_behind: bool,
+    /// The frames that differences refer to, where that is of interest.
+    pub bases: Option<HashSet<FrameNo>>,
 }
 
 impl Chain {
@@ -137,6 +149,7 @@ impl Chain {
             settled: nothing,
             writing: false,
             nothing_behind: false,
+            bases: None,
         }
     }
 
@@ -273,6 +286,9 @@ impl Chain {
         self.places[from.min(kept)..kept].copy_from_slice(&link.places[..kept - from.min(kept)]);
         self.places
             .extend_from_slice(&link.places[kept - from.min(kept)..]);
+        if let Some(bases) = &mut self.bases {
+            bases.extend(&link.bases);
+        }
         if link.ends_transaction {
             // Frames behind the commit were rolled back.
             self.places.truncate(link.last().0 as usize);
@@ -336,12 +352,13 @@ impl Chain {
         if whole.len() != batch.end() || Batch::crc_of(whole) != batch.crc {
             return Ok(None);
         }
-        let places = self
-            .places_in(whole, batch.frames, salts)
+        let records = self
+            .records_in(whole, batch.frames, salts)
             .map_err(|kind| self.unknown(kind, self.tail.offset))?;
-        Ok(places.map(|places| Link {
+        Ok(records.map(|records| Link {
             first: batch.first,
-            places,
+            places: records.places,
+            bases: records.bases,
             ends_transaction: batch.ends_transaction,
             offset: self.tail.offset + batch.block_bytes(),
             sequence: batch.sequence,
@@ -349,26 +366,30 @@ impl Chain {
         }))
     }
 
-    /// The places of a batch's records; `None` where they are not as many as it says.
-    fn places_in(
+    /// The places of a batch's records, and the frames that they refer to; `None` where they are not as
+    /// many as it says.
+    fn records_in(
         &self,
         batch: &[u8],
         frames: u32,
         salts: Salts,
-    ) -> Result<Option<Vec<Place>>, UnknownKind> {
-        let mut places = Vec::new();
+    ) -> Result<Option<Records>, UnknownKind> {
+        let mut found = Records::default();
         let mut at = batch::HEADER_BYTES;
         while at < batch.len() {
             let Some(record) = Record::parse(&batch[at..], self.form, self.page, salts)? else {
                 return Ok(None);
             };
-            if at + record.bytes() > batch.len() || places.len() as u64 == u64::from(frames) {
+            if at + record.bytes() > batch.len() || found.places.len() as u64 == u64::from(frames) {
                 return Ok(None);
             }
-            places.push(Place::at(self.tail.offset + at as u64, record.bytes()));
+            found
+                .places
+                .push(Place::at(self.tail.offset + at as u64, record.bytes()));
+            found.bases.extend(record.kind.base());
             at += record.bytes();
         }
-        Ok((places.len() as u64 == u64::from(frames)).then_some(places))
+        Ok((found.places.len() as u64 == u64::from(frames)).then_some(found))
     }
 
     fn unknown(&self, kind: UnknownKind, offset: u64) -> io::Error {
@@ -415,6 +436,7 @@ impl Chain {
             Link {
                 first: record.supersedes.unwrap_or(self.tail.last.plus(1)),
                 places: vec![Place::at(offset, record.bytes())],
+                bases: record.kind.base().into_iter().collect(),
                 ends_transaction: finished && record.frame.commit_pages != 0,
                 offset: offset + record.bytes() as u64,
                 sequence: 0,

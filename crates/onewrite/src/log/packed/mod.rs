@@ -23,7 +23,7 @@ mod window;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -179,10 +179,13 @@ pub enum Found {
 /// What recovery has read: of a log that nobody writes, from its begin to its end, frame after frame.
 struct Recovery {
     window: Window,
+    /// The frames that differences refer to.
+    bases: HashSet<FrameNo>,
+    /// Those of them that were read. Whether they are published is not known yet.
     wholes: Wholes,
 }
 
-/// Whole frames, which differences refer to. Whether they are published is not known yet.
+/// Pages of frames.
 #[derive(Default)]
 struct Wholes {
     pages: HashMap<FrameNo, Box<[u8]>>,
@@ -306,12 +309,16 @@ impl Packed {
             return Ok(apart.tail().last);
         }
         chain.restart(salts);
-        chain.reach_end(&Windowed::new(log, &mut window))?;
+        chain.bases = Some(HashSet::new());
+        let walked = chain.reach_end(&Windowed::new(log, &mut window));
+        let bases = chain.bases.take().unwrap_or_default();
+        walked?;
         let last = chain.tail().last;
         drop(chain);
         // Frame after frame comes next, from the first on.
         *self.recovery() = Some(Recovery {
             window,
+            bases,
             wholes: Wholes::default(),
         });
         self.recovers.store(true, Ordering::Relaxed);
@@ -384,6 +391,7 @@ impl Packed {
         let mut link = Link {
             first: run.first,
             places: written.into_iter().map(place).collect(),
+            bases: Vec::new(),
             ends_transaction: run.ends_transaction,
             offset: offset + records.len() as u64,
             sequence: tail.sequence,
@@ -528,14 +536,18 @@ impl Packed {
         if published.is_some() {
             self.end_recovery();
         } else if let Some(recovery) = &mut *self.recovery() {
-            let Recovery { window, wholes } = recovery;
+            let Recovery {
+                window,
+                bases,
+                wholes,
+            } = recovery;
             return Windowed::new(log, window).view(place.bytes(), place.offset(), |bytes| {
                 let base = |of| match wholes.get(of) {
                     Some(whole) => Ok(Some(Cow::Borrowed(whole))),
                     None => self.read_base(log, None, salts, of, None),
                 };
                 let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
-                if kind.is_some_and(|kind| !kind.is_difference()) {
+                if kind.is_some() && bases.contains(&frame) {
                     wholes.insert(frame, page);
                 }
                 Ok(kind.map_or(Found::Damaged, |_| Found::Page))

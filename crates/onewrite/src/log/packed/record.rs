@@ -50,9 +50,12 @@ impl Kind {
         }
     }
 
-    /// Whether another frame is needed to read it.
-    pub fn is_difference(self) -> bool {
-        matches!(self, Kind::Delta(..))
+    /// The frame that is needed to read it.
+    pub fn base(self) -> Option<FrameNo> {
+        match self {
+            Kind::Delta(_, base) => Some(base),
+            Kind::Stored | Kind::Whole(_) => None,
+        }
     }
 
     /// Bytes of the frame number before the data.

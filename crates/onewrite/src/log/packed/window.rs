@@ -9,6 +9,8 @@ use crate::log::scan::LogBytes;
 
 /// Bytes that are read at once, at most; the first time an eighth of it, then twice as much as before.
 const MOST_BYTES: usize = 128 << 10;
+/// What the kernel is told that will be read next, in bytes.
+const AHEAD_BYTES: u64 = 512 << 10;
 
 /// The piece that was read last. It holds what the file held then: nobody may be writing.
 #[derive(Debug, Default)]
@@ -46,6 +48,11 @@ impl Window {
         if !has_all {
             let size = (2 * self.bytes.capacity()).clamp(MOST_BYTES / 8, MOST_BYTES);
             self.bytes.resize(size.max(most), 0);
+            if self.bytes.len() >= MOST_BYTES {
+                // The device reads on while this is looked at.
+                let next = offset + self.bytes.len() as u64;
+                log.will_read(next..next + AHEAD_BYTES);
+            }
             let read = log.read_at(&mut self.bytes, offset);
             self.bytes.truncate(*read.as_ref().unwrap_or(&0));
             self.from = offset;

@@ -1,0 +1,422 @@
+//! The report of `compare` and `bench` as a page.
+
+use onewrite_iotrace::meter::ByFile;
+use onewrite_plot::{Arrangement, Axis, BarSeries, Bars, Color, Unit, colors};
+
+use super::report::{RawRates, Report, Run};
+use super::table::{base, medians};
+use crate::html::{Bar, Page, Part, Section, Table};
+
+/// A figure that was not measured.
+const NONE: &str = "–";
+
+/// The page of a report.
+pub fn page(report: &Report) -> Result<Page, String> {
+    let title = match report.runs.first() {
+        Some(run) => super::table::title(run),
+        None => "no mode could be run".to_owned(),
+    };
+    let mut page = Page::of(title, report)?;
+    let runs = medians(&report.runs);
+    page.lead = lead(&runs);
+    problems(&mut page, report);
+    if !runs.is_empty() {
+        page.sections.push(rates(&runs));
+        page.sections.extend(device(&runs)?);
+        page.sections.push(latencies(&runs)?);
+        page.sections.extend(kinds(&runs));
+        page.sections.extend(state(&runs));
+    }
+    if report.runs.len() > runs.len() {
+        page.sections.push(repetitions(&report.runs));
+    }
+    page.sections.push(raw(report));
+    page.notes = report.notes.clone();
+    facts(&mut page, report);
+    Ok(page)
+}
+
+fn problems(page: &mut Page, report: &Report) {
+    for failed in &report.failed {
+        page.problems
+            .push(format!("{}: {}", failed.mode, failed.error));
+    }
+    for run in &report.runs {
+        if let Some(problem) = run.checked.problem() {
+            let text = format!("{}: the database is not as it must be: {problem}", run.mode);
+            page.problems.push(text);
+        }
+    }
+}
+
+/// The fastest mode beside the one that others are compared with.
+fn lead(runs: &[&Run]) -> Option<String> {
+    let base = base(runs)?;
+    let fastest = |a: &&&Run, b: &&&Run| a.ops_per_s.total_cmp(&b.ops_per_s);
+    let first = runs.iter().max_by(fastest)?;
+    let said = |run: &Run| {
+        let per_op = run.per_op?;
+        Some(format!(
+            "{} KiB, {} writes and {} flushes",
+            kib(per_op.write_bytes),
+            or_none(per_op.writes, |writes| format!("{writes:.2}")),
+            format_args!("{:.2}", per_op.flushes)
+        ))
+    };
+    if first.mode == base.mode {
+        return Some(format!(
+            "{} was the fastest of {} modes in this run, with {} transactions a second.",
+            first.mode,
+            runs.len(),
+            rate(first.ops_per_s)
+        ));
+    }
+    let cost = match (said(first), said(base)) {
+        (Some(first), Some(its)) => {
+            format!(
+                " A transaction costs the device {first}; under {} {its}.",
+                base.mode
+            )
+        }
+        _ => String::new(),
+    };
+    Some(format!(
+        "{} was the fastest of {} modes in this run: {} transactions a second, {:.2} times the rate of {}.{cost}",
+        first.mode,
+        runs.len(),
+        rate(first.ops_per_s),
+        first.ops_per_s / base.ops_per_s,
+        base.mode
+    ))
+}
+
+fn rates(runs: &[&Run]) -> Section {
+    let base = base(runs);
+    let bars = runs.iter().map(|run| {
+        let times = base.map_or_else(String::new, |base| {
+            format!(" · {:.2} ×", run.ops_per_s / base.ops_per_s)
+        });
+        Bar {
+            name: run.mode.clone(),
+            value: run.ops_per_s,
+            text: format!("{}/s{times}", rate(run.ops_per_s)),
+            is_base: base.is_some_and(|base| base.mode == run.mode),
+        }
+    });
+    let compared = base.map_or_else(String::new, |base| {
+        format!("; × is times the rate of {}", base.mode)
+    });
+    Section::new(
+        "Transactions a second",
+        format!("From the beginning of the first transaction to the end of the last{compared}."),
+        vec![Part::Bars(bars.collect())],
+    )
+}
+
+/// What a kind of file is called and drawn in, and its bytes.
+type File = (&'static str, Color, fn(&ByFile) -> u64);
+
+const FILES: [File; 5] = [
+    ("log or journal", colors::LOG, |by| by.log_bytes),
+    ("database", colors::DATABASE, |by| by.database_bytes),
+    ("fs journal", colors::FS_JOURNAL, |by| by.fs_journal_bytes),
+    ("fs metadata", colors::FS_METADATA, |by| {
+        by.fs_metadata_bytes
+    }),
+    ("other", colors::OTHER, |by| by.other_bytes),
+];
+
+/// What the device did, if it was ours to count.
+fn device(runs: &[&Run]) -> Result<Option<Section>, String> {
+    if runs.iter().all(|run| run.device.is_none()) {
+        return Ok(None);
+    }
+    let mut parts = Vec::new();
+    if runs.iter().any(|run| run.by_file.is_some()) {
+        let bars = Bars {
+            title: "Bytes written to the device for a transaction".to_owned(),
+            subtitle: None,
+            categories: runs.iter().map(|run| run.mode.clone()).collect(),
+            axis: Axis::new("written", Unit::Bytes),
+            arrangement: Arrangement::Stacked,
+            series: FILES.map(|file| by_file(runs, file)).to_vec(),
+        };
+        let label = "bars: bytes for a transaction under each mode, by what they are for";
+        let picture = bars.draw().map_err(|error| error.to_string())?;
+        parts.push(Part::Picture(picture, label.to_owned()));
+    }
+    parts.push(Part::Table(device_table(runs)));
+    let intro = "What the device completed while the transactions ran, divided by their number; and what the file \
+                 system wrote later, a full checkpoint after the run, and the set-up before it.";
+    Ok(Some(Section::new("What it costs the device", intro, parts)))
+}
+
+fn by_file(runs: &[&Run], (name, color, bytes): File) -> BarSeries {
+    let of = |run: &&Run| {
+        let bytes = run.by_file.as_ref().map(bytes)?;
+        Some(bytes as f64 / f64::from(run.count.max(1)))
+    };
+    BarSeries {
+        name: name.to_owned(),
+        color,
+        values: runs.iter().map(of).collect(),
+    }
+}
+
+fn device_table(runs: &[&Run]) -> Table {
+    let mut table = Table::new([
+        "mode",
+        "KiB each",
+        "writes each",
+        "flushes each",
+        "fs journal, KiB each",
+        "later, MiB",
+        "checkpoint, MiB",
+        "set-up, MiB",
+        "CPU each, µs",
+    ]);
+    for run in runs {
+        let count = f64::from(run.count.max(1));
+        let per_op = run.per_op.as_ref();
+        table.rows.push(vec![
+            run.mode.clone(),
+            or_none(per_op, |per_op| kib(per_op.write_bytes)),
+            or_none(per_op.and_then(|per_op| per_op.writes), |writes| {
+                format!("{writes:.2}")
+            }),
+            or_none(per_op, |per_op| format!("{:.2}", per_op.flushes)),
+            or_none(run.by_file, |by| kib(by.fs_journal_bytes as f64 / count)),
+            or_none(run.after.write_bytes, mib),
+            or_none(run.checkpoint.write_bytes, mib),
+            or_none(run.setup.write_bytes, mib),
+            format!("{:.0}", run.cpu_s * 1e6 / count),
+        ]);
+    }
+    table
+}
+
+fn latencies(runs: &[&Run]) -> Result<Section, String> {
+    let seconds = |us: u64| us as f64 / 1e6;
+    let series = |name: &str, color, of: fn(&Run) -> u64| {
+        BarSeries::new(name, color, runs.iter().map(|run| seconds(of(run))))
+    };
+    let bars = Bars {
+        title: "How long a transaction takes".to_owned(),
+        subtitle: None,
+        categories: runs.iter().map(|run| run.mode.clone()).collect(),
+        axis: Axis::new("latency", Unit::Seconds),
+        arrangement: Arrangement::Grouped,
+        series: vec![
+            series("p50", colors::of(0), |run| run.latency_us.p50),
+            series("p99", colors::of(1), |run| run.latency_us.p99),
+        ],
+    };
+    let picture = bars.draw().map_err(|error| error.to_string())?;
+    let mut table = Table::new(["mode", "p50, µs", "p99, µs", "longest, µs"]);
+    for run in runs {
+        let latency = run.latency_us;
+        let figures = [latency.p50, latency.p99, latency.max].map(grouped);
+        table
+            .rows
+            .push([&[run.mode.clone()], &figures[..]].concat());
+    }
+    let label = "bars: p50 and p99 of the latency under each mode".to_owned();
+    let parts = vec![Part::Picture(picture, label), Part::Table(table)];
+    Ok(Section::new(
+        "Latency",
+        "From the beginning of a transaction until its COMMIT has returned: half of them take at most p50, 99 of 100 at most p99.",
+        parts,
+    ))
+}
+
+/// The kinds of transactions, for an op that has several.
+fn kinds(runs: &[&Run]) -> Option<Section> {
+    let mut table = Table::new([
+        "mode",
+        "kind",
+        "count",
+        "a second",
+        "p50, µs",
+        "p99, µs",
+        "longest, µs",
+    ]);
+    for run in runs {
+        let write = ("write", u64::from(run.count), run.ops_per_s, run.latency_us);
+        let write = (run.readers > 0).then_some(write);
+        let each = run.kinds.iter();
+        let each = each.map(|kind| (kind.kind.as_str(), kind.count, kind.per_s, kind.latency_us));
+        for (kind, count, per_s, latency) in write.into_iter().chain(each) {
+            table.rows.push(vec![
+                run.mode.clone(),
+                kind.to_owned(),
+                grouped(count),
+                rate(per_s),
+                grouped(latency.p50),
+                grouped(latency.p99),
+                grouped(latency.max),
+            ]);
+        }
+    }
+    let intro = "The figures above are those of all transactions; what readers do is only here.";
+    let is_some = !table.rows.is_empty();
+    is_some.then(|| Section::new("Each kind", intro, vec![Part::Table(table)]))
+}
+
+/// What runs that began with a warm-up found.
+fn state(runs: &[&Run]) -> Option<Section> {
+    let run = runs.first().filter(|run| run.state.warm_up > 0)?;
+    let mut table = Table::new([
+        "mode",
+        "database, KiB",
+        "cache, KiB",
+        "log at first, KiB",
+        "log at last, KiB",
+        "checkpointed meanwhile, KiB",
+    ]);
+    for run in runs {
+        let state = run.state;
+        table.rows.push(vec![
+            run.mode.clone(),
+            grouped(state.database_kib),
+            grouped(state.cache_kib),
+            or_none(state.log_kib_before, grouped),
+            or_none(state.log_kib_after, grouped),
+            or_none(run.by_file, |by| grouped(by.database_bytes / 1024)),
+        ]);
+    }
+    let intro = format!(
+        "{} transactions came before those that were measured.",
+        grouped(u64::from(run.state.warm_up))
+    );
+    Some(Section::new(
+        "The steady state",
+        intro,
+        vec![Part::Table(table)],
+    ))
+}
+
+/// Every run, where modes were run several times.
+fn repetitions(runs: &[Run]) -> Section {
+    let mut table = Table::new([
+        "mode",
+        "repetition",
+        "a second",
+        "p50, µs",
+        "p99, µs",
+        "KiB each",
+    ]);
+    for run in runs {
+        table.rows.push(vec![
+            run.mode.clone(),
+            run.repeat.to_string(),
+            rate(run.ops_per_s),
+            grouped(run.latency_us.p50),
+            grouped(run.latency_us.p99),
+            or_none(run.per_op, |per_op| kib(per_op.write_bytes)),
+        ]);
+    }
+    let intro = "Above, each mode has the repetition with the median rate.";
+    Section::new("Every run", intro, vec![Part::Table(table)])
+}
+
+fn raw(report: &Report) -> Section {
+    let raw = &report.raw;
+    let mut table = Table::new(["plain system calls", "median a second", "least", "most"]);
+    let kinds: [(&str, Option<f64>, fn(&RawRates) -> Option<f64>); 3] = [
+        (
+            "4 KiB overwritten, direct and durable",
+            raw.direct_dsync_4k_per_s,
+            |rates| rates.direct_dsync_4k_per_s,
+        ),
+        (
+            "4 KiB overwritten, direct, not durable",
+            raw.direct_4k_per_s,
+            |rates| rates.direct_4k_per_s,
+        ),
+        (
+            "4,120 bytes appended, and fdatasync",
+            raw.append_fdatasync_per_s,
+            |rates| rates.append_fdatasync_per_s,
+        ),
+    ];
+    for (name, median, of) in kinds {
+        let figures = [median, of(&raw.min), of(&raw.max)].map(|figure| or_none(figure, rate));
+        table.rows.push([&[name.to_owned()], &figures[..]].concat());
+    }
+    let intro = format!(
+        "Measured {} times, before and between the runs, on the same file system: what the device could do \
+         meanwhile.",
+        raw.samples
+    );
+    Section::new("Raw rates", intro, vec![Part::Table(table)])
+}
+
+fn facts(page: &mut Page, report: &Report) {
+    if let Some(run) = report.runs.first() {
+        page.fact("seed", run.seed.to_string());
+        page.fact("synchronous", run.synchronous);
+    }
+    let device = report
+        .device
+        .as_deref()
+        .map_or_else(String::new, |device| format!(" on {device}"));
+    page.fact("file system", format!("{}{device}", report.filesystem));
+    if let Some(model) = &report.device_model {
+        page.fact(
+            "device model",
+            format!("{} ({})", model.name, model.description),
+        );
+    }
+}
+
+fn or_none<T>(figure: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    figure.map_or_else(|| NONE.to_owned(), show)
+}
+
+fn kib(bytes: f64) -> String {
+    format!("{:.1}", bytes / 1024.0)
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1_048_576.0)
+}
+
+/// A rate without a fraction, unless it is a small one.
+pub(super) fn rate(per_s: f64) -> String {
+    match per_s < 10.0 {
+        true => format!("{per_s:.1}"),
+        false => grouped(per_s.round() as u64),
+    }
+}
+
+/// Digits in groups of three.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let mut text = digits.get(..first).unwrap_or_default().to_owned();
+    for group in digits.as_bytes().get(first..).unwrap_or_default().chunks(3) {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.extend(group.iter().copied().map(char::from));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        let texts = [0, 999, 1_000, 12_345, 123_456, 1_234_567].map(grouped);
+        assert_eq!(
+            texts,
+            ["0", "999", "1,000", "12,345", "123,456", "1,234,567"]
+        );
+        assert_eq!(
+            (rate(3.26), rate(1234.5)),
+            ("3.3".to_owned(), "1,235".to_owned())
+        );
+    }
+}

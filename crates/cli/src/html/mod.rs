@@ -1,0 +1,303 @@
+//! A report as one page of HTML that needs nothing else: no network, no script, no font of its own.
+//!
+//! A command makes a [`Page`] of the same report that `--json` prints, and [`Page::write`]s it. What a page is
+//! made of ([`Part`]) is the same for all commands: bars, tables, pictures of `onewrite-plot`, texts. Everything
+//! that is text is escaped where the page is made ([`Page::html`]); pictures alone go in as they are, and are ours.
+//!
+//! The page is to be read on a phone of 390 pixels, too: bars and texts are as wide as the screen, tables and
+//! pictures scroll sideways within their own frame, with the first column of a table in place.
+
+mod machine;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use onewrite_plot::Picture;
+use serde::Serialize;
+
+pub use machine::Machine;
+
+const STYLE: &str = include_str!("style.css");
+
+/// Where a report is also to be written as a page.
+#[derive(clap::Args, Clone, Debug)]
+pub struct HtmlArgs {
+    /// Also write the report as one self-contained page of HTML, with plots and the machine it was made on
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+impl HtmlArgs {
+    /// Refuses a file that could not be written, before work begins whose report would be lost.
+    pub fn check(&self) -> Result<(), String> {
+        let Some(path) = &self.html else {
+            return Ok(());
+        };
+        let dir = match path.parent() {
+            Some(dir) if dir.as_os_str().is_empty() => Path::new("."),
+            Some(dir) => dir,
+            None => return Err(format!("--html {}: that is no file", path.display())),
+        };
+        if path.is_dir() {
+            return Err(format!("--html {}: that is a directory", path.display()));
+        }
+        crate::directory::check(dir, "give another file with --html")
+    }
+
+    /// Writes the page that `make` makes, if one is wanted.
+    pub fn write(&self, make: impl FnOnce() -> Result<Page, String>) -> Result<(), String> {
+        match &self.html {
+            Some(path) => make()?.write(path),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A page.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// What was done, in a few words.
+    pub title: String,
+    /// What came out, in a sentence or two.
+    pub lead: Option<String>,
+    /// What went wrong; shown first.
+    pub problems: Vec<String>,
+    /// The figures.
+    pub sections: Vec<Section>,
+    /// What the reader should know about them.
+    pub notes: Vec<String>,
+    /// The circumstances: a name and what there is to say of it.
+    pub facts: Vec<(String, String)>,
+    /// The document that `--json` prints.
+    pub json: String,
+}
+
+/// Figures of one kind.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// Its heading.
+    pub heading: String,
+    /// What is shown, and how to read it.
+    pub intro: String,
+    /// From the top down.
+    pub parts: Vec<Part>,
+}
+
+/// What a section is made of.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Bars with their figures, as wide as the page.
+    Bars(Vec<Bar>),
+    /// A table.
+    Table(Table),
+    /// A picture, and what it shows for those who do not see it.
+    Picture(Picture, String),
+}
+
+/// A bar.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// Whose figure it is.
+    pub name: String,
+    /// Its length; the longest of a part is as long as there is room.
+    pub value: f64,
+    /// The figure as it is written.
+    pub text: String,
+    /// Whether it is what others are compared with.
+    pub is_base: bool,
+}
+
+/// A table. Its first column names the rows; the others are figures, or words.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// The columns' names.
+    pub head: Vec<String>,
+    /// The rows, each as long as the head.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Page {
+    /// A page with the document that `--json` prints.
+    pub fn of(title: impl Into<String>, report: &impl Serialize) -> Result<Self, String> {
+        let json = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
+        Ok(Self {
+            title: title.into(),
+            json,
+            ..Self::default()
+        })
+    }
+
+    /// Says something of the circumstances.
+    pub fn fact(&mut self, name: &str, what: impl Into<String>) {
+        self.facts.push((name.to_owned(), what.into()));
+    }
+
+    /// Writes it to a file.
+    pub fn write(&self, path: &Path) -> Result<(), String> {
+        fs::write(path, self.html())
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))
+    }
+
+    /// The whole document.
+    pub fn html(&self) -> String {
+        let machine = Machine::here();
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="generator" content={ "onewrite " (env!("CARGO_PKG_VERSION")) };
+                    title { (self.title) }
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    header {
+                        h1 { (self.title) }
+                        @if let Some(lead) = &self.lead { p.lead { (lead) } }
+                    }
+                    main {
+                        @if !self.problems.is_empty() { (list("Problems", "problems", &self.problems)) }
+                        @for section in &self.sections { (section.html()) }
+                        @if !self.notes.is_empty() { (list("Notes", "notes", &self.notes)) }
+                        section {
+                            h2 { "How it was made" }
+                            pre.command { code { (machine.command) } }
+                            dl {
+                                @for (name, what) in self.facts.iter().chain(&machine.facts) {
+                                    div { dt { (name) } dd { (what) } }
+                                }
+                            }
+                        }
+                        section {
+                            details {
+                                summary { "All figures, as " code { "--json" } " prints them" }
+                                pre.json { (self.json) }
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        page.into_string()
+    }
+}
+
+fn list(heading: &str, class: &str, items: &[String]) -> Markup {
+    html! {
+        section class=(class) {
+            h2 { (heading) }
+            ul { @for item in items { li { (item) } } }
+        }
+    }
+}
+
+impl Section {
+    /// A section.
+    pub fn new(heading: &str, intro: impl Into<String>, parts: Vec<Part>) -> Self {
+        Self {
+            heading: heading.to_owned(),
+            intro: intro.into(),
+            parts,
+        }
+    }
+
+    fn html(&self) -> Markup {
+        html! {
+            section {
+                h2 { (self.heading) }
+                @if !self.intro.is_empty() { p { (self.intro) } }
+                @for part in &self.parts { (part.html()) }
+            }
+        }
+    }
+}
+
+impl Part {
+    fn html(&self) -> Markup {
+        match self {
+            Self::Bars(bars) => bars_html(bars),
+            Self::Table(table) => table.html(),
+            Self::Picture(picture, label) => html! {
+                figure.scroll role="img" aria-label=(label) tabindex="0" { (PreEscaped(picture.svg())) }
+            },
+        }
+    }
+}
+
+fn bars_html(bars: &[Bar]) -> Markup {
+    let longest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
+    let percent = |bar: &Bar| match longest > 0.0 && bar.value.is_finite() {
+        true => format!("width:{:.1}%", bar.value.max(0.0) * 100.0 / longest),
+        false => "width:0".to_owned(),
+    };
+    html! {
+        div.bars {
+            @for bar in bars {
+                div.bar.base[bar.is_base] {
+                    span.name { (bar.name) }
+                    span.track { span.fill style=(percent(bar)) {} }
+                    span.figure { (bar.text) }
+                }
+            }
+        }
+    }
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new<const COLUMNS: usize>(head: [&str; COLUMNS]) -> Self {
+        Self {
+            head: head.map(str::to_owned).to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Takes out the columns, but for the first, in which no row says anything.
+    pub fn without_empty_columns(mut self, nothing: &str) -> Self {
+        let says = |column: usize| {
+            let mut cells = self.rows.iter().filter_map(|row| row.get(column));
+            column == 0 || cells.any(|cell| cell != nothing)
+        };
+        let kept: Vec<usize> = (0..self.head.len())
+            .filter(|column| says(*column))
+            .collect();
+        let pick = |cells: &Vec<String>| -> Vec<String> {
+            kept.iter()
+                .filter_map(|column| cells.get(*column).cloned())
+                .collect()
+        };
+        self.head = pick(&self.head);
+        self.rows = self.rows.iter().map(pick).collect();
+        self
+    }
+
+    fn html(&self) -> Markup {
+        html! {
+            div.scroll tabindex="0" {
+                table {
+                    thead { tr { @for name in &self.head { th scope="col" { (name) } } } }
+                    tbody {
+                        @for row in &self.rows {
+                            tr {
+                                @for (column, cell) in row.iter().enumerate() {
+                                    @if column == 0 { th scope="row" { (cell) } }
+                                    @else if is_word(cell) { td.word { (cell) } }
+                                    @else { td { (cell) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a cell is no figure, and so stands on the left.
+fn is_word(cell: &str) -> bool {
+    cell.starts_with(|first: char| first.is_alphabetic())
+}
