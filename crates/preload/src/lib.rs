@@ -2,9 +2,9 @@
 //! dynamically linked SQLite.
 //!
 //! It has functions of SQLite's names, which the dynamic linker finds before SQLite's own. Each calls
-//! the one that the caller would have had ([`real`]) with the same arguments and returns what that
-//! returns. Around it, [`hooks`] tell what happened to the recorder ([`state`], [`sink`]), or load our
-//! extension before the first database is opened ([`load`]).
+//! the one that the caller would have had (`real`) with the same arguments and returns what that
+//! returns. Around it, `hooks` tell what happened to the recorder (`state`, `sink`), or load our
+//! extension before the first database is opened (`load`).
 //!
 //! What it guarantees: SQLite is asked nothing that changes what the program sees; no failure of the
 //! recorder reaches the program (recording ends, and standard error says so once); nothing is recorded

@@ -1,7 +1,7 @@
 //! The SQL that a program sent to SQLite, as events: how they are encoded, the trace file that holds
 //! them, masking, and importers that make them of SQL from elsewhere.
 //!
-//! [`event`] is what happened and its bytes, [`file`] the compressed file, [`rows`] what a statement
+//! [`event`] is what happened and its bytes, [`mod@file`] the compressed file, [`rows`] what a statement
 //! returned, [`mask`] takes what is sensitive out of it, [`sql`] the little that must be known of a
 //! statement's text, [`import`] reads other people's formats.
 //! `docs/formats.md` has the bytes.
