@@ -19,6 +19,7 @@ pub mod chain;
 pub mod codec;
 mod packer;
 pub mod record;
+mod recovery;
 mod window;
 
 use std::borrow::Cow;
@@ -30,7 +31,7 @@ use std::sync::PoisonError;
 
 use serde::Serialize;
 
-use crate::log::memory::{self, FrameMemory};
+use crate::log::memory::FrameMemory;
 use crate::log::scan::{LogBytes, Verdict};
 use crate::mode::Compressing;
 use crate::storage::AlignedBuf;
@@ -42,6 +43,7 @@ use chain::{Chain, Link, Place};
 use packer::Packer;
 pub use record::Form;
 use record::{Kind, Record};
+use recovery::{Recovery, Wholes};
 use window::{Window, Windowed};
 
 /// Pages whose last whole frame is remembered.
@@ -174,37 +176,6 @@ pub enum Found {
     Missing,
     /// Its bytes are no frame.
     Damaged,
-}
-
-/// What recovery has read: of a log that nobody writes, from its begin to its end, frame after frame.
-struct Recovery {
-    window: Window,
-    /// The frames that differences refer to.
-    bases: HashSet<FrameNo>,
-    /// Those of them that were read. Whether they are published is not known yet.
-    wholes: Wholes,
-}
-
-/// Pages of frames.
-#[derive(Default)]
-struct Wholes {
-    pages: HashMap<FrameNo, Box<[u8]>>,
-    bytes: usize,
-}
-
-impl Wholes {
-    fn get(&self, frame: FrameNo) -> Option<&[u8]> {
-        self.pages.get(&frame).map(|page| &page[..])
-    }
-
-    fn insert(&mut self, frame: FrameNo, page: &[u8]) {
-        if self.bytes + page.len() > memory::MAX_BYTES {
-            *self = Wholes::default();
-        }
-        if self.pages.insert(frame, page.into()).is_none() {
-            self.bytes += page.len();
-        }
-    }
 }
 
 /// See the module.
