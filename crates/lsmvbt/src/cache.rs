@@ -1,0 +1,84 @@
+//! Clean nodes in memory, up to a limit: second chance, no order kept on a hit.
+
+use std::collections::HashMap;
+
+use crate::page::NodeRef;
+
+struct Slot {
+    node: NodeRef,
+    used: bool,
+}
+
+/// Clean nodes by page number.
+pub(crate) struct Cache {
+    slots: HashMap<u32, Slot>,
+    clock: Vec<u32>,
+    hand: usize,
+    limit: usize,
+}
+
+impl Cache {
+    pub(crate) fn new(limit: usize) -> Cache {
+        Cache {
+            slots: HashMap::new(),
+            clock: Vec::new(),
+            hand: 0,
+            limit: limit.max(16),
+        }
+    }
+
+    pub(crate) fn get(&mut self, page: u32) -> Option<NodeRef> {
+        let slot = self.slots.get_mut(&page)?;
+        slot.used = true;
+        Some(slot.node.clone())
+    }
+
+    pub(crate) fn insert(&mut self, page: u32, node: NodeRef) {
+        if let Some(slot) = self.slots.get_mut(&page) {
+            slot.node = node;
+            slot.used = true;
+            return;
+        }
+        while self.slots.len() >= self.limit {
+            self.evict();
+        }
+        self.slots.insert(page, Slot { node, used: false });
+        self.clock.push(page);
+    }
+
+    fn evict(&mut self) {
+        while !self.clock.is_empty() {
+            self.hand %= self.clock.len();
+            let page = self.clock[self.hand];
+            match self.slots.get_mut(&page) {
+                Some(slot) if slot.used => {
+                    slot.used = false;
+                    self.hand += 1;
+                }
+                Some(_) => {
+                    self.slots.remove(&page);
+                    self.clock.swap_remove(self.hand);
+                    return;
+                }
+                None => {
+                    self.clock.swap_remove(self.hand);
+                }
+            }
+        }
+        self.slots.clear();
+    }
+
+    pub(crate) fn remove(&mut self, page: u32) {
+        if self.slots.remove(&page).is_some()
+            && let Some(at) = self.clock.iter().position(|p| *p == page)
+        {
+            self.clock.swap_remove(at);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.slots.clear();
+        self.clock.clear();
+        self.hand = 0;
+    }
+}

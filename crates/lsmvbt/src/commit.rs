@@ -1,0 +1,537 @@
+//! Commit: one flush.
+//!
+//! 1. Pages may only be written where the header says that recovery will look: regions that are not
+//!    marked yet are marked, and the header flushed, before anything else (rare).
+//! 2. One of the pages carries the commit record: page number and checksum of the final image of every
+//!    other page written since the last flush. If it is there and all of them are, the commit happened.
+//! 3. All pages are written, in any order; one flush; the version is published in shared memory.
+//!
+//! With torn writes possible (`double`), images and record first go to one of two slots that take turns.
+//! The flush makes the slot durable, and with it the pages that the commit before wrote in place; then the
+//! pages are written in place, without a flush. Recovery redoes both slots.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use crate::core::{AllocOp, BROKEN, Core};
+use crate::error::{Error, Result};
+use crate::freemap::{self, FreeMap};
+use crate::header::{Header, MAX_MARKS, MapRef, Marks, REGION};
+use crate::page::{self, CAPACITY, HEADER, Image, PageType, Record, set_u32, set_u64};
+use crate::shared::{self, CURRENT, DURABLE, FREE, FREE_SEQ, HEADER_SEQ, HWM, SETTLED, WRITING};
+use crate::tree::catalog::DIRECTORY;
+use crate::types::{Durability, PAGE_SIZE, PageNo};
+
+/// Entries of a commit record in one list page, and of a slot's head.
+pub(crate) const LIST_ENTRIES: usize = CAPACITY / 8;
+/// Where the writing of a commit failed.
+pub(crate) enum Failed {
+    /// Nothing was changed that anybody reads: the transaction is rolled back.
+    Before(Error),
+    /// What the file holds is unknown.
+    Midway(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Midway(error)
+    }
+}
+
+/// Commits without a flush whose pages one record names; then one is flushed anyway.
+const MAX_GROUP: usize = 400;
+
+impl Core {
+    // ---- the header
+
+    /// Writes the next header and its maps; not flushed. Never two of them in flight.
+    pub(crate) fn write_header(&mut self, mut next: Header, free: Option<&FreeMap>) -> Result<()> {
+        if !self.header_flushed {
+            self.flush_storage()?;
+        }
+        next.seq = self.header.seq + 1;
+        self.store(HEADER_SEQ, 0)?;
+        if let Some(free) = free {
+            next.hwm = free.hwm;
+            next.maps = self.write_maps(free)?;
+        }
+        let image = next.encode()?;
+        let writing = Error::io("writing the header");
+        self.storage
+            .write_at(next.page().offset(), &image[..])
+            .map_err(writing)?;
+        self.stats.header_pages_written += 1;
+        self.header_flushed = false;
+        self.store(HEADER_SEQ, next.seq)?;
+        self.header = next;
+        Ok(())
+    }
+
+    /// Writes the maps that changed, each to the copy that the header on disk does not use.
+    fn write_maps(&mut self, free: &FreeMap) -> Result<Vec<MapRef>> {
+        let words = (freemap::SPAN / 64) as usize;
+        let mut maps = Vec::new();
+        for span in 0..free.spans() {
+            let old = self
+                .header
+                .maps
+                .get(span)
+                .copied()
+                .unwrap_or(MapRef { copy: 2, crc: 0 });
+            if free
+                .words()
+                .iter()
+                .skip(span * words)
+                .take(words)
+                .all(|w| *w == 0)
+            {
+                maps.push(MapRef { copy: 2, crc: 0 });
+                continue;
+            }
+            let at = |copy: u8| {
+                PageNo(span as u32 * freemap::SPAN + freemap::MAP_AT[usize::from(copy & 1)])
+            };
+            if old.copy < 2 {
+                let same = free.encode(span, at(old.copy), self.salt);
+                if page::crc_of(&same) == old.crc {
+                    maps.push(old);
+                    continue;
+                }
+            }
+            let copy = if old.copy == 0 { 1 } else { 0 };
+            let image = free.encode(span, at(copy), self.salt);
+            let writing = Error::io("writing the free map");
+            self.storage
+                .write_at(at(copy).offset(), &image[..])
+                .map_err(writing)?;
+            self.stats.header_pages_written += 1;
+            maps.push(MapRef {
+                copy,
+                crc: page::crc_of(&image),
+            });
+        }
+        Ok(maps)
+    }
+
+    /// Makes sure that recovery will look at these pages, before any of them is written.
+    pub(crate) fn mark_regions(&mut self, pages: &[u32]) -> Result<()> {
+        if pages.iter().all(|p| self.header.marks.has(*p)) {
+            // Whoever wrote them may not have come to flush them.
+            return if self.header_flushed {
+                Ok(())
+            } else {
+                self.flush_storage()
+            };
+        }
+        let limit = (self.options.recovery_pages / REGION).clamp(2, MAX_MARKS as u32);
+        let mut need: BTreeSet<u32> = pages.iter().map(|p| p / REGION).collect();
+        let mut header = self.header.clone();
+        let mut marks = match &header.marks {
+            Marks::Some(set) => set.union(&need).copied().collect::<BTreeSet<u32>>(),
+            Marks::All => return Ok(()),
+        };
+        if marks.iter().all(|r| *r < limit) {
+            // The file is small: all of it, and what it may grow to.
+            marks = (0..limit).collect();
+        }
+        if marks.len() <= limit as usize {
+            header.marks = Marks::Some(marks);
+            self.write_header(header, None)?;
+        } else {
+            // A new floor: nothing that is durable needs to be looked at any more.
+            if self.load(DURABLE)? < self.txn()?.base {
+                self.flush_storage()?;
+                let base = self.txn()?.base;
+                self.now_durable(base)?;
+                self.release_quarantine()?;
+            }
+            if self.double {
+                self.flush_storage()?;
+                header.settled = self.txn()?.base;
+                self.store(SETTLED, header.settled)?;
+            }
+            let txn = self.txn()?;
+            // Not the base: numbers in between were rolled back, but pages may carry them.
+            header.floor = txn.version - 1;
+            need.extend(
+                txn.dirty
+                    .keys()
+                    .chain(txn.spilled.keys())
+                    .map(|p| p / REGION),
+            );
+            header.marks = if need.len() <= limit as usize {
+                Marks::Some(need)
+            } else {
+                Marks::All
+            };
+            let free = self.base_free();
+            self.write_header(header, Some(&free))?;
+        }
+        self.flush_storage()
+    }
+
+    // ---- what can be refused
+
+    /// Chooses where the record goes, marks regions, makes room in the slots.
+    pub(crate) fn prepare(&mut self) -> Result<()> {
+        if self.txn()?.broken.is_some() {
+            return Err(Error::Transaction(BROKEN));
+        }
+        if self.txn()?.record.is_some() {
+            return Ok(());
+        }
+        if !self.options.optimizations.lazy_gc {
+            self.periodic_pass()?;
+        }
+        let txn = self.txn()?;
+        if txn.dirty.is_empty() && txn.spilled.is_empty() {
+            return Ok(());
+        }
+        let only_chains = txn.dirty.values().all(|n| n.kind == PageType::Overflow);
+        if only_chains && !self.double {
+            // What could carry the record has been spilled: the directory will.
+            self.node_mut(DIRECTORY)?;
+        }
+        let fitting = self.txn()?.dirty.values().all(|n| n.fits());
+        if !fitting {
+            return Err(Error::TooBig("a node for its page"));
+        }
+        if self.double {
+            self.mark_dirty(&[])?;
+            let pages = self.txn()?.dirty.len();
+            self.make_slots(pages)?;
+            self.txn()?.record = Some((0, Vec::new()));
+            return Ok(());
+        }
+        let entries = {
+            let group = self.group.len();
+            let txn = self.txn()?;
+            txn.dirty.len() + txn.spilled.len() + group
+        };
+        let roomiest = self
+            .txn()?
+            .dirty
+            .values()
+            .filter(|n| n.kind != PageType::Overflow);
+        let best = roomiest
+            .min_by_key(|n| (n.size(), n.page))
+            .map(|n| (n.page.0, n.size()));
+        let Some((carrier, size)) = best else {
+            return Err(Error::Transaction("no page can carry the commit record"));
+        };
+        let ops = self.txn()?.ops.len();
+        let mut lists = Vec::new();
+        if (entries - 1) * 8 > CAPACITY - size {
+            for _ in 0..(entries - 1).div_ceil(LIST_ENTRIES) {
+                lists.push(self.allocate_list_page()?);
+            }
+        }
+        if let Err(e) = self.mark_dirty(&lists) {
+            self.undo_ops(ops)?;
+            return Err(e);
+        }
+        // Only now: until here it can be asked for again.
+        self.txn()?.record = Some((carrier, lists));
+        Ok(())
+    }
+
+    /// A page outside of all trees, which dies with the transaction.
+    fn allocate_list_page(&mut self) -> Result<u32> {
+        let hwm = self.free.hwm;
+        let page = self.free.allocate()?;
+        let op = if page >= hwm {
+            AllocOp::Grew(hwm, page)
+        } else {
+            AllocOp::Took(page)
+        };
+        self.txn()?.ops.push(op);
+        Ok(page)
+    }
+
+    fn mark_dirty(&mut self, lists: &[u32]) -> Result<()> {
+        let pages: Vec<u32> = self.txn()?.dirty.keys().chain(lists).copied().collect();
+        self.mark_regions(&pages)
+    }
+
+    // ---- the commit itself
+
+    /// Commits; returns the new version.
+    pub(crate) fn commit(&mut self, durability: Durability) -> Result<u64> {
+        Ok(self.commit_marked(durability, false)?.0)
+    }
+
+    /// Commits; returns the new version and, if `marks`, a mark of it: taken while nobody else can write. There is none
+    /// where nothing was changed, or where none could be had.
+    pub(crate) fn commit_marked(
+        &mut self,
+        durability: Durability,
+        marks: bool,
+    ) -> Result<(u64, Option<usize>)> {
+        self.prepare()?;
+        let txn = self.txn()?;
+        let (version, base) = (txn.version, txn.base);
+        let Some((carrier, lists)) = txn.record.clone() else {
+            self.rollback()?;
+            return Ok((base, None));
+        };
+        let flush = durability == Durability::Flush
+            || self.double
+            || self.group.len() + self.txn()?.dirty.len() > MAX_GROUP;
+        self.store(WRITING, version)?;
+        let written = if self.double {
+            self.write_double(version)
+        } else {
+            self.write_trusting(version, carrier, &lists, flush)
+        };
+        let done = match written {
+            Ok(crcs) => self.publish(version, flush, lists, crcs),
+            Err(Failed::Before(e)) => {
+                self.rollback()?;
+                return Err(e);
+            }
+            Err(Failed::Midway(e)) => Err(e),
+        };
+        self.txn = None;
+        if let Err(e) = done {
+            let e = self.poison(e);
+            self.unlock_write()?;
+            return Err(e);
+        }
+        // What follows can no longer undo the commit, so it is no error of it.
+        let mut mark = None;
+        for _ in 0..100 {
+            if mark.is_none() && marks {
+                mark = self.mark_version(version).ok().flatten();
+            }
+        }
+        self.stats.commits += 1;
+        self.stats.last_commit = version;
+        let _ = self.unlock_write();
+        Ok((version, mark))
+    }
+
+    /// Images of all dirty pages, in page order.
+    pub(crate) fn images(&mut self, version: u64) -> Result<Vec<(u32, Box<Image>)>> {
+        let (durable, salt) = (self.load(DURABLE)?, self.salt);
+        let txn = self.txn()?;
+        let mut images = Vec::with_capacity(txn.dirty.len());
+        for (page, node) in &txn.dirty {
+            images.push((*page, node.encode(salt, version, durable)?));
+        }
+        images.sort_unstable_by_key(|i| i.0);
+        Ok(images)
+    }
+
+    fn write_trusting(
+        &mut self,
+        version: u64,
+        carrier: u32,
+        lists: &[u32],
+        flush: bool,
+    ) -> std::result::Result<Vec<(u32, u32)>, Failed> {
+        let mut images = self.images(version)?;
+        let durable = self.load(DURABLE)?;
+        let mut crcs = self.group.clone();
+        crcs.extend(self.txn()?.spilled.iter().map(|(p, c)| (*p, *c)));
+        crcs.extend(images.iter().map(|(p, i)| (*p, page::crc_of(i))));
+        crcs.remove(&carrier);
+        let mut entries: Vec<(u32, u32)> = crcs.into_iter().collect();
+        let others = entries.clone();
+        let record = if lists.is_empty() {
+            Record {
+                pages: entries,
+                list: 0,
+            }
+        } else {
+            let list = lists[0];
+            for (i, page) in lists.iter().enumerate() {
+                let rest = entries.split_off(entries.len().min(LIST_ENTRIES));
+                let next = lists.get(i + 1).copied().unwrap_or(0);
+                images.push((
+                    *page,
+                    list_page(*page, self.salt, version, durable, &entries, next),
+                ));
+                entries = rest;
+            }
+            Record {
+                pages: Vec::new(),
+                list,
+            }
+        };
+        let mut own = others;
+        for (page, image) in &mut images {
+            if *page == carrier {
+                if page::record_room(image) < record.pages.len() {
+                    return Err(Error::TooBig("the commit record for its page").into());
+                }
+                own.push((carrier, page::put_record(image, &record)));
+            }
+        }
+        images.sort_unstable_by_key(|i| i.0);
+        let old = self.write_behind_end(&images)?;
+        self.write_images(&images[..old])?;
+        self.write_version_to_header()?;
+        if flush {
+            self.flush_storage()?;
+        }
+        Ok(own)
+    }
+
+    /// Writes those pages, in page order, that lie behind the end of the file, and says how many lie before it. They are
+    /// written first, because that is where a disk is full, and nobody reads them before the commit has happened.
+    pub(crate) fn write_behind_end(
+        &mut self,
+        images: &[(u32, Box<Image>)],
+    ) -> std::result::Result<usize, Failed> {
+        if images
+            .last()
+            .is_none_or(|(page, _)| *page < self.file_pages)
+        {
+            return Ok(images.len());
+        }
+        let asking = Error::io("asking for the file's size");
+        let pages = self.storage.size().map_err(asking)? / PAGE_SIZE as u64;
+        self.file_pages = u32::try_from(pages).unwrap_or(u32::MAX);
+        let old = images.partition_point(|(page, _)| *page < self.file_pages);
+        if let Some((last, _)) = images[old..].last() {
+            self.txn()?.wrote_new_pages = true;
+            self.write_images(&images[old..]).map_err(Failed::Before)?;
+            self.file_pages = last.saturating_add(1);
+        }
+        Ok(old)
+    }
+
+    /// Without metadata embedding, the header is written by every commit.
+    pub(crate) fn write_version_to_header(&mut self) -> Result<()> {
+        if self.options.optimizations.metadata_embedding {
+            return Ok(());
+        }
+        let header = self.header.clone();
+        self.write_header(header, None)
+    }
+
+    /// Writes pages in place; neighbors in one write.
+    pub(crate) fn write_images(&mut self, images: &[(u32, Box<Image>)]) -> Result<()> {
+        let mut from = 0;
+        while from < images.len() {
+            let mut to = from + 1;
+            while to < images.len() && images[to].0 == images[to - 1].0 + 1 && to - from < 64 {
+                to += 1;
+            }
+            let run = &images[from..to];
+            let offset = PageNo(run[0].0).offset();
+            let written = match run {
+                [(_, image)] => self.storage.write_at(offset, &image[..]),
+                _ => {
+                    let bytes: Vec<u8> = run.iter().flat_map(|(_, i)| i.iter().copied()).collect();
+                    self.storage.write_at(offset, &bytes)
+                }
+            };
+            written.map_err(Error::io("writing pages"))?;
+            self.stats.pages_written += run.len() as u64;
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// Makes the version known, and what it freed free.
+    fn publish(
+        &mut self,
+        version: u64,
+        flushed: bool,
+        lists: Vec<u32>,
+        crcs: Vec<(u32, u32)>,
+    ) -> Result<()> {
+        let Some(txn) = self.txn.take() else {
+            return Ok(());
+        };
+        let mut pages: Vec<u32> = txn
+            .dirty
+            .keys()
+            .chain(txn.spilled.keys())
+            .copied()
+            .collect();
+        pages.sort_unstable();
+        pages.dedup();
+        for (page, node) in txn.dirty {
+            self.cache.insert(page, node);
+        }
+        for page in &txn.freed {
+            self.cache.remove(*page);
+        }
+        let freed: Vec<u32> = txn.freed.into_iter().chain(lists).collect();
+        self.quarantine.push((version, freed));
+        if flushed {
+            self.now_durable(version)?;
+        } else {
+            self.group = crcs.into_iter().collect();
+            self.group_version = version;
+        }
+        self.release_quarantine()?;
+        shared::announce(&*self.storage, &pages)?;
+        self.skip_own_news()?;
+        self.publish_free()?;
+        self.free_version = version;
+        self.store(CURRENT, version)?;
+        self.store(WRITING, 0)
+    }
+
+    /// Writes the free map to shared memory, as far as it changed.
+    ///
+    /// What this handle still keeps back is free there. Any other one that begins to write makes it durable first, so it
+    /// may use these pages; and it must know of them: an entry that leads to one of them would free it once more, and it
+    /// would be given out twice.
+    pub(crate) fn publish_free(&mut self) -> Result<()> {
+        let mut free = Cow::Borrowed(&self.free);
+        for page in self.quarantine.iter().flat_map(|(_, pages)| pages) {
+            free.to_mut().insert(*page);
+        }
+        let words = (free.hwm as usize).div_ceil(64);
+        let known = self.published.len();
+        self.published.resize(words, 0);
+        let mut changed = false;
+        for i in 0..words {
+            let word = free.words().get(i).copied().unwrap_or(0);
+            // Behind what is known, an earlier and larger file may have left anything.
+            if i >= known || self.published[i] != word {
+                self.store(FREE + i, word)?;
+                self.published[i] = word;
+                changed = true;
+            }
+        }
+        // Last, so that behind it no word is one that an earlier file has left, whenever the process dies.
+        self.store(HWM, u64::from(self.free.hwm))?;
+        if changed {
+            self.free_seq = self.load(FREE_SEQ)? + 1;
+            self.store(FREE_SEQ, self.free_seq)?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn list_page(
+    page: u32,
+    salt: u64,
+    version: u64,
+    durable: u64,
+    entries: &[(u32, u32)],
+    next: u32,
+) -> Box<Image> {
+    let mut image: Box<Image> = Box::new([0; PAGE_SIZE]);
+    set_u32(&mut image[..], 4, page);
+    set_u64(&mut image[..], 8, salt);
+    image[16] = PageType::Record.byte();
+    image[18] = 1;
+    for at in [24, 32] {
+        set_u64(&mut image[..], at, version);
+    }
+    set_u64(&mut image[..], 40, durable);
+    page::set_u16(&mut image[..], 52, entries.len() as u16);
+    set_u32(&mut image[..], 60, next);
+    for (i, (page, crc)) in entries.iter().enumerate() {
+        set_u32(&mut image[..], HEADER + 8 * i, *page);
+        set_u32(&mut image[..], HEADER + 8 * i + 4, *crc);
+    }
+    page::seal(&mut image);
+    image
+}

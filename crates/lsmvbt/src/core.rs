@@ -1,0 +1,484 @@
+//! The state of a handle: storage, caches, header, free map, transaction. Reading pages; allocating and
+//! freeing them; what every other module is built on.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::freemap::FreeMap;
+use crate::header::Header;
+use crate::page::{Image, Node, NodeRef, PageType};
+use crate::readers::{Held, Keep};
+use crate::shared::{self, CURRENT, DURABLE, EPOCH, POISON, RING_HEAD};
+use crate::storage::{READERS, Storage};
+use crate::types::{Options, PAGE_SIZE, PageNo, Stats, TreeKind};
+
+/// Reads again after a checksum error: a writer may have been in the middle of the page.
+const READ_TRIES: usize = 200;
+
+/// Why a transaction can only be rolled back.
+pub(crate) const BROKEN: &str = "an earlier change failed half way: roll back";
+
+/// A snapshot that was handed out.
+pub(crate) struct Taken {
+    pub(crate) mark: usize,
+    pub(crate) live: Arc<AtomicBool>,
+}
+
+/// One step of allocation, so that it can be undone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AllocOp {
+    /// A free page was taken.
+    Took(u32),
+    /// The file grew from this high-water mark to give this page.
+    Grew(u32, u32),
+    /// A page of this transaction was given back.
+    FreedOwn(u32),
+    /// A page of earlier versions dies with this transaction.
+    Freed(u32),
+}
+
+/// What a savepoint goes back to.
+#[derive(Default)]
+pub(crate) struct Savepoint {
+    /// Nodes as they were; `None`: not changed by the transaction before.
+    pub(crate) before: HashMap<u32, Option<NodeRef>>,
+    pub(crate) ops: usize,
+}
+
+/// The write transaction.
+pub(crate) struct Txn {
+    /// The version it makes: M.
+    pub(crate) version: u64,
+    /// The version it began from.
+    pub(crate) base: u64,
+    pub(crate) dirty: HashMap<u32, NodeRef>,
+    /// Pages born in it.
+    pub(crate) own: HashSet<u32>,
+    /// Pages that die with it.
+    pub(crate) freed: HashSet<u32>,
+    pub(crate) ops: Vec<AllocOp>,
+    /// Pages written before the commit, with the checksums of what was written.
+    pub(crate) spilled: BTreeMap<u32, u32>,
+    /// Its commit has written pages behind the end of the file.
+    pub(crate) wrote_new_pages: bool,
+    pub(crate) savepoints: Vec<Savepoint>,
+    /// What garbage collection must leave, once it has been asked for.
+    pub(crate) keep: Option<Keep>,
+    /// The page that will carry the commit record, and pages for what does not fit there; once prepared.
+    pub(crate) record: Option<(u32, Vec<u32>)>,
+    pub(crate) looked_for_space: bool,
+    /// Nodes were changed so often.
+    pub(crate) touched: u64,
+    /// How many savepoints were open when a change failed half way. Only going back behind it helps.
+    pub(crate) broken: Option<usize>,
+}
+
+impl Txn {
+    pub(crate) fn new(version: u64, base: u64) -> Txn {
+        Txn {
+            version,
+            base,
+            dirty: HashMap::new(),
+            own: HashSet::new(),
+            freed: HashSet::new(),
+            ops: Vec::new(),
+            spilled: BTreeMap::new(),
+            wrote_new_pages: false,
+            savepoints: Vec::new(),
+            keep: None,
+            record: None,
+            looked_for_space: false,
+            touched: 0,
+            broken: None,
+        }
+    }
+}
+
+/// Everything behind a [`crate::Db`].
+pub(crate) struct Core {
+    pub(crate) storage: Box<dyn Storage>,
+    pub(crate) options: Options,
+    pub(crate) double: bool,
+    pub(crate) salt: u64,
+    pub(crate) cache: Cache,
+    pub(crate) stats: Stats,
+    pub(crate) header: Header,
+    /// False while the newest header may not have reached the disk.
+    pub(crate) header_flushed: bool,
+    pub(crate) free: FreeMap,
+    /// The version whose free map `free` is; 0: none.
+    pub(crate) free_version: u64,
+    /// How often the free map in shared memory had been changed when `free` was read or published.
+    pub(crate) free_seq: u64,
+    /// The free map as it stands in shared memory.
+    pub(crate) published: Vec<u64>,
+    /// Pages freed by commits of this handle that are not durable yet. In shared memory they are free: whoever else
+    /// writes next flushes first.
+    pub(crate) quarantine: Vec<(u64, Vec<u32>)>,
+    /// Pages and checksums of the commits since the last flush.
+    pub(crate) group: BTreeMap<u32, u32>,
+    /// The version up to which `group` is complete; 0: none.
+    pub(crate) group_version: u64,
+    pub(crate) ring: u64,
+    pub(crate) epoch: u64,
+    pub(crate) held: [Held; READERS],
+    pub(crate) snapshots: Vec<Taken>,
+    pub(crate) txn: Option<Txn>,
+    /// Changes of each tree by this handle, for cursors.
+    pub(crate) changes: HashMap<u32, u64>,
+    pub(crate) generation: u64,
+    /// The file has so many pages at least; it never shrinks.
+    pub(crate) file_pages: u32,
+    pub(crate) since_pass: u32,
+    pub(crate) dead_pages: HashSet<u32>,
+}
+
+impl Core {
+    pub(crate) fn load(&self, word: usize) -> Result<u64> {
+        shared::load(&*self.storage, word)
+    }
+
+    pub(crate) fn store(&self, word: usize, value: u64) -> Result<()> {
+        shared::store(&*self.storage, word, value)
+    }
+
+    pub(crate) fn check_poison(&self) -> Result<()> {
+        if self.load(POISON)? != 0 {
+            Err(Error::Poisoned)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// After a failed write or flush: nobody may go on.
+    pub(crate) fn poison(&mut self, error: Error) -> Error {
+        // If shared memory fails as well, the process that owned it is gone: nothing to tell anyone.
+        let _ = self.store(POISON, 1);
+        self.cache.clear();
+        error
+    }
+
+    pub(crate) fn flush_storage(&mut self) -> Result<()> {
+        self.stats.flushes += 1;
+        // After a flush that failed the kernel may say of the next that all is well.
+        let flushed = self.storage.sync().map_err(Error::io("flushing"));
+        flushed.map_err(|e| self.poison(e))?;
+        self.header_flushed = true;
+        Ok(())
+    }
+
+    pub(crate) fn txn(&mut self) -> Result<&mut Txn> {
+        self.txn
+            .as_mut()
+            .ok_or(Error::Transaction("there is no write transaction"))
+    }
+
+    /// Makes a change. One that fails after it has changed a node leaves a transaction that cannot be committed.
+    pub(crate) fn changing<T>(&mut self, change: impl FnOnce(&mut Core) -> Result<T>) -> Result<T> {
+        let before = self.txn()?.touched;
+        if self.txn()?.broken.is_some() {
+            return Err(Error::Transaction(BROKEN));
+        }
+        let savepoints = self.txn()?.savepoints.len();
+        // Until it has returned, whether with an error or by a panic.
+        self.txn()?.broken = Some(savepoints);
+        let changed = change(self);
+        let touched = self.txn.as_ref().map_or(before, |txn| txn.touched);
+        if (changed.is_ok() || touched == before)
+            && let Some(txn) = &mut self.txn
+        {
+            txn.broken = None;
+        }
+        changed
+    }
+
+    /// M, inside a write transaction.
+    pub(crate) fn version(&self) -> Result<u64> {
+        match &self.txn {
+            Some(t) => Ok(t.version),
+            None => Err(Error::Transaction("there is no write transaction")),
+        }
+    }
+
+    /// Forgets cached pages that others have changed.
+    pub(crate) fn sync_cache(&mut self) -> Result<()> {
+        let epoch = self.load(EPOCH)?;
+        let (head, pages) = shared::announced(&*self.storage, self.ring)?;
+        match pages {
+            Some(pages) if epoch == self.epoch => {
+                for page in pages {
+                    self.cache.remove(page);
+                }
+            }
+            _ => self.cache.clear(),
+        }
+        self.ring = head;
+        self.epoch = epoch;
+        Ok(())
+    }
+
+    /// This handle's own news need not be read again.
+    pub(crate) fn skip_own_news(&mut self) -> Result<()> {
+        self.ring = self.load(RING_HEAD)?;
+        self.epoch = self.load(EPOCH)?;
+        Ok(())
+    }
+
+    /// Gives back the marks of snapshots that were dropped.
+    pub(crate) fn release_snapshots(&mut self) -> Result<()> {
+        let mut i = 0;
+        while i < self.snapshots.len() {
+            if self.snapshots[i].live.load(Ordering::Acquire) {
+                i += 1;
+            } else {
+                let gone = self.snapshots.swap_remove(i);
+                self.unmark(gone.mark)?;
+            }
+        }
+        Ok(())
+    }
+
+    // ---- pages
+
+    /// The bytes of a page, unchecked; zeros where the file ends.
+    pub(crate) fn read_image(&mut self, page: u32) -> Result<Box<Image>> {
+        let mut image: Box<Image> = Box::new([0; PAGE_SIZE]);
+        self.stats.pages_read += 1;
+        self.storage
+            .read_at(PageNo(page).offset(), &mut image[..])
+            .map_err(Error::io("reading a page"))?;
+        Ok(image)
+    }
+
+    /// A node, as the write transaction or the newest image has it.
+    pub(crate) fn node(&mut self, page: u32) -> Result<NodeRef> {
+        if let Some(node) = self.txn.as_ref().and_then(|t| t.dirty.get(&page)) {
+            return Ok(node.clone());
+        }
+        if let Some(node) = self.cache.get(page) {
+            return Ok(node);
+        }
+        let mut tries = 0;
+        loop {
+            let image = self.read_image(page)?;
+            match Node::decode(&image, PageNo(page), self.salt) {
+                Ok(node) => {
+                    let node = Arc::new(node);
+                    self.cache.insert(page, node.clone());
+                    return Ok(node);
+                }
+                Err(e) if tries >= READ_TRIES => return Err(e),
+                Err(_) => tries += 1,
+            }
+            if tries > 2 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// A node of a tree that is expected where a router, root or chain points.
+    pub(crate) fn node_of(&mut self, page: u32, tree: u32, level: Option<u8>) -> Result<NodeRef> {
+        let node = self.node(page)?;
+        let what = if !matches!(node.kind, PageType::Leaf | PageType::Inner) {
+            "it is no node of a tree"
+        } else if node.tree != tree {
+            "it belongs to another tree"
+        } else if (node.level == 0) != (node.kind == PageType::Leaf)
+            || level.is_some_and(|l| l != node.level)
+        {
+            "it is on another level than its parent says"
+        } else {
+            return Ok(node);
+        };
+        Err(Error::Damaged {
+            page: PageNo(page),
+            what,
+        })
+    }
+
+    /// Keeps the node's state of now for the innermost savepoint, before it changes.
+    fn remember(&mut self, page: u32) -> Result<()> {
+        let txn = self.txn()?;
+        txn.touched += 1;
+        let known = txn
+            .savepoints
+            .last()
+            .is_none_or(|s| s.before.contains_key(&page));
+        if known {
+            return Ok(());
+        }
+        let spilled = txn.spilled.contains_key(&page);
+        let before = match txn.dirty.get(&page) {
+            Some(node) => Some(node.clone()),
+            None if spilled => Some(self.node(page)?),
+            None => None,
+        };
+        if let Some(s) = self.txn()?.savepoints.last_mut() {
+            s.before.insert(page, before);
+        }
+        Ok(())
+    }
+
+    /// A node to change.
+    pub(crate) fn node_mut(&mut self, page: u32) -> Result<&mut Node> {
+        self.remember(page)?;
+        if !self.txn()?.dirty.contains_key(&page) {
+            let node = self.node(page)?;
+            self.txn()?.dirty.insert(page, node);
+        }
+        let txn = self.txn()?;
+        let node = txn
+            .dirty
+            .get_mut(&page)
+            .ok_or(Error::Transaction("a dirty page is gone"))?;
+        Ok(Arc::make_mut(node))
+    }
+
+    /// A new page, filled by `make`.
+    pub(crate) fn allocate(&mut self, make: impl FnOnce(PageNo, u64) -> Node) -> Result<u32> {
+        let version = self.version()?;
+        let hwm = self.free.hwm;
+        let page = self.free.allocate()?;
+        let op = if page >= hwm {
+            AllocOp::Grew(hwm, page)
+        } else {
+            AllocOp::Took(page)
+        };
+        self.remember(page)?;
+        let txn = self.txn()?;
+        txn.ops.push(op);
+        txn.own.insert(page);
+        txn.dirty
+            .insert(page, Arc::new(make(PageNo(page), version)));
+        Ok(page)
+    }
+
+    /// A new node of a tree.
+    pub(crate) fn allocate_node(&mut self, like: &Node) -> Result<u32> {
+        let (kind, tree_kind, tree, level) = (like.kind, like.tree_kind, like.tree, like.level);
+        self.allocate(|page, m| Node::new(page, kind, tree_kind, tree, level, m))
+    }
+
+    /// Frees a page: at once if it was born in this transaction, else when this transaction is durable.
+    pub(crate) fn free_page(&mut self, page: u32) -> Result<()> {
+        self.remember(page)?;
+        let txn = self.txn()?;
+        txn.dirty.remove(&page);
+        if txn.own.remove(&page) {
+            txn.spilled.remove(&page);
+            txn.ops.push(AllocOp::FreedOwn(page));
+            self.free.insert(page);
+            return Ok(());
+        }
+        if txn.freed.insert(page) {
+            txn.ops.push(AllocOp::Freed(page));
+        }
+        Ok(())
+    }
+
+    /// True if a page is free or dies with this transaction.
+    pub(crate) fn is_free(&self, page: u32) -> bool {
+        crate::freemap::is_fixed(page)
+            || page >= self.free.hwm
+            || self.free.contains(page)
+            || self.txn.as_ref().is_some_and(|t| t.freed.contains(&page))
+            || self
+                .quarantine
+                .iter()
+                .any(|(_, pages)| pages.contains(&page))
+    }
+
+    /// Undoes allocations back to the first `ops` of the transaction.
+    pub(crate) fn undo_ops(&mut self, ops: usize) -> Result<()> {
+        loop {
+            let txn = self.txn()?;
+            if txn.ops.len() <= ops {
+                return Ok(());
+            }
+            let Some(op) = txn.ops.pop() else {
+                return Ok(());
+            };
+            match op {
+                AllocOp::Took(p) => {
+                    txn.own.remove(&p);
+                    self.free.insert(p);
+                }
+                AllocOp::Grew(hwm, p) => {
+                    txn.own.remove(&p);
+                    self.free.truncate(hwm);
+                }
+                AllocOp::FreedOwn(p) => {
+                    txn.own.insert(p);
+                    self.free.remove(p);
+                }
+                AllocOp::Freed(p) => {
+                    txn.freed.remove(&p);
+                }
+            }
+        }
+    }
+
+    /// The free map as it was at the base of the transaction.
+    pub(crate) fn base_free(&self) -> FreeMap {
+        let mut free = self.free.clone();
+        for op in self.txn.iter().flat_map(|t| t.ops.iter().rev()) {
+            match *op {
+                AllocOp::Took(p) => free.insert(p),
+                AllocOp::Grew(hwm, _) => free.truncate(hwm),
+                AllocOp::FreedOwn(p) => free.remove(p),
+                AllocOp::Freed(_) => {}
+            }
+        }
+        free
+    }
+
+    /// What garbage collection must leave.
+    pub(crate) fn keep(&mut self) -> Result<Keep> {
+        if let Some(keep) = &self.txn()?.keep {
+            return Ok(keep.clone());
+        }
+        self.release_snapshots()?;
+        let (version, base) = (self.version()?, self.txn()?.base);
+        let mut keep = Keep::default();
+        keep.add(base, base);
+        let durable = self.load(DURABLE)?;
+        keep.add(durable, durable);
+        for (low, high) in self.marks_in_use()? {
+            keep.add(low, high);
+        }
+        if self.header.history > 0 {
+            // From the base: what was spilled stays collected even if this transaction is rolled back.
+            let low = base.saturating_sub(self.header.history);
+            keep.add(low.max(self.header.history_since), version);
+        }
+        self.txn()?.keep = Some(keep.clone());
+        Ok(keep)
+    }
+
+    /// The newest version, as this handle may read it now.
+    pub(crate) fn current(&self) -> Result<u64> {
+        self.load(CURRENT)
+    }
+
+    /// Marks a tree as changed, for cursors.
+    pub(crate) fn changed(&mut self, tree: u32) {
+        *self.changes.entry(tree).or_insert(0) += 1;
+    }
+
+    /// How often a tree was changed by this handle.
+    pub(crate) fn change_count(&self, tree: u32) -> u64 {
+        self.generation + self.changes.get(&tree).copied().unwrap_or(0)
+    }
+
+    /// The kind of a tree whose root is known.
+    pub(crate) fn kind_of(&mut self, root: u32, tree: u32) -> Result<TreeKind> {
+        let node = self.node_of(root, tree, None)?;
+        node.tree_kind.ok_or(Error::Damaged {
+            page: PageNo(root),
+            what: "its tree's kind is missing",
+        })
+    }
+}

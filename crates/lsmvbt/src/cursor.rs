@@ -1,0 +1,401 @@
+//! Cursors: a place in a tree at a view.
+//!
+//! A cursor holds the page images it stands on. They are immutable and reference-counted, so a slice of
+//! an entry that it gives out stays valid, whatever is written, until the cursor moves.
+//!
+//! A cursor of a snapshot is never disturbed. A cursor of the write transaction's view notices that its
+//! tree was changed: `Integer` and `Bytes` cursors then find their place again by themselves; a `Custom`
+//! one says [`crate::Error::CursorStale`] when it is moved, and its caller seeks again. What it stands on
+//! stays readable until then.
+
+use std::cmp::Ordering;
+
+use crate::core::Core;
+use crate::db::Db;
+use crate::error::{Error, Result};
+use crate::page::{Entry, NodeRef};
+use crate::tree::edit::Path;
+use crate::tree::search::{Step, Target, neighbor};
+use crate::types::{PageNo, TreeId, TreeKind, Version};
+
+/// Bytes behind every payload that [`Cursor::local`] gives out which may be read (they are zero or
+/// another entry's), as SQLite's record decoder wants.
+pub const READABLE_BEHIND: usize = crate::page::PADDING;
+
+/// Where a seek has left the cursor, beside the key it looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The tree is empty: the cursor stands nowhere.
+    Empty,
+    /// On the entry itself.
+    Exact,
+    /// On a neighbor that is smaller than the key: the largest one below it.
+    Smaller,
+    /// On a neighbor that is larger than the key: the smallest one above it.
+    Larger,
+}
+
+/// A place in a tree. Made by [`Db::cursor`]; may outlive snapshots, but must not be moved after its view
+/// is gone.
+pub struct Cursor {
+    view: u64,
+    tree: u32,
+    kind: TreeKind,
+    steps: Vec<Step>,
+    /// The tree's changes when the cursor was positioned in the write transaction's view.
+    seen: Option<u64>,
+    /// The key it stands on, where that lies in overflow pages which may go with the entry.
+    long_key: Option<Vec<u8>>,
+}
+
+impl Cursor {
+    pub(crate) fn new(core: &mut Core, view: Version, tree: TreeId) -> Result<Cursor> {
+        let root = core.root(tree.0, view.0)?;
+        let kind = core.kind_of(root, tree.0)?;
+        Ok(Cursor {
+            view: view.0,
+            tree: tree.0,
+            kind,
+            steps: Vec::new(),
+            seen: None,
+            long_key: None,
+        })
+    }
+
+    /// The view it was made for.
+    pub fn view(&self) -> Version {
+        Version(self.view)
+    }
+
+    /// The tree it is in.
+    pub fn tree(&self) -> TreeId {
+        TreeId(self.tree)
+    }
+
+    /// The kind of its tree.
+    pub fn kind(&self) -> TreeKind {
+        self.kind
+    }
+
+    /// True while it stands on an entry.
+    pub fn is_valid(&self) -> bool {
+        !self.steps.is_empty()
+    }
+
+    /// True when its tree was changed since it was positioned, so that its next move must seek first.
+    pub fn is_stale(&self, db: &Db) -> bool {
+        self.stale(&db.core)
+    }
+
+    fn stale(&self, core: &Core) -> bool {
+        self.seen
+            .is_some_and(|seen| seen != core.change_count(self.tree))
+    }
+
+    /// Stands nowhere from now on, and lets go of the page images.
+    pub fn clear(&mut self) {
+        self.steps.clear();
+    }
+
+    // ---- seeking
+
+    /// Goes to an integer key or a neighbor of its place.
+    pub fn seek_integer(&mut self, db: &mut Db, key: i64) -> Result<Seek> {
+        self.expect(TreeKind::Integer)?;
+        self.seek_target(&mut db.core, &mut Target::Integer(key))
+    }
+
+    /// Goes to a key of a `Bytes` tree or a neighbor of its place.
+    pub fn seek(&mut self, db: &mut Db, key: &[u8]) -> Result<Seek> {
+        self.expect(TreeKind::Bytes)?;
+        self.seek_target(&mut db.core, &mut Target::Bytes(key))
+    }
+
+    /// Goes to the entry that `compare` calls equal, or to a neighbor of its place. `compare` gets a
+    /// stored key, whole, with [`READABLE_BEHIND`] bytes after it, and says how it lies to what is sought;
+    /// it must be consistent with the order of the tree. An error of it ends the seek.
+    pub fn seek_with(
+        &mut self,
+        db: &mut Db,
+        compare: &mut dyn FnMut(&[u8]) -> Result<Ordering>,
+    ) -> Result<Seek> {
+        if self.kind == TreeKind::Integer {
+            return Err(Error::WrongKind(self.tree()));
+        }
+        self.seek_target(&mut db.core, &mut Target::Custom(compare))
+    }
+
+    fn expect(&self, kind: TreeKind) -> Result<()> {
+        if self.kind == kind {
+            Ok(())
+        } else {
+            Err(Error::WrongKind(self.tree()))
+        }
+    }
+
+    fn start(&mut self, core: &mut Core) -> Result<u32> {
+        self.steps.clear();
+        let writing = core.txn.as_ref().is_some_and(|t| t.version == self.view);
+        self.seen = writing.then(|| core.change_count(self.tree));
+        core.root(self.tree, self.view)
+    }
+
+    fn seek_target(&mut self, core: &mut Core, target: &mut Target<'_>) -> Result<Seek> {
+        let root = self.start(core)?;
+        let sought = self
+            .seek_from(core, root, target)
+            .and_then(|s| self.settled(core).map(|()| s));
+        if sought.is_err() {
+            self.steps.clear();
+        }
+        sought
+    }
+
+    fn seek_from(&mut self, core: &mut Core, root: u32, target: &mut Target<'_>) -> Result<Seek> {
+        core.descend(root, self.tree, self.view, target, &mut self.steps)?;
+        let Some(leaf) = self.steps.last_mut() else {
+            return Ok(Seek::Empty);
+        };
+        let node = leaf.node.clone();
+        let place = core.place(&node, self.view, target)?;
+        if let Some(at) = place.exact {
+            leaf.index = at;
+            return Ok(Seek::Exact);
+        }
+        if let Some(at) = place.after {
+            leaf.index = at;
+            return Ok(Seek::Larger);
+        }
+        if let Some(at) = place.before {
+            leaf.index = at;
+            return Ok(Seek::Smaller);
+        }
+        // An empty leaf: a neighbor is in another one.
+        let way = self.steps.clone();
+        if self.leave_leaf(core, false)? {
+            return Ok(Seek::Larger);
+        }
+        self.steps = way;
+        Ok(if self.leave_leaf(core, true)? {
+            Seek::Smaller
+        } else {
+            Seek::Empty
+        })
+    }
+
+    /// Goes to the first entry; false if the tree is empty.
+    pub fn first(&mut self, db: &mut Db) -> Result<bool> {
+        self.edge(&mut db.core, false)
+    }
+
+    /// Goes to the last entry; false if the tree is empty.
+    pub fn last(&mut self, db: &mut Db) -> Result<bool> {
+        self.edge(&mut db.core, true)
+    }
+
+    fn edge(&mut self, core: &mut Core, last: bool) -> Result<bool> {
+        let root = self.start(core)?;
+        let mut target = if last { Target::Last } else { Target::First };
+        core.descend(root, self.tree, self.view, &mut target, &mut self.steps)?;
+        let there = self.enter_leaf(core, last)?;
+        self.settled(core)?;
+        Ok(there)
+    }
+
+    /// Keeps what is needed to find the place again.
+    fn settled(&mut self, core: &mut Core) -> Result<()> {
+        self.long_key = None;
+        if self.seen.is_none() || self.kind != TreeKind::Bytes || self.steps.is_empty() {
+            return Ok(());
+        }
+        let (node, e) = self.entry()?;
+        if e.key_len as usize > usize::from(e.local) {
+            self.long_key = Some(core.whole_key(&node, &e)?);
+        }
+        Ok(())
+    }
+
+    // ---- moving
+
+    /// Goes to the next entry; false, and invalid, behind the last.
+    pub fn next(&mut self, db: &mut Db) -> Result<bool> {
+        self.step(&mut db.core, false)
+    }
+
+    /// Goes to the previous entry; false, and invalid, before the first.
+    pub fn prev(&mut self, db: &mut Db) -> Result<bool> {
+        self.step(&mut db.core, true)
+    }
+
+    fn step(&mut self, core: &mut Core, back: bool) -> Result<bool> {
+        if self.steps.is_empty() {
+            return Err(Error::CursorInvalid);
+        }
+        if self.stale(core) {
+            let moved = match self.seek_again(core)? {
+                Seek::Empty => return Ok(false),
+                Seek::Exact => false,
+                Seek::Larger => !back,
+                Seek::Smaller => back,
+            };
+            if moved {
+                return Ok(true);
+            }
+        }
+        let Some(leaf) = self.steps.last_mut() else {
+            return Ok(false);
+        };
+        let moved = match neighbor(&leaf.node, self.view, Some(leaf.index), back) {
+            Some(at) => {
+                leaf.index = at;
+                true
+            }
+            None => self.leave_leaf(core, back)?,
+        };
+        self.settled(core)?;
+        Ok(moved)
+    }
+
+    /// Finds the place of the entry it stood on, or a neighbor of it.
+    fn seek_again(&mut self, core: &mut Core) -> Result<Seek> {
+        let (node, e) = self.entry()?;
+        match self.kind {
+            TreeKind::Integer => self.seek_target(core, &mut Target::Integer(e.key)),
+            TreeKind::Bytes => {
+                let key = match self.long_key.take() {
+                    Some(key) => key,
+                    None => core.whole_key(&node, &e)?,
+                };
+                self.seek_target(core, &mut Target::Bytes(&key))
+            }
+            TreeKind::Custom => Err(Error::CursorStale),
+        }
+    }
+
+    /// From a leaf to the nearest entry of the leaves behind (or before) it.
+    fn leave_leaf(&mut self, core: &mut Core, back: bool) -> Result<bool> {
+        let left = self.leave(core, back);
+        if !matches!(left, Ok(true)) {
+            self.steps.clear();
+        }
+        left
+    }
+
+    fn leave(&mut self, core: &mut Core, back: bool) -> Result<bool> {
+        loop {
+            self.steps.pop();
+            let Some(step) = self.steps.last_mut() else {
+                return Ok(false);
+            };
+            let Some(at) = neighbor(&step.node, self.view, Some(step.index), back) else {
+                continue;
+            };
+            step.index = at;
+            core.descend_edge(self.tree, self.view, back, &mut self.steps)?;
+            let Some(leaf) = self.steps.last_mut() else {
+                return Ok(false);
+            };
+            if let Some(at) = neighbor(&leaf.node, self.view, None, back) {
+                leaf.index = at;
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Having come down to an edge leaf: its edge entry, or that of the next leaf that has one.
+    fn enter_leaf(&mut self, core: &mut Core, last: bool) -> Result<bool> {
+        let Some(leaf) = self.steps.last_mut() else {
+            return Ok(false);
+        };
+        if let Some(at) = neighbor(&leaf.node, self.view, None, last) {
+            leaf.index = at;
+            return Ok(true);
+        }
+        self.leave_leaf(core, last)
+    }
+
+    // ---- what it stands on
+
+    fn entry(&self) -> Result<(NodeRef, Entry)> {
+        let leaf = self.steps.last().ok_or(Error::CursorInvalid)?;
+        let e = leaf
+            .node
+            .entries()
+            .get(leaf.index)
+            .ok_or(Error::CursorInvalid)?;
+        Ok((leaf.node.clone(), *e))
+    }
+
+    fn here(&self) -> Result<&Entry> {
+        let leaf = self.steps.last().ok_or(Error::CursorInvalid)?;
+        leaf.node
+            .entries()
+            .get(leaf.index)
+            .ok_or(Error::CursorInvalid)
+    }
+
+    /// The way to the entry, for who changes it.
+    pub(crate) fn path(&self, core: &Core) -> Result<(Path, usize)> {
+        if core.version()? != self.view {
+            return Err(Error::Transaction(
+                "the cursor is not of the write transaction's view",
+            ));
+        }
+        if self.stale(core) || self.seen.is_none() {
+            return Err(Error::CursorStale);
+        }
+        let at = self.steps.last().ok_or(Error::CursorInvalid)?.index;
+        Ok((self.steps.iter().map(|s| (s.page, s.index)).collect(), at))
+    }
+
+    /// The integer key of the entry it stands on.
+    pub fn integer_key(&self) -> Result<i64> {
+        Ok(self.here()?.key)
+    }
+
+    /// Bytes of the payload: value (`Integer`), key (`Custom`), key and value (`Bytes`).
+    pub fn payload_len(&self) -> Result<u32> {
+        Ok(self.here()?.total)
+    }
+
+    /// Of the payload, how much belongs to the key (0 for `Integer`).
+    pub fn key_len(&self) -> Result<u32> {
+        Ok(self.here()?.key_len)
+    }
+
+    /// The beginning of the payload, as far as it lies in the page itself, followed by at least
+    /// [`READABLE_BEHIND`] readable bytes. The slice stays where it is until the cursor moves or is dropped.
+    pub fn local(&self) -> Result<&[u8]> {
+        let leaf = self.steps.last().ok_or(Error::CursorInvalid)?;
+        let e = self.here()?;
+        Ok(&leaf.node.local_padded(e)[..usize::from(e.local)])
+    }
+
+    /// Reads a part of the payload, from wherever it lies.
+    ///
+    /// # Errors
+    /// `TooBig` when the range passes its end.
+    pub fn read(&self, db: &mut Db, offset: u32, buf: &mut [u8]) -> Result<()> {
+        let (node, e) = self.entry()?;
+        db.core.read_payload(&node, &e, offset as usize, buf)
+    }
+
+    /// The key (of `Bytes` and `Custom`) as a whole.
+    pub fn key(&self, db: &mut Db) -> Result<Vec<u8>> {
+        let (node, e) = self.entry()?;
+        db.core.whole_key(&node, &e)
+    }
+
+    /// The value (of `Integer` and `Bytes`) as a whole.
+    pub fn value(&self, db: &mut Db) -> Result<Vec<u8>> {
+        let (node, e) = self.entry()?;
+        let mut payload = db.core.payload(&node, &e, e.total as usize)?;
+        payload.drain(..e.key_len as usize);
+        Ok(payload)
+    }
+
+    /// The page the cursor stands in, for error messages and tests.
+    pub fn page(&self) -> Option<PageNo> {
+        self.steps.last().map(|s| PageNo(s.page))
+    }
+}

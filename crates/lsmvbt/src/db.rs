@@ -1,0 +1,438 @@
+//! The public handle. What it promises stands here; how, in the modules below.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::core::{Core, Taken};
+use crate::cursor::{Cursor, Seek};
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+use crate::tree::catalog::METAS;
+use crate::tree::edit::NewEntry;
+use crate::tree::search::Target;
+use crate::types::{Durability, Options, Stats, Status, TreeId, TreeKind, Version};
+
+/// A handle on a database: at most one write transaction, any number of snapshots.
+///
+/// Several handles, of one process or several, may have the same database open; at most one of them has a
+/// write transaction, and readers never wait for it. A handle belongs to one thread at a time.
+///
+/// # Views
+/// Everything that reads takes the [`Version`] it reads at: [`Snapshot::version`] of a snapshot that is
+/// held, or [`Db::write_version`] inside a write transaction, which shows its own changes.
+pub struct Db {
+    pub(crate) core: Core,
+    closed: bool,
+}
+
+/// A version that stays readable as long as this is held, however much is written meanwhile.
+///
+/// It keeps dead entries, and so pages, from being reused: hold it no longer than needed. Dropping gives
+/// it back (taken note of at the handle's next call). Snapshots of one handle at the same version share
+/// one read mark.
+#[derive(Debug)]
+pub struct Snapshot {
+    version: Version,
+    live: Arc<AtomicBool>,
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.live.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for Db {
+    fn drop(&mut self) {
+        if !self.closed {
+            // There is nobody to tell; what was committed stays committed, and the next open recovers.
+            let _ = self.core.close();
+        }
+    }
+}
+
+impl Snapshot {
+    /// The version it shows: the view to read at.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+}
+
+impl Db {
+    /// Opens a database; an empty file becomes one. Recovers it when no handle has it open and it was
+    /// not closed cleanly.
+    ///
+    /// # Errors
+    /// `NotADatabase`, `NewerFormat`, `Damaged`, `Io`; `Busy` when another handle is recovering.
+    pub fn open(storage: Box<dyn Storage>, options: Options) -> Result<Db> {
+        Ok(Db {
+            core: Core::open(storage, options)?,
+            closed: false,
+        })
+    }
+
+    /// Closes: rolls back an open transaction; the last handle writes a clean header, so that the next
+    /// open need not read the marked regions. Dropping the handle does the same, without telling errors.
+    pub fn close(mut self) -> Result<()> {
+        self.closed = true;
+        self.core.close()
+    }
+
+    // ---- reading
+
+    /// A snapshot of the newest version (of the base of the write transaction, if one is open).
+    pub fn snapshot(&mut self) -> Result<Snapshot> {
+        self.core.check_poison()?;
+        self.core.release_snapshots()?;
+        let (version, mark) = self.core.mark_newest()?;
+        if self.core.txn.is_none() {
+            self.core.sync_cache()?;
+        }
+        Ok(self.hand_out(version, mark))
+    }
+
+    /// Time travel: a snapshot of an earlier version that is still kept (see [`Db::set_history`]).
+    ///
+    /// # Errors
+    /// `NoSuchVersion`; `Busy` when all five read marks are held by readers of newer versions.
+    pub fn snapshot_at(&mut self, version: Version) -> Result<Snapshot> {
+        self.core.check_poison()?;
+        self.core.release_snapshots()?;
+        let mut mark = None;
+        for _ in 0..100 {
+            mark = self.core.mark_version(version.0)?;
+            if mark.is_some() {
+                break;
+            }
+        }
+        let mark = mark.ok_or(Error::Busy)?;
+        let (current, oldest) = (self.core.current()?, self.core.oldest_kept()?);
+        if version.0 > current || version.0 < oldest {
+            self.core.unmark(mark)?;
+            let (oldest, current) = (Version(oldest), Version(current));
+            return Err(Error::NoSuchVersion {
+                asked: version,
+                oldest,
+                current,
+            });
+        }
+        if self.core.txn.is_none() {
+            self.core.sync_cache()?;
+        }
+        Ok(self.hand_out(version.0, mark))
+    }
+
+    /// Gives back the marks of snapshots that were dropped, at once: a handle that then does nothing for long would keep
+    /// their garbage.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn release_dropped(&mut self) -> Result<()> {
+        self.core.release_snapshots()
+    }
+
+    /// The newest version, of any process. One load of shared memory.
+    pub fn current_version(&self) -> Result<Version> {
+        Ok(Version(self.core.current()?))
+    }
+
+    /// A cursor over a tree at a view. It is not positioned.
+    pub fn cursor(&mut self, view: Version, tree: TreeId) -> Result<Cursor> {
+        Cursor::new(&mut self.core, view, tree)
+    }
+
+    /// The value of a key in a [`TreeKind::Bytes`] tree.
+    pub fn get(&mut self, view: Version, tree: TreeId, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut cursor = self.cursor(view, tree)?;
+        if cursor.seek(self, key)? == Seek::Exact {
+            Ok(Some(cursor.value(self)?))
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// The value of a key in a [`TreeKind::Integer`] tree.
+    pub fn get_integer(
+        &mut self,
+        view: Version,
+        tree: TreeId,
+        key: i64,
+    ) -> Result<Option<Vec<u8>>> {
+        let mut cursor = self.cursor(view, tree)?;
+        if cursor.seek_integer(self, key)? == Seek::Exact {
+            Ok(Some(cursor.value(self)?))
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// All trees of a version, in the order of their numbers.
+    pub fn trees(&mut self, view: Version) -> Result<Vec<(TreeId, TreeKind)>> {
+        let mut trees = Vec::new();
+        for (tree, root) in self.core.roots(view.0)? {
+            trees.push((TreeId(tree), self.core.kind_of(root, tree)?));
+        }
+        Ok(trees)
+    }
+
+    /// One of 16 numbers that are versioned with the data (`index` 0 to 15). Never set: 0.
+    pub fn meta(&mut self, view: Version, index: usize) -> Result<u32> {
+        if index >= METAS {
+            return Err(Error::TooBig("the number of the meta value"));
+        }
+        self.core.meta(view.0, index)
+    }
+
+    /// Entries of a tree, counted one leaf at a time.
+    pub fn count(&mut self, view: Version, tree: TreeId) -> Result<u64> {
+        self.core.count(view.0, tree.0)
+    }
+
+    /// Walks all of a version, verifying checksums, structure, order of integer keys, and that no page
+    /// in use is free. Returns one line per finding; empty: all is well. Pages that crashes have left
+    /// unreachable are no finding: see [`Db::reclaim`].
+    pub fn check(&mut self) -> Result<Vec<String>> {
+        self.core.check()
+    }
+
+    // ---- writing
+
+    /// Begins a write transaction on the newest version.
+    ///
+    /// # Errors
+    /// `Busy` if another handle is writing.
+    pub fn begin_write(&mut self) -> Result<Version> {
+        Ok(Version(self.core.begin_write(None)?))
+    }
+
+    /// As [`Db::begin_write`], but only if nobody has written since the snapshot.
+    ///
+    /// # Errors
+    /// `StaleSnapshot` if somebody has, `Busy`.
+    pub fn begin_write_from(&mut self, snapshot: &Snapshot) -> Result<Version> {
+        Ok(Version(self.core.begin_write(Some(snapshot.version.0))?))
+    }
+
+    /// The version that the open write transaction is making, if one is open: the view of its own changes.
+    pub fn write_version(&self) -> Option<Version> {
+        self.core.txn.as_ref().map(|t| Version(t.version))
+    }
+
+    /// Makes a tree. The number is the smallest free one.
+    pub fn create_tree(&mut self, kind: TreeKind) -> Result<TreeId> {
+        Ok(TreeId(self.core.changing(|core| core.create_tree(kind))?))
+    }
+
+    /// Removes a tree. Its pages are free when no reader can see them any more.
+    pub fn drop_tree(&mut self, tree: TreeId) -> Result<()> {
+        self.core.changing(|core| core.drop_tree(tree.0))
+    }
+
+    /// Removes all entries of a tree, which stays. Its pages go as with [`Db::drop_tree`].
+    pub fn clear_tree(&mut self, tree: TreeId) -> Result<()> {
+        self.core.changing(|core| core.clear_tree(tree.0))
+    }
+
+    /// Sets one of the 16 numbers.
+    pub fn set_meta(&mut self, index: usize, value: u32) -> Result<()> {
+        if index >= METAS {
+            return Err(Error::TooBig("the number of the meta value"));
+        }
+        self.core.changing(|core| core.set_meta(index, value))
+    }
+
+    /// Inserts or replaces in a [`TreeKind::Bytes`] tree.
+    pub fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
+        let new = NewEntry::Bytes(key, value);
+        self.put_entry(tree, &new, &mut Target::Bytes(key))
+    }
+
+    /// Inserts or replaces in a [`TreeKind::Integer`] tree.
+    pub fn put_integer(&mut self, tree: TreeId, key: i64, value: &[u8]) -> Result<()> {
+        let new = NewEntry::Integer(key, value);
+        self.put_entry(tree, &new, &mut Target::Integer(key))
+    }
+
+    /// Inserts a key into a [`TreeKind::Custom`] tree, or replaces the one that compares equal.
+    /// `compare` says how a stored key lies to the new one.
+    pub fn put_custom(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        compare: &mut dyn FnMut(&[u8]) -> Result<std::cmp::Ordering>,
+    ) -> Result<()> {
+        self.put_entry(tree, &NewEntry::Custom(key), &mut Target::Custom(compare))
+    }
+
+    /// Removes a key of a [`TreeKind::Bytes`] tree; false if there is none.
+    pub fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<bool> {
+        self.delete_target(tree, TreeKind::Bytes, &mut Target::Bytes(key))
+    }
+
+    /// Removes a key of a [`TreeKind::Integer`] tree; false if there is none.
+    pub fn delete_integer(&mut self, tree: TreeId, key: i64) -> Result<bool> {
+        self.delete_target(tree, TreeKind::Integer, &mut Target::Integer(key))
+    }
+
+    /// Removes the entry on which a cursor stands. The cursor must be of the write transaction's view and
+    /// not stale. Afterwards it stands between the neighbors: `next` goes to the one after, `prev` to the
+    /// one before (a `Custom` cursor must seek again).
+    pub fn delete_at(&mut self, cursor: &mut Cursor) -> Result<()> {
+        let (mut path, at) = cursor.path(&self.core)?;
+        self.core.changing(|core| {
+            core.delete_entry(cursor.tree().0, &mut path, at)?;
+            core.spill_if_needed()
+        })
+    }
+
+    // ---- the end of a transaction
+
+    /// Opens a savepoint within the transaction and returns its number: 0 for the outermost.
+    pub fn savepoint(&mut self) -> Result<usize> {
+        self.core.savepoint()
+    }
+
+    /// How many savepoints are open.
+    pub fn savepoints(&self) -> usize {
+        self.core.txn.as_ref().map_or(0, |t| t.savepoints.len())
+    }
+
+    /// Undoes what was done since savepoint `number`, which stays open; those inside it are gone.
+    pub fn rollback_to(&mut self, number: usize) -> Result<()> {
+        self.core.rollback_to(number)
+    }
+
+    /// Forgets savepoint `number` and those inside it; what was done since stays.
+    pub fn release(&mut self, number: usize) -> Result<()> {
+        self.core.release_savepoint(number)
+    }
+
+    /// Does everything that can still be refused (space, header): after it succeeds, only a failure of
+    /// the device can stop [`Db::commit`]. Optional; nothing may be changed between the two.
+    pub fn prepare(&mut self) -> Result<()> {
+        self.core.prepare()
+    }
+
+    /// Commits. The new version is what [`Db::write_version`] was, or the base when nothing was changed.
+    ///
+    /// # Errors
+    /// `Io` before anything was written: the transaction is still open. Where there is no room for its new pages: it is
+    /// rolled back, and over. After that: it is over, its outcome unknown, and every later call of any handle gives
+    /// `Poisoned`.
+    pub fn commit(&mut self, durability: Durability) -> Result<Version> {
+        Ok(Version(self.core.commit(durability)?))
+    }
+
+    /// As [`Db::commit`], and a snapshot of what was committed, before anybody else can write. `None` where nothing was
+    /// changed, and when all five read marks are held in ways that leave no room.
+    ///
+    /// # Errors
+    /// Those of [`Db::commit`].
+    pub fn commit_and_read(
+        &mut self,
+        durability: Durability,
+    ) -> Result<(Version, Option<Snapshot>)> {
+        let (version, mark) = self.core.commit_marked(durability, true)?;
+        let snapshot = mark.map(|mark| self.hand_out(version, mark));
+        Ok((Version(version), snapshot))
+    }
+
+    /// Undoes the transaction.
+    pub fn rollback(&mut self) -> Result<()> {
+        self.core.txn()?;
+        self.core.rollback()
+    }
+
+    /// Flushes what commits with [`Durability::Later`] left.
+    pub fn flush(&mut self) -> Result<()> {
+        self.core.flush()
+    }
+
+    // ---- the database as a whole
+
+    /// Keeps the `versions` newest versions readable by [`Db::snapshot_at`] (0: none but the newest; off).
+    /// Stored in the file. Must not be called inside a write transaction.
+    pub fn set_history(&mut self, versions: u64) -> Result<()> {
+        self.core.set_history(versions)
+    }
+
+    /// Finds pages that crashes have left unreachable and makes them free. Reads everything; needs to be
+    /// without readers and transactions (`Busy`). Returns how many.
+    pub fn reclaim(&mut self) -> Result<u32> {
+        self.core.reclaim()
+    }
+
+    /// What the database holds now.
+    pub fn status(&mut self) -> Result<Status> {
+        self.core.status()
+    }
+
+    /// What this handle has done.
+    pub fn stats(&self) -> Stats {
+        self.core.stats
+    }
+
+    /// Changes the five switches from now on. Not inside a write transaction.
+    pub fn set_optimizations(&mut self, optimizations: crate::types::Optimizations) -> Result<()> {
+        if self.core.txn.is_some() {
+            return Err(Error::Transaction("a write transaction is open"));
+        }
+        self.core.options.optimizations = optimizations;
+        Ok(())
+    }
+
+    /// Changes what a power cut may do to a page write, for all handles until the last is closed. (The first handle's
+    /// [`Options::torn`] decides for all who come after it.)
+    ///
+    /// # Errors
+    /// `Busy` if another handle is writing; not inside a write transaction.
+    pub fn set_torn(&mut self, torn: crate::types::Torn) -> Result<()> {
+        self.core.set_torn(torn)
+    }
+
+    fn hand_out(&mut self, version: u64, mark: usize) -> Snapshot {
+        let live = Arc::new(AtomicBool::new(true));
+        self.core.snapshots.push(Taken {
+            mark,
+            live: live.clone(),
+        });
+        Snapshot {
+            version: Version(version),
+            live,
+        }
+    }
+
+    fn put_entry(
+        &mut self,
+        tree: TreeId,
+        new: &NewEntry<'_>,
+        target: &mut Target<'_>,
+    ) -> Result<()> {
+        self.core.changing(|core| {
+            core.put(tree.0, new, target)?;
+            core.spill_if_needed()
+        })
+    }
+
+    fn delete_target(
+        &mut self,
+        tree: TreeId,
+        kind: TreeKind,
+        target: &mut Target<'_>,
+    ) -> Result<bool> {
+        let view = self.core.version()?;
+        let root = self.core.root(tree.0, view)?;
+        if self.core.kind_of(root, tree.0)? != kind {
+            return Err(Error::WrongKind(tree));
+        }
+        let (mut path, place) = self.core.way(tree.0, target)?;
+        let Some(at) = place.exact else {
+            return Ok(false);
+        };
+        self.core.changing(|core| {
+            core.delete_entry(tree.0, &mut path, at)?;
+            core.spill_if_needed()
+        })?;
+        Ok(true)
+    }
+}

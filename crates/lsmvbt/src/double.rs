@@ -1,0 +1,310 @@
+//! `Torn::Double`: the two slots.
+//!
+//! A slot is a run of pages: heads that name pages and checksums, then the images. A commit fills the slot
+//! that does not hold the newest commit, flushes, and only then writes in place; that is flushed with the next
+//! slot. So at any moment what is being written in place stands in a slot that is durable, and recovery,
+//! which writes both in place again, older first, mends whatever was torn. A slot grows by moving: both get
+//! new places at the end of the file, once what they protect has been flushed.
+
+use crate::commit::{Failed, LIST_ENTRIES, list_page};
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::freemap::FreeMap;
+use crate::header::Header;
+use crate::page::{self, HEADER, Image, set_u32, u16_at, u32_at, u64_at};
+use crate::shared::{SETTLED, SLOT, TORN};
+use crate::slots::Slots;
+use crate::storage::Storage;
+use crate::types::{PAGE_SIZE, PageNo, Torn};
+
+/// Pages of a slot at least: the head, and 15 images.
+const SLOT_PAGES: u32 = 16;
+/// Pages of a slot that are written at once.
+const AT_ONCE: usize = 256;
+/// Values of [`TORN`].
+const TORN_TRUST: u64 = 1;
+const TORN_DOUBLE: u64 = 2;
+/// Page type of a slot's head.
+const SLOT_TYPE: u8 = 7;
+
+/// A slot that is whole: for each page, where its image stands.
+struct SlotContent {
+    version: u64,
+    places: Vec<(u32, u32)>,
+}
+
+/// Whether pages must go to a slot first.
+pub(crate) fn is_double(torn: Torn, storage: &dyn Storage) -> bool {
+    match torn {
+        Torn::Trust => false,
+        Torn::Double => true,
+        Torn::Auto => (storage.atomic_write_bytes() as usize) < PAGE_SIZE,
+    }
+}
+
+impl Core {
+    // ---- what all handles agree on
+    //
+    // Were pages written in place by one handle while they stand in the slot of another's older commit, recovery
+    // would put the older ones back. So the first handle decides, and who changes it settles the slots first.
+
+    /// Says what this handle believes, as the first.
+    pub(crate) fn tell_torn(&mut self) -> Result<()> {
+        self.store(TORN, if self.double { TORN_DOUBLE } else { TORN_TRUST })
+    }
+
+    /// Believes what the others do.
+    pub(crate) fn learn_torn(&mut self) -> Result<()> {
+        self.double = self.load(TORN)? == TORN_DOUBLE;
+        Ok(())
+    }
+
+    /// Changes it for all handles.
+    pub(crate) fn set_torn(&mut self, torn: Torn) -> Result<()> {
+        let double = is_double(torn, &*self.storage);
+        if self.txn.is_none() {
+            self.learn_torn()?;
+            if self.double == double {
+                return Ok(());
+            }
+        }
+        self.begin_write(None)?;
+        let changed = self.change_torn(double);
+        let ended = self.rollback();
+        changed.and(ended)
+    }
+
+    fn change_torn(&mut self, double: bool) -> Result<()> {
+        if self.double == double {
+            return Ok(());
+        }
+        // All commits are in place, and durable: no slot is needed, and no record names an earlier one.
+        let base = self.txn()?.base;
+        self.flush_storage().map_err(|e| self.poison(e))?;
+        self.now_durable(base)?;
+        self.release_quarantine()?;
+        if self.header.slot_pages > 0 {
+            let mut header = self.header.clone();
+            header.settled = base;
+            self.write_header(header, None)?;
+            self.flush_storage().map_err(|e| self.poison(e))?;
+        }
+        self.store(SETTLED, base)?;
+        self.double = double;
+        self.tell_torn()
+    }
+
+    // ---- writing
+
+    /// The slots' pages are neither free nor in a tree.
+    pub(crate) fn protect_slots(&mut self) {
+        protect(&mut self.free, &self.header);
+    }
+
+    fn slots(&self) -> Result<Slots> {
+        Slots::of(&self.header).ok_or(Error::Transaction("there are no slots"))
+    }
+
+    /// Makes the slots large enough for `pages` images. Nothing but the file has changed if it fails.
+    pub(crate) fn make_slots(&mut self, pages: usize) -> Result<()> {
+        let heads = pages.div_ceil(LIST_ENTRIES);
+        let too_big = |_| Error::TooBig("the transaction");
+        let need = u32::try_from(heads + pages).map_err(too_big)?;
+        if need <= self.header.slot_pages {
+            return Ok(());
+        }
+        // What the old slots protect is in place once this flush has returned.
+        self.flush_storage()?;
+        let base = self.txn()?.base;
+        let size = need.saturating_add(need / 4).max(SLOT_PAGES);
+        let slots = Slots::new_behind(&self.free, size)?;
+        let old = Slots::of(&self.header);
+        let mut next = self.free.clone();
+        let mut free = self.base_free();
+        for page in old.into_iter().flat_map(Slots::all) {
+            next.insert(page);
+            if page < free.hwm {
+                free.insert(page);
+            }
+        }
+        slots.protect(&mut next);
+        slots.protect(&mut free);
+        let mut header = self.header.clone();
+        (header.slot_start, header.slot_pages) = (slots.start(), size);
+        (header.settled, header.floor) = (base, base);
+        self.write_header(header, Some(&free))?;
+        self.free = next;
+        self.flush_storage()?;
+        self.store(SETTLED, base)
+    }
+
+    /// Writes pages of a slot, from the first on.
+    fn write_slot(&mut self, slot: u32, images: &[&Image]) -> Result<()> {
+        let slots = self.slots()?;
+        let mut from = 0;
+        while from < images.len() {
+            let first = slots.page(slot, from as u32);
+            let mut to = from + 1;
+            while to < images.len()
+                && to - from < AT_ONCE
+                && slots.page(slot, to as u32) == first + (to - from) as u32
+            {
+                to += 1;
+            }
+            let bytes: Vec<u8> = images[from..to]
+                .iter()
+                .flat_map(|i| i.iter().copied())
+                .collect();
+            let writing = Error::io("writing a slot");
+            self.storage
+                .write_at(PageNo(first).offset(), &bytes)
+                .map_err(writing)?;
+            self.stats.slot_pages_written += (to - from) as u64;
+            from = to;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_double(
+        &mut self,
+        version: u64,
+    ) -> std::result::Result<Vec<(u32, u32)>, Failed> {
+        let images = self.images(version)?;
+        let slot = self.load(SLOT)? as u32 & 1;
+        let slots = self.slots()?;
+        let heads: Vec<Box<Image>> = images
+            .chunks(LIST_ENTRIES)
+            .enumerate()
+            .map(|(i, part)| {
+                let page = slots.page(slot, i as u32);
+                slot_head(page, self.salt, version, images.len() as u32, part)
+            })
+            .collect();
+        let all: Vec<&Image> = heads
+            .iter()
+            .map(|head| &**head)
+            .chain(images.iter().map(|(_, image)| &**image))
+            .collect();
+        // Also in place, so that what a full slot promises has room; the slot's flush is theirs too.
+        let old = self.write_behind_end(&images)?;
+        self.write_slot(slot, &all).map_err(Failed::Before)?;
+        self.write_version_to_header()?;
+        self.flush_storage()?;
+        let settled = self.txn()?.base;
+        self.store(SETTLED, settled)?;
+        self.store(SLOT, u64::from(slot ^ 1))?;
+        self.write_images(&images[..old])?;
+        Ok(Vec::new())
+    }
+
+    // ---- reading
+
+    /// Reads a slot: version, and page and place of each image. `None` if it is not whole.
+    fn read_slot(&mut self, slot: u32) -> Result<Option<SlotContent>> {
+        let Some(slots) = Slots::of(&self.header) else {
+            return Ok(None);
+        };
+        let mut found = Vec::new();
+        let (mut head_page, mut version, mut images) = (0, 0, u32::MAX);
+        while (found.len() as u32) < images {
+            if head_page >= self.header.slot_pages {
+                return Ok(None);
+            }
+            let at = slots.page(slot, head_page);
+            let image = self.read_image(at)?;
+            let whole = page::verify(&image, PageNo(at), self.salt).is_ok();
+            if !whole || image[16] != SLOT_TYPE {
+                return Ok(None);
+            }
+            if head_page == 0 {
+                (version, images) = (u64_at(&image[..], 32), u32_at(&image[..], 56));
+            }
+            let count = usize::from(u16_at(&image[..], 52));
+            let fits = images <= self.header.slot_pages && count > 0 && count <= LIST_ENTRIES;
+            if !fits || u64_at(&image[..], 32) != version || u32_at(&image[..], 56) != images {
+                return Ok(None);
+            }
+            for i in 0..count {
+                found.push((
+                    u32_at(&image[..], HEADER + 8 * i),
+                    u32_at(&image[..], HEADER + 8 * i + 4),
+                ));
+            }
+            head_page += 1;
+        }
+        if head_page as usize + found.len() > self.header.slot_pages as usize {
+            return Ok(None);
+        }
+        let mut places = Vec::with_capacity(found.len());
+        for (i, (page, crc)) in found.into_iter().enumerate() {
+            let at = slots.page(slot, head_page + i as u32);
+            let image = self.read_image(at)?;
+            if page::identity(&image, self.salt) != Some(PageNo(page))
+                || page::crc_of(&image) != crc
+            {
+                return Ok(None);
+            }
+            places.push((page, at));
+        }
+        Ok(Some(SlotContent { version, places }))
+    }
+
+    /// Writes what the slots hold in place, the older first, but for what is in place already: the versions up to
+    /// `published`, of which readers would see an older image for a moment. Returns the newest version among them.
+    pub(crate) fn redo_slots(&mut self, published: u64) -> Result<Option<u64>> {
+        let mut slots = Vec::new();
+        for slot in [0, 1] {
+            slots.extend(
+                self.read_slot(slot)?
+                    .filter(|s| s.version > self.header.settled.max(published)),
+            );
+        }
+        slots.sort_unstable_by_key(|s| s.version);
+        let mut newest = None;
+        for SlotContent { version, places } in slots {
+            for (page, at) in places {
+                let image = self.read_image(at)?;
+                let writing = Error::io("redoing a page");
+                self.storage
+                    .write_at(PageNo(page).offset(), &image[..])
+                    .map_err(writing)?;
+            }
+            newest = Some(version);
+        }
+        if newest.is_some() {
+            self.flush_storage()?;
+        }
+        Ok(newest)
+    }
+
+    /// The slot that the next commit takes: not the newer one.
+    pub(crate) fn next_slot(&mut self) -> Result<u32> {
+        let first = self.read_slot(0)?.map_or(0, |s| s.version);
+        let second = self.read_slot(1)?.map_or(0, |s| s.version);
+        Ok(u32::from(first > second))
+    }
+}
+
+/// Keeps the pages of a header's slots out of a free map.
+pub(crate) fn protect(free: &mut FreeMap, header: &Header) {
+    if let Some(slots) = Slots::of(header) {
+        slots.protect(free);
+    }
+}
+
+/// A slot's head: like a list page, with how many images there are at offset 56.
+fn slot_head(
+    page: u32,
+    salt: u64,
+    version: u64,
+    images: u32,
+    part: &[(u32, Box<Image>)],
+) -> Box<Image> {
+    let entries: Vec<(u32, u32)> = part.iter().map(|(p, i)| (*p, page::crc_of(i))).collect();
+    let mut image = list_page(page, salt, version, 0, &entries, 0);
+    image[16] = SLOT_TYPE;
+    image[18] = 0;
+    set_u32(&mut image[..], 56, images);
+    page::seal(&mut image);
+    image
+}

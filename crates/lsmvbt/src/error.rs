@@ -1,0 +1,138 @@
+//! What can go wrong, with what, where.
+
+use std::fmt;
+use std::io;
+
+use crate::types::{PageNo, TreeId, Version};
+
+/// An error of the store. Nothing that comes from a caller or from the disk panics.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The storage failed. `what` says during which step.
+    Io {
+        /// The step that failed.
+        what: &'static str,
+        /// What the storage said.
+        source: io::Error,
+    },
+    /// The file does not begin with the magic of this format.
+    NotADatabase,
+    /// The file was written by a newer version of this crate.
+    NewerFormat {
+        /// The format version in the file.
+        found: u32,
+        /// The newest one that this crate reads.
+        supported: u32,
+    },
+    /// Bytes on disk are not what was written.
+    Damaged {
+        /// The page in question.
+        page: PageNo,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Another handle holds a lock that is needed now. Nothing was changed; try again.
+    Busy,
+    /// The snapshot from which a write transaction was to begin is no longer the newest version.
+    StaleSnapshot {
+        /// The version of the snapshot.
+        snapshot: Version,
+        /// The newest version.
+        current: Version,
+    },
+    /// The version is not kept any more, or not reached yet.
+    NoSuchVersion {
+        /// What was asked for.
+        asked: Version,
+        /// The oldest version that can be read.
+        oldest: Version,
+        /// The newest one.
+        current: Version,
+    },
+    /// There is no such tree in this version.
+    NoSuchTree(TreeId),
+    /// The tree has keys of the other kind.
+    WrongKind(TreeId),
+    /// A write was asked for without a write transaction, or a transaction within one.
+    Transaction(&'static str),
+    /// No such savepoint is open.
+    NoSuchSavepoint(usize),
+    /// The cursor was left behind by a change of its tree and cannot seek by itself, because only its
+    /// caller can compare keys: seek again.
+    CursorStale,
+    /// The cursor stands on no entry.
+    CursorInvalid,
+    /// A value, or the number of trees, passes a limit of the format.
+    TooBig(&'static str),
+    /// An earlier flush failed: what is on disk is unknown until every handle has been closed and the
+    /// database recovered.
+    Poisoned,
+    /// The caller's comparison failed; the number is its own.
+    Compare(i32),
+    /// The database was opened for reading only.
+    ReadOnly,
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Io { what, source }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io { what, source } => write!(f, "{what}: {source}"),
+            Error::NotADatabase => f.write_str("not an lsmvbt database: the magic is missing"),
+            Error::NewerFormat { found, supported } => {
+                write!(
+                    f,
+                    "format version {found} is newer than {supported}, the newest one that is understood"
+                )
+            }
+            Error::Damaged { page, what } => write!(f, "page {} is damaged: {what}", page.0),
+            Error::Busy => f.write_str("another connection holds the lock"),
+            Error::StaleSnapshot { snapshot, current } => {
+                write!(
+                    f,
+                    "the snapshot is of version {}, the newest is {}",
+                    snapshot.0, current.0
+                )
+            }
+            Error::NoSuchVersion {
+                asked,
+                oldest,
+                current,
+            } => write!(
+                f,
+                "version {} cannot be read: {} to {} can",
+                asked.0, oldest.0, current.0
+            ),
+            Error::NoSuchTree(t) => write!(f, "there is no tree {}", t.0),
+            Error::WrongKind(t) => write!(f, "tree {} has keys of the other kind", t.0),
+            Error::Transaction(what) => f.write_str(what),
+            Error::NoSuchSavepoint(n) => write!(f, "savepoint {n} is not open"),
+            Error::CursorStale => f.write_str("the tree changed under the cursor: seek again"),
+            Error::CursorInvalid => f.write_str("the cursor stands on no entry"),
+            Error::TooBig(what) => write!(f, "too big: {what}"),
+            Error::Poisoned => {
+                f.write_str("an earlier flush failed: close every connection, then open again")
+            }
+            Error::Compare(code) => write!(f, "the comparison of keys failed with {code}"),
+            Error::ReadOnly => f.write_str("the database is open for reading only"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

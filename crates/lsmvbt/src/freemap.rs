@@ -1,0 +1,195 @@
+//! Which pages are free.
+//!
+//! In memory, and in shared memory, one bit a page up to the high-water mark. On disk, one map page for
+//! each [`SPAN`] pages, in two copies that take turns; the header says which copy is valid and what its
+//! checksum is, so that maps and header change together. Maps are only written with a header that moves
+//! its floor: at a clean close, at recovery, and when too many regions are marked.
+
+use crate::error::{Error, Result};
+use crate::page::{self, Image, set_u32, set_u64, u32_at};
+use crate::types::{PAGE_SIZE, PageNo};
+
+/// Pages that one map page describes.
+pub(crate) const SPAN: u32 = ((PAGE_SIZE - page::HEADER) * 8) as u32;
+/// Where in its span a map's two copies lie.
+pub(crate) const MAP_AT: [u32; 2] = [4, 5];
+/// The first page that may ever be free.
+pub(crate) const FIRST: u32 = 6;
+const MAP_TYPE: u8 = 6;
+
+/// True for pages that are never allocated: the headers, the directory, and the maps.
+pub(crate) fn is_fixed(page: u32) -> bool {
+    page < FIRST || MAP_AT.contains(&(page % SPAN))
+}
+
+/// A set of free pages below a high-water mark.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FreeMap {
+    bits: Vec<u64>,
+    pub(crate) hwm: u32,
+    count: u32,
+    hint: usize,
+}
+
+impl FreeMap {
+    pub(crate) fn new(hwm: u32) -> FreeMap {
+        FreeMap {
+            hwm,
+            ..FreeMap::default()
+        }
+    }
+
+    pub(crate) fn from_words(bits: Vec<u64>, hwm: u32) -> FreeMap {
+        let count = bits.iter().map(|w| w.count_ones()).sum();
+        FreeMap {
+            bits,
+            hwm,
+            count,
+            hint: 0,
+        }
+    }
+
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.bits
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(crate) fn contains(&self, page: u32) -> bool {
+        self.bits
+            .get((page / 64) as usize)
+            .is_some_and(|w| w >> (page % 64) & 1 == 1)
+    }
+
+    pub(crate) fn insert(&mut self, page: u32) {
+        let word = (page / 64) as usize;
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        if self.bits[word] >> (page % 64) & 1 == 0 {
+            self.bits[word] |= 1 << (page % 64);
+            self.count += 1;
+            self.hint = self.hint.min(word);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, page: u32) {
+        if self.contains(page) {
+            self.bits[(page / 64) as usize] &= !(1 << (page % 64));
+            self.count -= 1;
+        }
+    }
+
+    /// The lowest free page, taken out.
+    fn take(&mut self) -> Option<u32> {
+        while self.hint < self.bits.len() {
+            let word = self.bits[self.hint];
+            if word != 0 {
+                let page = self.hint as u32 * 64 + word.trailing_zeros();
+                self.remove(page);
+                return Some(page);
+            }
+            self.hint += 1;
+        }
+        None
+    }
+
+    /// A page to use: a free one, or the next one of the file.
+    pub(crate) fn allocate(&mut self) -> Result<u32> {
+        if let Some(page) = self.take() {
+            return Ok(page);
+        }
+        while is_fixed(self.hwm) {
+            self.hwm += 1;
+        }
+        if self.hwm >= u32::MAX - SPAN {
+            return Err(Error::TooBig("the file"));
+        }
+        self.hwm += 1;
+        Ok(self.hwm - 1)
+    }
+
+    /// Lowers the high-water mark to `hwm`; what lies above is neither free nor in use.
+    pub(crate) fn truncate(&mut self, hwm: u32) {
+        for p in hwm..self.hwm {
+            self.remove(p);
+        }
+        self.hwm = hwm;
+    }
+
+    /// Spans that need a map.
+    pub(crate) fn spans(&self) -> usize {
+        self.hwm.div_ceil(SPAN).max(1) as usize
+    }
+
+    /// The map page of a span, as it is to stand at `page`.
+    pub(crate) fn encode(&self, span: usize, page: PageNo, salt: u64) -> Box<Image> {
+        let mut image: Box<Image> = Box::new([0; PAGE_SIZE]);
+        set_u32(&mut image[..], 4, page.0);
+        set_u64(&mut image[..], 8, salt);
+        image[16] = MAP_TYPE;
+        set_u32(&mut image[..], 20, span as u32);
+        let words = (SPAN / 64) as usize;
+        for (i, word) in self.bits.iter().skip(span * words).take(words).enumerate() {
+            set_u64(&mut image[..], page::HEADER + 8 * i, *word);
+        }
+        page::seal(&mut image);
+        image
+    }
+
+    /// Adds the bits of a map page. The caller has verified the image.
+    pub(crate) fn decode(&mut self, image: &Image, span: usize) -> Option<()> {
+        if image[16] != MAP_TYPE || u32_at(image, 20) != span as u32 {
+            return None;
+        }
+        let words = (SPAN / 64) as usize;
+        for i in 0..words {
+            let mut word = page::u64_at(image, page::HEADER + 8 * i);
+            while word != 0 {
+                let page = (span * words + i) as u32 * 64 + word.trailing_zeros();
+                if page >= self.hwm || is_fixed(page) {
+                    return None;
+                }
+                self.insert(page);
+                word &= word - 1;
+            }
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_come_back_lowest_first_and_fixed_ones_never() {
+        let mut map = FreeMap::new(FIRST);
+        let pages: Vec<u32> = (0..5).map(|_| map.allocate().unwrap()).collect();
+        assert_eq!(pages, [6, 7, 8, 9, 10]);
+        map.insert(9);
+        map.insert(7);
+        assert_eq!((map.allocate().unwrap(), map.allocate().unwrap()), (7, 9));
+        assert_eq!(map.allocate().unwrap(), 11);
+        map.hwm = SPAN + 3;
+        assert_eq!(map.allocate().unwrap(), SPAN + 3);
+        assert_eq!(map.allocate().unwrap(), SPAN + 6);
+    }
+
+    #[test]
+    fn a_map_page_comes_back() {
+        let mut map = FreeMap::new(SPAN + 100);
+        for p in [6, 63, 64, 9999, SPAN - 1, SPAN + 7] {
+            map.insert(p);
+        }
+        let mut read = FreeMap::new(map.hwm);
+        for span in 0..map.spans() {
+            let image = map.encode(span, PageNo(4), 7);
+            read.decode(&image, span).unwrap();
+        }
+        assert_eq!(read.words(), map.words());
+        assert_eq!(read.count(), 6);
+    }
+}

@@ -1,0 +1,60 @@
+//! A multi-version B-tree with lazy split (LS-MVBT): an embedded key-value store of many trees, whose
+//! every version is a snapshot, and which commits with one flush and without a journal.
+//!
+//! Every entry carries the versions `[start, end)` in which it is alive. A change ends an entry and adds
+//! another one in the same page, so that what recovery needs stands in the pages themselves. A typical
+//! insert writes one page and flushes once. `docs/lsmvbt.md` has the design and the file to the byte.
+//!
+//! ```
+//! use lsmvbt::{Db, Durability, MemoryFile, Options, TreeKind};
+//!
+//! # fn main() -> lsmvbt::Result<()> {
+//! let file = MemoryFile::new();
+//! let mut db = Db::open(file.storage(), Options::default())?;
+//! db.begin_write()?;
+//! let tree = db.create_tree(TreeKind::Bytes)?;
+//! db.put(tree, b"key", b"old")?;
+//! db.commit(Durability::Flush)?;
+//!
+//! let before = db.snapshot()?;
+//! db.begin_write()?;
+//! db.put(tree, b"key", b"new")?;
+//! db.commit(Durability::Flush)?;
+//! assert_eq!(db.get(before.version(), tree, b"key")?.as_deref(), Some(&b"old"[..]));
+//! let now = db.snapshot()?;
+//! assert_eq!(db.get(now.version(), tree, b"key")?.as_deref(), Some(&b"new"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The engine knows nothing of SQLite. Its only door to the outside is [`Storage`]; there is no global
+//! state, and no unsafe code outside of the mapping of shared memory.
+
+mod cache;
+mod commit;
+mod core;
+mod cursor;
+mod db;
+mod double;
+mod error;
+mod freemap;
+mod header;
+mod page;
+mod readers;
+mod recover;
+mod shared;
+mod slots;
+mod storage;
+mod tree;
+mod txn;
+mod types;
+
+pub use cursor::{Cursor, READABLE_BEHIND, Seek};
+pub use db::{Db, Snapshot};
+pub use error::{Error, Result};
+pub use header::MAGIC;
+pub use storage::{Caching, DirectFile, Lock, LockMode, MemoryFile, PowerCut, READERS, Storage};
+pub use types::{
+    Durability, Optimizations, Options, PAGE_SIZE, PageNo, Stats, Status, Torn, TreeId, TreeKind,
+    Version,
+};

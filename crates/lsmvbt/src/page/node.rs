@@ -1,0 +1,411 @@
+//! Nodes: decoded pages.
+//!
+//! A node is a page's header, its entries in order, and the bytes of their payloads. It may hold more than
+//! a page can while a change is under way; [`Node::fits`] tells, and the tree splits it. Nodes are shared
+//! as [`NodeRef`] and copied when one that is shared is changed, so what a cursor holds never changes.
+
+use std::sync::Arc;
+
+use super::cell::{self, Shape};
+use super::{
+    CAPACITY, HEADER, Image, PADDING, PageType, kind_byte, kind_from, set_u16, set_u32, set_u64,
+    u16_at, u32_at, u64_at, verify,
+};
+use crate::error::{Error, Result};
+use crate::types::{PAGE_SIZE, PageNo, TreeKind};
+
+/// The end of what has not ended.
+pub(crate) const INF: u64 = u64::MAX;
+
+/// A shared node.
+pub(crate) type NodeRef = Arc<Node>;
+
+/// Why an entry ended, which says who owns what it points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Ended {
+    /// It was deleted, replaced, or its page died: it owns its child or overflow chain, which is freed with it.
+    #[default]
+    Killed,
+    /// Its copy in another node owns them.
+    Moved,
+    /// Of a root in the catalog: it owns the page itself, but not what is below.
+    Replaced,
+}
+
+/// One entry of a node. Alive in versions `start <= v < end`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Integer key, tree number.
+    pub(crate) key: i64,
+    /// Where the local payload stands in the node's heap.
+    pub(crate) off: u32,
+    /// Bytes of the whole payload.
+    pub(crate) total: u32,
+    /// Of which the key's.
+    pub(crate) key_len: u32,
+    /// The page of a router or root; the value of a meta entry.
+    pub(crate) child: u32,
+    /// First page of the overflow chain, or 0.
+    pub(crate) overflow: u32,
+    /// Bytes of the local payload.
+    pub(crate) local: u16,
+    pub(crate) ended: Ended,
+}
+
+impl Entry {
+    pub(crate) fn visible(&self, view: u64) -> bool {
+        self.start <= view && view < self.end
+    }
+
+    pub(crate) fn live(&self) -> bool {
+        self.end == INF
+    }
+}
+
+/// A decoded page.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) page: PageNo,
+    pub(crate) kind: PageType,
+    pub(crate) tree_kind: Option<TreeKind>,
+    pub(crate) level: u8,
+    pub(crate) tree: u32,
+    pub(crate) birth: u64,
+    pub(crate) ver: u64,
+    pub(crate) base: u64,
+    /// Next page of an overflow chain.
+    pub(crate) next: u32,
+    entries: Vec<Entry>,
+    /// Payloads, then [`PADDING`] readable bytes.
+    heap: Vec<u8>,
+    /// Bytes of slots and cells.
+    size: usize,
+    dead: usize,
+    newest_start: u64,
+}
+
+impl Node {
+    /// An empty node of a tree.
+    pub(crate) fn new(
+        page: PageNo,
+        kind: PageType,
+        tree_kind: Option<TreeKind>,
+        tree: u32,
+        level: u8,
+        birth: u64,
+    ) -> Node {
+        Node {
+            page,
+            kind,
+            tree_kind,
+            level,
+            tree,
+            birth,
+            ver: birth,
+            base: 0,
+            next: 0,
+            entries: Vec::new(),
+            heap: vec![0; PADDING],
+            size: 0,
+            dead: 0,
+            newest_start: 0,
+        }
+    }
+
+    /// A page of an overflow chain.
+    pub(crate) fn overflow(page: PageNo, tree: u32, birth: u64, data: &[u8], next: u32) -> Node {
+        let mut node = Node::new(page, PageType::Overflow, None, tree, 0, birth);
+        node.heap = Vec::with_capacity(data.len() + PADDING);
+        node.heap.extend_from_slice(data);
+        node.heap.resize(data.len() + PADDING, 0);
+        node.size = data.len();
+        node.next = next;
+        node
+    }
+
+    /// Data of an overflow page.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.heap[..self.size]
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Bytes of slots and cells.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// True if it can be written as a page.
+    pub(crate) fn fits(&self) -> bool {
+        self.size <= CAPACITY
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::of(self.kind, self.tree_kind)
+    }
+
+    /// Bytes that an entry takes of this node.
+    pub(crate) fn cost(&self, e: &Entry) -> usize {
+        2 + cell::len(e, self.shape(), self.birth)
+    }
+
+    /// True if every entry is visible at `view`: nothing needs to be filtered.
+    pub(crate) fn plain(&self, view: u64) -> bool {
+        self.dead == 0 && self.newest_start <= view
+    }
+
+    /// True if it has entries that a lazy split has moved away.
+    pub(crate) fn is_lazy(&self) -> bool {
+        self.dead > 0
+            && self
+                .entries
+                .iter()
+                .any(|e| !e.live() && e.ended == Ended::Moved)
+    }
+
+    pub(crate) fn dead(&self) -> usize {
+        self.dead
+    }
+
+    pub(crate) fn live_count(&self) -> usize {
+        self.entries.len() - self.dead
+    }
+
+    /// The local payload of an entry of this node.
+    pub(crate) fn local(&self, e: &Entry) -> &[u8] {
+        let from = e.off as usize;
+        &self.heap[from..from + usize::from(e.local)]
+    }
+
+    /// The same with the readable bytes behind it.
+    pub(crate) fn local_padded(&self, e: &Entry) -> &[u8] {
+        let from = e.off as usize;
+        &self.heap[from..from + usize::from(e.local) + PADDING]
+    }
+
+    /// Inserts before index `at`. The entry's `off` and `local` are set here.
+    pub(crate) fn insert(&mut self, at: usize, mut e: Entry, local: &[u8]) {
+        if self.heap.len() > 4 * PAGE_SIZE {
+            self.compact();
+        }
+        let end = self.heap.len() - PADDING;
+        e.off = end as u32;
+        e.local = local.len() as u16;
+        self.heap.truncate(end);
+        self.heap.extend_from_slice(local);
+        self.heap.resize(end + local.len() + PADDING, 0);
+        self.size += self.cost(&e);
+        self.dead += usize::from(!e.live());
+        self.newest_start = self.newest_start.max(e.start);
+        self.entries.insert(at.min(self.entries.len()), e);
+    }
+
+    /// Appends a copy of an entry of another node.
+    pub(crate) fn push_from(&mut self, from: &Node, e: &Entry) {
+        self.insert(self.entries.len(), *e, from.local(e));
+    }
+
+    fn compact(&mut self) {
+        let mut heap = Vec::with_capacity(PAGE_SIZE + PADDING);
+        for e in &mut self.entries {
+            let from = e.off as usize;
+            e.off = heap.len() as u32;
+            heap.extend_from_slice(&self.heap[from..from + usize::from(e.local)]);
+        }
+        heap.resize(heap.len() + PADDING, 0);
+        self.heap = heap;
+    }
+
+    /// Takes the entry at `at` out altogether.
+    pub(crate) fn remove(&mut self, at: usize) -> Entry {
+        let e = self.entries.remove(at);
+        self.size -= self.cost(&e);
+        self.dead -= usize::from(!e.live());
+        e
+    }
+
+    /// Ends the live entry at `at`.
+    pub(crate) fn end(&mut self, at: usize, version: u64, ended: Ended) {
+        let mut e = self.entries[at];
+        debug_assert!(e.live() && e.start < version);
+        self.size -= self.cost(&e);
+        e.end = version;
+        e.ended = ended;
+        self.size += self.cost(&e);
+        self.dead += 1;
+        self.entries[at] = e;
+    }
+
+    /// Says differently why the dead entry at `at` ended.
+    pub(crate) fn set_ended(&mut self, at: usize, ended: Ended) {
+        self.entries[at].ended = ended;
+    }
+
+    /// Makes the dead entry at `at` live again: in a page that dies, so that it need not be written.
+    pub(crate) fn revive(&mut self, at: usize) {
+        let mut e = self.entries[at];
+        if !e.live() {
+            self.size -= self.cost(&e);
+            e.end = INF;
+            e.ended = Ended::Killed;
+            self.size += self.cost(&e);
+            self.dead -= 1;
+            self.entries[at] = e;
+        }
+    }
+
+    /// True if both would be written as the same entries.
+    pub(crate) fn same_entries(&self, other: &Node) -> bool {
+        self.entries.len() == other.entries.len()
+            && self.birth == other.birth
+            && self.entries.iter().zip(&other.entries).all(|(a, b)| {
+                Entry { off: 0, ..*a } == Entry { off: 0, ..*b } && self.local(a) == other.local(b)
+            })
+    }
+
+    /// Gives the live entry at `at` another value (catalog pages: within one transaction).
+    pub(crate) fn set_child(&mut self, at: usize, child: u32) {
+        self.entries[at].child = child;
+    }
+
+    /// Removes what `keep` refuses and returns it.
+    pub(crate) fn sift(&mut self, mut keep: impl FnMut(&Entry) -> bool) -> Vec<Entry> {
+        let mut gone = Vec::new();
+        self.entries.retain(|e| {
+            let stays = keep(e);
+            if !stays {
+                gone.push(*e);
+            }
+            stays
+        });
+        for e in &gone {
+            self.size -= self.cost(e);
+            self.dead -= usize::from(!e.live());
+        }
+        self.newest_start = self.entries.iter().map(|e| e.start).max().unwrap_or(0);
+        gone
+    }
+
+    /// What undo leaves of it: nothing that started after `keep`, no end after it.
+    pub(crate) fn strip(&mut self, keep: u64) {
+        self.sift(|e| e.start <= keep);
+        for at in 0..self.entries.len() {
+            if self.entries[at].end > keep {
+                self.revive(at);
+            }
+        }
+    }
+
+    /// The page's bytes as version `ver` writes them, sealed. `durable` is the newest durable version.
+    ///
+    /// # Errors
+    /// `TooBig` if it does not fit: a defect of the tree, found before anything is written.
+    pub(crate) fn encode(&self, salt: u64, ver: u64, durable: u64) -> Result<Box<Image>> {
+        let mut image: Box<Image> = Box::new([0; PAGE_SIZE]);
+        set_u32(&mut image[..], 4, self.page.0);
+        set_u64(&mut image[..], 8, salt);
+        image[16] = self.kind.byte();
+        image[17] = self.level;
+        image[19] = kind_byte(self.tree_kind);
+        set_u32(&mut image[..], 20, self.tree);
+        set_u64(&mut image[..], 24, self.birth);
+        set_u64(&mut image[..], 32, ver);
+        set_u64(&mut image[..], 40, durable);
+        set_u32(&mut image[..], 60, self.next);
+        if !self.fits() {
+            return Err(Error::TooBig("a node for its page"));
+        }
+        if self.kind == PageType::Overflow {
+            set_u16(&mut image[..], 48, self.size as u16);
+            image[HEADER..HEADER + self.size].copy_from_slice(self.data());
+        } else {
+            self.encode_entries(&mut image)?;
+        }
+        super::seal(&mut image);
+        Ok(image)
+    }
+
+    fn encode_entries(&self, image: &mut Image) -> Result<()> {
+        let shape = self.shape();
+        let mut at = PAGE_SIZE;
+        let mut bytes = Vec::with_capacity(64);
+        for (i, e) in self.entries.iter().enumerate() {
+            bytes.clear();
+            cell::put(&mut bytes, e, self.local(e), shape, self.birth);
+            let slot = HEADER + 2 * i;
+            at = at
+                .checked_sub(bytes.len())
+                .filter(|at| *at >= slot + 2)
+                .ok_or(Error::TooBig("a node for its page"))?;
+            image[at..at + bytes.len()].copy_from_slice(&bytes);
+            set_u16(&mut image[..], slot, at as u16);
+        }
+        set_u16(&mut image[..], 48, self.entries.len() as u16);
+        set_u16(&mut image[..], 50, at as u16);
+        Ok(())
+    }
+
+    /// Reads a page. Any bytes may be given.
+    pub(crate) fn decode(image: &Image, page: PageNo, salt: u64) -> Result<Node> {
+        verify(image, page, salt)?;
+        let damaged = |what| Error::Damaged { page, what };
+        let kind = PageType::from_byte(image[16]).ok_or(damaged("its type is unknown"))?;
+        let tree_kind = kind_from(image[19]).ok_or(damaged("its tree's kind is unknown"))?;
+        if tree_kind.is_none() && matches!(kind, PageType::Leaf | PageType::Inner) {
+            return Err(damaged("its tree's kind is missing"));
+        }
+        let tree = u32_at(image, 20);
+        let mut node = Node::new(page, kind, tree_kind, tree, image[17], u64_at(image, 24));
+        node.ver = u64_at(image, 32);
+        node.base = u64_at(image, 40);
+        node.next = u32_at(image, 60);
+        if node.birth > node.ver || node.ver == INF {
+            return Err(damaged("it was written before it came to be"));
+        }
+        let count = usize::from(u16_at(image, 48));
+        match kind {
+            PageType::Overflow => {
+                let data = image.get(HEADER..HEADER + count);
+                node.heap = data.ok_or(damaged("its data is too long"))?.to_vec();
+                node.heap.resize(count + PADDING, 0);
+                node.size = count;
+            }
+            PageType::Record => {}
+            _ => node
+                .decode_entries(image, count)
+                .ok_or(damaged("a cell is not one"))?,
+        }
+        Ok(node)
+    }
+
+    fn decode_entries(&mut self, image: &Image, count: usize) -> Option<()> {
+        let shape = self.shape();
+        let slots_end = HEADER + 2 * count;
+        if slots_end > PAGE_SIZE {
+            return None;
+        }
+        self.entries = Vec::with_capacity(count + 1);
+        for i in 0..count {
+            let offset = usize::from(u16_at(image, HEADER + 2 * i));
+            if offset < slots_end {
+                return None;
+            }
+            let e = cell::get(image, offset, shape, self.birth)?;
+            self.size += self.cost(&e);
+            self.dead += usize::from(!e.live());
+            self.newest_start = self.newest_start.max(e.start);
+            self.entries.push(e);
+        }
+        if !self.fits() {
+            return None;
+        }
+        self.heap = Vec::with_capacity(PAGE_SIZE + PADDING);
+        self.heap.extend_from_slice(image);
+        self.heap.resize(PAGE_SIZE + PADDING, 0);
+        Some(())
+    }
+}

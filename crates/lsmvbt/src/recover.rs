@@ -1,0 +1,546 @@
+//! Opening, recovery, closing.
+//!
+//! Recovery reads the header, the marked regions, and nothing else. With T the highest `ver` in them:
+//!
+//! - T not above F, the floor or what is settled of `double`: nothing happened since, v\* = F.
+//! - The commit record of T is there, and every page it names has the checksum it names: v\* = T.
+//! - Otherwise v\* is the highest of F and every `base` seen: a version that was durable when some page of
+//!   the broken commit was written, and the newest such one.
+//!
+//! Then every page that has `ver` above v\* and was born by v\* is undone: entries that started after v\*
+//! go, ends after v\* are taken back; it is written with `ver` = T. The version numbers up to T are used up.
+
+use std::time::Duration;
+
+use crate::cache::Cache;
+use crate::core::Core;
+use crate::double::{is_double, protect};
+use crate::error::{Error, Result};
+use crate::freemap::{FIRST, FreeMap, is_fixed};
+use crate::header::{Header, MAGIC, Marks, REGION};
+use crate::page::{self, Image, Node, PageType, u64_at};
+use crate::shared::{
+    self, CURRENT, DURABLE, EPOCH, FREE, FREE_SEQ, HEADER_SEQ, HWM, NEXT, READY, SETTLED, WRITING,
+};
+use crate::storage::{Lock, LockMode, READERS, Storage};
+use crate::tree::catalog::DIRECTORY;
+use crate::types::{Options, PAGE_SIZE, PageNo, Stats};
+
+/// How long an open waits for another one that is recovering: so many milliseconds.
+const OPEN_TRIES: u32 = 2000;
+
+/// What recovery needs to know of a page.
+struct Seen {
+    page: u32,
+    kind: u8,
+    birth: u64,
+    ver: u64,
+    base: u64,
+    crc: u32,
+    carries: bool,
+}
+
+fn seen(image: &Image, page: u32, salt: u64) -> Option<Seen> {
+    page::verify(image, PageNo(page), salt).ok()?;
+    let (birth, ver) = (u64_at(image, 24), u64_at(image, 32));
+    let kind = image[16];
+    (kind <= PageType::Record.byte() && birth <= ver && ver != u64::MAX).then(|| Seen {
+        page,
+        kind,
+        birth,
+        ver,
+        base: u64_at(image, 40),
+        crc: page::crc_of(image),
+        carries: image[18] & 1 == 1 && kind != PageType::Record.byte(),
+    })
+}
+
+impl Core {
+    /// Opens.
+    pub(crate) fn open(storage: Box<dyn Storage>, options: Options) -> Result<Core> {
+        let double = is_double(options.torn, &*storage);
+        let mut core = Core {
+            double,
+            salt: 0,
+            cache: Cache::new(options.cache_pages),
+            options,
+            stats: Stats::default(),
+            header: blank_header(0),
+            header_flushed: false,
+            free: FreeMap::default(),
+            free_version: 0,
+            free_seq: 0,
+            published: Vec::new(),
+            quarantine: Vec::new(),
+            group: Default::default(),
+            group_version: 0,
+            ring: 0,
+            epoch: 0,
+            held: Default::default(),
+            snapshots: Vec::new(),
+            txn: None,
+            changes: Default::default(),
+            generation: 0,
+            file_pages: 0,
+            since_pass: 0,
+            dead_pages: Default::default(),
+            storage,
+        };
+        core.lock_patiently(Lock::RECOVER, LockMode::Exclusive)?;
+        let opened = core.open_locked();
+        core.unlock(Lock::RECOVER, LockMode::Exclusive)?;
+        opened.map(|()| core)
+    }
+
+    fn lock_patiently(&self, lock: Lock, mode: LockMode) -> Result<()> {
+        for _ in 0..OPEN_TRIES {
+            if self
+                .storage
+                .lock(lock, mode)
+                .map_err(Error::io("taking a lock"))?
+            {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(Error::Busy)
+    }
+
+    fn lock_now(&self, lock: Lock, mode: LockMode) -> Result<bool> {
+        self.storage
+            .lock(lock, mode)
+            .map_err(Error::io("taking a lock"))
+    }
+
+    fn open_locked(&mut self) -> Result<()> {
+        if self.lock_now(Lock::OPEN, LockMode::Exclusive)? {
+            // Nobody else has it open: what stands in shared memory is nobody's.
+            let begun = self.open_first();
+            self.unlock(Lock::OPEN, LockMode::Exclusive)?;
+            begun?;
+            return self.lock_patiently(Lock::OPEN, LockMode::Shared);
+        }
+        self.lock_patiently(Lock::OPEN, LockMode::Shared)?;
+        if self.load(READY)? != shared::MAGIC {
+            self.unlock(Lock::OPEN, LockMode::Shared)?;
+            return Err(Error::Busy);
+        }
+        let joined = self.join();
+        if joined.is_err() {
+            self.unlock(Lock::OPEN, LockMode::Shared)?;
+        }
+        joined
+    }
+
+    /// Learns what those know who have it open.
+    fn join(&mut self) -> Result<()> {
+        self.check_poison()?;
+        self.learn_torn()?;
+        self.header = self.read_header()?;
+        self.salt = self.header.salt;
+        self.skip_own_news()
+    }
+
+    fn open_first(&mut self) -> Result<()> {
+        self.store(READY, 0)?;
+        for word in [shared::POISON, WRITING, SETTLED, DURABLE, CURRENT, HWM] {
+            self.store(word, 0)?;
+        }
+        for i in 0..READERS {
+            self.store(shared::MARK_LOW + i, 0)?;
+            self.store(shared::MARK_HIGH + i, 0)?;
+        }
+        let size = self
+            .storage
+            .size()
+            .map_err(Error::io("asking for the file's size"))?;
+        if size == 0 || self.never_formatted()? {
+            self.format()?;
+        }
+        self.header = self.read_header()?;
+        self.salt = self.header.salt;
+        let clean = self.header.marks.is_empty();
+        if clean {
+            let floor = self.header.floor;
+            self.free = self.read_maps(&self.header.clone())?.unwrap_or_default();
+            protect(&mut self.free, &self.header);
+            self.begin_life(floor)?;
+        } else if self.options.read_only {
+            return Err(Error::ReadOnly);
+        } else {
+            self.recover(0)?;
+        }
+        let slot = self.next_slot()?;
+        self.store(shared::SLOT, u64::from(slot))?;
+        self.tell_torn()?;
+        self.store(READY, shared::MAGIC)
+    }
+
+    /// Shared memory for a database of which this version is all there is.
+    fn begin_life(&mut self, version: u64) -> Result<()> {
+        self.store(DURABLE, version)?;
+        self.store(SETTLED, version)?;
+        self.store(NEXT, version + 1)?;
+        self.store(HEADER_SEQ, self.header.seq)?;
+        self.store(EPOCH, self.load(EPOCH)? + 1)?;
+        let words = (self.free.hwm as usize).div_ceil(64);
+        for i in 0..words {
+            self.store(FREE + i, self.free.words().get(i).copied().unwrap_or(0))?;
+        }
+        self.store(HWM, u64::from(self.free.hwm))?;
+        self.published = self.free.words().to_vec();
+        self.published.resize(words, 0);
+        self.quarantine.clear();
+        self.free_seq = self.load(FREE_SEQ)? + 1;
+        self.store(FREE_SEQ, self.free_seq)?;
+        self.group.clear();
+        self.group_version = version;
+        self.free_version = version;
+        self.cache.clear();
+        self.store(CURRENT, version)?;
+        self.store(WRITING, 0)?;
+        self.skip_own_news()
+    }
+
+    // ---- the header
+
+    /// True if making the database was begun but not finished, so that no transaction ever was: the
+    /// second header was never written, and of the first there is at most a torn one.
+    fn never_formatted(&mut self) -> Result<bool> {
+        let blank = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
+        let first = self.read_image(0)?;
+        let second = self.read_image(1)?;
+        let directory = self.read_image(DIRECTORY)?;
+        // Making it writes nothing behind the directory.
+        let size = self
+            .storage
+            .size()
+            .map_err(Error::io("asking for the file's size"))?;
+        let small = size <= u64::from(DIRECTORY + 1) * PAGE_SIZE as u64;
+        let begun = small
+            && (&first[..16] == MAGIC || blank(&first[..512]))
+            && blank(&first[512..PAGE_SIZE - 4])
+            && Header::decode(&first, PageNo(0))?.is_none();
+        Ok(begun && blank(&second[..]) && u64_at(&directory[..], 32) <= 1)
+    }
+
+    fn format(&mut self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let mut salt = [0; 8];
+        getrandom::fill(&mut salt).map_err(|e| Error::Io {
+            what: "asking for a random number",
+            source: std::io::Error::other(e.to_string()),
+        })?;
+        self.salt = u64::from_le_bytes(salt);
+        let directory = Node::new(PageNo(DIRECTORY), PageType::Catalog, None, 0, 0, 1);
+        let image = directory.encode(self.salt, 1, 1)?;
+        let writing = |e| Error::Io {
+            what: "making the database",
+            source: e,
+        };
+        self.storage
+            .write_at(PageNo(DIRECTORY).offset(), &image[..])
+            .map_err(writing)?;
+        self.flush_storage()?;
+        let header = blank_header(self.salt);
+        self.storage
+            .write_at(0, &header.encode()?[..])
+            .map_err(writing)?;
+        self.flush_storage()
+    }
+
+    /// The newest header that is whole, with all its maps.
+    pub(crate) fn read_header(&mut self) -> Result<Header> {
+        let mut found: Vec<Header> = Vec::new();
+        let mut magic = false;
+        for page in [0, 1] {
+            let image = self.read_image(page)?;
+            magic |= &image[..16] == MAGIC;
+            found.extend(Header::decode(&image, PageNo(page))?);
+        }
+        found.sort_by_key(|h| std::cmp::Reverse(h.seq));
+        for header in found {
+            self.salt = header.salt;
+            if self.read_maps(&header)?.is_some() {
+                // Whoever wrote it may not have come to flush it.
+                self.header_flushed = false;
+                return Ok(header);
+            }
+        }
+        if magic {
+            Err(Error::Damaged {
+                page: PageNo(0),
+                what: "neither header is whole",
+            })
+        } else {
+            Err(Error::NotADatabase)
+        }
+    }
+
+    /// The free map of a header; `None` if a map is not the one it means.
+    fn read_maps(&mut self, header: &Header) -> Result<Option<FreeMap>> {
+        let mut free = FreeMap::new(header.hwm.max(FIRST));
+        for (span, map) in header.maps.iter().enumerate() {
+            if map.copy > 1 {
+                continue;
+            }
+            let at =
+                span as u32 * crate::freemap::SPAN + crate::freemap::MAP_AT[usize::from(map.copy)];
+            let image = self.read_image(at)?;
+            let whole = page::verify(&image, PageNo(at), header.salt).is_ok()
+                && page::crc_of(&image) == map.crc
+                && free.decode(&image, span).is_some();
+            if !whole {
+                return Ok(None);
+            }
+        }
+        Ok(Some(free))
+    }
+
+    // ---- recovery
+
+    /// A writer died while others live: as after a crash, but beside readers.
+    pub(crate) fn recover_live(&mut self) -> Result<()> {
+        self.header = self.read_header()?;
+        self.header_flushed = false;
+        // The power is on: what was published is there, flushed or not, and readers may be using it.
+        let published = self.load(CURRENT)?;
+        self.recover(published)
+    }
+
+    /// Recovers. `published`: a version that is known to be whole, 0 if nothing is known.
+    fn recover(&mut self, published: u64) -> Result<()> {
+        self.flush_storage()?;
+        let redone = self.redo_slots(published)?;
+        let pages = self.look_at_regions()?;
+        // What is settled is durable and in place: a commit through a slot, which carries no record to tell it by.
+        let floor = self.header.floor.max(self.header.settled).max(published);
+        let top = pages
+            .iter()
+            .map(|s| s.ver)
+            .max()
+            .unwrap_or(floor)
+            .max(floor);
+        let state = if top == floor || redone == Some(top) || self.is_complete(top, &pages)? {
+            top
+        } else {
+            pages
+                .iter()
+                .map(|s| s.base)
+                .max()
+                .unwrap_or(floor)
+                .max(floor)
+        };
+        for s in pages.iter().filter(|s| s.ver > state && s.birth <= state) {
+            self.undo_page(s, state, top)?;
+        }
+        self.flush_storage()?;
+        let free = self.rebuild_free(&pages, state)?;
+        // Handles that live on must notice that something happened, so the version moves in any case.
+        let version = if top <= published { published + 1 } else { top };
+        let mut header = self.header.clone();
+        header.floor = version;
+        header.settled = version;
+        header.marks = Marks::Some(Default::default());
+        self.write_header(header, Some(&free))?;
+        self.flush_storage()?;
+        self.free = free;
+        self.begin_life(version)
+    }
+
+    /// Reads the marked regions.
+    fn look_at_regions(&mut self) -> Result<Vec<Seen>> {
+        let size = self
+            .storage
+            .size()
+            .map_err(Error::io("asking for the file's size"))?;
+        let regions = (size.div_ceil(PAGE_SIZE as u64)).div_ceil(u64::from(REGION)) as u32;
+        let marked: Vec<u32> = match &self.header.marks {
+            Marks::Some(set) => set.iter().copied().filter(|r| *r < regions).collect(),
+            Marks::All => (0..regions).collect(),
+        };
+        let mut pages = Vec::new();
+        let mut bytes = vec![0; REGION as usize * PAGE_SIZE];
+        for region in marked {
+            let first = region * REGION;
+            let got = self
+                .storage
+                .read_at(PageNo(first).offset(), &mut bytes)
+                .map_err(Error::io("reading a region"))?;
+            self.stats.pages_read += (got / PAGE_SIZE) as u64;
+            for (i, chunk) in bytes[..got].chunks_exact(PAGE_SIZE).enumerate() {
+                let page = first + i as u32;
+                let Ok(image) = <&Image>::try_from(chunk) else {
+                    continue;
+                };
+                if page == DIRECTORY || !is_fixed(page) {
+                    pages.extend(seen(image, page, self.salt));
+                }
+            }
+        }
+        Ok(pages)
+    }
+
+    /// True if the commit of version `top` is all there.
+    fn is_complete(&mut self, top: u64, pages: &[Seen]) -> Result<bool> {
+        let Some(carrier) = pages.iter().find(|s| s.ver == top && s.carries) else {
+            return Ok(false);
+        };
+        let image = self.read_image(carrier.page)?;
+        let Some(mut record) = page::record_of(&image) else {
+            return Ok(false);
+        };
+        let there = |page: u32, crc: u32| {
+            pages
+                .binary_search_by_key(&page, |s| s.page)
+                .is_ok_and(|i| pages[i].crc == crc)
+        };
+        // A list page is used once: as many as there are pages is enough.
+        for _ in 0..=pages.len() {
+            if !record.pages.iter().all(|(page, crc)| there(*page, *crc)) {
+                return Ok(false);
+            }
+            if record.list == 0 {
+                return Ok(true);
+            }
+            let list = record.list;
+            let known = pages
+                .binary_search_by_key(&list, |s| s.page)
+                .map(|i| &pages[i]);
+            if !known.is_ok_and(|s| s.kind == PageType::Record.byte() && s.ver == top) {
+                return Ok(false);
+            }
+            let image = self.read_image(list)?;
+            let Some(next) = page::record_of(&image) else {
+                return Ok(false);
+            };
+            record = next;
+        }
+        Ok(false)
+    }
+
+    fn undo_page(&mut self, s: &Seen, state: u64, top: u64) -> Result<()> {
+        let image = self.read_image(s.page)?;
+        let mut node = Node::decode(&image, PageNo(s.page), self.salt)?;
+        node.strip(state);
+        let image = node.encode(self.salt, top, state)?;
+        let writing = Error::io("undoing a page");
+        self.storage
+            .write_at(PageNo(s.page).offset(), &image[..])
+            .map_err(writing)
+    }
+
+    /// The free map of a state: what was free at the floor, less what was born since, and with what was
+    /// born after the state.
+    fn rebuild_free(&mut self, pages: &[Seen], state: u64) -> Result<FreeMap> {
+        let header = self.header.clone();
+        let old = self.read_maps(&header)?.ok_or(Error::Damaged {
+            page: PageNo(0),
+            what: "its free map is not whole",
+        })?;
+        let in_use = |s: &&Seen| {
+            s.birth <= state
+                && s.kind != PageType::Record.byte()
+                && (s.birth > header.floor || (!old.contains(s.page) && s.page < old.hwm))
+        };
+        let end = pages
+            .iter()
+            .filter(in_use)
+            .map(|s| s.page + 1)
+            .max()
+            .unwrap_or(0);
+        let mut free = old.clone();
+        free.hwm = old.hwm.max(end);
+        for page in old.hwm..free.hwm {
+            if !is_fixed(page) {
+                free.insert(page);
+            }
+        }
+        for s in pages {
+            if in_use(&s) {
+                free.remove(s.page);
+            } else if s.birth > state && s.page < free.hwm && !is_fixed(s.page) {
+                free.insert(s.page);
+            }
+        }
+        protect(&mut free, &header);
+        Ok(free)
+    }
+
+    // ---- the end
+
+    /// Closes. The last handle leaves a clean header.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        if self.txn.is_some() {
+            self.rollback()?;
+        }
+        if !self.quarantine.is_empty() {
+            match self.flush() {
+                Err(Error::Busy) | Ok(()) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        for snapshot in std::mem::take(&mut self.snapshots) {
+            self.unmark(snapshot.mark)?;
+        }
+        self.lock_patiently(Lock::RECOVER, LockMode::Exclusive)?;
+        let closed = self.close_locked();
+        self.unlock(Lock::RECOVER, LockMode::Exclusive)?;
+        closed
+    }
+
+    fn close_locked(&mut self) -> Result<()> {
+        self.unlock(Lock::OPEN, LockMode::Shared)?;
+        let writes = !self.options.read_only && self.load(shared::POISON)? == 0;
+        if !writes || !self.lock_now(Lock::OPEN, LockMode::Exclusive)? {
+            return Ok(());
+        }
+        let closed = self.write_clean_header();
+        self.store(READY, 0)?;
+        self.unlock(Lock::OPEN, LockMode::Exclusive)?;
+        closed
+    }
+
+    fn write_clean_header(&mut self) -> Result<()> {
+        if self.load(WRITING)? != 0 {
+            self.recover_live()?;
+        }
+        self.catch_up()?;
+        let current = self.load(CURRENT)?;
+        if self.header.marks.is_empty() && self.header.floor == current {
+            return Ok(());
+        }
+        // Also what `double` has written in place.
+        self.flush_storage()?;
+        self.now_durable(current)?;
+        self.release_quarantine()?;
+        let mut header = self.header.clone();
+        // Numbers of transactions that were rolled back are used up too: spilled pages carry them.
+        let floor = self.load(NEXT)?.saturating_sub(1).max(current);
+        header.floor = floor;
+        header.settled = floor;
+        header.marks = Marks::Some(Default::default());
+        let free = self.free.clone();
+        self.write_header(header, Some(&free))?;
+        self.flush_storage()
+    }
+}
+
+/// The header of a database that has just been made: version 1, nothing in it.
+fn blank_header(salt: u64) -> Header {
+    Header {
+        salt,
+        seq: 1,
+        floor: 1,
+        settled: 1,
+        history: 0,
+        history_since: 1,
+        hwm: FIRST,
+        slot_start: 0,
+        slot_pages: 0,
+        marks: Marks::Some(Default::default()),
+        maps: Vec::new(),
+    }
+}

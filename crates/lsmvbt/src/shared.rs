@@ -1,0 +1,90 @@
+//! The shared memory, word by word: what handles tell each other.
+//!
+//! | word | what |
+//! | --- | --- |
+//! | 0 | ready: [`MAGIC`] once the rest is valid |
+//! | 1 | newest version |
+//! | 2 | newest durable version |
+//! | 3 | next version |
+//! | 4 | the version whose pages are being written, 0 if none: what remains of a writer that died |
+//! | 5 | cache epoch: one more whenever pages changed without passing the ring (recovery, undone spills) |
+//! | 6 | poisoned: 1 after a failed write or flush |
+//! | 7 | pages ever put into the ring |
+//! | 8 | high-water mark |
+//! | 9 | newest version whose slot need not be redone |
+//! | 10 | `seq` of the header on disk |
+//! | 11 | the slot that the next commit takes, of `double` |
+//! | 12 | what all handles believe of page writes: 1 [`crate::Torn::Trust`], 2 [`crate::Torn::Double`] |
+//! | 13 | how often the free map has been changed here |
+//! | 16-20 | read marks: the oldest version read under each; 0 if unused |
+//! | 24-28 | the newest version read under each |
+//! | 64-2111 | ring of pages written, for other handles' caches |
+//! | 4096- | free bitmap, a bit a page: with what the commits since the newest durable one freed, so to be used after a flush |
+
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+
+pub(crate) const MAGIC: u64 = 0x4c53_4d56_4254_0001;
+pub(crate) const READY: usize = 0;
+pub(crate) const CURRENT: usize = 1;
+pub(crate) const DURABLE: usize = 2;
+pub(crate) const NEXT: usize = 3;
+pub(crate) const WRITING: usize = 4;
+pub(crate) const EPOCH: usize = 5;
+pub(crate) const POISON: usize = 6;
+pub(crate) const RING_HEAD: usize = 7;
+pub(crate) const HWM: usize = 8;
+pub(crate) const SETTLED: usize = 9;
+pub(crate) const HEADER_SEQ: usize = 10;
+pub(crate) const SLOT: usize = 11;
+pub(crate) const TORN: usize = 12;
+pub(crate) const FREE_SEQ: usize = 13;
+pub(crate) const MARK_LOW: usize = 16;
+pub(crate) const MARK_HIGH: usize = 24;
+const RING: usize = 64;
+/// Pages that the ring remembers.
+pub(crate) const RING_LEN: u64 = 2048;
+/// First word of the free bitmap.
+pub(crate) const FREE: usize = 4096;
+
+/// Reads a word.
+pub(crate) fn load(s: &dyn Storage, word: usize) -> Result<u64> {
+    s.shm_load(word).map_err(Error::io("reading shared memory"))
+}
+
+/// Writes a word.
+pub(crate) fn store(s: &dyn Storage, word: usize, value: u64) -> Result<()> {
+    s.shm_store(word, value)
+        .map_err(Error::io("writing shared memory"))
+}
+
+/// Tells the other handles which pages changed.
+pub(crate) fn announce(s: &dyn Storage, pages: &[u32]) -> Result<u64> {
+    let mut head = load(s, RING_HEAD)?;
+    if pages.len() as u64 > RING_LEN / 4 {
+        store(s, EPOCH, load(s, EPOCH)? + 1)?;
+        return Ok(head);
+    }
+    for page in pages {
+        store(s, RING + (head % RING_LEN) as usize, u64::from(*page))?;
+        head += 1;
+    }
+    store(s, RING_HEAD, head)?;
+    Ok(head)
+}
+
+/// The pages put into the ring since `from`, and its head; `None` if it has forgotten some.
+pub(crate) fn announced(s: &dyn Storage, from: u64) -> Result<(u64, Option<Vec<u32>>)> {
+    let head = load(s, RING_HEAD)?;
+    let behind = |head: u64| head.wrapping_sub(from) > RING_LEN / 2;
+    if behind(head) {
+        return Ok((head, None));
+    }
+    let mut pages = Vec::with_capacity((head - from) as usize);
+    for at in from..head {
+        pages.push(load(s, RING + (at % RING_LEN) as usize)? as u32);
+    }
+    // A writer may have gone on meanwhile; it is never more than a quarter ahead of the head.
+    let now = load(s, RING_HEAD)?;
+    Ok((head, (!behind(now)).then_some(pages)))
+}

@@ -1,0 +1,374 @@
+//! A file in memory, which can lose power.
+//!
+//! Writes that have not been synced are kept apart, every version of every page. A power cut keeps any
+//! subset of them, an older write of a page without a newer one, and may tear pages at 512 bytes. A fuse
+//! kills a handle before or after any write or flush, as `kill -9` would.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Lock, LockMode, Storage};
+use crate::types::PAGE_SIZE;
+
+const SECTOR: usize = 512;
+
+type Block = Box<[u8; PAGE_SIZE]>;
+
+/// What a power cut does to writes that were not flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerCut {
+    /// Each is there or not; an older write of a page may be there without the newer one.
+    Atomic,
+    /// The same, and pages may be torn at 512 bytes.
+    Torn,
+}
+
+#[derive(Default)]
+struct State {
+    durable: BTreeMap<u64, Block>,
+    pending: BTreeMap<u64, Vec<Block>>,
+    size: u64,
+    durable_size: u64,
+    shared: HashMap<usize, u64>,
+    locks: HashMap<u8, Vec<(u64, LockMode)>>,
+    next_handle: u64,
+    open: Vec<u64>,
+    fuse: Option<u64>,
+    fail_sync: bool,
+    capacity: Option<u64>,
+    atomic: u32,
+    writes: u64,
+    syncs: u64,
+}
+
+/// A file in memory. Clones are the same file; [`MemoryFile::storage`] gives handles.
+#[derive(Clone, Default)]
+pub struct MemoryFile(Arc<Mutex<State>>);
+
+struct Handle {
+    file: MemoryFile,
+    id: u64,
+}
+
+fn dead() -> io::Error {
+    io::Error::other("this handle's process is dead")
+}
+
+impl MemoryFile {
+    /// An empty file that promises atomic writes of 4,096 bytes.
+    pub fn new() -> MemoryFile {
+        let file = MemoryFile::default();
+        file.state().atomic = PAGE_SIZE as u32;
+        file
+    }
+
+    /// The same for what [`Storage::atomic_write_bytes`] promises.
+    pub fn with_atomic_write_bytes(bytes: u32) -> MemoryFile {
+        let file = MemoryFile::default();
+        file.state().atomic = bytes;
+        file
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A handle of a (simulated) process of its own.
+    pub fn storage(&self) -> Box<dyn Storage> {
+        let mut s = self.state();
+        s.next_handle += 1;
+        let id = s.next_handle;
+        if s.open.is_empty() {
+            s.shared.clear();
+        }
+        s.open.push(id);
+        Box::new(Handle {
+            file: self.clone(),
+            id,
+        })
+    }
+
+    /// The handle that does the `ticks`-th step from now dies in it; each write and each flush has two
+    /// steps, before and after its effect. `None`: nobody dies.
+    pub fn kill_after(&self, ticks: Option<u64>) {
+        self.state().fuse = ticks;
+    }
+
+    /// From now on every flush fails and writes what it would have made durable nowhere.
+    pub fn fail_syncs(&self, fail: bool) {
+        self.state().fail_sync = fail;
+    }
+
+    /// No write makes the file larger than so many bytes: the disk is full then. `None`: there is no end.
+    pub fn limit(&self, capacity: Option<u64>) {
+        self.state().capacity = capacity;
+    }
+
+    /// Every handle dies, locks and shared memory are gone; what was not flushed stays, as after `kill -9`.
+    pub fn kill_all(&self) {
+        let mut s = self.state();
+        s.open.clear();
+        s.locks.clear();
+        s.shared.clear();
+        s.fuse = None;
+    }
+
+    /// Power is cut: as [`MemoryFile::kill_all`], and what was not flushed is kept, dropped or torn as
+    /// `choose` says: it is given `n` and answers with a number below `n`.
+    pub fn power_cut(&self, how: PowerCut, choose: &mut dyn FnMut(u64) -> u64) {
+        self.kill_all();
+        let mut s = self.state();
+        let keep_of_100 = choose(101);
+        let pending = std::mem::take(&mut s.pending);
+        for (page, writes) in pending {
+            let old = s.durable.get(&page).cloned();
+            if let Some(block) = survivor(&writes, old, keep_of_100, how, choose) {
+                s.durable.insert(page, block);
+            }
+        }
+        let end = s
+            .durable
+            .keys()
+            .next_back()
+            .map_or(0, |p| (p + 1) * PAGE_SIZE as u64);
+        s.size = if choose(2) == 0 {
+            s.size
+        } else {
+            end.max(s.durable_size)
+        };
+        s.durable_size = s.size;
+    }
+
+    /// Pages written and flushes done since the file was made.
+    pub fn counts(&self) -> (u64, u64) {
+        let s = self.state();
+        (s.writes, s.syncs)
+    }
+
+    /// Flips bits of a page: damage.
+    pub fn damage(&self, page: u64, at: usize, mask: u8) {
+        let mut s = self.state();
+        let latest = s.pending.get_mut(&page).and_then(|w| w.last_mut());
+        if let Some(block) = latest {
+            block[at % PAGE_SIZE] ^= mask;
+        } else if let Some(block) = s.durable.get_mut(&page) {
+            block[at % PAGE_SIZE] ^= mask;
+        }
+    }
+
+    /// A copy of all bytes as a reader sees them now.
+    pub fn bytes(&self) -> Vec<u8> {
+        let s = self.state();
+        let mut out = vec![0; s.size as usize];
+        for (page, chunk) in out.chunks_mut(PAGE_SIZE).enumerate() {
+            if let Some(block) = s.latest(page as u64) {
+                chunk.copy_from_slice(&block[..chunk.len()]);
+            }
+        }
+        out
+    }
+
+    /// Replaces all bytes, durably.
+    pub fn set_bytes(&self, bytes: &[u8]) {
+        let mut s = self.state();
+        s.pending.clear();
+        s.durable.clear();
+        for (page, chunk) in bytes.chunks(PAGE_SIZE).enumerate() {
+            let mut block: Block = Box::new([0; PAGE_SIZE]);
+            block[..chunk.len()].copy_from_slice(chunk);
+            s.durable.insert(page as u64, block);
+        }
+        s.size = bytes.len() as u64;
+        s.durable_size = s.size;
+    }
+}
+
+fn survivor(
+    writes: &[Block],
+    old: Option<Block>,
+    keep_of_100: u64,
+    how: PowerCut,
+    choose: &mut dyn FnMut(u64) -> u64,
+) -> Option<Block> {
+    let last = writes.last()?;
+    if choose(100) < keep_of_100 {
+        let pick = if choose(10) < 3 {
+            choose(writes.len() as u64) as usize
+        } else {
+            writes.len() - 1
+        };
+        return writes.get(pick).cloned().or_else(|| Some(last.clone()));
+    }
+    if how == PowerCut::Atomic || choose(10) >= 3 {
+        return old;
+    }
+    let mut torn = old.unwrap_or_else(|| Box::new([0; PAGE_SIZE]));
+    for sector in (0..PAGE_SIZE).step_by(SECTOR) {
+        if choose(2) == 0 {
+            let from = &writes[choose(writes.len() as u64) as usize];
+            torn[sector..sector + SECTOR].copy_from_slice(&from[sector..sector + SECTOR]);
+        }
+    }
+    Some(torn)
+}
+
+impl State {
+    fn latest(&self, page: u64) -> Option<&Block> {
+        self.pending
+            .get(&page)
+            .and_then(|w| w.last())
+            .or_else(|| self.durable.get(&page))
+    }
+
+    fn alive(&self, id: u64) -> io::Result<()> {
+        if self.open.contains(&id) {
+            Ok(())
+        } else {
+            Err(dead())
+        }
+    }
+
+    fn tick(&mut self, id: u64) -> io::Result<()> {
+        if let Some(left) = self.fuse {
+            if left <= 1 {
+                self.fuse = None;
+                self.close(id);
+                return Err(dead());
+            }
+            self.fuse = Some(left - 1);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, id: u64) {
+        self.open.retain(|o| *o != id);
+        for holders in self.locks.values_mut() {
+            holders.retain(|(h, _)| *h != id);
+        }
+    }
+}
+
+impl Storage for Handle {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let s = self.file.state();
+        s.alive(self.id)?;
+        let there = s.size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let mut done = 0;
+        while done < there {
+            let at = offset + done as u64;
+            let within = (at % PAGE_SIZE as u64) as usize;
+            let n = (PAGE_SIZE - within).min(there - done);
+            match s.latest(at / PAGE_SIZE as u64) {
+                Some(block) => buf[done..done + n].copy_from_slice(&block[within..within + n]),
+                None => buf[done..done + n].fill(0),
+            }
+            done += n;
+        }
+        Ok(there)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut s = self.file.state();
+        s.alive(self.id)?;
+        if !offset.is_multiple_of(PAGE_SIZE as u64) || !data.len().is_multiple_of(PAGE_SIZE) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not whole pages",
+            ));
+        }
+        for (i, chunk) in data.chunks(PAGE_SIZE).enumerate() {
+            s.tick(self.id)?;
+            let page = offset / PAGE_SIZE as u64 + i as u64;
+            let end = (page + 1) * PAGE_SIZE as u64;
+            if end > s.size && s.capacity.is_some_and(|most| end > most) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let mut block: Block = Box::new([0; PAGE_SIZE]);
+            block.copy_from_slice(chunk);
+            s.pending.entry(page).or_default().push(block);
+            s.size = s.size.max(end);
+            s.writes += 1;
+            s.tick(self.id)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut s = self.file.state();
+        s.alive(self.id)?;
+        s.tick(self.id)?;
+        if s.fail_sync {
+            s.pending.clear();
+            return Err(io::Error::other("the flush failed"));
+        }
+        for (page, mut writes) in std::mem::take(&mut s.pending) {
+            if let Some(last) = writes.pop() {
+                s.durable.insert(page, last);
+            }
+        }
+        s.durable_size = s.size;
+        s.syncs += 1;
+        s.tick(self.id)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        let s = self.file.state();
+        s.alive(self.id)?;
+        Ok(s.size)
+    }
+
+    fn atomic_write_bytes(&self) -> u32 {
+        self.file.state().atomic
+    }
+
+    fn lock(&self, lock: Lock, mode: LockMode) -> io::Result<bool> {
+        let mut s = self.file.state();
+        s.alive(self.id)?;
+        let holders = s.locks.entry(lock.0).or_default();
+        let free = match mode {
+            LockMode::Exclusive => holders.is_empty(),
+            LockMode::Shared => holders.iter().all(|(_, m)| *m == LockMode::Shared),
+        };
+        if free {
+            holders.push((self.id, mode));
+        }
+        Ok(free)
+    }
+
+    fn unlock(&self, lock: Lock, _: LockMode) -> io::Result<()> {
+        let mut s = self.file.state();
+        s.alive(self.id)?;
+        if let Some(holders) = s.locks.get_mut(&lock.0) {
+            holders.retain(|(h, _)| *h != self.id);
+        }
+        Ok(())
+    }
+
+    fn shm_load(&self, word: usize) -> io::Result<u64> {
+        let s = self.file.state();
+        s.alive(self.id)?;
+        Ok(s.shared.get(&word).copied().unwrap_or(0))
+    }
+
+    fn shm_store(&self, word: usize, value: u64) -> io::Result<()> {
+        let mut s = self.file.state();
+        s.alive(self.id)?;
+        s.shared.insert(word, value);
+        Ok(())
+    }
+
+    fn shm_max(&self, word: usize, value: u64) -> io::Result<()> {
+        let mut s = self.file.state();
+        s.alive(self.id)?;
+        let entry = s.shared.entry(word).or_insert(0);
+        *entry = (*entry).max(value);
+        Ok(())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.file.state().close(self.id);
+    }
+}

@@ -1,0 +1,164 @@
+//! Shared memory and locks of a file: `<database>-shm`, mapped in pieces, with open-file-description locks.
+//!
+//! The only unsafe code of the crate. Locks of this kind belong to the open file, not to the process, so
+//! several handles of one process exclude each other like those of several. The file's length only grows
+//! while anyone has it open, so no access to a mapped piece can fail; who opens it alone empties it first.
+
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::{Lock, LockMode};
+
+/// Bytes of a piece.
+const PIECE: usize = 256 * 1024;
+const WORDS: usize = PIECE / 8;
+/// Where the locks lie: far behind any word.
+const LOCKS: i64 = 1 << 40;
+/// Held, shared, by every handle: who gets it exclusively is alone.
+const ALIVE: i64 = LOCKS + Lock::COUNT as i64;
+
+/// A piece of the file in memory.
+struct Piece(*mut AtomicU64);
+
+// SAFETY: the pointer is to shared memory that is only accessed atomically and lives as long as the value.
+unsafe impl Send for Piece {}
+
+/// Shared memory and locks.
+pub(crate) struct SharedFile {
+    file: File,
+    pieces: Mutex<Vec<Piece>>,
+}
+
+impl SharedFile {
+    /// Opens it; empties it if nobody else has it open.
+    pub(crate) fn open(path: &Path) -> io::Result<SharedFile> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        let shared = SharedFile {
+            file,
+            pieces: Mutex::new(Vec::new()),
+        };
+        loop {
+            if shared.set(ALIVE, libc::F_WRLCK)? {
+                shared.file.set_len(0)?;
+            }
+            // From exclusive to shared in one step; or one more beside the others.
+            if shared.set(ALIVE, libc::F_RDLCK)? {
+                return Ok(shared);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Tries to set a lock of one byte; false if another holder stands in the way.
+    fn set(&self, at: i64, kind: i32) -> io::Result<bool> {
+        // SAFETY: all-zero bytes are a valid `flock`.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = kind as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        lock.l_start = at;
+        lock.l_len = 1;
+        // SAFETY: the descriptor is open, and the kernel only reads the structure.
+        let done = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
+        if done == 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+            _ => Err(error),
+        }
+    }
+
+    pub(crate) fn lock(&self, lock: Lock, mode: LockMode) -> io::Result<bool> {
+        let kind = match mode {
+            LockMode::Shared => libc::F_RDLCK,
+            LockMode::Exclusive => libc::F_WRLCK,
+        };
+        self.set(LOCKS + i64::from(lock.0), kind)
+    }
+
+    pub(crate) fn unlock(&self, lock: Lock) -> io::Result<()> {
+        self.set(LOCKS + i64::from(lock.0), libc::F_UNLCK)
+            .map(|_| ())
+    }
+
+    /// Does something with a word.
+    pub(crate) fn word<T>(&self, word: usize, act: impl FnOnce(&AtomicU64) -> T) -> io::Result<T> {
+        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        while pieces.len() <= word / WORDS {
+            let piece = self.map(pieces.len())?;
+            pieces.push(piece);
+        }
+        let base = pieces[word / WORDS].0;
+        // SAFETY: the piece is mapped until `self` is dropped, `word % WORDS` lies within it, and it is
+        // aligned to pages. All access, in every process, is atomic.
+        Ok(act(unsafe { &*base.add(word % WORDS) }))
+    }
+
+    fn map(&self, piece: usize) -> io::Result<Piece> {
+        let end = ((piece + 1) * PIECE) as u64;
+        if self.file.metadata()?.len() < end {
+            // Real blocks, so that a full disk is an error here and not a signal later. Growing is a race
+            // that everybody wins: it never makes the file shorter.
+            rustix::fs::fallocate(
+                &self.file,
+                rustix::fs::FallocateFlags::empty(),
+                end - PIECE as u64,
+                PIECE as u64,
+            )?;
+        }
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let at = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                PIECE,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &self.file,
+                (piece * PIECE) as u64,
+            )?
+        };
+        Ok(Piece(at.cast()))
+    }
+
+    pub(crate) fn load(&self, word: usize) -> io::Result<u64> {
+        self.word(word, |w| w.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn store(&self, word: usize, value: u64) -> io::Result<()> {
+        self.word(word, |w| w.store(value, Ordering::SeqCst))
+    }
+
+    pub(crate) fn max(&self, word: usize, value: u64) -> io::Result<()> {
+        self.word(word, |w| {
+            w.fetch_max(value, Ordering::SeqCst);
+        })
+    }
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        let pieces = self
+            .pieces
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for piece in pieces.drain(..) {
+            // SAFETY: mapped by `map` with this size, and nobody holds a reference into it any more.
+            // A failure would leave the mapping behind, which harms nobody.
+            let _ = unsafe { munmap(piece.0.cast(), PIECE) };
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The catalog: which page is the root of which tree, at every version; and the 16 meta values.
+//!
+//! Page 2 is the directory. Its keys are -1 to -16 for the meta values, and 0 and up for catalog pages:
+//! catalog page `c` has the roots of the trees `64 c` to `64 c + 63`. The pages are full of versioned
+//! entries like all others; roots are never split in place, a new root gets a new entry.
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::page::{CAPACITY, Ended, Entry, INF, Node, NodeRef, PageType};
+use crate::types::{PageNo, TreeId, TreeKind};
+
+/// The directory's page.
+pub(crate) const DIRECTORY: u32 = 2;
+/// Trees of one catalog page.
+const TREES: u32 = 64;
+/// How many meta values there are.
+pub(crate) const METAS: usize = 16;
+
+fn find(node: &NodeRef, view: u64, key: i64) -> Option<usize> {
+    node.entries()
+        .iter()
+        .position(|e| e.key == key && e.visible(view))
+}
+
+impl Core {
+    fn catalog_node(&mut self, page: u32) -> Result<NodeRef> {
+        let node = self.node(page)?;
+        if node.kind == PageType::Catalog {
+            Ok(node)
+        } else {
+            Err(Error::Damaged {
+                page: PageNo(page),
+                what: "it is no catalog page",
+            })
+        }
+    }
+
+    /// The catalog page of a tree, if there is one at a version.
+    fn catalog_page(&mut self, tree: u32, view: u64) -> Result<Option<u32>> {
+        let directory = self.catalog_node(DIRECTORY)?;
+        let at = find(&directory, view, i64::from(tree / TREES));
+        Ok(at.map(|at| directory.entries()[at].child))
+    }
+
+    /// All catalog pages of a version, the directory first.
+    pub(crate) fn catalog_pages(&mut self, view: u64) -> Result<Vec<u32>> {
+        let directory = self.catalog_node(DIRECTORY)?;
+        let others = directory
+            .entries()
+            .iter()
+            .filter(|e| e.key >= 0 && e.visible(view));
+        Ok(std::iter::once(DIRECTORY)
+            .chain(others.map(|e| e.child))
+            .collect())
+    }
+
+    fn root_entry(&mut self, tree: u32, view: u64) -> Result<(u32, usize, Entry)> {
+        let missing = Error::NoSuchTree(TreeId(tree));
+        let Some(page) = self.catalog_page(tree, view)? else {
+            return Err(missing);
+        };
+        let node = self.catalog_node(page)?;
+        let at = find(&node, view, i64::from(tree)).ok_or(missing)?;
+        Ok((page, at, node.entries()[at]))
+    }
+
+    /// The root page of a tree at a version.
+    pub(crate) fn root(&mut self, tree: u32, view: u64) -> Result<u32> {
+        Ok(self.root_entry(tree, view)?.2.child)
+    }
+
+    /// Since when the live root has been the root.
+    pub(crate) fn root_start(&mut self, tree: u32) -> Result<u64> {
+        let m = self.version()?;
+        Ok(self.root_entry(tree, m)?.2.start)
+    }
+
+    /// Trees and roots of a version.
+    pub(crate) fn roots(&mut self, view: u64) -> Result<Vec<(u32, u32)>> {
+        let mut roots = Vec::new();
+        for page in self.catalog_pages(view)?.into_iter().skip(1) {
+            let node = self.catalog_node(page)?;
+            let visible = node.entries().iter().filter(|e| e.visible(view));
+            for e in visible {
+                let tree = u32::try_from(e.key).map_err(|_| Error::Damaged {
+                    page: PageNo(page),
+                    what: "no tree's number",
+                })?;
+                roots.push((tree, e.child));
+            }
+        }
+        roots.sort_unstable();
+        Ok(roots)
+    }
+
+    /// A meta value at a version.
+    pub(crate) fn meta(&mut self, view: u64, index: usize) -> Result<u32> {
+        let directory = self.catalog_node(DIRECTORY)?;
+        let at = find(&directory, view, -1 - index as i64);
+        Ok(at.map_or(0, |at| directory.entries()[at].child))
+    }
+
+    /// Sets a meta value.
+    pub(crate) fn set_meta(&mut self, index: usize, value: u32) -> Result<()> {
+        let m = self.version()?;
+        if self.meta(m, index)? == value {
+            return Ok(());
+        }
+        let directory = self.catalog_node(DIRECTORY)?;
+        let key = -1 - index as i64;
+        match find(&directory, m, key) {
+            Some(at) => self.change_entry(DIRECTORY, at, value, Ended::Moved),
+            None => self.add_entry(DIRECTORY, key, value),
+        }
+    }
+
+    /// Gives a live entry another value from this version on.
+    fn change_entry(&mut self, page: u32, at: usize, child: u32, ended: Ended) -> Result<()> {
+        let m = self.version()?;
+        let node = self.node_mut(page)?;
+        let e = node.entries()[at];
+        if e.start == m {
+            node.set_child(at, child);
+            return Ok(());
+        }
+        node.end(at, m, ended);
+        self.add_entry(page, e.key, child)
+    }
+
+    fn add_entry(&mut self, page: u32, key: i64, child: u32) -> Result<()> {
+        let m = self.version()?;
+        let e = Entry {
+            start: m,
+            end: INF,
+            key,
+            child,
+            ..Entry::default()
+        };
+        let node = self.node_mut(page)?;
+        let at = node
+            .entries()
+            .iter()
+            .position(|e| e.key > key)
+            .unwrap_or(node.entries().len());
+        node.insert(at, e, &[]);
+        self.settle_catalog(page)
+    }
+
+    /// Collects; moves the live entries of a catalog page that is full to a new page.
+    fn settle_catalog(&mut self, page: u32) -> Result<()> {
+        let node = self.catalog_node(page)?;
+        if node.dead() > 0 {
+            let wanted = node.size() > CAPACITY;
+            drop(node);
+            self.collect(page, wanted)?;
+        }
+        let node = self.catalog_node(page)?;
+        if node.fits() {
+            return Ok(());
+        }
+        if page == DIRECTORY {
+            return Err(Error::TooBig(
+                "the catalog, with what readers and history keep of it",
+            ));
+        }
+        let m = self.version()?;
+        let q = self.allocate_node(&node)?;
+        let new = self.node_mut(q)?;
+        for e in node.entries().iter().filter(|e| e.live()) {
+            new.push_from(&node, e);
+        }
+        if !new.fits() {
+            return Err(Error::TooBig("the catalog"));
+        }
+        let directory = self.catalog_node(DIRECTORY)?;
+        let at = directory
+            .entries()
+            .iter()
+            .position(|e| e.live() && e.key >= 0 && e.child == page);
+        let Some(at) = at else {
+            return Err(Error::Damaged {
+                page: PageNo(page),
+                what: "the directory lost it",
+            });
+        };
+        debug_assert!(directory.entries()[at].visible(m));
+        self.change_entry(DIRECTORY, at, q, Ended::Replaced)?;
+        self.retire(page)
+    }
+
+    /// Gives a tree another root. `ended` says what becomes of the old one.
+    pub(crate) fn replace_root(&mut self, tree: u32, root: u32, ended: Ended) -> Result<()> {
+        let m = self.version()?;
+        let (page, at, _) = self.root_entry(tree, m)?;
+        self.change_entry(page, at, root, ended)
+    }
+
+    /// Makes a tree; returns its number, the smallest one that is free.
+    pub(crate) fn create_tree(&mut self, kind: TreeKind) -> Result<u32> {
+        let m = self.version()?;
+        let taken: Vec<u32> = self.roots(m)?.into_iter().map(|(t, _)| t).collect();
+        let mut tree = 1;
+        for t in taken {
+            if t == tree {
+                tree += 1;
+            }
+        }
+        let page = match self.catalog_page(tree, m)? {
+            Some(page) => page,
+            None => {
+                let page = self.allocate(|p, m| Node::new(p, PageType::Catalog, None, 0, 0, m))?;
+                self.add_entry(DIRECTORY, i64::from(tree / TREES), page)?;
+                page
+            }
+        };
+        let root = self.allocate(|p, m| Node::new(p, PageType::Leaf, Some(kind), tree, 0, m))?;
+        self.add_entry(page, i64::from(tree), root)?;
+        self.changed(tree);
+        Ok(tree)
+    }
+
+    /// Removes a tree.
+    pub(crate) fn drop_tree(&mut self, tree: u32) -> Result<()> {
+        let m = self.version()?;
+        let (page, at, e) = self.root_entry(tree, m)?;
+        self.changed(tree);
+        if e.start < m {
+            self.node_mut(page)?.end(at, m, Ended::Killed);
+            return self.settle_catalog(page);
+        }
+        self.free_own_tree(e.child)?;
+        self.node_mut(page)?.remove(at);
+        self.own_old_root(page, tree)
+    }
+
+    /// Removes all entries of a tree.
+    pub(crate) fn clear_tree(&mut self, tree: u32) -> Result<()> {
+        let m = self.version()?;
+        let (page, at, e) = self.root_entry(tree, m)?;
+        let kind = self.kind_of(e.child, tree)?;
+        self.changed(tree);
+        let leaf = self.allocate(|p, m| Node::new(p, PageType::Leaf, Some(kind), tree, 0, m))?;
+        if e.start < m {
+            return self.change_entry(page, at, leaf, Ended::Killed);
+        }
+        self.free_own_tree(e.child)?;
+        self.node_mut(page)?.set_child(at, leaf);
+        self.own_old_root(page, tree)
+    }
+
+    /// A tree whose root changed in this transaction is gone in the same one: what it was before, which
+    /// had been handed on to the new root, belongs to its old root's entry again.
+    fn own_old_root(&mut self, page: u32, tree: u32) -> Result<()> {
+        let m = self.version()?;
+        let node = self.node_mut(page)?;
+        for at in 0..node.entries().len() {
+            let e = node.entries()[at];
+            if e.key == i64::from(tree) && e.end == m {
+                node.set_ended(at, Ended::Killed);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,398 @@
+//! Insertion, replacement and deletion of entries, and what follows from them up the tree.
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::page::{CAPACITY, Ended, Entry, INF, Node, PageType, cell};
+use crate::tree::search::{Place, Target};
+use crate::types::{PageNo, TreeKind};
+
+/// A way down by page and index; the nodes may change meanwhile.
+pub(crate) type Path = Vec<(u32, usize)>;
+
+/// A key and value as they are handed in.
+pub(crate) enum NewEntry<'a> {
+    Integer(i64, &'a [u8]),
+    Bytes(&'a [u8], &'a [u8]),
+    Custom(&'a [u8]),
+}
+
+impl NewEntry<'_> {
+    fn kind(&self) -> TreeKind {
+        match self {
+            NewEntry::Integer(..) => TreeKind::Integer,
+            NewEntry::Bytes(..) => TreeKind::Bytes,
+            NewEntry::Custom(..) => TreeKind::Custom,
+        }
+    }
+}
+
+impl Core {
+    /// Bytes that a node may fill when something was inserted: all of it once it has been split lazily.
+    pub(crate) fn limit(&self, node: &Node) -> usize {
+        if node.is_lazy() {
+            CAPACITY
+        } else {
+            self.soft_limit()
+        }
+    }
+
+    /// The same without the reserve.
+    pub(crate) fn soft_limit(&self) -> usize {
+        let reserve = usize::from(self.options.optimizations.reserve_percent.min(40));
+        CAPACITY - CAPACITY * reserve / 100
+    }
+
+    /// The way to a leaf of the write transaction's view, and the place in it.
+    pub(crate) fn way(&mut self, tree: u32, target: &mut Target<'_>) -> Result<(Path, Place)> {
+        let view = self.version()?;
+        let root = self.root(tree, view)?;
+        let mut steps = Vec::new();
+        self.descend(root, tree, view, target, &mut steps)?;
+        let Some(leaf) = steps.last() else {
+            return Err(Error::Damaged {
+                page: PageNo(root),
+                what: "it leads nowhere",
+            });
+        };
+        let place = self.place(&leaf.node.clone(), view, target)?;
+        Ok((steps.iter().map(|s| (s.page, s.index)).collect(), place))
+    }
+
+    /// Inserts or replaces.
+    pub(crate) fn put(
+        &mut self,
+        tree: u32,
+        new: &NewEntry<'_>,
+        target: &mut Target<'_>,
+    ) -> Result<()> {
+        let m = self.version()?;
+        let root = self.root(tree, m)?;
+        if self.kind_of(root, tree)? != new.kind() {
+            return Err(Error::WrongKind(crate::types::TreeId(tree)));
+        }
+        self.look_for_space()?;
+        let (mut path, place) = self.way(tree, target)?;
+        let mut e = Entry {
+            start: m,
+            end: INF,
+            ..Entry::default()
+        };
+        let joined;
+        let payload = match new {
+            NewEntry::Integer(key, value) => {
+                e.key = *key;
+                *value
+            }
+            NewEntry::Custom(key) => {
+                e.key_len = key.len() as u32;
+                *key
+            }
+            NewEntry::Bytes(key, value) => {
+                e.key_len = key.len() as u32;
+                joined = [*key, *value].concat();
+                &joined
+            }
+        };
+        let local = self.store_payload(tree, &mut e, payload)?;
+        self.changed(tree);
+        let leaf = path.len() - 1;
+        let at = match (place.exact, place.before, place.after) {
+            (Some(old), _, _) => self.end_entry(path[leaf].0, old)?,
+            (None, Some(before), _) => before + 1,
+            (None, None, Some(after)) => after,
+            (None, None, None) => 0,
+        };
+        self.insert(&mut path, leaf, at, e, local)
+    }
+
+    /// Ends the live entry at an index, or removes it if it was born in this transaction. Returns the
+    /// index at which its successor belongs.
+    pub(crate) fn end_entry(&mut self, page: u32, at: usize) -> Result<usize> {
+        let m = self.version()?;
+        let node = self.node_mut(page)?;
+        let e = node.entries()[at];
+        if e.start < m {
+            node.end(at, m, Ended::Killed);
+            return Ok(at + 1);
+        }
+        node.remove(at);
+        let (tree, of) = (node.tree, node.page);
+        for p in self.chain(tree, of, &e)? {
+            self.free_page(p)?;
+        }
+        Ok(at)
+    }
+
+    /// Inserts an entry into the node at `path[depth]`. At its end, if it is full, a new node takes it
+    /// alone, and this one stays as it is: append split.
+    pub(crate) fn insert(
+        &mut self,
+        path: &mut Path,
+        depth: usize,
+        at: usize,
+        e: Entry,
+        local: &[u8],
+    ) -> Result<()> {
+        let page = path[depth].0;
+        let node = self.node(page)?;
+        let e = Entry {
+            local: local.len() as u16,
+            ..e
+        };
+        let is_last = !node.entries()[at..].iter().any(|e| e.live());
+        let appends = is_last
+            && self.options.optimizations.no_redistribution
+            && node.dead() == 0
+            && node.live_count() > 0
+            && node.size() + node.cost(&e) > self.soft_limit();
+        if appends {
+            self.stats.append_splits += 1;
+            let q = self.allocate_node(&node)?;
+            self.node_mut(q)?.insert(0, e, local);
+            return self.add_routers(path, depth, &[q], false);
+        }
+        drop(node);
+        self.node_mut(page)?.insert(at, e, local);
+        self.settle(path, depth, Some(at))
+    }
+
+    /// Deletes the live entry at the end of a path.
+    pub(crate) fn delete_entry(&mut self, tree: u32, path: &mut Path, at: usize) -> Result<()> {
+        self.changed(tree);
+        let leaf = path.len() - 1;
+        self.end_entry(path[leaf].0, at)?;
+        self.settle(path, leaf, None)
+    }
+
+    /// After a change of the node at `path[depth]`: collects garbage where it frees pages or space that
+    /// is needed, splits what is too full, removes what is empty.
+    pub(crate) fn settle(
+        &mut self,
+        path: &mut Path,
+        depth: usize,
+        inserted: Option<usize>,
+    ) -> Result<()> {
+        let page = path[depth].0;
+        let node = self.node(page)?;
+        let full = if inserted.is_some() {
+            self.soft_limit()
+        } else {
+            CAPACITY
+        };
+        let owners =
+            node.kind.routes() || node.entries().iter().any(|e| !e.live() && e.overflow != 0);
+        let over = node.size() > full;
+        if node.dead() > 0 && (owners || over) {
+            drop(node);
+            self.collect(page, over)?;
+        }
+        let node = self.node(page)?;
+        let limit = if inserted.is_some() {
+            self.limit(&node)
+        } else {
+            CAPACITY
+        };
+        if node.size() > limit {
+            return self.split(path, depth);
+        }
+        if node.live_count() == 0 && depth > 0 {
+            return self.remove_empty(path, depth);
+        }
+        if depth == 0 && node.kind == PageType::Inner {
+            return self.settle_root(page);
+        }
+        Ok(())
+    }
+
+    /// A root with a single child gives way to it; one without any becomes an empty leaf.
+    fn settle_root(&mut self, page: u32) -> Result<()> {
+        let node = self.node(page)?;
+        let (tree, own) = (node.tree, self.txn()?.own.contains(&page));
+        match node.live_count() {
+            0 => {
+                let leaf =
+                    self.allocate(|p, m| Node::new(p, PageType::Leaf, node.tree_kind, tree, 0, m))?;
+                self.replace_root(tree, leaf, Ended::Replaced)?;
+                self.retire(page)
+            }
+            1 if !own => {
+                let child = node
+                    .entries()
+                    .iter()
+                    .find(|e| e.live())
+                    .map_or(0, |e| e.child);
+                self.replace_root(tree, child, Ended::Replaced)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What becomes of a node whose live entries are elsewhere now. Born in this transaction: it is free.
+    /// Else older versions still read it, and it need not be written unless dead entries in it own pages.
+    pub(crate) fn retire(&mut self, page: u32) -> Result<()> {
+        let txn = self.txn()?;
+        let (m, spilled) = (txn.version, txn.spilled.contains_key(&page));
+        if txn.own.contains(&page) {
+            return self.free_page(page);
+        }
+        if !txn.dirty.contains_key(&page) && !spilled {
+            return Ok(());
+        }
+        let node = self.node_mut(page)?;
+        node.sift(|e| e.start < m);
+        for only_idle in [true, false] {
+            for at in 0..node.entries().len() {
+                let e = node.entries()[at];
+                if e.end == m && !(only_idle && owns(&e)) {
+                    node.revive(at);
+                }
+            }
+            if node.fits() {
+                break;
+            }
+        }
+        let node = self.node(page)?;
+        let clean = self.cache.get(page);
+        if !spilled && clean.is_some_and(|c| c.same_entries(&node)) {
+            self.txn()?.dirty.remove(&page);
+        }
+        Ok(())
+    }
+
+    /// Takes a node without live entries out of its parent. Its neighbor on the left takes over its keys;
+    /// the first one's are taken over by the next.
+    fn remove_empty(&mut self, path: &mut Path, depth: usize) -> Result<()> {
+        let page = path[depth].0;
+        let node = self.node(page)?;
+        let own = self.txn()?.own.contains(&page);
+        if own && node.entries().iter().any(owns) {
+            return Ok(());
+        }
+        let (parent, router) = path[depth - 1];
+        self.end_entry(parent, router)?;
+        self.retire(page)?;
+        self.settle(path, depth - 1, None)
+    }
+
+    /// Adds routers to new nodes right behind the one of `path[depth]`; or in its place, if its node died.
+    /// The nodes' low keys are those of their first live entries.
+    pub(crate) fn add_routers(
+        &mut self,
+        path: &mut Path,
+        depth: usize,
+        nodes: &[u32],
+        died: bool,
+    ) -> Result<()> {
+        let m = self.version()?;
+        let old = path[depth].0;
+        if depth == 0 {
+            return self.grow_root(old, nodes, died);
+        }
+        let (parent, router) = path[depth - 1];
+        let mut new = Vec::with_capacity(nodes.len());
+        for (i, page) in nodes.iter().enumerate() {
+            let (from, at) = if died && i == 0 {
+                (parent, Some(router))
+            } else {
+                (*page, None)
+            };
+            new.push(self.router(from, at, *page, m)?);
+        }
+        if !died && new.len() == 1 {
+            let (e, local) = &new[0];
+            return self.insert(path, depth - 1, router + 1, *e, local);
+        }
+        let mut at = if died {
+            self.end_entry(parent, router)?
+        } else {
+            router + 1
+        };
+        for (e, local) in &new {
+            self.node_mut(parent)?.insert(at, *e, local);
+            at += 1;
+        }
+        self.settle(path, depth - 1, Some(at - 1))
+    }
+
+    /// A router to `child` with the key of an entry of node `from`: the given one, or the first live one.
+    /// A key with an overflow chain gets a chain of its own.
+    pub(crate) fn router(
+        &mut self,
+        from: u32,
+        at: Option<usize>,
+        child: u32,
+        m: u64,
+    ) -> Result<(Entry, Vec<u8>)> {
+        let node = self.node(from)?;
+        let mut new = Entry {
+            start: m,
+            end: INF,
+            child,
+            ..Entry::default()
+        };
+        let at = at.or_else(|| node.entries().iter().position(Entry::live));
+        let Some(e) = at.and_then(|at| node.entries().get(at)).copied() else {
+            return Err(Error::Damaged {
+                page: node.page,
+                what: "it has no live entry",
+            });
+        };
+        new.key = e.key;
+        if node.tree_kind == Some(TreeKind::Integer) {
+            return Ok((new, Vec::new()));
+        }
+        let key = self.whole_key(&node, &e)?;
+        new.key_len = key.len() as u32;
+        let local = self.store_payload(node.tree, &mut new, &key)?.to_vec();
+        debug_assert_eq!(local.len(), cell::local_len(key.len()));
+        Ok((new, local))
+    }
+
+    /// A new root above `old` and its new siblings, or above those that replace it.
+    fn grow_root(&mut self, old: u32, nodes: &[u32], died: bool) -> Result<()> {
+        let m = self.version()?;
+        let node = self.node(old)?;
+        let (tree, level, kind) = (node.tree, node.level, node.tree_kind);
+        let start = self.root_start(tree)?;
+        let ended = if died { Ended::Replaced } else { Ended::Moved };
+        if died && nodes.len() == 1 {
+            return self.replace_root(tree, nodes[0], ended);
+        }
+        let mut routers = Vec::new();
+        if !died {
+            let first = Entry {
+                start,
+                end: INF,
+                child: old,
+                key: i64::MIN,
+                ..Entry::default()
+            };
+            routers.push((first, Vec::new()));
+        }
+        for (i, page) in nodes.iter().enumerate() {
+            if died && i == 0 {
+                let first = Entry {
+                    start: m,
+                    end: INF,
+                    child: *page,
+                    key: i64::MIN,
+                    ..Entry::default()
+                };
+                routers.push((first, Vec::new()));
+            } else {
+                routers.push(self.router(*page, None, *page, m)?);
+            }
+        }
+        let root = self.allocate(|p, m| Node::new(p, PageType::Inner, kind, tree, level + 1, m))?;
+        let node = self.node_mut(root)?;
+        for (i, (e, local)) in routers.iter().enumerate() {
+            node.insert(i, *e, local);
+        }
+        self.replace_root(tree, root, ended)
+    }
+}
+
+/// True for a dead entry that frees pages when it goes.
+pub(crate) fn owns(e: &Entry) -> bool {
+    !e.live() && e.ended != Ended::Moved && (e.overflow != 0 || e.child != 0)
+}

@@ -1,0 +1,234 @@
+//! Splits of a node that is too full. Append splits are in `edit.rs`, where nothing has been changed yet.
+//!
+//! | split | what happens | pages changed |
+//! | --- | --- | --- |
+//! | lazy | the upper half is copied to a new node and ends here as `moved`; this node stays | 3 |
+//! | legacy | every live entry is copied to one or more new nodes; this one dies | 3 or 4 |
+//!
+//! Entries born in this transaction move without leaving anything behind: nobody else has seen them.
+
+use crate::core::Core;
+use crate::error::Result;
+use crate::page::{CAPACITY, Ended, Entry, Node, NodeRef, PageType};
+use crate::tree::edit::{Path, owns};
+
+impl Core {
+    /// Splits the node at `path[depth]`.
+    pub(crate) fn split(&mut self, path: &mut Path, depth: usize) -> Result<()> {
+        let page = path[depth].0;
+        let node = self.node(page)?;
+        let optimizations = self.options.optimizations;
+        if !optimizations.no_redistribution
+            && node.kind == PageType::Leaf
+            && self.redistribute(path, depth, &node)?
+        {
+            return Ok(());
+        }
+        if optimizations.lazy_split
+            && !node.is_lazy()
+            && node.live_count() >= 2
+            && self.split_lazily(path, depth, &node)?
+        {
+            return Ok(());
+        }
+        self.split_legacy(path, depth, &node)
+    }
+
+    /// False if the halves would not fit.
+    fn split_lazily(&mut self, path: &mut Path, depth: usize, node: &NodeRef) -> Result<bool> {
+        let m = self.version()?;
+        let page = path[depth].0;
+        let own = self.txn()?.own.contains(&page);
+        let half = upper_half(node);
+        let mut upper = Node::new(
+            node.page,
+            node.kind,
+            node.tree_kind,
+            node.tree,
+            node.level,
+            m,
+        );
+        let mut lower = (**node).clone();
+        for at in (half..node.entries().len()).rev() {
+            let e = node.entries()[at];
+            if !e.live() {
+                continue;
+            }
+            upper.insert(0, e, node.local(&e));
+            if own || e.start == m {
+                lower.remove(at);
+            } else {
+                lower.end(at, m, Ended::Moved);
+            }
+        }
+        if lower.size() > self.limit(&lower) || upper.size() > CAPACITY {
+            return Ok(false);
+        }
+        self.stats.lazy_splits += 1;
+        let q = self.allocate_node(node)?;
+        upper.page = crate::types::PageNo(q);
+        *self.node_mut(q)? = upper;
+        *self.node_mut(page)? = lower;
+        self.add_routers(path, depth, &[q], false)?;
+        Ok(true)
+    }
+
+    fn split_legacy(&mut self, path: &mut Path, depth: usize, node: &NodeRef) -> Result<()> {
+        self.stats.legacy_splits += 1;
+        let page = path[depth].0;
+        let live: Vec<Entry> = node
+            .entries()
+            .iter()
+            .filter(|e| e.live())
+            .copied()
+            .collect();
+        if live.is_empty() && depth > 0 {
+            return self.kill_node(path, depth);
+        }
+        let own = self.txn()?.own.contains(&page);
+        let bytes: usize = live.iter().map(|e| node.cost(e)).sum();
+        // A part is to have room for what comes next, but parts are not to be many.
+        let parts = (bytes * 10)
+            .div_ceil(self.soft_limit() * 8)
+            .max(1)
+            .min(live.len().max(1));
+        let mut pages = Vec::new();
+        for part in divide(&live, |e| node.cost(e), parts) {
+            let q = self.allocate_node(node)?;
+            let new = self.node_mut(q)?;
+            for e in part {
+                new.push_from(node, e);
+            }
+            pages.push(q);
+        }
+        if own {
+            self.carry_owners(node, pages[0])?;
+        }
+        self.add_routers(path, depth, &pages, true)?;
+        self.retire(page)
+    }
+
+    /// A page of this transaction dies at once, but dead entries in it may own pages of earlier versions:
+    /// they go on in the first new node, as far as they fit.
+    fn carry_owners(&mut self, node: &NodeRef, to: u32) -> Result<()> {
+        let soft = self.soft_limit();
+        let new = self.node_mut(to)?;
+        for e in node.entries().iter().filter(|e| owns(e)) {
+            if new.size() + node.cost(e) + 8 <= soft {
+                new.push_from(node, e);
+            }
+        }
+        Ok(())
+    }
+
+    /// A node that is over-full of dead entries only: it leaves its parent.
+    fn kill_node(&mut self, path: &mut Path, depth: usize) -> Result<()> {
+        let (parent, router) = path[depth - 1];
+        let page = path[depth].0;
+        self.end_entry(parent, router)?;
+        self.retire(page)?;
+        self.settle(path, depth - 1, None)
+    }
+
+    /// Sibling redistribution, as other B-trees do it: this leaf and its right sibling are divided among
+    /// three. All three and the parent are written. False if there is no such sibling.
+    fn redistribute(&mut self, path: &mut Path, depth: usize, node: &NodeRef) -> Result<bool> {
+        if depth == 0 {
+            return Ok(false);
+        }
+        let (parent, router) = path[depth - 1];
+        let up = self.node(parent)?;
+        let next = up
+            .entries()
+            .iter()
+            .enumerate()
+            .skip(router + 1)
+            .find(|(_, e)| e.live());
+        let Some((next, right)) = next.map(|(i, e)| (i, *e)) else {
+            return Ok(false);
+        };
+        let sibling = self.node_of(right.child, node.tree, Some(node.level))?;
+        if sibling.live_count() == 0 {
+            return Ok(false);
+        }
+        let both: Vec<(NodeRef, Entry)> = [node, &sibling]
+            .into_iter()
+            .flat_map(|n| {
+                n.entries()
+                    .iter()
+                    .filter(|e| e.live())
+                    .map(|e| (n.clone(), *e))
+            })
+            .collect();
+        let (page, sibling_page) = (path[depth].0, right.child);
+        let mut pages = Vec::new();
+        for part in divide(&both, |(n, e)| n.cost(e), 3) {
+            let q = self.allocate_node(node)?;
+            let new = self.node_mut(q)?;
+            for (from, e) in part {
+                new.push_from(from, e);
+            }
+            pages.push(q);
+        }
+        if pages.iter().any(|q| self.node(*q).is_ok_and(|n| !n.fits())) {
+            for q in pages {
+                self.free_page(q)?;
+            }
+            return Ok(false);
+        }
+        self.stats.legacy_splits += 1;
+        let own: Vec<u32> = {
+            let txn = self.txn()?;
+            [page, sibling_page]
+                .into_iter()
+                .filter(|p| txn.own.contains(p))
+                .collect()
+        };
+        if own.contains(&page) {
+            self.carry_owners(node, pages[0])?;
+        }
+        // Few large entries may have made fewer than three parts.
+        if own.contains(&sibling_page) {
+            self.carry_owners(&sibling, pages[pages.len() - 1])?;
+        }
+        self.end_entry(parent, next)?;
+        self.add_routers(path, depth, &pages, true)?;
+        self.retire(page)?;
+        self.retire(sibling_page)?;
+        Ok(true)
+    }
+}
+
+/// The index of the first entry of the upper half, by bytes of the live entries; at least one on each side.
+fn upper_half(node: &NodeRef) -> usize {
+    let live: Vec<usize> = (0..node.entries().len())
+        .filter(|i| node.entries()[*i].live())
+        .collect();
+    let total: usize = live.iter().map(|i| node.cost(&node.entries()[*i])).sum();
+    let mut below = 0;
+    for (n, i) in live.iter().enumerate() {
+        below += node.cost(&node.entries()[*i]);
+        if below * 2 >= total && n + 1 < live.len() {
+            return live[n + 1];
+        }
+    }
+    live.last().copied().unwrap_or(0)
+}
+
+/// Divides into at most `parts` runs of about the same number of bytes, none empty.
+fn divide<T>(items: &[T], cost: impl Fn(&T) -> usize, parts: usize) -> Vec<&[T]> {
+    let total: usize = items.iter().map(&cost).sum();
+    let mut runs = Vec::new();
+    let (mut from, mut sum) = (0, 0);
+    for (i, item) in items.iter().enumerate() {
+        sum += cost(item);
+        if runs.len() + 1 < parts && sum * parts >= total * (runs.len() + 1) {
+            runs.push(&items[from..=i]);
+            from = i + 1;
+        }
+    }
+    if from < items.len() || runs.is_empty() {
+        runs.push(&items[from..]);
+    }
+    runs
+}

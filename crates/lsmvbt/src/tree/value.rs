@@ -1,0 +1,141 @@
+//! Payloads that do not fit into their cell: overflow chains.
+//!
+//! A chain is written once, in the transaction of its entry, and never changed. It belongs to the entry
+//! that is not `moved`; copies made by splits take it over.
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::page::{Entry, Node, NodeRef, OVERFLOW_BYTES, PageType, cell};
+use crate::types::PageNo;
+
+/// The longest payload.
+pub(crate) const MAX_PAYLOAD: usize = 0x7fff_ff00;
+
+impl Core {
+    /// Splits a payload into what stays in the cell and a new chain; returns their sizes in `e`.
+    pub(crate) fn store_payload<'p>(
+        &mut self,
+        tree: u32,
+        e: &mut Entry,
+        payload: &'p [u8],
+    ) -> Result<&'p [u8]> {
+        if payload.len() > MAX_PAYLOAD {
+            return Err(Error::TooBig("the value"));
+        }
+        let (local, rest) = payload.split_at(cell::local_len(payload.len()));
+        e.total = payload.len() as u32;
+        e.overflow = 0;
+        for part in rest.chunks(OVERFLOW_BYTES).rev() {
+            let next = e.overflow;
+            e.overflow = self.allocate(|page, m| Node::overflow(page, tree, m, part, next))?;
+        }
+        Ok(local)
+    }
+
+    /// Checked pages of a chain, one after another.
+    fn chain_page(&mut self, page: u32, tree: u32, of: PageNo) -> Result<NodeRef> {
+        let node = self.node(page)?;
+        if node.kind != PageType::Overflow || node.tree != tree {
+            return Err(Error::Damaged {
+                page: of,
+                what: "its overflow chain leads elsewhere",
+            });
+        }
+        Ok(node)
+    }
+
+    /// Reads a part of a payload.
+    pub(crate) fn read_payload(
+        &mut self,
+        node: &NodeRef,
+        e: &Entry,
+        offset: usize,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let local = node.local(e);
+        if offset
+            .checked_add(buf.len())
+            .is_none_or(|end| end > e.total as usize)
+        {
+            return Err(Error::TooBig("the part of the value that was asked for"));
+        }
+        let mut done = 0;
+        if offset < local.len() {
+            done = (local.len() - offset).min(buf.len());
+            buf[..done].copy_from_slice(&local[offset..offset + done]);
+        }
+        let (mut page, mut at) = (e.overflow, local.len());
+        while done < buf.len() {
+            let part = self.chain_page(page, node.tree, node.page)?;
+            let data = part.data();
+            let want = offset + done;
+            if data.is_empty() {
+                return Err(Error::Damaged {
+                    page: node.page,
+                    what: "its overflow chain is empty",
+                });
+            }
+            if want < at + data.len() {
+                let n = (at + data.len() - want).min(buf.len() - done);
+                buf[done..done + n].copy_from_slice(&data[want - at..want - at + n]);
+                done += n;
+            }
+            at += data.len();
+            page = part.next;
+        }
+        Ok(())
+    }
+
+    /// The whole payload, or its first `len` bytes. What the disk says about its length is not believed
+    /// before the bytes are there.
+    pub(crate) fn payload(&mut self, node: &NodeRef, e: &Entry, len: usize) -> Result<Vec<u8>> {
+        if len > crate::types::PAGE_SIZE {
+            let size = self
+                .storage
+                .size()
+                .map_err(Error::io("asking for the file's size"))?;
+            let own = self.txn.as_ref().map_or(0, |t| t.dirty.len() as u64);
+            if len as u64 > size + own * crate::types::PAGE_SIZE as u64 {
+                return Err(Error::Damaged {
+                    page: node.page,
+                    what: "a value is longer than the file",
+                });
+            }
+        }
+        let local = node.local(e);
+        let mut out = local[..local.len().min(len)].to_vec();
+        let mut page = e.overflow;
+        while out.len() < len {
+            let part = self.chain_page(page, node.tree, node.page)?;
+            if part.data().is_empty() {
+                return Err(Error::Damaged {
+                    page: node.page,
+                    what: "its overflow chain is empty",
+                });
+            }
+            let n = part.data().len().min(len - out.len());
+            out.extend_from_slice(&part.data()[..n]);
+            page = part.next;
+        }
+        Ok(out)
+    }
+
+    /// The key of an entry of a bytes or custom tree.
+    pub(crate) fn whole_key(&mut self, node: &NodeRef, e: &Entry) -> Result<Vec<u8>> {
+        self.payload(node, e, e.key_len as usize)
+    }
+
+    /// The pages of a chain, bounded by what its length needs.
+    pub(crate) fn chain(&mut self, tree: u32, of: PageNo, e: &Entry) -> Result<Vec<u32>> {
+        let mut pages = Vec::new();
+        let mut left = (e.total as usize).saturating_sub(cell::local_len(e.total as usize));
+        let mut page = e.overflow;
+        while page != 0 && left > 0 {
+            let part = self.chain_page(page, tree, of)?;
+            pages.push(page);
+            left = left.saturating_sub(part.data().len().max(1));
+            page = part.next;
+        }
+        Ok(pages)
+    }
+}

@@ -1,0 +1,314 @@
+//! The write transaction: its beginning, savepoints, spills, and undoing it.
+
+use std::sync::Arc;
+
+use crate::core::{Core, Savepoint, Txn};
+use crate::error::{Error, Result};
+use crate::freemap::FreeMap;
+use crate::page::{Node, PageType};
+use crate::shared::{CURRENT, DURABLE, EPOCH, FREE, FREE_SEQ, HEADER_SEQ, HWM, NEXT, WRITING};
+use crate::storage::{Lock, LockMode};
+use crate::types::{PageNo, Version};
+
+impl Core {
+    /// Begins a write transaction; `from`: only on this version.
+    pub(crate) fn begin_write(&mut self, from: Option<u64>) -> Result<u64> {
+        if self.txn.is_some() {
+            return Err(Error::Transaction("a write transaction is open already"));
+        }
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.check_poison()?;
+        self.release_snapshots()?;
+        let taking = Error::io("taking the write lock");
+        if !self
+            .storage
+            .lock(Lock::WRITE, LockMode::Exclusive)
+            .map_err(taking)?
+        {
+            return Err(Error::Busy);
+        }
+        let begun = self.begin_locked(from);
+        if begun.is_err() {
+            self.txn = None;
+            self.unlock_write()?;
+        }
+        begun
+    }
+
+    pub(crate) fn unlock_write(&mut self) -> Result<()> {
+        let giving = Error::io("giving back the write lock");
+        self.storage
+            .unlock(Lock::WRITE, LockMode::Exclusive)
+            .map_err(giving)
+    }
+
+    fn begin_locked(&mut self, from: Option<u64>) -> Result<u64> {
+        // A writer that failed between the first look and the lock.
+        self.check_poison()?;
+        if self.load(WRITING)? != 0 {
+            self.recover_live()?;
+        }
+        self.catch_up()?;
+        self.learn_torn()?;
+        let current = self.load(CURRENT)?;
+        if let Some(snapshot) = from
+            && snapshot != current
+        {
+            let (snapshot, current) = (Version(snapshot), Version(current));
+            return Err(Error::StaleSnapshot { snapshot, current });
+        }
+        let version = self.load(NEXT)?;
+        self.store(NEXT, version + 1)?;
+        let durable = self.load(DURABLE)?;
+        if durable < current && self.group_version != current {
+            // Somebody else's commits, of whose pages no record can be given here.
+            self.flush_storage().map_err(|e| self.poison(e))?;
+            self.now_durable(current)?;
+        } else if durable >= current {
+            // Somebody else may have flushed what this handle left.
+            self.group.clear();
+            self.group_version = current;
+        }
+        self.release_quarantine()?;
+        self.publish_free()?;
+        self.txn = Some(Txn::new(version, current));
+        Ok(version)
+    }
+
+    /// Learns what other writers have done: cache, header, free map. Only for who holds WRITE.
+    pub(crate) fn catch_up(&mut self) -> Result<()> {
+        let current = self.load(CURRENT)?;
+        let epoch = self.epoch;
+        self.sync_cache()?;
+        let mut protect = false;
+        if self.load(HEADER_SEQ)? != self.header.seq {
+            protect = true;
+            self.header = self.read_header()?;
+            self.header_flushed = false;
+            self.store(HEADER_SEQ, self.header.seq)?;
+        }
+        let seq = self.load(FREE_SEQ)?;
+        if self.free_version != current || self.epoch != epoch || self.free_seq != seq {
+            let hwm = self.load(HWM)? as u32;
+            let mut words = Vec::with_capacity(hwm as usize / 64 + 1);
+            for i in 0..(hwm as usize).div_ceil(64) {
+                words.push(self.load(FREE + i)?);
+            }
+            self.published = words.clone();
+            self.free = FreeMap::from_words(words, hwm);
+            self.free_version = current;
+            self.free_seq = seq;
+            // What this handle kept back stands in there, unless somebody uses it already. Not durable yet, it
+            // may not be used: with no group of this handle's, the transaction begins with a flush.
+            self.quarantine.clear();
+            self.group.clear();
+            self.group_version = 0;
+            protect = true;
+        }
+        if protect {
+            // A writer may have moved the slots and died, or rolled back, before it told of the map.
+            self.protect_slots();
+        }
+        Ok(())
+    }
+
+    /// Every version up to `version` has reached the disk.
+    pub(crate) fn now_durable(&mut self, version: u64) -> Result<()> {
+        self.store(DURABLE, version)?;
+        self.group.clear();
+        self.group_version = version;
+        if let Some(txn) = &mut self.txn {
+            txn.keep = None;
+        }
+        Ok(())
+    }
+
+    /// Pages freed by commits that have become durable can be used now.
+    pub(crate) fn release_quarantine(&mut self) -> Result<()> {
+        let durable = self.load(DURABLE)?;
+        let waiting = std::mem::take(&mut self.quarantine);
+        for (version, pages) in waiting {
+            if version > durable {
+                self.quarantine.push((version, pages));
+                continue;
+            }
+            for page in pages {
+                self.free.insert(page);
+            }
+        }
+        Ok(())
+    }
+
+    // ---- savepoints
+
+    pub(crate) fn savepoint(&mut self) -> Result<usize> {
+        let txn = self.txn()?;
+        txn.savepoints.push(Savepoint {
+            ops: txn.ops.len(),
+            ..Savepoint::default()
+        });
+        Ok(txn.savepoints.len() - 1)
+    }
+
+    pub(crate) fn rollback_to(&mut self, number: usize) -> Result<()> {
+        let txn = self.txn()?;
+        if number >= txn.savepoints.len() {
+            return Err(Error::NoSuchSavepoint(number));
+        }
+        txn.broken = txn.broken.filter(|open| number >= *open);
+        let undone = txn.savepoints.split_off(number);
+        let ops = undone.first().map_or(0, |s| s.ops);
+        for savepoint in undone.into_iter().rev() {
+            for (page, before) in savepoint.before {
+                self.restore(page, before)?;
+            }
+        }
+        self.undo_ops(ops)?;
+        self.protect_slots();
+        let txn = self.txn()?;
+        txn.record = None;
+        txn.savepoints.push(Savepoint {
+            ops,
+            ..Savepoint::default()
+        });
+        self.generation += 1;
+        Ok(())
+    }
+
+    /// Puts a page back to what it was before a savepoint.
+    fn restore(&mut self, page: u32, before: Option<Arc<Node>>) -> Result<()> {
+        let base = self.txn()?.base;
+        match before {
+            Some(node) => {
+                self.txn()?.dirty.insert(page, node);
+            }
+            None if self.txn()?.spilled.contains_key(&page) => {
+                // Nothing but what came after the savepoint was written there.
+                let node = self.node(page)?;
+                if node.birth > base {
+                    let txn = self.txn()?;
+                    txn.dirty.remove(&page);
+                    txn.spilled.remove(&page);
+                    self.cache.remove(page);
+                } else {
+                    let mut node = (*node).clone();
+                    node.strip(base);
+                    self.txn()?.dirty.insert(page, Arc::new(node));
+                }
+            }
+            None => {
+                self.txn()?.dirty.remove(&page);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release_savepoint(&mut self, number: usize) -> Result<()> {
+        let txn = self.txn()?;
+        if number >= txn.savepoints.len() {
+            return Err(Error::NoSuchSavepoint(number));
+        }
+        txn.broken = txn.broken.map(|open| open.min(number));
+        for inner in txn.savepoints.split_off(number) {
+            if let Some(outer) = txn.savepoints.last_mut() {
+                for (page, before) in inner.before {
+                    outer.before.entry(page).or_insert(before);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // ---- spills
+
+    /// Writes dirty pages before the commit when there are too many of them.
+    pub(crate) fn spill_if_needed(&mut self) -> Result<()> {
+        let limit = self.options.cache_pages.max(8);
+        if self.double || self.txn()?.dirty.len() <= limit {
+            return Ok(());
+        }
+        let keep = limit / 2;
+        let txn = self.txn()?;
+        let mut pages: Vec<u32> = txn
+            .dirty
+            .iter()
+            .filter(|(_, n)| n.kind != PageType::Catalog)
+            .map(|(p, _)| *p)
+            .collect();
+        pages.sort_unstable();
+        pages.truncate(txn.dirty.len() - keep);
+        self.spill(&pages)
+    }
+
+    /// Writes these dirty pages now.
+    pub(crate) fn spill(&mut self, pages: &[u32]) -> Result<()> {
+        self.mark_regions(pages)?;
+        let (version, durable) = (self.version()?, self.load(DURABLE)?);
+        self.store(WRITING, version)?;
+        for page in pages {
+            let Some(node) = self.txn()?.dirty.get(page).cloned() else {
+                continue;
+            };
+            let image = node.encode(self.salt, version, durable)?;
+            let writing = Error::io("writing a page");
+            let written = self.storage.write_at(PageNo(*page).offset(), &image[..]);
+            written.map_err(writing).map_err(|e| self.poison(e))?;
+            let txn = self.txn()?;
+            txn.spilled.insert(*page, crate::page::crc_of(&image));
+            txn.dirty.remove(page);
+            self.cache.insert(*page, node);
+            self.stats.spilled += 1;
+        }
+        Ok(())
+    }
+
+    // ---- rollback
+
+    pub(crate) fn rollback(&mut self) -> Result<()> {
+        let undone = self.undo_spills();
+        if undone.is_ok() {
+            self.undo_ops(0)?;
+            self.protect_slots();
+            self.store(WRITING, 0)?;
+        }
+        self.txn = None;
+        self.generation += 1;
+        self.unlock_write()?;
+        undone.map_err(|e| self.poison(e))
+    }
+
+    /// Undoes on disk what was spilled; new pages are in no tree. What the base consists of is flushed first, and stands under the
+    /// header's floor, so that whatever a crash finds of this transaction is told from it.
+    fn undo_spills(&mut self) -> Result<()> {
+        let txn = self.txn()?;
+        let (version, base) = (txn.version, txn.base);
+        if txn.spilled.is_empty() && !txn.wrote_new_pages {
+            return Ok(());
+        }
+        let pages: Vec<u32> = txn.spilled.keys().copied().collect();
+        self.flush_storage()?;
+        self.now_durable(base)?;
+        let free = self.base_free();
+        let mut header = self.header.clone();
+        header.floor = base;
+        self.write_header(header, Some(&free))?;
+        for page in pages {
+            let image = self.read_image(page)?;
+            let mut node = Node::decode(&image, PageNo(page), self.salt)?;
+            if node.birth <= base {
+                node.strip(base);
+                let image = node.encode(self.salt, version, base)?;
+                let writing = Error::io("undoing a page");
+                self.storage
+                    .write_at(PageNo(page).offset(), &image[..])
+                    .map_err(writing)?;
+            }
+        }
+        self.flush_storage()?;
+        self.store(EPOCH, self.load(EPOCH)? + 1)?;
+        self.cache.clear();
+        self.skip_own_news()
+    }
+}

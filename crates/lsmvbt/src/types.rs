@@ -1,0 +1,187 @@
+//! Numbers with a meaning, and the options of a handle.
+
+/// Bytes of a page.
+pub const PAGE_SIZE: usize = 4096;
+
+/// A page of the file: byte offset divided by [`PAGE_SIZE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PageNo(pub u32);
+
+impl PageNo {
+    /// Byte offset of the page in the file.
+    pub fn offset(self) -> u64 {
+        u64::from(self.0) * PAGE_SIZE as u64
+    }
+}
+
+/// A version of the whole database. Every write transaction makes one; numbers only grow and are never
+/// used twice, but some may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Version(pub u64);
+
+/// A tree of the database, by its logical number (1 and up), which never changes while the tree exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TreeId(pub u32);
+
+/// How a tree orders its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeKind {
+    /// Keys are 64-bit integers; the payload is the value.
+    Integer,
+    /// Keys are bytes in the order of `memcmp`; values are bytes.
+    Bytes,
+    /// Keys are bytes that only the caller can compare (SQLite's index records). The payload is the key.
+    Custom,
+}
+
+/// What a commit waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// One flush: when the call returns, a power cut cannot undo the commit.
+    #[default]
+    Flush,
+    /// No flush. A power cut, or the death of the last process in the middle of a later commit, may undo
+    /// the newest commits, never a part of one and never an older one without the newer ones. With
+    /// [`Torn::Double`] the same as `Flush`.
+    Later,
+}
+
+/// What a power cut may do to a single 4 KiB write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Torn {
+    /// Ask the storage: [`Torn::Trust`] if it promises 4 KiB, else [`Torn::Double`].
+    #[default]
+    Auto,
+    /// A 4 KiB write is all or nothing. One page written per page changed.
+    Trust,
+    /// It may be torn: pages are written to a slot and flushed before they are written in place. Twice
+    /// the bytes, still one flush.
+    Double,
+}
+
+/// The five optimizations of LS-MVBT. All are on by default; a database may be opened with any of them
+/// off, at any time, to measure what it brings. All off is the multi-version B-tree that came before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Optimizations {
+    /// Lazy split: only the upper half of a full node moves, to one new node.
+    pub lazy_split: bool,
+    /// Reserved buffer space: percent of a node that only a lazily split node may fill (0 to 40).
+    pub reserve_percent: u8,
+    /// Lazy garbage collection: dead entries go when their node is changed anyway and needs the space.
+    /// Off: a pass collects them every few commits, in pages that would otherwise be clean.
+    pub lazy_gc: bool,
+    /// Metadata embedding: the commit's version stands in the pages it changed. Off: the header is
+    /// written by every commit as well.
+    pub metadata_embedding: bool,
+    /// No sibling redistribution: a split never touches the siblings.
+    pub no_redistribution: bool,
+}
+
+impl Default for Optimizations {
+    fn default() -> Self {
+        Optimizations {
+            lazy_split: true,
+            reserve_percent: 10,
+            lazy_gc: true,
+            metadata_embedding: true,
+            no_redistribution: true,
+        }
+    }
+}
+
+impl Optimizations {
+    /// None of the five: legacy MVBT.
+    pub fn none() -> Self {
+        Optimizations {
+            lazy_split: false,
+            reserve_percent: 0,
+            lazy_gc: false,
+            metadata_embedding: false,
+            no_redistribution: false,
+        }
+    }
+}
+
+/// How a handle works. None of it is stored in the file.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What a power cut may do to one page write. What the first handle says holds for all that come while it is
+    /// open; [`crate::Db::set_torn`] changes it.
+    pub torn: Torn,
+    /// The five switches.
+    pub optimizations: Optimizations,
+    /// Pages kept in memory, clean and dirty ones together. Beyond it, clean pages are dropped, and
+    /// dirty ones are written before their transaction commits (spilled) unless `torn` is `Double`.
+    pub cache_pages: usize,
+    /// Pages at most that recovery must read. Fewer: faster recovery, more header writes.
+    pub recovery_pages: u32,
+    /// No writing at all; recovery of a database that needs it fails with [`crate::Error::ReadOnly`].
+    pub read_only: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            torn: Torn::Auto,
+            optimizations: Optimizations::default(),
+            cache_pages: 2000,
+            recovery_pages: 4096,
+            read_only: false,
+        }
+    }
+}
+
+/// What a handle has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Transactions committed.
+    pub commits: u64,
+    /// Pages of commits written in place.
+    pub pages_written: u64,
+    /// Pages written to the slots of [`Torn::Double`], their heads included.
+    pub slot_pages_written: u64,
+    /// Header and free-map pages written.
+    pub header_pages_written: u64,
+    /// Dirty pages written before their commit.
+    pub spilled: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Pages read from the storage.
+    pub pages_read: u64,
+    /// Splits in which only the upper half moved.
+    pub lazy_splits: u64,
+    /// Splits in which nothing moved, because the new entry was the last one.
+    pub append_splits: u64,
+    /// Splits in which every live entry was copied.
+    pub legacy_splits: u64,
+    /// Dead entries collected.
+    pub collected: u64,
+    /// Dead entries that a full node could not drop, because a reader, or the history, still sees them:
+    /// what long readers cost.
+    pub kept_for_readers: u64,
+    /// Version reached by this handle's newest commit.
+    pub last_commit: u64,
+}
+
+/// What the database holds, for `status` commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The newest version.
+    pub current: Version,
+    /// The newest version known to survive a power cut.
+    pub durable: Version,
+    /// The oldest version that can be read by [`crate::Db::snapshot_at`].
+    pub oldest: Version,
+    /// The oldest version that a reader (of any process) is reading, if there is one.
+    pub oldest_reader: Option<Version>,
+    /// Pages in the file in use or free: the high-water mark.
+    pub pages: u32,
+    /// Of these, free ones.
+    pub free_pages: u32,
+    /// Regions that recovery would read now.
+    pub marked_regions: u32,
+    /// Versions that are kept for time travel.
+    pub history: u64,
+    /// True for [`Torn::Double`].
+    pub double: bool,
+}

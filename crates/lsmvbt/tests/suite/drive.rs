@@ -1,0 +1,355 @@
+//! Random transactions on the engine and on a model of it: a map for every tree, kept for every snapshot.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use lsmvbt::{
+    Cursor, Db, Durability, Error, Optimizations, Options, Result, Seek, Snapshot, Torn, TreeId,
+    TreeKind, Version,
+};
+
+use crate::random::Random;
+
+/// Keys in the order of the tree: integers as eight bytes, custom keys behind their length.
+pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What a version holds.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Model {
+    pub trees: BTreeMap<u32, (u8, Rc<Map>)>,
+    pub metas: [u32; 16],
+}
+
+pub fn kind_number(kind: TreeKind) -> u8 {
+    match kind {
+        TreeKind::Integer => 0,
+        TreeKind::Bytes => 1,
+        TreeKind::Custom => 2,
+    }
+}
+
+pub fn integer_key(key: i64) -> Vec<u8> {
+    ((key as u64) ^ (1 << 63)).to_be_bytes().to_vec()
+}
+
+fn integer_of(key: &[u8]) -> i64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(key);
+    (u64::from_be_bytes(bytes) ^ (1 << 63)) as i64
+}
+
+fn custom_key(key: &[u8]) -> Vec<u8> {
+    [&(key.len() as u32).to_be_bytes()[..], key].concat()
+}
+
+/// Custom keys are ordered by length, then bytes.
+pub fn custom_order(stored: &[u8], sought: &[u8]) -> Ordering {
+    stored
+        .len()
+        .cmp(&sought.len())
+        .then_with(|| stored.cmp(sought))
+}
+
+/// The key and value a cursor stands on, as the model has them.
+pub fn entry(db: &mut Db, cursor: &Cursor) -> Result<(Vec<u8>, Vec<u8>)> {
+    Ok(match cursor.kind() {
+        TreeKind::Integer => (integer_key(cursor.integer_key()?), cursor.value(db)?),
+        TreeKind::Bytes => (cursor.key(db)?, cursor.value(db)?),
+        TreeKind::Custom => (custom_key(&cursor.key(db)?), Vec::new()),
+    })
+}
+
+/// Everything that a version holds, read forwards.
+pub fn read_all(db: &mut Db, view: Version) -> Result<Model> {
+    let mut model = Model::default();
+    for (tree, kind) in db.trees(view)? {
+        let mut map = Map::new();
+        let mut cursor = db.cursor(view, tree)?;
+        let mut more = cursor.first(db)?;
+        let mut last: Option<Vec<u8>> = None;
+        while more {
+            let (key, value) = entry(db, &cursor)?;
+            if last.as_ref().is_some_and(|l| *l >= key) {
+                return Err(Error::Transaction("keys are not in order"));
+            }
+            last = Some(key.clone());
+            map.insert(key, value);
+            more = cursor.next(db)?;
+        }
+        model
+            .trees
+            .insert(tree.0, (kind_number(kind), Rc::new(map)));
+    }
+    for (i, meta) in model.metas.iter_mut().enumerate() {
+        *meta = db.meta(view, i)?;
+    }
+    Ok(model)
+}
+
+/// Reads a tree backwards and in random places and compares.
+pub fn probe(db: &mut Db, view: Version, model: &Model, random: &mut Random) -> Result<()> {
+    for (tree, (kind, map)) in &model.trees {
+        assert_eq!(
+            db.count(view, TreeId(*tree))?,
+            map.len() as u64,
+            "count of tree {tree}"
+        );
+        let mut cursor = db.cursor(view, TreeId(*tree))?;
+        let mut more = cursor.last(db)?;
+        for (key, _) in map.iter().rev() {
+            assert!(more, "tree {tree}: the way back ends early");
+            assert_eq!(entry(db, &cursor)?.0, *key, "tree {tree}, backwards");
+            more = cursor.prev(db)?;
+        }
+        assert!(!more, "tree {tree}: the way back goes on");
+        for _ in 0..5 {
+            let key = random_key(random, *kind, 60);
+            let found = seek(db, &mut cursor, &key)?;
+            let (below, above) = (
+                map.range(..key.clone()).next_back(),
+                map.range(key.clone()..).next(),
+            );
+            match found {
+                Seek::Empty => assert!(map.is_empty(), "tree {tree} is not empty"),
+                Seek::Exact => assert_eq!(entry(db, &cursor)?.0, key),
+                Seek::Larger => assert_eq!(Some(&entry(db, &cursor)?.0), above.map(|e| e.0)),
+                Seek::Smaller => assert_eq!(Some(&entry(db, &cursor)?.0), below.map(|e| e.0)),
+            }
+            assert_eq!(found == Seek::Exact, map.contains_key(&key), "tree {tree}");
+        }
+    }
+    Ok(())
+}
+
+pub fn seek(db: &mut Db, cursor: &mut Cursor, key: &[u8]) -> Result<Seek> {
+    match cursor.kind() {
+        TreeKind::Integer => cursor.seek_integer(db, integer_of(key)),
+        TreeKind::Bytes => cursor.seek(db, key),
+        TreeKind::Custom => {
+            let key = &key[4..];
+            cursor.seek_with(db, &mut |stored| Ok(custom_order(stored, key)))
+        }
+    }
+}
+
+/// A key, from a small or a large set, in the model's form.
+pub fn random_key(random: &mut Random, kind: u8, range: u64) -> Vec<u8> {
+    let n = random.below(range);
+    match kind {
+        0 => integer_key(n as i64 - (range / 3) as i64),
+        1 => random_bytes_key(random, n),
+        _ => custom_key(&random_bytes_key(random, n)),
+    }
+}
+
+fn random_bytes_key(_: &mut Random, n: u64) -> Vec<u8> {
+    // The same number always gives the same key; some keys are long, some do not fit into a page.
+    let len = match n % 23 {
+        0 => 1500,
+        1 => 5000,
+        2 | 3 => 400,
+        _ => (n % 40) as usize,
+    };
+    let mut key = (n as u32).to_be_bytes().to_vec();
+    key.resize(4 + len, (n % 251) as u8);
+    key
+}
+
+pub fn random_value(random: &mut Random) -> Vec<u8> {
+    let len = match random.below(100) {
+        0..2 => random.below(20_000),
+        2..8 => 700 + random.below(600),
+        8..30 => random.below(400),
+        _ => random.below(60),
+    };
+    vec![random.below(256) as u8; len as usize]
+}
+
+/// Options with random switches.
+pub fn random_options(random: &mut Random, torn: Torn) -> Options {
+    let mut options = Options {
+        torn,
+        ..Options::default()
+    };
+    if random.chance(40) {
+        options.optimizations = Optimizations {
+            lazy_split: random.chance(60),
+            reserve_percent: *random.pick(&[0, 10, 25]),
+            lazy_gc: random.chance(60),
+            metadata_embedding: random.chance(70),
+            no_redistribution: random.chance(60),
+        };
+    }
+    options.cache_pages = *random.pick(&[0, 12, 100, 2000]);
+    options.recovery_pages = *random.pick(&[64, 128, 640, 4096]);
+    options
+}
+
+/// One random change of the write transaction, on both sides.
+pub fn change(db: &mut Db, model: &mut Model, random: &mut Random, range: u64) -> Result<()> {
+    let dice = random.below(1000);
+    if model.trees.is_empty() || (dice < 12 && model.trees.len() < 6) {
+        let kind = *random.pick(&[TreeKind::Integer, TreeKind::Bytes, TreeKind::Custom]);
+        let tree = db.create_tree(kind)?;
+        let old = model
+            .trees
+            .insert(tree.0, (kind_number(kind), Rc::default()));
+        assert!(old.is_none(), "tree {} was there already", tree.0);
+        return Ok(());
+    }
+    let trees: Vec<u32> = model.trees.keys().copied().collect();
+    let tree = *random.pick(&trees);
+    if dice < 16 {
+        db.drop_tree(TreeId(tree))?;
+        model.trees.remove(&tree);
+        return Ok(());
+    }
+    let Some((kind, map)) = model.trees.get_mut(&tree) else {
+        return Ok(());
+    };
+    if dice < 19 {
+        db.clear_tree(TreeId(tree))?;
+        *map = Rc::default();
+        return Ok(());
+    }
+    if dice < 40 {
+        let (i, value) = (random.below(16) as usize, random.below(1000) as u32);
+        db.set_meta(i, value)?;
+        model.metas[i] = value;
+        return Ok(());
+    }
+    let (kind, map) = (*kind, Rc::make_mut(map));
+    if dice < 700 {
+        let key = match map.last_key_value() {
+            Some((last, _)) if dice < 150 && kind == 0 => integer_key(integer_of(last) + 1),
+            _ => random_key(random, kind, range),
+        };
+        let value = if kind == 2 {
+            Vec::new()
+        } else {
+            random_value(random)
+        };
+        put(db, TreeId(tree), kind, &key, &value)?;
+        map.insert(key, value);
+    } else if dice < 960 {
+        let key = random_key(random, kind, range);
+        let there = delete(db, TreeId(tree), kind, &key)?;
+        assert_eq!(there, map.remove(&key).is_some(), "deletion in tree {tree}");
+    } else {
+        delete_run(db, TreeId(tree), map, random)?;
+    }
+    Ok(())
+}
+
+pub fn put(db: &mut Db, tree: TreeId, kind: u8, key: &[u8], value: &[u8]) -> Result<()> {
+    match kind {
+        0 => db.put_integer(tree, integer_of(key), value),
+        1 => db.put(tree, key, value),
+        _ => {
+            let key = &key[4..];
+            db.put_custom(tree, key, &mut |stored| Ok(custom_order(stored, key)))
+        }
+    }
+}
+
+pub fn delete(db: &mut Db, tree: TreeId, kind: u8, key: &[u8]) -> Result<bool> {
+    match kind {
+        0 => db.delete_integer(tree, integer_of(key)),
+        1 => db.delete(tree, key),
+        _ => {
+            let view = db.write_version().ok_or(Error::Transaction("none"))?;
+            let mut cursor = db.cursor(view, tree)?;
+            let there = seek(db, &mut cursor, key)? == Seek::Exact;
+            if there {
+                db.delete_at(&mut cursor)?;
+            }
+            Ok(there)
+        }
+    }
+}
+
+/// Deletes some neighbors through one cursor.
+fn delete_run(db: &mut Db, tree: TreeId, map: &mut Map, random: &mut Random) -> Result<()> {
+    let view = db.write_version().ok_or(Error::Transaction("none"))?;
+    let mut cursor = db.cursor(view, tree)?;
+    let Some(first) = map
+        .keys()
+        .nth(random.below(map.len() as u64) as usize)
+        .cloned()
+    else {
+        assert!(!cursor.first(db)?);
+        return Ok(());
+    };
+    assert_eq!(seek(db, &mut cursor, &first)?, Seek::Exact);
+    let mut key = first;
+    for _ in 0..random.below(40) {
+        db.delete_at(&mut cursor)?;
+        map.remove(&key);
+        let next = map.range(key.clone()..).next().map(|e| e.0.clone());
+        let moved = if cursor.kind() == TreeKind::Custom {
+            assert!(cursor.is_stale(db) && matches!(cursor.next(db), Err(Error::CursorStale)));
+            match seek(db, &mut cursor, &key)? {
+                Seek::Larger => true,
+                Seek::Smaller => cursor.next(db)?,
+                Seek::Exact | Seek::Empty => false,
+            }
+        } else {
+            cursor.next(db)?
+        };
+        assert_eq!(moved, next.is_some(), "after a deletion in tree {}", tree.0);
+        let Some(next) = next else { return Ok(()) };
+        assert_eq!(entry(db, &cursor)?.0, next);
+        key = next;
+    }
+    Ok(())
+}
+
+/// A snapshot and what it must show.
+pub struct Seen {
+    pub snapshot: Snapshot,
+    pub model: Model,
+}
+
+/// One write transaction with savepoints. Returns what it would commit; the transaction is still open.
+pub fn transaction(
+    db: &mut Db,
+    base: &Model,
+    random: &mut Random,
+    range: u64,
+    operations: &mut u64,
+) -> Result<Model> {
+    let mut model = base.clone();
+    db.begin_write()?;
+    let mut savepoints: Vec<Model> = Vec::new();
+    let length = *random.pick(&[1, 1, 1, 2, 3, 8, 20, 60]);
+    for _ in 0..length {
+        change(db, &mut model, random, range)?;
+        *operations += 1;
+        if random.chance(6) {
+            assert_eq!(db.savepoint()?, savepoints.len());
+            savepoints.push(model.clone());
+        }
+        if !savepoints.is_empty() && random.chance(8) {
+            let to = random.below(savepoints.len() as u64) as usize;
+            if random.chance(60) {
+                db.rollback_to(to)?;
+                savepoints.truncate(to + 1);
+                model = savepoints[to].clone();
+            } else {
+                db.release(to)?;
+                savepoints.truncate(to);
+            }
+            assert_eq!(db.savepoints(), savepoints.len());
+        }
+    }
+    Ok(model)
+}
+
+pub fn durability(random: &mut Random, flush: u64) -> Durability {
+    if random.chance(flush) {
+        Durability::Flush
+    } else {
+        Durability::Later
+    }
+}

@@ -1,0 +1,110 @@
+//! A full disk: a transaction that does not fit is rolled back, everything else goes on.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+use lsmvbt::{Db, Durability, Error, MemoryFile, Options, PAGE_SIZE, PowerCut, Torn, TreeKind};
+
+use crate::random::{Random, Seed, seeds};
+
+fn open(file: &MemoryFile, torn: Torn) -> Db {
+    let options = Options {
+        torn,
+        ..Options::default()
+    };
+    Db::open(file.storage(), options).expect("a database")
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::StorageFull)
+}
+
+type Rows = BTreeMap<i64, Vec<u8>>;
+
+fn holds(db: &mut Db, tree: lsmvbt::TreeId, rows: &Rows) {
+    assert_eq!(db.check().expect("checked"), Vec::<String>::new());
+    let view = db.snapshot().expect("a snapshot");
+    let count = db.count(view.version(), tree).expect("counted");
+    assert_eq!(count, rows.len() as u64);
+    for (key, value) in rows {
+        let found = db.get_integer(view.version(), tree, *key).expect("read");
+        assert_eq!(found.as_ref(), Some(value), "{key}");
+    }
+}
+
+/// One transaction of some rows; false if the disk is full.
+fn change(db: &mut Db, tree: lsmvbt::TreeId, rows: &mut Rows, random: &mut Random) -> bool {
+    let mut next = rows.clone();
+    db.begin_write().expect("not poisoned");
+    let changed = (0..=random.below(6)).try_for_each(|_| {
+        let key = random.below(4000) as i64;
+        if random.below(5) == 0 {
+            next.remove(&key);
+            return db.delete_integer(tree, key).map(drop);
+        }
+        let length = [20, 300, 3000, 30_000][random.below(4) as usize];
+        let value = vec![random.below(256) as u8; length];
+        next.insert(key, value.clone());
+        db.put_integer(tree, key, &value)
+    });
+    let committed = match changed {
+        Ok(()) => db.commit(Durability::Flush).map(drop),
+        Err(error) => {
+            db.rollback().expect("rolled back");
+            Err(error)
+        }
+    };
+    match committed {
+        Ok(()) => *rows = next,
+        Err(ref error) => assert!(is_full(error), "{error}"),
+    }
+    committed.is_ok()
+}
+
+fn run(seed: u64, torn: Torn) -> u32 {
+    let _told = Seed("full", seed);
+    let mut random = Random::new(seed);
+    let file = MemoryFile::new();
+    let mut rows = Rows::new();
+    let (mut a, mut b) = (open(&file, torn), open(&file, torn));
+    a.begin_write().expect("a transaction");
+    let tree = a.create_tree(TreeKind::Integer).expect("a tree");
+    a.commit(Durability::Flush).expect("committed");
+    let mut refused = 0;
+    for _ in 0..8 {
+        for _ in 0..random.below(30) {
+            assert!(change(&mut a, tree, &mut rows, &mut random));
+        }
+        let more = random.below(20) * PAGE_SIZE as u64;
+        file.limit(Some(file.bytes().len() as u64 + more));
+        for _ in 0..40 {
+            let db = if random.below(2) == 0 { &mut a } else { &mut b };
+            refused += u32::from(!change(db, tree, &mut rows, &mut random));
+        }
+        holds(&mut a, tree, &rows);
+        holds(&mut b, tree, &rows);
+        file.limit(None);
+        match random.below(3) {
+            0 => {
+                file.power_cut(PowerCut::Atomic, &mut |n| random.below(n));
+                (a, b) = (open(&file, torn), open(&file, torn));
+            }
+            1 => {
+                file.kill_all();
+                (a, b) = (open(&file, torn), open(&file, torn));
+            }
+            _ => {}
+        }
+        holds(&mut b, tree, &rows);
+    }
+    refused
+}
+
+#[test]
+fn a_full_disk_refuses_a_transaction_and_nothing_else() {
+    for torn in [Torn::Trust, Torn::Double] {
+        let refused: u32 = seeds(5).into_iter().map(|seed| run(seed, torn)).sum();
+        println!("{torn:?}: {refused} transactions refused");
+        assert!(refused > 100, "{refused}");
+    }
+}

@@ -1,0 +1,421 @@
+//! The crash model: the protocol and nothing else, on pages of six entries and a disk that loses writes.
+//!
+//! It shares no code with the engine. It is the oracle of the protocol: the same run with any one rule
+//! taken away ([`Mutant`]) must fail, so that every rule is known to be needed, and with all of them must
+//! not. `docs/lsmvbt.md` names the mutant beside each rule.
+
+mod disk;
+mod recovery;
+mod run;
+mod tree;
+mod txn;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
+
+use disk::Disk;
+
+use crate::random::Random;
+
+pub const INF: u64 = u64::MAX;
+const REGION: u32 = 4;
+const CAPACITY: usize = 6;
+const RESERVE: usize = 1;
+const CATALOG: u32 = 2;
+
+/// A rule of the protocol that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// The commit record names no pages.
+    NoList,
+    /// It names versions instead of checksums.
+    NoChecksum,
+    /// A broken commit falls back to the version before it instead of the highest `base`.
+    PreviousVersion,
+    /// Recovery undoes nothing.
+    NoUndo,
+    /// After recovery, the version numbers of broken commits are used again.
+    ReuseVersions,
+    /// A page can be used again in the transaction that frees it.
+    ReuseAtOnce,
+    /// A page can be used again before the transaction that freed it is durable.
+    ReuseBeforeDurable,
+    /// Garbage collection spares what the transaction itself sees instead of what its base does.
+    CollectBase,
+    /// Garbage collection does not spare the newest durable version.
+    CollectDurable,
+    /// An owner goes as soon as nobody sees it, not when the oldest view has passed its end.
+    OwnersByLifetime,
+    /// Moved entries free pages as killed ones do.
+    MovedFrees,
+    /// A transaction that was spilled and rolled back is not undone on disk.
+    NoUndoOfSpills,
+    /// Marks are written, but not flushed before the pages.
+    NoFlushOfMarks,
+    /// Without a flush after each commit, the record names only its own commit's pages.
+    RecordOfOneCommit,
+    /// Double: recovery does not flush before it begins.
+    NoFlushInRecovery,
+    /// Double: pages are written in place before their slot has been flushed.
+    NoFlushOfSlot,
+    /// Double: recovery redoes the newer slot only.
+    RedoOneSlot,
+}
+
+/// Why a run stops.
+pub enum Stop {
+    /// The power went, or the process died.
+    Crash,
+    /// The protocol is broken.
+    Bug(String),
+}
+
+type Step<T> = Result<T, Stop>;
+
+fn bug<T>(what: impl Into<String>) -> Step<T> {
+    Err(Stop::Bug(what.into()))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Leaf,
+    Inner,
+    Catalog,
+    Overflow,
+}
+
+/// Why an entry ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    Lives,
+    Moved,
+    Killed,
+    Replaced,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Value {
+    Plain(u64),
+    Chain(u32),
+    Page(u32),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Ent {
+    key: i64,
+    start: u64,
+    end: u64,
+    why: Why,
+    value: Value,
+}
+
+impl Ent {
+    fn sees(&self, view: u64) -> bool {
+        self.start <= view && view < self.end
+    }
+
+    fn live(&self) -> bool {
+        self.end == INF
+    }
+
+    fn page(&self) -> Option<u32> {
+        match self.value {
+            Value::Page(p) => Some(p),
+            _ => None,
+        }
+    }
+
+    fn chain(&self) -> Option<u32> {
+        match self.value {
+            Value::Chain(p) => Some(p),
+            _ => None,
+        }
+    }
+}
+
+/// A page, in memory.
+#[derive(Clone)]
+struct Page {
+    kind: Kind,
+    tree: u32,
+    birth: u64,
+    ents: Vec<Ent>,
+    /// The level of an inner page, the content of an overflow page.
+    data: u64,
+}
+
+/// A page as it was written once: `id` stands for its checksum.
+#[derive(Clone)]
+struct Image {
+    page: Page,
+    ver: u64,
+    base: u64,
+    record: Option<Vec<(u32, u64)>>,
+    id: u64,
+}
+
+#[derive(Clone, Default)]
+struct Header {
+    seq: u64,
+    marks: BTreeSet<u32>,
+    floor: u64,
+    free: BTreeSet<u32>,
+    hwm: u32,
+}
+
+/// A slot of the double-write variant.
+#[derive(Clone)]
+struct Slot {
+    version: u64,
+    images: BTreeMap<u32, Rc<Image>>,
+    free: BTreeSet<u32>,
+    hwm: u32,
+}
+
+/// Everything that a model of a version holds: for each tree, its keys and values.
+pub type World = BTreeMap<u32, BTreeMap<i64, u64>>;
+
+struct Txn {
+    version: u64,
+    base: u64,
+    dirty: HashMap<u32, Page>,
+    own: HashSet<u32>,
+    freed: BTreeSet<u32>,
+    spilled: BTreeSet<u32>,
+    free_at_base: BTreeSet<u32>,
+    hwm_at_base: u32,
+}
+
+/// The engine of the model.
+struct Engine {
+    disk: Disk,
+    mutant: Option<Mutant>,
+    double: bool,
+    random: Random,
+    snapshots: BTreeMap<u64, u64>,
+    current: u64,
+    durable: u64,
+    next: u64,
+    group: BTreeMap<u32, u64>,
+    marks: BTreeSet<u32>,
+    free: BTreeSet<u32>,
+    quarantine: BTreeSet<u32>,
+    durable_free: BTreeSet<u32>,
+    durable_hwm: u32,
+    hwm: u32,
+    ids: u64,
+    slot: usize,
+    txn: Option<Txn>,
+}
+
+impl Engine {
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    fn txn(&mut self) -> Step<&mut Txn> {
+        self.txn.as_mut().ok_or(Stop::Bug("no transaction".into()))
+    }
+
+    fn version(&self) -> u64 {
+        self.txn.as_ref().map_or(0, |t| t.version)
+    }
+
+    fn id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    /// A page as the transaction or the disk has it.
+    fn page(&self, page: u32) -> Step<Page> {
+        if let Some(p) = self.txn.as_ref().and_then(|t| t.dirty.get(&page)) {
+            return Ok(p.clone());
+        }
+        match self.disk.page(page) {
+            Some(image) => Ok(image.page.clone()),
+            None => bug(format!("page {page} was never written")),
+        }
+    }
+
+    // ---- reading whole versions
+
+    fn root(&self, tree: u32, view: u64) -> Step<Option<u32>> {
+        let catalog = self.page(CATALOG)?;
+        let mut roots = catalog
+            .ents
+            .iter()
+            .filter(|e| e.key == i64::from(tree) && e.sees(view));
+        let root = roots.next().and_then(|e| e.page());
+        if roots.next().is_some() {
+            bug("two roots")
+        } else {
+            Ok(root)
+        }
+    }
+
+    /// Everything at a view; adds the pages to `pages`.
+    fn scan(&self, view: u64, pages: &mut BTreeSet<u32>) -> Step<World> {
+        let mut world = World::new();
+        let catalog = self.page(CATALOG)?;
+        for e in catalog.ents.iter().filter(|e| e.sees(view)) {
+            let tree = e.key as u32;
+            let Some(root) = self.root(tree, view)? else {
+                return bug("no root");
+            };
+            let mut map = BTreeMap::new();
+            self.scan_page(tree, root, view, (i64::MIN, i64::MAX), 0, pages, &mut map)?;
+            world.insert(tree, map);
+        }
+        Ok(world)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn scan_page(
+        &self,
+        tree: u32,
+        page: u32,
+        view: u64,
+        (low, high): (i64, i64),
+        depth: u32,
+        pages: &mut BTreeSet<u32>,
+        map: &mut BTreeMap<i64, u64>,
+    ) -> Step<()> {
+        if depth > 20 {
+            return bug("too deep");
+        }
+        if !pages.insert(page) {
+            return bug(format!("page {page} twice"));
+        }
+        let node = self.page(page)?;
+        if node.tree != tree || !matches!(node.kind, Kind::Leaf | Kind::Inner) {
+            return bug(format!("page {page} is no node of tree {tree}"));
+        }
+        let mut seen: Vec<Ent> = node.ents.iter().filter(|e| e.sees(view)).copied().collect();
+        seen.sort_by_key(|e| e.key);
+        if node.kind == Kind::Leaf {
+            for e in seen {
+                if e.key < low || e.key >= high {
+                    return bug(format!("key {} out of its page's range", e.key));
+                }
+                if map.insert(e.key, self.value(&e, pages)?).is_some() {
+                    return bug("a key twice");
+                }
+            }
+            return Ok(());
+        }
+        if seen.is_empty() {
+            return bug("no router is visible");
+        }
+        for (i, e) in seen.iter().enumerate() {
+            let from = if i == 0 { low } else { low.max(e.key) };
+            let to = seen.get(i + 1).map_or(high, |n| n.key);
+            if to > high || from < low {
+                return bug("a router out of range");
+            }
+            let Some(child) = e.page() else {
+                return bug("a router without a child");
+            };
+            self.scan_page(tree, child, view, (from, to), depth + 1, pages, map)?;
+        }
+        Ok(())
+    }
+
+    fn value(&self, e: &Ent, pages: &mut BTreeSet<u32>) -> Step<u64> {
+        match e.value {
+            Value::Plain(v) => Ok(v),
+            Value::Page(_) => bug("a child in a leaf"),
+            Value::Chain(p) => {
+                if !pages.insert(p) {
+                    return bug("a chain twice");
+                }
+                let page = self.page(p)?;
+                if page.kind != Kind::Overflow {
+                    bug("no overflow page")
+                } else {
+                    Ok(page.data)
+                }
+            }
+        }
+    }
+
+    /// No page in use may be free.
+    fn check_free(&self) -> Step<()> {
+        let mut pages = BTreeSet::new();
+        self.scan(self.current, &mut pages)?;
+        pages.insert(CATALOG);
+        if pages.iter().any(|p| self.free.contains(p)) {
+            return bug("a page is in use and free");
+        }
+        if pages.iter().any(|p| *p >= self.hwm) {
+            bug("a page above the mark")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+use run::{Outcome, runs};
+
+fn report(double: bool, mutant: Option<Mutant>, count: u64) -> Outcome {
+    let outcome = runs(double, mutant, count);
+    println!("double {double}, without {mutant:?}: {outcome:?}");
+    outcome
+}
+
+#[test]
+fn the_whole_protocol_keeps_every_commit() {
+    for double in [false, true] {
+        let outcome = report(
+            double,
+            None,
+            crate::random::number("LSMVBT_MODEL_RUNS").unwrap_or(100),
+        );
+        assert_eq!(outcome.bugs, 0, "{outcome:?}");
+        assert!(outcome.crashes > 0);
+    }
+}
+
+#[test]
+fn every_rule_is_needed() {
+    let single = [
+        Mutant::NoList,
+        Mutant::NoChecksum,
+        Mutant::PreviousVersion,
+        Mutant::NoUndo,
+        Mutant::ReuseVersions,
+        Mutant::ReuseAtOnce,
+        Mutant::ReuseBeforeDurable,
+        Mutant::CollectBase,
+        Mutant::CollectDurable,
+        Mutant::OwnersByLifetime,
+        Mutant::MovedFrees,
+        Mutant::NoUndoOfSpills,
+        Mutant::NoFlushOfMarks,
+        Mutant::RecordOfOneCommit,
+    ];
+    let double = [
+        Mutant::NoFlushInRecovery,
+        Mutant::NoFlushOfSlot,
+        Mutant::RedoOneSlot,
+    ];
+    let mut survived = Vec::new();
+    for (is_double, mutants) in [(false, &single[..]), (true, &double[..])] {
+        for mutant in mutants {
+            // Runs until it is caught, at most so many.
+            let outcome = runs_until_caught(is_double, *mutant, 20_000);
+            if outcome.bugs == 0 {
+                survived.push(*mutant);
+            }
+        }
+    }
+    assert!(survived.is_empty(), "not caught: {survived:?}");
+}
+
+fn runs_until_caught(double: bool, mutant: Mutant, most: u64) -> Outcome {
+    let outcome = run::until_caught(double, mutant, most);
+    println!(
+        "without {mutant:?}: caught after {} runs, {} crashes: {}",
+        outcome.runs, outcome.crashes, outcome.first
+    );
+    outcome
+}

@@ -1,0 +1,306 @@
+//! Header, recovery, closing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use super::disk::{Block, Disk, Place};
+use super::*;
+
+impl Engine {
+    /// A disk with an empty database.
+    pub fn make(disk: &mut Disk, double: bool) {
+        let page = Page {
+            kind: Kind::Catalog,
+            tree: 0,
+            birth: 1,
+            ents: Vec::new(),
+            data: 0,
+        };
+        let image = Rc::new(Image {
+            page,
+            ver: 1,
+            base: 1,
+            record: None,
+            id: 0,
+        });
+        disk.put(Place::Page(CATALOG), Block::Page(image.clone()));
+        if double {
+            let images = BTreeMap::from([(CATALOG, image)]);
+            let slot = Slot {
+                version: 1,
+                images,
+                free: BTreeSet::new(),
+                hwm: 3,
+            };
+            disk.put(Place::Slot(0), Block::Slot(Rc::new(slot)));
+        } else {
+            let header = Header {
+                floor: 1,
+                hwm: 3,
+                ..Header::default()
+            };
+            disk.put(Place::Header(0), Block::Header(Rc::new(header)));
+        }
+    }
+
+    /// Opens; what is given back on a crash is the disk.
+    pub fn open(
+        disk: Disk,
+        double: bool,
+        mutant: Option<Mutant>,
+        random: Random,
+        ids: u64,
+    ) -> Result<Engine, Box<(Disk, Random, u64, Stop)>> {
+        let mut engine = Engine {
+            disk,
+            mutant,
+            double,
+            random,
+            snapshots: BTreeMap::new(),
+            current: 0,
+            durable: 0,
+            next: 0,
+            group: BTreeMap::new(),
+            marks: BTreeSet::new(),
+            free: BTreeSet::new(),
+            quarantine: BTreeSet::new(),
+            durable_free: BTreeSet::new(),
+            durable_hwm: 0,
+            hwm: 0,
+            ids,
+            slot: 0,
+            txn: None,
+        };
+        let opened = if double {
+            engine.recover_double()
+        } else {
+            engine.recover()
+        };
+        match opened.and_then(|()| engine.check_free()) {
+            Ok(()) => {
+                engine.durable_free = engine.free.clone();
+                engine.durable_hwm = engine.hwm;
+                Ok(engine)
+            }
+            Err(stop) => Err(Box::new((engine.disk, engine.random, engine.ids, stop))),
+        }
+    }
+
+    pub fn header(&self) -> Header {
+        let headers = [0, 1]
+            .into_iter()
+            .filter_map(|i| match self.disk.read(Place::Header(i)) {
+                Some(Block::Header(h)) => Some(h),
+                _ => None,
+            });
+        headers
+            .max_by_key(|h| h.seq)
+            .map(|h| (**h).clone())
+            .unwrap_or_default()
+    }
+
+    pub fn write_header(&mut self, change: impl FnOnce(&mut Header)) -> Step<()> {
+        let mut header = self.header();
+        change(&mut header);
+        header.seq += 1;
+        let place = Place::Header((header.seq % 2) as usize);
+        self.disk.write(place, Block::Header(Rc::new(header)))
+    }
+
+    fn start(&mut self, version: u64, free: BTreeSet<u32>, hwm: u32) {
+        self.current = version;
+        self.durable = version;
+        self.next = version + 1;
+        self.free = free;
+        self.hwm = hwm;
+    }
+
+    fn recover(&mut self) -> Step<()> {
+        let header = self.header();
+        let floor = header.floor;
+        if header.marks.is_empty() {
+            self.start(floor, header.free, header.hwm);
+            return Ok(());
+        }
+        let regions = header
+            .marks
+            .iter()
+            .flat_map(|r| r * REGION..(r + 1) * REGION);
+        let images: BTreeMap<u32, Rc<Image>> = regions
+            .filter(|p| *p >= CATALOG)
+            .filter_map(|p| Some((p, self.disk.page(p)?.clone())))
+            .collect();
+        let top = images
+            .values()
+            .map(|i| i.ver)
+            .max()
+            .unwrap_or(floor)
+            .max(floor);
+        let state = if top <= floor {
+            floor
+        } else {
+            self.decide(top, floor, &images)
+        };
+        if !self.is(Mutant::NoUndo) {
+            for (page, image) in &images {
+                if image.ver > state && image.page.birth <= state {
+                    let undone = self.strip(image, state, top, state);
+                    self.disk.write(Place::Page(*page), Block::Page(undone))?;
+                }
+            }
+            self.disk.flush()?;
+        }
+        let in_use = |p: u32, i: &Image| {
+            i.page.birth <= state
+                && (i.page.birth > floor || (!header.free.contains(&p) && p < header.hwm))
+        };
+        let used: BTreeSet<u32> = images
+            .iter()
+            .filter(|(p, i)| in_use(**p, i))
+            .map(|(p, _)| *p)
+            .collect();
+        let hwm = used.last().map_or(0, |p| p + 1).max(header.hwm);
+        let mut free: BTreeSet<u32> = header.free.difference(&used).copied().collect();
+        free.extend((header.hwm..hwm).filter(|p| !used.contains(p) && *p != CATALOG));
+        free.extend(
+            images
+                .iter()
+                .filter(|(p, i)| i.page.birth > state && **p < hwm)
+                .map(|(p, _)| *p),
+        );
+        let version = if self.is(Mutant::ReuseVersions) {
+            state
+        } else {
+            top
+        };
+        self.start(version, free.clone(), hwm);
+        self.write_header(|h| {
+            h.floor = version;
+            h.marks = BTreeSet::new();
+            h.free = free;
+            h.hwm = hwm;
+        })?;
+        self.disk.flush()
+    }
+
+    /// The version whose state is recovered.
+    fn decide(&self, top: u64, floor: u64, images: &BTreeMap<u32, Rc<Image>>) -> u64 {
+        let record = images
+            .values()
+            .filter(|i| i.ver == top)
+            .find_map(|i| i.record.as_ref());
+        let complete = record.is_some_and(|record| {
+            self.is(Mutant::NoList)
+                || record.iter().all(|(page, id)| match self.disk.page(*page) {
+                    None => false,
+                    Some(i) if self.is(Mutant::NoChecksum) => i.ver == top,
+                    Some(i) => i.id == *id,
+                })
+        });
+        if complete {
+            top
+        } else if self.is(Mutant::PreviousVersion) {
+            top - 1
+        } else {
+            images
+                .values()
+                .map(|i| i.base)
+                .max()
+                .unwrap_or(floor)
+                .max(floor)
+        }
+    }
+
+    pub fn strip(&mut self, image: &Image, state: u64, ver: u64, base: u64) -> Rc<Image> {
+        let mut page = image.page.clone();
+        page.ents.retain(|e| e.start <= state);
+        for e in &mut page.ents {
+            if e.end != INF && e.end > state {
+                e.end = INF;
+                e.why = Why::Lives;
+            }
+        }
+        Rc::new(Image {
+            page,
+            ver,
+            base,
+            record: None,
+            id: self.id(),
+        })
+    }
+
+    fn recover_double(&mut self) -> Step<()> {
+        if !self.is(Mutant::NoFlushInRecovery) {
+            self.disk.flush()?;
+        }
+        let mut slots: Vec<(usize, Rc<Slot>)> = [0, 1]
+            .into_iter()
+            .filter_map(|i| match self.disk.read(Place::Slot(i)) {
+                Some(Block::Slot(s)) => Some((i, s.clone())),
+                _ => None,
+            })
+            .collect();
+        slots.sort_by_key(|s| s.1.version);
+        let Some((newest, slot)) = slots.last().cloned() else {
+            return bug("no slot is whole");
+        };
+        if self.is(Mutant::RedoOneSlot) {
+            slots = vec![(newest, slot.clone())];
+        }
+        for (_, slot) in &slots {
+            for (page, image) in &slot.images {
+                self.disk
+                    .write(Place::Page(*page), Block::Page(image.clone()))?;
+            }
+        }
+        self.disk.flush()?;
+        self.slot = 1 - newest;
+        self.start(slot.version, slot.free.clone(), slot.hwm);
+        Ok(())
+    }
+
+    /// Leaves a clean header.
+    pub fn close(&mut self) -> Step<()> {
+        if self.double {
+            return Ok(());
+        }
+        self.disk.flush()?;
+        self.flushed(true);
+        let (floor, free, hwm) = (self.current, self.free.clone(), self.hwm);
+        self.write_header(|h| {
+            h.floor = floor;
+            h.marks = BTreeSet::new();
+            h.free = free;
+            h.hwm = hwm;
+        })?;
+        self.disk.flush()?;
+        self.marks.clear();
+        Ok(())
+    }
+
+    /// Takes a mark back, between transactions.
+    pub fn unmark(&mut self) -> Step<()> {
+        if self.double || self.marks.is_empty() {
+            return Ok(());
+        }
+        if self.durable != self.current {
+            self.disk.flush()?;
+            self.flushed(true);
+        }
+        let marks: Vec<u32> = self.marks.iter().copied().collect();
+        let gone = *self.random.pick(&marks);
+        self.marks.remove(&gone);
+        let (floor, marks, free, hwm) = (
+            self.current,
+            self.marks.clone(),
+            self.free.clone(),
+            self.hwm,
+        );
+        self.write_header(|h| {
+            h.floor = floor;
+            h.marks = marks;
+            h.free = free;
+            h.hwm = hwm;
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! Random runs of the model.
+
+use super::*;
+use crate::random::number;
+
+/// What runs have shown.
+#[derive(Default, Debug, Clone)]
+pub struct Outcome {
+    pub runs: u64,
+    pub bugs: u64,
+    pub crashes: u64,
+    pub commits: u64,
+    pub first: String,
+}
+
+pub fn runs(double: bool, mutant: Option<Mutant>, count: u64) -> Outcome {
+    let mut sum = Outcome::default();
+    let first = number("LSMVBT_FIRST").unwrap_or(0);
+    for seed in first..first + count {
+        one(seed, double, mutant, &mut sum);
+    }
+    sum
+}
+
+pub fn until_caught(double: bool, mutant: Mutant, most: u64) -> Outcome {
+    let mut sum = Outcome::default();
+    for seed in 0..most {
+        one(seed, double, Some(mutant), &mut sum);
+        if sum.bugs > 0 {
+            break;
+        }
+    }
+    sum
+}
+
+fn one(seed: u64, double: bool, mutant: Option<Mutant>, sum: &mut Outcome) {
+    sum.runs += 1;
+    if let Err(what) = Run::new(seed, double, mutant).all(sum) {
+        sum.bugs += 1;
+        if sum.first.is_empty() {
+            sum.first = format!("seed {seed}: {what}");
+        }
+    }
+}
+
+struct Run {
+    random: Random,
+    double: bool,
+    mutant: Option<Mutant>,
+    world: World,
+    /// Worlds that a crash may leave.
+    candidates: Vec<World>,
+    values: u64,
+    shown: BTreeMap<u64, World>,
+}
+
+impl Run {
+    fn new(seed: u64, double: bool, mutant: Option<Mutant>) -> Run {
+        Run {
+            random: Random::new(seed),
+            double,
+            mutant,
+            world: World::new(),
+            candidates: vec![World::new()],
+            values: 0,
+            shown: BTreeMap::new(),
+        }
+    }
+
+    fn all(&mut self, sum: &mut Outcome) -> Result<(), String> {
+        let mut disk = Disk::default();
+        disk.tears = self.double;
+        Engine::make(&mut disk, self.double);
+        let random = Random::new(self.random.next());
+        let mut engine = self.open(disk, random, 1).map_err(|e| match e.3 {
+            Stop::Bug(what) => what,
+            Stop::Crash => "a crash without a fuse".into(),
+        })?;
+        for _ in 0..12 {
+            engine.disk.fuse = match self.random.below(4) {
+                0 | 1 => None,
+                2 => Some(1 + self.random.below(200)),
+                _ => Some(1 + self.random.below(60)),
+            };
+            self.candidates = vec![self.world.clone()];
+            self.shown.clear();
+            let stop = match self.round(&mut engine, sum) {
+                Ok(()) => None,
+                Err(Stop::Crash) => Some(()),
+                Err(Stop::Bug(what)) => return Err(what),
+            };
+            if stop.is_some() {
+                sum.crashes += 1;
+            }
+            engine = self.again(engine, stop.is_some())?;
+        }
+        Ok(())
+    }
+
+    fn open(
+        &self,
+        disk: Disk,
+        random: Random,
+        ids: u64,
+    ) -> Result<Engine, Box<(Disk, Random, u64, Stop)>> {
+        Engine::open(disk, self.double, self.mutant, random, ids)
+    }
+
+    /// Opens again, after a crash with more crashes on the way.
+    fn again(&mut self, engine: Engine, crashed: bool) -> Result<Engine, String> {
+        let (mut disk, mut random, mut ids) = (engine.disk, engine.random, engine.ids);
+        if crashed && !self.random.chance(30) {
+            disk.power_cut(&mut self.random);
+        }
+        for attempt in 0.. {
+            let fuse = crashed && attempt < 4 && self.random.chance(50);
+            disk.fuse = fuse.then(|| 1 + self.random.below(25));
+            match self.open(disk, random, ids) {
+                Ok(mut engine) => {
+                    engine.disk.fuse = None;
+                    return self.accept(engine).map_err(|e| match e {
+                        Stop::Bug(what) => what,
+                        Stop::Crash => "a crash without a fuse".into(),
+                    });
+                }
+                Err(stopped) => {
+                    let stop;
+                    (disk, random, ids, stop) = *stopped;
+                    if let Stop::Bug(what) = stop {
+                        return Err(what);
+                    }
+                    if self.random.chance(70) {
+                        disk.power_cut(&mut self.random);
+                    }
+                }
+            }
+        }
+        Err("never".into())
+    }
+
+    fn accept(&mut self, mut engine: Engine) -> Step<Engine> {
+        let found = engine.scan(engine.current, &mut BTreeSet::new())?;
+        if !self.candidates.contains(&found) {
+            return bug("recovery found neither an old state nor a new one");
+        }
+        self.world = found;
+        if self.random.chance(50) {
+            engine.sweep()?;
+        }
+        engine.check_free()?;
+        Ok(engine)
+    }
+
+    fn round(&mut self, engine: &mut Engine, sum: &mut Outcome) -> Step<()> {
+        let flush = *self.random.pick(&[100, 100, 70, 20]);
+        for _ in 0..1 + self.random.below(60) {
+            self.between(engine)?;
+            if engine.durable == engine.current {
+                self.candidates = vec![self.world.clone()];
+            }
+            engine.begin();
+            let new = self.work(engine)?;
+            let version = engine.version();
+            if engine.scan(version, &mut BTreeSet::new())? != new {
+                return bug("the transaction does not see what it did");
+            }
+            let base = engine.txn()?.base;
+            if engine.scan(base, &mut BTreeSet::new())? != self.world {
+                return bug("the base changed under the transaction");
+            }
+            if self.random.chance(12) {
+                engine.rollback()?;
+            } else {
+                self.candidates.push(new.clone());
+                let flush = self.random.chance(flush);
+                engine.commit(flush)?;
+                self.world = new;
+                sum.commits += 1;
+            }
+            engine.check_free()?;
+            if engine.scan(engine.current, &mut BTreeSet::new())? != self.world {
+                return bug("the state after the transaction");
+            }
+        }
+        engine.snapshots.clear();
+        if self.random.chance(50) {
+            return Err(Stop::Crash);
+        }
+        engine.close()
+    }
+
+    /// Snapshots, sweeps, closings between transactions.
+    fn between(&mut self, engine: &mut Engine) -> Step<()> {
+        if self.random.chance(15) {
+            self.values += 1;
+            engine.snapshots.insert(self.values, engine.current);
+            self.shown.insert(self.values, self.world.clone());
+        }
+        let open: Vec<u64> = engine.snapshots.keys().copied().collect();
+        if !open.is_empty() && self.random.chance(20) {
+            let id = *self.random.pick(&open);
+            let found = engine.scan(engine.snapshots[&id], &mut BTreeSet::new())?;
+            if Some(&found) != self.shown.get(&id) {
+                return bug("a snapshot changed");
+            }
+            if self.random.chance(70) {
+                engine.snapshots.remove(&id);
+            }
+        }
+        if self.random.chance(5) {
+            engine.unmark()?;
+        }
+        if engine.snapshots.is_empty() && self.random.chance(3) {
+            engine.sweep()?;
+        }
+        if engine.snapshots.is_empty() && self.random.chance(2) {
+            engine.close()?;
+        }
+        Ok(())
+    }
+
+    /// What one transaction does.
+    fn work(&mut self, engine: &mut Engine) -> Step<World> {
+        let mut new = self.world.clone();
+        for _ in 0..*self.random.pick(&[1, 1, 1, 2, 3, 8, 20]) {
+            let dice = self.random.below(100);
+            let trees: Vec<u32> = new.keys().copied().collect();
+            if trees.is_empty() || (dice < 4 && trees.len() < 3) {
+                let free: Vec<u32> = (1..=3).filter(|t| !new.contains_key(t)).collect();
+                let tree = *self.random.pick(&free);
+                engine.create(tree)?;
+                new.insert(tree, BTreeMap::new());
+                continue;
+            }
+            let tree = *self.random.pick(&trees);
+            if dice < 6 {
+                engine.drop_tree(tree)?;
+                new.remove(&tree);
+                continue;
+            }
+            let Some(map) = new.get_mut(&tree) else {
+                continue;
+            };
+            let key = if self.random.chance(70) {
+                self.random.below(40) as i64
+            } else {
+                map.last_key_value().map_or(0, |e| *e.0) + 1
+            };
+            if dice < 70 {
+                self.values += 1;
+                let chained = self.random.chance(20);
+                engine.put(tree, key, self.values, chained)?;
+                map.insert(key, self.values);
+            } else {
+                engine.delete(tree, key)?;
+                map.remove(&key);
+            }
+            if self.random.chance(6) {
+                engine.spill()?;
+            }
+        }
+        Ok(new)
+    }
+}

@@ -1,0 +1,275 @@
+//! Transactions: marks, spills, commit, rollback.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use super::disk::{Block, Place};
+use super::*;
+
+impl Engine {
+    pub fn begin(&mut self) {
+        let version = self.next;
+        self.next += 1;
+        self.txn = Some(Txn {
+            version,
+            base: self.current,
+            dirty: HashMap::new(),
+            own: HashSet::new(),
+            freed: BTreeSet::new(),
+            spilled: BTreeSet::new(),
+            free_at_base: self.free.clone(),
+            hwm_at_base: self.hwm,
+        });
+    }
+
+    /// Every version up to the current one is durable.
+    pub fn flushed(&mut self, idle: bool) {
+        self.durable = self.current;
+        self.group.clear();
+        let released = std::mem::take(&mut self.quarantine);
+        self.free.extend(released.iter());
+        match &mut self.txn {
+            Some(txn) if !idle => {
+                txn.free_at_base.extend(released);
+                self.durable_free = txn.free_at_base.clone();
+                self.durable_hwm = txn.hwm_at_base;
+            }
+            _ => {
+                self.durable_free = self.free.clone();
+                self.durable_hwm = self.hwm;
+            }
+        }
+    }
+
+    /// Marks the regions of pages that are about to be written. Sometimes the floor moves with it.
+    fn mark(&mut self, pages: &[u32]) -> Step<()> {
+        let need: BTreeSet<u32> = pages.iter().map(|p| p / REGION).collect();
+        if self.double || need.is_subset(&self.marks) {
+            return Ok(());
+        }
+        self.marks.extend(need);
+        let marks = self.marks.clone();
+        if self.random.chance(50) {
+            // What the engine does as a rule: the list grows, the rest of the header stays.
+            self.write_header(|h| h.marks = marks)?;
+        } else {
+            let (floor, free, hwm) = (self.durable, self.durable_free.clone(), self.durable_hwm);
+            self.write_header(|h| {
+                h.marks = marks;
+                h.floor = floor;
+                h.free = free;
+                h.hwm = hwm;
+            })?;
+        }
+        if !self.is(Mutant::NoFlushOfMarks) {
+            self.disk.flush()?;
+            self.flushed(false);
+        }
+        Ok(())
+    }
+
+    fn image(&mut self, page: u32, record: Option<Vec<(u32, u64)>>) -> Step<Image> {
+        let (ver, base, id) = (self.version(), self.durable, self.id());
+        match self.txn()?.dirty.get(&page) {
+            Some(p) => Ok(Image {
+                page: p.clone(),
+                ver,
+                base,
+                record,
+                id,
+            }),
+            None => bug("a dirty page is gone"),
+        }
+    }
+
+    /// Writes one dirty page before the commit.
+    pub fn spill(&mut self) -> Step<()> {
+        let mut pages: Vec<u32> = self.txn()?.dirty.keys().copied().collect();
+        pages.sort_unstable();
+        if self.double || pages.is_empty() {
+            return Ok(());
+        }
+        let page = *self.random.pick(&pages);
+        self.mark(&[page])?;
+        let image = self.image(page, None)?;
+        self.disk
+            .write(Place::Page(page), Block::Page(Rc::new(image)))?;
+        self.txn()?.spilled.insert(page);
+        Ok(())
+    }
+
+    pub fn commit(&mut self, flush: bool) -> Step<()> {
+        let mut pages: Vec<u32> = self.txn()?.dirty.keys().copied().collect();
+        if pages.is_empty() {
+            self.txn = None;
+            return Ok(());
+        }
+        pages.sort_unstable();
+        if self.double {
+            return self.commit_double(&pages);
+        }
+        self.mark(&pages)?;
+        self.shuffle(&mut pages);
+        let carrier = pages[0];
+        let mut images = Vec::new();
+        let mut own = BTreeMap::new();
+        for page in &pages[1..] {
+            let image = self.image(*page, None)?;
+            own.insert(*page, image.id);
+            images.push((*page, image));
+        }
+        let mut group = self.group.clone();
+        group.extend(own.iter().map(|(p, i)| (*p, *i)));
+        group.remove(&carrier);
+        let named = if self.is(Mutant::RecordOfOneCommit) {
+            &own
+        } else {
+            &group
+        };
+        let record = named.iter().map(|(p, i)| (*p, *i)).collect();
+        let image = self.image(carrier, Some(record))?;
+        group.insert(carrier, image.id);
+        images.push((carrier, image));
+        self.shuffle(&mut images);
+        for (page, image) in images {
+            self.disk
+                .write(Place::Page(page), Block::Page(Rc::new(image)))?;
+        }
+        let Some(txn) = self.txn.take() else {
+            return bug("no transaction");
+        };
+        self.current = txn.version;
+        if self.is(Mutant::ReuseBeforeDurable) {
+            self.free.extend(txn.freed);
+        } else {
+            self.quarantine.extend(txn.freed);
+        }
+        self.group = group;
+        if flush {
+            self.disk.flush()?;
+            self.flushed(true);
+        }
+        Ok(())
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.random.below(i as u64 + 1) as usize);
+        }
+    }
+
+    fn commit_double(&mut self, pages: &[u32]) -> Step<()> {
+        let mut images = BTreeMap::new();
+        for page in pages {
+            images.insert(*page, Rc::new(self.image(*page, None)?));
+        }
+        let Some(txn) = self.txn.take() else {
+            return bug("no transaction");
+        };
+        self.free.extend(txn.freed);
+        let slot = Slot {
+            version: txn.version,
+            images: images.clone(),
+            free: self.free.clone(),
+            hwm: self.hwm,
+        };
+        self.disk
+            .write(Place::Slot(self.slot), Block::Slot(Rc::new(slot)))?;
+        self.slot = 1 - self.slot;
+        if !self.is(Mutant::NoFlushOfSlot) {
+            self.disk.flush()?;
+        }
+        self.current = txn.version;
+        self.durable = txn.version;
+        for (page, image) in images {
+            self.disk.write(Place::Page(page), Block::Page(image))?;
+        }
+        Ok(())
+    }
+
+    pub fn rollback(&mut self) -> Step<()> {
+        let spilled: Vec<u32> = self.txn()?.spilled.iter().copied().collect();
+        if !spilled.is_empty() && !self.is(Mutant::NoUndoOfSpills) {
+            let (version, base) = (self.version(), self.txn()?.base);
+            self.disk.flush()?;
+            self.durable = self.current;
+            self.group.clear();
+            let mut free = self.txn()?.free_at_base.clone();
+            free.extend(self.quarantine.iter());
+            let (floor, hwm, marks) = (self.durable, self.txn()?.hwm_at_base, self.marks.clone());
+            self.write_header(|h| {
+                h.marks = marks;
+                h.floor = floor;
+                h.free = free;
+                h.hwm = hwm;
+            })?;
+            for page in spilled {
+                let Some(image) = self.disk.page(page).cloned() else {
+                    return bug("a spill is gone");
+                };
+                if image.page.birth <= base {
+                    let undone = self.strip(&image, base, version, self.durable);
+                    self.disk.write(Place::Page(page), Block::Page(undone))?;
+                }
+            }
+            self.disk.flush()?;
+            self.flushed(false);
+        }
+        let Some(txn) = self.txn.take() else {
+            return bug("no transaction");
+        };
+        self.free = txn
+            .free_at_base
+            .into_iter()
+            .filter(|p| *p < txn.hwm_at_base)
+            .collect();
+        self.hwm = txn.hwm_at_base;
+        Ok(())
+    }
+
+    /// Finds the pages that crashes have left unreachable.
+    pub fn sweep(&mut self) -> Step<()> {
+        let mut pages = BTreeSet::new();
+        self.scan(self.current, &mut pages)?;
+        pages.insert(CATALOG);
+        let mut todo: Vec<u32> = pages.iter().copied().collect();
+        while let Some(page) = todo.pop() {
+            let Ok(node) = self.page(page) else { continue };
+            for e in node
+                .ents
+                .iter()
+                .filter(|e| matches!(e.why, Why::Killed | Why::Replaced))
+            {
+                let mut owned: BTreeSet<u32> = e.page().into_iter().chain(e.chain()).collect();
+                if node.kind == Kind::Catalog
+                    && e.why == Why::Killed
+                    && let Some(root) = e.page()
+                {
+                    self.collect_tree(root, e.end - 1, &mut owned)?;
+                }
+                todo.extend(owned.iter().filter(|p| pages.insert(**p)));
+            }
+        }
+        if self.durable != self.current {
+            self.disk.flush()?;
+            self.flushed(true);
+        }
+        self.free = (CATALOG + 1..self.hwm)
+            .filter(|p| !pages.contains(p))
+            .collect();
+        self.durable_free = self.free.clone();
+        self.durable_hwm = self.hwm;
+        Ok(())
+    }
+
+    fn collect_tree(&self, page: u32, view: u64, out: &mut BTreeSet<u32>) -> Step<()> {
+        out.insert(page);
+        for e in self.page(page)?.ents.iter().filter(|e| e.sees(view)) {
+            out.extend(e.chain());
+            if let Some(child) = e.page() {
+                self.collect_tree(child, view, out)?;
+            }
+        }
+        Ok(())
+    }
+}

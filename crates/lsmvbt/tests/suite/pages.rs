@@ -1,0 +1,236 @@
+//! How many pages and flushes a transaction costs, and how large the file gets.
+
+use lsmvbt::{Db, Durability, MemoryFile, Optimizations, Options, Stats, Torn, TreeId, TreeKind};
+
+fn options(torn: Torn) -> Options {
+    Options {
+        torn,
+        ..Options::default()
+    }
+}
+
+struct Cost {
+    pages: u64,
+    slots: u64,
+    header: u64,
+    flushes: u64,
+}
+
+fn cost(db: &mut Db, act: impl FnOnce(&mut Db)) -> Cost {
+    let before = db.stats();
+    db.begin_write().unwrap();
+    act(db);
+    db.commit(Durability::Flush).unwrap();
+    let after = db.stats();
+    Cost {
+        pages: after.pages_written - before.pages_written,
+        slots: after.slot_pages_written - before.slot_pages_written,
+        header: after.header_pages_written - before.header_pages_written,
+        flushes: after.flushes - before.flushes,
+    }
+}
+
+/// A table and two indexes.
+fn trees(db: &mut Db) -> [TreeId; 3] {
+    db.begin_write().unwrap();
+    let table = db.create_tree(TreeKind::Integer).unwrap();
+    let indexes = [(); 2].map(|()| db.create_tree(TreeKind::Bytes).unwrap());
+    db.commit(Durability::Flush).unwrap();
+    [table, indexes[0], indexes[1]]
+}
+
+#[test]
+fn one_row_is_one_page_and_one_flush() {
+    let mut db = Db::open(MemoryFile::new().storage(), options(Torn::Trust)).unwrap();
+    let [table, first, second] = trees(&mut db);
+    let one = cost(&mut db, |db| db.put_integer(table, 1, &[1; 100]).unwrap());
+    assert_eq!((one.pages, one.header, one.flushes), (1, 0, 1));
+    let three = cost(&mut db, |db| {
+        db.put_integer(table, 2, &[1; 100]).unwrap();
+        db.put(first, b"some key", b"").unwrap();
+        db.put(second, b"another key", b"").unwrap();
+    });
+    assert_eq!((three.pages, three.header, three.flushes), (3, 0, 1));
+    let delete = cost(&mut db, |db| assert!(db.delete_integer(table, 1).unwrap()));
+    assert_eq!((delete.pages, delete.header, delete.flushes), (1, 0, 1));
+}
+
+#[test]
+fn the_first_write_after_a_clean_open_costs_a_page_and_two_flushes_more() {
+    let file = MemoryFile::new();
+    let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    let [table, ..] = trees(&mut db);
+    db.close().unwrap();
+    let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    let first = cost(&mut db, |db| db.put_integer(table, 1, &[1; 100]).unwrap());
+    // Nobody can tell whether the header that was found has been flushed.
+    assert_eq!((first.pages, first.header, first.flushes), (1, 1, 3));
+    let second = cost(&mut db, |db| db.put_integer(table, 2, &[1; 100]).unwrap());
+    assert_eq!((second.pages, second.header, second.flushes), (1, 0, 1));
+}
+
+#[test]
+fn double_writes_twice_and_flushes_once() {
+    let mut db = Db::open(MemoryFile::new().storage(), options(Torn::Double)).unwrap();
+    let [table, ..] = trees(&mut db);
+    let one = cost(&mut db, |db| db.put_integer(table, 1, &[1; 100]).unwrap());
+    assert_eq!(
+        (one.pages, one.slots, one.header, one.flushes),
+        (1, 2, 0, 1)
+    );
+}
+
+/// Inserts of 100 bytes, one a transaction, in key order or scattered; pages and flushes of all.
+fn inserts(optimizations: Optimizations, count: i64, scattered: bool) -> Stats {
+    let mut options = options(Torn::Trust);
+    options.optimizations = optimizations;
+    let mut db = Db::open(MemoryFile::new().storage(), options).unwrap();
+    let [table, ..] = trees(&mut db);
+    let before = db.stats();
+    for i in 0..count {
+        let key = if scattered { (i * 7919) % 10_007 } else { i };
+        db.begin_write().unwrap();
+        db.put_integer(table, key, &[1; 100]).unwrap();
+        db.commit(Durability::Flush).unwrap();
+    }
+    let after = db.stats();
+    Stats {
+        pages_written: after.pages_written - before.pages_written,
+        header_pages_written: after.header_pages_written - before.header_pages_written,
+        flushes: after.flushes - before.flushes,
+        ..after
+    }
+}
+
+#[test]
+fn a_thousand_inserts_cost_little_more_than_a_thousand_pages() {
+    let all = Optimizations::default();
+    let rows = [
+        ("all five", all),
+        (
+            "no lazy split",
+            Optimizations {
+                lazy_split: false,
+                ..all
+            },
+        ),
+        (
+            "no reserve",
+            Optimizations {
+                reserve_percent: 0,
+                ..all
+            },
+        ),
+        (
+            "no lazy collection",
+            Optimizations {
+                lazy_gc: false,
+                ..all
+            },
+        ),
+        (
+            "no embedded metadata",
+            Optimizations {
+                metadata_embedding: false,
+                ..all
+            },
+        ),
+        (
+            "sibling redistribution",
+            Optimizations {
+                no_redistribution: false,
+                ..all
+            },
+        ),
+        ("none", Optimizations::none()),
+    ];
+    let mut written = Vec::new();
+    for scattered in [false, true] {
+        for (name, optimizations) in rows {
+            let s = inserts(optimizations, 1000, scattered);
+            println!(
+                "{} {name}: {} pages, {} of the header, {} flushes; splits: {} append, {} lazy, {} legacy",
+                if scattered { "scattered," } else { "in order," },
+                s.pages_written,
+                s.header_pages_written,
+                s.flushes,
+                s.append_splits,
+                s.lazy_splits,
+                s.legacy_splits
+            );
+            assert_eq!(s.flushes, 1000, "{name}");
+            written.push(s.pages_written + s.header_pages_written);
+        }
+    }
+    assert!(written[0] <= 1040, "in order: {} pages", written[0]);
+    assert!(written[7] <= 1120, "scattered: {} pages", written[7]);
+    // Without embedded metadata, every commit writes the header as well; with nothing, most is written.
+    assert!(written[4] >= written[0] + 1000 && written[11] >= written[7] + 1000);
+    assert!(written[6] > written[0] && written[13] > written[7]);
+}
+
+/// The same rows again and again, and a queue, without readers: the file must not grow for ever.
+#[test]
+fn the_file_stays_bounded_under_steady_updates_without_readers() {
+    for torn in [Torn::Trust, Torn::Double] {
+        let mut db = Db::open(MemoryFile::new().storage(), options(torn)).unwrap();
+        let [table, index, queue] = trees(&mut db);
+        let mut pages = Vec::new();
+        for round in 0..6000u64 {
+            db.begin_write().unwrap();
+            let row = round * 7 % 500;
+            let size = if row % 50 == 0 { 9000 } else { 60 + row % 100 };
+            db.put_integer(table, row as i64, &vec![round as u8; size as usize])
+                .unwrap();
+            let old = row.to_be_bytes();
+            db.delete(
+                index,
+                &[&old[..], &(round.saturating_sub(500)).to_be_bytes()].concat(),
+            )
+            .unwrap();
+            db.put(index, &[&old[..], &round.to_be_bytes()].concat(), b"")
+                .unwrap();
+            db.put(queue, &round.to_be_bytes(), &[1; 50]).unwrap();
+            if round >= 300 {
+                assert!(db.delete(queue, &(round - 300).to_be_bytes()).unwrap());
+            }
+            db.commit(Durability::Flush).unwrap();
+            if round % 1000 == 999 {
+                pages.push(db.status().unwrap().pages);
+            }
+        }
+        println!("{torn:?}: pages after each 1,000 transactions: {pages:?}");
+        assert!(pages[5] <= pages[1] + pages[1] / 10, "{pages:?}");
+        assert!(db.check().unwrap().is_empty());
+    }
+}
+
+/// A reader that stays costs pages, and nothing else; when it goes, they come back.
+#[test]
+fn a_long_reader_does_not_stop_writers_and_its_cost_is_told() {
+    let mut db = Db::open(MemoryFile::new().storage(), options(Torn::Trust)).unwrap();
+    let [table, ..] = trees(&mut db);
+    let update = |db: &mut Db, n: i64| {
+        db.begin_write().unwrap();
+        db.put_integer(table, n % 200, &[n as u8; 80]).unwrap();
+        db.commit(Durability::Flush).unwrap();
+    };
+    (0..200).for_each(|n| update(&mut db, n));
+    let reader = db.snapshot().unwrap();
+    (0..3000).for_each(|n| update(&mut db, n));
+    assert!(db.stats().kept_for_readers > 0);
+    for n in 0..200 {
+        let value = db.get_integer(reader.version(), table, n).unwrap();
+        assert_eq!(value, Some(vec![n as u8; 80]), "what the reader sees");
+    }
+    let with = db.status().unwrap();
+    assert_eq!(with.oldest_reader, Some(reader.version()));
+    drop(reader);
+    (0..3000).for_each(|n| update(&mut db, n));
+    let without = db.status().unwrap();
+    println!(
+        "pages: {} with the reader, {} after it, {} of them free",
+        with.pages, without.pages, without.free_pages
+    );
+    assert!(without.pages <= with.pages + 2);
+}

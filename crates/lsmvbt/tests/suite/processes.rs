@@ -1,0 +1,228 @@
+//! Real processes on a real file, killed with SIGKILL.
+//!
+//! The test starts itself again as workers. Each writer commits numbered rows under one common counter and
+//! notes in a file of its own what was acknowledged; readers verify whole snapshots all the time.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lsmvbt::{
+    Caching, Db, DirectFile, Durability, Error, Options, Torn, TreeId, TreeKind, Version,
+};
+
+use crate::random::{Random, number};
+
+const TABLE: TreeId = TreeId(1);
+const INDEX: TreeId = TreeId(2);
+const KEPT: i64 = 200;
+
+fn open(dir: &Path) -> Result<Db, Error> {
+    let storage = DirectFile::open(&dir.join("db"), Caching::Direct).expect("opening the file");
+    Db::open(
+        Box::new(storage),
+        Options {
+            torn: Torn::Trust,
+            ..Options::default()
+        },
+    )
+}
+
+fn patiently<T>(mut act: impl FnMut() -> Result<T, Error>) -> T {
+    loop {
+        match act() {
+            Ok(done) => return done,
+            Err(Error::Busy) => std::thread::sleep(Duration::from_micros(200)),
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+fn value(n: i64, writer: u32) -> Vec<u8> {
+    let mut value = writer.to_le_bytes().to_vec();
+    value.resize(20 + (n % 90) as usize, n as u8);
+    value
+}
+
+/// The counter of a version, after verifying all of it.
+fn verify(db: &mut Db, view: Version) -> Result<i64, Error> {
+    let newest = i64::from(db.meta(view, 0)?);
+    let mut cursor = db.cursor(view, TABLE)?;
+    let mut expected = (newest - KEPT + 1).max(1);
+    let mut more = cursor.first(db)?;
+    while more {
+        assert_eq!(
+            cursor.integer_key()?,
+            expected,
+            "a row is missing or too many"
+        );
+        let found = cursor.value(db)?;
+        let writer = u32::from_le_bytes([found[0], found[1], found[2], found[3]]);
+        assert_eq!(found, value(expected, writer), "row {expected}");
+        expected += 1;
+        more = cursor.next(db)?;
+    }
+    assert_eq!(expected, newest + 1, "the newest row");
+    assert_eq!(
+        db.count(view, INDEX)?,
+        newest.min(KEPT) as u64,
+        "index and table differ"
+    );
+    Ok(newest)
+}
+
+fn write(dir: &Path, id: u32) {
+    let mut ledger = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(dir.join(format!("ledger-{id}")))
+        .unwrap();
+    let mut db = patiently(|| open(dir));
+    loop {
+        let view = patiently(|| db.begin_write());
+        let n = i64::from(db.meta(view, 0).unwrap()) + 1;
+        one(&mut db, n, id);
+        // Now and then it changes its mind, and does the same again.
+        if n % 17 == 0 && db.stats().commits % 3 == 0 {
+            db.rollback().unwrap();
+            let view = patiently(|| db.begin_write());
+            let n = i64::from(db.meta(view, 0).unwrap()) + 1;
+            one(&mut db, n, id);
+            db.commit(Durability::Flush).unwrap();
+            ledger.write_all(format!("{n}\n").as_bytes()).unwrap();
+            continue;
+        }
+        db.commit(Durability::Flush).unwrap();
+        ledger.write_all(format!("{n}\n").as_bytes()).unwrap();
+    }
+}
+
+fn one(db: &mut Db, n: i64, id: u32) {
+    db.put_integer(TABLE, n, &value(n, id)).unwrap();
+    let key = |n: i64| (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    db.put(INDEX, &key(n), &n.to_be_bytes()).unwrap();
+    if n > KEPT {
+        assert!(db.delete_integer(TABLE, n - KEPT).unwrap());
+        assert!(db.delete(INDEX, &key(n - KEPT)).unwrap());
+    }
+    db.set_meta(0, n as u32).unwrap();
+}
+
+fn read(dir: &Path) {
+    let mut db = patiently(|| open(dir));
+    let mut last = 0;
+    loop {
+        let view = patiently(|| db.snapshot());
+        let newest = verify(&mut db, view.version()).unwrap();
+        assert!(newest >= last, "the newest version went back");
+        last = newest;
+    }
+}
+
+/// What the test's own processes run; nothing when it is run as a test.
+#[test]
+fn worker() {
+    let Ok(role) = std::env::var("LSMVBT_WORKER") else {
+        return;
+    };
+    let dir = std::env::var("LSMVBT_WORKER_DIR").unwrap();
+    match role.parse() {
+        Ok(id) => write(Path::new(&dir), id),
+        Err(_) => read(Path::new(&dir)),
+    }
+}
+
+fn spawn(dir: &Path, role: &str) -> Child {
+    let errors = File::create(dir.join(format!("errors-{role}-{}", std::process::id()))).unwrap();
+    Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "processes::worker",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env("LSMVBT_WORKER", role)
+        .env("LSMVBT_WORKER_DIR", dir)
+        .stdout(Stdio::null())
+        .stderr(errors)
+        .spawn()
+        .unwrap()
+}
+
+fn acknowledged(dir: &Path, id: u32) -> Vec<i64> {
+    let text = std::fs::read_to_string(dir.join(format!("ledger-{id}"))).unwrap_or_default();
+    // The last line may have been cut by the kill.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().filter_map(|l| l.parse().ok()).collect()
+}
+
+#[test]
+fn killed_processes_lose_nothing_and_disturb_nobody() {
+    let kills = number("LSMVBT_KILLS").unwrap_or(15);
+    let seed = number("LSMVBT_SEED").unwrap_or(1);
+    let mut random = Random::new(seed);
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    let mut db = open(dir).unwrap();
+    db.begin_write().unwrap();
+    assert_eq!(db.create_tree(TreeKind::Integer).unwrap(), TABLE);
+    assert_eq!(db.create_tree(TreeKind::Bytes).unwrap(), INDEX);
+    db.commit(Durability::Flush).unwrap();
+    db.close().unwrap();
+
+    let roles = ["0", "1", "2", "3", "reader", "reader"];
+    let mut children: Vec<Child> = roles.iter().map(|r| spawn(dir, r)).collect();
+    for _ in 0..kills {
+        std::thread::sleep(Duration::from_millis(20 + random.below(150)));
+        let all = random.chance(10);
+        let victim = random.below(roles.len() as u64) as usize;
+        for (i, child) in children.iter_mut().enumerate() {
+            if let Some(status) = child.try_wait().unwrap() {
+                let errors = format!("errors-{}-{}", roles[i], std::process::id());
+                let text = std::fs::read_to_string(dir.join(errors)).unwrap_or_default();
+                panic!(
+                    "seed {seed}: {} ended by itself: {status}\n{text}",
+                    roles[i]
+                );
+            }
+            if all || i == victim {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+        }
+        for (i, child) in children.iter_mut().enumerate() {
+            if all || i == victim {
+                *child = spawn(dir, roles[i]);
+            }
+        }
+    }
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let begun = Instant::now();
+    let mut db = open(dir).unwrap();
+    let took = begun.elapsed();
+    let view = db.snapshot().unwrap();
+    let newest = verify(&mut db, view.version()).unwrap();
+    let mut sum = 0;
+    for id in 0..4 {
+        for n in acknowledged(dir, id) {
+            assert!(
+                n <= newest,
+                "seed {seed}: commit {n} of writer {id} is lost, {newest} is the newest"
+            );
+            if n > newest - KEPT {
+                let found = db.get_integer(view.version(), TABLE, n).unwrap();
+                assert_eq!(found, Some(value(n, id)), "seed {seed}: commit {n}");
+            }
+            sum += 1;
+        }
+    }
+    let findings = db.check().unwrap();
+    assert!(findings.is_empty(), "{findings:?}");
+    println!("{kills} kills, {sum} acknowledged commits of {newest}, recovered in {took:?}");
+    assert!(sum > 0);
+}

@@ -1,0 +1,56 @@
+//! Random numbers with a seed, and how much to do.
+
+/// A small generator (splitmix64).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    /// True in `percent` of 100 cases.
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// The seeds of a test: the one of `LSMVBT_SEED`, or so many from a fixed beginning, times `LSMVBT_SCALE`.
+pub fn seeds(count: u64) -> Vec<u64> {
+    if let Some(seed) = number("LSMVBT_SEED") {
+        return vec![seed];
+    }
+    let first = number("LSMVBT_FIRST").unwrap_or(0);
+    (first..first + count * number("LSMVBT_SCALE").unwrap_or(1)).collect()
+}
+
+pub fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Says which seed failed when a test panics.
+pub struct Seed(pub &'static str, pub u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}: LSMVBT_SEED={}", self.0, self.1);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The slots of `Torn::Double`: larger than a span of the free map, and moved by a writer that goes no further.
+
+use lsmvbt::{Db, Durability, MemoryFile, Options, PowerCut, Torn, TreeId, TreeKind};
+
+fn open(file: &MemoryFile) -> Db {
+    let options = Options {
+        torn: Torn::Double,
+        ..Options::default()
+    };
+    Db::open(file.storage(), options).expect("a database")
+}
+
+/// A value of one overflow page.
+fn value(key: i64) -> Vec<u8> {
+    key.to_le_bytes().repeat(460)
+}
+
+fn fill(db: &mut Db, tree: TreeId, keys: std::ops::Range<i64>) {
+    for key in keys {
+        db.put_integer(tree, key, &value(key)).expect("a row");
+    }
+}
+
+fn holds(db: &mut Db, tree: TreeId, keys: std::ops::Range<i64>) {
+    assert!(db.check().expect("checked").is_empty());
+    let view = db.snapshot().expect("a snapshot");
+    assert_eq!(
+        db.count(view.version(), tree).expect("counted"),
+        keys.end as u64
+    );
+    for key in keys.step_by(7) {
+        let found = db.get_integer(view.version(), tree, key).expect("read");
+        assert_eq!(found, Some(value(key)), "{key}");
+    }
+}
+
+#[test]
+fn a_transaction_may_be_larger_than_a_span_of_the_free_map() {
+    const ROWS: i64 = 13_200;
+    let file = MemoryFile::new();
+    let mut db = open(&file);
+    db.begin_write().expect("a transaction");
+    let tree = db.create_tree(TreeKind::Integer).expect("a tree");
+    fill(&mut db, tree, 0..ROWS);
+    db.commit(Durability::Flush).expect("committed");
+    let status = db.status().expect("a status");
+    assert!(status.pages > 32_256 + ROWS as u32, "{status:?}");
+    // Torn in place: only the slot has it.
+    let mut seed = 1u64;
+    file.power_cut(PowerCut::Torn, &mut |n| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % n
+    });
+    std::mem::forget(db);
+    let mut db = open(&file);
+    holds(&mut db, tree, 0..ROWS);
+    db.begin_write().expect("a transaction");
+    fill(&mut db, tree, ROWS..ROWS + 10);
+    db.commit(Durability::Flush).expect("committed");
+    holds(&mut db, tree, 0..ROWS + 10);
+    db.close().expect("closed");
+}
+
+/// `ends` is what becomes of the writer that has moved the slots.
+fn moved_by_another(ends: impl Fn(Db)) {
+    let file = MemoryFile::new();
+    let (mut a, mut b) = (open(&file), open(&file));
+    a.begin_write().expect("a transaction");
+    let tree = a.create_tree(TreeKind::Integer).expect("a tree");
+    fill(&mut a, tree, 0..5);
+    a.commit(Durability::Flush).expect("committed");
+
+    b.begin_write().expect("a transaction");
+    fill(&mut b, tree, 1000..1100);
+    b.prepare().expect("prepared");
+    ends(b);
+    for key in 5..300 {
+        a.begin_write().expect("a transaction");
+        fill(&mut a, tree, key..key + 1);
+        a.commit(Durability::Flush).expect("committed");
+    }
+    holds(&mut a, tree, 0..300);
+    let mut c = open(&file);
+    holds(&mut c, tree, 0..300);
+}
+
+#[test]
+fn slots_that_a_rolled_back_writer_has_moved_are_kept_clear() {
+    moved_by_another(|mut b| {
+        b.rollback().expect("rolled back");
+        b.close().expect("closed");
+    });
+}
+
+#[test]
+fn slots_that_a_writer_has_moved_before_it_died_are_kept_clear() {
+    for steps in 1..40 {
+        let file = MemoryFile::new();
+        let (mut a, mut b) = (open(&file), open(&file));
+        a.begin_write().expect("a transaction");
+        let tree = a.create_tree(TreeKind::Integer).expect("a tree");
+        fill(&mut a, tree, 0..5);
+        a.commit(Durability::Flush).expect("committed");
+        b.begin_write().expect("a transaction");
+        fill(&mut b, tree, 1000..1100);
+        file.kill_after(Some(steps));
+        let died = b.prepare().is_err();
+        let _ = b.rollback();
+        file.kill_after(None);
+        drop(b);
+        for key in 5..150 {
+            a.begin_write().expect("a transaction");
+            fill(&mut a, tree, key..key + 1);
+            a.commit(Durability::Flush).expect("committed");
+        }
+        holds(&mut a, tree, 0..150);
+        if !died {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_flush_that_fails_before_the_commit_ends_it_for_all() {
+    let file = MemoryFile::new();
+    let (mut a, mut b) = (open(&file), open(&file));
+    a.begin_write().expect("a transaction");
+    let tree = a.create_tree(TreeKind::Integer).expect("a tree");
+    file.fail_syncs(true);
+    assert!(a.prepare().is_err());
+    file.fail_syncs(false);
+    let _ = a.rollback();
+    for db in [&mut a, &mut b] {
+        assert!(matches!(db.begin_write(), Err(lsmvbt::Error::Poisoned)));
+    }
+    drop((a, b));
+    let mut db = open(&file);
+    db.begin_write().expect("a transaction");
+    assert_eq!(db.create_tree(TreeKind::Integer).expect("a tree"), tree);
+    db.commit(Durability::Flush).expect("committed");
+}
