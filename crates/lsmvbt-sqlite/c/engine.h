@@ -1,0 +1,93 @@
+/*
+** What the Rust part exports to the C part: an engine's connection to one database file, and cursors in it.
+**
+** A function returns an SQLite result code unless it says otherwise. A connection is used by one thread at
+** a time, under the mutex of its database connection. No function may be called from within the comparison
+** that it was given: it then returns SQLITE_MISUSE.
+*/
+#ifndef LSMVBT_ENGINE_H
+#define LSMVBT_ENGINE_H
+
+typedef struct EngineDb EngineDb;
+
+/* An entry, as a cursor that stands on it shows it. `local` bytes of its `total` bytes of payload lie at
+** `payload`, and LSMVBT_READABLE_BEHIND readable bytes behind them; they stay there until the cursor moves. */
+typedef struct EngineRow EngineRow;
+struct EngineRow {
+  sqlite3_int64 rowid;           /* The key, in a table */
+  const unsigned char *payload;  /* The beginning of the payload */
+  unsigned int local;            /* Bytes at payload */
+  unsigned int total;            /* Bytes of payload altogether */
+};
+
+/* How a stored record lies to the one that is sought: writes -1, 0 or 1 to *order. */
+typedef int (*EngineCompare)(void *context, const unsigned char *record, unsigned int size, int *order);
+
+/* The number of the engine whose files begin with these 16 bytes, of the one of this name; -1: none. */
+int lsmvbt_engine_of_file(const unsigned char *magic);
+int lsmvbt_engine_named(const char *name);
+/* The engine of new databases, which LSMVBT_SQLITE_DEFAULT names in the environment; -1: stock. */
+int lsmvbt_engine_of_new(void);
+/* Its name, for as long as the process lives. */
+const char *lsmvbt_engine_name(int engine);
+
+/* A connection to the file that the pager has opened. Nothing is read or written yet. */
+int lsmvbt_open(int engine, sqlite3_file *file, const char *path, int readonly, EngineDb **out);
+void lsmvbt_close(EngineDb*);
+/* Whether the file is still to be made: it is empty, and nothing was written. */
+int lsmvbt_is_new(EngineDb*);
+
+/* Transactions. Reading begins with write=0; write=1 begins writing, from reading or not. After commit and
+** rollback the connection reads: what it has committed, or what was there before. */
+int lsmvbt_begin(EngineDb*, int write);
+int lsmvbt_prepare(EngineDb*);
+int lsmvbt_commit(EngineDb*);
+int lsmvbt_rollback(EngineDb*);
+void lsmvbt_end_read(EngineDb*);
+/* Savepoints are numbered from 0: opens those that are missing up to `count`; goes back to one, which
+** stays open; ends one and those within it. */
+int lsmvbt_savepoint_open(EngineDb*, int count);
+int lsmvbt_savepoint_rollback(EngineDb*, int number);
+int lsmvbt_savepoint_release(EngineDb*, int number);
+/* SQLite's PRAGMA synchronous: 1 off, 2 normal, 3 full, 4 extra. */
+void lsmvbt_set_synchronous(EngineDb*, int level);
+
+/* The 16 numbers of the header, and one that changes with other connections' commits. */
+int lsmvbt_meta(EngineDb*, int index, unsigned int *value);
+int lsmvbt_set_meta(EngineDb*, int index, unsigned int value);
+unsigned int lsmvbt_data_version(EngineDb*);
+
+/* A pragma of the engine's own; without a value it asks. Writes the answer, or why not, to be freed by
+** sqlite3_free(). SQLITE_NOTFOUND if there is none of this name. */
+int lsmvbt_pragma(EngineDb*, const char *name, const char *value, char **answer);
+
+/* Trees. */
+int lsmvbt_create_tree(EngineDb*, int table, unsigned int *tree);
+int lsmvbt_drop_tree(EngineDb*, unsigned int tree);
+int lsmvbt_clear_tree(EngineDb*, unsigned int tree, sqlite3_int64 *removed);
+unsigned int lsmvbt_last_tree(EngineDb*);
+int lsmvbt_count(EngineDb*, unsigned int tree, sqlite3_int64 *entries);
+/* Checks the whole file: writes the number of findings, and a text to be freed by sqlite3_free(). */
+int lsmvbt_check(EngineDb*, int limit, int *found, char **text);
+
+/* Cursors. Moving returns SQLITE_DONE where there is no entry. A seek leaves the cursor on the entry or on a
+** neighbor and writes to *order how that one lies to what was sought. */
+int lsmvbt_cursor_open(EngineDb*, unsigned int tree, int table, unsigned int *cursor);
+void lsmvbt_cursor_close(EngineDb*, unsigned int cursor);
+int lsmvbt_first(EngineDb*, unsigned int cursor, EngineRow*);
+int lsmvbt_last(EngineDb*, unsigned int cursor, EngineRow*);
+int lsmvbt_next(EngineDb*, unsigned int cursor, EngineRow*);
+int lsmvbt_previous(EngineDb*, unsigned int cursor, EngineRow*);
+int lsmvbt_seek_rowid(EngineDb*, unsigned int cursor, sqlite3_int64 rowid, int *order, EngineRow*);
+int lsmvbt_seek_record(EngineDb*, unsigned int cursor, EngineCompare, void *context, int *order, EngineRow*);
+int lsmvbt_read(EngineDb*, unsigned int cursor, unsigned int offset, unsigned int size, void *buffer);
+/* Mutation. Insertions and deletions leave the cursor nowhere. */
+int lsmvbt_insert_row(EngineDb*, unsigned int cursor, sqlite3_int64 rowid, const void *data, unsigned int size,
+                      unsigned int zeros);
+int lsmvbt_insert_record(EngineDb*, unsigned int cursor, const void *record, unsigned int size, EngineCompare,
+                         void *context);
+int lsmvbt_overwrite(EngineDb*, unsigned int cursor, unsigned int offset, unsigned int size, const void *data,
+                     EngineRow*);
+int lsmvbt_delete(EngineDb*, unsigned int cursor);
+
+#endif

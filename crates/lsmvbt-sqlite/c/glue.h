@@ -1,0 +1,57 @@
+/*
+** Handles and cursors of the other engine, in the shape that SQLite's own functions can look at.
+**
+** A GlueBtree begins with a struct Btree and holds its BtShared, which nobody shares, and a Pager that has
+** the file open and does nothing else: SQLite asks it for names and the file, and functions that stock code
+** serves for both engines find what they look for. Its journal mode is OFF, so that SQLite never believes
+** that it takes part in a super-journal.
+*/
+#ifndef LSMVBT_GLUE_H
+#define LSMVBT_GLUE_H
+
+#include "engine.h"
+
+/* In BtShared.openFlags: the handle is of the other engine. Beside the BTREE_ flags. */
+#define BTREE_GLUE 0x80
+/* In BtCursor.curFlags: the cursor is. Beside the BTCF_ flags. */
+#define BTCF_Glue 0x80
+
+#if (BTREE_GLUE & (BTREE_OMIT_JOURNAL|BTREE_MEMORY|BTREE_SINGLE|BTREE_UNORDERED))!=0
+# error "BTREE_GLUE is taken"
+#endif
+#if (BTCF_Glue & (BTCF_WriteFlag|BTCF_ValidNKey|BTCF_ValidOvfl|BTCF_AtLast|BTCF_Incrblob|BTCF_Multiple \
+                  |BTCF_Pinned))!=0
+# error "BTCF_Glue is taken"
+#endif
+
+/* Zeros behind a record that is unpacked or compared: the decoder may look past the end of a bad one. */
+#define GLUE_PADDING 96
+
+typedef struct GlueBtree GlueBtree;
+struct GlueBtree {
+  Btree base;          /* What SQLite and the shared stock functions see. Must be first */
+  BtShared shared;     /* base.pBt */
+  EngineDb *pEngine;   /* The Rust side */
+  int iEngine;         /* Which engine it is */
+  u8 *aPreformat;      /* The row that TransferRow() has left for an insertion, padded */
+  u32 nPreformat;      /* Its size in bytes */
+};
+
+typedef struct GlueCursor GlueCursor;
+struct GlueCursor {
+  BtCursor base;       /* Must be first. Of it are used: eState, curFlags, skipNext, pBtree, pKey (saved
+                       ** record), pBt, pNext, nKey (saved rowid or size of pKey), pgnoRoot, curIntKey, pKeyInfo */
+  EngineDb *pEngine;   /* That of the handle */
+  u32 id;              /* The cursor on the Rust side */
+  i64 nArrival;        /* Counts the times it has come to stand on an entry */
+  EngineRow row;       /* The entry it stands on, and in a table the last rowid it stood on */
+};
+
+#define GLUE(p)         ((GlueBtree*)(p))
+#define GLUE_CURSOR(p)  ((GlueCursor*)(p))
+
+/* Whose a handle or a cursor is: what the generated dispatch asks. */
+#define glueOwns(p)        ((p)!=0 && ((p)->pBt->openFlags & BTREE_GLUE)!=0)
+#define glueOwnsCursor(p)  (((p)->curFlags & BTCF_Glue)!=0)
+
+#endif

@@ -1,0 +1,385 @@
+/*
+** Cursors: the states that SQLite knows, over positions that the engine keeps.
+**
+** Before anything is written to a tree, every other cursor on it saves its key and goes to REQUIRESEEK, so
+** the engine's cursors never see their tree change under them.
+*/
+
+/* The context of glueCompare(). */
+typedef struct GlueKey GlueKey;
+struct GlueKey {
+  UnpackedRecord *pRecord;
+  RecordCompare xCompare;
+};
+
+/* SQLite compares: collations and the order of columns are its own. The sign says how the stored record lies
+** to the sought one; with a default_rc it is never 0. */
+static int glueCompare(void *pContext, const unsigned char *aRecord, unsigned int nRecord, int *pOrder){
+  GlueKey *pKey = (GlueKey*)pContext;
+  int c = pKey->xCompare((int)nRecord, aRecord, pKey->pRecord);
+  *pOrder = (c>0) - (c<0);
+  return pKey->pRecord->errCode ? pKey->pRecord->errCode : SQLITE_OK;
+}
+
+static void glueKeyInit(GlueKey *pKey, UnpackedRecord *pRecord){
+  pKey->pRecord = pRecord;
+  pKey->xCompare = sqlite3VdbeFindCompare(pRecord);
+  pRecord->errCode = 0;
+}
+
+/* Takes a packed record apart; to be freed by sqlite3DbFree(). */
+static int glueUnpack(KeyInfo *pKeyInfo, const void *pKey, i64 nKey, UnpackedRecord **ppRecord){
+  UnpackedRecord *pRecord = sqlite3VdbeAllocUnpackedRecord(pKeyInfo);
+  *ppRecord = pRecord;
+  if( pRecord==0 ) return SQLITE_NOMEM_BKPT;
+#if SQLITE_VERSION_NUMBER>=3051000
+  sqlite3VdbeRecordUnpack((int)nKey, pKey, pRecord);
+#else
+  sqlite3VdbeRecordUnpack(pKeyInfo, (int)nKey, pKey, pRecord);
+#endif
+  if( pRecord->nField==0 || pRecord->nField>pKeyInfo->nAllField ) return SQLITE_CORRUPT_BKPT;
+  return SQLITE_OK;
+}
+
+/* After a move: on an entry, nowhere, or an error. */
+static int glueArrived(BtCursor *pCur, int rc){
+  pCur->eState = rc==SQLITE_OK ? CURSOR_VALID : CURSOR_INVALID;
+  GLUE_CURSOR(pCur)->nArrival++;
+  return rc;
+}
+
+/* Before a search, as moveToRoot() does: a cursor that gave up says so, one that has saved its place forgets it. (A cursor
+** that glueRestore() brings back is INVALID by then, and keeps its key.) */
+static int glueBeforeSeek(BtCursor *pCur){
+  if( pCur->eState>=CURSOR_REQUIRESEEK ){
+    if( pCur->eState==CURSOR_FAULT ) return pCur->skipNext;
+    sqlite3BtreeClearCursor(pCur);
+  }
+  return SQLITE_OK;
+}
+
+static int glueTableMoveto(BtCursor *pCur, i64 intKey, int bias, int *pRes){
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  int rc;
+  UNUSED_PARAMETER( bias );
+  assert( pCur->pKeyInfo==0 );
+#ifdef SQLITE_DEBUG
+  pCur->pBtree->nSeek++;
+#endif
+  if( pCur->eState==CURSOR_VALID && p->row.rowid==intKey ){
+    *pRes = 0;
+    return SQLITE_OK;
+  }
+  rc = glueBeforeSeek(pCur);
+  if( rc!=SQLITE_OK ) return rc;
+  rc = glueArrived(pCur, lsmvbt_seek_rowid(p->pEngine, p->id, intKey, pRes, &p->row));
+  if( rc==SQLITE_DONE ){
+    *pRes = -1;
+    rc = SQLITE_OK;
+  }
+  return rc;
+}
+
+static int gluePayload(BtCursor *pCur, u32 offset, u32 amt, void *pBuf){
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  assert( pCur->eState==CURSOR_VALID );
+  if( (u64)offset+amt<=p->row.local ){
+    memcpy(pBuf, p->row.payload+offset, amt);
+    return SQLITE_OK;
+  }
+  if( (u64)offset+amt>p->row.total ) return SQLITE_CORRUPT_BKPT;
+  return lsmvbt_read(p->pEngine, p->id, offset, amt, pBuf);
+}
+
+/* How the entry that the cursor stands on lies to what is sought. */
+static int glueCompareHere(BtCursor *pCur, GlueKey *pKey, int *pRes){
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  u8 *aRecord;
+  int rc;
+  if( p->row.local==p->row.total ) return glueCompare(pKey, p->row.payload, p->row.total, pRes);
+  aRecord = sqlite3Malloc((u64)p->row.total + GLUE_PADDING);
+  if( aRecord==0 ) return SQLITE_NOMEM_BKPT;
+  rc = gluePayload(pCur, 0, p->row.total, aRecord);
+  memset(aRecord+p->row.total, 0, GLUE_PADDING);
+  if( rc==SQLITE_OK ) rc = glueCompare(pKey, aRecord, p->row.total, pRes);
+  sqlite3_free(aRecord);
+  return rc;
+}
+
+/* A search with a default_rc has seen an equal record (eqSeen), for which OP_SeekGE and its like ask. The engine may
+** have compared with what is dead or only routes: look whether the first entry on the side to which equal ones
+** count is really equal. The cursor may go to that entry, or stay. */
+static int glueConfirmEqual(BtCursor *pCur, GlueKey *pKey, int *pRes){
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  int side = pKey->pRecord->default_rc>0 ? +1 : -1;
+  int rc = SQLITE_OK;
+  if( (*pRes<0)==(side>0) ){
+    rc = glueArrived(pCur, side>0 ? lsmvbt_next(p->pEngine, p->id, &p->row)
+                                  : lsmvbt_previous(p->pEngine, p->id, &p->row));
+    if( rc==SQLITE_DONE ){
+      /* There is none on that side: back to where it was. */
+      pKey->pRecord->eqSeen = 0;
+      return glueArrived(pCur, side>0 ? lsmvbt_last(p->pEngine, p->id, &p->row)
+                                      : lsmvbt_first(p->pEngine, p->id, &p->row));
+    }
+  }
+  pKey->pRecord->eqSeen = 0;
+  return rc==SQLITE_OK ? glueCompareHere(pCur, pKey, pRes) : rc;
+}
+
+static int glueIndexMoveto(BtCursor *pCur, UnpackedRecord *pRecord, int *pRes){
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  GlueKey key;
+  int rc;
+  assert( pCur->pKeyInfo!=0 );
+#ifdef SQLITE_DEBUG
+  pCur->pBtree->nSeek++;
+#endif
+  rc = glueBeforeSeek(pCur);
+  if( rc!=SQLITE_OK ) return rc;
+  glueKeyInit(&key, pRecord);
+  rc = glueArrived(pCur, lsmvbt_seek_record(p->pEngine, p->id, glueCompare, &key, pRes, &p->row));
+  if( rc==SQLITE_DONE ){
+    pRecord->eqSeen = 0;
+    *pRes = -1;
+    rc = SQLITE_OK;
+  }else if( rc==SQLITE_OK && pRecord->default_rc!=0 && pRecord->eqSeen ){
+    rc = glueConfirmEqual(pCur, &key, pRes);
+  }
+  return rc;
+}
+
+/* To a rowid, or to a packed record if there is one. */
+static int glueMoveto(BtCursor *pCur, const void *pKey, i64 nKey, int *pRes){
+  UnpackedRecord *pRecord = 0;
+  int rc;
+  if( pKey==0 ) return glueTableMoveto(pCur, nKey, 0, pRes);
+  rc = glueUnpack(pCur->pKeyInfo, pKey, nKey, &pRecord);
+  if( rc==SQLITE_OK ) rc = glueIndexMoveto(pCur, pRecord, pRes);
+  sqlite3DbFree(pCur->pKeyInfo->db, pRecord);
+  return rc;
+}
+
+/* Saves where a cursor stands, so that its tree may change. */
+static int glueSaveKey(BtCursor *pCur){
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  u8 *aKey;
+  int rc;
+  assert( pCur->pKey==0 );
+  if( pCur->pKeyInfo==0 ){
+    pCur->nKey = p->row.rowid;
+    return SQLITE_OK;
+  }
+  pCur->nKey = p->row.total;
+  aKey = sqlite3Malloc((u64)p->row.total + GLUE_PADDING);
+  if( aKey==0 ) return SQLITE_NOMEM_BKPT;
+  rc = gluePayload(pCur, 0, p->row.total, aKey);
+  if( rc!=SQLITE_OK ){
+    sqlite3_free(aKey);
+    return rc;
+  }
+  memset(aKey+p->row.total, 0, GLUE_PADDING);
+  pCur->pKey = aKey;
+  return SQLITE_OK;
+}
+
+static int glueSave(BtCursor *pCur){
+  int rc;
+  assert( pCur->eState==CURSOR_VALID || pCur->eState==CURSOR_SKIPNEXT );
+  if( pCur->curFlags & BTCF_Pinned ) return SQLITE_CONSTRAINT_PINNED;
+  if( pCur->eState==CURSOR_SKIPNEXT ){
+    pCur->eState = CURSOR_VALID;
+  }else{
+    pCur->skipNext = 0;
+  }
+  rc = glueSaveKey(pCur);
+  if( rc==SQLITE_OK ) pCur->eState = CURSOR_REQUIRESEEK;
+  return rc;
+}
+
+/* Saves all cursors on a tree, or on all trees if it is 0, but one. */
+static int glueSaveAll(BtShared *pBt, Pgno iRoot, BtCursor *pExcept){
+  BtCursor *p;
+  for(p=pBt->pCursor; p; p=p->pNext){
+    if( p==pExcept || (iRoot!=0 && p->pgnoRoot!=iRoot) ) continue;
+    if( p->eState==CURSOR_VALID || p->eState==CURSOR_SKIPNEXT ){
+      int rc = glueSave(p);
+      if( rc!=SQLITE_OK ) return rc;
+    }
+  }
+  return SQLITE_OK;
+}
+
+/* Goes back to where a saved cursor stood, or to a neighbor. */
+static int glueRestore(BtCursor *pCur){
+  int skipNext = 0;
+  int rc;
+  if( pCur->eState<CURSOR_REQUIRESEEK ) return SQLITE_OK;
+  if( pCur->eState==CURSOR_FAULT ) return pCur->skipNext;
+  pCur->eState = CURSOR_INVALID;
+  rc = glueMoveto(pCur, pCur->pKey, pCur->nKey, &skipNext);
+  if( rc!=SQLITE_OK ) return rc;
+  sqlite3_free(pCur->pKey);
+  pCur->pKey = 0;
+  if( skipNext ) pCur->skipNext = skipNext;
+  if( pCur->skipNext && pCur->eState==CURSOR_VALID ) pCur->eState = CURSOR_SKIPNEXT;
+  return SQLITE_OK;
+}
+
+static int glueCursorRestore(BtCursor *pCur, int *pDifferentRow){
+  int rc = glueRestore(pCur);
+  *pDifferentRow = rc!=SQLITE_OK || pCur->eState!=CURSOR_VALID;
+  return rc;
+}
+
+static int glueCursor(Btree *p, Pgno iTable, int wrFlag, struct KeyInfo *pKeyInfo, BtCursor *pCur){
+  GlueCursor *pNew = GLUE_CURSOR(pCur);
+  BtShared *pBt = p->pBt;
+  unsigned int id;
+  int rc;
+  assert( p->inTrans>TRANS_NONE );
+  assert( wrFlag==0 || p->inTrans==TRANS_WRITE );
+  if( iTable<1 ) return SQLITE_CORRUPT_BKPT;
+  rc = lsmvbt_cursor_open(GLUE(p)->pEngine, iTable, pKeyInfo==0, &id);
+  if( rc!=SQLITE_OK ) return rc;
+  pNew->pEngine = GLUE(p)->pEngine;
+  pNew->id = id;
+  pNew->nArrival = 0;
+  memset(&pNew->row, 0, sizeof(pNew->row));
+  pCur->pgnoRoot = iTable;
+  pCur->iPage = -1;
+  pCur->pKeyInfo = pKeyInfo;
+  pCur->curIntKey = pKeyInfo==0;
+  pCur->pBtree = p;
+  pCur->pBt = pBt;
+  pCur->pKey = 0;
+  pCur->aOverflow = 0;
+  pCur->curFlags = BTCF_Glue | (wrFlag ? BTCF_WriteFlag : 0);
+  pCur->eState = CURSOR_INVALID;
+  pCur->pNext = pBt->pCursor;
+  pBt->pCursor = pCur;
+  return SQLITE_OK;
+}
+
+static int glueCloseCursor(BtCursor *pCur){
+  BtCursor **pp;
+  if( pCur->pBtree==0 ) return SQLITE_OK;
+  for(pp=&pCur->pBt->pCursor; *pp && *pp!=pCur; pp=&(*pp)->pNext){}
+  if( ALWAYS(*pp) ) *pp = pCur->pNext;
+  lsmvbt_cursor_close(GLUE_CURSOR(pCur)->pEngine, GLUE_CURSOR(pCur)->id);
+  sqlite3_free(pCur->pKey);
+  pCur->pKey = 0;
+  pCur->pBtree = 0;
+  return SQLITE_OK;
+}
+
+/* A cursor that gave up in an error says so before it moves anywhere. */
+static int glueToEnd(BtCursor *pCur, int (*xMove)(EngineDb*,unsigned int,EngineRow*), int *pRes){
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  int rc;
+  if( pCur->eState>=CURSOR_REQUIRESEEK ){
+    if( pCur->eState==CURSOR_FAULT ) return pCur->skipNext;
+    sqlite3BtreeClearCursor(pCur);
+  }
+  rc = glueArrived(pCur, xMove(p->pEngine, p->id, &p->row));
+  if( rc==SQLITE_DONE ){
+    *pRes = 1;
+    return SQLITE_OK;
+  }
+  *pRes = 0;
+  return rc;
+}
+
+static int glueFirst(BtCursor *pCur, int *pRes){
+  return glueToEnd(pCur, lsmvbt_first, pRes);
+}
+
+static int glueLast(BtCursor *pCur, int *pRes){
+  return glueToEnd(pCur, lsmvbt_last, pRes);
+}
+
+static int glueIsEmpty(BtCursor *pCur, int *pRes){
+  if( pCur->eState==CURSOR_VALID ){
+    *pRes = 0;
+    return SQLITE_OK;
+  }
+  return glueToEnd(pCur, lsmvbt_first, pRes);
+}
+
+/* The next entry in one direction, +1 or -1; a cursor that was restored to the entry behind the one it had
+** lost is there already. */
+static int glueStep(BtCursor *pCur, int direction){
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  if( pCur->eState!=CURSOR_VALID ){
+    int rc = glueRestore(pCur);
+    if( rc!=SQLITE_OK ) return rc;
+    if( pCur->eState==CURSOR_INVALID ) return SQLITE_DONE;
+    if( pCur->eState==CURSOR_SKIPNEXT ){
+      pCur->eState = CURSOR_VALID;
+      if( (direction>0 && pCur->skipNext>0) || (direction<0 && pCur->skipNext<0) ) return SQLITE_OK;
+    }
+  }
+  if( direction>0 ) return glueArrived(pCur, lsmvbt_next(p->pEngine, p->id, &p->row));
+  return glueArrived(pCur, lsmvbt_previous(p->pEngine, p->id, &p->row));
+}
+
+static int glueNext(BtCursor *pCur, int flags){
+  UNUSED_PARAMETER( flags );
+  return glueStep(pCur, +1);
+}
+
+static int gluePrevious(BtCursor *pCur, int flags){
+  UNUSED_PARAMETER( flags );
+  return glueStep(pCur, -1);
+}
+
+static i64 glueIntegerKey(BtCursor *pCur){
+  assert( pCur->eState==CURSOR_VALID && pCur->curIntKey );
+  return GLUE_CURSOR(pCur)->row.rowid;
+}
+
+static u32 gluePayloadSize(BtCursor *pCur){
+  assert( pCur->eState==CURSOR_VALID );
+  return GLUE_CURSOR(pCur)->row.total;
+}
+
+static const void *gluePayloadFetch(BtCursor *pCur, u32 *pAmt){
+  assert( pCur->eState==CURSOR_VALID );
+  *pAmt = GLUE_CURSOR(pCur)->row.local;
+  return GLUE_CURSOR(pCur)->row.payload;
+}
+
+/* Where an entry is in the file is nobody's business, but OP_Column keeps a long value for as long as this number
+** of its cursor stays the same: it must be another one for another row, or for another content of the row. */
+static i64 glueOffset(BtCursor *pCur){
+  return GLUE_CURSOR(pCur)->nArrival;
+}
+
+/* An upper bound that serves to notice corruption: the engine has its own checksums. */
+static sqlite3_int64 glueMaxRecordSize(BtCursor *pCur){
+  UNUSED_PARAMETER( pCur );
+  return 0x7fffffff;
+}
+
+static int gluePayloadChecked(BtCursor *pCur, u32 offset, u32 amt, void *pBuf){
+  if( pCur->eState!=CURSOR_VALID ){
+    int rc;
+    if( pCur->eState==CURSOR_INVALID ) return SQLITE_ABORT;
+    rc = glueRestore(pCur);
+    if( rc!=SQLITE_OK ) return rc;
+    if( pCur->eState!=CURSOR_VALID ) return SQLITE_ABORT;
+  }
+  return gluePayload(pCur, offset, amt, pBuf);
+}
+
+static int glueCount(sqlite3 *db, BtCursor *pCur, i64 *pnEntry){
+  UNUSED_PARAMETER( db );
+  return lsmvbt_count(GLUE_CURSOR(pCur)->pEngine, pCur->pgnoRoot, pnEntry);
+}
+
+/* For the planner, which asks seldom and for single trees: nothing known, as stock SQLite says of a cursor
+** that is not on a leaf. */
+static i64 glueRowCountEst(BtCursor *pCur){
+  UNUSED_PARAMETER( pCur );
+  return -1;
+}

@@ -1,0 +1,252 @@
+/*
+** Transactions, savepoints, the header's numbers, and what a handle is asked beside.
+*/
+
+static void glueSetTransaction(Btree *p, int inTrans){
+  p->inTrans = (u8)inTrans;
+  p->pBt->inTransaction = (u8)inTrans;
+  p->pBt->nTransaction = inTrans!=TRANS_NONE;
+}
+
+/* While a database is made, stock SQLite's locks keep stock connections out of the empty file, and its own code
+** has dealt with a journal that lies beside it. */
+static int glueBeginNew(Btree *p){
+  Pager *pPager = p->pBt->pPager;
+  int rc = sqlite3PagerSharedLock(pPager);
+  if( rc!=SQLITE_OK ) return rc;
+  rc = sqlite3PagerBegin(pPager, 1, 0);
+  if( rc==SQLITE_OK ){
+    rc = lsmvbt_is_new(GLUE(p)->pEngine) ? lsmvbt_begin(GLUE(p)->pEngine, 1) : SQLITE_BUSY;
+  }
+  pagerUnlockIfUnused(pPager);
+  return rc;
+}
+
+/* SQLite asks for the schema cookie at every call, and expects one savepoint for each that SQL has opened.
+** The busy handler is asked only where no transaction was open: otherwise waiting could never help. */
+static int glueBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
+  GlueBtree *pGlue = GLUE(p);
+  int rc = SQLITE_OK;
+  if( p->inTrans==TRANS_NONE || (p->inTrans==TRANS_READ && wrflag) ){
+    if( wrflag && (p->pBt->btsFlags & BTS_READ_ONLY)!=0 ) return SQLITE_READONLY;
+    do{
+      if( wrflag && lsmvbt_is_new(pGlue->pEngine) ){
+        rc = glueBeginNew(p);
+      }else{
+        rc = lsmvbt_begin(pGlue->pEngine, wrflag!=0);
+      }
+      if( rc==SQLITE_BUSY_SNAPSHOT && p->inTrans==TRANS_NONE ) rc = SQLITE_BUSY;
+    }while( (rc&0xFF)==SQLITE_BUSY && p->inTrans==TRANS_NONE && btreeInvokeBusyHandler(p->pBt) );
+    if( rc!=SQLITE_OK ) return rc;
+    glueSetTransaction(p, wrflag ? TRANS_WRITE : TRANS_READ);
+  }
+  if( pSchemaVersion ){
+    u32 iCookie = 0;
+    rc = lsmvbt_meta(pGlue->pEngine, BTREE_SCHEMA_VERSION, &iCookie);
+    *pSchemaVersion = (int)iCookie;
+  }
+  if( rc==SQLITE_OK && wrflag ) rc = lsmvbt_savepoint_open(pGlue->pEngine, p->db->nSavepoint);
+  return rc;
+}
+
+/* Other statements of the connection may go on reading: then the transaction becomes one that reads. */
+static void glueEndTransaction(Btree *p){
+  if( p->inTrans>TRANS_NONE && p->db->nVdbeRead>1 ){
+    glueSetTransaction(p, TRANS_READ);
+  }else{
+    if( p->inTrans!=TRANS_NONE ) lsmvbt_end_read(GLUE(p)->pEngine);
+    glueSetTransaction(p, TRANS_NONE);
+  }
+}
+
+/* What can be refused is refused here. Together with other databases there is no atomic commit: of these,
+** SQLite commits each for itself, as it does in WAL mode. */
+static int glueCommitPhaseOne(Btree *p, const char *zSuperJrnl){
+  UNUSED_PARAMETER( zSuperJrnl );
+  if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
+  return lsmvbt_prepare(GLUE(p)->pEngine);
+}
+
+/* Saves all cursors; one that cannot be saved gives up, with the reason. */
+static void glueSaveOrFault(BtShared *pBt){
+  BtCursor *p;
+  for(p=pBt->pCursor; p; p=p->pNext){
+    if( p->eState==CURSOR_VALID || p->eState==CURSOR_SKIPNEXT ){
+      int rc = glueSave(p);
+      if( rc!=SQLITE_OK ){
+        sqlite3BtreeClearCursor(p);
+        p->eState = CURSOR_FAULT;
+        p->skipNext = rc;
+      }
+    }
+  }
+}
+
+/* Cursors of statements that go on reading find their places again in what was committed. */
+static int glueCommitPhaseTwo(Btree *p, int bCleanup){
+  if( p->inTrans==TRANS_NONE ) return SQLITE_OK;
+  if( p->inTrans==TRANS_WRITE ){
+    int rc;
+    glueSaveOrFault(p->pBt);
+    rc = lsmvbt_commit(GLUE(p)->pEngine);
+    if( rc!=SQLITE_OK && bCleanup==0 ) return rc;
+  }
+  glueEndTransaction(p);
+  return SQLITE_OK;
+}
+
+static int glueCommit(Btree *p){
+  int rc = glueCommitPhaseOne(p, 0);
+  return rc==SQLITE_OK ? glueCommitPhaseTwo(p, 0) : rc;
+}
+
+/* Ends cursors with an error; those that only read may just save their places. */
+static int glueTripAllCursors(Btree *p, int errCode, int writeOnly){
+  BtCursor *pCur;
+  int rc = SQLITE_OK;
+  for(pCur=p->pBt->pCursor; pCur; pCur=pCur->pNext){
+    if( writeOnly && (pCur->curFlags & BTCF_WriteFlag)==0 ){
+      if( pCur->eState==CURSOR_VALID || pCur->eState==CURSOR_SKIPNEXT ){
+        rc = glueSave(pCur);
+        if( rc!=SQLITE_OK ){
+          (void)glueTripAllCursors(p, rc, 0);
+          break;
+        }
+      }
+    }else{
+      sqlite3BtreeClearCursor(pCur);
+      pCur->eState = CURSOR_FAULT;
+      pCur->skipNext = errCode;
+    }
+  }
+  return rc;
+}
+
+static int glueRollback(Btree *p, int tripCode, int writeOnly){
+  int rc = SQLITE_OK;
+  if( tripCode==SQLITE_OK ){
+    rc = tripCode = glueSaveAll(p->pBt, 0, 0);
+    if( rc ) writeOnly = 0;
+  }
+  if( tripCode ){
+    int rc2 = glueTripAllCursors(p, tripCode, writeOnly);
+    if( rc2!=SQLITE_OK ) rc = rc2;
+  }
+  if( p->inTrans==TRANS_WRITE ){
+    int rc2 = lsmvbt_rollback(GLUE(p)->pEngine);
+    if( rc2!=SQLITE_OK ) rc = rc2;
+  }
+  glueEndTransaction(p);
+  return rc;
+}
+
+static int glueBeginStmt(Btree *p, int iStatement){
+  assert( p->inTrans==TRANS_WRITE );
+  return lsmvbt_savepoint_open(GLUE(p)->pEngine, iStatement);
+}
+
+/* Going back to savepoint i keeps it; to -1 undoes the whole transaction, which goes on. */
+static int glueSavepoint(Btree *p, int op, int iSavepoint){
+  if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
+  if( op==SAVEPOINT_ROLLBACK ){
+    int rc = glueSaveAll(p->pBt, 0, 0);
+    if( rc!=SQLITE_OK ) return rc;
+    return lsmvbt_savepoint_rollback(GLUE(p)->pEngine, iSavepoint);
+  }
+  return lsmvbt_savepoint_release(GLUE(p)->pEngine, iSavepoint);
+}
+
+static void glueGetMeta(Btree *p, int idx, u32 *pMeta){
+  *pMeta = 0;
+  if( idx==BTREE_DATA_VERSION ){
+    *pMeta = lsmvbt_data_version(GLUE(p)->pEngine);
+  }else if( idx!=BTREE_FREE_PAGE_COUNT ){
+    (void)lsmvbt_meta(GLUE(p)->pEngine, idx, pMeta);
+  }
+}
+
+static int glueUpdateMeta(Btree *p, int idx, u32 iMeta){
+  assert( p->inTrans==TRANS_WRITE );
+  return lsmvbt_set_meta(GLUE(p)->pEngine, idx, iMeta);
+}
+
+/* SQLite believes no root that is above this. */
+static Pgno glueLastPage(Btree *p){
+  return lsmvbt_last_tree(GLUE(p)->pEngine);
+}
+
+static Pgno glueMaxPageCount(Btree *p, Pgno mxPage){
+  UNUSED_PARAMETER( p );
+  UNUSED_PARAMETER( mxPage );
+  return 0xfffffffe;
+}
+
+static int glueSetPagerFlags(Btree *p, unsigned pgFlags){
+  lsmvbt_set_synchronous(GLUE(p)->pEngine, (int)(pgFlags & PAGER_SYNCHRONOUS_MASK));
+  return stock_sqlite3BtreeSetPagerFlags(p, pgFlags);
+}
+
+/* Pages are the engine's business: their size cannot be chosen, and asking for one is no error. */
+static int glueSetPageSize(Btree *p, int nPagesize, int nReserve, int eFix){
+  UNUSED_PARAMETER( p );
+  UNUSED_PARAMETER( nPagesize );
+  UNUSED_PARAMETER( nReserve );
+  UNUSED_PARAMETER( eFix );
+  return SQLITE_OK;
+}
+
+static int glueSetAutoVacuum(Btree *p, int autoVacuum){
+  UNUSED_PARAMETER( p );
+  return autoVacuum ? SQLITE_READONLY : SQLITE_OK;
+}
+
+static int glueIncrVacuum(Btree *p){
+  UNUSED_PARAMETER( p );
+  return SQLITE_DONE;
+}
+
+static int glueSetVersion(Btree *p, int iVersion){
+  UNUSED_PARAMETER( p );
+  UNUSED_PARAMETER( iVersion );
+  return SQLITE_OK;
+}
+
+/* What makes a database new happens when it is first written to. */
+static int glueNewDb(Btree *p){
+  UNUSED_PARAMETER( p );
+  return SQLITE_OK;
+}
+
+/* A super-journal would never be found again by whoever recovers this database. */
+static const char *glueGetJournalname(Btree *p){
+  UNUSED_PARAMETER( p );
+  return 0;
+}
+
+static int glueCheckpoint(Btree *p, int eMode, int *pnLog, int *pnCkpt){
+  UNUSED_PARAMETER( eMode );
+  if( pnLog ) *pnLog = -1;
+  if( pnCkpt ) *pnCkpt = -1;
+  return p->inTrans==TRANS_NONE ? SQLITE_OK : SQLITE_LOCKED;
+}
+
+static void glueClearCache(Btree *p){
+  UNUSED_PARAMETER( p );
+}
+
+static int glueIntegrityCheck(
+  sqlite3 *db, Btree *p, Pgno *aRoot, sqlite3_value *aCnt, int nRoot, int mxErr, int *pnErr, char **pzOut
+){
+  int i;
+  UNUSED_PARAMETER( db );
+  *pnErr = 0;
+  *pzOut = 0;
+  for(i=0; i<nRoot; i++){
+    i64 nEntry = 0;
+    int rc = SQLITE_OK;
+    if( aRoot[i] ) rc = lsmvbt_count(GLUE(p)->pEngine, aRoot[i], &nEntry);
+    if( rc!=SQLITE_OK ) return rc;
+    sqlite3MemSetArrayInt64(aCnt, i, nEntry);
+  }
+  return lsmvbt_check(GLUE(p)->pEngine, mxErr, pnErr, pzOut);
+}

@@ -1,0 +1,141 @@
+/*
+** Opening and closing, and whose a database is.
+**
+** A file that is there belongs to the engine whose 16 bytes it begins with. An empty one belongs to the engine
+** that the URI names (engine=...), or that PRAGMA journal_mode has chosen; otherwise to the one that the
+** environment names (LSMVBT_SQLITE_DEFAULT), or to stock SQLite.
+** Temporary and in-memory databases, and those of a shared cache, are always stock.
+*/
+
+/* Nobody's pages are ever cached: this function only makes the pager recognizable. */
+static void glueReinit(DbPage *pPage){
+  UNUSED_PARAMETER( pPage );
+  assert( 0 );
+}
+
+/* The first bytes of a file; fewer are zeros. */
+static int glueReadMagic(sqlite3_file *pFile, u8 *aMagic, i64 *pnFile){
+  int rc;
+  memset(aMagic, 0, 16);
+  *pnFile = 0;
+  if( pFile->pMethods==0 ) return SQLITE_OK;
+  rc = sqlite3OsFileSize(pFile, pnFile);
+  if( rc==SQLITE_OK && *pnFile>=16 ) rc = sqlite3OsRead(pFile, aMagic, 16, 0);
+  return rc;
+}
+
+/* Whether nothing is there: an empty file, or one that begins with zeros, since making a database was cut short. That
+** one is still nobody's as long as nobody names an engine, which looks whether it is really what it began. */
+static int glueNothingThere(const u8 *aMagic, i64 nFile){
+  static const u8 aZero[16];
+  return nFile==0 || memcmp(aMagic, aZero, 16)==0;
+}
+
+/* The engine that is to have the file which stock SQLite has opened; -1 for stock. */
+static int glueChoose(Btree *p, int vfsFlags){
+  Pager *pPager = p->pBt->pPager;
+  u8 aMagic[16];
+  i64 nFile;
+  const char *zEngine;
+  if( (vfsFlags & SQLITE_OPEN_MAIN_DB)==0 || pPager->tempFile || pPager->memDb ) return -1;
+  if( glueReadMagic(sqlite3PagerFile(pPager), aMagic, &nFile)!=SQLITE_OK ) return -1;
+  if( !glueNothingThere(aMagic, nFile) ) return lsmvbt_engine_of_file(aMagic);
+  zEngine = 0;
+  if( vfsFlags & SQLITE_OPEN_URI ) zEngine = sqlite3_uri_parameter(sqlite3PagerFilename(pPager, 0), "engine");
+  if( zEngine ) return lsmvbt_engine_named(zEngine);
+  return vfsFlags & SQLITE_OPEN_SHAREDCACHE ? -1 : lsmvbt_engine_of_new();
+}
+
+/* Whether a URI names an engine that is not there, or one other than the file's. */
+static int glueRefused(Btree *p, int iEngine, int vfsFlags){
+  const char *zEngine;
+  if( (vfsFlags & SQLITE_OPEN_URI)==0 || (vfsFlags & SQLITE_OPEN_MAIN_DB)==0 ) return 0;
+  zEngine = sqlite3_uri_parameter(sqlite3PagerFilename(p->pBt->pPager, 0), "engine");
+  if( zEngine==0 || sqlite3StrICmp(zEngine, "stock")==0 ) return zEngine!=0 && iEngine>=0;
+  return lsmvbt_engine_named(zEngine)!=iEngine || iEngine<0;
+}
+
+static int glueOpen(
+  int iEngine, sqlite3_vfs *pVfs, const char *zFilename, sqlite3 *db, Btree **ppBtree, int flags, int vfsFlags
+){
+  GlueBtree *p = sqlite3MallocZero(sizeof(*p));
+  u32 pageSize = 4096;
+  int rc;
+  *ppBtree = 0;
+  if( p==0 ) return SQLITE_NOMEM_BKPT;
+  p->base.db = db;
+  p->base.pBt = &p->shared;
+  p->iEngine = iEngine;
+  rc = sqlite3PagerOpen(pVfs, &p->shared.pPager, zFilename, sizeof(MemPage), flags, vfsFlags, glueReinit);
+  if( rc!=SQLITE_OK ){
+    sqlite3_free(p);
+    return rc;
+  }
+  sqlite3PagerSetBusyHandler(p->shared.pPager, btreeInvokeBusyHandler, &p->shared);
+  rc = sqlite3PagerSetPagesize(p->shared.pPager, &pageSize, 0);
+  p->shared.pPager->journalMode = PAGER_JOURNALMODE_OFF;
+  p->shared.pageSize = p->shared.usableSize = 4096;
+  p->shared.openFlags = (u8)(flags | BTREE_GLUE);
+  p->shared.btsFlags = BTS_PAGESIZE_FIXED;
+  p->shared.db = db;
+#ifndef SQLITE_OMIT_SHARED_CACHE
+  p->shared.nRef = 1;
+#endif
+  if( sqlite3PagerIsreadonly(p->shared.pPager) ) p->shared.btsFlags |= BTS_READ_ONLY;
+  if( rc==SQLITE_OK ){
+    rc = lsmvbt_open(iEngine, sqlite3PagerFile(p->shared.pPager), sqlite3PagerFilename(p->shared.pPager, 0),
+                     sqlite3PagerIsreadonly(p->shared.pPager), &p->pEngine);
+  }
+  if( rc!=SQLITE_OK ){
+    sqlite3PagerClose(p->shared.pPager, db);
+    sqlite3_free(p);
+    return rc;
+  }
+  *ppBtree = &p->base;
+  return SQLITE_OK;
+}
+
+/* The engine lets go of the file before the pager closes it. */
+static int glueClose(Btree *p){
+  GlueBtree *pGlue = GLUE(p);
+  BtShared *pBt = p->pBt;
+  assert( pBt->pCursor==0 );
+  glueRollback(p, SQLITE_OK, 0);
+  lsmvbt_close(pGlue->pEngine);
+  sqlite3PagerClose(pBt->pPager, p->db);
+  if( pBt->xFreeSchema && pBt->pSchema ) pBt->xFreeSchema(pBt->pSchema);
+  sqlite3DbFree(0, pBt->pSchema);
+  sqlite3_free(pGlue->aPreformat);
+  sqlite3_free(pGlue);
+  return SQLITE_OK;
+}
+
+SQLITE_PRIVATE int sqlite3BtreeOpen(
+  sqlite3_vfs *pVfs, const char *zFilename, sqlite3 *db, Btree **ppBtree, int flags, int vfsFlags
+){
+  int iEngine;
+  int rc = stock_sqlite3BtreeOpen(pVfs, zFilename, db, ppBtree, flags, vfsFlags);
+  if( rc!=SQLITE_OK || (flags & BTREE_SINGLE)!=0 ) return rc;
+  iEngine = glueChoose(*ppBtree, vfsFlags);
+  if( glueRefused(*ppBtree, iEngine, vfsFlags) ){
+    sqlite3_log(SQLITE_CANTOPEN, "%s: engine=%s is not this file's engine, or is not known", zFilename,
+                sqlite3_uri_parameter(zFilename, "engine"));
+    rc = SQLITE_CANTOPEN_BKPT;
+  }else if( iEngine<0 ){
+    return SQLITE_OK;
+  }else if( vfsFlags & SQLITE_OPEN_SHAREDCACHE ){
+    sqlite3_log(SQLITE_CANTOPEN, "%s: a database of engine %s cannot be opened with a shared cache", zFilename,
+                lsmvbt_engine_name(iEngine));
+    rc = SQLITE_CANTOPEN_BKPT;
+  }
+  (void)stock_sqlite3BtreeClose(*ppBtree);
+  *ppBtree = 0;
+  return rc==SQLITE_OK ? glueOpen(iEngine, pVfs, zFilename, db, ppBtree, flags, vfsFlags) : rc;
+}
+
+/* Cursors live in memory that SQLite allocates: room for either kind. */
+SQLITE_PRIVATE int sqlite3BtreeCursorSize(void){
+  int nStock = stock_sqlite3BtreeCursorSize();
+  int nGlue = (int)ROUND8(sizeof(GlueCursor));
+  return nStock>nGlue ? nStock : nGlue;
+}

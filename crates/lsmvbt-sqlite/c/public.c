@@ -1,0 +1,175 @@
+/*
+** Public functions, included at the end of the amalgamation: those that copy SQLite's pages refuse the other
+** engine's databases, and PRAGMA journal_mode chooses the engine.
+*/
+
+static int glueIsOurs(sqlite3 *db, const char *zDb){
+  Btree *p = sqlite3DbNameToBtree(db, zDb);
+  return glueOwns(p);
+}
+
+SQLITE_API sqlite3_backup *sqlite3_backup_init(
+  sqlite3 *pDest, const char *zDestName, sqlite3 *pSource, const char *zSourceName
+){
+#ifdef SQLITE_ENABLE_API_ARMOR
+  if( !sqlite3SafetyCheckOk(pSource) || !sqlite3SafetyCheckOk(pDest) ){
+    (void)SQLITE_MISUSE_BKPT;
+    return 0;
+  }
+#endif
+  if( pDest!=pSource ){
+    int isOurs;
+    sqlite3_mutex_enter(pSource->mutex);
+    sqlite3_mutex_enter(pDest->mutex);
+    isOurs = glueIsOurs(pSource, zSourceName) || glueIsOurs(pDest, zDestName);
+    if( isOurs ){
+      sqlite3ErrorWithMsg(pDest, SQLITE_ERROR,
+          "the backup interface copies SQLite's pages, which this database has not: use VACUUM INTO");
+    }
+    sqlite3_mutex_leave(pDest->mutex);
+    sqlite3_mutex_leave(pSource->mutex);
+    if( isOurs ) return 0;
+  }
+  return stock_sqlite3_backup_init(pDest, zDestName, pSource, zSourceName);
+}
+
+/* Only VACUUM in place would come here, which is refused before. */
+SQLITE_PRIVATE int sqlite3BtreeCopyFile(Btree *pTo, Btree *pFrom){
+  if( glueOwns(pTo) || glueOwns(pFrom) ) return SQLITE_ERROR;
+  return stock_sqlite3BtreeCopyFile(pTo, pFrom);
+}
+
+SQLITE_PRIVATE int sqlite3RunVacuum(char **pzErrMsg, sqlite3 *db, int iDb, sqlite3_value *pOut){
+  if( pOut==0 && glueOwns(db->aDb[iDb].pBt) ){
+    sqlite3SetString(pzErrMsg, db,
+        "VACUUM in place is not supported by this database's engine: VACUUM INTO writes a compact copy");
+    return SQLITE_ERROR;
+  }
+  return stock_sqlite3RunVacuum(pzErrMsg, db, iDb, pOut);
+}
+
+#ifndef SQLITE_OMIT_DESERIALIZE
+SQLITE_API unsigned char *sqlite3_serialize(
+  sqlite3 *db, const char *zSchema, sqlite3_int64 *piSize, unsigned int mFlags
+){
+  int isOurs;
+#ifdef SQLITE_ENABLE_API_ARMOR
+  if( !sqlite3SafetyCheckOk(db) ){
+    (void)SQLITE_MISUSE_BKPT;
+    return 0;
+  }
+#endif
+  sqlite3_mutex_enter(db->mutex);
+  isOurs = glueIsOurs(db, zSchema ? zSchema : db->aDb[0].zDbSName);
+  if( isOurs ){
+    if( piSize ) *piSize = -1;
+    sqlite3ErrorWithMsg(db, SQLITE_ERROR,
+        "a database of this engine cannot be serialized: use VACUUM INTO a stock database");
+  }
+  sqlite3_mutex_leave(db->mutex);
+  return isOurs ? 0 : stock_sqlite3_serialize(db, zSchema, piSize, mFlags);
+}
+#endif
+
+/* Why the stock database iDb cannot become one of another engine; 0 if it can, once it is locked. */
+static const char *glueCannotSwitch(sqlite3 *db, int iDb){
+  Btree *p = db->aDb[iDb].pBt;
+  Pager *pPager = p->pBt->pPager;
+  if( iDb==1 || pPager->tempFile || pPager->memDb ) return "only a database in a file has an engine to choose";
+  if( p->sharable && p->pBt->nRef>1 ) return "not with a shared cache";
+  if( db->autoCommit==0 || sqlite3BtreeTxnState(p)!=SQLITE_TXN_NONE || db->nVdbeActive>0 ){
+    return "not within a transaction";
+  }
+  if( sqlite3BtreeIsInBackup(p) ) return "not during a backup";
+  if( sqlite3BtreeIsReadonly(p) ) return "the database is read-only";
+  return 0;
+}
+
+/* Makes the empty stock database iDb one of another engine. Other connections that still take it for an empty
+** stock database find a file that is not theirs. */
+static int glueSwitch(sqlite3 *db, int iDb, int iEngine, char **pzErr){
+  Btree *pOld = db->aDb[iDb].pBt;
+  Pager *pPager = pOld->pBt->pPager;
+  Btree *pNew = 0;
+  Schema *pSchema = 0;
+  i64 nFile = 0;
+  u8 aMagic[16];
+  const char *zWhy = glueCannotSwitch(db, iDb);
+  int rc;
+  if( zWhy ){
+    *pzErr = sqlite3_mprintf("%s", zWhy);
+    return SQLITE_ERROR;
+  }
+  rc = glueReadMagic(sqlite3PagerFile(pPager), aMagic, &nFile);
+  if( rc==SQLITE_OK && !glueNothingThere(aMagic, nFile) ){
+    *pzErr = sqlite3_mprintf("the database is not empty: VACUUM INTO 'file:NAME?engine=%s' converts it",
+                             lsmvbt_engine_name(iEngine));
+    rc = SQLITE_ERROR;
+  }
+  if( rc==SQLITE_OK ){
+    rc = glueOpen(iEngine, sqlite3PagerVfs(pPager), sqlite3PagerFilename(pPager, 0), db, &pNew, 0,
+                  (int)(db->openFlags & ~SQLITE_OPEN_SHAREDCACHE) | SQLITE_OPEN_MAIN_DB);
+  }
+  if( rc==SQLITE_OK ) rc = sqlite3BtreeBeginTrans(pNew, 1, 0);
+  if( rc==SQLITE_OK ) rc = sqlite3BtreeUpdateMeta(pNew, BTREE_FILE_FORMAT, 4);
+  if( rc==SQLITE_OK ) rc = sqlite3BtreeUpdateMeta(pNew, BTREE_TEXT_ENCODING, ENC(db));
+  if( rc==SQLITE_OK ) rc = sqlite3BtreeCommit(pNew);
+  if( rc==SQLITE_OK ){
+    pSchema = sqlite3SchemaGet(db, pNew);
+    if( pSchema==0 ) rc = SQLITE_NOMEM_BKPT;
+  }
+  if( rc!=SQLITE_OK ){
+    if( pNew ) sqlite3BtreeClose(pNew);
+    return rc;
+  }
+  pSchema->cache_size = db->aDb[iDb].pSchema->cache_size;
+  /* While a statement is compiled SQLite holds the mutex of a handle that could be shared, as all are in a build
+  ** with SQLITE_DEBUG; the new one cannot, and leaving it will do nothing. */
+  while( pOld->wantToLock>0 ) sqlite3BtreeLeave(pOld);
+  sqlite3BtreeClose(pOld);
+  db->aDb[iDb].pBt = pNew;
+  db->aDb[iDb].pSchema = pSchema;
+  db->mDbFlags &= ~(u32)DBFLAG_SchemaKnownOk;
+  sqlite3BtreeSetPagerFlags(pNew, db->aDb[iDb].safety_level | (unsigned)(db->flags & PAGER_FLAGS_MASK));
+#if SQLITE_VERSION_NUMBER>=3051000
+  if( iDb==0 ) sqlite3VtabEponymousTableClearAll(db);
+#endif
+  sqlite3ExpirePreparedStatements(db, 1);
+  return SQLITE_OK;
+}
+
+/* PRAGMA journal_mode: says which engine it is, and chooses one while the database is empty. */
+static int glueJournalMode(sqlite3 *db, int iDb, const char *zMode, char **pzResult){
+  Btree *p = db->aDb[iDb].pBt;
+  int iEngine = zMode ? lsmvbt_engine_named(zMode) : -1;
+  if( !glueOwns(p) ){
+    int rc;
+    if( iEngine<0 ) return SQLITE_NOTFOUND;
+    rc = glueSwitch(db, iDb, iEngine, pzResult);
+    if( rc!=SQLITE_OK ) return rc;
+    p = db->aDb[iDb].pBt;
+  }
+  *pzResult = sqlite3_mprintf("%s", lsmvbt_engine_name(GLUE(p)->iEngine));
+  return *pzResult ? SQLITE_OK : SQLITE_NOMEM_BKPT;
+}
+
+SQLITE_API int sqlite3_file_control(sqlite3 *db, const char *zDbName, int op, void *pArg){
+  int rc = SQLITE_NOTFOUND;
+#ifdef SQLITE_ENABLE_API_ARMOR
+  if( !sqlite3SafetyCheckOk(db) ) return SQLITE_MISUSE_BKPT;
+#endif
+  if( op==SQLITE_FCNTL_PRAGMA ){
+    char **azPragma = (char**)pArg;
+    int iDb;
+    sqlite3_mutex_enter(db->mutex);
+    iDb = zDbName ? sqlite3FindDbName(db, zDbName) : 0;
+    if( iDb>=0 && db->aDb[iDb].pBt && sqlite3StrICmp(azPragma[1], "journal_mode")==0 ){
+      rc = glueJournalMode(db, iDb, azPragma[2], &azPragma[0]);
+    }else if( iDb>=0 && glueOwns(db->aDb[iDb].pBt) ){
+      rc = lsmvbt_pragma(GLUE(db->aDb[iDb].pBt)->pEngine, azPragma[1], azPragma[2], &azPragma[0]);
+    }
+    sqlite3_mutex_leave(db->mutex);
+    if( rc!=SQLITE_NOTFOUND ) return rc;
+  }
+  return stock_sqlite3_file_control(db, zDbName, op, pArg);
+}

@@ -1,0 +1,355 @@
+//! What stands behind SQLite's `btree.h`, beside the stock B-tree.
+//!
+//! An engine opens database files. A connection to one has trees of entries: in a table the key is an
+//! integer and the payload is the row; in an index the payload is the key, a record that only SQLite can
+//! compare. Before a tree is changed the C part saves where all its other cursors stand, so an
+//! engine's cursor never sees its tree change under it.
+
+use std::cmp::Ordering;
+use std::ffi::CStr;
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::ffi::DatabaseFile;
+
+/// Bytes that must be readable behind every payload that is given to SQLite, beyond the slice: its record
+/// decoder looks past the end of a record that is damaged.
+pub const READABLE_BEHIND: usize = 96;
+
+/// Why an engine could not do something.
+#[derive(Debug)]
+pub enum Error {
+    /// Another connection holds the lock.
+    Busy,
+    /// Another connection has written since this one began to read.
+    StaleSnapshot,
+    /// The database is open for reading only.
+    ReadOnly,
+    /// The file is not this engine's.
+    NotADatabase,
+    /// What is on disk is damaged: where and how.
+    Damaged(String),
+    /// There is no space left.
+    Full,
+    /// Reading or writing failed: what, and why.
+    Io(String),
+    /// A limit of the engine is passed: which.
+    TooBig(&'static str),
+    /// There is no such tree.
+    NoSuchTree(u32),
+    /// SQLite's comparison failed with this code, which goes back to SQLite.
+    Compare(i32),
+    /// What was asked for cannot be: why.
+    Refused(String),
+    /// The engine was called in a way that it does not provide for.
+    Misuse(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("another connection holds the lock"),
+            Self::StaleSnapshot => {
+                f.write_str("another connection has written since this one began to read")
+            }
+            Self::ReadOnly => f.write_str("the database is open for reading only"),
+            Self::NotADatabase => f.write_str("the file is not a database of this engine"),
+            Self::Damaged(what) => write!(f, "the database is damaged: {what}"),
+            Self::Full => f.write_str("there is no space left"),
+            Self::Io(what) => f.write_str(what),
+            Self::TooBig(what) => write!(f, "too big: {what}"),
+            Self::NoSuchTree(tree) => write!(f, "there is no tree {tree}"),
+            Self::Compare(code) => write!(f, "the comparison of keys failed with {code}"),
+            Self::Refused(what) | Self::Misuse(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A result of an engine.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// How a stored record lies to the one that is sought. The slice must be followed by [`READABLE_BEHIND`]
+/// readable bytes.
+pub type Compare<'a> = &'a mut dyn FnMut(&[u8]) -> Result<Ordering>;
+
+/// A kind of database file.
+pub trait Engine: Send + Sync {
+    /// Its name: for `PRAGMA journal_mode` and the URI parameter `engine`.
+    fn name(&self) -> &'static CStr;
+
+    /// What its files begin with.
+    fn magic(&self) -> [u8; 16];
+
+    /// Opens the database; makes it, if the file is empty and may be written. The caller keeps stock SQLite
+    /// away from the file while it is made.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn open(&self, place: Place) -> Result<Box<dyn Connection>>;
+}
+
+/// Where a database is.
+#[derive(Clone)]
+pub struct Place {
+    /// The file's full path, as the VFS made it.
+    pub path: PathBuf,
+    /// Whether it may only be read.
+    pub read_only: bool,
+    /// The file as the VFS has opened it.
+    pub file: DatabaseFile,
+}
+
+/// How a tree orders its entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TreeKind {
+    /// By integer: a table.
+    Table,
+    /// By SQLite's comparison of records: an index, or a table `WITHOUT ROWID`.
+    Index,
+}
+
+/// A cursor of a connection.
+pub type CursorId = u32;
+
+/// Where a seek has left a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// Nowhere: the tree is empty.
+    Empty,
+    /// On an entry that lies so to what was sought: a neighbor of its place, if it is not the entry itself.
+    At(Ordering),
+}
+
+/// The entry that a cursor stands on.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// The integer key, in a table.
+    pub rowid: i64,
+    /// The beginning of the payload, with [`READABLE_BEHIND`] readable bytes behind it; it stays where it is
+    /// until the cursor moves or is closed, whatever is written.
+    pub local: &'a [u8],
+    /// Bytes of the payload altogether.
+    pub total: u32,
+}
+
+/// What a commit waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// For nothing (`PRAGMA synchronous` OFF and NORMAL).
+    Later,
+    /// For the device (FULL and EXTRA).
+    #[default]
+    Flush,
+}
+
+/// A connection to a database. One thread at a time uses it.
+///
+/// A read sees the newest commit of when reading began, and the connection's own changes. After a commit or a
+/// rollback the connection goes on reading: what it has committed, or what was there before.
+pub trait Connection: Send {
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] and what the engine finds.
+    fn begin_read(&mut self) -> Result<()>;
+
+    /// Begins to write, from reading or not.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]; [`Error::StaleSnapshot`] if it reads what is not the newest commit. A connection that
+    /// did not read does not read afterwards either.
+    fn begin_write(&mut self) -> Result<()>;
+
+    /// Does what can still be refused about a commit.
+    ///
+    /// # Errors
+    /// What stands in the way; the transaction is still open.
+    fn prepare(&mut self) -> Result<()>;
+
+    /// Commits.
+    ///
+    /// # Errors
+    /// The transaction is still open, or its outcome is unknown and every later call fails.
+    fn commit(&mut self, durability: Durability) -> Result<()>;
+
+    /// Undoes the transaction.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn rollback(&mut self) -> Result<()>;
+
+    /// Ends reading.
+    fn end_read(&mut self);
+
+    /// How many savepoints are open.
+    fn savepoints(&self) -> usize;
+
+    /// Opens a savepoint.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn savepoint(&mut self) -> Result<()>;
+
+    /// Undoes what was done since a savepoint, numbered from 0. It stays open; those within it are gone.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn rollback_to(&mut self, number: usize) -> Result<()>;
+
+    /// Ends a savepoint and those within it; what was done since stays.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn release(&mut self, number: usize) -> Result<()>;
+
+    /// One of 16 numbers.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn meta(&mut self, index: usize) -> Result<u32>;
+
+    /// Sets one of the 16 numbers.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn set_meta(&mut self, index: usize, value: u32) -> Result<()>;
+
+    /// Runs a pragma of the engine's own, whose name is in lower case, and gives its answer; `None` if it has none of
+    /// this name.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and what the engine finds.
+    fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
+        let _ = (name, value);
+        Ok(None)
+    }
+
+    /// A number that is another one whenever other connections' commits have become visible, and only then.
+    fn data_version(&mut self) -> u32;
+
+    /// Makes a tree. Its number is above 1: tree 1 is a table that is always there.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn create_tree(&mut self, kind: TreeKind) -> Result<u32>;
+
+    /// Removes a tree.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`] and what the engine finds.
+    fn drop_tree(&mut self, tree: u32) -> Result<()>;
+
+    /// Removes all entries of a tree, and says how many there were.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`] and what the engine finds.
+    fn clear_tree(&mut self, tree: u32) -> Result<u64>;
+
+    /// The highest number of a tree that exists, or the number of pages of the file if that is higher: SQLite
+    /// believes no number above it, and shows it as `PRAGMA page_count`.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn last_tree(&mut self) -> Result<u32>;
+
+    /// The number of entries of a tree.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`] and what the engine finds.
+    fn count(&mut self, tree: u32) -> Result<u64>;
+
+    /// Checks everything; a line per finding, none if all is well.
+    ///
+    /// # Errors
+    /// Where it could not be checked.
+    fn check(&mut self) -> Result<Vec<String>>;
+
+    /// Opens a cursor that stands nowhere. In a write transaction it shows and makes its changes.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`] and what the engine finds.
+    fn open_cursor(&mut self, tree: u32, kind: TreeKind) -> Result<CursorId>;
+
+    /// Closes a cursor.
+    fn close_cursor(&mut self, cursor: CursorId);
+
+    /// To the first entry; false if there is none.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn first(&mut self, cursor: CursorId) -> Result<bool>;
+
+    /// To the last entry; false if there is none.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn last(&mut self, cursor: CursorId) -> Result<bool>;
+
+    /// To the next entry; false if there is none, and it stands nowhere.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn next(&mut self, cursor: CursorId) -> Result<bool>;
+
+    /// To the previous entry; false if there is none, and it stands nowhere.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn previous(&mut self, cursor: CursorId) -> Result<bool>;
+
+    /// To a row of a table, or a neighbor.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn seek_rowid(&mut self, cursor: CursorId, rowid: i64) -> Result<Seek>;
+
+    /// To the entry of an index that `compare` calls equal, or a neighbor.
+    ///
+    /// # Errors
+    /// What the engine finds, and [`Error::Compare`].
+    fn seek_record(&mut self, cursor: CursorId, compare: Compare<'_>) -> Result<Seek>;
+
+    /// The entry that a cursor stands on.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if it stands nowhere.
+    fn row(&self, cursor: CursorId) -> Result<Row<'_>>;
+
+    /// Reads a part of the payload of the entry that a cursor stands on.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn read(&mut self, cursor: CursorId, offset: u32, buffer: &mut [u8]) -> Result<()>;
+
+    /// Inserts or replaces a row of a table, which ends with so many zeros more. The cursor stands nowhere then.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn insert_row(&mut self, cursor: CursorId, rowid: i64, data: &[u8], zeros: u32) -> Result<()>;
+
+    /// Inserts a record into an index, or replaces the one that `compare` calls equal. The cursor stands nowhere
+    /// then.
+    ///
+    /// # Errors
+    /// What the engine finds, and [`Error::Compare`].
+    fn insert_record(
+        &mut self,
+        cursor: CursorId,
+        record: &[u8],
+        compare: Compare<'_>,
+    ) -> Result<()>;
+
+    /// Changes a part of the row that a cursor stands on, and stays on it.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn overwrite(&mut self, cursor: CursorId, offset: u32, data: &[u8]) -> Result<()>;
+
+    /// Removes the entry that a cursor stands on; it stands nowhere then.
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn delete(&mut self, cursor: CursorId) -> Result<()>;
+}

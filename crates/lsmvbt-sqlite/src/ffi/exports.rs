@@ -1,0 +1,597 @@
+//! What the C part calls: `c/engine.h`, function by function.
+//!
+//! Every function trusts the C part in the same things, which are the reasons in the SAFETY comments:
+//! a connection comes from `lsmvbt_open` and was not given to `lsmvbt_close`; pointers to results may be
+//! written; buffers have the sizes that stand beside them.
+
+use std::cmp::Ordering;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uchar, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use super::code;
+use super::file::{DatabaseFile, RawFile};
+use super::handle::{Handle, Inner, engine, engine_where, named};
+use super::sqlite;
+use crate::engine::{CursorId, Durability, Error, Place, Result, Seek, TreeKind};
+
+/// `EngineRow`.
+#[repr(C)]
+pub struct EngineRow {
+    rowid: i64,
+    payload: *const c_uchar,
+    local: c_uint,
+    total: c_uint,
+}
+
+/// `EngineCompare`.
+type EngineCompare = unsafe extern "C" fn(*mut c_void, *const c_uchar, c_uint, *mut c_int) -> c_int;
+
+/// The cursor in a database that is not there yet: its trees are empty.
+const NOWHERE: CursorId = CursorId::MAX;
+
+/// Runs `work` on a connection.
+///
+/// # Safety
+/// `db` is a connection.
+unsafe fn run(db: *mut Handle, work: impl FnOnce(&mut Inner) -> Result<c_int>) -> c_int {
+    // SAFETY: the caller's promise. A shared reference suffices: Handle looks after itself.
+    unsafe { &*db }.run(work)
+}
+
+/// As [`run`], for work without a result of its own.
+///
+/// # Safety
+/// `db` is a connection.
+unsafe fn doing(db: *mut Handle, work: impl FnOnce(&mut Inner) -> Result<()>) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { run(db, |inner| work(inner).map(|()| code::OK)) }
+}
+
+/// As [`run`], for work whose result goes where `out` points.
+///
+/// # Safety
+/// `db` is a connection; `out` may be written.
+unsafe fn giving<T>(
+    db: *mut Handle,
+    out: *mut T,
+    work: impl FnOnce(&mut Inner) -> Result<T>,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { doing(db, |inner| work(inner).map(|value| out.write(value))) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_engine_of_file(magic: *const c_uchar) -> c_int {
+    // SAFETY: 16 bytes, says engine.h.
+    let magic = unsafe { std::slice::from_raw_parts(magic, 16) };
+    engine_where(|engine| engine.magic() == magic)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_engine_named(name: *const c_char) -> c_int {
+    // SAFETY: a C string.
+    let name = unsafe { CStr::from_ptr(name) };
+    engine_where(|engine| named(engine, name))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn lsmvbt_engine_of_new() -> c_int {
+    use std::os::unix::ffi::OsStringExt;
+    let name = std::env::var_os("LSMVBT_SQLITE_DEFAULT")
+        .and_then(|name| CString::new(name.into_vec()).ok());
+    name.map_or(-1, |name| engine_where(|engine| named(engine, &name)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn lsmvbt_engine_name(number: c_int) -> *const c_char {
+    engine(number)
+        .map_or(c"stock", |engine| engine.name())
+        .as_ptr()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_open(
+    number: c_int,
+    file: *mut RawFile,
+    path: *const c_char,
+    read_only: c_int,
+    out: *mut *mut Handle,
+) -> c_int {
+    let Some(engine) = engine(number) else {
+        return code::INTERNAL;
+    };
+    // SAFETY: a C string.
+    let path = PathBuf::from(OsStr::from_bytes(
+        unsafe { CStr::from_ptr(path) }.to_bytes(),
+    ));
+    // SAFETY: the C part closes the file after the connection.
+    let file = unsafe { DatabaseFile::new(file) };
+    let handle = Box::new(Handle::new(
+        engine,
+        Place {
+            path,
+            read_only: read_only != 0,
+            file,
+        },
+    ));
+    // SAFETY: `out` may be written.
+    unsafe { out.write(Box::into_raw(handle)) };
+    code::OK
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_close(db: *mut Handle) {
+    // SAFETY: it came from `lsmvbt_open`, and is given back once.
+    let handle = unsafe { Box::from_raw(db) };
+    // A panic must not pass into C; what it leaves behind is dropped with the process.
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(handle)));
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_is_new(db: *mut Handle) -> c_int {
+    let mut is_new = false;
+    // SAFETY: a connection.
+    let result = unsafe { giving(db, &raw mut is_new, |inner| Ok(inner.is_new())) };
+    c_int::from(result == code::OK && is_new)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_begin(db: *mut Handle, write: c_int) -> c_int {
+    // SAFETY: a connection.
+    unsafe { doing(db, |inner| inner.begin(write != 0)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_prepare(db: *mut Handle) -> c_int {
+    // SAFETY: a connection.
+    unsafe { doing(db, |inner| inner.opened()?.prepare()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_commit(db: *mut Handle) -> c_int {
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            let durability = inner.durability;
+            inner.opened()?.commit(durability)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_rollback(db: *mut Handle) -> c_int {
+    // SAFETY: a connection.
+    unsafe { doing(db, |inner| inner.opened()?.rollback()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_end_read(db: *mut Handle) {
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            if let Some(connection) = inner.connection() {
+                connection.end_read();
+            }
+            Ok(())
+        });
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_savepoint_open(db: *mut Handle, count: c_int) -> c_int {
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            inner.open_savepoints(usize::try_from(count).unwrap_or(0))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_savepoint_rollback(db: *mut Handle, number: c_int) -> c_int {
+    // SAFETY: a connection.
+    unsafe { doing(db, |inner| inner.rollback_to(number)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_savepoint_release(db: *mut Handle, number: c_int) -> c_int {
+    // SAFETY: a connection.
+    unsafe { doing(db, |inner| inner.release(number)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_set_synchronous(db: *mut Handle, level: c_int) {
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            inner.durability = if level >= 3 {
+                Durability::Flush
+            } else {
+                Durability::Later
+            };
+            Ok(())
+        });
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_meta(db: *mut Handle, index: c_int, value: *mut c_uint) -> c_int {
+    let index = usize::try_from(index).unwrap_or(usize::MAX);
+    // SAFETY: a connection; `value` may be written.
+    unsafe {
+        giving(db, value, |inner| {
+            inner
+                .connection()
+                .map_or(Ok(0), |connection| connection.meta(index))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_set_meta(db: *mut Handle, index: c_int, value: c_uint) -> c_int {
+    let index = usize::try_from(index).unwrap_or(usize::MAX);
+    // SAFETY: a connection.
+    unsafe { doing(db, |inner| inner.opened()?.set_meta(index, value)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_data_version(db: *mut Handle) -> c_uint {
+    let mut version = 0;
+    // SAFETY: a connection.
+    unsafe {
+        giving(db, &raw mut version, |inner| {
+            Ok(inner
+                .connection()
+                .map_or(0, |connection| connection.data_version()))
+        });
+    }
+    version
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_create_tree(db: *mut Handle, table: c_int, tree: *mut c_uint) -> c_int {
+    // SAFETY: a connection; `tree` may be written.
+    unsafe { giving(db, tree, |inner| inner.opened()?.create_tree(kind(table))) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_drop_tree(db: *mut Handle, tree: c_uint) -> c_int {
+    // SAFETY: a connection.
+    unsafe { doing(db, |inner| inner.opened()?.drop_tree(tree)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_clear_tree(db: *mut Handle, tree: c_uint, removed: *mut i64) -> c_int {
+    // SAFETY: a connection; `removed` may be written.
+    unsafe {
+        giving(db, removed, |inner| {
+            inner.opened()?.clear_tree(tree).map(number)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_last_tree(db: *mut Handle) -> c_uint {
+    let mut last = 1;
+    // SAFETY: a connection.
+    unsafe {
+        giving(db, &raw mut last, |inner| {
+            inner
+                .connection()
+                .map_or(Ok(1), |connection| connection.last_tree())
+        });
+    }
+    last
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_count(db: *mut Handle, tree: c_uint, entries: *mut i64) -> c_int {
+    // SAFETY: a connection; `entries` may be written.
+    unsafe {
+        giving(db, entries, |inner| {
+            inner
+                .connection()
+                .map_or(Ok(0), |connection| connection.count(tree))
+                .map(number)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_check(
+    db: *mut Handle,
+    limit: c_int,
+    found: *mut c_int,
+    text: *mut *mut c_char,
+) -> c_int {
+    let limit = usize::try_from(limit).unwrap_or(0);
+    // SAFETY: a connection; `found` and `text` may be written.
+    unsafe {
+        run(db, |inner| {
+            let findings = inner
+                .connection()
+                .map_or(Ok(Vec::new()), |connection| connection.check())?;
+            found.write(c_int::try_from(findings.len().min(limit)).unwrap_or(c_int::MAX));
+            if findings.is_empty() || limit == 0 {
+                return Ok(code::OK);
+            }
+            let lines = findings[..findings.len().min(limit)]
+                .join("\n")
+                .replace('\0', "?");
+            let copy = sqlite::allocated(&CString::new(lines).unwrap_or_default());
+            text.write(copy);
+            Ok(if copy.is_null() {
+                code::NOMEM
+            } else {
+                code::OK
+            })
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_cursor_open(
+    db: *mut Handle,
+    tree: c_uint,
+    table: c_int,
+    cursor: *mut c_uint,
+) -> c_int {
+    // SAFETY: a connection; `cursor` may be written.
+    unsafe {
+        giving(db, cursor, |inner| {
+            inner.connection().map_or(Ok(NOWHERE), |connection| {
+                connection.open_cursor(tree, kind(table))
+            })
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_cursor_close(db: *mut Handle, cursor: c_uint) {
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            match inner.connection() {
+                Some(connection) if cursor != NOWHERE => connection.close_cursor(cursor),
+                _ => {}
+            }
+            Ok(())
+        });
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_first(db: *mut Handle, cursor: c_uint, row: *mut EngineRow) -> c_int {
+    // SAFETY: a connection; `row` may be written.
+    unsafe { moving(db, cursor, row, |inner| inner.opened()?.first(cursor)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_last(db: *mut Handle, cursor: c_uint, row: *mut EngineRow) -> c_int {
+    // SAFETY: a connection; `row` may be written.
+    unsafe { moving(db, cursor, row, |inner| inner.opened()?.last(cursor)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_next(db: *mut Handle, cursor: c_uint, row: *mut EngineRow) -> c_int {
+    // SAFETY: a connection; `row` may be written.
+    unsafe { moving(db, cursor, row, |inner| inner.opened()?.next(cursor)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_previous(
+    db: *mut Handle,
+    cursor: c_uint,
+    row: *mut EngineRow,
+) -> c_int {
+    // SAFETY: a connection; `row` may be written.
+    unsafe { moving(db, cursor, row, |inner| inner.opened()?.previous(cursor)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_seek_rowid(
+    db: *mut Handle,
+    cursor: c_uint,
+    rowid: i64,
+    order: *mut c_int,
+    row: *mut EngineRow,
+) -> c_int {
+    // SAFETY: a connection; `order` and `row` may be written.
+    unsafe {
+        moving(db, cursor, row, |inner| {
+            let seek = inner.opened()?.seek_rowid(cursor, rowid)?;
+            Ok(arrived(seek, order))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_seek_record(
+    db: *mut Handle,
+    cursor: c_uint,
+    compare: EngineCompare,
+    context: *mut c_void,
+    order: *mut c_int,
+    row: *mut EngineRow,
+) -> c_int {
+    // SAFETY: a connection; `order` and `row` may be written; `compare` takes `context`.
+    unsafe {
+        moving(db, cursor, row, |inner| {
+            let seek = inner
+                .opened()?
+                .seek_record(cursor, &mut comparing(compare, context))?;
+            Ok(arrived(seek, order))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_read(
+    db: *mut Handle,
+    cursor: c_uint,
+    offset: c_uint,
+    size: c_uint,
+    buffer: *mut c_void,
+) -> c_int {
+    // SAFETY: a connection; the buffer has `size` bytes, and a u8 may be any of what they are.
+    unsafe {
+        doing(db, |inner| {
+            std::ptr::write_bytes(buffer.cast::<u8>(), 0, size as usize);
+            let buffer = std::slice::from_raw_parts_mut(buffer.cast::<u8>(), size as usize);
+            inner.opened()?.read(cursor, offset, buffer)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_insert_row(
+    db: *mut Handle,
+    cursor: c_uint,
+    rowid: i64,
+    data: *const c_void,
+    size: c_uint,
+    zeros: c_uint,
+) -> c_int {
+    // SAFETY: a connection; `data` has `size` bytes.
+    unsafe {
+        doing(db, |inner| {
+            inner
+                .opened()?
+                .insert_row(cursor, rowid, bytes(data, size), zeros)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_insert_record(
+    db: *mut Handle,
+    cursor: c_uint,
+    record: *const c_void,
+    size: c_uint,
+    compare: EngineCompare,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: a connection; `record` has `size` bytes; `compare` takes `context`.
+    unsafe {
+        doing(db, |inner| {
+            let record = bytes(record, size);
+            inner
+                .opened()?
+                .insert_record(cursor, record, &mut comparing(compare, context))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_overwrite(
+    db: *mut Handle,
+    cursor: c_uint,
+    offset: c_uint,
+    size: c_uint,
+    data: *const c_void,
+    row: *mut EngineRow,
+) -> c_int {
+    // SAFETY: a connection; `row` may be written; `data` has `size` bytes.
+    unsafe {
+        moving(db, cursor, row, |inner| {
+            inner
+                .opened()?
+                .overwrite(cursor, offset, bytes(data, size))?;
+            Ok(true)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_delete(db: *mut Handle, cursor: c_uint) -> c_int {
+    // SAFETY: a connection.
+    unsafe { doing(db, |inner| inner.opened()?.delete(cursor)) }
+}
+
+/// A move of a cursor: afterwards `row` shows the entry, or the move says `SQLITE_DONE`.
+///
+/// # Safety
+/// `db` is a connection; `row` may be written.
+unsafe fn moving(
+    db: *mut Handle,
+    cursor: CursorId,
+    row: *mut EngineRow,
+    work: impl FnOnce(&mut Inner) -> Result<bool>,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        run(db, |inner| {
+            if cursor == NOWHERE || !work(inner)? {
+                return Ok(code::DONE);
+            }
+            let shown = inner.opened()?.row(cursor)?;
+            row.write(EngineRow {
+                rowid: shown.rowid,
+                payload: shown.local.as_ptr(),
+                local: c_uint::try_from(shown.local.len())
+                    .map_err(|_| Error::TooBig("a payload"))?,
+                total: shown.total,
+            });
+            Ok(code::OK)
+        })
+    }
+}
+
+/// Writes how the entry lies to what was sought; false if there is none.
+///
+/// # Safety
+/// `order` may be written.
+unsafe fn arrived(seek: Seek, order: *mut c_int) -> bool {
+    match seek {
+        Seek::Empty => false,
+        Seek::At(found) => {
+            // SAFETY: the caller's promise.
+            unsafe { order.write(found as c_int) };
+            true
+        }
+    }
+}
+
+/// SQLite's comparison.
+///
+/// # Safety
+/// `compare` takes `context` for as long as the result is used.
+unsafe fn comparing(
+    compare: EngineCompare,
+    context: *mut c_void,
+) -> impl FnMut(&[u8]) -> Result<Ordering> {
+    move |record: &[u8]| {
+        let size = c_uint::try_from(record.len()).map_err(|_| Error::TooBig("a record"))?;
+        let mut order = 0;
+        // SAFETY: the caller's promise; that bytes behind the record can be read is the engine's.
+        match unsafe { compare(context, record.as_ptr(), size, &raw mut order) } {
+            code::OK => Ok(order.cmp(&0)),
+            code => Err(Error::Compare(code)),
+        }
+    }
+}
+
+fn kind(table: c_int) -> TreeKind {
+    if table == 0 {
+        TreeKind::Index
+    } else {
+        TreeKind::Table
+    }
+}
+
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// The bytes that C has given; there may be none, and then no pointer.
+///
+/// # Safety
+/// `data` has `size` bytes, for as long as the slice is used.
+unsafe fn bytes<'a>(data: *const c_void, size: c_uint) -> &'a [u8] {
+    if size == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size as usize) }
+}

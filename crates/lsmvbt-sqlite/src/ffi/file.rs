@@ -1,0 +1,271 @@
+//! The database file as SQLite's VFS has opened it: whatever lies under SQLite lies under the engine too.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::code;
+
+/// `sqlite3_file`.
+#[repr(C)]
+pub(super) struct RawFile {
+    _private: [u8; 0],
+}
+
+// `c/glue_file.c`.
+unsafe extern "C" {
+    fn lsmvbt_file_read(file: *mut RawFile, buffer: *mut c_void, size: c_int, offset: i64)
+    -> c_int;
+    fn lsmvbt_file_write(
+        file: *mut RawFile,
+        data: *const c_void,
+        size: c_int,
+        offset: i64,
+    ) -> c_int;
+    fn lsmvbt_file_sync(file: *mut RawFile) -> c_int;
+    fn lsmvbt_file_size(file: *mut RawFile, size: *mut i64) -> c_int;
+    fn lsmvbt_file_shm_map(
+        file: *mut RawFile,
+        region: c_int,
+        size: c_int,
+        memory: *mut *mut c_void,
+    ) -> c_int;
+    fn lsmvbt_file_shm_lock(
+        file: *mut RawFile,
+        lock: c_int,
+        exclusive: c_int,
+        release: c_int,
+    ) -> c_int;
+    fn lsmvbt_file_shm_unmap(file: *mut RawFile);
+}
+
+/// Bytes of a region of shared memory, as SQLite's own wal-index asks for them.
+const REGION: usize = 32 * 1024;
+const WORDS: usize = REGION / 8;
+
+/// Bytes that a VFS is asked to read or write at once: as many as SQLite asks for at most. SQLite's own VFS for
+/// Unix writes nothing of 128 KiB, and says that the disk is full.
+const AT_ONCE: usize = 64 * 1024;
+
+/// The database file, its locks and its shared memory. Copies are the same file; the shared memory is given
+/// back with the last of them.
+#[derive(Clone)]
+pub struct DatabaseFile {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    file: *mut RawFile,
+    regions: Mutex<Vec<Option<NonNull<AtomicU64>>>>,
+}
+
+// SAFETY: a sqlite3_file may be used by any thread, by one at a time; SQLite's mutex of the connection sees to
+// that, since every call comes from within a call of SQLite's. The regions are memory that lives until the
+// file is unmapped.
+unsafe impl Send for Shared {}
+// SAFETY: as above; what threads share of it beside is behind a mutex.
+unsafe impl Sync for Shared {}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mapped = self
+            .regions
+            .get_mut()
+            .is_ok_and(|regions| regions.iter().any(Option::is_some));
+        if mapped {
+            // SAFETY: the file is open: the C part closes it after the connection.
+            unsafe { lsmvbt_file_shm_unmap(self.file) };
+        }
+    }
+}
+
+impl DatabaseFile {
+    /// Takes the file that the pager has open.
+    ///
+    /// # Safety
+    /// The file must be open until the last copy is dropped.
+    pub(super) unsafe fn new(file: *mut RawFile) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                file,
+                regions: Mutex::new(Vec::new()),
+            }),
+        }
+    }
+
+    /// Reads at an offset, and says how many bytes there were. What is behind the end is left as zeros.
+    ///
+    /// # Errors
+    /// Those of the VFS.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut there = 0;
+        for part in buffer.chunks_mut(AT_ONCE) {
+            let read = self.read_part(offset + there as u64, part)?;
+            there += read;
+            if read < part.len() {
+                break;
+            }
+        }
+        buffer[there..].fill(0);
+        Ok(there)
+    }
+
+    fn read_part(&self, offset: u64, part: &mut [u8]) -> io::Result<usize> {
+        let size = length(part.len())?;
+        let buffer = part.as_mut_ptr().cast();
+        // SAFETY: the buffer is `size` bytes long.
+        let code = unsafe { lsmvbt_file_read(self.shared.file, buffer, size, place(offset)?) };
+        if code != code::IOERR_SHORT_READ {
+            return result("read", code).map(|()| part.len());
+        }
+        let there = self.size()?.saturating_sub(offset);
+        Ok(usize::try_from(there).map_or(part.len(), |there| there.min(part.len())))
+    }
+
+    /// Writes all of `data`.
+    ///
+    /// # Errors
+    /// Those of the VFS.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        for (number, part) in data.chunks(AT_ONCE).enumerate() {
+            let size = length(part.len())?;
+            let at = place(offset + (number * AT_ONCE) as u64)?;
+            // SAFETY: the data are `size` bytes long.
+            let code =
+                unsafe { lsmvbt_file_write(self.shared.file, part.as_ptr().cast(), size, at) };
+            result("write", code)?;
+        }
+        Ok(())
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// Those of the VFS.
+    pub fn sync(&self) -> io::Result<()> {
+        // SAFETY: the file is open.
+        result("sync", unsafe { lsmvbt_file_sync(self.shared.file) })
+    }
+
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// Those of the VFS.
+    pub fn size(&self) -> io::Result<u64> {
+        let mut size = 0;
+        // SAFETY: the file is open.
+        result("size", unsafe {
+            lsmvbt_file_size(self.shared.file, &raw mut size)
+        })?;
+        u64::try_from(size).map_err(io::Error::other)
+    }
+
+    /// Tries to take one of the eight locks; false if another connection holds it.
+    ///
+    /// # Errors
+    /// Those of the VFS.
+    pub fn lock(&self, lock: u8, exclusive: bool) -> io::Result<bool> {
+        // A VFS locks shared memory that is mapped. It cannot be while another connection is making it.
+        match self.word(0) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            mapped => mapped.map(drop)?,
+        }
+        // SAFETY: the file is open.
+        match unsafe { lsmvbt_file_shm_lock(self.shared.file, lock.into(), exclusive.into(), 0) } {
+            code if code & 0xff == code::BUSY => Ok(false),
+            code => result("lock", code).map(|()| true),
+        }
+    }
+
+    /// Gives a lock back.
+    ///
+    /// # Errors
+    /// Those of the VFS.
+    pub fn unlock(&self, lock: u8, exclusive: bool) -> io::Result<()> {
+        // SAFETY: the file is open.
+        result("unlock", unsafe {
+            lsmvbt_file_shm_lock(self.shared.file, lock.into(), exclusive.into(), 1)
+        })
+    }
+
+    /// Calls `work` with a word of the shared memory.
+    ///
+    /// # Errors
+    /// Those of the VFS.
+    pub fn with_word<T>(&self, word: usize, work: impl FnOnce(&AtomicU64) -> T) -> io::Result<T> {
+        let word = self.word(word)?;
+        // SAFETY: the word lies in a region that stays mapped while `self` lives, aligned to 8 bytes, and
+        // everybody uses it atomically.
+        Ok(work(unsafe { word.as_ref() }))
+    }
+
+    /// A word of the shared memory.
+    ///
+    /// # Errors
+    /// Those of the VFS.
+    pub fn load(&self, word: usize) -> io::Result<u64> {
+        self.with_word(word, |word| word.load(Ordering::SeqCst))
+    }
+
+    fn word(&self, word: usize) -> io::Result<NonNull<AtomicU64>> {
+        let (region, at) = (word / WORDS, word % WORDS);
+        let mut regions = self
+            .shared
+            .regions
+            .lock()
+            .map_err(|_| io::Error::other("shared memory: an earlier panic"))?;
+        if regions.len() <= region {
+            regions.resize(region + 1, None);
+        }
+        let base = match regions[region] {
+            Some(base) => base,
+            None => {
+                let mut memory = std::ptr::null_mut();
+                let number = c_int::try_from(region).map_err(io::Error::other)?;
+                // SAFETY: the file is open, and `memory` may be written.
+                let code = unsafe {
+                    lsmvbt_file_shm_map(
+                        self.shared.file,
+                        number,
+                        c_int::try_from(REGION).unwrap_or(0),
+                        &raw mut memory,
+                    )
+                };
+                result("shared memory", code)?;
+                let base = NonNull::new(memory.cast::<AtomicU64>())
+                    .filter(|base| base.is_aligned())
+                    .ok_or_else(|| io::Error::other("shared memory: no region"))?;
+                regions[region] = Some(base);
+                base
+            }
+        };
+        // SAFETY: `at` is below the number of words in the region.
+        Ok(unsafe { base.add(at) })
+    }
+}
+
+fn length(bytes: usize) -> io::Result<c_int> {
+    c_int::try_from(bytes).map_err(io::Error::other)
+}
+
+fn place(offset: u64) -> io::Result<i64> {
+    i64::try_from(offset).map_err(io::Error::other)
+}
+
+fn result(what: &str, code: c_int) -> io::Result<()> {
+    match code {
+        code::OK => Ok(()),
+        code if code & 0xff == code::BUSY => Err(io::Error::new(
+            io::ErrorKind::WouldBlock,
+            format!("{what}: another connection is at it"),
+        )),
+        code::FULL => Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            format!("{what}: the disk is full"),
+        )),
+        code => Err(io::Error::other(format!("{what}: the VFS says {code}"))),
+    }
+}

@@ -1,0 +1,196 @@
+//! An engine's connection as the C part holds it, and the engines that there are.
+
+use std::cell::{RefCell, RefMut};
+use std::ffi::{CStr, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Once, PoisonError, RwLock, RwLockReadGuard};
+
+use super::code;
+use super::sqlite;
+use crate::engine::{Connection, Durability, Engine, Error, Place, Result};
+use crate::lsmvbt::Lsmvbt;
+
+/// The engines, by their numbers. They are never taken away.
+static ENGINES: RwLock<Vec<&'static dyn Engine>> = RwLock::new(Vec::new());
+
+/// LS-MVBT is always there.
+static BUILT_IN: Once = Once::new();
+
+fn engines() -> RwLockReadGuard<'static, Vec<&'static dyn Engine>> {
+    BUILT_IN.call_once(|| register(Box::new(Lsmvbt)));
+    ENGINES.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds an engine. Databases that are opened from now on can be its own.
+pub fn register(engine: Box<dyn Engine>) {
+    let engine: &'static dyn Engine = Box::leak(engine);
+    match ENGINES.write() {
+        Ok(mut engines) => engines.push(engine),
+        Err(poisoned) => poisoned.into_inner().push(engine),
+    }
+}
+
+/// The engine of a number.
+pub(super) fn engine(number: c_int) -> Option<&'static dyn Engine> {
+    usize::try_from(number)
+        .ok()
+        .and_then(|number| engines().get(number).copied())
+}
+
+/// The number of the first engine for which something holds; -1 if there is none.
+pub(super) fn engine_where(holds: impl Fn(&dyn Engine) -> bool) -> c_int {
+    let at = engines().iter().position(|engine| holds(*engine));
+    at.and_then(|at| c_int::try_from(at).ok()).unwrap_or(-1)
+}
+
+/// `EngineDb` of `c/engine.h`.
+pub struct Handle {
+    inner: RefCell<Inner>,
+}
+
+/// A connection, or a file that has yet to become one's.
+pub(super) struct Inner {
+    engine: &'static dyn Engine,
+    state: State,
+    pub durability: Durability,
+}
+
+enum State {
+    /// Nothing is there, or nothing has been looked at.
+    New(Box<Place>),
+    Open(Box<dyn Connection>),
+}
+
+impl Handle {
+    pub(super) fn new(engine: &'static dyn Engine, place: Place) -> Self {
+        let state = State::New(Box::new(place));
+        Self {
+            inner: RefCell::new(Inner {
+                engine,
+                state,
+                durability: Durability::default(),
+            }),
+        }
+    }
+
+    /// Runs `work`, and turns errors and panics into result codes.
+    pub(super) fn run(&self, work: impl FnOnce(&mut Inner) -> Result<c_int>) -> c_int {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let mut inner: RefMut<'_, Inner> = self
+                .inner
+                .try_borrow_mut()
+                .map_err(|_| Error::Misuse("called from within its own call".to_owned()))?;
+            work(&mut inner)
+        }));
+        match result {
+            Ok(Ok(code)) => code,
+            Ok(Err(error)) => code_of(&error),
+            Err(_) => code::INTERNAL,
+        }
+    }
+}
+
+impl Inner {
+    /// The connection, if there is one yet.
+    pub fn connection(&mut self) -> Option<&mut (dyn Connection + 'static)> {
+        match &mut self.state {
+            State::Open(connection) => Some(&mut **connection),
+            State::New(_) => None,
+        }
+    }
+
+    /// The connection, where SQLite has begun a transaction that must have opened it.
+    pub fn opened(&mut self) -> Result<&mut (dyn Connection + 'static)> {
+        self.connection()
+            .ok_or_else(|| Error::Misuse("no transaction".to_owned()))
+    }
+
+    pub fn is_new(&self) -> bool {
+        match &self.state {
+            State::New(place) => place.file.size().is_ok_and(|size| size == 0),
+            State::Open(_) => false,
+        }
+    }
+
+    /// Begins a transaction. Reading what is not there yet makes nothing: it reads nothing.
+    pub fn begin(&mut self, write: bool) -> Result<()> {
+        if let State::New(place) = &self.state {
+            if !write && self.is_new() {
+                return Ok(());
+            }
+            self.state = State::Open(self.engine.open((**place).clone())?);
+        }
+        let connection = self.opened()?;
+        if !write {
+            return connection.begin_read();
+        }
+        connection.begin_write()?;
+        // SQLite's savepoint -1, the transaction's own beginning.
+        connection.savepoint()
+    }
+
+    /// Runs a pragma of the engine's own. A database that has yet to be made has none.
+    pub fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
+        if let State::New(place) = &self.state {
+            if self.is_new() {
+                return Ok(None);
+            }
+            self.state = State::Open(self.engine.open((**place).clone())?);
+        }
+        self.opened()?.pragma(name, value)
+    }
+
+    /// Opens savepoints until SQLite has so many; the one at the beginning is not counted.
+    pub fn open_savepoints(&mut self, count: usize) -> Result<()> {
+        let connection = self.opened()?;
+        while connection.savepoints() <= count {
+            connection.savepoint()?;
+        }
+        Ok(())
+    }
+
+    /// Goes back to SQLite's savepoint, -1 being the beginning. One that is not open changes nothing.
+    pub fn rollback_to(&mut self, number: c_int) -> Result<()> {
+        let connection = self.opened()?;
+        match usize::try_from(i64::from(number) + 1) {
+            Ok(number) if number < connection.savepoints() => connection.rollback_to(number),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends SQLite's savepoint. One that is not open changes nothing.
+    pub fn release(&mut self, number: c_int) -> Result<()> {
+        let connection = self.opened()?;
+        match usize::try_from(i64::from(number) + 1) {
+            Ok(number) if number < connection.savepoints() => connection.release(number),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// SQLite's code for an error. What the code does not say is logged as SQLite logs.
+pub(super) fn code_of(error: &Error) -> c_int {
+    let code = match error {
+        Error::Busy => return code::BUSY,
+        Error::StaleSnapshot => return code::BUSY_SNAPSHOT,
+        Error::Compare(code) => return *code,
+        Error::ReadOnly => code::READONLY,
+        Error::NotADatabase => code::NOTADB,
+        Error::Damaged(_) | Error::NoSuchTree(_) => code::CORRUPT,
+        Error::Full => code::FULL,
+        Error::Io(_) => code::IOERR,
+        Error::TooBig(_) => code::TOOBIG,
+        Error::Refused(_) => code::ERROR,
+        Error::Misuse(_) => code::MISUSE,
+    };
+    sqlite::log(code, &error.to_string());
+    code
+}
+
+/// Names of engines are compared as SQLite compares names.
+pub(super) fn named(engine: &dyn Engine, name: &CStr) -> bool {
+    engine
+        .name()
+        .to_bytes()
+        .eq_ignore_ascii_case(name.to_bytes())
+}

@@ -1,0 +1,39 @@
+//! The boundary to SQLite's C code: the only unsafe code of this crate.
+//!
+//! [`exports`] is what the C part calls (`c/engine.h`), [`file`] the database file as SQLite's VFS has
+//! opened it, [`sqlite`] SQLite's own interface for Rust.
+//!
+//! No panic passes the boundary: it becomes `SQLITE_INTERNAL`. A connection that is called from within its own
+//! call (a collation that uses the database it compares for) says `SQLITE_MISUSE`.
+
+mod exports;
+mod file;
+mod handle;
+mod pragma;
+pub mod sqlite;
+
+pub use file::DatabaseFile;
+pub use handle::register;
+
+/// Result codes of SQLite.
+pub(crate) mod code {
+    use std::ffi::c_int;
+
+    pub const OK: c_int = 0;
+    pub const ERROR: c_int = 1;
+    pub const INTERNAL: c_int = 2;
+    pub const BUSY: c_int = 5;
+    pub const NOMEM: c_int = 7;
+    pub const READONLY: c_int = 8;
+    pub const IOERR: c_int = 10;
+    pub const CORRUPT: c_int = 11;
+    pub const FULL: c_int = 13;
+    pub const TOOBIG: c_int = 18;
+    pub const MISUSE: c_int = 21;
+    pub const NOTFOUND: c_int = 12;
+    pub const NOTADB: c_int = 26;
+    pub const ROW: c_int = 100;
+    pub const DONE: c_int = 101;
+    pub const BUSY_SNAPSHOT: c_int = BUSY | 2 << 8;
+    pub const IOERR_SHORT_READ: c_int = IOERR | 2 << 8;
+}

@@ -1,0 +1,53 @@
+//! Pragmas of an engine's own, for the C part.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+
+use super::code;
+use super::handle::{Handle, code_of};
+use super::sqlite;
+use crate::engine::Error;
+
+/// A C string as text; what is not UTF-8 is no value that an engine knows.
+///
+/// # Safety
+/// `text` is null or a C string, which outlives the result.
+unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_str().ok()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_pragma(
+    db: *mut Handle,
+    name: *const c_char,
+    value: *const c_char,
+    answer: *mut *mut c_char,
+) -> c_int {
+    // SAFETY: C strings, says engine.h.
+    let (name, given) = unsafe { (text(name), text(value)) };
+    let Some(name) = name.map(str::to_ascii_lowercase) else {
+        return code::NOTFOUND;
+    };
+    // For SQLite's own, which come here first, nothing is opened yet.
+    let is_ours = name == "onewrite_status" || name.starts_with("lsmvbt_");
+    if !is_ours || (given.is_none() && !value.is_null()) {
+        return code::NOTFOUND;
+    }
+    // SAFETY: a connection; `answer` may be written.
+    unsafe {
+        (*db).run(|inner| {
+            let (result, words) = match inner.pragma(&name, given) {
+                Ok(None) => return Ok(code::NOTFOUND),
+                Ok(Some(words)) => (code::OK, words),
+                Err(error @ (Error::Busy | Error::Compare(_))) => return Err(error),
+                Err(error) => (code_of(&error), error.to_string()),
+            };
+            let copy = sqlite::allocated(&CString::new(words).unwrap_or_default());
+            answer.write(copy);
+            Ok(if copy.is_null() { code::NOMEM } else { result })
+        })
+    }
+}

@@ -1,0 +1,519 @@
+//! LS-MVBT as an engine of SQLite's: `crates/lsmvbt` on the file that SQLite's VFS has opened.
+//!
+//! A cursor of LS-MVBT belongs to one view of the database. SQLite's belong to a connection, whose view
+//! changes when it begins to write, commits, or rolls back; before that the glue has saved where they stand. So a
+//! cursor that seeks is made anew where the view is another one by then.
+
+mod pragmas;
+
+use std::cmp::Ordering;
+use std::ffi::CStr;
+use std::io;
+use std::sync::atomic::Ordering::SeqCst;
+
+use ::lsmvbt::{Db, Lock, LockMode, Optimizations, Options, Snapshot, Storage, TreeId, Version};
+
+use crate::engine::{
+    Compare, Connection, CursorId, Durability, Engine, Error, Place, Result, Row, Seek, TreeKind,
+};
+use crate::ffi::DatabaseFile;
+
+/// The engine.
+pub(crate) struct Lsmvbt;
+
+const _: () = assert!(::lsmvbt::READABLE_BEHIND >= crate::engine::READABLE_BEHIND);
+
+impl Engine for Lsmvbt {
+    fn name(&self) -> &'static CStr {
+        c"lsmvbt"
+    }
+
+    fn magic(&self) -> [u8; 16] {
+        *::lsmvbt::MAGIC
+    }
+
+    fn open(&self, place: Place) -> Result<Box<dyn Connection>> {
+        let options = Options {
+            read_only: place.read_only,
+            ..Options::default()
+        };
+        let mut db = Db::open(Box::new(place.file), options).map_err(error)?;
+        if !place.read_only && make_schema(&mut db)? {
+            // SQLite has its journals' directory synced, and with it the database's name. There is no journal here, and
+            // under another VFS there may be no directory.
+            let directory = place.path.parent().map(std::fs::File::open);
+            if let Some(Ok(directory)) = directory {
+                let _ = directory.sync_all();
+            }
+        }
+        Ok(Box::new(Session {
+            db,
+            snapshot: None,
+            pinned: None,
+            optimizations: Optimizations::default(),
+            view: Version(0),
+            seen: None,
+            data_version: 1,
+            cursors: Vec::new(),
+            free: Vec::new(),
+        }))
+    }
+}
+
+/// Makes tree 1, the schema's table, which is always there: but not yet in a new database, and in one that was
+/// cut short when it was made. True if it was made now.
+fn make_schema(db: &mut Db) -> Result<bool> {
+    let is_there = |db: &mut Db, view| Ok(!db.trees(view).map_err(error)?.is_empty());
+    let newest = db.snapshot().map_err(error)?;
+    if is_there(db, newest.version())? {
+        return Ok(false);
+    }
+    drop(newest);
+    let view = db.begin_write().map_err(error)?;
+    if is_there(db, view)? {
+        db.rollback().map_err(error)?;
+        return Ok(false);
+    }
+    let tree = db.create_tree(::lsmvbt::TreeKind::Integer).map_err(error)?;
+    if tree != TreeId(SCHEMA) {
+        return Err(Error::Damaged(format!(
+            "the first tree has the number {}",
+            tree.0
+        )));
+    }
+    db.commit(::lsmvbt::Durability::Flush).map_err(error)?;
+    Ok(true)
+}
+
+/// The root of `sqlite_schema`.
+const SCHEMA: u32 = 1;
+
+impl Storage for DatabaseFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        Self::read_at(self, offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        Self::write_at(self, offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Self::sync(self)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Self::size(self)
+    }
+
+    fn lock(&self, lock: Lock, mode: LockMode) -> io::Result<bool> {
+        Self::lock(self, lock.0, mode == LockMode::Exclusive)
+    }
+
+    fn unlock(&self, lock: Lock, mode: LockMode) -> io::Result<()> {
+        Self::unlock(self, lock.0, mode == LockMode::Exclusive)
+    }
+
+    fn shm_load(&self, word: usize) -> io::Result<u64> {
+        self.with_word(word, |word| word.load(SeqCst))
+    }
+
+    fn shm_store(&self, word: usize, value: u64) -> io::Result<()> {
+        self.with_word(word, |word| word.store(value, SeqCst))
+    }
+
+    fn shm_max(&self, word: usize, value: u64) -> io::Result<()> {
+        self.with_word(word, |word| word.fetch_max(value, SeqCst))
+            .map(|_| ())
+    }
+}
+
+/// A connection.
+struct Session {
+    db: Db,
+    /// What it reads, or read before it began to write.
+    snapshot: Option<Snapshot>,
+    /// An earlier version that it reads instead of the newest.
+    pinned: Option<Snapshot>,
+    optimizations: Optimizations,
+    /// The view that a cursor shows which seeks now.
+    view: Version,
+    /// The newest version that it has seen or made.
+    seen: Option<Version>,
+    data_version: u32,
+    cursors: Vec<Option<Position>>,
+    free: Vec<CursorId>,
+}
+
+/// A cursor of SQLite's: the engine's, once it has been positioned.
+struct Position {
+    tree: TreeId,
+    cursor: Option<::lsmvbt::Cursor>,
+}
+
+/// An error of the engine's as one of the glue's.
+fn error(error: ::lsmvbt::Error) -> Error {
+    match error {
+        ::lsmvbt::Error::Busy => Error::Busy,
+        ::lsmvbt::Error::StaleSnapshot { .. } => Error::StaleSnapshot,
+        ::lsmvbt::Error::ReadOnly => Error::ReadOnly,
+        ::lsmvbt::Error::NotADatabase => Error::NotADatabase,
+        ::lsmvbt::Error::Compare(code) => Error::Compare(code),
+        ::lsmvbt::Error::NoSuchTree(tree) => Error::NoSuchTree(tree.0),
+        ::lsmvbt::Error::TooBig(what) => Error::TooBig(what),
+        ::lsmvbt::Error::Io { ref source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+            Error::Full
+        }
+        ::lsmvbt::Error::Io { .. } | ::lsmvbt::Error::Poisoned => Error::Io(error.to_string()),
+        ::lsmvbt::Error::Damaged { .. }
+        | ::lsmvbt::Error::NewerFormat { .. }
+        | ::lsmvbt::Error::WrongKind(_) => Error::Damaged(error.to_string()),
+        ::lsmvbt::Error::NoSuchVersion { .. } => Error::Refused(error.to_string()),
+        other => Error::Misuse(other.to_string()),
+    }
+}
+
+fn nowhere() -> Error {
+    Error::Misuse("the cursor stands on no entry".to_owned())
+}
+
+impl Session {
+    fn position(&self, cursor: CursorId) -> Result<&Position> {
+        self.cursors
+            .get(cursor as usize)
+            .and_then(Option::as_ref)
+            .ok_or_else(|| Error::Misuse("no such cursor".to_owned()))
+    }
+
+    /// The engine's cursor, which has been positioned, and the database.
+    fn positioned(&mut self, cursor: CursorId) -> Result<(&mut Db, &mut ::lsmvbt::Cursor)> {
+        let Self { db, cursors, .. } = self;
+        let position = cursors.get_mut(cursor as usize).and_then(Option::as_mut);
+        Ok((
+            db,
+            position
+                .and_then(|position| position.cursor.as_mut())
+                .ok_or_else(nowhere)?,
+        ))
+    }
+
+    /// The engine's cursor at the view of now, about to be positioned, and the database.
+    fn seeking(&mut self, cursor: CursorId) -> Result<(&mut Db, &mut ::lsmvbt::Cursor)> {
+        let Self {
+            db, cursors, view, ..
+        } = self;
+        let position = cursors
+            .get_mut(cursor as usize)
+            .and_then(Option::as_mut)
+            .ok_or_else(|| Error::Misuse("no such cursor".to_owned()))?;
+        if position
+            .cursor
+            .as_ref()
+            .is_none_or(|cursor| cursor.view() != *view)
+        {
+            position.cursor = Some(db.cursor(*view, position.tree).map_err(error)?);
+        }
+        let cursor = position.cursor.as_mut().ok_or_else(nowhere)?;
+        Ok((db, cursor))
+    }
+
+    /// Reads what there is now.
+    fn look(&mut self) -> Result<()> {
+        let snapshot = match &self.pinned {
+            Some(pinned) => self.db.snapshot_at(pinned.version()),
+            None => self.db.snapshot(),
+        }
+        .map_err(error)?;
+        self.view = snapshot.version();
+        self.snapshot = Some(snapshot);
+        Ok(())
+    }
+
+    fn lose(&mut self, cursor: CursorId) {
+        if let Some(Some(position)) = self.cursors.get_mut(cursor as usize) {
+            position.cursor = None;
+        }
+    }
+}
+
+fn found(seek: ::lsmvbt::Seek) -> Seek {
+    match seek {
+        ::lsmvbt::Seek::Empty => Seek::Empty,
+        ::lsmvbt::Seek::Exact => Seek::At(Ordering::Equal),
+        ::lsmvbt::Seek::Smaller => Seek::At(Ordering::Less),
+        ::lsmvbt::Seek::Larger => Seek::At(Ordering::Greater),
+    }
+}
+
+/// SQLite's comparison as the engine wants it.
+fn comparison<'a>(
+    compare: Compare<'a>,
+) -> impl FnMut(&[u8]) -> ::lsmvbt::Result<Ordering> + use<'a> {
+    move |record| {
+        compare(record).map_err(|error| match error {
+            Error::Compare(code) => ::lsmvbt::Error::Compare(code),
+            _ => ::lsmvbt::Error::TooBig("a record"),
+        })
+    }
+}
+
+impl Connection for Session {
+    fn begin_read(&mut self) -> Result<()> {
+        self.look()?;
+        if self.seen.is_some_and(|seen| seen != self.view) {
+            self.data_version = self.data_version.wrapping_add(1);
+        }
+        self.seen = Some(self.view);
+        Ok(())
+    }
+
+    fn begin_write(&mut self) -> Result<()> {
+        if self.pinned.is_some() {
+            return Err(Error::ReadOnly);
+        }
+        let was_idle = self.snapshot.is_none();
+        if was_idle {
+            self.begin_read()?;
+        }
+        let snapshot = self
+            .snapshot
+            .as_ref()
+            .ok_or_else(|| Error::Misuse("no snapshot".to_owned()))?;
+        match self.db.begin_write_from(snapshot) {
+            Ok(version) => {
+                self.view = version;
+                Ok(())
+            }
+            Err(problem) => {
+                if was_idle {
+                    self.snapshot = None;
+                }
+                Err(error(problem))
+            }
+        }
+    }
+
+    fn prepare(&mut self) -> Result<()> {
+        self.db.prepare().map_err(error)
+    }
+
+    fn commit(&mut self, durability: Durability) -> Result<()> {
+        let durability = match durability {
+            Durability::Flush => ::lsmvbt::Durability::Flush,
+            Durability::Later => ::lsmvbt::Durability::Later,
+        };
+        let (version, snapshot) = self.db.commit_and_read(durability).map_err(error)?;
+        self.seen = Some(version);
+        self.view = version;
+        // Without one nothing was changed, and the old one shows the same; or no mark was to be had, and statements that
+        // go on have none until they end. The commit stands in any case, so nothing from here on is its error.
+        if snapshot.is_some() {
+            self.snapshot = snapshot;
+        }
+        let _ = self.db.release_dropped();
+        Ok(())
+    }
+
+    fn rollback(&mut self) -> Result<()> {
+        // A commit that found the disk full has rolled back already.
+        if self.db.write_version().is_some() {
+            self.db.rollback().map_err(error)?;
+        }
+        match &self.snapshot {
+            Some(snapshot) => self.view = snapshot.version(),
+            None => self.look()?,
+        }
+        Ok(())
+    }
+
+    fn end_read(&mut self) {
+        self.snapshot = None;
+        // What cannot be given back now is given back with the next call, or the end of the process.
+        let _ = self.db.release_dropped();
+    }
+
+    fn savepoints(&self) -> usize {
+        self.db.savepoints()
+    }
+
+    fn savepoint(&mut self) -> Result<()> {
+        self.db.savepoint().map(|_| ()).map_err(error)
+    }
+
+    fn rollback_to(&mut self, number: usize) -> Result<()> {
+        self.db.rollback_to(number).map_err(error)
+    }
+
+    fn release(&mut self, number: usize) -> Result<()> {
+        self.db.release(number).map_err(error)
+    }
+
+    fn meta(&mut self, index: usize) -> Result<u32> {
+        self.db.meta(self.view, index).map_err(error)
+    }
+
+    fn set_meta(&mut self, index: usize, value: u32) -> Result<()> {
+        self.db.set_meta(index, value).map_err(error)
+    }
+
+    fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
+        self.run_pragma(name, value)
+    }
+
+    fn data_version(&mut self) -> u32 {
+        self.data_version
+    }
+
+    fn create_tree(&mut self, kind: TreeKind) -> Result<u32> {
+        let kind = match kind {
+            TreeKind::Table => ::lsmvbt::TreeKind::Integer,
+            TreeKind::Index => ::lsmvbt::TreeKind::Custom,
+        };
+        self.db.create_tree(kind).map(|tree| tree.0).map_err(error)
+    }
+
+    fn drop_tree(&mut self, tree: u32) -> Result<()> {
+        self.db.drop_tree(TreeId(tree)).map_err(error)
+    }
+
+    fn clear_tree(&mut self, tree: u32) -> Result<u64> {
+        let entries = self.count(tree)?;
+        self.db.clear_tree(TreeId(tree)).map_err(error)?;
+        Ok(entries)
+    }
+
+    fn last_tree(&mut self) -> Result<u32> {
+        let trees = self.db.trees(self.view).map_err(error)?;
+        let last = trees.iter().map(|(tree, _)| tree.0).max().unwrap_or(SCHEMA);
+        Ok(last.max(self.db.status().map_err(error)?.pages))
+    }
+
+    fn count(&mut self, tree: u32) -> Result<u64> {
+        self.db.count(self.view, TreeId(tree)).map_err(error)
+    }
+
+    fn check(&mut self) -> Result<Vec<String>> {
+        self.db.check().map_err(error)
+    }
+
+    fn open_cursor(&mut self, tree: u32, _kind: TreeKind) -> Result<CursorId> {
+        let position = Position {
+            tree: TreeId(tree),
+            cursor: None,
+        };
+        if let Some(cursor) = self.free.pop() {
+            self.cursors[cursor as usize] = Some(position);
+            return Ok(cursor);
+        }
+        let cursor = CursorId::try_from(self.cursors.len())
+            .map_err(|_| Error::TooBig("the number of cursors"))?;
+        self.cursors.push(Some(position));
+        Ok(cursor)
+    }
+
+    fn close_cursor(&mut self, cursor: CursorId) {
+        if let Some(position) = self.cursors.get_mut(cursor as usize)
+            && position.take().is_some()
+        {
+            self.free.push(cursor);
+        }
+    }
+
+    fn first(&mut self, cursor: CursorId) -> Result<bool> {
+        let (db, cursor) = self.seeking(cursor)?;
+        cursor.first(db).map_err(error)
+    }
+
+    fn last(&mut self, cursor: CursorId) -> Result<bool> {
+        let (db, cursor) = self.seeking(cursor)?;
+        cursor.last(db).map_err(error)
+    }
+
+    fn next(&mut self, cursor: CursorId) -> Result<bool> {
+        let (db, cursor) = self.positioned(cursor)?;
+        cursor.next(db).map_err(error)
+    }
+
+    fn previous(&mut self, cursor: CursorId) -> Result<bool> {
+        let (db, cursor) = self.positioned(cursor)?;
+        cursor.prev(db).map_err(error)
+    }
+
+    fn seek_rowid(&mut self, cursor: CursorId, rowid: i64) -> Result<Seek> {
+        let (db, cursor) = self.seeking(cursor)?;
+        cursor.seek_integer(db, rowid).map(found).map_err(error)
+    }
+
+    fn seek_record(&mut self, cursor: CursorId, compare: Compare<'_>) -> Result<Seek> {
+        let (db, cursor) = self.seeking(cursor)?;
+        cursor
+            .seek_with(db, &mut comparison(compare))
+            .map(found)
+            .map_err(error)
+    }
+
+    fn row(&self, cursor: CursorId) -> Result<Row<'_>> {
+        let cursor = self.position(cursor)?.cursor.as_ref().ok_or_else(nowhere)?;
+        let rowid = match cursor.kind() {
+            ::lsmvbt::TreeKind::Integer => cursor.integer_key().map_err(error)?,
+            ::lsmvbt::TreeKind::Bytes | ::lsmvbt::TreeKind::Custom => 0,
+        };
+        let local = cursor.local().map_err(error)?;
+        Ok(Row {
+            rowid,
+            local,
+            total: cursor.payload_len().map_err(error)?,
+        })
+    }
+
+    fn read(&mut self, cursor: CursorId, offset: u32, buffer: &mut [u8]) -> Result<()> {
+        let (db, cursor) = self.positioned(cursor)?;
+        cursor.read(db, offset, buffer).map_err(error)
+    }
+
+    fn insert_row(&mut self, cursor: CursorId, rowid: i64, data: &[u8], zeros: u32) -> Result<()> {
+        let tree = self.position(cursor)?.tree;
+        self.lose(cursor);
+        if zeros == 0 {
+            return self.db.put_integer(tree, rowid, data).map_err(error);
+        }
+        let mut whole = Vec::with_capacity(data.len() + zeros as usize);
+        whole.extend_from_slice(data);
+        whole.resize(data.len() + zeros as usize, 0);
+        self.db.put_integer(tree, rowid, &whole).map_err(error)
+    }
+
+    fn insert_record(
+        &mut self,
+        cursor: CursorId,
+        record: &[u8],
+        compare: Compare<'_>,
+    ) -> Result<()> {
+        let tree = self.position(cursor)?.tree;
+        self.lose(cursor);
+        self.db
+            .put_custom(tree, record, &mut comparison(compare))
+            .map_err(error)
+    }
+
+    fn overwrite(&mut self, cursor: CursorId, offset: u32, data: &[u8]) -> Result<()> {
+        let tree = self.position(cursor)?.tree;
+        let (db, there) = self.positioned(cursor)?;
+        let rowid = there.integer_key().map_err(error)?;
+        let mut whole = there.value(db).map_err(error)?;
+        let start = offset as usize;
+        let part = start
+            .checked_add(data.len())
+            .and_then(|end| whole.get_mut(start..end));
+        part.ok_or(Error::TooBig("a part of a row"))?
+            .copy_from_slice(data);
+        db.put_integer(tree, rowid, &whole).map_err(error)?;
+        self.seek_rowid(cursor, rowid).map(|_| ())
+    }
+
+    fn delete(&mut self, cursor: CursorId) -> Result<()> {
+        let (db, there) = self.positioned(cursor)?;
+        db.delete_at(there).map_err(error)?;
+        self.lose(cursor);
+        Ok(())
+    }
+}

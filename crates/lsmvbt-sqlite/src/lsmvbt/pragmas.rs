@@ -1,0 +1,204 @@
+//! The pragmas of LS-MVBT: `onewrite_status`, and those whose names begin with `lsmvbt_`.
+//!
+//! Each answers with one row, the value that is in force. None but `lsmvbt_history` is remembered by the database:
+//! `lsmvbt_torn` holds for everybody who has it open, until the last one closes it, the others for the connection.
+
+use lsmvbt::{Optimizations, Torn, Version};
+
+use super::{Session, error};
+use crate::engine::{Error, Result};
+
+/// Percent of a node that can be reserved at most.
+const MOST_RESERVED: u8 = 40;
+
+impl Session {
+    /// Runs a pragma; `None` if it is none of this engine's.
+    pub(super) fn run_pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
+        let value = value.map(str::trim);
+        let answer = match name {
+            "onewrite_status" => self.status()?,
+            "lsmvbt_history" => self.history(value)?,
+            "lsmvbt_version" => self.version(value)?,
+            "lsmvbt_torn" => self.torn(value)?,
+            "lsmvbt_reclaim" => self.reclaim()?,
+            _ => match self.switch(name, value)? {
+                Some(answer) => answer,
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(answer))
+    }
+
+    /// Refuses within a transaction, of which this would be no part.
+    fn outside(&self) -> Result<()> {
+        match self.snapshot {
+            Some(_) => Err(refused("not within a transaction")),
+            None => Ok(()),
+        }
+    }
+
+    /// How many versions are kept.
+    fn history(&mut self, value: Option<&str>) -> Result<String> {
+        if let Some(value) = value {
+            self.outside()?;
+            self.db.set_history(number(value)?).map_err(error)?;
+        }
+        Ok(self.db.status().map_err(error)?.history.to_string())
+    }
+
+    /// The version that is read: one that was chosen, or the newest.
+    fn version(&mut self, value: Option<&str>) -> Result<String> {
+        if let Some(value) = value {
+            self.outside()?;
+            self.pinned = match number(value)? {
+                0 => None,
+                version => Some(self.db.snapshot_at(Version(version)).map_err(error)?),
+            };
+        }
+        let version = match (&self.pinned, &self.snapshot) {
+            (Some(pinned), _) => pinned.version(),
+            (None, Some(snapshot)) => snapshot.version(),
+            (None, None) => self.db.current_version().map_err(error)?,
+        };
+        Ok(version.0.to_string())
+    }
+
+    fn torn(&mut self, value: Option<&str>) -> Result<String> {
+        if let Some(value) = value {
+            self.outside()?;
+            let torn = match value.to_ascii_lowercase().as_str() {
+                "auto" => Torn::Auto,
+                "trust" => Torn::Trust,
+                "double" => Torn::Double,
+                _ => return Err(refused("it can be auto, trust or double")),
+            };
+            self.db.set_torn(torn).map_err(error)?;
+        }
+        let status = self.db.status().map_err(error)?;
+        Ok(torn_name(status.double).to_owned())
+    }
+
+    fn reclaim(&mut self) -> Result<String> {
+        self.outside()?;
+        Ok(self.db.reclaim().map_err(error)?.to_string())
+    }
+
+    /// One of the five optimizations.
+    fn switch(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
+        let mut all = self.optimizations;
+        match (name, value) {
+            ("lsmvbt_lazy_split", Some(value)) => all.lazy_split = on_or_off(value)?,
+            ("lsmvbt_lazy_gc", Some(value)) => all.lazy_gc = on_or_off(value)?,
+            ("lsmvbt_embedding", Some(value)) => all.metadata_embedding = on_or_off(value)?,
+            ("lsmvbt_redistribution", Some(value)) => all.no_redistribution = !on_or_off(value)?,
+            ("lsmvbt_reserve", Some(value)) => all.reserve_percent = percent(value)?,
+            _ => {}
+        }
+        let Some(answer) = switch_value(name, all) else {
+            return Ok(None);
+        };
+        if value.is_some() {
+            self.outside()?;
+            self.db.set_optimizations(all).map_err(error)?;
+            self.optimizations = all;
+        }
+        Ok(Some(answer))
+    }
+
+    /// One JSON document.
+    fn status(&mut self) -> Result<String> {
+        let status = self.db.status().map_err(error)?;
+        let stats = self.db.stats();
+        let mut json = String::from("{\"mode\":\"lsmvbt\",\"engine\":\"lsmvbt\"");
+        let numbers = [
+            ("version", Some(status.current.0)),
+            ("durable", Some(status.durable.0)),
+            ("oldest", Some(status.oldest.0)),
+            (
+                "oldest_reader",
+                status.oldest_reader.map(|version| version.0),
+            ),
+            (
+                "reading",
+                self.pinned.as_ref().map(|pinned| pinned.version().0),
+            ),
+            ("history", Some(status.history)),
+            ("pages", Some(status.pages.into())),
+            ("free_pages", Some(status.free_pages.into())),
+            ("marked_regions", Some(status.marked_regions.into())),
+            ("commits", Some(stats.commits)),
+            ("pages_written", Some(stats.pages_written)),
+            ("slot_pages_written", Some(stats.slot_pages_written)),
+            ("header_pages_written", Some(stats.header_pages_written)),
+            ("pages_spilled", Some(stats.spilled)),
+            ("pages_read", Some(stats.pages_read)),
+            ("flushes", Some(stats.flushes)),
+            ("lazy_splits", Some(stats.lazy_splits)),
+            ("append_splits", Some(stats.append_splits)),
+            ("legacy_splits", Some(stats.legacy_splits)),
+            ("collected", Some(stats.collected)),
+            ("kept_for_readers", Some(stats.kept_for_readers)),
+        ];
+        for (name, number) in numbers {
+            let number = number.map_or_else(|| "null".to_owned(), |number| number.to_string());
+            json += &format!(",\"{name}\":{number}");
+        }
+        json += &format!(",\"torn\":\"{}\"", torn_name(status.double));
+        for name in SWITCHES {
+            let value = switch_value(name, self.optimizations).unwrap_or_default();
+            json += &format!(",\"{}\":\"{value}\"", name.trim_start_matches("lsmvbt_"));
+        }
+        json.push('}');
+        Ok(json)
+    }
+}
+
+const SWITCHES: [&str; 5] = [
+    "lsmvbt_lazy_split",
+    "lsmvbt_reserve",
+    "lsmvbt_lazy_gc",
+    "lsmvbt_embedding",
+    "lsmvbt_redistribution",
+];
+
+fn switch_value(name: &str, all: Optimizations) -> Option<String> {
+    let word = |on: bool| if on { "on" } else { "off" };
+    Some(match name {
+        "lsmvbt_lazy_split" => word(all.lazy_split).to_owned(),
+        "lsmvbt_lazy_gc" => word(all.lazy_gc).to_owned(),
+        "lsmvbt_embedding" => word(all.metadata_embedding).to_owned(),
+        "lsmvbt_redistribution" => word(!all.no_redistribution).to_owned(),
+        "lsmvbt_reserve" => all.reserve_percent.to_string(),
+        _ => return None,
+    })
+}
+
+fn torn_name(double: bool) -> &'static str {
+    if double { "double" } else { "trust" }
+}
+
+fn refused(why: &str) -> Error {
+    Error::Refused(why.to_owned())
+}
+
+fn number(value: &str) -> Result<u64> {
+    value
+        .parse()
+        .map_err(|_| refused("it is a number, 0 or more"))
+}
+
+fn percent(value: &str) -> Result<u8> {
+    let percent = value
+        .parse()
+        .ok()
+        .filter(|percent| *percent <= MOST_RESERVED);
+    percent.ok_or_else(|| refused("it is percent, 0 to 40"))
+}
+
+fn on_or_off(value: &str) -> Result<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" | "1" | "yes" | "true" => Ok(true),
+        "off" | "0" | "no" | "false" => Ok(false),
+        _ => Err(refused("it is on or off")),
+    }
+}

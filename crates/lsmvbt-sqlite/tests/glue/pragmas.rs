@@ -1,0 +1,198 @@
+//! Pragmas of LS-MVBT: status, history, reading as of a version, what is believed of page writes.
+
+use lsmvbt::{Caching, Db, DirectFile, Options};
+
+use crate::support::{Scene, one, refused, run};
+
+const ENGINE: &str = "lsmvbt";
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("no number: {text}"))
+}
+
+#[test]
+fn earlier_versions_are_read_with_their_schema_as_long_as_they_are_kept() {
+    let scene = Scene::new();
+    let a = scene.open("x", ENGINE);
+    run(&a, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
+    assert_eq!(one(&a, "PRAGMA lsmvbt_history"), "0", "off by default");
+    assert_eq!(one(&a, "PRAGMA lsmvbt_history = 1000"), "1000");
+    let first = one(&a, "PRAGMA lsmvbt_version");
+    run(
+        &a,
+        "INSERT INTO t VALUES (2); ALTER TABLE t RENAME TO u; INSERT INTO u VALUES (3)",
+    );
+    let last = one(&a, "PRAGMA lsmvbt_version");
+    assert!(number(&last) >= number(&first) + 3, "{first} to {last}");
+
+    let b = scene.open("x", ENGINE);
+    assert_eq!(one(&b, "SELECT count(*) FROM u"), "3");
+    assert_eq!(one(&b, &format!("PRAGMA lsmvbt_version = {first}")), first);
+    assert_eq!(
+        one(&b, "SELECT count(*) FROM t"),
+        "1",
+        "as of the first version"
+    );
+    assert_eq!(refused(&b, "SELECT count(*) FROM u"), "no such table: u");
+    assert_eq!(
+        refused(&b, "INSERT INTO t VALUES (9)"),
+        "attempt to write a readonly database"
+    );
+    run(&a, "INSERT INTO u VALUES (4)");
+    assert_eq!(
+        one(&b, "SELECT count(*) FROM t"),
+        "1",
+        "whatever is written meanwhile"
+    );
+    run(&b, "PRAGMA lsmvbt_version = 0");
+    assert_eq!(one(&b, "SELECT count(*) FROM u"), "4");
+    run(&b, "INSERT INTO u VALUES (5)");
+
+    let newest = number(&one(&b, "PRAGMA lsmvbt_version"));
+    let message = refused(&b, &format!("PRAGMA lsmvbt_version = {}", newest + 1));
+    assert!(message.contains("cannot be read"), "{message}");
+    run(
+        &a,
+        "PRAGMA lsmvbt_history = 0; INSERT INTO u VALUES (6); INSERT INTO u VALUES (7)",
+    );
+    let message = refused(&b, &format!("PRAGMA lsmvbt_version = {first}"));
+    assert!(message.contains("cannot be read"), "{message}");
+    assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
+}
+
+#[test]
+fn history_is_remembered_and_not_changed_within_a_transaction() {
+    let scene = Scene::new();
+    let a = scene.open("x", ENGINE);
+    run(&a, "CREATE TABLE t(x); PRAGMA lsmvbt_history = 7");
+    drop(a);
+    let a = scene.open("x", ENGINE);
+    assert_eq!(one(&a, "PRAGMA lsmvbt_history"), "7");
+    run(&a, "BEGIN; INSERT INTO t VALUES (1)");
+    assert_eq!(
+        refused(&a, "PRAGMA lsmvbt_history = 8"),
+        "not within a transaction"
+    );
+    run(&a, "COMMIT");
+    assert_eq!(
+        refused(&a, "PRAGMA lsmvbt_history = many"),
+        "it is a number, 0 or more"
+    );
+    assert_eq!(one(&a, "SELECT count(*) FROM t"), "1");
+}
+
+#[test]
+fn the_status_is_json_and_says_what_is_in_force() {
+    let scene = Scene::new();
+    let a = scene.open("x", ENGINE);
+    run(&a, "CREATE TABLE t(x)");
+    let field = |name: &str| {
+        let status = one(&a, "PRAGMA onewrite_status").replace('\'', "''");
+        one(&a, &format!("SELECT json_extract('{status}', '$.{name}')"))
+    };
+    assert_eq!(field("engine"), ENGINE);
+    assert_eq!(
+        field("torn"),
+        "double",
+        "SQLite's VFS promises nothing of 4 KiB"
+    );
+    let slots = number(&field("slot_pages_written"));
+    run(&a, "INSERT INTO t VALUES (1)");
+    assert_eq!(
+        number(&field("slot_pages_written")),
+        slots + 2,
+        "a head and an image"
+    );
+
+    assert_eq!(one(&a, "PRAGMA lsmvbt_torn = trust"), "trust");
+    let before =
+        ["pages_written", "flushes", "slot_pages_written"].map(|name| number(&field(name)));
+    run(&a, "INSERT INTO t VALUES (2)");
+    let after = ["pages_written", "flushes", "slot_pages_written"].map(|name| number(&field(name)));
+    assert_eq!(after[0] - before[0], 1, "one page");
+    assert_eq!(after[1] - before[1], 1, "one flush");
+    assert_eq!(after[2], before[2]);
+
+    // What one connection believes all do.
+    let b = scene.open("x", ENGINE);
+    assert_eq!(one(&b, "PRAGMA lsmvbt_torn"), "trust");
+    run(&b, "PRAGMA lsmvbt_torn = double; INSERT INTO t VALUES (3)");
+    assert_eq!(field("torn"), "double");
+    for (name, value) in [
+        ("lazy_split", "off"),
+        ("reserve", "20"),
+        ("lazy_gc", "off"),
+        ("embedding", "off"),
+        ("redistribution", "on"),
+    ] {
+        assert_eq!(one(&a, &format!("PRAGMA lsmvbt_{name} = {value}")), value);
+        assert_eq!(field(name), value);
+        assert_eq!(one(&b, &format!("PRAGMA lsmvbt_{name} = {value}")), value);
+    }
+    assert_eq!(
+        refused(&a, "PRAGMA lsmvbt_reserve = 41"),
+        "it is percent, 0 to 40"
+    );
+    assert_eq!(
+        refused(&a, "PRAGMA lsmvbt_torn = maybe"),
+        "it can be auto, trust or double"
+    );
+    run(
+        &a,
+        "INSERT INTO t SELECT value FROM (WITH RECURSIVE c(value) AS (SELECT 1 UNION ALL SELECT value+1 FROM c WHERE value<500) SELECT value FROM c)",
+    );
+    assert_eq!(one(&b, "SELECT count(*) FROM t"), "503");
+    assert_eq!(one(&a, "PRAGMA integrity_check"), "ok");
+    assert_eq!(one(&a, "PRAGMA lsmvbt_unknown = 1"), "(no row)");
+}
+
+#[test]
+fn a_database_whose_making_was_cut_short_is_made_again() {
+    let scene = Scene::new();
+    for (name, bytes) in [("begun", vec![0u8; 12_288]), ("grown", vec![0; 4096])] {
+        std::fs::write(scene.path(name), bytes).expect("a file");
+        let connection = scene.open(name, ENGINE);
+        run(&connection, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
+        assert_eq!(one(&connection, "SELECT x FROM t"), "1");
+        assert_eq!(one(&connection, "PRAGMA journal_mode"), ENGINE);
+    }
+    // Zeros that are no beginning are left alone.
+    let mut other = vec![0u8; 12_288];
+    other[5000] = 1;
+    std::fs::write(scene.path("other"), &other).expect("a file");
+    let connection = scene.open("other", ENGINE);
+    assert_eq!(
+        refused(&connection, "SELECT * FROM sqlite_schema"),
+        "file is not a database"
+    );
+    drop(connection);
+    assert_eq!(std::fs::read(scene.path("other")).expect("the file"), other);
+}
+
+#[test]
+fn a_database_without_its_first_tree_gets_it() {
+    let scene = Scene::new();
+    let path = scene.path("bare");
+    let file = DirectFile::open(path.as_ref(), Caching::Buffered).expect("a file");
+    let db = Db::open(Box::new(file), Options::default()).expect("a database");
+    db.close().expect("closed");
+    let connection = scene.open("bare", ENGINE);
+    run(&connection, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
+    assert_eq!(one(&connection, "SELECT x FROM t"), "1");
+}
+
+#[test]
+fn a_connection_that_reads_nothing_keeps_nothing() {
+    let scene = Scene::new();
+    let (a, b) = (scene.open("x", ENGINE), scene.open("x", ENGINE));
+    run(&a, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
+    assert_eq!(one(&b, "SELECT count(*) FROM t"), "1");
+    run(&b, "INSERT INTO t VALUES (2)");
+    // Nobody's version may be read for this: `b` is open, and idle.
+    number(&one(&a, "PRAGMA lsmvbt_reclaim"));
+    run(&b, "BEGIN");
+    assert_eq!(one(&b, "SELECT count(*) FROM t"), "2");
+    assert_eq!(refused(&a, "PRAGMA lsmvbt_reclaim"), "database is locked");
+    run(&b, "COMMIT");
+    number(&one(&a, "PRAGMA lsmvbt_reclaim"));
+}

@@ -1,0 +1,158 @@
+//! What the other engine's databases do not do: refused with words, and without harm to any file.
+
+use lsmvbt_sqlite::sqlite::Connection;
+
+use crate::support::{Scene, on_other_engines, one, refused, run};
+
+on_other_engines! {
+    backup_either_way
+    vacuum_in_place
+    serialize
+    shared_cache
+    raw_pages
+    journal_modes_once_there_is_something
+    an_engine_that_the_file_is_not_of
+}
+
+/// A connection to a database of the other engine with a row in it.
+fn filled(scene: &Scene, engine: &str) -> Connection {
+    let connection = scene.open("x", engine);
+    run(&connection, "CREATE TABLE t(a); INSERT INTO t VALUES (1)");
+    connection
+}
+
+fn unharmed(connection: &Connection) {
+    assert_eq!(one(connection, "SELECT a FROM t"), "1");
+    assert_eq!(one(connection, "PRAGMA integrity_check"), "ok");
+}
+
+fn backup_either_way(engine: &str) {
+    let scene = Scene::new();
+    let connection = filled(&scene, engine);
+    let stock = scene.open("stock", "stock");
+    run(&stock, "CREATE TABLE t(a); INSERT INTO t VALUES (1)");
+    for (to, from) in [(&stock, &connection), (&connection, &stock)] {
+        let error = to.backup_from(from).expect_err("refused");
+        assert!(error.message.contains("use VACUUM INTO"), "{error}");
+    }
+    unharmed(&connection);
+    unharmed(&stock);
+    let copy = scene.open("copy", "stock");
+    copy.backup_from(&stock)
+        .expect("a backup of stock by stock");
+    unharmed(&copy);
+}
+
+fn vacuum_in_place(engine: &str) {
+    let scene = Scene::new();
+    let connection = filled(&scene, engine);
+    assert!(refused(&connection, "VACUUM").contains("VACUUM INTO writes a compact copy"));
+    unharmed(&connection);
+    let stock = scene.open("stock", "stock");
+    run(
+        &stock,
+        "CREATE TABLE t(a); INSERT INTO t VALUES (1); VACUUM",
+    );
+    unharmed(&stock);
+}
+
+fn serialize(engine: &str) {
+    let scene = Scene::new();
+    let connection = filled(&scene, engine);
+    let error = connection.serialize().expect_err("refused");
+    assert!(error.message.contains("cannot be serialized"), "{error}");
+    unharmed(&connection);
+    assert!(scene.open("stock", "stock").serialize().is_ok());
+}
+
+fn shared_cache(engine: &str) {
+    let scene = Scene::new();
+    drop(filled(&scene, engine));
+    let shared = format!("file:{}?cache=shared", scene.path("x"));
+    assert_eq!(
+        Connection::open(&shared)
+            .err()
+            .map(|error| error.code & 0xff),
+        Some(14),
+        "SQLITE_CANTOPEN"
+    );
+    unharmed(&scene.open("x", engine));
+}
+
+fn raw_pages(engine: &str) {
+    let scene = Scene::new();
+    let connection = filled(&scene, engine);
+    assert!(
+        connection
+            .query("SELECT count(*) FROM sqlite_dbpage WHERE pgno = 1")
+            .is_err()
+    );
+    assert!(
+        connection
+            .execute("UPDATE sqlite_dbpage SET data = zeroblob(4096) WHERE pgno = 1")
+            .is_err()
+    );
+    assert!(connection.query("SELECT * FROM dbstat").is_err());
+    unharmed(&connection);
+}
+
+fn journal_modes_once_there_is_something(engine: &str) {
+    let scene = Scene::new();
+    let stock = scene.open("stock", "stock");
+    run(&stock, "CREATE TABLE t(a); INSERT INTO t VALUES (1)");
+    assert!(
+        refused(&stock, &format!("PRAGMA journal_mode = {engine}"))
+            .contains("not empty: VACUUM INTO")
+    );
+    unharmed(&stock);
+    let memory = Connection::open(":memory:").expect("in memory");
+    assert!(
+        refused(&memory, &format!("PRAGMA journal_mode = {engine}"))
+            .contains("only a database in a file")
+    );
+    let connection = filled(&scene, engine);
+    for mode in ["delete", "wal", "off", "memory"] {
+        assert_eq!(
+            one(&connection, &format!("PRAGMA journal_mode = {mode}")),
+            engine
+        );
+    }
+    unharmed(&connection);
+    let empty = scene.open("empty", "stock");
+    run(&empty, "BEGIN");
+    assert!(
+        refused(&empty, &format!("PRAGMA journal_mode = {engine}"))
+            .contains("not within a transaction")
+    );
+}
+
+fn an_engine_that_the_file_is_not_of(engine: &str) {
+    let scene = Scene::new();
+    drop(filled(&scene, engine));
+    run(&scene.open("stock", "stock"), "CREATE TABLE t(a)");
+    for uri in [
+        scene.uri("x", "stock"),
+        scene.uri("stock", engine),
+        scene.uri("new", "nonesuch"),
+    ] {
+        assert_eq!(
+            Connection::open(&uri).err().map(|error| error.code & 0xff),
+            Some(14),
+            "SQLITE_CANTOPEN: {uri}"
+        );
+    }
+    assert_eq!(
+        one(
+            &Connection::open(&scene.path("x")).expect("by its first bytes"),
+            "PRAGMA journal_mode"
+        ),
+        engine
+    );
+}
+
+#[test]
+fn a_name_that_no_engine_has_changes_nothing() {
+    let scene = Scene::new();
+    let stock = scene.open("stock", "stock");
+    assert_eq!(one(&stock, "PRAGMA journal_mode = nonesuch"), "delete");
+}

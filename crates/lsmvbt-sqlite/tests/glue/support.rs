@@ -1,0 +1,118 @@
+//! Databases to test with.
+
+use lsmvbt_sqlite::sqlite::{Connection, Value};
+use tempfile::TempDir;
+
+use crate::model;
+
+/// The engines that are compared with stock SQLite.
+pub const OTHERS: [&str; 2] = [model::NAME, "lsmvbt"];
+/// The engines that everything runs on.
+pub const ENGINES: [&str; 3] = ["stock", model::NAME, "lsmvbt"];
+
+/// Makes of each function a test for every engine but stock.
+macro_rules! on_other_engines {
+    ($($test:ident)*) => {
+        mod model {
+            $(#[test] fn $test() { super::$test(crate::model::NAME) })*
+        }
+        mod lsmvbt {
+            $(#[test] fn $test() { super::$test("lsmvbt") })*
+        }
+    };
+}
+pub(crate) use on_other_engines;
+
+/// A directory with databases of every engine.
+pub struct Scene {
+    directory: TempDir,
+}
+
+impl Scene {
+    pub fn new() -> Self {
+        model::install();
+        Self {
+            directory: tempfile::tempdir().expect("a directory"),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.directory
+            .path()
+            .join(name)
+            .to_str()
+            .expect("UTF-8")
+            .to_owned()
+    }
+
+    /// The URI of a database of an engine.
+    pub fn uri(&self, name: &str, engine: &str) -> String {
+        format!("file:{}?engine={engine}", self.path(name))
+    }
+
+    /// Opens a database of an engine, which is made if need be.
+    pub fn open(&self, name: &str, engine: &str) -> Connection {
+        let connection = Connection::open(&self.uri(name, engine)).expect("a database");
+        connection
+            .execute("PRAGMA foreign_keys = ON")
+            .expect("foreign keys");
+        connection
+    }
+}
+
+/// The one value of a query, as text.
+pub fn one(connection: &Connection, sql: &str) -> String {
+    let rows = connection
+        .query(sql)
+        .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    rows.first()
+        .and_then(|row| row.first())
+        .map_or_else(|| "(no row)".to_owned(), Value::to_string)
+}
+
+/// Runs SQL that must succeed.
+pub fn run(connection: &Connection, sql: &str) {
+    connection
+        .execute(sql)
+        .unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+/// The message of SQL that must fail.
+pub fn refused(connection: &Connection, sql: &str) -> String {
+    connection.query(sql).map_or_else(
+        |error| error.message,
+        |rows| panic!("{sql}: not refused: {rows:?}"),
+    )
+}
+
+/// What a script says, statement by statement: rows, changes, or the error.
+pub fn transcript(connection: &Connection, script: &[&str]) -> Vec<String> {
+    script
+        .iter()
+        .map(|sql| match connection.query(sql) {
+            Ok(rows) => format!("{sql}: {rows:?} {}", connection.changes()),
+            Err(error) => format!("{sql}: {error}"),
+        })
+        .collect()
+}
+
+/// Runs a script on every engine, which must say the same, and gives what they say.
+pub fn alike(scene: &Scene, name: &str, script: &[&str]) -> Vec<String> {
+    let on = |engine: &str| {
+        let connection = scene.open(&format!("{name}.{engine}"), engine);
+        let said = transcript(&connection, script);
+        assert_eq!(
+            one(&connection, "PRAGMA integrity_check"),
+            "ok",
+            "{name} on {engine}"
+        );
+        said
+    };
+    let stock = on("stock");
+    for engine in OTHERS {
+        for (stock, other) in stock.iter().zip(&on(engine)) {
+            assert_eq!(stock, other, "{name} on {engine}: stock SQLite first");
+        }
+    }
+    stock
+}
