@@ -4,11 +4,13 @@
 //! The cache loses nothing here: what a power cut leaves is worked out from the history
 //! ([`crate::cut`]), as often as wanted.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::history::{Covers, Event, History, Position};
 use crate::image::Image;
+use crate::medium::Medium;
 
 /// A device; clones are the same device.
 #[derive(Clone, Debug)]
@@ -90,12 +92,19 @@ impl Device {
     pub fn mark(&self, mark: u64) -> Position {
         self.state().note(Event::Mark(mark))
     }
+}
 
-    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) {
-        self.state().content.read(offset, out);
+impl Medium for Device {
+    fn bytes(&self) -> u64 {
+        self.bytes
     }
 
-    pub(crate) fn write(&self, offset: u64, data: &[u8]) {
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.state().content.read(offset, out);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut state = self.state();
         state.content.write(offset, data);
         if state.recording.is_some() {
@@ -104,19 +113,22 @@ impl Device {
                 data: data.into(),
             });
         }
+        Ok(())
     }
 
-    pub(crate) fn zero(&self, offset: u64, bytes: u64) {
+    fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let mut state = self.state();
         state.content.zero(offset, bytes);
         state.note(Event::Zero { offset, bytes });
+        Ok(())
     }
 
-    pub(crate) fn flush(&self) {
+    fn flush(&self) -> io::Result<()> {
         let mut state = self.state();
         if state.flushes == FlushHandling::Obeyed {
             state.note(Event::Flush(Covers::Everything));
         }
+        Ok(())
     }
 }
 

@@ -24,6 +24,13 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
+    /// A file is no saved device.
+    Device {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
     /// A saved history is not one.
     Format {
         /// The file.
@@ -62,6 +69,9 @@ impl fmt::Display for Error {
             Self::Host(error) => error.fmt(f),
             Self::Model { path, message } => {
                 write!(f, "{} is no model of a device: {message}", path.display())
+            }
+            Self::Device { path, message } => {
+                write!(f, "{} is no saved flash device: {message}", path.display())
             }
             Self::Format { path, message } => {
                 write!(f, "{} is no saved history: {message}", path.display())

@@ -19,7 +19,7 @@ use fuser::{
     ReplyWrite, Request, WriteFlags,
 };
 
-use crate::device::Device;
+use crate::medium::Medium;
 use crate::schedule::{Request as Asked, Schedule};
 
 /// The name of the file.
@@ -34,15 +34,15 @@ const FALLOC_FL_PUNCH_HOLE: i32 = 0x02;
 const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
 
 /// See the module.
-pub(crate) struct OneFile {
-    pub(crate) device: Device,
+pub(crate) struct OneFile<M> {
+    pub(crate) device: M,
     /// `None` answers at once.
     pub(crate) schedule: Option<Arc<Schedule>>,
 }
 
-impl OneFile {
+impl<M: Medium> OneFile<M> {
     /// Does something, and returns when the device would have done it.
-    fn take_time<T>(&self, asked: Asked, work: impl FnOnce(&Device) -> T) -> T {
+    fn take_time<T>(&self, asked: Asked, work: impl FnOnce(&M) -> T) -> T {
         let schedule = self.schedule.as_ref();
         let answer = schedule.map(|schedule| schedule.answer_at(Instant::now(), asked));
         let done = work(&self.device);
@@ -79,7 +79,7 @@ impl OneFile {
     }
 }
 
-impl Filesystem for OneFile {
+impl<M: Medium> Filesystem for OneFile<M> {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         if self.schedule.is_some() {
             // Without it the kernel waits for each request before it sends the next.
@@ -126,8 +126,10 @@ impl Filesystem for OneFile {
             .min(u64::from(size));
         let mut bytes = vec![0; left as usize];
         let asked = Asked::Read(left);
-        self.take_time(asked, |device| device.read(offset, &mut bytes));
-        reply.data(&bytes);
+        match self.take_time(asked, |device| device.read(offset, &mut bytes)) {
+            Ok(()) => reply.data(&bytes),
+            Err(_) => reply.error(Errno::EIO),
+        }
     }
 
     fn write(
@@ -143,8 +145,10 @@ impl Filesystem for OneFile {
         reply: ReplyWrite,
     ) {
         let asked = Asked::Write(data.len() as u64);
-        self.take_time(asked, |device| device.write(offset, data));
-        reply.written(data.len() as u32);
+        match self.take_time(asked, |device| device.write(offset, data)) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(_) => reply.error(Errno::EIO),
+        }
     }
 
     fn fsync(
@@ -155,8 +159,10 @@ impl Filesystem for OneFile {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        self.take_time(Asked::Flush, Device::flush);
-        reply.ok();
+        match self.take_time(Asked::Flush, M::flush) {
+            Ok(()) => reply.ok(),
+            Err(_) => reply.error(Errno::EIO),
+        }
     }
 
     fn fallocate(
@@ -172,8 +178,10 @@ impl Filesystem for OneFile {
         if mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) == 0 {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        self.take_time(Asked::Zero, |device| device.zero(offset, length));
-        reply.ok();
+        match self.take_time(Asked::Zero, |device| device.zero(offset, length)) {
+            Ok(()) => reply.ok(),
+            Err(_) => reply.error(Errno::EIO),
+        }
     }
 
     fn flush(

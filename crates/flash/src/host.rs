@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use crate::device::Device;
 use crate::error::Error;
 use crate::fuse::{FILE_NAME, OneFile};
+use crate::medium::Medium;
 use crate::schedule::Schedule;
 
 /// Threads beyond one for each channel: one that takes a flush, and one that sees what waits.
@@ -51,7 +52,7 @@ impl Host {
     ///
     /// # Errors
     /// No root, no FUSE, no loop device.
-    pub fn new(device: Device, parent: &Path) -> Result<Self, Error> {
+    pub fn new(device: impl Medium, parent: &Path) -> Result<Self, Error> {
         Self::mounted(device, None, parent)
     }
 
@@ -65,7 +66,7 @@ impl Host {
     }
 
     fn mounted(
-        device: Device,
+        device: impl Medium,
         schedule: Option<Arc<Schedule>>,
         parent: &Path,
     ) -> Result<Self, Error> {

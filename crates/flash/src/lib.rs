@@ -11,6 +11,15 @@
 //! schedule when a device that takes that long answers
 //! ```
 //!
+//! And a flash device, from the cells up (`docs/xftl.md`):
+//!
+//! ```text
+//! files    files whose changes are transactions          disk  a block device of bytes
+//! xftl     transactions of pages
+//! ftl      pages that can be written again and again
+//! nand     pages that cannot
+//! ```
+//!
 //! A history is recorded once and cut as often as wanted: [`cut::Cutter`] walks along it and makes
 //! crash images, which [`device::Device::load`] puts under the same loop device for the kernel to
 //! mount. What the kernel then does is recorded too, so that the power may go a second time.
@@ -20,14 +29,20 @@
 
 pub mod cut;
 pub mod device;
+pub mod disk;
 mod error;
+pub mod files;
+pub mod ftl;
 mod fuse;
 pub mod history;
 pub mod host;
 pub mod image;
 pub mod latency;
+pub mod medium;
+pub mod nand;
 pub mod random;
 pub mod saved;
 pub mod schedule;
+pub mod xftl;
 
 pub use error::Error;

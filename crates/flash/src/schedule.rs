@@ -146,7 +146,7 @@ mod tests {
         schedule
     }
 
-    /// Microseconds from `begin` until the request is answered that arrives `at` microseconds after it.
+    /// Microseconds from `begin`, when the schedule is there already, until the request is answered that arrives `at` microseconds after it.
     fn answered(schedule: &Schedule, begin: Instant, at: u64, request: Request) -> u64 {
         let now = begin + Duration::from_micros(at);
         let answer = schedule.answer_at(now, request);
@@ -155,14 +155,13 @@ mod tests {
 
     #[test]
     fn requests_wait_for_a_free_channel() {
+        let (one, two) = (schedule(1), schedule(2));
         let begin = Instant::now();
-        let one = schedule(1);
         let at = |schedule: &Schedule, at, request| answered(schedule, begin, at, request);
         assert_eq!(at(&one, 1000, Request::Write(1000)), 1200);
         assert_eq!(at(&one, 1000, Request::Write(0)), 1300);
         assert_eq!(at(&one, 1000, Request::Read(9999)), 1350);
         assert_eq!(at(&one, 2000, Request::Zero), 2100);
-        let two = schedule(2);
         assert_eq!(at(&two, 1000, Request::Write(1000)), 1200);
         assert_eq!(at(&two, 1000, Request::Write(0)), 1100);
         assert_eq!(at(&two, 1000, Request::Read(0)), 1150);
@@ -171,8 +170,8 @@ mod tests {
 
     #[test]
     fn a_flush_waits_for_what_is_before_it_and_stalls_what_is_behind() {
-        let begin = Instant::now();
         let schedule = schedule(4);
+        let begin = Instant::now();
         let at = |at, request| answered(&schedule, begin, at, request);
         assert_eq!(at(1000, Request::Write(1000)), 1200);
         // 1000 us, and 100 for the 1,000 bytes.
@@ -185,8 +184,8 @@ mod tests {
 
     #[test]
     fn a_flush_of_nothing_waits_and_takes_no_time() {
-        let begin = Instant::now();
         let schedule = schedule(1);
+        let begin = Instant::now();
         let at = |at, request| answered(&schedule, begin, at, request);
         assert_eq!(at(1000, Request::Flush), 1000);
         assert_eq!(at(1000, Request::Write(0)), 1100);
@@ -197,8 +196,8 @@ mod tests {
 
     #[test]
     fn a_flush_behind_a_single_write_is_a_write_through() {
-        let begin = Instant::now();
         let schedule = of(1, "[fua]\nus = 700\nmb_per_s = 10");
+        let begin = Instant::now();
         let at = |at, request| answered(&schedule, begin, at, request);
         assert_eq!(at(1000, Request::Write(1000)), 1200);
         assert_eq!(at(1200, Request::Flush), 1800);

@@ -1,0 +1,381 @@
+//! A block device of bytes on an FTL: the controller's write buffer between sectors and pages.
+//!
+//! The buffer is memory that the power takes: it holds whole pages, the oldest is written first when it is
+//! full, and a flush empties it. A write that covers a part of a page reads the rest of it.
+//!
+//! The FTL's time is virtual. With [`Pace::Real`] whoever asks waits until the FTL would have answered.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::ftl::{Ftl, FtlError, Lpn, Recovery};
+use crate::medium::Medium;
+use crate::nand::NandError;
+
+/// Whether virtual time is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// No: only the virtual clock goes on.
+    Virtual,
+    /// Yes.
+    Real,
+}
+
+/// A disk; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    state: Arc<Mutex<State>>,
+    bytes: u64,
+    page_bytes: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` if it could not be opened after a power cut.
+    ftl: Option<Ftl>,
+    buffer: BTreeMap<Lpn, Vec<u8>>,
+    order: VecDeque<Lpn>,
+    buffer_pages: usize,
+    waiting: Waiting,
+}
+
+/// How far an FTL's clock may be ahead of the real one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    /// When both clocks were the same, if virtual time is waited for.
+    since: Option<(Instant, u64)>,
+}
+
+impl Waiting {
+    pub(crate) fn new(pace: Pace, ftl: &Ftl) -> Self {
+        let now = || (Instant::now(), ftl.nand().now().0);
+        Self {
+            since: (pace == Pace::Real).then(now),
+        }
+    }
+
+    /// A request arrives. Time in which there was none is not the FTL's to use up.
+    pub(crate) fn arrive(&mut self, ftl: &Ftl) {
+        if self.since.is_some() && self.left(ftl).is_zero() {
+            *self = Self::new(Pace::Real, ftl);
+        }
+    }
+
+    /// What is left to wait for, so that real time is where the FTL's is.
+    pub(crate) fn left(&self, ftl: &Ftl) -> Duration {
+        let Some((real, from)) = self.since else {
+            return Duration::ZERO;
+        };
+        let passed = Duration::from_nanos(ftl.nand().now().0.saturating_sub(from));
+        passed.saturating_sub(real.elapsed())
+    }
+}
+
+impl Disk {
+    /// A disk with a write buffer of so many pages, at least one.
+    pub fn new(ftl: Ftl, buffer_pages: usize, pace: Pace) -> Self {
+        let page_bytes = ftl.page_bytes() as usize;
+        let bytes = u64::from(ftl.pages()) * page_bytes as u64;
+        let waiting = Waiting::new(pace, &ftl);
+        let state = State {
+            ftl: Some(ftl),
+            buffer: BTreeMap::new(),
+            order: VecDeque::new(),
+            buffer_pages: buffer_pages.max(1),
+            waiting,
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            bytes,
+            page_bytes,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the FTL, or changes it; `None` if it could not be opened after a power cut.
+    pub fn with<T>(&self, what: impl FnOnce(&mut Ftl) -> T) -> Option<T> {
+        self.state().ftl.as_mut().map(what)
+    }
+
+    /// Takes the FTL out, without what is in the buffer; everything fails from now on.
+    pub fn take(&self) -> Option<Ftl> {
+        self.state().ftl.take()
+    }
+
+    /// The power goes: with the buffer, and in the middle of what dies are at. Everything fails until it
+    /// is back.
+    pub fn power_off(&self) {
+        let mut state = self.state();
+        state.buffer.clear();
+        state.order.clear();
+        if let Some(ftl) = &mut state.ftl {
+            ftl.nand_mut().power_off();
+        }
+    }
+
+    /// The power is back: the FTL is opened from flash.
+    ///
+    /// # Errors
+    /// What is on flash cannot be understood; then everything goes on failing.
+    pub fn power_on(&self) -> Result<Recovery, FtlError> {
+        let mut state = self.state();
+        let ftl = state
+            .ftl
+            .take()
+            .ok_or(FtlError::Nand(NandError::PowerOff))?;
+        let config = *ftl.config();
+        let mut nand = ftl.into_nand();
+        nand.power_on();
+        let (ftl, recovery) = Ftl::open(nand, config)?;
+        state.ftl = Some(ftl);
+        Ok(recovery)
+    }
+
+    /// Does something, and returns when it would have been done.
+    fn at_pace<T>(&self, work: impl FnOnce(&mut State) -> Result<T, FtlError>) -> io::Result<T> {
+        let (done, wait) = {
+            let mut state = self.state();
+            state.arrive();
+            let done = work(&mut state);
+            (done, state.ahead())
+        };
+        if !wait.is_zero() {
+            std::thread::sleep(wait);
+        }
+        done.map_err(io::Error::other)
+    }
+
+    /// The pages of a range, each with the part of it that is meant and where that is in the range.
+    fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Part> + use<> {
+        let page = self.page_bytes as u64;
+        let end = offset.saturating_add(bytes).min(self.bytes);
+        (offset / page..end.div_ceil(page)).map(move |number| {
+            let (first, last) = (number * page, (number + 1) * page);
+            let (from, to) = (offset.max(first), end.min(last));
+            Part {
+                lpn: Lpn(number as u32),
+                begin: (from - first) as usize,
+                end: (to - first) as usize,
+                at: (from - offset) as usize,
+            }
+        })
+    }
+}
+
+/// A part of a page that is in a range.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    lpn: Lpn,
+    begin: usize,
+    end: usize,
+    at: usize,
+}
+
+impl State {
+    fn ftl(&mut self) -> Result<&mut Ftl, FtlError> {
+        self.ftl.as_mut().ok_or(FtlError::Nand(NandError::PowerOff))
+    }
+
+    fn arrive(&mut self) {
+        if let Some(ftl) = &self.ftl {
+            self.waiting.arrive(ftl);
+        }
+    }
+
+    /// How far virtual time is ahead.
+    fn ahead(&self) -> Duration {
+        let left = |ftl| self.waiting.left(ftl);
+        self.ftl.as_ref().map_or(Duration::ZERO, left)
+    }
+
+    /// A page in the buffer, for a part of it to be written.
+    fn buffered(&mut self, part: Part, page_bytes: usize) -> Result<&mut Vec<u8>, FtlError> {
+        if !self.buffer.contains_key(&part.lpn) {
+            while self.buffer.len() >= self.buffer_pages {
+                self.write_oldest()?;
+            }
+            let page = match part.end - part.begin == page_bytes {
+                true => vec![0; page_bytes],
+                false => self.ftl()?.read(part.lpn)?.to_vec(),
+            };
+            self.buffer.insert(part.lpn, page);
+            self.order.push_back(part.lpn);
+        }
+        Ok(self.buffer.entry(part.lpn).or_default())
+    }
+
+    fn write_oldest(&mut self) -> Result<(), FtlError> {
+        if let Some(lpn) = self.order.pop_front()
+            && let Some(page) = self.buffer.remove(&lpn)
+        {
+            self.ftl()?.write(lpn, &page)?;
+        }
+        Ok(())
+    }
+}
+
+impl Medium for Disk {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.at_pace(|state| {
+            for part in self.parts(offset, out.len() as u64) {
+                let target = &mut out[part.at..part.at + part.end - part.begin];
+                match state.buffer.get(&part.lpn) {
+                    Some(page) => target.copy_from_slice(&page[part.begin..part.end]),
+                    None => {
+                        let page = state.ftl()?.read(part.lpn)?;
+                        target.copy_from_slice(&page[part.begin..part.end]);
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.at_pace(|state| {
+            for part in self.parts(offset, data.len() as u64) {
+                let page = state.buffered(part, self.page_bytes)?;
+                let source = &data[part.at..part.at + part.end - part.begin];
+                page[part.begin..part.end].copy_from_slice(source);
+            }
+            Ok(())
+        })
+    }
+
+    fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.at_pace(|state| {
+            for part in self.parts(offset, bytes) {
+                if part.end - part.begin < self.page_bytes {
+                    state.buffered(part, self.page_bytes)?[part.begin..part.end].fill(0);
+                    continue;
+                }
+                if state.buffer.remove(&part.lpn).is_some() {
+                    state.order.retain(|lpn| *lpn != part.lpn);
+                }
+                state.ftl()?.trim(part.lpn)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.at_pace(|state| {
+            while !state.order.is_empty() {
+                state.write_oldest()?;
+            }
+            state.ftl()?.flush()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftl::Config;
+    use crate::nand::timing::Timing;
+    use crate::nand::{Geometry, Nand};
+    use crate::random::Random;
+
+    const BYTES: usize = 100 * 1024;
+
+    fn disk() -> Disk {
+        let geometry = Geometry {
+            page_bytes: 1024,
+            pages_per_block: 16,
+            ..Geometry::openssd(64)
+        };
+        let timing = Timing::built_in("emmc").unwrap();
+        let mut config = Config::new(100);
+        config.table_capacity = 40;
+        let (ftl, _) = Ftl::open(Nand::new(geometry, timing).unwrap(), config).unwrap();
+        Disk::new(ftl, 4, Pace::Virtual)
+    }
+
+    /// Writes and discards of any length at any place, against an array; what was flushed is there after
+    /// a power cut, and every byte is of one of its states since.
+    #[test]
+    fn a_disk_is_an_array_of_bytes() {
+        let disk = disk();
+        assert_eq!(disk.bytes(), BYTES as u64);
+        let mut random = Random::new(11);
+        let (mut now, mut flushed) = (vec![0_u8; BYTES], vec![0_u8; BYTES]);
+        let mut since: Vec<(usize, usize)> = Vec::new();
+        for step in 0..4_000 {
+            let begin = random.below(BYTES);
+            let length = 1 + random.below(5_000).min(BYTES - begin - 1);
+            match random.below(10) {
+                0..6 => {
+                    let data = vec![random.next() as u8; length];
+                    disk.write(begin as u64, &data).unwrap();
+                    now[begin..begin + length].copy_from_slice(&data);
+                    since.push((begin, length));
+                }
+                6 => {
+                    disk.zero(begin as u64, length as u64).unwrap();
+                    now[begin..begin + length].fill(0);
+                    since.push((begin, length));
+                }
+                7 => {
+                    disk.flush().unwrap();
+                    flushed.clone_from(&now);
+                    since.clear();
+                }
+                8 => {
+                    let mut read = vec![0; length];
+                    disk.read(begin as u64, &mut read).unwrap();
+                    assert_eq!(read, now[begin..begin + length], "step {step}");
+                }
+                _ => {
+                    disk.power_off();
+                    assert!(disk.flush().is_err());
+                    disk.power_on().unwrap();
+                    disk.read(0, &mut now).unwrap();
+                    let touched = |at: usize| {
+                        since
+                            .iter()
+                            .any(|(from, bytes)| (*from..from + bytes).contains(&at))
+                    };
+                    for at in 0..BYTES {
+                        assert!(
+                            now[at] == flushed[at] || touched(at),
+                            "step {step}: byte {at}"
+                        );
+                    }
+                    disk.flush().unwrap();
+                    flushed.clone_from(&now);
+                    since.clear();
+                }
+            }
+        }
+    }
+
+    /// However long nothing was asked for before.
+    #[test]
+    fn in_real_time_a_request_takes_what_the_device_takes() {
+        let timing = Timing::built_in("openssd").unwrap();
+        let nand = Nand::new(Geometry::openssd(96), timing).unwrap();
+        let (ftl, _) = Ftl::open(nand, Config::new(1000)).unwrap();
+        let disk = Disk::new(ftl, 4, Pace::Real);
+        for idle in [0, 100] {
+            std::thread::sleep(Duration::from_millis(idle));
+            let before = disk.with(|ftl| ftl.nand().now().0).unwrap();
+            let begin = Instant::now();
+            for page in 0..8 {
+                disk.write(page * 8192, &[1; 8192]).unwrap();
+                disk.flush().unwrap();
+            }
+            let took = disk.with(|ftl| ftl.nand().now().0).unwrap() - before;
+            assert!(took > 8 * 1_575_000, "{took}");
+            assert!(begin.elapsed() >= Duration::from_nanos(took), "{idle}");
+        }
+    }
+}

@@ -1,0 +1,658 @@
+//! Transactional files as the kernel sees them: a FUSE file system.
+//!
+//! | call | what it is |
+//! | --- | --- |
+//! | `fsync`, ioctl [`COMMIT`] | commit(t), unless another process has begun it |
+//! | ioctl [`ABORT`] | abort(t) |
+//! | ioctl [`START`] | what was written before is committed; from now on what is written to the file is aborted, not committed, if the descriptor is closed without a commit |
+//! | ioctl [`SHARE`] | the file and the one whose inode number is given share a transaction |
+//! | `close` without [`START`] | commit(t), as an ordinary program expects that what it wrote is there |
+//!
+//! The first three ioctls are F2FS's (`F2FS_IOC_START_ATOMIC_WRITE` and so on), so that one program can
+//! use either. Files are opened with direct I/O: the kernel keeps nothing that an abort would have to
+//! take back.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub use fuser::BackgroundSession;
+use fuser::{
+    BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, IoctlFlags, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyOpen,
+    ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+};
+
+use super::{FileNo, Files, FilesError};
+use crate::disk::{Pace, Waiting};
+use crate::error::Error;
+
+/// `F2FS_IOC_START_ATOMIC_WRITE`.
+pub const START: u32 = 0xF501;
+/// `F2FS_IOC_COMMIT_ATOMIC_WRITE`.
+pub const COMMIT: u32 = 0xF502;
+/// `F2FS_IOC_ABORT_ATOMIC_WRITE` (earlier `F2FS_IOC_ABORT_VOLATILE_WRITE`).
+pub const ABORT: u32 = 0xF505;
+/// `_IOW('X', 1, u64)`: ours.
+pub const SHARE: u32 = 0x4008_5801;
+
+/// Nothing is remembered: an abort changes sizes.
+const TTL: Duration = Duration::ZERO;
+/// The root is 1.
+const FIRST_INODE: u64 = 2;
+
+/// Files that the kernel may use; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Shared(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    /// `None` while the power is off.
+    files: Option<Files>,
+    /// By handle: the file, and which process has begun a transaction with it, if one has.
+    handles: BTreeMap<u64, (FileNo, Option<Process>)>,
+    /// Removed by name, and still open.
+    removed: BTreeMap<FileNo, Vec<u8>>,
+    next_handle: u64,
+    waiting: Waiting,
+}
+
+impl Shared {
+    /// These files. With [`Pace::Real`] whoever asks waits until the FTL would have answered.
+    pub fn new(files: Files, pace: Pace) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            waiting: Waiting::new(pace, files.ftl()),
+            files: Some(files),
+            handles: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            next_handle: 1,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the files, or changes them; `None` while the power is off.
+    pub fn with<T>(&self, what: impl FnOnce(&mut Files) -> T) -> Option<T> {
+        self.state().files.as_mut().map(what)
+    }
+
+    /// The power goes: everything fails from now on. Returns what is left of the device.
+    pub fn power_off(&self) -> Option<crate::ftl::Ftl> {
+        let files = self.state().files.take()?;
+        let mut ftl = files.into_ftl();
+        ftl.nand_mut().power_off();
+        Some(ftl)
+    }
+
+    /// The power is back, with these files. Descriptors of before are of files that may not be what they were: nobody
+    /// should have any.
+    pub fn power_on(&self, files: Files) {
+        let mut state = self.state();
+        state.handles.clear();
+        state.removed.clear();
+        state.files = Some(files);
+    }
+
+    /// Mounts them on a directory, until the session is dropped.
+    ///
+    /// # Errors
+    /// No root, or no FUSE.
+    pub fn mount(&self, directory: &Path) -> Result<BackgroundSession, Error> {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName("onewrite-xftl".to_owned()),
+            MountOption::NoDev,
+            MountOption::NoSuid,
+        ];
+        fuser::spawn_mount(Mounted(self.clone()), directory, &config)
+            .map_err(Error::io("mount a FUSE file system on", directory))
+    }
+}
+
+struct Mounted(Shared);
+
+/// A process, by the number of its first thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Process(u32);
+
+impl Process {
+    /// That of a thread, which is all that the kernel names.
+    fn of(thread: u32) -> Self {
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+        Self(
+            line.and_then(|number| number.trim().parse().ok())
+                .unwrap_or(thread),
+        )
+    }
+}
+
+fn errno(error: &FilesError) -> Errno {
+    match error {
+        FilesError::NotFound => Errno::ENOENT,
+        FilesError::Exists => Errno::EEXIST,
+        FilesError::Name => Errno::ENAMETOOLONG,
+        FilesError::NoSpace => Errno::ENOSPC,
+        FilesError::Format(_) | FilesError::Device(_) => Errno::EIO,
+    }
+}
+
+fn inode_of(file: FileNo) -> INodeNo {
+    INodeNo(u64::from(file.0) + FIRST_INODE)
+}
+
+fn file_of(ino: u64) -> Result<FileNo, FilesError> {
+    let number = ino
+        .checked_sub(FIRST_INODE)
+        .and_then(|number| u32::try_from(number).ok());
+    number.map(FileNo).ok_or(FilesError::NotFound)
+}
+
+impl State {
+    fn files(&mut self) -> Result<&mut Files, Errno> {
+        self.files.as_mut().ok_or(Errno::EIO)
+    }
+
+    fn on<T>(
+        &mut self,
+        work: impl FnOnce(&mut Files) -> Result<T, FilesError>,
+    ) -> Result<T, Errno> {
+        let mut waiting = self.waiting;
+        let files = self.files()?;
+        waiting.arrive(files.ftl());
+        let done = work(files);
+        // Others wait as well: the kernel's requests come one after the other.
+        std::thread::sleep(waiting.left(files.ftl()));
+        self.waiting = waiting;
+        done.map_err(|error| errno(&error))
+    }
+
+    fn attributes(&mut self, ino: INodeNo) -> Result<FileAttr, Errno> {
+        let (kind, perm, size) = match ino {
+            INodeNo::ROOT => (FileType::Directory, 0o755, 0),
+            INodeNo(ino) => {
+                let size = self.on(|files| files.size(file_of(ino)?))?;
+                (FileType::RegularFile, 0o644, size)
+            }
+        };
+        Ok(FileAttr {
+            ino,
+            size,
+            blocks: size.div_ceil(512),
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind,
+            perm,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 8192,
+            flags: 0,
+        })
+    }
+
+    /// A name that is not that of a removed file.
+    fn lookup(&mut self, name: &OsStr) -> Result<FileNo, Errno> {
+        self.on(|files| files.lookup(name.as_bytes()))
+    }
+
+    fn open(&mut self, file: FileNo) -> FileHandle {
+        let handle = self.next_handle;
+        self.next_handle += 1;
+        self.handles.insert(handle, (file, None));
+        FileHandle(handle)
+    }
+
+    /// A removed file that is open goes on living under a name that nobody can ask for, until a power
+    /// cut or its last close.
+    fn remove(&mut self, name: &OsStr) -> Result<(), Errno> {
+        let file = self.lookup(name)?;
+        if !self.handles.values().any(|(open, _)| *open == file) {
+            return self.on(|files| files.remove(file));
+        }
+        let hidden = hidden_name(file);
+        self.on(|files| files.rename(file, &hidden))?;
+        self.removed.insert(file, hidden);
+        Ok(())
+    }
+
+    /// The files of one transaction are committed or aborted. Whoever had begun it has no more to do with what is
+    /// written from now on.
+    fn end(&mut self, file: FileNo, end: End) -> Result<(), Errno> {
+        let sharing = self.files()?.sharing(file);
+        self.on(|files| match end {
+            End::Commit => files.commit(file),
+            End::Abort => files.abort(file),
+        })?;
+        for (open, has_begun) in self.handles.values_mut() {
+            if sharing.contains(open) {
+                *has_begun = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, handle: FileHandle) -> Result<(), Errno> {
+        let Some((file, has_begun)) = self.handles.remove(&handle.0) else {
+            return Ok(());
+        };
+        // The kernel says this some time after the close, and others may have begun transactions since. So
+        // this counts only if what the descriptor began has not ended yet.
+        if has_begun.is_some() {
+            self.end(file, End::Abort)?;
+        }
+        let is_open = self.handles.values().any(|(open, _)| *open == file);
+        match !is_open && self.removed.remove(&file).is_some() {
+            true => self.on(|files| files.remove(file)),
+            false => Ok(()),
+        }
+    }
+
+    fn ioctl(
+        &mut self,
+        who: u32,
+        ino: INodeNo,
+        handle: FileHandle,
+        command: u32,
+        data: &[u8],
+    ) -> Result<(), Errno> {
+        let file = file_of(ino.0).map_err(|error| errno(&error))?;
+        // A descriptor of before a power cut is not known.
+        let begun = |state: &mut Self, has_begun: Option<Process>| {
+            let known = state.handles.get_mut(&handle.0).ok_or(Errno::EIO)?;
+            known.1 = has_begun;
+            Ok::<(), Errno>(())
+        };
+        match command {
+            START => {
+                // What somebody wrote and did not sync is none of this transaction: an abort must leave it.
+                if !self.is_begun(file) {
+                    self.end(file, End::Commit)?;
+                }
+                begun(self, Some(Process::of(who)))?;
+            }
+            COMMIT => self.end(file, End::Commit)?,
+            ABORT => self.end(file, End::Abort)?,
+            SHARE => {
+                let with = data
+                    .try_into()
+                    .map(u64::from_ne_bytes)
+                    .map_err(|_| Errno::EINVAL)?;
+                self.on(|files| files.share(file, file_of(with)?))?;
+            }
+            _ => return Err(Errno::ENOTTY),
+        }
+        Ok(())
+    }
+
+    /// A descriptor was closed. If its process has begun a transaction with it, that is aborted here and
+    /// not at the last close: the kernel gives the process's locks free after this call.
+    fn closed(&mut self, who: u32, ino: INodeNo, handle: FileHandle) -> Result<(), Errno> {
+        let Ok(file) = file_of(ino.0) else {
+            return Ok(());
+        };
+        if let Some((_, Some(process))) = self.handles.get(&handle.0) {
+            // A child that closes what it inherited ends nothing.
+            return match *process == Process::of(who) {
+                true => self.end(file, End::Abort),
+                false => Ok(()),
+            };
+        }
+        match !self.is_begun(file) && self.on(|files| files.size(file)).is_ok() {
+            true => self.end(file, End::Commit),
+            false => Ok(()),
+        }
+    }
+
+    /// Who has begun a transaction on a file closes or syncs it; others do not commit it for them.
+    fn is_begun(&self, file: FileNo) -> bool {
+        self.beginners(file).next().is_some()
+    }
+
+    /// The processes that have begun the transaction that a file is in.
+    fn beginners(&self, file: FileNo) -> impl Iterator<Item = Process> {
+        let sharing = self.files.as_ref().map(|files| files.sharing(file));
+        let sharing = sharing.unwrap_or_default();
+        let begun = self.handles.values();
+        begun.filter_map(move |(open, has_begun)| has_begun.filter(|_| sharing.contains(open)))
+    }
+
+    fn sync(&mut self, who: u32, ino: INodeNo) -> Result<(), Errno> {
+        let file = file_of(ino.0).map_err(|error| errno(&error))?;
+        let who = Process::of(who);
+        // Nothing of the caller's is in there if others have begun it, and their half must not be made durable.
+        let is_others = self.is_begun(file) && !self.beginners(file).any(|process| process == who);
+        match is_others {
+            true => Ok(()),
+            false => self.end(file, End::Commit),
+        }
+    }
+
+    /// Gives a file a name. A file that has it already goes, or goes on without a name if it is open: in the same
+    /// transaction, so that there is always one of that name.
+    fn rename(&mut self, name: &OsStr, to: &OsStr) -> Result<(), Errno> {
+        let file = self.lookup(name)?;
+        let old = self.lookup(to).ok().filter(|old| *old != file);
+        let is_open = |old: &FileNo| self.handles.values().any(|(open, _)| open == old);
+        let Some(old) = old.filter(is_open) else {
+            return self.on(|files| files.rename(file, to.as_bytes()));
+        };
+        let hidden = hidden_name(old);
+        self.on(|files| files.replace(file, to.as_bytes(), &hidden))?;
+        self.removed.insert(old, hidden);
+        Ok(())
+    }
+}
+
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Commit,
+    Abort,
+}
+
+/// Under which a removed file lives on while it is open.
+fn hidden_name(file: FileNo) -> Vec<u8> {
+    format!("\0removed {}", file.0).into_bytes()
+}
+
+fn empty(done: Result<(), Errno>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
+impl Filesystem for Mounted {
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let mut state = self.0.state();
+        let found = match parent {
+            INodeNo::ROOT => state.lookup(name),
+            _ => Err(Errno::ENOTDIR),
+        };
+        match found.and_then(|file| state.attributes(inode_of(file))) {
+            Ok(attributes) => reply.entry(&TTL, &attributes, Generation(0)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        match self.0.state().attributes(ino) {
+            Ok(attributes) => reply.attr(&TTL, &attributes),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let mut state = self.0.state();
+        let done = match size {
+            Some(size) => state.on(|files| files.truncate(file_of(ino.0)?, size)),
+            None => Ok(()),
+        };
+        match done.and_then(|()| state.attributes(ino)) {
+            Ok(attributes) => reply.attr(&TTL, &attributes),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn create(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let mut state = self.0.state();
+        let made = match (parent, state.lookup(name)) {
+            (INodeNo::ROOT, Ok(file)) if flags & libc_o_excl() == 0 => Ok(file),
+            (INodeNo::ROOT, _) => state.on(|files| files.create(name.as_bytes())),
+            _ => Err(Errno::ENOTDIR),
+        };
+        let made = made.and_then(|file| Ok((file, state.attributes(inode_of(file))?)));
+        match made {
+            Ok((file, attributes)) => {
+                let handle = state.open(file);
+                reply.created(
+                    &TTL,
+                    &attributes,
+                    Generation(0),
+                    handle,
+                    FopenFlags::FOPEN_DIRECT_IO,
+                );
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn open(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let mut state = self.0.state();
+        match state.on(|files| {
+            let file = file_of(ino.0)?;
+            files.size(file).map(|_| file)
+        }) {
+            Ok(file) => {
+                let handle = state.open(file);
+                reply.opened(handle, FopenFlags::FOPEN_DIRECT_IO);
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut bytes = vec![0; size as usize];
+        let read = self
+            .0
+            .state()
+            .on(|files| files.read(file_of(ino.0)?, offset, &mut bytes));
+        match read {
+            Ok(length) => reply.data(&bytes[..length]),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self
+            .0
+            .state()
+            .on(|files| files.write(file_of(ino.0)?, offset, data))
+        {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn fsync(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        empty(self.0.state().sync(req.pid(), ino), reply);
+    }
+
+    fn fsyncdir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        // Names are durable when the call that made them returns.
+        reply.ok();
+    }
+
+    fn flush(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        let done = self.0.state().closed(req.pid(), ino, fh);
+        empty(done, reply);
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        empty(self.0.state().release(fh), reply);
+    }
+
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = match parent {
+            INodeNo::ROOT => self.0.state().remove(name),
+            _ => Err(Errno::ENOTDIR),
+        };
+        empty(done, reply);
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        name: &OsStr,
+        _newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mut state = self.0.state();
+        let done = match flags.is_empty() {
+            true => state.rename(name, newname),
+            false => Err(Errno::EINVAL),
+        };
+        empty(done, reply);
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        if ino != INodeNo::ROOT {
+            return reply.error(Errno::ENOTDIR);
+        }
+        let mut state = self.0.state();
+        let Ok(files) = state.files() else {
+            return reply.error(Errno::EIO);
+        };
+        let dots = [
+            (INodeNo::ROOT, FileType::Directory, b".".to_vec()),
+            (INodeNo::ROOT, FileType::Directory, b"..".to_vec()),
+        ];
+        let named = files.list().filter(|(name, _)| name[0] != 0);
+        let named =
+            named.map(|(name, file)| (inode_of(file), FileType::RegularFile, name.to_vec()));
+        let entries = dots
+            .into_iter()
+            .chain(named)
+            .enumerate()
+            .skip(offset as usize);
+        for (number, (ino, kind, name)) in entries {
+            if reply.add(ino, number as u64 + 1, kind, OsStr::from_bytes(&name)) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        let (bytes, free) = self.0.with(|files| files.space()).unwrap_or_default();
+        reply.statfs(
+            bytes / 4096,
+            free / 4096,
+            free / 4096,
+            0,
+            0,
+            4096,
+            255,
+            4096,
+        );
+    }
+
+    fn ioctl(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _flags: IoctlFlags,
+        cmd: u32,
+        in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        match self.0.state().ioctl(req.pid(), ino, fh, cmd, in_data) {
+            Ok(()) => reply.ioctl(0, &[]),
+            Err(error) => reply.error(error),
+        }
+    }
+}
+
+/// `O_EXCL`.
+fn libc_o_excl() -> i32 {
+    rustix::fs::OFlags::EXCL.bits() as i32
+}

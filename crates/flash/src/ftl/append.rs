@@ -1,0 +1,100 @@
+//! Programming the next page of a stream, and opening the block that it is in.
+
+use std::sync::Arc;
+
+use super::blocks::State;
+use super::flaw::Flaw;
+use super::oob::{Content, Oob};
+use super::streams::Stream;
+use super::{Ftl, FtlError};
+use crate::nand::{BlockNo, NandError, Ppn};
+
+impl Ftl {
+    /// Programs a page, on another block where one fails. It is not marked valid. Returns where it is and
+    /// its sequence number.
+    pub(super) fn append(
+        &mut self,
+        stream: Stream,
+        content: Content,
+        data: Arc<[u8]>,
+    ) -> Result<(Ppn, u64), FtlError> {
+        let data_crc = crc32c::crc32c(&data);
+        loop {
+            let Some(ppn) = self.streams.next(stream, self.nand.geometry()) else {
+                self.open_block(stream)?;
+                continue;
+            };
+            let sequence = self.next_sequence();
+            let oob = Oob {
+                content,
+                sequence,
+                erases: self.blocks.erases(self.nand.geometry().block_of(ppn)),
+                data_crc,
+            };
+            match self.nand.program(ppn, Arc::clone(&data), oob.encode()) {
+                done if done.is_ok() || self.is_ignored(done) => {
+                    if let Some(full) = self.streams.advance(stream, self.nand.geometry()) {
+                        self.blocks.set_state(full, State::Closed);
+                    }
+                    self.since_checkpoint += 1;
+                    return Ok((ppn, sequence));
+                }
+                Err(NandError::ProgramFailed(_)) => {
+                    // What else is in the block can be read, and is moved before the block is given up.
+                    if let Some(block) = self.streams.close(stream) {
+                        self.blocks.set_state(block, State::Failing);
+                    }
+                }
+                done => done?,
+            }
+        }
+    }
+
+    fn is_ignored(&self, done: Result<(), NandError>) -> bool {
+        matches!(done, Err(NandError::ProgramFailed(_))) && self.leaves_out(Flaw::FailureIgnored)
+    }
+
+    /// A sequence number that is higher than all before.
+    pub(crate) fn next_sequence(&mut self) -> u64 {
+        let sequence = self.sequence;
+        self.sequence += 1;
+        sequence
+    }
+
+    /// Opens a block for a stream.
+    fn open_block(&mut self, stream: Stream) -> Result<(), FtlError> {
+        loop {
+            let free = self
+                .blocks
+                .pick_free(self.streams.die(stream), stream.pick());
+            let block = free.ok_or(FtlError::WornOut {
+                bad_blocks: self.blocks.bad(),
+            })?;
+            // What made the block's pages invalid has to be on the medium before they are gone.
+            if !self.leaves_out(Flaw::NoWaitBeforeErase) {
+                self.nand.wait();
+            }
+            match self.nand.erase(block) {
+                Ok(()) => {
+                    self.blocks.set_erases(block, self.blocks.erases(block) + 1);
+                    self.blocks.set_state(block, State::Open);
+                    self.streams.open(stream, block);
+                    self.since_levelling += 1;
+                    return Ok(());
+                }
+                Err(NandError::EraseFailed(_)) => self.give_up(block)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// A block without valid pages is never used again, nor looked at in recovery: what its pages were
+    /// moved to has to be on the medium first.
+    pub(super) fn give_up(&mut self, block: BlockNo) -> Result<(), FtlError> {
+        if !self.leaves_out(Flaw::NoWaitBeforeGivingUp) {
+            self.nand.wait();
+        }
+        self.blocks.set_state(block, State::Bad);
+        Ok(self.nand.mark_bad(block)?)
+    }
+}

@@ -1,0 +1,196 @@
+//! What the controller knows of each block: what it is used for, which of its pages are valid, how often
+//! it was erased.
+//!
+//! ```text
+//! free -> open -> closed -> free          and from any of them: bad
+//! ```
+//!
+//! *Free* blocks are not erased: that is done when one is opened, so that a page that became invalid
+//! stays readable until its block is used again. *Closed* blocks take no more pages; they are full, or
+//! were open when the power went. A closed block without valid pages is free.
+
+use crate::nand::{BlockNo, Geometry, Ppn};
+
+/// What a block is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Free,
+    Open,
+    Closed,
+    /// Closed, and given up as soon as its valid pages were moved: programming or erasing it failed.
+    Failing,
+    Bad,
+}
+
+/// Which free block is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pick {
+    LeastWorn,
+    MostWorn,
+}
+
+#[derive(Clone, Debug)]
+struct Info {
+    state: State,
+    /// One bit a page.
+    valid: Vec<u64>,
+    valid_count: u32,
+    erases: u32,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Blocks {
+    geometry: Geometry,
+    infos: Vec<Info>,
+    free: u32,
+    failing: u32,
+}
+
+impl Blocks {
+    /// Every block free and never erased.
+    pub(crate) fn new(geometry: Geometry) -> Self {
+        let info = Info {
+            state: State::Free,
+            valid: vec![0; geometry.pages_per_block.div_ceil(64) as usize],
+            valid_count: 0,
+            erases: 0,
+        };
+        Self {
+            geometry,
+            infos: vec![info; geometry.blocks() as usize],
+            free: geometry.blocks(),
+            failing: 0,
+        }
+    }
+
+    fn info(&self, block: BlockNo) -> &Info {
+        &self.infos[block.0 as usize]
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = BlockNo> + use<> {
+        (0..self.infos.len() as u32).map(BlockNo)
+    }
+
+    pub(crate) fn state(&self, block: BlockNo) -> State {
+        self.info(block).state
+    }
+
+    pub(crate) fn set_state(&mut self, block: BlockNo, state: State) {
+        let info = &mut self.infos[block.0 as usize];
+        let before = std::mem::replace(&mut info.state, state);
+        self.free -= u32::from(before == State::Free);
+        self.free += u32::from(state == State::Free);
+        self.failing -= u32::from(before == State::Failing);
+        self.failing += u32::from(state == State::Failing);
+    }
+
+    /// Blocks that are free.
+    pub(crate) fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Blocks that are to be given up.
+    pub(crate) fn failing_count(&self) -> u32 {
+        self.failing
+    }
+
+    /// Blocks that are bad.
+    pub(crate) fn bad(&self) -> u32 {
+        let bad = self.infos.iter().filter(|info| info.state == State::Bad);
+        bad.count() as u32
+    }
+
+    pub(crate) fn erases(&self, block: BlockNo) -> u32 {
+        self.info(block).erases
+    }
+
+    pub(crate) fn set_erases(&mut self, block: BlockNo, erases: u32) {
+        self.infos[block.0 as usize].erases = erases;
+    }
+
+    pub(crate) fn valid_count(&self, block: BlockNo) -> u32 {
+        self.info(block).valid_count
+    }
+
+    fn bit(&self, ppn: Ppn) -> (usize, usize, u64) {
+        let page = self.geometry.page_in_block(ppn);
+        let block = self.geometry.block_of(ppn).0 as usize;
+        (block, page as usize / 64, 1 << (page % 64))
+    }
+
+    /// Whether a page holds something that is needed.
+    pub(crate) fn is_valid(&self, ppn: Ppn) -> bool {
+        let (block, word, bit) = self.bit(ppn);
+        self.infos[block].valid[word] & bit != 0
+    }
+
+    /// A page holds something that is needed.
+    pub(crate) fn mark_valid(&mut self, ppn: Ppn) {
+        debug_assert!(!self.is_valid(ppn), "{ppn:?} is valid already");
+        let (block, word, bit) = self.bit(ppn);
+        let info = &mut self.infos[block];
+        info.valid[word] |= bit;
+        info.valid_count += 1;
+    }
+
+    /// What the page holds is not needed any more. Its block becomes free with its last page.
+    pub(crate) fn mark_invalid(&mut self, ppn: Ppn) {
+        debug_assert!(self.is_valid(ppn), "{ppn:?} was not valid");
+        let (block, word, bit) = self.bit(ppn);
+        let info = &mut self.infos[block];
+        info.valid[word] &= !bit;
+        info.valid_count -= 1;
+        if info.valid_count == 0 && info.state == State::Closed {
+            self.set_state(BlockNo(block as u32), State::Free);
+        }
+    }
+
+    /// The valid pages of a block, in order.
+    pub(crate) fn valid_pages(&self, block: BlockNo) -> Vec<Ppn> {
+        let info = self.info(block);
+        let is_valid = |page: &u32| info.valid[*page as usize / 64] & (1 << (page % 64)) != 0;
+        let pages = (0..self.geometry.pages_per_block).filter(is_valid);
+        pages.map(|page| self.geometry.ppn(block, page)).collect()
+    }
+
+    /// A free block, on a die where there is one.
+    pub(crate) fn pick_free(&self, die: Option<u32>, pick: Pick) -> Option<BlockNo> {
+        let free = |die: Option<u32>| {
+            let blocks = self.all().filter(move |block| {
+                self.state(*block) == State::Free
+                    && die.is_none_or(|die| self.geometry.die_of(*block) == die)
+            });
+            match pick {
+                Pick::LeastWorn => blocks.min_by_key(|block| self.erases(*block)),
+                Pick::MostWorn => blocks.max_by_key(|block| self.erases(*block)),
+            }
+        };
+        free(die).or_else(|| die.and_then(|_| free(None)))
+    }
+
+    fn closed(&self) -> impl Iterator<Item = BlockNo> {
+        self.all()
+            .filter(|block| self.state(*block) == State::Closed)
+    }
+
+    /// The closed block with the fewest valid pages (greedy), and of those the least worn.
+    pub(crate) fn victim(&self) -> Option<BlockNo> {
+        let cost = |block: &BlockNo| (self.valid_count(*block), self.erases(*block));
+        self.closed().min_by_key(cost)
+    }
+
+    /// A block that is to be given up.
+    pub(crate) fn failing(&self) -> Option<BlockNo> {
+        self.all()
+            .find(|block| self.state(*block) == State::Failing)
+    }
+
+    /// The closed block that was erased least, and how much less than the free block that was erased most.
+    pub(crate) fn coldest(&self) -> Option<(BlockNo, u32)> {
+        let cold = self.closed().min_by_key(|block| self.erases(*block))?;
+        let hot = self.pick_free(None, Pick::MostWorn)?;
+        Some((cold, self.erases(hot).saturating_sub(self.erases(cold))))
+    }
+}

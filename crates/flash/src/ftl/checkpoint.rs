@@ -1,0 +1,292 @@
+//! The page map and the root on flash.
+//!
+//! Pieces of the page map and of the X-L2P table are written to new places; then, when everything is on the
+//! medium, the root, which says where they are. That one page is the switch: before it everything is as
+//! the old root says, after it as the new one.
+//!
+//! The root, big-endian:
+//!
+//! | offset | bytes | what |
+//! | --- | --- | --- |
+//! | 0 | 8 | `onewrtFT` |
+//! | 8 | 4 | format version: 2 |
+//! | 12 | 4 | logical pages of the device |
+//! | 16 | 8 | sequence number: pages before it are not looked at in recovery, for every change is in the pieces |
+//! | 24 | 4 | pieces of the page map (n) |
+//! | 28 | 4 | pieces of the X-L2P table (m) |
+//! | 32 | 12 n | of each piece of the map: page (4; all ones if never written), sequence number (8) |
+//! | 32 + 12 n | 4 m | of each piece of the table: page |
+//! | 32 + 12 n + 4 m | | the X-L2P table as a piece of it would be, if it fits here and m is 0 |
+//!
+//! The rest of the page is zero. So a commit of few pages flushes its table and switches to it by one page. A piece of the page map is four bytes for each logical page: the physical
+//! page, or all ones. The table is in [`crate::xftl::table`].
+
+use super::flaw::Flaw;
+use super::map::{NONE, Piece};
+use super::oob::{Content, be32, be64};
+use super::streams::Stream;
+use super::{Ftl, FtlError, Lpn};
+use crate::nand::Ppn;
+use crate::xftl::table::{Committed, TABLE_HEADER_BYTES};
+
+/// Bytes before the pieces.
+pub(crate) const ROOT_HEADER_BYTES: u32 = 32;
+/// Bytes of a piece of the page map in the root.
+pub(crate) const ROOT_PIECE_BYTES: u32 = 12;
+/// Bytes of a piece of the X-L2P table in the root.
+pub(crate) const ROOT_TABLE_BYTES: u32 = 4;
+
+const MAGIC: &[u8; 8] = b"onewrtFT";
+const VERSION: u32 = 2;
+
+/// What a root says.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    pub(super) logical_pages: u32,
+    pub(super) covered: u64,
+    pub(super) pieces: Vec<Piece>,
+    /// Where pieces of the X-L2P table are.
+    pub(super) table: Vec<Ppn>,
+    /// The X-L2P table, if it is here.
+    pub(super) entries: Vec<(Lpn, Committed)>,
+}
+
+impl Root {
+    fn encode(&self, page_bytes: u32) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(page_bytes as usize);
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_be_bytes());
+        bytes.extend(self.logical_pages.to_be_bytes());
+        bytes.extend(self.covered.to_be_bytes());
+        bytes.extend((self.pieces.len() as u32).to_be_bytes());
+        bytes.extend((self.table.len() as u32).to_be_bytes());
+        for piece in &self.pieces {
+            bytes.extend(piece.ppn.map_or(NONE, |ppn| ppn.0).to_be_bytes());
+            bytes.extend(piece.sequence.to_be_bytes());
+        }
+        for page in &self.table {
+            bytes.extend(page.0.to_be_bytes());
+        }
+        if !self.entries.is_empty() {
+            crate::xftl::table::encode_into(&mut bytes, &self.entries);
+        }
+        // The configuration was checked so that this fits.
+        bytes.resize(page_bytes as usize, 0);
+        bytes
+    }
+
+    /// `None` if it is no root, or one of a newer version.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.get(..8)? != MAGIC || be32(bytes, 8) != VERSION {
+            return None;
+        }
+        let (pieces, table) = (be32(bytes, 24) as usize, be32(bytes, 28) as usize);
+        let begin = ROOT_HEADER_BYTES as usize;
+        let middle = pieces
+            .checked_mul(ROOT_PIECE_BYTES as usize)?
+            .checked_add(begin)?;
+        let end = table
+            .checked_mul(ROOT_TABLE_BYTES as usize)?
+            .checked_add(middle)?;
+        let pieces = bytes
+            .get(begin..middle)?
+            .chunks_exact(ROOT_PIECE_BYTES as usize);
+        let table = bytes
+            .get(middle..end)?
+            .chunks_exact(ROOT_TABLE_BYTES as usize);
+        let entries = match bytes.len() - end < TABLE_HEADER_BYTES as usize {
+            true => Vec::new(),
+            false => crate::xftl::table::decode(&bytes[end..])?,
+        };
+        Some(Self {
+            logical_pages: be32(bytes, 12),
+            covered: be64(bytes, 16),
+            pieces: pieces
+                .map(|piece| Piece {
+                    ppn: Some(be32(piece, 0)).filter(|ppn| *ppn != NONE).map(Ppn),
+                    sequence: be64(piece, 4),
+                    is_changed: false,
+                })
+                .collect(),
+            table: table.map(|page| Ppn(be32(page, 0))).collect(),
+            entries,
+        })
+    }
+}
+
+/// A piece of the map that was written, and counts when a root says so.
+pub(crate) type WrittenPiece = (u32, Piece);
+
+/// Where the X-L2P table is when a root counts.
+#[derive(Clone, Debug)]
+pub(crate) enum TableAt {
+    /// In the root.
+    Root(Vec<(Lpn, Committed)>),
+    /// On pages of its own.
+    Pages(Vec<Ppn>),
+}
+
+/// Whether pages that the X-L2P table is on may go on being so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TablePages {
+    /// Yes, if nothing is added.
+    Stay,
+    /// No.
+    Move,
+}
+
+impl Ftl {
+    /// Writes every piece of the map that has changed. Nothing of the X-L2P table is needed any more then.
+    pub(crate) fn checkpoint(&mut self) -> Result<(), FtlError> {
+        self.since_checkpoint = 0;
+        let pieces = self.write_pieces(&self.map.changed())?;
+        self.switch(pieces, TableAt::Root(Vec::new()))
+    }
+
+    /// Writes every piece of the map.
+    pub(super) fn checkpoint_whole(&mut self) -> Result<(), FtlError> {
+        self.since_checkpoint = 0;
+        let all: Vec<u32> = (0..self.limits.pieces).collect();
+        let pieces = self.write_pieces(&all)?;
+        self.switch(pieces, TableAt::Root(Vec::new()))
+    }
+
+    /// Makes trims durable: the pieces of the map that forget the pages.
+    pub(super) fn persist_trims(&mut self) -> Result<(), FtlError> {
+        let pieces = self.pieces_of(self.trims.keys().copied());
+        let written = self.write_pieces(&pieces)?;
+        let table = self.place_table(&pieces, &[], TablePages::Stay)?;
+        self.switch(written, table)
+    }
+
+    /// The pieces that logical pages are in, each once.
+    pub(crate) fn pieces_of(&self, pages: impl Iterator<Item = Lpn>) -> Vec<u32> {
+        let mut pieces: Vec<u32> = pages.map(|lpn| self.map.piece_of(lpn)).collect();
+        pieces.sort_unstable();
+        pieces.dedup();
+        pieces
+    }
+
+    /// Writes pieces of the map as it is now.
+    pub(crate) fn write_pieces(&mut self, pieces: &[u32]) -> Result<Vec<WrittenPiece>, FtlError> {
+        let mut written = Vec::with_capacity(pieces.len());
+        for number in pieces {
+            let bytes = self.map.encode(*number, self.page_bytes());
+            let content = Content::Map(*number);
+            let (ppn, sequence) = self.append(Stream::Meta, content, bytes.into())?;
+            self.statistics.map_writes += 1;
+            let piece = Piece {
+                ppn: Some(ppn),
+                sequence,
+                is_changed: false,
+            };
+            written.push((*number, piece));
+        }
+        Ok(written)
+    }
+
+    /// The X-L2P table for a new root: what is committed and not in `without`, pieces of the map that were
+    /// just written, and what is being committed. It goes into the root if it fits, else to new pages. (Pages that
+    /// may stay have entries too many at most, older than their pieces of the map.)
+    pub(crate) fn place_table(
+        &mut self,
+        without: &[u32],
+        committing: &[(Lpn, Committed)],
+        pages: TablePages,
+    ) -> Result<TableAt, FtlError> {
+        let is_needed = |lpn: Lpn| !without.contains(&self.map.piece_of(lpn));
+        let entries = self.table.entries(is_needed, committing);
+        if entries.len() <= self.limits.root_entries as usize {
+            return Ok(TableAt::Root(entries));
+        }
+        let may_stay = pages == TablePages::Stay && committing.is_empty();
+        match may_stay && !self.table.pages.is_empty() {
+            true => Ok(TableAt::Pages(self.table.pages.clone())),
+            false => self.write_table(&entries).map(TableAt::Pages),
+        }
+    }
+
+    /// Writes the X-L2P table to new pages.
+    fn write_table(&mut self, entries: &[(Lpn, Committed)]) -> Result<Vec<Ppn>, FtlError> {
+        let (per_page, bytes) = (self.limits.table_entries as usize, self.page_bytes());
+        let mut pages = Vec::new();
+        for (piece, entries) in (0..).zip(entries.chunks(per_page)) {
+            let data = crate::xftl::table::encode(entries, bytes);
+            let (ppn, _) = self.append(Stream::Meta, Content::Table(piece), data.into())?;
+            self.statistics.table_writes += 1;
+            pages.push(ppn);
+        }
+        Ok(pages)
+    }
+
+    /// The switch: a root that says where the pieces are, these new ones and all others.
+    pub(crate) fn switch(
+        &mut self,
+        written: Vec<WrittenPiece>,
+        table: TableAt,
+    ) -> Result<(), FtlError> {
+        let (pages, entries) = match table {
+            TableAt::Root(entries) => (Vec::new(), entries),
+            TableAt::Pages(pages) => (pages, Vec::new()),
+        };
+        let mut pieces = self.map.pieces.clone();
+        for (number, piece) in &written {
+            pieces[*number as usize] = *piece;
+        }
+        let changed = pieces.iter().filter(|piece| piece.is_changed);
+        let covered = changed.map(|piece| piece.sequence).min();
+        let root = Root {
+            logical_pages: self.config.logical_pages,
+            covered: covered.unwrap_or(self.sequence),
+            pieces,
+            table: pages.clone(),
+            entries,
+        };
+        // Whatever the root points to, and whatever the pieces point to, is on the medium first.
+        if !self.leaves_out(Flaw::NoWaitBeforeSwitch) {
+            self.wait()?;
+        }
+        let bytes = root.encode(self.page_bytes());
+        let (ppn, _) = self.append(Stream::Meta, Content::Root, bytes.into())?;
+        self.wait()?;
+        self.statistics.root_writes += 1;
+        self.adopt(written, pages, ppn);
+        Ok(())
+    }
+
+    /// The new root holds: what only the old one needed is invalid.
+    fn adopt(&mut self, written: Vec<WrittenPiece>, table: Vec<Ppn>, root: Ppn) {
+        for (number, piece) in written {
+            let before = std::mem::replace(&mut self.map.pieces[number as usize], piece);
+            piece
+                .ppn
+                .into_iter()
+                .for_each(|ppn| self.blocks.mark_valid(ppn));
+            before
+                .ppn
+                .into_iter()
+                .for_each(|ppn| self.blocks.mark_invalid(ppn));
+            let map = &self.map;
+            self.table.forget(|lpn| map.piece_of(lpn) == number);
+            let blocks = &mut self.blocks;
+            self.trims.retain(|lpn, ppn| {
+                let is_durable = map.piece_of(*lpn) == number;
+                if is_durable {
+                    blocks.mark_invalid(*ppn);
+                }
+                !is_durable
+            });
+        }
+        if table != self.table.pages {
+            table.iter().for_each(|page| self.blocks.mark_valid(*page));
+            let before = std::mem::replace(&mut self.table.pages, table);
+            before
+                .into_iter()
+                .for_each(|page| self.blocks.mark_invalid(page));
+        }
+        self.blocks.mark_valid(root);
+        if let Some(before) = self.root.replace(root) {
+            self.blocks.mark_invalid(before);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What a device is to be, and what follows from that.
+
+use super::FtlError;
+use super::checkpoint::{ROOT_HEADER_BYTES, ROOT_PIECE_BYTES, ROOT_TABLE_BYTES};
+use crate::nand::Geometry;
+use crate::xftl::table::{ENTRY_BYTES, TABLE_HEADER_BYTES};
+
+/// What a device is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Logical pages. What the NAND has beyond them is what garbage collection works with.
+    pub logical_pages: u32,
+    /// Entries of the X-L2P table: pages that transactions may have written and not committed, and pages
+    /// that were committed since their piece of the page map was written.
+    pub table_capacity: u32,
+    /// After so many programmed pages the changed pieces of the page map are written, so that recovery
+    /// need not look at older pages.
+    pub checkpoint_every: u32,
+    /// When erases of two blocks are further apart than this, what lies on the block that was erased less
+    /// is moved to the one that was erased more.
+    pub wear_gap: u32,
+    /// What a flush writes.
+    pub flush: FlushWrites,
+}
+
+/// What a flush writes beside the host's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushWrites {
+    /// Nothing: recovery finds pages by their out-of-band areas. Only trims need a piece of the map.
+    Nothing,
+    /// The changed pieces of the page map, as a controller has to that does not look at out-of-band areas.
+    Map,
+    /// The page map whole, where anything has changed: what the OpenSSD board's own page-mapping firmware does
+    /// when a flush arrives (Jasmine 1.1.0, `ftl_greedy/ftl.c`: `ftl_flush` and `logging_pmap_table`).
+    WholeMap,
+}
+
+impl Config {
+    /// A device of `logical_pages`, with what is usual otherwise.
+    pub fn new(logical_pages: u32) -> Self {
+        Self {
+            logical_pages,
+            table_capacity: 4096,
+            checkpoint_every: 8192,
+            wear_gap: 64,
+            flush: FlushWrites::Nothing,
+        }
+    }
+
+    /// The most logical pages that leave `percent` of the NAND, and what the device needs for itself, free.
+    ///
+    /// # Errors
+    /// The NAND is too small for anything.
+    pub fn with_spare(
+        geometry: &Geometry,
+        percent: u32,
+        table_capacity: u32,
+    ) -> Result<Self, FtlError> {
+        let of_percent = u64::from(geometry.pages()) * u64::from(100 - percent.min(99)) / 100;
+        let mut config = Self::new(of_percent as u32);
+        config.table_capacity = table_capacity;
+        // What the device needs grows with its pages, so one look from above is enough.
+        let needs = Limits::of(geometry, &config)?.needs_pages(geometry, &config);
+        let most = geometry.pages().saturating_sub(needs);
+        config.logical_pages = config.logical_pages.min(most);
+        Limits::check(geometry, &config)?;
+        Ok(config)
+    }
+}
+
+/// What follows from a configuration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Logical pages in a piece of the page map.
+    pub(crate) piece_entries: u32,
+    /// Pieces of the page map.
+    pub(crate) pieces: u32,
+    /// Entries in a piece of the X-L2P table.
+    pub(crate) table_entries: u32,
+    /// Entries of the X-L2P table that there is room for in the root.
+    pub(crate) root_entries: u32,
+    /// Free blocks below which garbage is collected before anything else is done.
+    pub(crate) reserve: u32,
+    /// Trimmed pages that may wait to be made durable.
+    pub(crate) trims: usize,
+}
+
+impl Limits {
+    /// What a configuration comes to, if it can be at all.
+    pub(crate) fn check(geometry: &Geometry, config: &Config) -> Result<Self, FtlError> {
+        let limits = Self::of(geometry, config)?;
+        let needed =
+            u64::from(limits.needs_pages(geometry, config)) + u64::from(config.logical_pages);
+        match needed <= u64::from(geometry.pages()) && config.logical_pages > 0 {
+            true => Ok(limits),
+            false => Err(FtlError::Config(format!(
+                "{} logical pages take {needed} physical ones, and there are {}",
+                config.logical_pages,
+                geometry.pages()
+            ))),
+        }
+    }
+
+    fn of(geometry: &Geometry, config: &Config) -> Result<Self, FtlError> {
+        geometry.check().map_err(FtlError::Config)?;
+        let page = geometry.page_bytes;
+        let piece_entries = page / 4;
+        let table_entries = page.saturating_sub(TABLE_HEADER_BYTES) / ENTRY_BYTES;
+        if piece_entries == 0 || table_entries == 0 {
+            return Err(FtlError::Config(format!(
+                "pages of {page} bytes are too small"
+            )));
+        }
+        let pieces = config.logical_pages.div_ceil(piece_entries);
+        let table_pages = config.table_capacity.div_ceil(table_entries);
+        let root = u64::from(ROOT_HEADER_BYTES)
+            + u64::from(pieces) * u64::from(ROOT_PIECE_BYTES)
+            + u64::from(table_pages) * u64::from(ROOT_TABLE_BYTES);
+        if root > u64::from(page) {
+            return Err(FtlError::Config(format!(
+                "the root of {pieces} pieces of the page map and {table_pages} of the X-L2P table takes \
+                 {root} bytes, and a page has {page}"
+            )));
+        }
+        let room = u64::from(page) - root;
+        let root_entries =
+            room.saturating_sub(u64::from(TABLE_HEADER_BYTES)) / u64::from(ENTRY_BYTES);
+        let meta_blocks = (pieces + table_pages + 1).div_ceil(geometry.pages_per_block);
+        Ok(Self {
+            piece_entries,
+            pieces,
+            table_entries,
+            root_entries: root_entries as u32,
+            reserve: geometry.pages_per_block.ilog2() + 4 + 2 * meta_blocks,
+            trims: (geometry.pages_per_block as usize) * 2,
+        })
+    }
+
+    /// Committed entries of the X-L2P table beyond which pieces of the page map are written instead: as many as
+    /// cost a commit nothing, or one page where the root has little room.
+    pub(crate) fn cheap_entries(&self) -> usize {
+        match self.root_entries >= self.table_entries / 2 {
+            true => self.root_entries as usize,
+            false => self.table_entries as usize,
+        }
+    }
+
+    /// Physical pages beside those of the logical pages: twice the bookkeeping (old and new), the pages
+    /// of transactions, trims that wait, the blocks that are open or must be free, and one invalid page
+    /// in each of the others, without which there would be no garbage to collect.
+    fn needs_pages(&self, geometry: &Geometry, config: &Config) -> u32 {
+        let table_pages = config.table_capacity.div_ceil(self.table_entries);
+        let meta = 2 * (self.pieces + table_pages + 1);
+        let open = geometry.dies() + 3;
+        let blocks = (self.reserve + open + 1).saturating_mul(geometry.pages_per_block);
+        meta.saturating_add(config.table_capacity)
+            .saturating_add(self.trims as u32)
+            .saturating_add(blocks)
+            .saturating_add(geometry.blocks())
+    }
+}

@@ -1,0 +1,104 @@
+//! Why a command was not done.
+
+use std::fmt;
+
+use super::{Lpn, Tid};
+use crate::nand::{NandError, Ppn};
+
+/// Why a command was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FtlError {
+    /// The NAND refused or failed, in a way that is not mended here. After [`NandError::PowerOff`] the
+    /// device has to be opened again.
+    Nand(NandError),
+    /// There is no such logical page.
+    Outside {
+        /// The page.
+        page: Lpn,
+        /// How many there are.
+        pages: u32,
+    },
+    /// Not the bytes of a page.
+    Length {
+        /// Bytes given.
+        bytes: usize,
+        /// Bytes of a page.
+        expected: usize,
+    },
+    /// Another transaction has written the page, and is active.
+    Conflict {
+        /// The page.
+        page: Lpn,
+        /// Who has it.
+        holder: Tid,
+    },
+    /// The X-L2P table is full of pages of active transactions. Nothing is lost: the transaction is as it
+    /// was before the write, and can be committed or aborted.
+    TableFull {
+        /// Entries in all.
+        capacity: u32,
+    },
+    /// Transaction 0 is none.
+    NoTransaction,
+    /// No block can be had any more: so many are worn out that what is stored leaves no room.
+    WornOut {
+        /// Blocks that are bad.
+        bad_blocks: u32,
+    },
+    /// A page does not hold what the maps say.
+    Corrupt {
+        /// The page.
+        page: Ppn,
+        /// What was expected.
+        expected: String,
+    },
+    /// Such a device cannot be.
+    Config(String),
+}
+
+impl From<NandError> for FtlError {
+    fn from(error: NandError) -> Self {
+        Self::Nand(error)
+    }
+}
+
+impl FtlError {
+    /// Whether it is that the power went.
+    pub fn is_power_off(&self) -> bool {
+        *self == Self::Nand(NandError::PowerOff)
+    }
+}
+
+impl fmt::Display for FtlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nand(error) => error.fmt(f),
+            Self::Outside { page, pages } => {
+                write!(f, "there is no logical page {} out of {pages}", page.0)
+            }
+            Self::Length { bytes, expected } => {
+                write!(f, "{bytes} bytes are not a page of {expected}")
+            }
+            Self::Conflict { page, holder } => write!(
+                f,
+                "logical page {} was written by transaction {}, which is active",
+                page.0, holder.0
+            ),
+            Self::TableFull { capacity } => write!(
+                f,
+                "active transactions fill all {capacity} entries of the X-L2P table: commit or abort one"
+            ),
+            Self::NoTransaction => write!(f, "0 is no transaction"),
+            Self::WornOut { bad_blocks } => write!(
+                f,
+                "the device is worn out: {bad_blocks} blocks are bad, and the rest is full"
+            ),
+            Self::Corrupt { page, expected } => {
+                write!(f, "physical page {} does not hold {expected}", page.0)
+            }
+            Self::Config(message) => write!(f, "there can be no such device: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for FtlError {}

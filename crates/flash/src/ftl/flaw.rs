@@ -1,0 +1,45 @@
+//! Rules that the tests leave out, one at a time, to see that they are found missing. Only the build of
+//! the tests can leave one out.
+
+use super::Ftl;
+
+/// A rule that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// Commit switches the root, but the X-L2P table with the transaction was not flushed.
+    NoTableFlush,
+    /// The root is written before what it points to is on the medium.
+    NoWaitBeforeSwitch,
+    /// Garbage collection does not keep the pages of active transactions.
+    ActiveNotKept,
+    /// Garbage collection does not keep the old versions of pages that active transactions have written.
+    UndoNotKept,
+    /// Recovery does not drop the pages of active transactions.
+    ActiveRecovered,
+    /// Recovery does not complete committed transactions.
+    CommittedNotRecovered,
+    /// A block is erased before what made its pages invalid is on the medium.
+    NoWaitBeforeErase,
+    /// A block is marked bad before its pages are elsewhere on the medium.
+    NoWaitBeforeGivingUp,
+    /// A trimmed page is invalid at once.
+    TrimNotHeld,
+    /// Recovery takes the page that it finds last, whatever its sequence number.
+    SequenceIgnored,
+    /// A failed program is taken for a good one.
+    FailureIgnored,
+}
+
+impl Ftl {
+    /// Whether a test has this rule left out.
+    #[cfg(test)]
+    pub(crate) fn leaves_out(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    /// No rule is left out.
+    #[cfg(not(test))]
+    pub(crate) fn leaves_out(&self, _: Flaw) -> bool {
+        false
+    }
+}

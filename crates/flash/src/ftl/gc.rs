@@ -1,0 +1,176 @@
+//! Making room: garbage collection, wear levelling, and blocks that failed.
+//!
+//! *Greedy*: the closed block with the fewest valid pages is emptied, until more blocks are free than the
+//! reserve. The reserve is there for garbage collection itself and for bookkeeping, which never wait
+//! for room. It holds although power cuts, which close open blocks, cost blocks: a cut halfway through a victim leaves two
+//! blocks with half of its pages each, and the next victim is the emptier one; so after as many cuts as a
+//! block's pages can be halved the victim has one page, and a cut costs no block any more.
+//!
+//! *Wear levelling*: free blocks are taken least worn first; and when a closed block lags behind the most worn free
+//! one by more than a gap, because what lies there never changes, that is moved onto the worn one.
+//!
+//! *What is moved*: every valid page, and nothing else decides what is valid. So the pages of active
+//! transactions are kept because they are marked valid when they are written, and the pages that undoing
+//! them needs because the map still points there. A page that was committed is copied as plain data,
+//! under a higher sequence number: from then on recovery finds it without the X-L2P table.
+
+use super::blocks::State;
+use super::checkpoint::TablePages;
+use super::flaw::Flaw;
+use super::oob::Content;
+use super::streams::Stream;
+use super::{Ftl, FtlError};
+use crate::nand::{BlockNo, Ppn};
+
+/// Blocks opened between two looks at wear.
+const LEVELLING_EVERY: u32 = 16;
+
+impl Ftl {
+    /// Sees to it that more blocks are free than the reserve.
+    pub(super) fn make_room(&mut self) -> Result<(), FtlError> {
+        while self.blocks.failing_count() > 0 && self.blocks.free() > 0 {
+            let Some(block) = self.blocks.failing() else {
+                break;
+            };
+            self.empty(block, Stream::Copies)?;
+            self.give_up(block)?;
+        }
+        if self.blocks.free() <= self.limits.reserve && !self.trims.is_empty() {
+            self.persist_trims()?;
+        }
+        while self.blocks.free() <= self.limits.reserve {
+            self.collect()?;
+        }
+        match self.since_levelling >= LEVELLING_EVERY {
+            true => self.level_wear(),
+            false => Ok(()),
+        }
+    }
+
+    /// Empties the block that has the fewest valid pages.
+    fn collect(&mut self) -> Result<(), FtlError> {
+        let full = self.nand.geometry().pages_per_block;
+        let victim = self.blocks.victim();
+        let victim = victim.filter(|victim| self.blocks.valid_count(*victim) < full);
+        let victim = victim.ok_or(FtlError::WornOut {
+            bad_blocks: self.blocks.bad(),
+        })?;
+        self.statistics.gc_copies += u64::from(self.blocks.valid_count(victim));
+        self.statistics.gc_blocks += 1;
+        self.empty(victim, Stream::Copies)
+    }
+
+    fn level_wear(&mut self) -> Result<(), FtlError> {
+        self.since_levelling = 0;
+        match self.blocks.coldest() {
+            Some((cold, gap)) if gap > self.config.wear_gap => {
+                self.statistics.wear_copies += u64::from(self.blocks.valid_count(cold));
+                self.statistics.wear_blocks += 1;
+                self.empty(cold, Stream::Cold)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves everything valid out of a block. A closed one is free then.
+    fn empty(&mut self, block: BlockNo, stream: Stream) -> Result<(), FtlError> {
+        let (mut pieces, mut has_meta, mut has_table) = (Vec::new(), false, false);
+        for ppn in self.blocks.valid_pages(block) {
+            let (oob, data) = self.read_page(ppn)?;
+            match oob.content {
+                Content::Map(piece) => pieces.push(piece),
+                Content::Table(_) => has_table = true,
+                Content::Root => {}
+                Content::Data(lpn) | Content::Transaction(_, lpn) => {
+                    let owner = self.owner(lpn, ppn)?;
+                    if self.drops(owner, lpn) {
+                        continue;
+                    }
+                    let (copy, _) = self.append(stream, owner.content(lpn), data)?;
+                    self.blocks.mark_valid(copy);
+                    self.moved(owner, lpn, ppn, copy);
+                }
+            }
+            has_meta |= oob.content.is_meta();
+        }
+        if has_meta {
+            // Bookkeeping is not copied, but written anew from memory.
+            let written = self.write_pieces(&pieces)?;
+            let pages = match has_table {
+                true => TablePages::Move,
+                false => TablePages::Stay,
+            };
+            let table = self.place_table(&pieces, &[], pages)?;
+            self.switch(written, table)?;
+        }
+        if self.blocks.state(block) == State::Closed && self.blocks.valid_count(block) == 0 {
+            self.blocks.set_state(block, State::Free);
+        }
+        Ok(())
+    }
+
+    /// Never, unless a test leaves a rule out: whether the page was dropped instead of being moved.
+    fn drops(&mut self, owner: Owner, lpn: super::Lpn) -> bool {
+        match owner {
+            Owner::Transaction(tid) if self.leaves_out(Flaw::ActiveNotKept) => {
+                let page = self.table.set_active(tid, lpn, None);
+                page.into_iter()
+                    .for_each(|page| self.blocks.mark_invalid(page));
+                true
+            }
+            Owner::Map
+                if self.leaves_out(Flaw::UndoNotKept) && self.table.holder(lpn).is_some() =>
+            {
+                self.remap(lpn, None);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Who needs a valid page of data.
+    fn owner(&self, lpn: super::Lpn, ppn: Ppn) -> Result<Owner, FtlError> {
+        if self.map.get(lpn) == Some(ppn) {
+            return Ok(Owner::Map);
+        }
+        if self.trims.get(&lpn) == Some(&ppn) {
+            return Ok(Owner::Trim);
+        }
+        match self.table.holder(lpn) {
+            Some((tid, Some(page))) if page == ppn => Ok(Owner::Transaction(tid)),
+            _ => Err(FtlError::Corrupt {
+                page: ppn,
+                expected: format!("logical page {} that anybody needs", lpn.0),
+            }),
+        }
+    }
+
+    fn moved(&mut self, owner: Owner, lpn: super::Lpn, from: Ppn, to: Ppn) {
+        match owner {
+            Owner::Map => {
+                self.map.set(lpn, Some(to));
+            }
+            Owner::Trim => {
+                self.trims.insert(lpn, to);
+            }
+            Owner::Transaction(_) => self.table.move_active(lpn, to),
+        }
+        self.blocks.mark_invalid(from);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Map,
+    Trim,
+    Transaction(super::Tid),
+}
+
+impl Owner {
+    fn content(self, lpn: super::Lpn) -> Content {
+        match self {
+            Self::Map | Self::Trim => Content::Data(lpn),
+            Self::Transaction(tid) => Content::Transaction(tid, lpn),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The page map (L2P): where each logical page is.
+//!
+//! The whole map is in memory. On flash it lies in *pieces* of one page each, and a piece may be older
+//! than the map: what has changed since is in the out-of-band areas of pages that have higher sequence
+//! numbers than the piece, and in the X-L2P table.
+
+use super::Lpn;
+use super::oob::be32;
+use crate::nand::Ppn;
+
+/// Stands for "no page" in memory and on flash. No page has this number ([`crate::nand::Geometry::check`]).
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// A piece of the map as it lies on flash.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Piece {
+    /// Where; `None` if it was never written: nothing is mapped then.
+    pub(crate) ppn: Option<Ppn>,
+    /// Everything that happened before this sequence number is in it.
+    pub(crate) sequence: u64,
+    /// The map has changed since.
+    pub(crate) is_changed: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Map {
+    entries: Vec<u32>,
+    piece_entries: u32,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+impl Map {
+    pub(crate) fn new(logical_pages: u32, piece_entries: u32) -> Self {
+        let pieces = logical_pages.div_ceil(piece_entries);
+        Self {
+            entries: vec![NONE; logical_pages as usize],
+            piece_entries,
+            pieces: vec![Piece::default(); pieces as usize],
+        }
+    }
+
+    pub(crate) fn get(&self, lpn: Lpn) -> Option<Ppn> {
+        let entry = self.entries.get(lpn.0 as usize).copied()?;
+        (entry != NONE).then_some(Ppn(entry))
+    }
+
+    /// Maps a logical page, and returns where it was. The piece counts as changed.
+    pub(crate) fn set(&mut self, lpn: Lpn, ppn: Option<Ppn>) -> Option<Ppn> {
+        let piece = self.piece_of(lpn);
+        self.pieces[piece as usize].is_changed = true;
+        let entry = &mut self.entries[lpn.0 as usize];
+        let before = std::mem::replace(entry, ppn.map_or(NONE, |ppn| ppn.0));
+        (before != NONE).then_some(Ppn(before))
+    }
+
+    /// The piece that a logical page is in.
+    pub(crate) fn piece_of(&self, lpn: Lpn) -> u32 {
+        lpn.0 / self.piece_entries
+    }
+
+    /// Pieces that have changed since they were written.
+    pub(crate) fn changed(&self) -> Vec<u32> {
+        let pieces = (0..).zip(&self.pieces);
+        let changed = pieces.filter(|(_, piece)| piece.is_changed);
+        changed.map(|(number, _)| number).collect()
+    }
+
+    /// A piece as it is to lie on flash: four bytes, big-endian, for each of its logical pages.
+    pub(crate) fn encode(&self, piece: u32, page_bytes: u32) -> Vec<u8> {
+        let begin = (piece * self.piece_entries) as usize;
+        let end = (begin + self.piece_entries as usize).min(self.entries.len());
+        let mut bytes: Vec<u8> = self.entries[begin..end]
+            .iter()
+            .flat_map(|entry| entry.to_be_bytes())
+            .collect();
+        bytes.resize(page_bytes as usize, 0xFF);
+        bytes
+    }
+
+    /// Takes in a piece that was read from flash, without counting it as changed. `false` if it names a
+    /// page that is none.
+    pub(crate) fn decode(&mut self, piece: u32, bytes: &[u8], pages: u32) -> bool {
+        let begin = (piece * self.piece_entries) as usize;
+        let words = bytes.chunks_exact(4).map(|word| be32(word, 0));
+        for (entry, word) in self.entries[begin..]
+            .iter_mut()
+            .zip(words)
+            .take(self.piece_entries as usize)
+        {
+            if word != NONE && word >= pages {
+                return false;
+            }
+            *entry = word;
+        }
+        true
+    }
+
+    /// Every logical page that is somewhere.
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = (Lpn, Ppn)> {
+        let entries = (0..)
+            .zip(&self.entries)
+            .filter(|(_, entry)| **entry != NONE);
+        entries.map(|(lpn, entry)| (Lpn(lpn), Ppn(*entry)))
+    }
+}

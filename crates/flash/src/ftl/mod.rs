@@ -1,0 +1,320 @@
+//! A flash translation layer: logical pages that can be written again and again, on NAND where they cannot.
+//!
+//! ```text
+//! mod         commands: read, write, trim, flush
+//! map         where each logical page is (L2P), in pieces
+//! blocks      what each block is used for, which pages are valid, wear
+//! streams     where the next page goes
+//! append      programs it; what happens when that fails
+//! gc          makes room: greedy garbage collection, wear levelling
+//! checkpoint  pieces of the map and the root to flash
+//! recovery    everything back from flash
+//! oob         what each page says of itself
+//! ```
+//!
+//! A write goes to the next page of an open block, with its logical page and a sequence number in the
+//! out-of-band area; then the map is changed, in memory. From time to time the changed pieces of the map
+//! are written and the *root*, which says where they are, after them. After a power cut the newest root
+//! is looked for, the pieces are read, and blocks that were written to since are looked through: the page
+//! with the highest sequence number is the logical page, if that is higher than its piece's.
+//!
+//! **What it guarantees.** A page that was read is the one that was written last. When [`Ftl::flush`]
+//! returns, everything written and trimmed before outlives a power cut, at any NAND operation, also in
+//! recovery. Of what was done after that, each logical page has one of its states, whole. No rule of NAND
+//! is broken. Failed programs and erases are mended as long as there are blocks left.
+//!
+//! What makes that so:
+//! - A block is erased only when it is opened again, and only after the device was waited for: whatever
+//!   made its pages invalid is then on the medium.
+//! - A block that was open when the power went takes no more pages: its last page may have been begun and
+//!   look erased.
+//! - A trimmed page stays valid until the piece of the map that forgets it is on the medium; otherwise an
+//!   older version could come back in its place.
+//! - Recovery writes nothing, so that a cut in it changes nothing.
+//!
+//! [`crate::xftl`] adds transactions. `docs/xftl.md` has the design, formats included.
+
+mod append;
+mod blocks;
+pub(crate) mod checkpoint;
+mod config;
+mod error;
+pub(crate) mod flaw;
+mod gc;
+mod map;
+pub(crate) mod oob;
+mod recovery;
+pub mod saved;
+mod stats;
+mod streams;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use blocks::Blocks;
+use config::Limits;
+use flaw::Flaw;
+use map::Map;
+use oob::{Content, Oob};
+use streams::{Stream, Streams};
+
+pub use config::{Config, FlushWrites};
+pub use error::FtlError;
+pub use recovery::Recovery;
+pub use stats::{Statistics, Wear};
+
+use crate::nand::{Nand, Page, Ppn};
+use crate::xftl::table::Table;
+
+/// A logical page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lpn(pub u32);
+
+/// A transaction, named by the host; 0 is none. A name may be used again after commit, abort or a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tid(pub u64);
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Ftl {
+    pub(crate) nand: Nand,
+    pub(crate) config: Config,
+    pub(crate) limits: Limits,
+    pub(crate) map: Map,
+    pub(crate) blocks: Blocks,
+    streams: Streams,
+    /// Of the next page that is programmed.
+    sequence: u64,
+    /// Where the newest root is; `None` on a device that has none yet.
+    root: Option<Ppn>,
+    /// Trimmed, but not yet so on the medium: their pages are still valid.
+    trims: BTreeMap<Lpn, Ppn>,
+    /// The X-L2P table; empty unless there are transactions.
+    pub(crate) table: Table,
+    /// Pages programmed since the map was written.
+    since_checkpoint: u32,
+    /// Blocks opened since wear was looked at.
+    since_levelling: u32,
+    pub(crate) statistics: Statistics,
+    /// Pages that the NAND had programmed when the device was opened.
+    programs_before: u64,
+    #[cfg(test)]
+    pub(crate) flaw: Option<Flaw>,
+}
+
+impl Ftl {
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> u32 {
+        self.nand.geometry().page_bytes
+    }
+
+    /// Logical pages.
+    pub fn pages(&self) -> u32 {
+        self.config.logical_pages
+    }
+
+    /// What the device was made to be.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The NAND below.
+    pub fn nand(&self) -> &Nand {
+        &self.nand
+    }
+
+    /// The NAND below, for faults and time. What programs or erases it behind the device's back breaks the device.
+    pub fn nand_mut(&mut self) -> &mut Nand {
+        &mut self.nand
+    }
+
+    /// Takes the NAND out: all that a power cut leaves of a device.
+    pub fn into_nand(self) -> Nand {
+        self.nand
+    }
+
+    /// What the device has done since it was opened.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// Reads a logical page, as committed; one that was never written is zeros.
+    ///
+    /// # Errors
+    /// There is no such page; it cannot be read.
+    pub fn read(&mut self, lpn: Lpn) -> Result<Arc<[u8]>, FtlError> {
+        self.check_page(lpn)?;
+        self.statistics.host_reads += 1;
+        let ppn = self.map.get(lpn);
+        self.read_at(lpn, ppn)
+    }
+
+    /// Writes a logical page. It outlives a power cut after the next flush.
+    ///
+    /// # Errors
+    /// No such page, not a page's bytes, or a page that an active transaction has written; the device is
+    /// worn out or without power.
+    pub fn write(&mut self, lpn: Lpn, data: &[u8]) -> Result<(), FtlError> {
+        self.check_page(lpn)?;
+        self.check_length(data)?;
+        self.check_holder(lpn, None)?;
+        self.prepare()?;
+        let ppn = self.append_host(Content::Data(lpn), data)?;
+        self.statistics.host_writes += 1;
+        self.blocks.mark_valid(ppn);
+        self.remap(lpn, Some(ppn));
+        Ok(())
+    }
+
+    /// Forgets a logical page: it reads as zeros. That outlives a power cut after the next flush; until
+    /// then the page may come back as it was.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn trim(&mut self, lpn: Lpn) -> Result<(), FtlError> {
+        self.check_page(lpn)?;
+        self.check_holder(lpn, None)?;
+        self.prepare()?;
+        self.statistics.host_trims += 1;
+        match self.map.set(lpn, None) {
+            Some(ppn) if self.leaves_out(Flaw::TrimNotHeld) => self.blocks.mark_invalid(ppn),
+            Some(ppn) => {
+                self.trims.insert(lpn, ppn);
+            }
+            None => {}
+        }
+        match self.trims.len() >= self.limits.trims {
+            true => self.persist_trims(),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes everything durable that was written and trimmed outside of transactions.
+    ///
+    /// # Errors
+    /// The device is worn out or without power.
+    pub fn flush(&mut self) -> Result<(), FtlError> {
+        self.statistics.flushes += 1;
+        if !self.trims.is_empty() {
+            self.prepare()?;
+            self.persist_trims()?;
+        }
+        if self.config.flush != FlushWrites::Nothing && !self.map.changed().is_empty() {
+            self.prepare()?;
+            match self.config.flush {
+                FlushWrites::WholeMap => self.checkpoint_whole()?,
+                _ => self.checkpoint()?,
+            }
+        }
+        self.wait()
+    }
+
+    /// Programs the host's next page.
+    pub(crate) fn append_host(&mut self, content: Content, data: &[u8]) -> Result<Ppn, FtlError> {
+        let (ppn, _) = self.append(Stream::Host, content, data.into())?;
+        Ok(ppn)
+    }
+
+    /// Waits until everything that was programmed is on the medium.
+    fn wait(&mut self) -> Result<(), FtlError> {
+        self.nand.wait();
+        match self.nand.is_on() {
+            true => Ok(()),
+            false => Err(FtlError::Nand(crate::nand::NandError::PowerOff)),
+        }
+    }
+
+    /// What every command that writes does first: room, and a checkpoint where one is due.
+    pub(crate) fn prepare(&mut self) -> Result<(), FtlError> {
+        self.make_room()?;
+        match self.since_checkpoint >= self.config.checkpoint_every {
+            true => self.checkpoint(),
+            false => Ok(()),
+        }
+    }
+
+    /// Maps a logical page to a page that is marked valid, or to none. What it was mapped to is needed no
+    /// more: from here on the new state is the one that recovery finds, or the power went before.
+    pub(crate) fn remap(&mut self, lpn: Lpn, ppn: Option<Ppn>) {
+        if let Some(before) = self.map.set(lpn, ppn) {
+            self.blocks.mark_invalid(before);
+        }
+        if let Some(trimmed) = self.trims.remove(&lpn) {
+            self.blocks.mark_invalid(trimmed);
+        }
+    }
+
+    /// What is at a place that a logical page is mapped to.
+    pub(crate) fn read_at(&mut self, lpn: Lpn, ppn: Option<Ppn>) -> Result<Arc<[u8]>, FtlError> {
+        let Some(ppn) = ppn else {
+            return Ok(vec![0; self.page_bytes() as usize].into());
+        };
+        let (oob, data) = self.read_page(ppn)?;
+        match oob.content {
+            Content::Data(found) | Content::Transaction(_, found) if found == lpn => Ok(data),
+            _ => Err(FtlError::Corrupt {
+                page: ppn,
+                expected: format!("logical page {}", lpn.0),
+            }),
+        }
+    }
+
+    /// A page that must be one of ours, and what it says of itself.
+    pub(crate) fn read_page(&mut self, ppn: Ppn) -> Result<(Oob, Arc<[u8]>), FtlError> {
+        let corrupt = || FtlError::Corrupt {
+            page: ppn,
+            expected: "a page that this controller programmed".to_owned(),
+        };
+        let Page::Programmed { data, oob } = self.nand.read(ppn)? else {
+            return Err(corrupt());
+        };
+        let oob = Oob::decode(&oob).ok_or_else(corrupt)?;
+        match crc32c::crc32c(&data) == oob.data_crc {
+            true => Ok((oob, data)),
+            false => Err(corrupt()),
+        }
+    }
+
+    pub(crate) fn check_page(&self, lpn: Lpn) -> Result<(), FtlError> {
+        let pages = self.config.logical_pages;
+        match lpn.0 < pages {
+            true => Ok(()),
+            false => Err(FtlError::Outside { page: lpn, pages }),
+        }
+    }
+
+    pub(crate) fn check_length(&self, data: &[u8]) -> Result<(), FtlError> {
+        let (bytes, expected) = (data.len(), self.page_bytes() as usize);
+        match bytes == expected {
+            true => Ok(()),
+            false => Err(FtlError::Length { bytes, expected }),
+        }
+    }
+
+    /// Wear, and what it means.
+    pub fn wear(&self) -> Wear {
+        let geometry = self.nand.geometry();
+        let endurance = self.nand.timing().endurance;
+        let written = self.statistics.host_writes;
+        // Both since the device was opened.
+        let programs = self.nand.operations().programs - self.programs_before;
+        let amplification = (written > 0).then(|| programs as f64 / written as f64);
+        let all = geometry.bytes() as f64 * f64::from(endurance);
+        Wear {
+            erases: self
+                .blocks
+                .all()
+                .map(|block| self.nand.wear(block))
+                .collect(),
+            valid: self
+                .blocks
+                .all()
+                .map(|block| self.blocks.valid_count(block))
+                .collect(),
+            bad_blocks: self.blocks.bad(),
+            endurance,
+            write_amplification: amplification,
+            life_bytes: amplification.map(|amplification| all / amplification),
+        }
+    }
+}

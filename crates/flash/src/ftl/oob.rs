@@ -1,0 +1,138 @@
+//! What the controller writes into the out-of-band area of each page, so that the page says what it is.
+//!
+//! Integers are big-endian.
+//!
+//! | offset | bytes | what |
+//! | --- | --- | --- |
+//! | 0 | 1 | kind: 1 data, 2 data of a transaction, 3 a piece of the page map, 4 a piece of the X-L2P table, 5 root |
+//! | 1 | 3 | zero |
+//! | 4 | 4 | logical page; of a piece, its number; of the root, 0 |
+//! | 8 | 8 | sequence number: every page that the controller programs has the next one |
+//! | 16 | 8 | transaction; 0 for every kind but 2 |
+//! | 24 | 4 | times that the block was erased |
+//! | 28 | 4 | CRC-32C of the data |
+//! | 32 | 4 | zero |
+//! | 36 | 4 | CRC-32C of bytes 0 to 35 |
+
+use super::{Lpn, Tid};
+use crate::nand::{OOB_BYTES, OobBytes};
+
+/// What a page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A logical page as everybody sees it.
+    Data(Lpn),
+    /// A logical page as one transaction wrote it. Without a committed entry in the X-L2P table that
+    /// names this very page, it means nothing.
+    Transaction(Tid, Lpn),
+    /// A piece of the page map.
+    Map(u32),
+    /// A piece of the X-L2P table.
+    Table(u32),
+    /// Where the pieces are.
+    Root,
+}
+
+impl Content {
+    /// Whether it is of the controller's own bookkeeping.
+    pub(crate) fn is_meta(self) -> bool {
+        matches!(self, Self::Map(_) | Self::Table(_) | Self::Root)
+    }
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Oob {
+    pub(crate) content: Content,
+    pub(crate) sequence: u64,
+    pub(crate) erases: u32,
+    pub(crate) data_crc: u32,
+}
+
+impl Oob {
+    pub(crate) fn encode(&self) -> OobBytes {
+        let (kind, number, transaction) = match self.content {
+            Content::Data(lpn) => (1, lpn.0, 0),
+            Content::Transaction(tid, lpn) => (2, lpn.0, tid.0),
+            Content::Map(piece) => (3, piece, 0),
+            Content::Table(piece) => (4, piece, 0),
+            Content::Root => (5, 0, 0),
+        };
+        let mut bytes = [0; OOB_BYTES];
+        bytes[0] = kind;
+        bytes[4..8].copy_from_slice(&number.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.sequence.to_be_bytes());
+        bytes[16..24].copy_from_slice(&transaction.to_be_bytes());
+        bytes[24..28].copy_from_slice(&self.erases.to_be_bytes());
+        bytes[28..32].copy_from_slice(&self.data_crc.to_be_bytes());
+        let crc = crc32c::crc32c(&bytes[..36]);
+        bytes[36..].copy_from_slice(&crc.to_be_bytes());
+        bytes
+    }
+
+    /// `None` if these bytes are none of ours.
+    pub(crate) fn decode(bytes: &OobBytes) -> Option<Self> {
+        if crc32c::crc32c(&bytes[..36]) != be32(bytes, 36) {
+            return None;
+        }
+        let (number, transaction) = (be32(bytes, 4), be64(bytes, 16));
+        let content = match bytes[0] {
+            1 => Content::Data(Lpn(number)),
+            2 => Content::Transaction(Tid(transaction), Lpn(number)),
+            3 => Content::Map(number),
+            4 => Content::Table(number),
+            5 => Content::Root,
+            _ => return None,
+        };
+        Some(Self {
+            content,
+            sequence: be64(bytes, 8),
+            erases: be32(bytes, 24),
+            data_crc: be32(bytes, 28),
+        })
+    }
+}
+
+/// The four bytes at an offset that the caller knows to be within.
+pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_be_bytes(word)
+}
+
+/// The eight bytes at an offset that the caller knows to be within.
+pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_be_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_encoded_is_decoded_and_no_byte_may_differ() {
+        for content in [
+            Content::Data(Lpn(7)),
+            Content::Transaction(Tid(1 << 40), Lpn(u32::MAX)),
+            Content::Map(3),
+            Content::Table(0),
+            Content::Root,
+        ] {
+            let oob = Oob {
+                content,
+                sequence: 1 << 50,
+                erases: 3000,
+                data_crc: 0xDEAD_BEEF,
+            };
+            let bytes = oob.encode();
+            assert_eq!(Oob::decode(&bytes), Some(oob));
+            for at in 0..OOB_BYTES {
+                let mut bytes = bytes;
+                bytes[at] ^= 1;
+                assert_eq!(Oob::decode(&bytes), None, "byte {at}");
+            }
+        }
+    }
+}

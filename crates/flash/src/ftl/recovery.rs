@@ -1,0 +1,374 @@
+//! Everything back from flash, after a power cut or an orderly end: there is no difference.
+//!
+//! 1. The first page of each block says whether it is of bookkeeping. Those blocks are looked through from the
+//!    newest on, for the newest root.
+//! 2. The pieces of the map and of the X-L2P table that the root names are read.
+//! 3. Every block that was written to since the root's sequence number is looked through. Of a logical
+//!    page, the page of data with the highest sequence number counts, if that is higher than its piece's.
+//!    Pages of transactions never count here: an active transaction is gone.
+//! 4. Committed entries of the table count in the same way, with the sequence number of the commit.
+//! 5. What is mapped now is valid. Blocks without a valid page are free, all others closed.
+//!
+//! Nothing is written.
+
+use std::collections::BTreeMap;
+
+use super::blocks::{Blocks, State};
+use super::checkpoint::Root;
+use super::config::{Config, Limits};
+use super::flaw::Flaw;
+use super::map::Map;
+use super::oob::{Content, Oob};
+use super::streams::Streams;
+use super::{Ftl, FtlError, Lpn, Statistics};
+use crate::nand::{BlockNo, Nand, NandError, Ppn};
+use crate::xftl::table::{Committed, Table, decode};
+
+/// What opening a device took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Recovery {
+    /// Pages read.
+    pub reads: u64,
+    /// Blocks that were looked through.
+    pub blocks_scanned: u32,
+    /// Pages of data found that the map on flash did not have.
+    pub pages_found: u32,
+    /// Pages of committed transactions that the map on flash did not have.
+    pub committed_pages: u32,
+    /// Pages in blocks looked through that transactions wrote.
+    pub transaction_pages: u32,
+    /// Virtual time in all.
+    pub nanoseconds: u64,
+    /// Of that: what the X-L2P table took, which an FTL without transactions would not have taken.
+    pub table_nanoseconds: u64,
+}
+
+/// Which page a logical page is, as far as is known yet.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    ppn: Option<Ppn>,
+    sequence: u64,
+}
+
+impl Ftl {
+    /// Opens a device: a new one, or whatever is on the NAND.
+    ///
+    /// # Errors
+    /// There can be no such device; the NAND holds one of another size, or of a newer version; the power
+    /// goes.
+    pub fn open(nand: Nand, config: Config) -> Result<(Self, Recovery), FtlError> {
+        Self::open_as(nand, config, None)
+    }
+
+    /// The same, with a rule left out.
+    pub(crate) fn open_as(
+        nand: Nand,
+        config: Config,
+        _flaw: Option<Flaw>,
+    ) -> Result<(Self, Recovery), FtlError> {
+        let geometry = *nand.geometry();
+        let limits = Limits::check(&geometry, &config)?;
+        let mut ftl = Self {
+            config,
+            limits,
+            map: Map::new(config.logical_pages, limits.piece_entries),
+            blocks: Blocks::new(geometry),
+            streams: Streams::new(geometry.dies()),
+            sequence: 1,
+            root: None,
+            trims: BTreeMap::new(),
+            table: Table::default(),
+            since_checkpoint: 0,
+            since_levelling: 0,
+            statistics: Statistics::default(),
+            programs_before: nand.operations().programs,
+            nand,
+            #[cfg(test)]
+            flaw: _flaw,
+        };
+        let recovery = ftl.recover()?;
+        Ok((ftl, recovery))
+    }
+
+    fn recover(&mut self) -> Result<Recovery, FtlError> {
+        let mut recovery = Recovery::default();
+        let (begin, reads) = (self.nand.now().0, self.nand.operations().reads);
+        let firsts = self.first_pages()?;
+        let covered = match self.newest_root(&firsts)? {
+            Some((ppn, root)) => {
+                self.root = Some(ppn);
+                self.read_pieces(&root)?;
+                let before_table = self.nand.now().0;
+                self.read_table(&root)?;
+                self.take_entries(ppn, Some(root.entries))?;
+                recovery.table_nanoseconds = self.nand.now().0 - before_table;
+                root.covered
+            }
+            None => 0,
+        };
+        let mut candidates = BTreeMap::new();
+        for (block, first) in &firsts {
+            self.look_through(*block, *first, covered, &mut candidates, &mut recovery)?;
+        }
+        self.apply(candidates, &mut recovery)?;
+        self.classify()?;
+        recovery.reads = self.nand.operations().reads - reads;
+        recovery.nanoseconds = self.nand.now().0 - begin;
+        Ok(recovery)
+    }
+
+    /// What a page says of itself; `None` if it is erased, or says nothing that can be understood.
+    fn look(&mut self, ppn: Ppn) -> Result<Option<Oob>, FtlError> {
+        let oob = match self.nand.read_oob(ppn) {
+            Ok(bytes) => bytes.and_then(|bytes| Oob::decode(&bytes)),
+            Err(NandError::Uncorrectable(_)) => None,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(oob) = oob {
+            self.sequence = self.sequence.max(oob.sequence + 1);
+        }
+        Ok(oob)
+    }
+
+    /// The first page of every block that has one. Learns wear and bad blocks on the way.
+    fn first_pages(&mut self) -> Result<Vec<(BlockNo, Oob)>, FtlError> {
+        let mut firsts = Vec::new();
+        let mut unknown = Vec::new();
+        for block in self.blocks.all() {
+            if self.nand.is_bad(block) {
+                self.blocks.set_state(block, State::Bad);
+                continue;
+            }
+            match self.look(self.nand.geometry().ppn(block, 0))? {
+                Some(oob) => {
+                    self.blocks.set_erases(block, oob.erases);
+                    firsts.push((block, oob));
+                }
+                None => unknown.push(block),
+            }
+        }
+        // An erased block does not say how often it was erased: like the others, on average.
+        let known: u64 = firsts.iter().map(|(_, oob)| u64::from(oob.erases)).sum();
+        let mean = known.checked_div(firsts.len() as u64).unwrap_or(0);
+        for block in unknown {
+            self.blocks.set_erases(block, mean as u32);
+        }
+        Ok(firsts)
+    }
+
+    fn newest_root(&mut self, firsts: &[(BlockNo, Oob)]) -> Result<Option<(Ppn, Root)>, FtlError> {
+        let mut blocks: Vec<_> = firsts
+            .iter()
+            .filter(|(_, oob)| oob.content.is_meta())
+            .collect();
+        blocks.sort_by_key(|(_, oob)| std::cmp::Reverse(oob.sequence));
+        for (block, _) in blocks {
+            let mut newest = None;
+            for page in 0..self.nand.geometry().pages_per_block {
+                let ppn = self.nand.geometry().ppn(*block, page);
+                match self.look(ppn)? {
+                    Some(oob) if oob.content == Content::Root => newest = Some(ppn),
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+            if let Some(ppn) = newest {
+                let (_, data) = self.read_page(ppn)?;
+                let root = Root::decode(&data).filter(|root| self.fits(root));
+                let root = root.ok_or_else(|| FtlError::Corrupt {
+                    page: ppn,
+                    expected: format!(
+                        "the root of a device of {} pages",
+                        self.config.logical_pages
+                    ),
+                })?;
+                return Ok(Some((ppn, root)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a root is of a device such as this.
+    fn fits(&self, root: &Root) -> bool {
+        let named = root
+            .pieces
+            .iter()
+            .filter_map(|piece| piece.ppn)
+            .chain(root.table.iter().copied());
+        root.logical_pages == self.config.logical_pages
+            && root.pieces.len() == self.limits.pieces as usize
+            && named
+                .into_iter()
+                .all(|ppn| ppn.0 < self.nand.geometry().pages())
+    }
+
+    fn read_pieces(&mut self, root: &Root) -> Result<(), FtlError> {
+        let pages = self.nand.geometry().pages();
+        for (number, piece) in (0..).zip(&root.pieces) {
+            let Some(ppn) = piece.ppn else { continue };
+            let data = self.read_meta(ppn, Content::Map(number))?;
+            if !self.map.decode(number, &data, pages) {
+                return Err(FtlError::Corrupt {
+                    page: ppn,
+                    expected: "physical pages that exist".to_owned(),
+                });
+            }
+        }
+        self.map.pieces.clone_from(&root.pieces);
+        Ok(())
+    }
+
+    fn read_table(&mut self, root: &Root) -> Result<(), FtlError> {
+        for (number, ppn) in (0..).zip(&root.table) {
+            let data = self.read_meta(*ppn, Content::Table(number))?;
+            self.take_entries(*ppn, decode(&data))?;
+        }
+        self.table.pages.clone_from(&root.table);
+        Ok(())
+    }
+
+    /// Entries of the X-L2P table that were found on a page.
+    fn take_entries(
+        &mut self,
+        page: Ppn,
+        entries: Option<Vec<(Lpn, Committed)>>,
+    ) -> Result<(), FtlError> {
+        let entries = entries.filter(|entries| entries.iter().all(|entry| self.can_be(entry)));
+        let entries = entries.ok_or_else(|| FtlError::Corrupt {
+            page,
+            expected: "entries of the X-L2P table".to_owned(),
+        })?;
+        for (lpn, entry) in entries {
+            let piece = self.map.pieces[self.map.piece_of(lpn) as usize];
+            if entry.sequence > piece.sequence {
+                self.table.set_committed(lpn, entry);
+            }
+            self.sequence = self.sequence.max(entry.sequence + 1);
+        }
+        Ok(())
+    }
+
+    fn can_be(&self, (lpn, entry): &(Lpn, Committed)) -> bool {
+        let exists = |ppn: Ppn| ppn.0 < self.nand.geometry().pages();
+        lpn.0 < self.config.logical_pages && entry.ppn.is_none_or(exists)
+    }
+
+    fn read_meta(&mut self, ppn: Ppn, content: Content) -> Result<std::sync::Arc<[u8]>, FtlError> {
+        match self.read_page(ppn)? {
+            (oob, data) if oob.content == content => Ok(data),
+            _ => Err(FtlError::Corrupt {
+                page: ppn,
+                expected: format!("{content:?}"),
+            }),
+        }
+    }
+
+    /// Looks for pages of data in a block, unless its last page says that all of them are in the map.
+    fn look_through(
+        &mut self,
+        block: BlockNo,
+        first: Oob,
+        covered: u64,
+        candidates: &mut BTreeMap<Lpn, Candidate>,
+        recovery: &mut Recovery,
+    ) -> Result<(), FtlError> {
+        let geometry = *self.nand.geometry();
+        let pages = geometry.pages_per_block;
+        if first.content.is_meta() {
+            return Ok(());
+        }
+        let last = self.look(geometry.ppn(block, pages - 1))?;
+        if last.is_some_and(|last| last.sequence < covered) {
+            return Ok(());
+        }
+        recovery.blocks_scanned += 1;
+        for page in 0..pages {
+            let ppn = geometry.ppn(block, page);
+            // Behind a page that was torn there is none.
+            let Some(oob) = self.look(ppn)? else { break };
+            let lpn = match oob.content {
+                Content::Data(lpn) => lpn,
+                Content::Transaction(_, lpn) => {
+                    recovery.transaction_pages += 1;
+                    if !self.leaves_out(Flaw::ActiveRecovered) {
+                        continue;
+                    }
+                    lpn
+                }
+                _ => continue,
+            };
+            if lpn.0 < self.config.logical_pages {
+                self.consider(candidates, lpn, Some(ppn), oob.sequence);
+            }
+        }
+        Ok(())
+    }
+
+    fn consider(
+        &self,
+        candidates: &mut BTreeMap<Lpn, Candidate>,
+        lpn: Lpn,
+        ppn: Option<Ppn>,
+        sequence: u64,
+    ) {
+        let known = candidates.get(&lpn).map(|candidate| candidate.sequence);
+        let piece = self.map.pieces[self.map.piece_of(lpn) as usize].sequence;
+        let is_newer = known.unwrap_or(piece) < sequence;
+        if is_newer || self.leaves_out(Flaw::SequenceIgnored) {
+            candidates.insert(lpn, Candidate { ppn, sequence });
+        }
+    }
+
+    /// Maps what is newer than the pieces, pages of committed transactions among it.
+    fn apply(
+        &mut self,
+        mut candidates: BTreeMap<Lpn, Candidate>,
+        recovery: &mut Recovery,
+    ) -> Result<(), FtlError> {
+        let found = candidates.len();
+        if !self.leaves_out(Flaw::CommittedNotRecovered) {
+            for (lpn, entry) in self.table.entries(|_| true, &[]) {
+                self.consider(&mut candidates, lpn, entry.ppn, entry.sequence);
+            }
+        }
+        let before = self.nand.now().0;
+        for (lpn, candidate) in &candidates {
+            self.map.set(*lpn, candidate.ppn);
+            let committed = self.table.committed_at(*lpn);
+            let is_committed = committed.is_some_and(|entry| entry.sequence == candidate.sequence);
+            recovery.committed_pages += u32::from(is_committed);
+            if is_committed {
+                // The table must not have outlived the page.
+                self.read_at(*lpn, candidate.ppn)?;
+            }
+        }
+        recovery.table_nanoseconds += self.nand.now().0 - before;
+        recovery.pages_found = found as u32;
+        Ok(())
+    }
+
+    /// Valid pages, and what each block is used for.
+    fn classify(&mut self) -> Result<(), FtlError> {
+        let pieces = self.map.pieces.iter().filter_map(|piece| piece.ppn);
+        let meta = pieces
+            .chain(self.table.pages.iter().copied())
+            .chain(self.root);
+        let valid: Vec<Ppn> = meta.chain(self.map.mapped().map(|(_, ppn)| ppn)).collect();
+        for ppn in valid {
+            if self.blocks.is_valid(ppn) {
+                let expected = "one logical page, but two".to_owned();
+                return Err(FtlError::Corrupt {
+                    page: ppn,
+                    expected,
+                });
+            }
+            self.blocks.mark_valid(ppn);
+        }
+        for block in self.blocks.all() {
+            if self.blocks.valid_count(block) > 0 && self.blocks.state(block) == State::Free {
+                self.blocks.set_state(block, State::Closed);
+            }
+        }
+        Ok(())
+    }
+}

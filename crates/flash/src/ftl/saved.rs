@@ -1,0 +1,151 @@
+//! A device in a file: what it was made to be, and its NAND. Big-endian.
+//!
+//! `onewrtDV` (8), version 1 (4), logical pages, entries of the X-L2P table, checkpoint every so many pages, wear gap
+//! and what a flush writes (0 nothing, 1 changed pieces of the map, 2 all of them; 4 bytes each), the NAND ([`crate::nand::Nand::encode`]), CRC-32C of all that (4).
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::{Config, FlushWrites};
+use crate::error::Error;
+use crate::nand::Nand;
+use crate::nand::saved::{take, word};
+
+const MAGIC: &[u8; 8] = b"onewrtDV";
+const VERSION: u32 = 1;
+
+/// Writes a device into a file, whole or not at all.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
+    let mut bytes = MAGIC.to_vec();
+    let words = [
+        VERSION,
+        config.logical_pages,
+        config.table_capacity,
+        config.checkpoint_every,
+        config.wear_gap,
+        match config.flush {
+            FlushWrites::Nothing => 0,
+            FlushWrites::Map => 1,
+            FlushWrites::WholeMap => 2,
+        },
+    ];
+    words
+        .iter()
+        .for_each(|word| bytes.extend(word.to_be_bytes()));
+    nand.encode(&mut bytes);
+    let crc = crc32c::crc32c(&bytes);
+    bytes.extend(crc.to_be_bytes());
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let mut file = File::create_new(&beside).map_err(Error::io("create", &beside))?;
+    let written = file.write_all(&bytes).and_then(|()| file.sync_all());
+    let renamed = written.and_then(|()| fs::rename(&beside, path));
+    if renamed.is_err() {
+        // What is left of it is of no use to anybody.
+        let _ = fs::remove_file(&beside);
+    }
+    renamed.map_err(Error::io("write", &beside))?;
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    let parent = parent.unwrap_or(Path::new("."));
+    File::open(parent)
+        .and_then(|directory| directory.sync_all())
+        .map_err(Error::io("sync", parent))
+}
+
+/// Reads a device from a file.
+///
+/// # Errors
+/// The file cannot be read, or is none.
+pub fn load(path: &Path) -> Result<(Nand, Config), Error> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    decode(&bytes).map_err(|message| Error::Device {
+        path: path.to_owned(),
+        message,
+    })
+}
+
+fn decode(bytes: &[u8]) -> Result<(Nand, Config), String> {
+    let end = bytes.len().checked_sub(4).ok_or("it ends early")?;
+    let (mut content, mut crc) = bytes.split_at(end);
+    if take(&mut content, 8)? != MAGIC {
+        return Err("it does not begin as one".to_owned());
+    }
+    if crc32c::crc32c(&bytes[..end]) != word(&mut crc)? {
+        return Err("it is damaged".to_owned());
+    }
+    match word(&mut content)? {
+        VERSION => {}
+        version => {
+            return Err(format!(
+                "it is of version {version}, and this program knows 1"
+            ));
+        }
+    }
+    let config = Config {
+        logical_pages: word(&mut content)?,
+        table_capacity: word(&mut content)?,
+        checkpoint_every: word(&mut content)?,
+        wear_gap: word(&mut content)?,
+        flush: match word(&mut content)? {
+            0 => FlushWrites::Nothing,
+            1 => FlushWrites::Map,
+            2 => FlushWrites::WholeMap,
+            other => return Err(format!("a flush that writes {other} is not known")),
+        },
+    };
+    let nand = Nand::decode(&mut content)?;
+    match content.is_empty() {
+        true => Ok((nand, config)),
+        false => Err(format!("{} bytes too many", content.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftl::{Ftl, Lpn};
+    use crate::nand::timing::Timing;
+    use crate::nand::{BlockNo, Geometry};
+
+    #[test]
+    fn a_device_that_was_saved_is_loaded_and_no_byte_may_differ() {
+        let geometry = Geometry {
+            page_bytes: 128,
+            pages_per_block: 8,
+            ..Geometry::openssd(48)
+        };
+        let mut config = Config::new(40);
+        config.table_capacity = 2;
+        let nand = Nand::new(geometry, Timing::built_in("tlc").unwrap()).unwrap();
+        let (mut ftl, _) = Ftl::open(nand, config).unwrap();
+        for number in 0..200 {
+            ftl.write(Lpn(number % 40), &[number as u8; 128]).unwrap();
+        }
+        ftl.flush().unwrap();
+        let mut nand = ftl.into_nand();
+        nand.mark_bad(BlockNo(47)).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.device");
+        save(&path, &nand, &config).unwrap();
+        let (loaded, loaded_config) = load(&path).unwrap();
+        assert_eq!(loaded_config, config);
+        assert_eq!(loaded.operations(), nand.operations());
+        assert!(loaded.is_bad(BlockNo(47)));
+        let (mut ftl, _) = Ftl::open(loaded, config).unwrap();
+        for number in 160..200 {
+            assert_eq!(*ftl.read(Lpn(number % 40)).unwrap(), [number as u8; 128]);
+        }
+        let bytes = fs::read(&path).unwrap();
+        for at in (0..bytes.len()).step_by(997) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 4;
+            assert!(decode(&damaged).is_err(), "byte {at}");
+            assert!(decode(&bytes[..at]).is_err(), "{at} bytes");
+        }
+    }
+}

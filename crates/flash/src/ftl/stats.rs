@@ -1,0 +1,52 @@
+//! What a device has done, and how long it will last.
+
+use serde::Serialize;
+
+/// Commands and pages since the device was opened; what the NAND did is in [`crate::nand::Operations`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Statistics {
+    /// Pages that the host read.
+    pub host_reads: u64,
+    /// Pages that the host wrote, in transactions or not.
+    pub host_writes: u64,
+    /// Pages that the host trimmed.
+    pub host_trims: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Transactions committed.
+    pub commits: u64,
+    /// Transactions aborted.
+    pub aborts: u64,
+    /// Pages that garbage collection copied.
+    pub gc_copies: u64,
+    /// Blocks that garbage collection emptied.
+    pub gc_blocks: u64,
+    /// Pages that wear levelling copied.
+    pub wear_copies: u64,
+    /// Blocks that wear levelling moved.
+    pub wear_blocks: u64,
+    /// Pieces of the page map written.
+    pub map_writes: u64,
+    /// Pieces of the X-L2P table written.
+    pub table_writes: u64,
+    /// Roots written.
+    pub root_writes: u64,
+}
+
+/// How worn a device is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Wear {
+    /// Times that each block was erased.
+    pub erases: Vec<u32>,
+    /// Valid pages of each block.
+    pub valid: Vec<u32>,
+    /// Bad blocks.
+    pub bad_blocks: u32,
+    /// Times that a block can be erased.
+    pub endurance: u32,
+    /// Pages programmed for each page that the host wrote; `None` if it wrote none.
+    pub write_amplification: Option<f64>,
+    /// Bytes that the host can write in the whole life of the device, if it goes on like this and wear
+    /// stays level; `None` if it wrote none.
+    pub life_bytes: Option<f64>,
+}

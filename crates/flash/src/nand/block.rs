@@ -1,0 +1,110 @@
+//! A block and its pages, and the rules of programming it.
+
+use std::sync::Arc;
+
+use super::faults::Interrupted;
+
+/// Bytes of the out-of-band area that are the controller's. What the chip's error correction needs is
+/// not modelled, and not counted.
+pub const OOB_BYTES: usize = 40;
+
+/// The controller's part of a page's out-of-band area.
+pub type OobBytes = [u8; OOB_BYTES];
+
+/// What is in a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// Every bit is one.
+    Erased,
+    /// What was programmed.
+    Programmed {
+        /// The data area.
+        data: Arc<[u8]>,
+        /// The out-of-band area.
+        oob: OobBytes,
+    },
+    /// Nothing that error correction could make sense of.
+    Unreadable,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    pub(super) pages: Vec<Page>,
+    /// Pages before this one were programmed, or begun to be.
+    pub(super) next: u32,
+    /// Programmed only after an erase that was completed.
+    pub(super) needs_erase: bool,
+    /// The marker that a manufacturer sets, or the controller.
+    pub(crate) is_bad: bool,
+    pub(crate) erases: u32,
+}
+
+/// Why a page may not be programmed.
+pub(crate) enum Refusal {
+    NotErased,
+    NotNext(u32),
+}
+
+impl Block {
+    pub(crate) fn new(pages: u32) -> Self {
+        Self {
+            pages: vec![Page::Erased; pages as usize],
+            next: 0,
+            needs_erase: false,
+            is_bad: false,
+            erases: 0,
+        }
+    }
+
+    pub(crate) fn page(&self, page: u32) -> &Page {
+        &self.pages[page as usize]
+    }
+
+    /// Whether the rules allow to program this page now.
+    pub(crate) fn allows(&self, page: u32) -> Result<(), Refusal> {
+        match page {
+            page if page < self.next || self.needs_erase => Err(Refusal::NotErased),
+            page if page > self.next => Err(Refusal::NotNext(self.next)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The page that is next, whatever comes of it.
+    pub(crate) fn program(&mut self, content: Page) {
+        self.pages[self.next as usize] = content;
+        self.next += 1;
+    }
+
+    /// The last program was interrupted.
+    pub(crate) fn interrupt_program(&mut self, left: Interrupted) {
+        let Some(last) = self.next.checked_sub(1) else {
+            return;
+        };
+        let page = &mut self.pages[last as usize];
+        match left {
+            Interrupted::Done => {}
+            Interrupted::Torn => *page = Page::Unreadable,
+            // It counts as programmed: `next` stays.
+            Interrupted::Unseen => *page = Page::Erased,
+        }
+    }
+
+    pub(crate) fn erase(&mut self) {
+        self.pages.fill(Page::Erased);
+        self.next = 0;
+        self.needs_erase = false;
+        self.erases += 1;
+    }
+
+    /// An erase that was not completed: the pages are as they were, look erased, or are unreadable.
+    pub(crate) fn interrupt_erase(&mut self, left: Interrupted) {
+        self.needs_erase = true;
+        self.erases += 1;
+        match left {
+            Interrupted::Done => self.pages.fill(Page::Erased),
+            Interrupted::Torn => self.pages.fill(Page::Unreadable),
+            Interrupted::Unseen => {}
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Virtual time: what the device would have taken.
+//!
+//! Nothing sleeps. The controller does one thing after the other; a die that programs or erases does so
+//! on its own, so that dies work at the same time, while the channel that leads to them carries one
+//! transfer at a time. The controller waits for a die only when it needs it again, or when it wants to
+//! know that everything is done (`Clock::wait`). A die therefore works on one operation at most.
+
+use super::geometry::Geometry;
+
+/// Nanoseconds since the device was new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Nanoseconds(pub u64);
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
+    now: u64,
+    channels: Vec<u64>,
+    dies: Vec<u64>,
+}
+
+impl Clock {
+    pub(crate) fn new(geometry: &Geometry) -> Self {
+        Self {
+            now: 0,
+            channels: vec![0; geometry.channels as usize],
+            dies: vec![0; geometry.dies() as usize],
+        }
+    }
+
+    /// The controller's time.
+    pub(crate) fn now(&self) -> Nanoseconds {
+        Nanoseconds(self.now)
+    }
+
+    /// The controller waits until the die is free.
+    pub(crate) fn wait_for(&mut self, die: u32) {
+        self.now = self.now.max(self.dies[die as usize]);
+    }
+
+    /// The controller waits until every die is free.
+    pub(crate) fn wait(&mut self) {
+        for die in 0..self.dies.len() {
+            self.wait_for(die as u32);
+        }
+    }
+
+    /// Cells into the page register, and from there to the controller, which waits for it.
+    pub(crate) fn read(&mut self, die: u32, channel: u32, read: u64, transfer: u64) {
+        self.wait_for(die);
+        let bus = &mut self.channels[channel as usize];
+        let end = (self.now + read).max(*bus) + transfer;
+        *bus = end;
+        self.dies[die as usize] = end;
+        self.now = end;
+    }
+
+    /// A transfer to the page register, which the controller waits for, and then the die on its own.
+    pub(crate) fn program(&mut self, die: u32, channel: u32, transfer: u64, program: u64) {
+        self.wait_for(die);
+        let bus = &mut self.channels[channel as usize];
+        let moved = self.now.max(*bus) + transfer;
+        *bus = moved;
+        self.now = moved;
+        self.dies[die as usize] = moved + program;
+    }
+
+    /// The die on its own.
+    pub(crate) fn erase(&mut self, die: u32, erase: u64) {
+        self.wait_for(die);
+        self.dies[die as usize] = self.now + erase;
+    }
+
+    /// Time in which the device has nothing to do.
+    pub(crate) fn pass(&mut self, nanoseconds: u64) {
+        self.now += nanoseconds;
+    }
+}

@@ -1,0 +1,333 @@
+//! NAND flash: pages that are programmed once and read, blocks that are erased.
+//!
+//! **The rules** are enforced, and breaking one is an error ([`Rule`]) that no caller may get past:
+//! a page is programmed once after its block was erased; the pages of a block are programmed in order;
+//! a page is programmed whole. Bad blocks are not touched.
+//!
+//! **What goes wrong** on demand ([`Faults`]): the power goes in the middle of the n-th operation. That
+//! operation, and the last one of every other die that was not waited for since, is then done, half done
+//! (unreadable), or looks as if it had never begun, although its cells may not be programmed again without
+//! an erase. How long ago it began does not matter: only waiting tells that it is done. A block whose
+//! erase was interrupted has to be erased again. Programs and erases fail, and a block that was erased
+//! more often than it endures cannot be erased any more.
+//!
+//! **Time** is virtual ([`clock`]), **bytes** are kept in memory.
+//!
+//! Not modelled: bit errors that error correction mends, disturbance by reads, loss over time, and the
+//! lower page of a cell that is lost with its upper page when the power goes; a controller has to read
+//! and refresh, or to pair pages, and does so below everything that is shown here.
+//!
+//! The caller is [`crate::ftl`].
+
+mod block;
+pub mod clock;
+mod error;
+mod faults;
+mod geometry;
+pub(crate) mod saved;
+pub mod timing;
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use block::{Block, Refusal};
+pub use block::{OOB_BYTES, OobBytes, Page};
+use clock::{Clock, Nanoseconds};
+pub use error::{NandError, Rule};
+pub use faults::Faults;
+pub use geometry::{BlockNo, Geometry, Ppn};
+use timing::{Timing, ns};
+
+/// Operations done since the device was new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Operations {
+    /// Pages read, those included of which only the out-of-band area was.
+    pub reads: u64,
+    /// Pages programmed.
+    pub programs: u64,
+    /// Blocks erased.
+    pub erases: u64,
+    /// Programs and erases that failed.
+    pub failures: u64,
+}
+
+/// What a die was told to do last, and the controller does not know yet to be done.
+#[derive(Clone, Copy, Debug)]
+enum Last {
+    Nothing,
+    Program(BlockNo),
+    Erase(BlockNo),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Nand {
+    geometry: Geometry,
+    timing: Timing,
+    blocks: Vec<Block>,
+    clock: Clock,
+    /// By die.
+    last: Vec<Last>,
+    /// What is to go wrong.
+    pub faults: Faults,
+    operations: Operations,
+    is_on: bool,
+}
+
+impl Nand {
+    /// A new device, everything erased.
+    ///
+    /// # Errors
+    /// The geometry cannot be: what is wrong with it, in words.
+    pub fn new(geometry: Geometry, timing: Timing) -> Result<Self, String> {
+        geometry.check()?;
+        let block = Block::new(geometry.pages_per_block);
+        Ok(Self {
+            geometry,
+            timing,
+            blocks: vec![block; geometry.blocks() as usize],
+            clock: Clock::new(&geometry),
+            last: vec![Last::Nothing; geometry.dies() as usize],
+            faults: Faults::default(),
+            operations: Operations::default(),
+            is_on: true,
+        })
+    }
+
+    /// How it is divided.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// How long it takes, and how long it lasts.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// Its time.
+    pub fn now(&self) -> Nanoseconds {
+        self.clock.now()
+    }
+
+    /// Time passes in which the device has nothing to do.
+    pub fn pass(&mut self, nanoseconds: u64) {
+        self.clock.pass(nanoseconds);
+    }
+
+    /// What it has done.
+    pub fn operations(&self) -> Operations {
+        self.operations
+    }
+
+    /// Times that a block was erased: what no controller can ask a chip, for reports and tests.
+    pub fn wear(&self, block: BlockNo) -> u32 {
+        self.blocks[block.0 as usize].erases
+    }
+
+    /// Whether a block carries the marker of a bad one.
+    pub fn is_bad(&self, block: BlockNo) -> bool {
+        self.blocks[block.0 as usize].is_bad
+    }
+
+    /// Sets the marker of a bad block.
+    ///
+    /// # Errors
+    /// There is no such block; the power is off, or goes.
+    pub fn mark_bad(&mut self, block: BlockNo) -> Result<(), NandError> {
+        self.check_block(block)?;
+        self.begin()?;
+        self.blocks[block.0 as usize].is_bad = true;
+        Ok(())
+    }
+
+    /// Reads a page.
+    ///
+    /// # Errors
+    /// It cannot be read; there is no such page; the power is off, or goes.
+    pub fn read(&mut self, ppn: Ppn) -> Result<Page, NandError> {
+        self.read_bytes(ppn, u64::from(self.geometry.page_bytes))
+    }
+
+    /// Reads a page's out-of-band area; `None` if the page is erased.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_oob(&mut self, ppn: Ppn) -> Result<Option<OobBytes>, NandError> {
+        match self.read_bytes(ppn, OOB_BYTES as u64)? {
+            Page::Programmed { oob, .. } => Ok(Some(oob)),
+            _ => Ok(None),
+        }
+    }
+
+    fn read_bytes(&mut self, ppn: Ppn, bytes: u64) -> Result<Page, NandError> {
+        let (block, page, die) = self.place(ppn)?;
+        self.clock.wait_for(die);
+        self.begin()?;
+        self.operations.reads += 1;
+        let (read, transfer) = (ns(self.timing.read_us), self.timing.transfer_ns(bytes));
+        let channel = self.geometry.channel_of(die);
+        self.clock.read(die, channel, read, transfer);
+        self.last[die as usize] = Last::Nothing;
+        match self.blocks[block.0 as usize].page(page) {
+            Page::Unreadable => Err(NandError::Uncorrectable(ppn)),
+            page => Ok(page.clone()),
+        }
+    }
+
+    /// Programs a page. When this returns, its die may still be at it: see [`Self::wait`].
+    ///
+    /// # Errors
+    /// It failed, and the page cannot be read; a rule was broken; the power is off, or goes.
+    pub fn program(&mut self, ppn: Ppn, data: Arc<[u8]>, oob: OobBytes) -> Result<(), NandError> {
+        let (block, page, die) = self.place(ppn)?;
+        if data.len() != self.geometry.page_bytes as usize {
+            let bytes = data.len();
+            return Err(NandError::Rule(Rule::PartialProgram { page: ppn, bytes }));
+        }
+        self.check_usable(block)?;
+        match self.blocks[block.0 as usize].allows(page) {
+            Ok(()) => {}
+            Err(Refusal::NotErased) => {
+                return Err(NandError::Rule(Rule::ProgramWithoutErase(ppn)));
+            }
+            Err(Refusal::NotNext(next)) => {
+                let next = self.geometry.ppn(block, next);
+                return Err(NandError::Rule(Rule::OutOfOrder { page: ppn, next }));
+            }
+        }
+        let transfer = self
+            .timing
+            .transfer_ns(data.len() as u64 + OOB_BYTES as u64);
+        self.clock.wait_for(die);
+        let content = Page::Programmed { data, oob };
+        if let Err(error) = self.begin() {
+            if self.faults.power_off_after == Some(0) {
+                let left = self.faults.interrupted();
+                let block = &mut self.blocks[block.0 as usize];
+                block.program(content);
+                block.interrupt_program(left);
+                self.faults.power_off_after = None;
+            }
+            return Err(error);
+        }
+        self.operations.programs += 1;
+        let channel = self.geometry.channel_of(die);
+        self.clock
+            .program(die, channel, transfer, ns(self.timing.program_us));
+        if self.faults.fails() {
+            self.operations.failures += 1;
+            self.clock.wait_for(die);
+            self.blocks[block.0 as usize].program(Page::Unreadable);
+            return Err(NandError::ProgramFailed(ppn));
+        }
+        self.blocks[block.0 as usize].program(content);
+        self.last[die as usize] = Last::Program(block);
+        Ok(())
+    }
+
+    /// Erases a block. When this returns, its die may still be at it: see [`Self::wait`].
+    ///
+    /// # Errors
+    /// It failed; the block is a bad one; the power is off, or goes.
+    pub fn erase(&mut self, block: BlockNo) -> Result<(), NandError> {
+        self.check_block(block)?;
+        self.check_usable(block)?;
+        let die = self.geometry.die_of(block);
+        self.clock.wait_for(die);
+        if let Err(error) = self.begin() {
+            if self.faults.power_off_after == Some(0) {
+                let left = self.faults.interrupted();
+                self.blocks[block.0 as usize].interrupt_erase(left);
+                self.faults.power_off_after = None;
+            }
+            return Err(error);
+        }
+        self.operations.erases += 1;
+        self.clock.erase(die, ns(self.timing.erase_us));
+        let is_worn_out = self.blocks[block.0 as usize].erases >= self.timing.endurance;
+        if is_worn_out || self.faults.fails() {
+            self.operations.failures += 1;
+            self.clock.wait_for(die);
+            self.blocks[block.0 as usize].interrupt_erase(faults::Interrupted::Torn);
+            return Err(NandError::EraseFailed(block));
+        }
+        self.blocks[block.0 as usize].erase();
+        self.last[die as usize] = Last::Erase(block);
+        Ok(())
+    }
+
+    /// Waits until every die has done what it was told. What was programmed before is on the medium.
+    pub fn wait(&mut self) {
+        self.clock.wait();
+        self.last.fill(Last::Nothing);
+    }
+
+    /// Cuts the power now.
+    pub fn power_off(&mut self) {
+        if !std::mem::replace(&mut self.is_on, false) {
+            return;
+        }
+        for die in 0..self.last.len() {
+            let last = std::mem::replace(&mut self.last[die], Last::Nothing);
+            let left = self.faults.interrupted();
+            match last {
+                Last::Nothing => {}
+                Last::Program(block) => self.blocks[block.0 as usize].interrupt_program(left),
+                Last::Erase(block) => self.blocks[block.0 as usize].interrupt_erase(left),
+            }
+        }
+        self.clock.wait();
+    }
+
+    /// The power is back. It goes no more unless it is told to again.
+    pub fn power_on(&mut self) {
+        self.is_on = true;
+        self.faults.power_off_after = None;
+    }
+
+    /// Whether the power is on.
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// An operation begins: the power may go. Where it does, the operation itself was begun if
+    /// `power_off_after` is still 0.
+    fn begin(&mut self) -> Result<(), NandError> {
+        if !self.is_on {
+            self.faults.power_off_after = None;
+            return Err(NandError::PowerOff);
+        }
+        if self.faults.power_goes() {
+            self.power_off();
+            return Err(NandError::PowerOff);
+        }
+        Ok(())
+    }
+
+    fn place(&self, ppn: Ppn) -> Result<(BlockNo, u32, u32), NandError> {
+        if ppn.0 >= self.geometry.pages() {
+            return Err(NandError::Rule(Rule::Outside(ppn.0)));
+        }
+        let block = self.geometry.block_of(ppn);
+        let page = self.geometry.page_in_block(ppn);
+        Ok((block, page, self.geometry.die_of(block)))
+    }
+
+    fn check_block(&self, block: BlockNo) -> Result<(), NandError> {
+        match block.0 < self.geometry.blocks() {
+            true => Ok(()),
+            false => Err(NandError::Rule(Rule::Outside(block.0))),
+        }
+    }
+
+    fn check_usable(&self, block: BlockNo) -> Result<(), NandError> {
+        match self.is_bad(block) {
+            true => Err(NandError::Rule(Rule::BadBlock(block))),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! NAND in a file, with what is in every page. Big-endian.
+//!
+//! ```text
+//! 24   geometry: page bytes, pages a block, blocks a plane, planes a die, dies a channel, channels (4 each)
+//! 32   times: read, program, erase in us, transfer in MB/s (8 each, IEEE 754)
+//!  4   endurance
+//!      description and sources: number of texts (4), then each with its length (4) before it
+//! 40   time in ns, reads, programs, erases, failures (8 each)
+//!      of each block: erases (4), next page (4), bad (1), needs an erase (1), then of each page:
+//!      0 erased | 1 programmed, out-of-band area, data | 2 unreadable
+//! ```
+
+use std::sync::Arc;
+
+use super::block::{Block, OOB_BYTES, Page};
+use super::clock::Clock;
+use super::timing::Timing;
+use super::{Faults, Geometry, Last, Nand, Operations};
+
+/// Texts of a file that are longer are none.
+const MAX_TEXT: u32 = 64 << 10;
+/// The most bytes that a device may have: it is kept in memory.
+const MAX_BYTES: u64 = 64 << 30;
+
+impl Nand {
+    /// All of it, as bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let Geometry {
+            page_bytes,
+            pages_per_block,
+            blocks_per_plane,
+            planes_per_die,
+            dies_per_channel,
+            channels,
+        } = self.geometry;
+        let sizes = [
+            page_bytes,
+            pages_per_block,
+            blocks_per_plane,
+            planes_per_die,
+            dies_per_channel,
+            channels,
+        ];
+        sizes.iter().for_each(|size| out.extend(size.to_be_bytes()));
+        let timing = &self.timing;
+        for time in [
+            timing.read_us,
+            timing.program_us,
+            timing.erase_us,
+            timing.transfer_mb_per_s,
+        ] {
+            out.extend(time.to_be_bytes());
+        }
+        out.extend(timing.endurance.to_be_bytes());
+        let texts = [&timing.description].into_iter().chain(&timing.sources);
+        out.extend((1 + timing.sources.len() as u32).to_be_bytes());
+        for text in texts {
+            out.extend((text.len() as u32).to_be_bytes());
+            out.extend(text.as_bytes());
+        }
+        let Operations {
+            reads,
+            programs,
+            erases,
+            failures,
+        } = self.operations;
+        for count in [self.clock.now().0, reads, programs, erases, failures] {
+            out.extend(count.to_be_bytes());
+        }
+        self.blocks.iter().for_each(|block| block.encode(out));
+    }
+
+    /// Takes one from the beginning of `bytes`; dies are idle.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn decode(bytes: &mut &[u8]) -> Result<Self, String> {
+        let geometry = Geometry {
+            page_bytes: word(bytes)?,
+            pages_per_block: word(bytes)?,
+            blocks_per_plane: word(bytes)?,
+            planes_per_die: word(bytes)?,
+            dies_per_channel: word(bytes)?,
+            channels: word(bytes)?,
+        };
+        geometry.check()?;
+        if geometry.bytes() > MAX_BYTES {
+            return Err(format!("{} bytes are too many", geometry.bytes()));
+        }
+        let times = [long(bytes)?, long(bytes)?, long(bytes)?, long(bytes)?].map(f64::from_bits);
+        let endurance = word(bytes)?;
+        let texts = word(bytes)?.min(1000);
+        let mut texts = (0..texts)
+            .map(|_| text(bytes))
+            .collect::<Result<Vec<_>, _>>()?;
+        if texts.is_empty() || times.iter().any(|time| !time.is_finite() || *time < 0.0) {
+            return Err("the times of its NAND are none".to_owned());
+        }
+        let timing = Timing {
+            description: texts.remove(0),
+            sources: texts,
+            read_us: times[0],
+            program_us: times[1],
+            erase_us: times[2],
+            transfer_mb_per_s: times[3].max(0.001),
+            endurance,
+        };
+        let mut clock = Clock::new(&geometry);
+        clock.pass(long(bytes)?);
+        let operations = Operations {
+            reads: long(bytes)?,
+            programs: long(bytes)?,
+            erases: long(bytes)?,
+            failures: long(bytes)?,
+        };
+        let mut blocks = Vec::new();
+        for _ in 0..geometry.blocks() {
+            blocks.push(Block::decode(bytes, &geometry)?);
+        }
+        Ok(Self {
+            geometry,
+            timing,
+            blocks,
+            clock,
+            last: vec![Last::Nothing; geometry.dies() as usize],
+            faults: Faults::default(),
+            operations,
+            is_on: true,
+        })
+    }
+}
+
+impl Block {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.erases.to_be_bytes());
+        out.extend(self.next.to_be_bytes());
+        out.extend([u8::from(self.is_bad), u8::from(self.needs_erase)]);
+        for page in &self.pages {
+            match page {
+                Page::Erased => out.push(0),
+                Page::Programmed { data, oob } => {
+                    out.push(1);
+                    out.extend(oob);
+                    out.extend(&**data);
+                }
+                Page::Unreadable => out.push(2),
+            }
+        }
+    }
+
+    fn decode(bytes: &mut &[u8], geometry: &Geometry) -> Result<Self, String> {
+        let (erases, next) = (word(bytes)?, word(bytes)?);
+        let flags = take(bytes, 2)?;
+        if next > geometry.pages_per_block {
+            return Err(format!("{next} pages of a block are programmed"));
+        }
+        let mut block = Self {
+            pages: Vec::new(),
+            next,
+            needs_erase: flags[1] != 0,
+            is_bad: flags[0] != 0,
+            erases,
+        };
+        for _ in 0..geometry.pages_per_block {
+            let page = match take(bytes, 1)?[0] {
+                0 => Page::Erased,
+                1 => {
+                    let mut oob = [0; OOB_BYTES];
+                    oob.copy_from_slice(take(bytes, OOB_BYTES)?);
+                    let data = Arc::from(take(bytes, geometry.page_bytes as usize)?);
+                    Page::Programmed { data, oob }
+                }
+                2 => Page::Unreadable,
+                other => return Err(format!("a page is of kind {other}")),
+            };
+            block.pages.push(page);
+        }
+        Ok(block)
+    }
+}
+
+/// The next so many bytes.
+pub(crate) fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], String> {
+    let (taken, rest) = bytes.split_at_checked(count).ok_or("it ends early")?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+/// The next 32 bits.
+pub(crate) fn word(bytes: &mut &[u8]) -> Result<u32, String> {
+    take(bytes, 4).map(|taken| crate::ftl::oob::be32(taken, 0))
+}
+
+fn long(bytes: &mut &[u8]) -> Result<u64, String> {
+    take(bytes, 8).map(|taken| crate::ftl::oob::be64(taken, 0))
+}
+
+fn text(bytes: &mut &[u8]) -> Result<String, String> {
+    let length = word(bytes)?;
+    if length > MAX_TEXT {
+        return Err(format!("a text of {length} bytes"));
+    }
+    Ok(String::from_utf8_lossy(take(bytes, length as usize)?).into_owned())
+}

@@ -1,0 +1,187 @@
+use super::*;
+
+fn geometry() -> Geometry {
+    Geometry {
+        page_bytes: 16,
+        pages_per_block: 4,
+        blocks_per_plane: 2,
+        planes_per_die: 1,
+        dies_per_channel: 1,
+        channels: 2,
+    }
+}
+
+fn nand() -> Nand {
+    let mut timing = Timing::built_in("openssd").unwrap();
+    timing.endurance = 5;
+    Nand::new(geometry(), timing).unwrap()
+}
+
+fn data(byte: u8) -> Arc<[u8]> {
+    vec![byte; 16].into()
+}
+
+const OOB: OobBytes = [7; OOB_BYTES];
+
+#[test]
+fn what_was_programmed_is_read_and_what_was_erased_is_gone() {
+    let mut nand = nand();
+    assert_eq!(nand.read(Ppn(0)), Ok(Page::Erased));
+    nand.program(Ppn(0), data(1), OOB).unwrap();
+    let page = Page::Programmed {
+        data: data(1),
+        oob: OOB,
+    };
+    assert_eq!(nand.read(Ppn(0)), Ok(page));
+    assert_eq!(nand.read_oob(Ppn(0)), Ok(Some(OOB)));
+    assert_eq!(nand.read_oob(Ppn(1)), Ok(None));
+    nand.erase(BlockNo(0)).unwrap();
+    assert_eq!(nand.read(Ppn(0)), Ok(Page::Erased));
+    assert_eq!((nand.wear(BlockNo(0)), nand.wear(BlockNo(1))), (1, 0));
+}
+
+#[test]
+fn a_broken_rule_is_an_error_and_changes_nothing() {
+    let mut nand = nand();
+    let refused = |rule| Err(NandError::Rule(rule));
+    nand.program(Ppn(0), data(1), OOB).unwrap();
+    let before = nand.blocks[0].page(0).clone();
+    assert_eq!(
+        nand.program(Ppn(0), data(2), OOB),
+        refused(Rule::ProgramWithoutErase(Ppn(0)))
+    );
+    assert_eq!(
+        nand.program(Ppn(2), data(2), OOB),
+        refused(Rule::OutOfOrder {
+            page: Ppn(2),
+            next: Ppn(1)
+        })
+    );
+    assert_eq!(
+        nand.program(Ppn(1), vec![0; 15].into(), OOB),
+        refused(Rule::PartialProgram {
+            page: Ppn(1),
+            bytes: 15
+        })
+    );
+    assert_eq!(nand.read(Ppn(16)), Err(NandError::Rule(Rule::Outside(16))));
+    assert_eq!(nand.erase(BlockNo(4)), refused(Rule::Outside(4)));
+    nand.mark_bad(BlockNo(1)).unwrap();
+    assert_eq!(nand.erase(BlockNo(1)), refused(Rule::BadBlock(BlockNo(1))));
+    assert_eq!(
+        nand.program(Ppn(4), data(2), OOB),
+        refused(Rule::BadBlock(BlockNo(1)))
+    );
+    assert_eq!(nand.blocks[0].page(0), &before);
+    assert_eq!(nand.operations().programs, 1);
+    nand.program(Ppn(1), data(2), OOB).unwrap();
+}
+
+#[test]
+fn blocks_wear_out() {
+    let mut nand = nand();
+    for _ in 0..5 {
+        nand.erase(BlockNo(3)).unwrap();
+    }
+    let failed = Err(NandError::EraseFailed(BlockNo(3)));
+    assert_eq!(nand.erase(BlockNo(3)), failed);
+    let not_erased = Err(NandError::Rule(Rule::ProgramWithoutErase(Ppn(12))));
+    assert_eq!(nand.program(Ppn(12), data(1), OOB), not_erased);
+}
+
+#[test]
+fn a_program_that_fails_costs_its_page_only() {
+    let mut nand = nand();
+    nand.program(Ppn(0), data(1), OOB).unwrap();
+    nand.faults.fail_one_in = 1;
+    let failed = Err(NandError::ProgramFailed(Ppn(1)));
+    assert_eq!(nand.program(Ppn(1), data(2), OOB), failed);
+    assert_eq!(nand.read(Ppn(1)), Err(NandError::Uncorrectable(Ppn(1))));
+    assert!(matches!(nand.read(Ppn(0)), Ok(Page::Programmed { .. })));
+}
+
+/// What a cut in a program leaves, over many seeds: all three cases, and never a page to be programmed.
+#[test]
+fn a_power_cut_leaves_a_page_done_torn_or_seemingly_untouched() {
+    let mut seen = [0; 3];
+    for seed in 0..60 {
+        let mut nand = nand();
+        nand.faults.random = crate::random::Random::new(seed);
+        nand.faults.power_off_after = Some(0);
+        assert_eq!(nand.program(Ppn(0), data(1), OOB), Err(NandError::PowerOff));
+        assert_eq!(nand.read(Ppn(0)), Err(NandError::PowerOff));
+        nand.power_on();
+        match nand.read(Ppn(0)) {
+            Ok(Page::Programmed { .. }) => seen[0] += 1,
+            Err(NandError::Uncorrectable(_)) => seen[1] += 1,
+            Ok(Page::Erased) => seen[2] += 1,
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(
+            nand.program(Ppn(0), data(1), OOB),
+            Err(NandError::Rule(Rule::ProgramWithoutErase(_)))
+        ));
+    }
+    assert!(seen.iter().all(|seen| *seen > 5), "{seen:?}");
+}
+
+#[test]
+fn a_block_whose_erase_was_interrupted_must_be_erased_again() {
+    for seed in 0..20 {
+        let mut nand = nand();
+        nand.program(Ppn(0), data(1), OOB).unwrap();
+        nand.wait();
+        nand.faults.random = crate::random::Random::new(seed);
+        nand.faults.power_off_after = Some(0);
+        assert_eq!(nand.erase(BlockNo(0)), Err(NandError::PowerOff));
+        nand.power_on();
+        for page in 0..2 {
+            assert!(matches!(
+                nand.program(Ppn(page), data(1), OOB),
+                Err(NandError::Rule(Rule::ProgramWithoutErase(_)))
+            ));
+        }
+        nand.erase(BlockNo(0)).unwrap();
+        nand.program(Ppn(0), data(1), OOB).unwrap();
+    }
+}
+
+/// Programs on two dies, the power goes: the first may be lost unless it was waited for.
+#[test]
+fn other_dies_are_interrupted_too_unless_they_were_waited_for() {
+    let lost = |wait: bool| {
+        (0..40).any(|seed| {
+            let mut nand = nand();
+            nand.faults.random = crate::random::Random::new(seed);
+            nand.program(Ppn(0), data(1), OOB).unwrap();
+            if wait {
+                nand.wait();
+            }
+            nand.power_off();
+            nand.power_on();
+            !matches!(nand.read(Ppn(0)), Ok(Page::Programmed { .. }))
+        })
+    };
+    assert!(lost(false));
+    assert!(!lost(true));
+}
+
+#[test]
+fn dies_work_at_the_same_time_and_one_die_does_not() {
+    let time = |first: Ppn, second: Ppn| {
+        let mut nand = nand();
+        nand.program(first, data(1), OOB).unwrap();
+        nand.program(second, data(1), OOB).unwrap();
+        nand.wait();
+        nand.now().0
+    };
+    // 56 bytes at 156 MB/s are 358 ns.
+    assert_eq!(time(Ppn(0), Ppn(1)), 2 * (1_575_000 + 358));
+    assert_eq!(time(Ppn(0), Ppn(4)), 1_575_000 + 2 * 358);
+    let mut nand = nand();
+    nand.read(Ppn(0)).unwrap();
+    assert_eq!(nand.now().0, 56_000 + 102);
+    nand.erase(BlockNo(0)).unwrap();
+    nand.wait();
+    assert_eq!(nand.now().0, 56_102 + 3_000_000);
+}

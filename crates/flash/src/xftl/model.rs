@@ -1,0 +1,505 @@
+//! A device beside a model of it, under random commands, with the power going and programs failing.
+//!
+//! The model is a byte array: for each logical page the version that is there, and those that a power cut
+//! may leave instead. A version is a number; the page's bytes follow from page and version, so that no
+//! page can be taken for another.
+
+use std::collections::BTreeMap;
+
+use crate::ftl::flaw::Flaw;
+use crate::ftl::{Config, FlushWrites, Ftl, FtlError, Lpn, Tid};
+use crate::nand::timing::Timing;
+use crate::nand::{BlockNo, Geometry, Nand};
+use crate::random::Random;
+
+/// What a device is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Make {
+    pub(super) geometry: Geometry,
+    pub(super) config: Config,
+    /// One in so many programs and erases fails; 0 is none.
+    pub(super) fail_one_in: u64,
+    pub(super) flaw: Option<Flaw>,
+}
+
+impl Make {
+    /// Some device, small and as full as it can be, so that garbage is collected all the time.
+    pub(super) fn random(random: &mut Random) -> Self {
+        let geometry = Geometry {
+            page_bytes: 256,
+            pages_per_block: [4, 8, 16][random.below(3)],
+            blocks_per_plane: 1,
+            planes_per_die: 1,
+            dies_per_channel: 1 + random.below(2) as u32,
+            channels: 1 + random.below(2) as u32,
+        };
+        let fail_one_in = [0, 0, 1000, 100][random.below(4)];
+        let capacity = [12, 25, 40][random.below(3)];
+        let pages = 500 + random.below(200) as u32;
+        let per_die = pages.div_ceil(geometry.pages_per_block * geometry.dies());
+        let geometry = Geometry {
+            blocks_per_plane: per_die,
+            ..geometry
+        };
+        let spare = if fail_one_in > 0 { 70 } else { 0 };
+        let mut config =
+            Config::with_spare(&geometry, spare, capacity).expect("such a device can be");
+        config.checkpoint_every = [50, 400, 1_000_000][random.below(3)];
+        config.wear_gap = [3, 1000][random.below(2)];
+        config.flush = [
+            FlushWrites::Nothing,
+            FlushWrites::Map,
+            FlushWrites::WholeMap,
+        ][random.below(3)];
+        Self {
+            geometry,
+            config,
+            fail_one_in,
+            flaw: None,
+        }
+    }
+}
+
+/// What a power cut may leave of a page: the version that is durable, and everything since.
+#[derive(Clone, Debug)]
+struct PageModel {
+    versions: Vec<u64>,
+}
+
+impl PageModel {
+    fn current(&self) -> u64 {
+        self.versions.last().copied().unwrap_or(0)
+    }
+}
+
+/// Counts of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) operations: u64,
+    pub(super) cuts: u64,
+    pub(super) cuts_in_recovery: u64,
+    pub(super) commits_in_doubt: u64,
+    pub(super) commits: u64,
+    pub(super) conflicts: u64,
+    pub(super) table_full: u64,
+    pub(super) failures: u64,
+    pub(super) worn_out: u64,
+    pub(super) devices: u64,
+    pub(super) collected: u64,
+}
+
+/// A device and its model.
+pub(super) struct Pair {
+    make: Make,
+    /// `None` only while the power is off.
+    device: Option<Ftl>,
+    pages: Vec<PageModel>,
+    active: BTreeMap<Tid, BTreeMap<Lpn, u64>>,
+    next_version: u64,
+    random: Random,
+    pub(super) counts: Counts,
+    /// Whether an error of the device ends its life: a worn-out one is replaced.
+    pub(super) is_worn_out: bool,
+}
+
+/// Something that does not hold.
+pub(super) type Violation = String;
+
+impl Pair {
+    pub(super) fn new(make: Make, seed: u64) -> Result<Self, Violation> {
+        let timing = Timing::built_in("openssd").ok_or("no such NAND")?;
+        let mut nand = Nand::new(make.geometry, timing)?;
+        let mut random = Random::new(seed);
+        nand.faults.random = Random::new(random.next());
+        nand.faults.fail_one_in = make.fail_one_in;
+        if make.fail_one_in > 0 {
+            // A factory delivers bad blocks too.
+            nand.mark_bad(BlockNo(random.below(make.geometry.blocks() as usize) as u32))
+                .map_err(|error| error.to_string())?;
+        }
+        let (device, _) =
+            Ftl::open_as(nand, make.config, make.flaw).map_err(|error| error.to_string())?;
+        let page = PageModel { versions: vec![0] };
+        Ok(Self {
+            make,
+            device: Some(device),
+            pages: vec![page; make.config.logical_pages as usize],
+            active: BTreeMap::new(),
+            next_version: 1,
+            random,
+            counts: Counts {
+                devices: 1,
+                ..Counts::default()
+            },
+            is_worn_out: false,
+        })
+    }
+
+    fn device(&mut self) -> Result<&mut Ftl, Violation> {
+        self.device
+            .as_mut()
+            .ok_or_else(|| "the power is off".to_owned())
+    }
+
+    /// The power goes after so many NAND operations.
+    pub(super) fn cut_after(&mut self, operations: u64) -> Result<(), Violation> {
+        self.device()?.nand_mut().faults.power_off_after = Some(operations);
+        Ok(())
+    }
+
+    /// NAND operations so far.
+    pub(super) fn nand_operations(&mut self) -> Result<u64, Violation> {
+        let done = self.device()?.nand().operations();
+        Ok(done.reads + done.programs + done.erases)
+    }
+
+    fn bytes(&self, lpn: Lpn, version: u64) -> Vec<u8> {
+        let bytes = self.make.geometry.page_bytes as usize;
+        if version == 0 {
+            return vec![0; bytes];
+        }
+        let mut word = Random::of_part(version, u64::from(lpn.0));
+        (0..bytes / 8)
+            .flat_map(|_| word.next().to_be_bytes())
+            .collect()
+    }
+
+    fn some_page(&mut self) -> Lpn {
+        let pages = self.pages.len();
+        // Half of the commands go to an eighth of the pages.
+        match self.random.percent(50) {
+            true => Lpn(self.random.below(pages.div_ceil(8)) as u32),
+            false => Lpn(self.random.below(pages) as u32),
+        }
+    }
+
+    fn some_transaction(&mut self) -> Tid {
+        Tid(1 + self.random.below(4) as u64)
+    }
+
+    /// One random command. `Ok(false)`: the power went in it.
+    pub(super) fn step(&mut self) -> Result<bool, Violation> {
+        self.counts.operations += 1;
+        match self.random.below(100) {
+            0..30 => self.write(),
+            30..62 => self.write_in(),
+            62..72 => self.read(),
+            72..77 => self.trim(),
+            77..80 => self.trim_in(),
+            80..85 => self.flush(),
+            85..96 => self.commit(),
+            _ => self.abort(),
+        }
+    }
+
+    /// What a command came to: `Some` if it was done, `None` if the power went or a refusal was expected.
+    fn outcome<T>(
+        &mut self,
+        done: Result<T, FtlError>,
+        what: &str,
+    ) -> Result<Option<T>, Violation> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if error.is_power_off() => Ok(None),
+            Err(FtlError::WornOut { .. }) if self.make.fail_one_in > 0 => {
+                self.is_worn_out = true;
+                Ok(None)
+            }
+            Err(error) => Err(format!("{what}: {error}")),
+        }
+    }
+
+    fn is_off(&self) -> bool {
+        self.device
+            .as_ref()
+            .is_none_or(|device| !device.nand().is_on())
+    }
+
+    fn holder(&self, lpn: Lpn) -> Option<Tid> {
+        let mut holders = self
+            .active
+            .iter()
+            .filter(|(_, pages)| pages.contains_key(&lpn));
+        holders.next().map(|(tid, _)| *tid)
+    }
+
+    fn new_version(&mut self) -> u64 {
+        self.next_version += 1;
+        self.next_version
+    }
+
+    /// Whether a refusal is the right one: another transaction has the page.
+    fn is_conflict(
+        &mut self,
+        lpn: Lpn,
+        tid: Option<Tid>,
+        done: &Result<(), FtlError>,
+    ) -> Result<bool, Violation> {
+        let other = self.holder(lpn).filter(|holder| Some(*holder) != tid);
+        match (done, other) {
+            (Err(FtlError::Conflict { page, holder }), Some(other))
+                if *page == lpn && *holder == other =>
+            {
+                self.counts.conflicts += 1;
+                Ok(true)
+            }
+            (Err(FtlError::Conflict { .. }), _) => {
+                Err(format!("page {} conflicts with nobody", lpn.0))
+            }
+            (Ok(()), Some(other)) => Err(format!(
+                "page {} could be written though transaction {} has it",
+                lpn.0, other.0
+            )),
+            _ => Ok(false),
+        }
+    }
+
+    fn write(&mut self) -> Result<bool, Violation> {
+        let (lpn, version) = (self.some_page(), self.new_version());
+        let bytes = self.bytes(lpn, version);
+        let done = self.device()?.write(lpn, &bytes);
+        self.written(lpn, version, done, "write")
+    }
+
+    fn trim(&mut self) -> Result<bool, Violation> {
+        let lpn = self.some_page();
+        let done = self.device()?.trim(lpn);
+        self.written(lpn, 0, done, "trim")
+    }
+
+    fn written(
+        &mut self,
+        lpn: Lpn,
+        version: u64,
+        done: Result<(), FtlError>,
+        what: &str,
+    ) -> Result<bool, Violation> {
+        if self.is_conflict(lpn, None, &done)? {
+            return Ok(true);
+        }
+        let done = self.outcome(done, what)?;
+        // Where the power went, it may be there or not: the check after that knows.
+        if done.is_some() || self.is_off() {
+            self.pages[lpn.0 as usize].versions.push(version);
+        }
+        Ok(!self.is_off())
+    }
+
+    fn write_in(&mut self) -> Result<bool, Violation> {
+        let (tid, lpn, version) = (
+            self.some_transaction(),
+            self.some_page(),
+            self.new_version(),
+        );
+        let bytes = self.bytes(lpn, version);
+        let done = self.device()?.write_in(tid, lpn, &bytes);
+        self.written_in(tid, lpn, version, done)
+    }
+
+    fn trim_in(&mut self) -> Result<bool, Violation> {
+        let (tid, lpn) = (self.some_transaction(), self.some_page());
+        let done = self.device()?.trim_in(tid, lpn);
+        self.written_in(tid, lpn, 0, done)
+    }
+
+    fn written_in(
+        &mut self,
+        tid: Tid,
+        lpn: Lpn,
+        version: u64,
+        done: Result<(), FtlError>,
+    ) -> Result<bool, Violation> {
+        if self.is_conflict(lpn, Some(tid), &done)? {
+            return Ok(true);
+        }
+        if let Err(FtlError::TableFull { capacity }) = done {
+            let entries: usize = self.active.values().map(BTreeMap::len).sum();
+            self.counts.table_full += 1;
+            return match entries == capacity as usize && capacity == self.make.config.table_capacity
+            {
+                true => Ok(true),
+                false => Err(format!("the table is full with {entries} entries")),
+            };
+        }
+        if self.outcome(done, "write in a transaction")?.is_some() {
+            self.active.entry(tid).or_default().insert(lpn, version);
+        }
+        Ok(!self.is_off())
+    }
+
+    fn read(&mut self) -> Result<bool, Violation> {
+        let (lpn, tid) = (self.some_page(), self.some_transaction());
+        let committed = self.pages[lpn.0 as usize].current();
+        let own = self
+            .active
+            .get(&tid)
+            .and_then(|pages| pages.get(&lpn))
+            .copied();
+        let outside = self.device()?.read(lpn);
+        let inside = self.device()?.read_in(tid, lpn);
+        for (read, version) in [(outside, committed), (inside, own.unwrap_or(committed))] {
+            if let Some(found) = self.outcome(read, "read")?
+                && *found != *self.bytes(lpn, version)
+            {
+                return Err(format!("page {} is not version {version}", lpn.0));
+            }
+        }
+        Ok(!self.is_off())
+    }
+
+    fn flush(&mut self) -> Result<bool, Violation> {
+        let done = self.device()?.flush();
+        if self.outcome(done, "flush")?.is_some() {
+            for page in &mut self.pages {
+                page.versions = vec![page.current()];
+            }
+        }
+        Ok(!self.is_off())
+    }
+
+    fn commit(&mut self) -> Result<bool, Violation> {
+        let tid = self.some_transaction();
+        let done = self.device()?.commit(tid);
+        let done = self.outcome(done, "commit")?;
+        match (done, self.is_off()) {
+            (Some(()), _) => {
+                for (lpn, version) in self.active.remove(&tid).unwrap_or_default() {
+                    self.pages[lpn.0 as usize].versions = vec![version];
+                }
+                self.counts.commits += 1;
+            }
+            (None, true) => {
+                let in_doubt = self.active.remove(&tid).unwrap_or_default();
+                self.active.clear();
+                self.recover(in_doubt)?;
+                return Ok(true);
+            }
+            (None, false) => {}
+        }
+        Ok(!self.is_off())
+    }
+
+    fn abort(&mut self) -> Result<bool, Violation> {
+        let tid = self.some_transaction();
+        let done = self.device()?.abort(tid);
+        self.active.remove(&tid);
+        self.outcome(done, "abort")?;
+        Ok(!self.is_off())
+    }
+
+    /// The power comes back: opens the device, also when the power goes again while it is opened, and looks at every
+    /// page. Transactions were active, one may have been about to commit.
+    pub(super) fn recover(&mut self, in_doubt: BTreeMap<Lpn, u64>) -> Result<(), Violation> {
+        self.counts.cuts += 1;
+        self.counts.commits_in_doubt += u64::from(!in_doubt.is_empty());
+        self.active.clear();
+        self.reopen()?;
+        let found = self.found(&in_doubt)?;
+        let mut committed: Option<bool> = None;
+        for (lpn, version) in found {
+            let page = &mut self.pages[lpn.0 as usize];
+            let (is_old, is_new) = (
+                page.versions.contains(&version),
+                in_doubt.get(&lpn) == Some(&version),
+            );
+            let is_in_doubt = in_doubt.contains_key(&lpn);
+            match (is_in_doubt, is_old, is_new) {
+                (_, false, false) => {
+                    return Err(format!(
+                        "page {} has version {version}, and could have {:?} (in doubt: {:?})",
+                        lpn.0,
+                        page.versions,
+                        in_doubt.get(&lpn)
+                    ));
+                }
+                // Both at once tells nothing: it was trimmed before, and trimmed again.
+                (true, is_old, is_new) if is_old != is_new => {
+                    if committed.is_some_and(|committed| committed != is_new) {
+                        return Err(format!(
+                            "a transaction was committed in part: page {}",
+                            lpn.0
+                        ));
+                    }
+                    committed = Some(is_new);
+                }
+                _ => {}
+            }
+            page.versions = vec![version];
+        }
+        self.check_wear()
+    }
+
+    fn reopen(&mut self) -> Result<(), Violation> {
+        let device = self.device.take().ok_or("there is no device")?;
+        self.counts.collected += device.statistics().gc_blocks;
+        self.counts.failures = device.nand().operations().failures;
+        let mut nand = device.into_nand();
+        nand.power_off();
+        loop {
+            nand.power_on();
+            if self.random.percent(20) {
+                nand.faults.power_off_after = Some(self.random.below(200) as u64);
+            }
+            // Opening takes the NAND; what a cut leaves of it is this copy: recovery writes nothing, which
+            // is checked.
+            let (mut kept, before) = (nand.clone(), nand.operations());
+            match Ftl::open_as(nand, self.make.config, self.make.flaw) {
+                Ok((device, _)) => {
+                    let after = device.nand().operations();
+                    if (before.programs, before.erases) != (after.programs, after.erases) {
+                        return Err("recovery wrote".to_owned());
+                    }
+                    self.device = Some(device);
+                    self.device()?.nand_mut().faults.power_off_after = None;
+                    return Ok(());
+                }
+                Err(error) if error.is_power_off() => {
+                    self.counts.cuts += 1;
+                    self.counts.cuts_in_recovery += 1;
+                    kept.power_off();
+                    nand = kept;
+                }
+                Err(error) => return Err(format!("the device cannot be opened: {error}")),
+            }
+        }
+    }
+
+    /// The version of every page.
+    fn found(&mut self, in_doubt: &BTreeMap<Lpn, u64>) -> Result<Vec<(Lpn, u64)>, Violation> {
+        let mut found = Vec::with_capacity(self.pages.len());
+        for number in 0..self.pages.len() {
+            let lpn = Lpn(number as u32);
+            let read = self.device()?.read(lpn);
+            let bytes = read.map_err(|error| format!("page {number} after a cut: {error}"))?;
+            let mut versions: Vec<u64> = self.pages[number].versions.clone();
+            versions.extend(in_doubt.get(&lpn));
+            let version = versions
+                .iter()
+                .rev()
+                .find(|version| *bytes == *self.bytes(lpn, **version));
+            let version = version.ok_or_else(|| {
+                format!("page {number} after a cut is none of versions {versions:?}")
+            })?;
+            found.push((lpn, *version));
+        }
+        Ok(found)
+    }
+
+    /// Wear levelling keeps blocks together, and nothing is lost to leaks.
+    fn check_wear(&mut self) -> Result<(), Violation> {
+        let mapped = self.pages.iter().filter(|page| page.current() != 0).count();
+        let wear = self.device()?.wear();
+        let valid: u32 = wear.valid.iter().sum();
+        // What is valid beside mapped pages is bookkeeping: pieces, table, root.
+        match valid as usize > mapped + 64 {
+            true => Err(format!("{valid} pages are valid, and {mapped} are mapped")),
+            false => Ok(()),
+        }
+    }
+
+    /// Cuts now, between two commands.
+    pub(super) fn cut(&mut self) -> Result<(), Violation> {
+        self.device()?.nand_mut().power_off();
+        self.recover(BTreeMap::new())
+    }
+}

@@ -1,0 +1,357 @@
+use std::collections::BTreeMap;
+
+use super::model::{Counts, Make, Pair, Violation};
+use crate::ftl::flaw::Flaw;
+use crate::ftl::{Config, Ftl, FtlError, Lpn, Tid};
+use crate::nand::timing::Timing;
+use crate::nand::{Geometry, Nand};
+use crate::random::Random;
+
+/// Commands of the randomized test unless `ONEWRITE_FLASH_OPERATIONS` says how many: a cut comes with every
+/// twentieth.
+const OPERATIONS: u64 = 60_000;
+/// Commands that a device lives for.
+const LIFE: u64 = 4_000;
+
+fn seed() -> u64 {
+    let seed = std::env::var("ONEWRITE_FLASH_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| {
+        use std::hash::{BuildHasher, Hasher};
+        std::hash::RandomState::new().build_hasher().finish()
+    });
+    println!("ONEWRITE_FLASH_SEED={seed}");
+    seed
+}
+
+/// A device's life: random commands, the power going after every few NAND operations.
+fn live(make: Make, seed: u64, operations: u64) -> Result<Counts, (Violation, Counts)> {
+    let mut random = Random::new(seed);
+    let mut pair = Pair::new(make, random.next()).map_err(|error| (error, Counts::default()))?;
+    // Some lives have hardly a cut, so that the device fills up; most have many.
+    let between = [12, 30, 90, 700][random.below(4)];
+    let lived = live_on(&mut pair, &mut random, operations, between);
+    pair.counts.worn_out = u64::from(pair.is_worn_out);
+    match lived {
+        Ok(()) => Ok(pair.counts),
+        Err(violation) => Err((violation, pair.counts)),
+    }
+}
+
+fn live_on(
+    pair: &mut Pair,
+    random: &mut Random,
+    operations: u64,
+    between: usize,
+) -> Result<(), Violation> {
+    pair.cut_after(random.below(between) as u64)?;
+    while pair.counts.operations < operations && !pair.is_worn_out {
+        let cuts = pair.counts.cuts;
+        if !pair.step()? {
+            pair.recover(BTreeMap::new())?;
+        } else if random.below(400) == 0 {
+            pair.cut()?;
+        }
+        if pair.counts.cuts != cuts {
+            pair.cut_after(random.below(between) as u64)?;
+        }
+    }
+    // What is there at the end is there after a last cut.
+    pair.cut()
+}
+
+fn add(total: &mut Counts, life: Counts) {
+    total.operations += life.operations;
+    total.cuts += life.cuts;
+    total.cuts_in_recovery += life.cuts_in_recovery;
+    total.commits_in_doubt += life.commits_in_doubt;
+    total.commits += life.commits;
+    total.conflicts += life.conflicts;
+    total.table_full += life.table_full;
+    total.failures += life.failures;
+    total.worn_out += life.worn_out;
+    total.devices += life.devices;
+    total.collected += life.collected;
+}
+
+#[test]
+fn a_device_is_its_model_under_power_cuts_and_failures() {
+    let operations = std::env::var("ONEWRITE_FLASH_OPERATIONS")
+        .ok()
+        .and_then(|n| n.parse().ok());
+    let operations: u64 = operations.unwrap_or(OPERATIONS);
+    let mut random = Random::new(seed());
+    let mut total = Counts::default();
+    while total.operations < operations {
+        let make = Make::random(&mut random);
+        let seed = random.next();
+        let length = LIFE.min(operations - total.operations);
+        match live(make, seed, length) {
+            Ok(life) => add(&mut total, life),
+            Err((violation, counts)) => panic!("{violation}\n{make:?}\nseed {seed}, {counts:?}"),
+        }
+    }
+    println!("{total:?}");
+    assert!(total.commits_in_doubt > 0 && total.cuts_in_recovery > 0 && total.collected > 0);
+}
+
+/// Every rule that is left out is found missing, within as many commands as a run of the tests has.
+#[test]
+fn a_rule_that_is_left_out_is_found_missing() {
+    let flaws = [
+        Flaw::NoTableFlush,
+        Flaw::NoWaitBeforeSwitch,
+        Flaw::ActiveNotKept,
+        Flaw::UndoNotKept,
+        Flaw::ActiveRecovered,
+        Flaw::CommittedNotRecovered,
+        Flaw::NoWaitBeforeErase,
+        Flaw::NoWaitBeforeGivingUp,
+        Flaw::TrimNotHeld,
+        Flaw::SequenceIgnored,
+        Flaw::FailureIgnored,
+    ];
+    let seed = seed();
+    for flaw in flaws {
+        let mut random = Random::new(seed);
+        let mut commands = 0;
+        let found = loop {
+            let mut make = Make::random(&mut random);
+            make.flaw = Some(flaw);
+            if make.fail_one_in > 0 {
+                make.fail_one_in = 60;
+            }
+            let seed = random.next();
+            // An assertion of the device's own finds as well as the model does.
+            let lived = std::panic::catch_unwind(|| live(make, seed, LIFE));
+            match lived.unwrap_or_else(|_| Err(("an assertion".to_owned(), Counts::default()))) {
+                Ok(life) if commands + life.operations > 10 * OPERATIONS => break None,
+                Ok(life) => commands += life.operations,
+                Err((violation, counts)) => break Some((commands + counts.operations, violation)),
+            }
+        };
+        match found {
+            Some((commands, violation)) => {
+                println!("{flaw:?}: after {commands} commands: {violation}")
+            }
+            None => panic!("{flaw:?} was not found"),
+        }
+    }
+}
+
+/// One script of commands, cut at every NAND operation that it takes; and recovery cut as well.
+#[test]
+fn every_nand_operation_can_be_the_last() {
+    let seed = seed();
+    let script = |cut: Option<u64>| -> Result<(u64, Counts), Violation> {
+        let mut random = Random::new(seed);
+        let mut make = Make::random(&mut random);
+        make.fail_one_in = 0;
+        make.config =
+            Config::with_spare(&make.geometry, 0, 25).map_err(|error| error.to_string())?;
+        make.config.checkpoint_every = 100;
+        let mut pair = Pair::new(make, seed)?;
+        let begin = pair.nand_operations()?;
+        if let Some(cut) = cut {
+            pair.cut_after(cut)?;
+        }
+        while pair.counts.operations < 700 && pair.counts.cuts == 0 {
+            if !pair.step()? {
+                pair.recover(BTreeMap::new())?;
+            }
+        }
+        Ok((pair.nand_operations()? - begin, pair.counts))
+    };
+    let (operations, _) = script(None).unwrap();
+    assert!(operations > 700, "{operations}");
+    for cut in 0..operations {
+        let (_, counts) = script(Some(cut)).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+        assert!(counts.cuts > 0, "no cut at {cut}");
+    }
+    println!("{operations} places");
+}
+
+fn device(logical_pages: u32, capacity: u32) -> Ftl {
+    let timing = Timing::built_in("openssd").unwrap();
+    let geometry = Geometry {
+        page_bytes: 512,
+        pages_per_block: 8,
+        ..Geometry::openssd(128)
+    };
+    let config = Config {
+        table_capacity: capacity,
+        ..Config::new(logical_pages)
+    };
+    Ftl::open(Nand::new(geometry, timing).unwrap(), config)
+        .unwrap()
+        .0
+}
+
+fn page(byte: u8) -> Vec<u8> {
+    vec![byte; 512]
+}
+
+#[test]
+fn a_transaction_is_seen_by_itself_until_it_commits() {
+    let mut device = device(100, 20);
+    let (one, two) = (Tid(1), Tid(2));
+    device.write(Lpn(5), &page(1)).unwrap();
+    device.write_in(one, Lpn(5), &page(2)).unwrap();
+    assert_eq!(*device.read(Lpn(5)).unwrap(), *page(1));
+    assert_eq!(*device.read_in(two, Lpn(5)).unwrap(), *page(1));
+    assert_eq!(*device.read_in(one, Lpn(5)).unwrap(), *page(2));
+    device.commit(one).unwrap();
+    assert_eq!(*device.read_in(two, Lpn(5)).unwrap(), *page(2));
+    device.trim_in(two, Lpn(5)).unwrap();
+    assert_eq!(*device.read_in(two, Lpn(5)).unwrap(), *page(0));
+    device.abort(two).unwrap();
+    assert_eq!(*device.read_in(two, Lpn(5)).unwrap(), *page(2));
+    assert_eq!(device.abort(Tid(0)), Err(FtlError::NoTransaction));
+}
+
+#[test]
+fn a_conflict_says_who_has_the_page_and_changes_nothing() {
+    let mut device = device(100, 20);
+    device.write_in(Tid(1), Lpn(5), &page(1)).unwrap();
+    let conflict = Err(FtlError::Conflict {
+        page: Lpn(5),
+        holder: Tid(1),
+    });
+    assert_eq!(device.write_in(Tid(2), Lpn(5), &page(2)), conflict);
+    assert_eq!(device.write(Lpn(5), &page(2)), conflict);
+    assert_eq!(device.trim(Lpn(5)), conflict);
+    assert_eq!(device.transactions(), [(Tid(1), 1)]);
+    device.commit(Tid(1)).unwrap();
+    device.write(Lpn(5), &page(2)).unwrap();
+    assert_eq!(*device.read(Lpn(5)).unwrap(), *page(2));
+}
+
+#[test]
+fn a_full_table_refuses_a_write_and_loses_nothing() {
+    let mut device = device(100, 20);
+    for lpn in 0..20 {
+        device
+            .write_in(Tid(1), Lpn(lpn), &page(lpn as u8 + 1))
+            .unwrap();
+    }
+    let full = Err(FtlError::TableFull { capacity: 20 });
+    assert_eq!(device.write_in(Tid(1), Lpn(20), &page(9)), full);
+    assert_eq!(device.trim_in(Tid(2), Lpn(20)), full);
+    // A page that it has already takes no entry.
+    device.write_in(Tid(1), Lpn(0), &page(99)).unwrap();
+    device.commit(Tid(1)).unwrap();
+    assert_eq!(*device.read(Lpn(0)).unwrap(), *page(99));
+    for lpn in 1..20 {
+        assert_eq!(*device.read(Lpn(lpn)).unwrap(), *page(lpn as u8 + 1));
+    }
+    // Committed entries give way.
+    for lpn in 40..60 {
+        device.write_in(Tid(1), Lpn(lpn), &page(7)).unwrap();
+    }
+    device.abort(Tid(1)).unwrap();
+}
+
+/// The root has room for 17 entries of the table here, and a page for 21.
+#[test]
+fn a_commit_programs_its_pages_and_the_root_and_a_page_for_a_table_that_is_larger() {
+    for (pages, beside) in [(1, 1), (5, 1), (17, 1), (18, 2), (20, 2)] {
+        let mut device = device(100, 200);
+        let before = device.nand().operations().programs;
+        for lpn in 0..pages {
+            device.write_in(Tid(1), Lpn(lpn), &page(1)).unwrap();
+        }
+        device.commit(Tid(1)).unwrap();
+        let programs = u64::from(pages + beside);
+        assert_eq!(device.nand().operations().programs - before, programs);
+        // There is nothing to commit or to abort.
+        device.commit(Tid(1)).unwrap();
+        device.abort(Tid(1)).unwrap();
+        assert_eq!(device.nand().operations().programs - before, programs);
+        let config = *device.config();
+        let (mut device, recovery) = Ftl::open(device.into_nand(), config).unwrap();
+        assert_eq!(recovery.committed_pages, pages);
+        for lpn in 0..pages {
+            assert_eq!(*device.read(Lpn(lpn)).unwrap(), *page(1));
+        }
+    }
+}
+
+/// A tenth of the pages is written all the time, the rest never: without levelling, the blocks of the rest
+/// would stay new.
+#[test]
+fn wear_is_level() {
+    let spread = |gap: u32| {
+        let timing = Timing::built_in("openssd").unwrap();
+        let geometry = Geometry {
+            page_bytes: 512,
+            pages_per_block: 8,
+            ..Geometry::openssd(64)
+        };
+        let mut config = Config::with_spare(&geometry, 30, 20).unwrap();
+        config.wear_gap = gap;
+        let (mut device, _) = Ftl::open(Nand::new(geometry, timing).unwrap(), config).unwrap();
+        let pages = device.pages();
+        (0..pages).for_each(|lpn| device.write(Lpn(lpn), &page(1)).unwrap());
+        let mut random = Random::new(7);
+        for _ in 0..30_000 {
+            let lpn = Lpn(random.below(pages as usize / 10) as u32);
+            device.write(lpn, &page(2)).unwrap();
+        }
+        for lpn in pages / 10..pages {
+            assert_eq!(*device.read(Lpn(lpn)).unwrap(), *page(1));
+        }
+        let erases = device.wear().erases;
+        erases.iter().max().unwrap() - erases.iter().min().unwrap()
+    };
+    let (level, not) = (spread(8), spread(u32::MAX));
+    assert!(level <= 8 + 8, "{level}");
+    assert!(not > 4 * level, "{not} without levelling, {level} with");
+}
+
+/// Written once, then rewritten at random: what garbage collection costs goes with how full the device is.
+#[test]
+fn write_amplification_goes_with_fullness() {
+    let amplification = |percent| {
+        let timing = Timing::built_in("openssd").unwrap();
+        let geometry = Geometry {
+            page_bytes: 512,
+            pages_per_block: 32,
+            ..Geometry::openssd(128)
+        };
+        let config = Config::with_spare(&geometry, percent, 20).unwrap();
+        let (mut device, _) = Ftl::open(Nand::new(geometry, timing).unwrap(), config).unwrap();
+        let pages = device.pages();
+        let mut random = Random::new(3);
+        (0..pages).for_each(|lpn| device.write(Lpn(lpn), &page(1)).unwrap());
+        for _ in 0..20_000 {
+            let lpn = Lpn(random.below(pages as usize) as u32);
+            device.write(lpn, &page(2)).unwrap();
+        }
+        device.wear().write_amplification.unwrap()
+    };
+    let (empty, middle, full) = (amplification(70), amplification(45), amplification(0));
+    assert!(empty < middle && middle < full, "{empty} {middle} {full}");
+    assert!((1.0..1.5).contains(&empty), "{empty}");
+    assert!(full > 2.0, "{full}");
+}
+
+#[test]
+fn what_cannot_be_a_device_is_refused_in_words() {
+    let timing = Timing::built_in("openssd").unwrap();
+    let nand = |blocks| Nand::new(Geometry::openssd(blocks), timing.clone()).unwrap();
+    let refused = |nand, config| match Ftl::open(nand, config) {
+        Err(FtlError::Config(message)) => message,
+        other => panic!("{:?}", other.map(|(_, recovery)| recovery)),
+    };
+    assert!(refused(nand(64), Config::new(64 * 128)).contains("physical"));
+    assert!(refused(nand(64), Config::new(0)).contains("0 logical pages"));
+    let mut config = Config::new(100);
+    config.table_capacity = u32::MAX;
+    assert!(refused(nand(64), config).contains("root"));
+    // Another device's NAND.
+    let (mut device, _) = Ftl::open(nand(96), Config::new(1000)).unwrap();
+    device.checkpoint().unwrap();
+    let other = Ftl::open(device.into_nand(), Config::new(1001));
+    assert!(matches!(other, Err(FtlError::Corrupt { .. })));
+}
