@@ -3,6 +3,7 @@
 //! ```text
 //! vfs      the SQLite boundary: translates calls, guards databases, answers pragmas
 //! commit   when frames are written, and with what durability
+//! checkpoint  from the log to the database without writing a page twice
 //! log      how they lie on the device, and where they are found
 //! storage  direct and durable block I/O, preallocation, what the device can do
 //! wal      SQLite's own log format, a leaf
@@ -12,6 +13,7 @@
 //! [`register`] once; then every connection that is opened with the VFS `onewrite` can say
 //! `PRAGMA journal_mode=waldio`. `docs/design.md` is the map.
 
+pub mod checkpoint;
 pub mod commit;
 pub mod log;
 pub mod mode;

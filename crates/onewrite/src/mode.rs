@@ -76,9 +76,34 @@ impl JournalMode {
         }
     }
 
-    /// Whether `onewrite_layout` is for this mode.
-    pub fn has_layouts(self) -> bool {
-        self == JournalMode::Waldio
+    /// Whether a log of this mode may have this layout.
+    pub fn may_have(self, layout: Layout) -> bool {
+        match self {
+            JournalMode::Waldio => {
+                !matches!(layout, Layout::Stock | Layout::Compressed | Layout::Packed)
+            }
+            JournalMode::Onewrite => matches!(layout, Layout::Packed | Layout::Gathered),
+            JournalMode::Direct | JournalMode::Swal => layout == self.usual_layout(),
+        }
+    }
+
+    /// The layout of a log that is made for this mode by a connection with these settings; `present` is
+    /// that of the log which was there before.
+    ///
+    /// `auto` remaps where the log has a layout for it, and does not choose one: that would cost commits
+    /// a block more where nothing comes of it.
+    pub fn layout_for(
+        self,
+        asked: Option<Layout>,
+        checkpoint: CheckpointPolicy,
+        present: Option<Layout>,
+    ) -> Layout {
+        let remaps = checkpoint.needs_gathered().then_some(Layout::Gathered);
+        [asked, remaps, present]
+            .into_iter()
+            .flatten()
+            .find(|layout| self.may_have(*layout))
+            .unwrap_or(self.usual_layout())
     }
 
     /// Whether pages are compressed.
@@ -298,6 +323,60 @@ impl fmt::Display for InitPolicy {
     }
 }
 
+/// `onewrite_checkpoint`: how a checkpoint brings pages from the log into the database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CheckpointPolicy {
+    /// `copy`: each page is written there.
+    #[default]
+    Copy,
+    /// `exchange`: blocks of log and database change places (`XFS_IOC_EXCHANGE_RANGE`).
+    Exchange,
+    /// `forward`: `exchange`, and then the log goes on in blocks that lie one behind the other (the paper's
+    /// remap+).
+    Forward,
+    /// `clone`: the database shares the log's blocks (`FICLONERANGE`).
+    Clone,
+    /// `auto`: `exchange` on XFS, else `copy`.
+    Auto,
+}
+
+impl CheckpointPolicy {
+    /// Whether pages must lie in the log as they lie in the database.
+    pub fn needs_gathered(self) -> bool {
+        matches!(
+            self,
+            CheckpointPolicy::Exchange | CheckpointPolicy::Forward | CheckpointPolicy::Clone
+        )
+    }
+}
+
+impl FromStr for CheckpointPolicy {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        match word.to_ascii_lowercase().as_str() {
+            "copy" => Ok(CheckpointPolicy::Copy),
+            "exchange" => Ok(CheckpointPolicy::Exchange),
+            "forward" => Ok(CheckpointPolicy::Forward),
+            "clone" => Ok(CheckpointPolicy::Clone),
+            "auto" => Ok(CheckpointPolicy::Auto),
+            _ => Err(unknown(word, "copy, exchange, forward, clone or auto")),
+        }
+    }
+}
+
+impl fmt::Display for CheckpointPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CheckpointPolicy::Copy => "copy",
+            CheckpointPolicy::Exchange => "exchange",
+            CheckpointPolicy::Forward => "forward",
+            CheckpointPolicy::Clone => "clone",
+            CheckpointPolicy::Auto => "auto",
+        })
+    }
+}
+
 /// `onewrite_compression`: how pages are compressed, in the modes that do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Compression {
@@ -438,6 +517,12 @@ mod tests {
         for word in ["zero-fill", "write-zeroes", "unwritten", "auto"] {
             assert_eq!(
                 word.parse::<InitPolicy>().map(|p| p.to_string()),
+                Ok(word.to_owned())
+            );
+        }
+        for word in ["copy", "exchange", "clone", "auto"] {
+            assert_eq!(
+                word.parse::<CheckpointPolicy>().map(|c| c.to_string()),
                 Ok(word.to_owned())
             );
         }

@@ -38,7 +38,7 @@ fn churn(db: &Connection, synchronous: &str) {
 
 #[test]
 fn a_transaction_reads_back_what_it_spilled_and_wrote_again() {
-    for layout in ["embedded", "sector", "page4k", "page8k"] {
+    for layout in ["embedded", "sector", "page4k", "page8k", "gathered"] {
         for synchronous in ["FULL", "NORMAL"] {
             let dir = tempfile::tempdir().expect("a directory");
             let path = dir.path().join("t.db");

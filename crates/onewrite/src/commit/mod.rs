@@ -31,6 +31,7 @@ mod write_out;
 
 use std::sync::Arc;
 
+use crate::log::layout::SideBlock;
 use crate::log::packed::Packing;
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Log, LogError};
@@ -117,6 +118,8 @@ pub struct Writer {
     /// Where `blocks` end in the file.
     end: u64,
     stock_tail: Option<StockTail>,
+    /// The frame headers of `blocks`, where they stand in a block of their own.
+    beside: Option<SideBlock>,
     /// The generation that this transaction writes.
     generation: Option<Salts>,
     /// What was written last of a log without fixed positions.
@@ -150,6 +153,7 @@ impl Writer {
             blocks: AlignedBuf::new(),
             end: 0,
             stock_tail: None,
+            beside: None,
             generation: None,
             packing: None,
         }
@@ -158,6 +162,11 @@ impl Writer {
     /// The log.
     pub fn log(&self) -> &Arc<Log> {
         &self.log
+    }
+
+    /// Whether a transaction is being written.
+    pub fn is_in_transaction(&self) -> bool {
+        self.in_transaction
     }
 
     /// The application has changed `synchronous`: whether commits are synced is to be seen again.
@@ -435,9 +444,7 @@ impl Writer {
             self.read_whole_frame(frame, &mut present, index)?;
         }
         if !self.run.accepts(frame) || self.run.len() >= MAX_RUN_BYTES {
-            if !self.run_is_out {
-                self.spill()?;
-            }
+            self.spill()?;
             self.forget_run();
         }
         let bytes = self.run.push(frame);
@@ -475,8 +482,10 @@ impl Writer {
         self.log.group.write_all(&self.log)?;
         if size == 0 && self.log.id().is_some() {
             self.header = None;
+            // Before the file is cut: of a log that still has its header, but not its last frames, the
+            // first ones would be read into the database again, over what came after.
             self.log
-                .write_wal_header(&[0; wal::HEADER_BYTES], Durability::None)?;
+                .write_wal_header(&[0; wal::HEADER_BYTES], Durability::WriteThrough)?;
         }
         self.stock_tail = None;
         self.log.shrink(size)

@@ -55,6 +55,13 @@ impl Writer {
         Ok(())
     }
 
+    /// Recovery is over, and its locks are about to be released.
+    pub fn recovered(&self, index: Option<IndexView>) {
+        if let (Some(packed), Some(index)) = (self.log.packed(), index) {
+            packed.recovered(index.salts, index.last_frame);
+        }
+    }
+
     fn short_read(&self, at: u64) -> LogError {
         self.log
             .error(ErrorKind::ShortRead, &format!("there is no byte {at}"))

@@ -6,13 +6,14 @@ use crate::commit::{IndexView, Writer};
 use crate::log::packed::Unpacked;
 use crate::log::{ErrorKind, Layout, LogError};
 use crate::mode::SyncPolicy;
-use crate::storage::{AlignedBuf, Durability};
+use crate::storage::{AlignedBuf, Durability, DurableWrite};
 use crate::wal::FrameNo;
 
 const BLOCK: u64 = 4096;
 
-/// The block of a `-wal` file that the next frame begins in, as this connection wrote it: frames of
-/// SQLite's own layout share blocks, and after a direct write the page cache does not hold them.
+/// The block that the next frame shares with those before it, as this connection wrote it: of SQLite's
+/// own layout the block that it begins in, of `gathered` the block with its header. After a direct write
+/// the page cache does not hold it.
 pub(super) struct StockTail {
     offset: u64,
     block: AlignedBuf,
@@ -42,12 +43,29 @@ impl Writer {
             return Ok(());
         }
         self.log.make_room(self.end)?;
+        self.write_headers_beside(durability)?;
         self.log
             .file()
             .write_at(self.blocks.as_slice(), offset, durability)?;
         self.note_written();
         self.remember_stock_tail(offset);
         Ok(())
+    }
+
+    /// Writes the block of frame headers that the run does not include (`gathered`), as durably as the run
+    /// will be: a flush behind the run covers it, FUA does not.
+    fn write_headers_beside(&self, durability: Durability) -> Result<(), LogError> {
+        let Some(beside) = &self.beside else {
+            return Ok(());
+        };
+        let file = self.log.file();
+        let is_fua =
+            file.direct().is_some() && file.capabilities().durable_write() == DurableWrite::Fua;
+        let durability = match durability {
+            Durability::WriteThrough if !is_fua => Durability::None,
+            other => other,
+        };
+        Ok(file.write_at(beside.bytes.as_slice(), beside.offset, durability)?)
     }
 
     fn note_written(&mut self) {
@@ -57,12 +75,11 @@ impl Writer {
         }
     }
 
-    /// Writes the gathered frames through the page cache: the transaction is too large to be
-    /// gathered whole, and its end will be flushed.
+    /// Sees to it that the gathered frames stand in the file, for the transaction goes on without
+    /// them: it is too large to be gathered whole. Its end will be flushed. That holds also where they
+    /// were out already, as a commit that no `xSync` was expected for: nobody has waited for that write.
     pub(super) fn spill(&mut self) -> Result<(), LogError> {
-        if !self.run.is_empty() && !self.run_is_out {
-            self.spilled = true;
-        }
+        self.spilled |= !self.run.is_empty();
         self.write_to_page_cache()
     }
 
@@ -79,6 +96,9 @@ impl Writer {
             return Ok(());
         }
         let file = self.log.file();
+        if let Some(beside) = &self.beside {
+            file.write_buffered_at(beside.bytes.as_slice(), beside.offset)?;
+        }
         let write = || file.write_buffered_at(self.blocks.as_slice(), offset);
         match self.log.lacks_room(self.end) {
             true => self.log.write_beyond(write)?,
@@ -135,6 +155,7 @@ impl Writer {
     }
 
     fn encode_in_place(&mut self) -> Result<u64, LogError> {
+        self.beside = None;
         let (log, tail) = (&self.log, &self.stock_tail);
         let mut load = |offset: u64, out: &mut [u8]| match tail {
             Some(tail) if tail.offset == offset && tail.block.len() == out.len() => {
@@ -160,7 +181,9 @@ impl Writer {
                     &e,
                 )
             })?;
-        if let Some(side) = side {
+        if log.geometry().layout() == Layout::Gathered {
+            self.beside = side;
+        } else if let Some(side) = side {
             log.make_room(side.offset + side.bytes.len() as u64)?;
             log.file()
                 .write_at(side.bytes.as_slice(), side.offset, Durability::None)?;
@@ -171,16 +194,29 @@ impl Writer {
     }
 
     fn remember_stock_tail(&mut self, offset: u64) {
-        if self.log.geometry().layout() != Layout::Stock {
-            return;
-        }
+        let geometry = self.log.geometry();
         let header = self.run.frame(self.run.last());
-        let end = self.log.geometry().page().frame_range(self.run.last()).end;
-        let last = end - end % BLOCK;
-        let in_blocks = (last - offset) as usize;
+        let last = match geometry.layout() {
+            Layout::Stock => {
+                let end = geometry.page().frame_range(self.run.last()).end;
+                Some(end - end % BLOCK)
+            }
+            _ => geometry.header_block(self.run.last()),
+        };
+        let Some(last) = last else { return };
+        let beside = self.beside.as_ref().filter(|beside| beside.offset == last);
         self.stock_tail = header.and_then(|header| {
             let mut block = AlignedBuf::new();
-            block.extend_from_slice(self.blocks.as_slice().get(in_blocks..)?.get(..4096)?);
+            block.extend_from_slice(match beside {
+                Some(beside) => beside.bytes.as_slice(),
+                None => {
+                    let in_blocks = last.checked_sub(offset)? as usize;
+                    self.blocks
+                        .as_slice()
+                        .get(in_blocks..)?
+                        .get(..BLOCK as usize)?
+                }
+            });
             Some(StockTail {
                 offset: last,
                 block,
@@ -222,11 +258,14 @@ impl Writer {
             return self.keep_spilled_on_disk(index);
         }
         let everything_before = self.published_is_durable(index);
+        // A write into shared blocks may find no space for itself; of one that is a flush too it could not be
+        // told that nothing else is lost.
         let one_write = policy == SyncPolicy::Persistent
             && !self.run_is_out
             && !self.spilled
             && self.header.is_none()
-            && (everything_before || self.write_through_flushes());
+            && (everything_before
+                || self.write_through_flushes() && !self.log.may_lack_space_for_ready_blocks());
         if one_write {
             self.write_through(everything_before)?;
         } else {

@@ -3,9 +3,10 @@
 //! ```text
 //! offset  bytes
 //!      0      8  "onewrite"
-//!      8      4  format version, 1
+//!      8      4  format version: 2 with layout gathered, else 1
 //!     12      4  journal mode that the file remembers: 1 direct, 2 waldio
-//!     16      4  layout: 0 stock, 1 embedded, 2 sector, 3 page4k, 4 page8k
+//!     16      4  layout: 0 stock, 1 embedded, 2 sector, 3 page4k, 4 page8k, 5 compressed, 6 packed,
+//!                7 gathered
 //!     20      4  page size in bytes, 0 while no database uses the log
 //!     24      8  log id: the database's header carries the same while it is guarded
 //!     32     32  SQLite's WAL header; all zero while the log is empty
@@ -30,8 +31,11 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const HEADER_BYTES: usize = 128;
 
 const MAGIC: &[u8; 8] = b"onewrite";
-/// The version of the format that is written and read.
-pub const VERSION: u32 = 1;
+/// The newest version of the format that is written and read. A log is of the oldest version that has
+/// its layout, so that older programs go on reading the others.
+pub const VERSION: u32 = 2;
+/// The version before there was the layout `gathered`.
+const VERSION_1: u32 = 1;
 const CRC_AT: usize = HEADER_BYTES - 4;
 
 /// Ties a log to the one database whose header carries the same id.
@@ -99,12 +103,20 @@ impl LogHeader {
         WalHeader::parse(&self.wal)
     }
 
+    /// The format version of a log with this header.
+    pub fn version(&self) -> u32 {
+        match self.layout {
+            Layout::Gathered => VERSION,
+            _ => VERSION_1,
+        }
+    }
+
     /// The header as it stands on disk.
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let page_size = self.page_size.map_or(0, |size| size.bytes() as u32);
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.version().to_be_bytes());
         bytes[12..16].copy_from_slice(&self.mode.code().to_be_bytes());
         bytes[16..20].copy_from_slice(&self.layout.code().to_be_bytes());
         bytes[20..24].copy_from_slice(&page_size.to_be_bytes());
@@ -128,7 +140,7 @@ impl LogHeader {
         }
         // The version before the checksum: a later format may keep its checksum elsewhere.
         match be32(bytes, 8) {
-            VERSION => {}
+            VERSION_1 | VERSION => {}
             newer => return Err(HeaderError::Version(newer)),
         }
         let (found, expected) = (be32(bytes, CRC_AT), crc32c::crc32c(&bytes[..CRC_AT]));
@@ -146,13 +158,17 @@ impl LogHeader {
             name,
             value: be32(bytes, at),
         };
-        Ok(LogHeader {
+        let header = LogHeader {
             mode: JournalMode::from_code(be32(bytes, 12)).ok_or(field("journal mode", 12))?,
             layout: Layout::from_code(be32(bytes, 16)).ok_or(field("layout", 16))?,
             page_size,
             id: LogId(array(&bytes[24..32])),
             wal: array(&bytes[32..64]),
-        })
+        };
+        match header.version() == be32(bytes, 8) {
+            true => Ok(header),
+            false => Err(field("layout", 16)),
+        }
     }
 }
 
@@ -270,6 +286,25 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert!(LogHeader::parse(&damaged).is_err(), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn each_layout_has_its_version() {
+        let mut gathered = header();
+        gathered.layout = Layout::Gathered;
+        let mut bytes = gathered.to_bytes();
+        assert_eq!(bytes[11], 2);
+        assert_eq!(header().to_bytes()[11], 1);
+        assert_eq!(LogHeader::parse(&bytes), Ok(gathered));
+        // An older version has no such layout.
+        bytes[11] = 1;
+        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_be_bytes());
+        let refused = Err(HeaderError::Field {
+            name: "layout",
+            value: 7,
+        });
+        assert_eq!(LogHeader::parse(&bytes), refused);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! sector    header and page, padded to 512 bytes
 //! page4k    a 4 KiB block for the header, then the page, padded to 4 KiB
 //! page8k    header and page, padded to 8 KiB
+//! gathered  a 4 KiB block of 128 frame headers, then their 128 pages, each on a block boundary
 //! compressed, packed   no fixed positions: see [`packed`](crate::log::packed)
 //! ```
 //!
@@ -44,14 +45,18 @@ pub enum Layout {
     Compressed,
     /// Compressed pages of a commit in whole blocks.
     Packed,
+    /// Frame headers in blocks of their own, so that a page lies in the log as it lies in the database
+    /// (block remapping).
+    Gathered,
 }
 
 impl Layout {
-    const WORDS: [(&str, Layout); 4] = [
+    const WORDS: [(&str, Layout); 5] = [
         ("embedded", Layout::Embedded),
         ("sector", Layout::Sector),
         ("page4k", Layout::Page4k),
         ("page8k", Layout::Page8k),
+        ("gathered", Layout::Gathered),
     ];
 
     /// The layout's number in a log's header.
@@ -64,6 +69,7 @@ impl Layout {
             Layout::Page8k => 4,
             Layout::Compressed => 5,
             Layout::Packed => 6,
+            Layout::Gathered => 7,
         }
     }
 
@@ -82,6 +88,7 @@ impl Layout {
             Layout::Page8k,
             Layout::Compressed,
             Layout::Packed,
+            Layout::Gathered,
         ];
         all.into_iter().find(|layout| layout.code() == code)
     }
@@ -96,7 +103,7 @@ impl FromStr for Layout {
             .find(|(name, _)| name.eq_ignore_ascii_case(word));
         found.map(|&(_, layout)| layout).ok_or_else(|| UnknownWord {
             said: word.to_owned(),
-            known: "embedded, sector, page4k, page8k or auto",
+            known: "embedded, sector, page4k, page8k, gathered or auto",
         })
     }
 }
@@ -111,13 +118,17 @@ impl fmt::Display for Layout {
             Layout::Page8k => "page8k",
             Layout::Compressed => "compressed",
             Layout::Packed => "packed",
+            Layout::Gathered => "gathered",
         })
     }
 }
 
 /// Frames that share one side block.
 const GROUP_FRAMES: u64 = 128;
-const SIDE_BYTES: usize = 4096;
+/// Bytes of a side block, or of a block of frame headers.
+pub(super) const SIDE_BYTES: usize = 4096;
+/// `gathered` is for pages of whole blocks.
+const GATHERED_BLOCK: usize = SIDE_BYTES;
 const ENTRY_BYTES: usize = SIDE_BYTES / GROUP_FRAMES as usize;
 /// Stock frames are written in blocks of this size.
 const STOCK_BLOCK: u64 = 4096;
@@ -160,6 +171,13 @@ impl Geometry {
     /// Where the layout cannot carry such pages there; the text says what to use instead.
     pub fn new(layout: Layout, page: PageSize, align: u32) -> Result<Geometry, String> {
         let geometry = Geometry { layout, page };
+        if layout == Layout::Gathered && !page.bytes().is_multiple_of(GATHERED_BLOCK) {
+            return Err(format!(
+                "layout gathered is for pages of whole blocks of {GATHERED_BLOCK} bytes, and this \
+                 database has pages of {}",
+                page.bytes()
+            ));
+        }
         let unit = geometry.unit();
         if unit.is_multiple_of(u64::from(align.max(1))) {
             return Ok(geometry);
@@ -184,12 +202,17 @@ impl Geometry {
     /// Every write begins and ends on a multiple of this many bytes.
     pub fn unit(&self) -> u64 {
         match self.layout {
-            Layout::Stock | Layout::Page4k | Layout::Packed => 4096,
+            Layout::Stock | Layout::Page4k | Layout::Packed | Layout::Gathered => 4096,
             Layout::Compressed => 1,
             Layout::Embedded => (self.page.bytes() as u64).min(4096),
             Layout::Sector => 512,
             Layout::Page8k => 8192,
         }
+    }
+
+    /// Where the first block begins that belongs to frames, in bytes.
+    pub fn frames_begin(&self) -> u64 {
+        self.data_start()
     }
 
     /// Where the first block that can hold frames begins.
@@ -208,7 +231,7 @@ impl Geometry {
         let frame = self.page.frame_bytes() as u64;
         match self.layout {
             Layout::Stock => frame,
-            Layout::Embedded => page,
+            Layout::Embedded | Layout::Gathered => page,
             Layout::Sector => frame.next_multiple_of(512),
             Layout::Page4k => 4096 + page.next_multiple_of(4096),
             Layout::Page8k => frame.next_multiple_of(8192),
@@ -227,7 +250,7 @@ impl Geometry {
         let index = frame.index();
         match self.layout {
             Layout::Stock => self.page.frame_range(frame).start,
-            Layout::Embedded => {
+            Layout::Embedded | Layout::Gathered => {
                 let within = SIDE_BYTES as u64 + index % GROUP_FRAMES * self.slot_bytes();
                 self.data_start() + index / GROUP_FRAMES * self.group_bytes() + within
             }
@@ -245,7 +268,7 @@ impl Geometry {
         let data = size.saturating_sub(self.data_start());
         let frames = match self.layout {
             Layout::Stock => size.saturating_sub(wal::HEADER_BYTES as u64) / self.slot_bytes(),
-            Layout::Embedded => {
+            Layout::Embedded | Layout::Gathered => {
                 let rest = (data % self.group_bytes()).saturating_sub(SIDE_BYTES as u64);
                 data / self.group_bytes() * GROUP_FRAMES + rest / self.slot_bytes()
             }
@@ -258,7 +281,7 @@ impl Geometry {
     pub fn page_offset(&self, frame: FrameNo) -> u64 {
         self.slot(frame)
             + match self.layout {
-                Layout::Embedded => 0,
+                Layout::Embedded | Layout::Gathered => 0,
                 Layout::Page4k => 4096,
                 Layout::Compressed
                 | Layout::Packed
@@ -272,11 +295,13 @@ impl Geometry {
     pub fn header_offset(&self, frame: FrameNo) -> u64 {
         match self.layout {
             Layout::Embedded => self.slot(frame) + (self.page.bytes() - FRAME_HEADER_BYTES) as u64,
+            Layout::Gathered => self.entry_offset(frame),
             _ => self.slot(frame),
         }
     }
 
-    /// Where the displaced bytes of an escaped frame are, in bytes: an entry of 32.
+    /// Where a frame's entry of 32 bytes in its group's side block is, in bytes: in `embedded` the displaced
+    /// bytes of an escaped frame, in `gathered` its header.
     pub fn entry_offset(&self, frame: FrameNo) -> u64 {
         self.side_block(frame) + frame.index() % GROUP_FRAMES * ENTRY_BYTES as u64
     }
@@ -309,6 +334,7 @@ impl Geometry {
                 encode_stock(at, frames, rest_matters, load, out).map(|offset| (offset, None))
             }
             Layout::Embedded => self.encode_embedded(first, frames, live_until, load, out),
+            Layout::Gathered => self.encode_gathered(first, frames, live_until, load, out),
             Layout::Compressed | Layout::Packed => Err(io::Error::other("no fixed positions")),
             _ => {
                 self.encode_padded(frames, out);
@@ -372,6 +398,59 @@ impl Geometry {
             block[entry_at..entry_at + ENTRY_BYTES].copy_from_slice(&entry);
         }
         Ok((start, beside))
+    }
+
+    /// A run that begins with a group includes the group's header block; else that block stands beside
+    /// it, with the headers that it has already.
+    fn encode_gathered(
+        &self,
+        first: FrameNo,
+        frames: &[u8],
+        live_until: FrameNo,
+        load: Load<'_>,
+        out: &mut AlignedBuf,
+    ) -> io::Result<(u64, Option<SideBlock>)> {
+        let last = self.last_frame(first, frames);
+        let begins_group = first.index().is_multiple_of(GROUP_FRAMES);
+        let start = match begins_group {
+            true => self.side_block(first),
+            false => self.slot(first),
+        };
+        out.clear();
+        out.resize_zeroed((self.slot(last) + self.slot_bytes() - start) as usize);
+        let mut beside: Option<SideBlock> = None;
+        if !begins_group {
+            let side = self.side_block(first);
+            let block = beside_block(&mut beside, side, load)?;
+            if live_until <= last {
+                // What stands behind the run is of another transaction, or of another generation.
+                block[first.index() as usize % GROUP_FRAMES as usize * ENTRY_BYTES..].fill(0);
+            }
+        }
+        for (i, frame) in frames.chunks_exact(self.page.frame_bytes()).enumerate() {
+            let no = first.plus(i as u32);
+            let side = self.side_block(no);
+            if no.index().is_multiple_of(GROUP_FRAMES) && live_until > last {
+                let at = (side - start) as usize;
+                load(side, &mut out.as_mut_slice()[at..at + SIDE_BYTES])?;
+            }
+            let (header, page) = frame.split_at(FRAME_HEADER_BYTES);
+            let at = (self.slot(no) - start) as usize;
+            out.as_mut_slice()[at..at + page.len()].copy_from_slice(page);
+            let block = match (side.checked_sub(start), &mut beside) {
+                (Some(inside), _) => &mut out.as_mut_slice()[inside as usize..][..SIDE_BYTES],
+                (None, Some(block)) => block.bytes.as_mut_slice(),
+                (None, None) => return Err(io::Error::other("a header block was lost")),
+            };
+            let entry = (self.entry_offset(no) - side) as usize;
+            block[entry..entry + FRAME_HEADER_BYTES].copy_from_slice(header);
+        }
+        Ok((start, beside))
+    }
+
+    /// Where the block with this frame's header begins, in a layout that has such blocks.
+    pub fn header_block(&self, frame: FrameNo) -> Option<u64> {
+        (self.layout == Layout::Gathered).then(|| self.side_block(frame))
     }
 
     /// Takes the frame header out of a page that was read from an `embedded` slot.

@@ -6,6 +6,9 @@
 //! arrive, because the allocator would ask the kernel for every single page. A frame number always
 //! falls on the same place, so that lookup is one comparison and the newest frames win.
 //!
+//! Slabs that a closed log leaves are kept for the next one, as many as one log may have: where memory is
+//! new to the process, the kernel takes longer to hand out a page than reading the frame again takes.
+//!
 //! Only published frames are remembered. Within one generation (one pair of salts) a published
 //! frame never changes, so a hit whose salts are those of the reader's snapshot is the frame.
 
@@ -20,6 +23,14 @@ pub const MAX_BYTES: usize = 4 << 20;
 const SLAB_BYTES: usize = 64 << 10;
 /// Frames that are remembered at most, where pages are small.
 const MAX_FRAMES: usize = 1024;
+
+/// Pages of slabs that nobody uses. Not of [`crate::sync`]: nothing waits here, and no order matters.
+static FREE: std::sync::Mutex<Vec<Vec<u8>>> = std::sync::Mutex::new(Vec::new());
+
+fn take_pages() -> Vec<u8> {
+    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    free.unwrap_or_else(|| vec![0; SLAB_BYTES])
+}
 
 /// Places of frames that share an allocation.
 #[derive(Default)]
@@ -85,7 +96,7 @@ impl FrameMemory {
     ) {
         if slab.tags.is_empty() {
             slab.tags = vec![None; SLAB_BYTES / self.page_bytes];
-            slab.pages = vec![0; SLAB_BYTES];
+            slab.pages = take_pages();
         }
         let at = place * self.page_bytes;
         if page.len() == self.page_bytes {
@@ -119,6 +130,18 @@ impl FrameMemory {
         };
         out.copy_from_slice(bytes);
         true
+    }
+}
+
+impl Drop for FrameMemory {
+    fn drop(&mut self) {
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        for slab in &mut self.slabs {
+            let slab = slab.get_mut().unwrap_or_else(PoisonError::into_inner);
+            if !slab.pages.is_empty() && free.len() < MAX_BYTES / SLAB_BYTES {
+                free.push(std::mem::take(&mut slab.pages));
+            }
+        }
     }
 }
 
@@ -171,6 +194,23 @@ mod tests {
         assert_eq!(read(&memory, 5, OLD), Some(7));
         memory.forget(FrameNo(5));
         assert_eq!(read(&memory, 5, OLD), None);
+    }
+
+    #[test]
+    fn what_another_log_has_left_is_not_found() {
+        let log = memory();
+        log.insert(FrameNo(5), OLD, &[7; 65_536]);
+        drop(log);
+        for _ in 0..3 {
+            let log = memory();
+            assert_eq!(read(&log, 5, OLD), None);
+            log.insert(FrameNo(6), OLD, &[8; 65_536]);
+            assert_eq!(read(&log, 6, OLD), Some(8));
+            assert!(
+                FREE.lock()
+                    .is_ok_and(|free| free.len() <= MAX_BYTES / SLAB_BYTES)
+            );
+        }
     }
 
     #[test]

@@ -17,12 +17,14 @@ pub mod scan;
 pub mod shared;
 
 mod error;
+pub mod forward;
 mod read;
 mod space;
 
 use std::path::Path;
 use std::sync::{OnceLock, PoisonError};
 
+use crate::checkpoint::Counters;
 use crate::commit::group_commit::GroupCommit;
 use crate::commit::group_synch::Group;
 use crate::mode::{InitPolicy, JournalMode};
@@ -30,7 +32,7 @@ use crate::storage::{
     Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, NewFile,
     StorageError,
 };
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
 use crate::wal::{self, FrameNo, PageSize, Salts, WalHeader};
 
@@ -61,7 +63,7 @@ pub struct Log {
     /// `None` in a `-wal` file.
     id: Option<LogId>,
     geometry: Geometry,
-    init: Init,
+    init: InitPolicy,
     memory: FrameMemory,
     /// Where frames have no fixed positions.
     packed: Option<Packed>,
@@ -69,6 +71,12 @@ pub struct Log {
     known: Mutex<Known>,
     shared: Shared,
     poison: OnceLock<String>,
+    /// Where the next piece of the region begins, in bytes: see [`forward`].
+    next_piece: AtomicU64,
+    /// This process has begun to make the region.
+    region_begun: AtomicBool,
+    /// What checkpoints did by block remapping.
+    pub(crate) remapped: Counters,
     pub(crate) group: Group,
     pub(crate) group_commit: GroupCommit,
     /// How many connections of this process have the log open.
@@ -145,7 +153,7 @@ impl Log {
         let header = LogHeader::empty(open.mode, layout, Some(open.page), id);
         log.write_header(&header, Durability::None)?;
         // The header block counts as ready from here on; the rest of the first chunk follows.
-        log.space.prepare(&log.file, &log.geometry, log.init)?;
+        log.space.prepare(&log.file, &log.geometry, log.init())?;
         log.file.flush()?;
         // Also where the file was there before: whoever made it may have died before it came to
         // this; and SQLite removes its journals and logs without it. One of those that came back
@@ -186,23 +194,27 @@ impl Log {
         let align = file.direct().map_or(1, |align| align.offset);
         let geometry = Geometry::new(layout, page, align)
             .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
-        let init = open
-            .init
-            .resolved(file.capabilities())
-            .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
+        if open.init != InitPolicy::Auto {
+            open.init
+                .resolved(file.capabilities())
+                .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
+        }
         let space = Space::new(file.size()?);
         Ok(Log {
             file,
             mode: open.mode,
             id,
             geometry,
-            init,
+            init: open.init,
             memory: FrameMemory::new(page),
             packed: form.map(|form| Packed::new(form, page)),
             space,
             known: Mutex::default(),
             shared: Shared::private(),
             poison: OnceLock::new(),
+            next_piece: AtomicU64::new(0),
+            region_begun: AtomicBool::new(false),
+            remapped: Counters::default(),
             group: Group::default(),
             group_commit: GroupCommit::default(),
             users: AtomicUsize::new(0),
@@ -298,7 +310,9 @@ impl Log {
 
     /// How blocks are initialized.
     pub fn init(&self) -> Init {
-        self.init
+        // What cannot be used was refused when the log was opened.
+        let resolved = self.init.resolved(self.file.capabilities());
+        resolved.unwrap_or(Init::ZeroFill)
     }
 
     /// The positions of the frames, where they are not fixed.
@@ -411,7 +425,7 @@ impl Log {
     /// No space left; an I/O error. The log is poisoned where it was the flush that failed.
     pub fn make_room(&self, end: u64) -> Result<(), LogError> {
         let space = &self.space;
-        self.made_ready(space.ensure(&self.file, &self.geometry, self.init, end))
+        self.made_ready(space.ensure(&self.file, &self.geometry, self.init(), end))
     }
 
     /// New blocks are made durable by a flush of the whole file. One that fails may have lost commits
@@ -441,7 +455,7 @@ impl Log {
         let space = &self.space;
         // A failure is met again, and reported, by the commit that needs the space, or meets the
         // poison.
-        let _ = self.made_ready(space.prepare_next(&self.file, &self.geometry, self.init));
+        let _ = self.made_ready(space.prepare_next(&self.file, &self.geometry, self.init()));
     }
 
     /// Writes frames beyond the ready blocks: excludes the preparation of the same blocks.

@@ -6,10 +6,10 @@
 
 use std::io;
 
-use super::layout::{Geometry, Layout, Slot};
+use super::layout::{self, Geometry, Layout, Slot};
 use super::packed::{Found, Packed};
 use super::{ErrorKind, Log, LogError};
-use crate::wal::{FRAME_HEADER_BYTES, FrameNo, Salts};
+use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, Salts};
 
 impl Log {
     /// Reads one page from the file, from byte `at` of it on, of a frame of one of `generations`.
@@ -71,6 +71,52 @@ impl Log {
         }
         self.read_exactly(header_at, header)?;
         self.read_exactly(page_at, page)
+    }
+
+    /// The header of a frame in layout `gathered`, as it stands in the file.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn read_gathered_header(&self, frame: FrameNo) -> Result<FrameHeader, LogError> {
+        let mut header = [0; FRAME_HEADER_BYTES];
+        self.read_exactly(self.geometry.header_offset(frame), &mut header)?;
+        Ok(FrameHeader::parse(&header))
+    }
+
+    /// The page of each frame behind `after`, up to `last`, in layout `gathered`; `None` where one of them is not of
+    /// the generation `salts`.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn gathered_pages(
+        &self,
+        after: FrameNo,
+        last: FrameNo,
+        salts: Salts,
+    ) -> Result<Option<Vec<(FrameNo, PageNo)>>, LogError> {
+        let mut pages = Vec::with_capacity(last.0.saturating_sub(after.0) as usize);
+        let mut block = vec![0; layout::SIDE_BYTES];
+        let mut has = None;
+        for no in (after.0.saturating_add(1)..=last.0).map(FrameNo) {
+            let at = self.geometry.header_block(no);
+            if has != at
+                && let Some(at) = at
+            {
+                self.read_exactly(at, &mut block)?;
+                has = Some(at);
+            }
+            let within = at.and_then(|at| self.geometry.header_offset(no).checked_sub(at));
+            let entry = within.and_then(|at| block.get(at as usize..));
+            let Some(header) = entry.and_then(|entry| entry.first_chunk()) else {
+                return Ok(None);
+            };
+            let header = FrameHeader::parse(header);
+            if header.salts != salts {
+                return Ok(None);
+            }
+            pages.push((no, header.page));
+        }
+        Ok(Some(pages))
     }
 
     pub(super) fn reading<T>(&self, result: io::Result<T>) -> Result<T, LogError> {

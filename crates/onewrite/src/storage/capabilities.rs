@@ -64,6 +64,11 @@ pub struct Capabilities {
     pub barriers: Result<(), String>,
     /// Whether `FALLOC_FL_WRITE_ZEROES` works, or why not.
     pub write_zeroes: Result<(), String>,
+    /// Whether blocks of two files can change places, or why not. Tried where files would be made
+    /// ([`Capabilities::of_dir`]); of an open file nothing is known before a checkpoint tries.
+    pub exchange: Result<(), String>,
+    /// Whether a file can share blocks of another, or why not; likewise.
+    pub clone: Result<(), String>,
     /// Largest write in bytes that the file system never tears (`STATX_WRITE_ATOMIC`, for writes
     /// with RWF_ATOMIC); `None` without such a promise. XFS keeps it by writing elsewhere and
     /// remapping where the device cannot.

@@ -12,8 +12,9 @@ use super::counters::IoCounters;
 use super::error::{Operation, StorageError};
 use super::observer::{self, Call, Route};
 use super::open::{self, Access};
+use super::probe;
 use super::sys;
-use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, fdatasync, fstat, ftruncate, statx};
+use rustix::fs::{Advice, AtFlags, Statx, StatxFlags, fadvise, fdatasync, fstat, ftruncate, statx};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pread, pwrite, pwritev2};
 use rustix::process::Pid;
 use std::fs::File;
@@ -49,7 +50,12 @@ pub struct LogFile {
     pub(super) access: Access,
     pub(super) buffered: File,
     pub(super) direct: Option<Direct>,
-    pub(super) capabilities: Capabilities,
+    /// What the probe begins with.
+    pub(super) stat: Statx,
+    /// Why direct I/O was not to be used.
+    pub(super) no_direct: Option<&'static str>,
+    /// Probed when they are first asked for: who only reads never does.
+    pub(super) capabilities: OnceLock<Capabilities>,
     /// The kernel or the file system does not take RWF_DSYNC; fdatasync does its work.
     pub(super) no_dsync_flag: AtomicBool,
     /// The process that opened it. A forked child shares the descriptors, and with them the locks.
@@ -83,7 +89,14 @@ impl LogFile {
     /// was not asked for.
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+        self.capabilities.get_or_init(|| {
+            let mut found = probe::of_inspected(&self.buffered, &self.stat);
+            observer::adjust(&self.path, &mut found);
+            if let Some(why_not) = self.no_direct.filter(|_| found.direct.is_ok()) {
+                found.direct = Err(why_not.to_owned());
+            }
+            found
+        })
     }
 
     /// Alignment that [`LogFile::write_at`] needs now; `None` while it goes through the page cache.
@@ -98,7 +111,7 @@ impl LogFile {
     /// Why writes go through the page cache; `None` while they are direct.
     #[must_use]
     pub fn why_not_direct(&self) -> Option<&str> {
-        match (&self.capabilities.direct, &self.direct) {
+        match (&self.capabilities().direct, &self.direct) {
             (Err(reason), _) => Some(reason),
             (Ok(_), Some(direct)) => direct.refused.get().map(String::as_str),
             (Ok(_), None) => None,
@@ -109,6 +122,11 @@ impl LogFile {
     #[must_use]
     pub fn counters(&self) -> &IoCounters {
         &self.counters
+    }
+
+    /// The descriptor for buffered I/O.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.buffered.as_fd()
     }
 
     /// Device and inode number of the open file.
@@ -247,7 +265,7 @@ impl LogFile {
                     direct.refused.get_or_init(|| {
                         format!(
                             "{} refused an aligned direct write",
-                            self.capabilities.filesystem
+                            self.capabilities().filesystem
                         )
                     });
                     return Ok(false);

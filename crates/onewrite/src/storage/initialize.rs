@@ -80,8 +80,9 @@ impl LogFile {
     /// no unwritten extent below it (except with [`Init::Unwritten`], which is that).
     ///
     /// # Errors
-    /// No space, an unsupported `init`, or an I/O error; the file then has its former size and no
-    /// blocks beyond.
+    /// No space, an unsupported `init`, or an I/O error. The file then ends where its initialized blocks do:
+    /// at its former size where allocation has failed, and behind the zeros that were written before a
+    /// write failed, because others may have committed into these. It has no blocks beyond.
     pub fn initialize(&self, range: Range<u64>, init: Init) -> Result<(), StorageError> {
         self.check_writable(Operation::Initialize)?;
         let former = self.size()?;
@@ -91,8 +92,9 @@ impl LogFile {
         observer::before(self.path(), Operation::Initialize, &call)?;
         let done = self.fill(&range, init).and_then(|()| self.setup_flush());
         if done.is_err() && range.end > former {
-            // Undo. What is reported is why, not how the undoing went.
-            let _ = self.truncate(former);
+            // To the size that it has: this gives back blocks behind it, and never takes away what somebody
+            // took for ready. What is reported is why, not how the undoing went.
+            let _ = self.size().and_then(|size| self.truncate(size));
         }
         done
     }
@@ -116,6 +118,8 @@ impl LogFile {
                 Ok(())
             }
             Init::Unwritten => {
+                // Blocks first, so that without room for all of them the size stays as it is.
+                self.allocate(range, FallocateFlags::KEEP_SIZE)?;
                 self.allocate(range, FallocateFlags::empty())?;
                 self.counters().count_setup(0);
                 Ok(())

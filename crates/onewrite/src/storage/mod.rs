@@ -16,6 +16,7 @@
 //! drop all POSIX locks that SQLite holds on it.
 
 mod aligned;
+mod atomic;
 mod capabilities;
 mod counters;
 mod device;
@@ -28,10 +29,12 @@ mod mount;
 pub mod observer;
 mod open;
 mod probe;
+mod remap;
 mod shared;
 mod sys;
 
 pub use aligned::{AlignedBuf, BUFFER_ALIGN};
+pub use atomic::{AtomicWrites, Descriptor, atomic_writes};
 pub use capabilities::{Capabilities, DirectAlign, DurableWrite};
 pub use counters::{IoCounters, IoCounts};
 pub use device::WriteCache;
@@ -40,4 +43,5 @@ pub use file::{Durability, LogFile};
 pub use initialize::{Init, ParseInitError};
 pub use lock::{LockByte, LockKind};
 pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};
+pub use remap::{Move, Remap, Remapped, Remapping, close_kept_databases};
 pub use shared::{SharedPage, SharedWords};

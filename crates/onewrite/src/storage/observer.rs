@@ -9,6 +9,7 @@
 use super::capabilities::Capabilities;
 use super::error::{Operation, StorageError};
 use super::file::Durability;
+use super::remap::{Move, Remap};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -55,6 +56,17 @@ pub enum Call<'a> {
         /// Which bytes.
         range: Range<u64>,
     },
+    /// Blocks of the log are brought into the database. The path is the database's.
+    Remap {
+        /// How.
+        how: Remap,
+        /// Which.
+        place: Move,
+    },
+    /// All blocks were brought there that will be.
+    Remapped,
+    /// The log's first blocks are given others, one behind the other.
+    Forward,
     /// The file is removed.
     Remove,
     /// The names in the file's directory are made durable.

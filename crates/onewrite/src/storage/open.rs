@@ -1,10 +1,10 @@
 //! Opening and creating a log file, and making its name durable.
 
-use super::capabilities::Capabilities;
 use super::counters::IoCounters;
 use super::error::{Operation, StorageError};
 use super::file::{Direct, LogFile, retry};
 use super::observer::{self, Call};
+use super::probe;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Descriptors below this are stdin, stdout and stderr of somebody: in a process that closed them,
 /// a stray message would land in the log. SQLite keeps off them too.
-const LEAST_DESCRIPTOR: i32 = 3;
+pub(super) const LEAST_DESCRIPTOR: i32 = 3;
 
 /// Permissions and owner of a file that is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,25 +70,26 @@ impl LogFile {
     ) -> Result<Self, StorageError> {
         observer::before(path, Operation::Open, &Call::Open)?;
         let buffered = open_buffered(path, create, access)?;
-        let mut capabilities = Capabilities::of_file(&buffered, path)?;
-        observer::adjust(path, &mut capabilities);
+        let stat = probe::inspect(&buffered, path)?;
+        let no_direct = match (access, direct) {
+            (Access::ReadWrite, DirectIo::Auto) => None,
+            (_, DirectIo::Never) => Some("direct I/O was turned off"),
+            (Access::ReadOnly, DirectIo::Auto) => Some("the file was opened read-only"),
+        };
         let mut file = Self {
             path: path.to_owned(),
             access,
             buffered,
             direct: None,
-            capabilities,
+            stat,
+            no_direct,
+            capabilities: OnceLock::new(),
             no_dsync_flag: AtomicBool::new(false),
             opened_by: rustix::process::getpid(),
             counters: IoCounters::default(),
         };
-        if access == Access::ReadWrite && direct == DirectIo::Auto {
+        if no_direct.is_none() {
             file.open_direct()?;
-        } else if file.capabilities.direct.is_ok() {
-            file.capabilities.direct = Err(match direct {
-                DirectIo::Never => "direct I/O was turned off".to_owned(),
-                DirectIo::Auto => "the file was opened read-only".to_owned(),
-            });
         }
         Ok(file)
     }
@@ -102,17 +103,19 @@ impl LogFile {
     }
 
     fn open_direct(&mut self) -> Result<(), StorageError> {
-        let Ok(align) = self.capabilities.direct else {
+        let Ok(align) = self.capabilities().direct else {
             return Ok(());
         };
         let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = match open_descriptor(&self.path, flags, Mode::empty()) {
             Ok(fd) => File::from(fd),
             Err(e @ (Errno::INVAL | Errno::OPNOTSUPP)) => {
-                self.capabilities.direct = Err(format!(
-                    "{} refuses to open a file with O_DIRECT: {e}",
-                    self.capabilities.filesystem
-                ));
+                if let Some(capabilities) = self.capabilities.get_mut() {
+                    capabilities.direct = Err(format!(
+                        "{} refuses to open a file with O_DIRECT: {e}",
+                        capabilities.filesystem
+                    ));
+                }
                 return Ok(());
             }
             Err(e) => return Err(self.error(Operation::Open, None, e)),

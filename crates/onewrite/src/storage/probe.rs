@@ -8,6 +8,7 @@ use super::capabilities::{Capabilities, DirectAlign};
 use super::device::{BlockDevice, WriteCache};
 use super::error::{Operation, StorageError};
 use super::mount::{Mount, mount_by_id};
+use super::remap::{Remap, try_remap};
 use rustix::fs::{
     AtFlags, FallocateFlags, IFlags, Mode, OFlags, Statx, StatxFlags, fallocate, fstatfs,
     ioctl_getflags, statx,
@@ -24,20 +25,29 @@ const STATX_WRITE_ATOMIC: u32 = 0x0001_0000;
 pub(super) const FALLOC_FL_WRITE_ZEROES: FallocateFlags = FallocateFlags::from_bits_retain(0x80);
 
 pub(super) fn of_file(file: &File, path: &Path) -> Result<Capabilities, StorageError> {
+    Ok(of_inspected(file, &inspect(file, path)?))
+}
+
+/// The first step of the probe, and the only one that can fail.
+pub(super) fn inspect(file: &File, path: &Path) -> Result<Statx, StorageError> {
     let wanted = StatxFlags::BASIC_STATS
         | StatxFlags::MNT_ID
         | StatxFlags::DIOALIGN
         | StatxFlags::from_bits_retain(STATX_WRITE_ATOMIC);
-    let stat = statx(file, c"", AtFlags::EMPTY_PATH, wanted)
-        .map_err(|e| StorageError::io(path, Operation::Inspect, e))?;
-    let mount = has(&stat, StatxFlags::MNT_ID)
+    statx(file, c"", AtFlags::EMPTY_PATH, wanted)
+        .map_err(|e| StorageError::io(path, Operation::Inspect, e))
+}
+
+/// The rest, some fifty system calls.
+pub(super) fn of_inspected(file: &File, stat: &Statx) -> Capabilities {
+    let mount = has(stat, StatxFlags::MNT_ID)
         .then(|| mount_by_id(stat.stx_mnt_id))
         .flatten();
     let device = BlockDevice::by_number(stat.stx_dev_major, stat.stx_dev_minor)
         .or_else(|| mount.as_ref().and_then(device_of_source));
-    let mut found = from_parts(file, &stat, mount, device);
-    found.direct = direct_io(file, &stat, &found);
-    Ok(found)
+    let mut found = from_parts(file, stat, mount, device);
+    found.direct = direct_io(file, stat, &found);
+    found
 }
 
 fn has(stat: &Statx, flag: StatxFlags) -> bool {
@@ -90,6 +100,8 @@ fn from_parts(
             Ok(())
         },
         write_zeroes: write_zeroes(&filesystem, device.as_ref()),
+        exchange: Err(NOT_TRIED.to_owned()),
+        clone: Err(NOT_TRIED.to_owned()),
         device_atomic_write_bytes: device.as_ref().and_then(|d| d.atomic_write_bytes),
         atomic_write_bytes: atomic.then_some(stat.stx_atomic_write_unit_max),
         logical_block_bytes: device.as_ref().map_or(512, |d| d.logical_block_bytes),
@@ -228,8 +240,15 @@ pub(super) fn of_dir(dir: &Path) -> Result<Capabilities, StorageError> {
             found.filesystem
         ));
     }
+    let other = scratch_file(dir)?;
+    found.exchange = try_remap(Remap::Exchange, &file, &other)
+        .map_err(|why| format!("{} has no exchange of blocks: {why}", found.filesystem));
+    found.clone = try_remap(Remap::Clone, &file, &other)
+        .map_err(|why| format!("{} has no sharing of blocks: {why}", found.filesystem));
     Ok(found)
 }
+
+const NOT_TRIED: &str = "not tried yet";
 
 /// A file in `dir` that disappears with its descriptor.
 fn scratch_file(dir: &Path) -> Result<File, StorageError> {

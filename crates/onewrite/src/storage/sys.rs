@@ -1,7 +1,9 @@
-//! What needs unsafe code: the two system calls that rustix lacks, and mapped memory.
+//! What needs unsafe code: system calls that rustix lacks, and mapped memory.
 //!
 //! `fcntl(F_OFD_*)` of fcntl(2), open-file-description locks, called by `lock.rs`;
-//! sync_file_range(2), called by `file.rs`: their arguments live on this stack frame. And mmap(2) of
+//! sync_file_range(2), called by `file.rs`; fstat(2), fcntl(2) and ioctl(2) of a descriptor's number, called by
+//! `atomic.rs`; close_range(2) and two ioctls, called by `remap.rs`: their arguments live on this stack
+//! frame. And mmap(2) of
 //! the page that `shared.rs` hands out. This is the only file of the storage layer with unsafe code.
 #![allow(unsafe_code)]
 
@@ -70,6 +72,33 @@ pub(super) fn ofd_lock(
     Ok(command == libc::F_OFD_GETLK && request.l_type != libc::F_UNLCK as libc::c_short)
 }
 
+/// Device and inode of an open descriptor, and whether it can write; `None` if there is no such one.
+pub(super) fn descriptor(number: i32) -> Option<(u64, u64, bool)> {
+    // SAFETY: stat is plain integers, for which zero is a value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes no more than the stat that the pointer points to, and refuses a number
+    // that is no descriptor.
+    let result = unsafe { libc::fstat(number, &raw mut stat) };
+    // SAFETY: no pointer is passed.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
+    let writes = flags != -1 && flags & libc::O_ACCMODE == libc::O_RDWR;
+    (result == 0).then_some((stat.st_dev, stat.st_ino, writes))
+}
+
+/// An ioctl that takes nothing, or the address of a number.
+pub(super) fn ioctl(number: i32, request: u32, argument: Option<u64>) -> io::Result<()> {
+    let pointer = argument
+        .as_ref()
+        .map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the requests of `atomic.rs` make the kernel read eight bytes where there is an argument, and
+    // nothing where there is none; the argument lives on this stack frame.
+    let result = unsafe { libc::ioctl(number, request as libc::Ioctl, pointer) };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// How far [`write_back`] goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WriteBack {
@@ -111,6 +140,89 @@ pub(super) fn is_missing(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE | libc::EPERM)
     )
+}
+
+/// Whether there is a descriptor of this number.
+pub(super) fn is_open(number: i32) -> bool {
+    // SAFETY: no pointer is passed.
+    unsafe { libc::fcntl(number, libc::F_GETFD) != -1 }
+}
+
+/// `struct xfs_exchange_range` of xfs_fs.h (Linux 6.10).
+#[repr(C)]
+struct XfsExchangeRange {
+    file1_fd: i32,
+    pad: u32,
+    file1_offset: u64,
+    file2_offset: u64,
+    length: u64,
+    flags: u64,
+}
+
+/// `_IOW('X', 129, struct xfs_exchange_range)`.
+const XFS_IOC_EXCHANGE_RANGE: libc::Ioctl = ioctl_write(b'X', 129, size_of::<XfsExchangeRange>());
+
+/// `struct file_clone_range` of linux/fs.h.
+#[repr(C)]
+struct FileCloneRange {
+    src_fd: i64,
+    src_offset: u64,
+    src_length: u64,
+    dest_offset: u64,
+}
+
+/// `_IOW(0x94, 13, struct file_clone_range)`.
+const FICLONERANGE: libc::Ioctl = ioctl_write(0x94, 13, size_of::<FileCloneRange>());
+
+/// `_IOW` of asm-generic/ioctl.h. The architectures that number the direction otherwise (MIPS, PowerPC,
+/// SPARC) get a request that the kernel does not know, and copy.
+const fn ioctl_write(kind: u8, number: u8, size: usize) -> libc::Ioctl {
+    const WRITE: u32 = 1;
+    (WRITE << 30 | (size as u32) << 16 | (kind as u32) << 8 | number as u32) as libc::Ioctl
+}
+
+/// Blocks of two files change places, atomically.
+pub(super) fn exchange_range(
+    one: BorrowedFd<'_>,
+    one_offset: u64,
+    other: BorrowedFd<'_>,
+    other_offset: u64,
+    bytes: u64,
+) -> io::Result<()> {
+    let request = XfsExchangeRange {
+        file1_fd: other.as_raw_fd(),
+        pad: 0,
+        file1_offset: other_offset,
+        file2_offset: one_offset,
+        length: bytes,
+        flags: 0,
+    };
+    // SAFETY: both descriptors are borrowed; the kernel reads no more than the structure.
+    match unsafe { libc::ioctl(one.as_raw_fd(), XFS_IOC_EXCHANGE_RANGE, &raw const request) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A range of a file shares the blocks of another file from here on.
+pub(super) fn clone_range(
+    to: BorrowedFd<'_>,
+    to_offset: u64,
+    from: BorrowedFd<'_>,
+    from_offset: u64,
+    bytes: u64,
+) -> io::Result<()> {
+    let request = FileCloneRange {
+        src_fd: i64::from(from.as_raw_fd()),
+        src_offset: from_offset,
+        src_length: bytes,
+        dest_offset: to_offset,
+    };
+    // SAFETY: as above.
+    match unsafe { libc::ioctl(to.as_raw_fd(), FICLONERANGE, &raw const request) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(not(shuttle))]

@@ -16,9 +16,10 @@ use crate::wal::FrameNo;
 /// SQLite's locks in the wal-index.
 pub const WRITE_LOCK: c_int = 0;
 pub const CHECKPOINT_LOCK: c_int = 1;
+const RECOVERY_LOCK: c_int = 2;
 pub const FIRST_READ_LOCK: c_int = 3;
 /// Those behind the first: of readers that use the log.
-const LOG_READ_LOCKS: c_int = 4;
+pub const LOG_READ_LOCKS: c_int = 4;
 
 /// How a wait for the log's restart goes on.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -213,4 +214,11 @@ pub fn is_read_unlock(offset: c_int, flags: c_int) -> bool {
     offset >= FIRST_READ_LOCK
         && flags & ffi::SQLITE_SHM_UNLOCK != 0
         && flags & ffi::SQLITE_SHM_SHARED != 0
+}
+
+/// Whether `xShmLock` is asked to release what recovery alone takes.
+pub fn is_recovery_unlock(offset: c_int, count: c_int, flags: c_int) -> bool {
+    (offset..offset.saturating_add(count)).contains(&RECOVERY_LOCK)
+        && flags & ffi::SQLITE_SHM_UNLOCK != 0
+        && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0
 }

@@ -52,6 +52,10 @@ pub fn convert(paths: &Paths, mode: JournalMode, settings: &Settings) {
             query(&format!("PRAGMA onewrite_layout={layout}"))?;
         }
         query(&format!("PRAGMA onewrite_init='{}'", settings.init))?;
+        query(&format!(
+            "PRAGMA onewrite_checkpoint={}",
+            settings.checkpoint
+        ))?;
         if settings.direct == DirectIo::Never {
             query("PRAGMA onewrite_direct_io=off")?;
         }

@@ -10,13 +10,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use super::atomic::Atomic;
 use super::ffi;
 use super::host::{self, Connection};
 use super::inner::{Inner, LockLevel};
+use super::remap::Remapper;
 use crate::commit::{CommitConfig, IndexView, Writer};
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Layout, Log, LogError, OpenLog};
-use crate::mode::{InitPolicy, JournalMode};
+use crate::mode::{CheckpointPolicy, InitPolicy, JournalMode};
 use crate::storage::{Access, DirectIo, NewFile};
 use crate::sync;
 use crate::wal::PageSize;
@@ -31,6 +33,8 @@ pub struct Settings {
     pub direct: DirectIo,
     /// `onewrite_read_durable`.
     pub read_durable: bool,
+    /// `onewrite_checkpoint`.
+    pub checkpoint: CheckpointPolicy,
 }
 
 impl Default for Settings {
@@ -41,6 +45,7 @@ impl Default for Settings {
             commit: CommitConfig::default(),
             direct: DirectIo::Auto,
             read_durable: true,
+            checkpoint: CheckpointPolicy::default(),
         }
     }
 }
@@ -90,6 +95,8 @@ pub struct Database {
     /// SQLite's open log, while `log` is that.
     pub writer: RefCell<Option<Writer>>,
     pub holds_write_lock: Cell<bool>,
+    /// A checkpoint by block remapping.
+    pub remapper: Remapper,
     /// It is this connection's turn to write.
     pub has_turn: Cell<bool>,
     /// What the connection is about to read, until it is known to be durable.
@@ -106,6 +113,8 @@ pub struct Database {
     /// SQLite believes the database to be in a rollback mode, and on disk it is guarded still: what
     /// was written now the log would overwrite. Until the connection looks anew.
     pub must_look_again: Cell<bool>,
+    /// The file's transactions, in journal mode `xftl`.
+    pub atomic: RefCell<Option<Atomic>>,
     /// The last thing that went wrong, for `onewrite_status` and for a failed pragma's message.
     pub last_error: RefCell<Option<String>>,
 }
@@ -221,7 +230,7 @@ impl Database {
             return;
         }
         const WRITE_LOCK: c_int = 0;
-        if self.holds_write_lock.get() {
+        if self.holds_write_lock.get() || self.remapper.has_write_lock() {
             self.inner.invalidate_index();
         } else if self
             .inner

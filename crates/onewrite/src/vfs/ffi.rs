@@ -123,9 +123,11 @@ pub const FCNTL_DATABASE: c_int = 0x6f6e_6577;
 pub const SQLITE_FCNTL_PERSIST_WAL: c_int = 10;
 pub const SQLITE_FCNTL_VFSNAME: c_int = 12;
 pub const SQLITE_FCNTL_PRAGMA: c_int = 14;
+pub const SQLITE_FCNTL_SYNC: c_int = 21;
 pub const SQLITE_FCNTL_COMMIT_PHASETWO: c_int = 22;
 pub const SQLITE_FCNTL_PDB: c_int = 30;
 pub const SQLITE_FCNTL_RESERVE_BYTES: c_int = 38;
+pub const SQLITE_FCNTL_HAS_MOVED: c_int = 20;
 pub const SQLITE_FCNTL_CKPT_START: c_int = 39;
 
 pub const SQLITE_SHM_UNLOCK: c_int = 1;

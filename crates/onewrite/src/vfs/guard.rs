@@ -227,7 +227,9 @@ impl Database {
 
     fn look_at_empty(&self) -> Result<Look, LogError> {
         self.refuse_leftover()?;
-        let reserves = matches!(self.settings.get().layout, None | Some(Layout::Embedded));
+        let settings = self.settings.get();
+        let layout = JournalMode::Waldio.layout_for(settings.layout, settings.checkpoint, None);
+        let reserves = layout == Layout::Embedded;
         if let Some(connection) = self.connection.get()
             && self.conversion_due() == Some(JournalMode::Waldio)
             && reserves
@@ -492,13 +494,8 @@ impl Database {
             }
         }
         let remembered = present.filter(|log| log.mode == mode).map(|log| log.layout);
-        let layout = self
-            .settings
-            .get()
-            .layout
-            .filter(|_| mode.has_layouts())
-            .or(remembered)
-            .unwrap_or(mode.usual_layout());
+        let settings = self.settings.get();
+        let layout = mode.layout_for(settings.layout, settings.checkpoint, remembered);
         let path = &self.paths.log;
         let open = self.open_log(path, mode, page_size(&header)?)?;
         let log = shared_log(path, |_| false, || Log::create(&open, layout))?;

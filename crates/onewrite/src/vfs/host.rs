@@ -125,6 +125,11 @@ impl Connection {
         Connection { slot, file }
     }
 
+    /// Tells connections that are open at the same time from each other.
+    pub fn number(&self) -> usize {
+        self.handle() as usize
+    }
+
     fn handle(self) -> *mut sqlite3 {
         // SAFETY: see the field.
         unsafe { *self.slot }

@@ -4,11 +4,12 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{Ordering, fence};
 
 use super::ffi::{self, sqlite3_file, sqlite3_io_methods};
 use crate::commit::IndexView;
 use crate::sync::{long_step, step};
-use crate::wal::{FrameNo, Salts};
+use crate::wal::{FrameNo, Salts, checksum};
 
 /// SQLite's locks on a database file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,6 +27,35 @@ pub struct Inner {
     /// The first region of the wal-index, while it is mapped.
     index: Cell<*const u32>,
     mapping: Cell<Mapping>,
+}
+
+/// Words of one copy of the wal-index' header.
+const INDEX_HEADER_WORDS: usize = 12;
+
+/// SQLite's `WalIndexHdr`: version, unused, change counter, flags and page size, last frame, pages,
+/// checksum of the last frame, salts, checksum of the words before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexHeader {
+    words: [u32; INDEX_HEADER_WORDS],
+}
+
+impl IndexHeader {
+    /// The header of a log that begins anew.
+    fn restarted(&self, salt: [u8; 4]) -> IndexHeader {
+        let mut words = self.words;
+        words[4] = 0;
+        // Salts stand there as bytes, big-endian.
+        let first = u32::from_be_bytes(words[8].to_ne_bytes()).wrapping_add(1);
+        words[8] = u32::from_ne_bytes(first.to_be_bytes());
+        words[9] = u32::from_ne_bytes(salt);
+        let bytes: Vec<u8> = words[..10]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        let sum = checksum(cfg!(target_endian = "big"), [0, 0], &bytes);
+        words[10..].copy_from_slice(&sum);
+        IndexHeader { words }
+    }
 }
 
 /// How SQLite has mapped the wal-index.
@@ -169,6 +199,63 @@ impl Inner {
     /// How many frames checkpoints have written to the database (`nBackfill`).
     pub fn backfilled(&self) -> Option<FrameNo> {
         (!self.index.get().is_null()).then(|| FrameNo(self.index_word(24)))
+    }
+
+    /// Whether the wal-index is mapped, and not for reading alone.
+    pub fn can_write_index(&self) -> bool {
+        !self.index.get().is_null() && self.mapping.get() == Mapping::Writable
+    }
+
+    /// How far a checkpoint may have come (`nBackfillAttempted`).
+    pub fn backfill_attempted(&self) -> Option<FrameNo> {
+        (!self.index.get().is_null()).then(|| FrameNo(self.index_word(32)))
+    }
+
+    /// The wal-index' header as it stands; `None` where it is not mapped, not writable or not valid. The
+    /// caller holds the write lock.
+    pub fn index_header(&self) -> Option<IndexHeader> {
+        self.index_view()?;
+        if self.mapping.get() == Mapping::ReadOnly {
+            return None;
+        }
+        let copy = |from: usize| std::array::from_fn(|word| self.index_word(from + word));
+        let words: [u32; INDEX_HEADER_WORDS] = copy(0);
+        (words == copy(INDEX_HEADER_WORDS)).then_some(IndexHeader { words })
+    }
+
+    /// Makes the wal-index say that the log begins anew, without frames, as SQLite's `walRestartHdr` does:
+    /// the first salt goes up by one, the second is `salt`. Other connections see another header, and
+    /// forget their pages. The caller holds the write lock, and keeps readers of the log out.
+    pub fn restart_index(&self, before: &IndexHeader, salt: [u8; 4]) {
+        if self.index.get().is_null() || self.mapping.get() == Mapping::ReadOnly {
+            return;
+        }
+        let words = before.restarted(salt).words;
+        let put = |word: usize, value: u32| {
+            // SAFETY: as in `index_word`; the locks keep everybody else out.
+            unsafe { ptr::write_volatile(self.index.get().cast_mut().add(word), value) }
+        };
+        const UNUSED: u32 = 0xffff_ffff;
+        // nBackfill, aReadMark[1 to 4], nBackfillAttempted.
+        for (word, value) in [
+            (24, 0),
+            (26, 0),
+            (27, UNUSED),
+            (28, UNUSED),
+            (29, UNUSED),
+            (32, 0),
+        ] {
+            put(word, value);
+        }
+        fence(Ordering::SeqCst);
+        // The second copy first, as SQLite does: who reads both finds them equal, or looks again.
+        for (word, value) in words.into_iter().enumerate() {
+            put(INDEX_HEADER_WORDS + word, value);
+        }
+        fence(Ordering::SeqCst);
+        for (word, value) in words.into_iter().enumerate() {
+            put(word, value);
+        }
     }
 
     /// Makes both copies of the wal-index header invalid, so that every connection, in every

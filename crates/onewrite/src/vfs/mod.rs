@@ -8,6 +8,7 @@
 //! Unsafe code stands in `entry`, `ffi`, `host`, `inner`, `thunks` and nowhere else; the other modules are
 //! what those hand safe values to.
 
+mod atomic;
 mod beside;
 mod company;
 mod convert;
@@ -20,6 +21,7 @@ mod host;
 mod inner;
 mod leaving;
 mod pragma;
+mod remap;
 mod status;
 mod switching;
 mod thunks;

@@ -11,7 +11,7 @@ use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::{ffi, status};
 use crate::log::{Layout, LogError};
-use crate::mode::{Compressing, GroupSynch, InitPolicy, JournalMode};
+use crate::mode::{CheckpointPolicy, Compressing, GroupSynch, InitPolicy, JournalMode};
 use crate::storage::DirectIo;
 
 /// What becomes of a pragma.
@@ -98,6 +98,13 @@ fn no_compression_in(mode: JournalMode) -> String {
     format!("journal mode {mode} does not compress pages; journal_mode=onewrite and swal do")
 }
 
+pub(super) fn no_remapping_in(mode: JournalMode) -> String {
+    format!(
+        "onewrite_checkpoint: the log of journal mode {mode} does not hold pages as the database does; \
+         use journal_mode=onewrite or waldio"
+    )
+}
+
 impl Database {
     /// Answers `PRAGMA name` or `PRAGMA name=value`.
     pub fn pragma(&self, name: &str, value: Option<&str>) -> Answer {
@@ -167,6 +174,7 @@ impl Database {
             .into(),
             "compression" => settings.commit.compressing.with.to_string(),
             "differences" => settings.commit.compressing.differences.to_string(),
+            "checkpoint" => settings.checkpoint.to_string(),
             "direct_io" => match settings.direct {
                 DirectIo::Auto => "auto".into(),
                 DirectIo::Never => "off".into(),
@@ -212,6 +220,19 @@ impl Database {
                     log.file().direct().is_some() == (direct == DirectIo::Auto)
                 })?;
                 self.change(|settings| settings.direct = direct);
+            }
+            "checkpoint" => {
+                let policy: CheckpointPolicy = value.parse().map_err(in_words)?;
+                if policy.needs_gathered() {
+                    let refuses = self.mode().filter(|mode| !mode.may_have(Layout::Gathered));
+                    if let Some(mode) = refuses {
+                        return Err(no_remapping_in(mode));
+                    }
+                    self.only_before_the_log("checkpoint", |log| {
+                        log.geometry().layout() == Layout::Gathered
+                    })?;
+                }
+                self.change(|settings| settings.checkpoint = policy);
             }
             "sync" => {
                 let sync = value.parse().map_err(in_words)?;
@@ -359,7 +380,7 @@ fn unknown_setting(name: &str) -> String {
     format!(
         "there is no PRAGMA onewrite_{name}: there are onewrite_status, onewrite_layout, \
          onewrite_sync, onewrite_init, onewrite_compression, onewrite_differences, \
-         onewrite_group_commit, onewrite_read_durable, onewrite_group_synch, onewrite_direct_io, \
-         onewrite_reserve_bytes and onewrite_make_default"
+         onewrite_group_commit, onewrite_read_durable, onewrite_group_synch, onewrite_checkpoint, \
+         onewrite_direct_io, onewrite_reserve_bytes and onewrite_make_default"
     )
 }

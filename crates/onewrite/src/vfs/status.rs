@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::database::Database;
+use crate::checkpoint::{self, cost::Cost};
 use crate::commit::group_commit::Counts;
 use crate::commit::group_synch::Sizes;
 use crate::log::Log;
@@ -29,6 +30,8 @@ struct Status<'a> {
     compression: Option<String>,
     differences: Option<String>,
     init: Option<String>,
+    /// `onewrite_checkpoint`; what came of it is in `remapped`.
+    checkpoint: String,
     guarded: bool,
     #[serde(flatten)]
     log: Option<LogStatus<'a>>,
@@ -54,6 +57,10 @@ struct LogStatus<'a> {
     groups: Sizes,
     /// What was done together with others, and whether other processes can see it.
     group_commits: Counts,
+    /// What checkpoints did by block remapping, in all connections of the process, and what it costs by
+    /// the model.
+    remapped: checkpoint::Counts,
+    remap_cost: Option<Cost>,
     shared_memory: bool,
     /// What compression did, in all connections of the process.
     compressed: Option<Compressed>,
@@ -88,6 +95,7 @@ pub fn json(database: &Database) -> String {
         compression: compressing.map(|how| how.with.to_string()),
         differences: compressing.map(|how| how.differences.to_string()),
         init: log.as_ref().map(|log| log.init().to_string()),
+        checkpoint: settings.checkpoint.to_string(),
         guarded: database.is_guarded(),
         log: log.as_deref().map(|log| log_status(database, log)),
         error: error.as_deref(),
@@ -110,6 +118,8 @@ fn log_status<'a>(database: &Database, log: &'a Log) -> LogStatus<'a> {
         io: file.counters().snapshot(),
         groups: log.group.sizes(),
         group_commits: log.group_commit.counts(),
+        remapped: log.remapped.snapshot(),
+        remap_cost: database.remaps_by(log).map(Cost::of),
         shared_memory: log.shared().is_shared(),
         compressed: log.packed().map(|packed| packed.counters.snapshot()),
         direct_io: file.direct().is_some(),

@@ -19,6 +19,9 @@ impl Database {
             return Answer::Pass;
         }
         let Some(word) = value.map(str::to_ascii_lowercase) else {
+            if self.is_atomic() {
+                return Answer::Text(super::atomic::NAME.to_owned());
+            }
             return match self.settle() {
                 Ok(()) => match self.mode() {
                     // SQLite sees its own WAL, and says so.
@@ -29,6 +32,14 @@ impl Database {
                 Err(e) => Answer::Fail(self.why(e)),
             };
         };
+        if word != super::atomic::NAME && self.is_in_atomic_transaction() {
+            // SQLite would stay as it is, and this mode would be left: half of it.
+            return Answer::Fail("cannot change out of xftl mode from within a transaction".into());
+        }
+        if word == super::atomic::NAME {
+            self.mode_was_named.set(true);
+            return self.switch_to_atomic();
+        }
         if let Some(mode) = JournalMode::from_name(&word) {
             self.mode_was_named.set(true);
             return self.switch_to(mode);
@@ -47,9 +58,13 @@ impl Database {
         if word != "wal" {
             self.may_leave_wal.set(true);
         }
-        match self.leave_for(&word) {
+        let left = match self.is_atomic() {
+            true => self.out_of_atomic(|| self.leave_atomic_for(&word)),
+            false => self.leave_for(&word),
+        };
+        match left {
             Ok(()) => Answer::Pass,
-            Err(message) => Answer::Fail(message),
+            Err(failure) => Answer::Fail(failure),
         }
     }
 
@@ -122,7 +137,7 @@ impl Database {
 
     fn switch_to(&self, mode: JournalMode) -> Answer {
         self.last_error.replace(None);
-        match self.try_switch_to(mode) {
+        match self.out_of_atomic(|| self.try_switch_to(mode)) {
             Ok(()) => Answer::Text(mode.to_string()),
             Err(message) => Answer::Fail(message),
         }
@@ -187,7 +202,7 @@ impl Database {
         }
     }
 
-    fn expect_mode(
+    pub(super) fn expect_mode(
         &self,
         result: Result<Option<String>, SqlError>,
         word: &str,
@@ -210,18 +225,23 @@ impl Database {
         schema: &str,
     ) -> Result<(), Failure> {
         let settings = self.settings.get();
-        if !mode.has_layouts() {
+        if settings.checkpoint.needs_gathered() && !mode.may_have(Layout::Gathered) {
+            return Err(super::pragma::no_remapping_in(mode).into());
+        }
+        if mode != JournalMode::Waldio {
             return match (settings.layout, settings.commit.group_synch) {
-                (Some(layout), _) if layout != Layout::Embedded => Err(format!(
+                (Some(layout), _) if layout != Layout::Embedded && !mode.may_have(layout) => {
+                    Err(format!(
                     "journal mode {mode} has a layout of its own: onewrite_layout={layout} is for \
                      journal mode waldio"
-                )
-                .into()),
+                    )
+                    .into())
+                }
                 (_, Some(_)) => Err(no_group_synch_in(mode).into()),
                 (_, None) => Ok(()),
             };
         }
-        if !matches!(settings.layout, None | Some(Layout::Embedded)) {
+        if mode.layout_for(settings.layout, settings.checkpoint, None) != Layout::Embedded {
             return Ok(());
         }
         let needed = FRAME_HEADER_BYTES as u8;
@@ -248,7 +268,7 @@ impl Database {
     }
 
     /// Leaves a mode of ours by way of DELETE, and forgets it. SQLite goes on from there.
-    fn leave_for(&self, word: &str) -> Result<(), Failure> {
+    pub(super) fn leave_for(&self, word: &str) -> Result<(), Failure> {
         self.settle().map_err(|e| self.why(e))?;
         let Some(mode) = self.mode() else {
             return match self.read_only || !self.paths.log.exists() {

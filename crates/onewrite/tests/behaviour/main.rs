@@ -23,7 +23,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A mode of ours, and what makes a database ready for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 struct Mode {
     name: &'static str,
     /// Pragmas before the mode is entered.
@@ -69,6 +69,18 @@ const MODES: [Mode; 9] = [
     Mode {
         name: "onewrite",
         before: &["PRAGMA onewrite_compression=zstd"],
+    },
+];
+
+/// For pages of whole blocks.
+const GATHERED: [Mode; 2] = [
+    Mode {
+        name: "waldio",
+        before: &["PRAGMA onewrite_layout=gathered"],
+    },
+    Mode {
+        name: "onewrite",
+        before: &["PRAGMA onewrite_checkpoint=exchange"],
     },
 ];
 

@@ -6,8 +6,16 @@ use std::process::Command;
 /// The directory with its `sqlite3.c`, `sqlite3.h` and `sqlite3ext.h`.
 pub fn sqlite_source() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // Packages of other platforms have never been fetched.
+    let libc = if cfg!(target_env = "musl") {
+        "musl"
+    } else {
+        "gnu"
+    };
+    let platform = format!("{}-unknown-linux-{libc}", std::env::consts::ARCH);
     let metadata = Command::new(cargo)
         .args(["metadata", "--format-version=1", "--offline"])
+        .args(["--filter-platform", &platform])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo metadata");

@@ -481,6 +481,18 @@ impl Maker<'_> {
         Step::Transaction(vec![self.rows(pages * 2)])
     }
 
+    /// A transaction of the connection that takes turns with the other. It changes so many of the pages
+    /// that [`Maker::pages`] has made, two rows each.
+    pub fn turn_of(&mut self, pages: u32) -> Step {
+        self.made += 1;
+        let length = self.page / 3;
+        let last = format!("SELECT id FROM t ORDER BY id DESC LIMIT 2 * {pages}");
+        Step::Turn(vec![format!(
+            "UPDATE t SET w = printf('{}.%d.%.*c', id, {length}, 'u') WHERE id IN ({last})",
+            self.made
+        )])
+    }
+
     /// Spills, goes back to a savepoint, and writes other pages in place of those.
     pub fn spill_and_savepoint(&mut self) -> Step {
         self.made += 1;

@@ -12,7 +12,8 @@ use onewrite::wal::{Checksum, FrameHeader, FrameNo, PageNo, PageSize, Salts, Wal
 use std::path::Path;
 use std::sync::Arc;
 
-const PAGE_BYTES: usize = 1024;
+/// The smallest page that every layout takes.
+const PAGE_BYTES: usize = 4096;
 
 /// SQLite's side of the log.
 struct Stock {
@@ -135,13 +136,14 @@ fn last_commit(path: &Path) -> Option<u32> {
     survey.committed.map(|commit| commit.frame.0)
 }
 
-const LAYOUTS: [Layout; 6] = [
+const LAYOUTS: [Layout; 7] = [
     Layout::Embedded,
     Layout::Sector,
     Layout::Page4k,
     Layout::Page8k,
     Layout::Compressed,
     Layout::Packed,
+    Layout::Gathered,
 ];
 
 #[test]

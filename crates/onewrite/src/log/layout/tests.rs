@@ -5,15 +5,20 @@ use crate::wal::{FrameHeader, PageNo};
 use proptest::prelude::*;
 
 const SIZES: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
-const LAYOUTS: [Layout; 5] = [
+const LAYOUTS: [Layout; 6] = [
     Layout::Stock,
     Layout::Embedded,
     Layout::Sector,
     Layout::Page4k,
     Layout::Page8k,
+    Layout::Gathered,
 ];
 
 fn geometry(layout: Layout, page: u32) -> Geometry {
+    let page = match layout {
+        Layout::Gathered => page.max(4096),
+        _ => page,
+    };
     let page = PageSize::new(page).expect("a page size");
     Geometry::new(layout, page, 512).expect("512 suits every layout")
 }
@@ -238,6 +243,19 @@ proptest! {
         if geometry.layout() != Layout::Stock {
             prop_assert!(geometry.slot(no).is_multiple_of(geometry.unit().min(4096)));
         }
+    }
+}
+
+#[test]
+fn gathered_is_for_pages_of_whole_blocks() {
+    for size in SIZES {
+        let page = PageSize::new(size).expect("a page size");
+        let made = Geometry::new(Layout::Gathered, page, 512);
+        assert_eq!(made.is_ok(), size >= 4096, "{made:?}");
+    }
+    let geometry = geometry(Layout::Gathered, 4096);
+    for frame in [1, 2, 128, 129, 5000].map(FrameNo) {
+        assert!(geometry.page_offset(frame).is_multiple_of(4096));
     }
 }
 

@@ -11,7 +11,6 @@
 //! where it finds none in the first place ([`Chain::look_behind`]), as whatever a transaction that was
 //! rolled back has left there.
 
-use std::collections::HashSet;
 use std::io;
 
 use crate::log::packed::batch::{self, Batch};
@@ -26,6 +25,10 @@ const START: u64 = 4096;
 const SECTOR: u64 = 512;
 /// So many frames are worth a read of many at once.
 const FAR: u32 = 16;
+/// So many records a transaction has room for without another allocation; most have fewer.
+const RECORDS: usize = 8;
+/// The walk goes over so many records at once, at most.
+const MOST_RECORDS: usize = 1024;
 /// As much of a batch is read at first: most of them have no more.
 const FIRST_READ_BYTES: usize = 2048;
 
@@ -111,6 +114,25 @@ impl Link {
     }
 }
 
+/// A record of `compressed`, where it stands.
+struct Standing {
+    offset: u64,
+    record: Record,
+    /// It is a commit, and finished.
+    ends_transaction: bool,
+}
+
+impl Link {
+    /// Adds the record that comes next.
+    fn push(&mut self, found: Standing) {
+        let bytes = found.record.bytes();
+        self.places.push(Place::at(found.offset, bytes));
+        self.bases.extend(found.record.kind.base());
+        self.ends_transaction = found.ends_transaction;
+        self.offset = found.offset + bytes as u64;
+    }
+}
+
 /// The records of a batch.
 #[derive(Default)]
 struct Records {
@@ -133,7 +155,7 @@ pub struct Chain {
     /// No record of the generation stands at the tail, as far as that was looked at.
     nothing_behind: bool,
     /// The frames that differences refer to, where that is of interest.
-    pub bases: Option<HashSet<FrameNo>>,
+    pub bases: Option<Vec<FrameNo>>,
 }
 
 impl Chain {
@@ -404,21 +426,46 @@ impl Chain {
     fn next_record<B: LogBytes + ?Sized>(&self, log: &B, salts: Salts) -> io::Result<Option<Link>> {
         let here = self.tail.offset;
         let next = here.next_multiple_of(batch::BLOCK_BYTES);
-        match self.record_at(log, salts, here)? {
+        let found = match self.record_at(log, salts, here)? {
             None if self.tail.is_between_transactions() && next != here => {
-                self.record_at(log, salts, next)
+                self.record_at(log, salts, next)?
             }
-            found => Ok(found),
+            found => found,
+        };
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let mut link = Link {
+            first: found.record.supersedes.unwrap_or(self.tail.last.plus(1)),
+            places: Vec::with_capacity(RECORDS),
+            bases: Vec::new(),
+            ends_transaction: false,
+            offset: found.offset,
+            sequence: 0,
+            crc: self.tail.crc,
+        };
+        let mut goes_on = found.record.supersedes.is_none();
+        link.push(found);
+        // What else of the transaction has the next numbers, at once.
+        while goes_on && !link.ends_transaction && link.places.len() < MOST_RECORDS {
+            let found = self.record_at(log, salts, link.offset);
+            let next = found
+                .ok()
+                .flatten()
+                .filter(|found| found.record.supersedes.is_none());
+            goes_on = next.is_some();
+            next.into_iter().for_each(|next| link.push(next));
         }
+        Ok(Some(link))
     }
 
-    /// The record at a place, as the next step of the walk.
+    /// The record at a place.
     fn record_at<B: LogBytes + ?Sized>(
         &self,
         log: &B,
         salts: Salts,
         offset: u64,
-    ) -> io::Result<Option<Link>> {
+    ) -> io::Result<Option<Standing>> {
         let parsed = log.view(self.form.most_bytes(self.page), offset, |bytes| {
             let record = Record::parse(bytes, self.form, self.page, salts)?;
             Ok(record.filter(|record| record.bytes() <= bytes.len()))
@@ -431,17 +478,10 @@ impl Chain {
             }
             Err(_) => None,
         };
-        Ok(record.map(|record| {
-            let finished = record.frame.salts == salts;
-            Link {
-                first: record.supersedes.unwrap_or(self.tail.last.plus(1)),
-                places: vec![Place::at(offset, record.bytes())],
-                bases: record.kind.base().into_iter().collect(),
-                ends_transaction: finished && record.frame.commit_pages != 0,
-                offset: offset + record.bytes() as u64,
-                sequence: 0,
-                crc: self.tail.crc,
-            }
+        Ok(record.map(|record| Standing {
+            offset,
+            ends_transaction: record.frame.salts == salts && record.frame.commit_pages != 0,
+            record,
         }))
     }
 }

@@ -24,7 +24,7 @@ mod window;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -43,7 +43,7 @@ use chain::{Chain, Link, Place};
 use packer::Packer;
 pub use record::Form;
 use record::{Kind, Record};
-use recovery::{Recovery, Wholes};
+use recovery::Recovery;
 use window::{Window, Windowed};
 
 /// Pages whose last whole frame is remembered.
@@ -280,7 +280,7 @@ impl Packed {
             return Ok(apart.tail().last);
         }
         chain.restart(salts);
-        chain.bases = Some(HashSet::new());
+        chain.bases = Some(Vec::new());
         let walked = chain.reach_end(&Windowed::new(log, &mut window));
         let bases = chain.bases.take().unwrap_or_default();
         walked?;
@@ -289,11 +289,23 @@ impl Packed {
         // Frame after frame comes next, from the first on.
         *self.recovery() = Some(Recovery {
             window,
-            bases,
-            wholes: Wholes::default(),
+            bases: recovery::Bases::new(bases),
         });
         self.recovers.store(true, Ordering::Relaxed);
         Ok(last)
+    }
+
+    /// Recovery has published the frames up to `last`, and nobody else has the log yet: what was walked
+    /// over is what is published, unless there was more than that.
+    pub fn recovered(&self, salts: Salts, last: FrameNo) {
+        let mut chain = self.chain_mut();
+        let walked = self.recovers.load(Ordering::Relaxed) && !chain.writing;
+        let is_all = chain.salts() == Some(salts) && chain.tail().last == last;
+        if walked && is_all {
+            chain.settle(last);
+        }
+        drop(chain);
+        self.end_recovery();
     }
 
     fn recovery(&self) -> MutexGuard<'_, Option<Recovery>> {
@@ -462,9 +474,15 @@ impl Packed {
         frame: FrameNo,
         published: Option<FrameNo>,
     ) -> io::Result<Option<Place>> {
-        if let Some(place) = self.chain().settled(frame, salts) {
-            return Ok(Some(place));
+        let chain = self.chain();
+        let known = match published {
+            Some(_) => chain.settled(frame, salts),
+            None => chain.place(frame).filter(|_| chain.salts() == Some(salts)),
+        };
+        if known.is_some() {
+            return Ok(known);
         }
+        drop(chain);
         let mut shared = self.chain_mut();
         let mut apart;
         let chain = match shared.writing && (shared.salts() != Some(salts) || published.is_some()) {
@@ -507,19 +525,15 @@ impl Packed {
         if published.is_some() {
             self.end_recovery();
         } else if let Some(recovery) = &mut *self.recovery() {
-            let Recovery {
-                window,
-                bases,
-                wholes,
-            } = recovery;
+            let Recovery { window, bases } = recovery;
             return Windowed::new(log, window).view(place.bytes(), place.offset(), |bytes| {
-                let base = |of| match wholes.get(of) {
+                let base = |of| match bases.page(of) {
                     Some(whole) => Ok(Some(Cow::Borrowed(whole))),
                     None => self.read_base(log, None, salts, of, None),
                 };
                 let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
-                if kind.is_some() && bases.contains(&frame) {
-                    wholes.insert(frame, page);
+                if kind.is_some() {
+                    bases.read(frame, page);
                 }
                 Ok(kind.map_or(Found::Damaged, |_| Found::Page))
             })?;

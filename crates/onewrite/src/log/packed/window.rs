@@ -7,8 +7,9 @@ use std::io;
 
 use crate::log::scan::LogBytes;
 
-/// Bytes that are read at once, at most; the first time an eighth of it, then twice as much as before.
-const MOST_BYTES: usize = 128 << 10;
+/// Bytes that are read at once, at most; the first time an eighth of it, then twice as much as before. More
+/// would be memory that the allocator takes from the kernel each time, and that no cache near the processor holds.
+const MOST_BYTES: usize = 64 << 10;
 /// What the kernel is told that will be read next, in bytes.
 const AHEAD_BYTES: u64 = 512 << 10;
 

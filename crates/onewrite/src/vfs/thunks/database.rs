@@ -14,6 +14,7 @@ use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io
 use crate::vfs::host::{self, Connection, Host};
 use crate::vfs::inner::{Inner, LockLevel, Mapping};
 use crate::vfs::pragma::Answer;
+use crate::vfs::remap::Remapper;
 use crate::vfs::{convert, guard};
 
 /// A database file of ours. The file of the VFS underneath follows it in the same allocation.
@@ -67,6 +68,7 @@ pub unsafe fn open(
             log: RefCell::new(None),
             writer: RefCell::new(None),
             holds_write_lock: Cell::new(false),
+            remapper: Remapper::default(),
             has_turn: Cell::new(false),
             snapshot: Cell::new(None),
             last_snapshot: Cell::new(None),
@@ -75,6 +77,7 @@ pub unsafe fn open(
             index_failed: Cell::new(false),
             unguard_failure: RefCell::new(None),
             must_look_again: Cell::new(false),
+            atomic: RefCell::new(None),
             last_error: RefCell::new(None),
         });
         if let Err(message) = apply_uri_settings(&database, name) {
@@ -126,6 +129,7 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         (c"onewrite_direct_io", "direct_io"),
         (c"onewrite_compression", "compression"),
         (c"onewrite_differences", "differences"),
+        (c"onewrite_checkpoint", "checkpoint"),
     ];
     if let Some(message) = senseless_upgrade(database) {
         host::log(
@@ -136,6 +140,7 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
     for (variable, setting) in [
         ("ONEWRITE_LAYOUT", "layout"),
         ("ONEWRITE_COMPRESSION", "compression"),
+        ("ONEWRITE_CHECKPOINT", "checkpoint"),
     ] {
         if let Ok(value) = env::var(variable)
             && let Err(message) = database.set(setting, &value)
@@ -233,8 +238,6 @@ macro_rules! pass_to_inner {
 }
 
 pass_to_inner! {
-    db_truncate => xTruncate(size: i64) -> c_int;
-    db_sync => xSync(flags: c_int) -> c_int;
     db_file_size => xFileSize(out: *mut i64) -> c_int;
     db_check_reserved_lock => xCheckReservedLock(out: *mut c_int) -> c_int;
     db_sector_size => xSectorSize() -> c_int;
@@ -287,6 +290,12 @@ unsafe extern "C" fn db_write(
         if database.must_look_again.get() {
             return ffi::SQLITE_IOERR_WRITE;
         }
+        if database.puts_off(data, offset as u64) {
+            return SQLITE_OK;
+        }
+        if let Err(code) = database.begin_atomic() {
+            return code;
+        }
         if offset == 0
             && database.is_guarded()
             && let Some(id) = database.log().and_then(|log| log.id())
@@ -295,7 +304,48 @@ unsafe extern "C" fn db_write(
             guard::keep(&mut page, id);
             return database.inner.write(&page, 0);
         }
-        database.inner.write(data, offset)
+        database.give_up_atomic(database.inner.write(data, offset))
+    })
+}
+
+unsafe extern "C" fn db_truncate(file: *mut sqlite3_file, size: i64) -> c_int {
+    shielded(|| {
+        // SAFETY: a database of ours.
+        let database = unsafe { database(file) };
+        if let Err(e) = database.finish_pages() {
+            return failed(database, &e);
+        }
+        // SAFETY: passed on as it came.
+        unsafe {
+            match database.begin_atomic() {
+                Ok(()) => {
+                    let methods = database.inner.methods();
+                    database.give_up_atomic((methods.xTruncate)(database.inner.file(), size))
+                }
+                Err(code) => code,
+            }
+        }
+    })
+}
+
+unsafe extern "C" fn db_sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
+    shielded(|| {
+        // SAFETY: as for `db_truncate`.
+        unsafe {
+            let database = database(file);
+            match database.sync_atomic() {
+                Ok(true) => SQLITE_OK,
+                Ok(false) => {
+                    let code = (database.inner.methods().xSync)(database.inner.file(), flags);
+                    database.playback_synced(code);
+                    if code == SQLITE_OK {
+                        database.remapper.note_sync();
+                    }
+                    code
+                }
+                Err(code) => database.give_up_atomic(code),
+            }
+        }
     })
 }
 
@@ -309,6 +359,10 @@ unsafe extern "C" fn db_lock(file: *mut sqlite3_file, level: c_int) -> c_int {
         }
         let code = database.inner.lock(level);
         if code == SQLITE_OK {
+            if level == LockLevel::EXCLUSIVE && database.lock.get() == LockLevel::SHARED {
+                database.note_exclusive();
+                database.begin_playback();
+            }
             database.lock.set(database.lock.get().max(level));
         }
         code
@@ -319,6 +373,9 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
     shielded(|| {
         // SAFETY: a database of ours.
         let database = unsafe { database(file) };
+        if let Err(code) = database.abort_atomic() {
+            return code;
+        }
         let code = database.inner.unlock(LockLevel(level));
         database.lock.set(database.lock.get().min(LockLevel(level)));
         if database.lock.get() == LockLevel::NONE {
@@ -376,6 +433,10 @@ unsafe extern "C" fn db_file_control(
                     SQLITE_OK
                 }
                 ffi::SQLITE_FCNTL_COMMIT_PHASETWO => {
+                    if let Err(code) = database.commit_atomic() {
+                        // SQLite has no journal any more, and may keep its lock.
+                        return database.give_up_atomic(code);
+                    }
                     let index = database.inner.index_view();
                     let code = with_writer(database, |writer| {
                         writer.published(index)?;
@@ -386,13 +447,20 @@ unsafe extern "C" fn db_file_control(
                         code => code,
                     }
                 }
+                ffi::SQLITE_FCNTL_SYNC => {
+                    database.playback_written();
+                    database.inner.control(op, argument)
+                }
                 ffi::SQLITE_FCNTL_CKPT_START => {
                     let code = with_writer(database, |writer| {
                         writer.drain()?;
                         database.await_published()
                     });
                     match code {
-                        SQLITE_OK => database.inner.control(op, argument),
+                        SQLITE_OK => {
+                            database.begin_remapping();
+                            database.inner.control(op, argument)
+                        }
                         code => code,
                     }
                 }
@@ -490,6 +558,10 @@ pub unsafe extern "C" fn db_shm_lock(
     shielded(|| {
         // SAFETY: a database of ours.
         let database = unsafe { database(file) };
+        if database.remapper.keeps(offset, flags) {
+            return SQLITE_OK;
+        }
+        database.before_shm_unlock(offset, flags);
         match offset {
             WRITE_LOCK if flags & ffi::SQLITE_SHM_UNLOCK != 0 => {
                 write_unlock(database, count, flags)
@@ -500,8 +572,14 @@ pub unsafe extern "C" fn db_shm_lock(
             }
             _ if company::is_read_lock(offset, flags) => read_lock(database, offset, flags),
             _ => {
+                if company::is_recovery_unlock(offset, count, flags)
+                    && let Some(writer) = database.writer.borrow().as_ref()
+                {
+                    writer.recovered(database.inner.index_view());
+                }
                 let code = database.inner.shm_lock(offset, count, flags);
                 if company::is_read_unlock(offset, flags) {
+                    database.remapper.note_read_lock(offset, false);
                     database.read_unlocked();
                 }
                 code
@@ -549,7 +627,10 @@ fn read_lock(database: &Database, lock: c_int, flags: c_int) -> c_int {
         return code;
     }
     match database.read_locked(lock) {
-        Ok(()) => SQLITE_OK,
+        Ok(()) => {
+            database.remapper.note_read_lock(lock, true);
+            SQLITE_OK
+        }
         Err(e) => {
             let flags = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_SHARED;
             database.inner.shm_lock(lock, 1, flags);
@@ -561,7 +642,9 @@ fn read_lock(database: &Database, lock: c_int, flags: c_int) -> c_int {
 pub unsafe extern "C" fn db_shm_unmap(file: *mut sqlite3_file, delete: c_int) -> c_int {
     // SAFETY: a database of ours.
     unsafe {
-        let inner = &database(file).inner;
+        let database = database(file);
+        database.end_remapping();
+        let inner = &database.inner;
         inner.unmapped();
         (inner.methods().xShmUnmap)(inner.file(), delete)
     }

@@ -6,9 +6,10 @@ use std::ffi::{c_int, c_void};
 use super::database::{
     db_fetch, db_shm_barrier, db_shm_lock, db_shm_map, db_shm_unmap, db_unfetch,
 };
-use super::{await_snapshot, in_buffer, out_buffer, shielded, with_writer};
+use super::{await_snapshot, failed, in_buffer, out_buffer, shielded, with_writer};
 use crate::vfs::database::Database;
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
+use crate::wal::{FRAME_HEADER_BYTES, FrameNo};
 
 /// A log of ours: it belongs to a database, which SQLite closes after it.
 #[repr(C)]
@@ -92,8 +93,41 @@ unsafe extern "C" fn log_read(
             return code;
         }
         let index = database.inner.index_view();
-        with_writer(database, |writer| writer.read(out, offset as u64, index))
+        let code = with_writer(database, |writer| writer.read(out, offset as u64, index));
+        let place = frame_of(database, out.len(), offset as u64);
+        database.remapper.note_read(match place {
+            Some((frame, Part::Page)) if code == SQLITE_OK => Some(frame),
+            _ => None,
+        });
+        let checked = match place.filter(|_| code == SQLITE_OK) {
+            // Recovery reads so.
+            Some((frame, Part::Whole)) => database.repair(frame, out),
+            Some((frame, Part::Page)) => database.check_page(frame, out),
+            None => return code,
+        };
+        match checked {
+            Ok(()) => SQLITE_OK,
+            Err(e) => failed(database, &e),
+        }
     })
+}
+
+/// What of a frame is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    Page,
+}
+
+/// The frame that a read is of, where it is of all of it or of its page.
+fn frame_of(database: &Database, bytes: usize, offset: u64) -> Option<(FrameNo, Part)> {
+    let log = database.log.borrow();
+    let page = log.as_ref()?.geometry().page();
+    match page.locate(offset)? {
+        (frame, 0) if bytes == page.frame_bytes() => Some((frame, Part::Whole)),
+        (frame, FRAME_HEADER_BYTES) if bytes == page.bytes() => Some((frame, Part::Page)),
+        _ => None,
+    }
 }
 
 unsafe extern "C" fn log_write(

@@ -1,0 +1,127 @@
+//! A log that goes forward: after a checkpoint by exchange its frames begin in blocks that lie one behind the
+//! other, and not in those that the database had (remap+ of Park and Shin, CF '15).
+//!
+//! Behind the first chunk the file has a *region* of initialized blocks, which is made by a thread of its own. Its
+//! pieces and the blocks at the log's start change places after each checkpoint: the next piece each time, and
+//! from the beginning again at the region's end. Where a frame is in the file does not change, so that nobody
+//! who reads or recovers needs to know; a log that grows into the region grows into blocks that are ready.
+//!
+//! Blocks that nobody has written (`onewrite_init=unwritten`) need no region: where most of what the checkpoint
+//! exchanged was growth, the log's start is given new ones instead.
+//!
+//! Called by `vfs::remap`, with all readers and writers kept out, when the database is durable and the wal-index
+//! says that the log begins anew. Why nothing is lost is in `docs/durability.md`, "Remapping checkpoints".
+
+use std::io;
+use std::sync::Arc;
+
+use super::{Layout, Log, space};
+use crate::storage::{Access, Durability, Init, LogFile, StorageError};
+use crate::sync::atomic::Ordering;
+use crate::wal::{self, FrameNo};
+
+/// Bytes of the region. The paper has 150 MB.
+const REGION_BYTES: u64 = 24 << 20;
+/// The file system keeps at least so many times the region free.
+const LEAVES_FREE: u64 = 2;
+
+/// What the blocks were that the checkpoint took from the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// Mostly of pages that the database had: it gave written blocks for them.
+    Rewritten,
+    /// Mostly of pages that are new there: what the log has for them nobody has written.
+    Grown,
+}
+
+impl Log {
+    /// Lets the log's next frames go to blocks that lie one behind the other, if there are such; whether there
+    /// were. `last` is the last frame of what was checkpointed.
+    ///
+    /// # Errors
+    /// An I/O error: the blocks have changed places, or they have not; nothing is lost.
+    pub fn go_forward(&self, last: FrameNo, taken: Taken) -> io::Result<bool> {
+        if self.geometry.layout() != Layout::Gathered || self.file.access() != Access::ReadWrite {
+            return Ok(false);
+        }
+        let start = self.geometry.frames_begin();
+        let end = self.geometry.end_of(last);
+        if self.init() == Init::Unwritten {
+            // Those that the database gave are written, and a commit into them changes no extent.
+            if taken == Taken::Grown {
+                self.renew(start, end)?;
+            }
+            return Ok(taken == Taken::Grown);
+        }
+        let size = self.file.size().map_err(io::Error::other)?;
+        let region = space::chunk_end(&self.geometry, 0).max(end);
+        let piece = end.saturating_sub(start);
+        let next = self.next_piece.load(Ordering::Relaxed);
+        let next = match next >= region && next + piece <= size {
+            true => next,
+            false => region,
+        };
+        if piece == 0 || next + piece > size {
+            return Ok(false);
+        }
+        self.file.exchange_within(start, next, piece)?;
+        self.next_piece.store(next + piece, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    fn renew(&self, start: u64, end: u64) -> io::Result<()> {
+        // The call frees blocks in pieces. Cut short by a power cut it would leave frames at the log's start,
+        // which the header must not lead to any more.
+        let header = self.write_wal_header(&[0; wal::HEADER_BYTES], Durability::WriteThrough);
+        header.map_err(io::Error::other)?;
+        // The size is not for us to change: a checkpoint may just have cut the log, or somebody be filling it.
+        match self.file.size().map_err(io::Error::other)?.min(end) {
+            end if start < end => self.file.renew(start, end - start, self.init()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of the region that are ready.
+    pub fn region_bytes(&self) -> u64 {
+        let size = self.file.size().unwrap_or(0);
+        size.saturating_sub(space::chunk_end(&self.geometry, 0))
+    }
+
+    /// Sees to it that a region is made, in the background; at most once in a process, and not on a file system
+    /// that is nearly full.
+    pub fn prepare_region(self: &Arc<Self>) {
+        let wanted = space::chunk_end(&self.geometry, 0) + REGION_BYTES;
+        let has = self.file.size().is_ok_and(|size| size >= wanted);
+        if has || self.region_begun.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let free = self.file.free_space().unwrap_or(0);
+        if free > REGION_BYTES * (LEAVES_FREE + 1) {
+            let log = Arc::clone(self);
+            self.in_background(move || log.make_region(wanted));
+        }
+    }
+
+    fn make_region(&self, wanted: u64) {
+        let (file, geometry) = (&self.file, &self.geometry);
+        let size = |file: &LogFile| file.size().unwrap_or(wanted);
+        let mut before = 0;
+        // Stopped by whatever keeps it from growing, and by the log's end.
+        while (before..wanted).contains(&size(file)) && self.users.load(Ordering::Acquire) > 0 {
+            self.space.refresh(size(file));
+            before = size(file) + 1;
+            let made: Result<(), StorageError> =
+                self.space.prepare_next(file, geometry, self.init());
+            if self.made_ready(made).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether a write into blocks that are ready may still find no space: because they may be shared with
+    /// another file, or because the file system never writes over anything.
+    pub fn may_lack_space_for_ready_blocks(&self) -> bool {
+        let never_writes_over = self.file.capabilities().filesystem == "btrfs";
+        self.geometry.layout() == Layout::Gathered || never_writes_over
+    }
+}

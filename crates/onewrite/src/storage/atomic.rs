@@ -1,0 +1,188 @@
+//! Files whose writes are a transaction of the file system, until they are committed or aborted.
+//!
+//! Two file systems have them. On X-FTL's (`crates/flash/src/files`) every file is one: fsync commits, an
+//! ioctl aborts, and files can share a transaction. F2FS has them by ioctls, for one file at a time.
+//!
+//! The ioctls go to a descriptor that SQLite has open already: opening and closing another one on the
+//! database would drop all its POSIX locks in this process. It is looked for by device and inode among the
+//! process's own; any one of the file will do, and before each use it is looked at again.
+//!
+//! Called by `vfs/atomic.rs`.
+
+use std::cell::Cell;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::sys;
+
+/// `F2FS_IOC_START_ATOMIC_WRITE`, and X-FTL's.
+const START: u32 = 0xF501;
+/// `F2FS_IOC_COMMIT_ATOMIC_WRITE`, and X-FTL's, where fsync does the same.
+const COMMIT: u32 = 0xF502;
+/// `F2FS_IOC_ABORT_ATOMIC_WRITE`, and X-FTL's.
+const ABORT: u32 = 0xF505;
+/// X-FTL's: the file shares the transaction of the one with this inode number.
+const SHARE: u32 = 0x4008_5801;
+
+/// F2FS's number in statfs(2).
+const F2FS: u32 = 0xF2F5_2010;
+
+/// How a file system does it.
+pub trait AtomicWrites {
+    /// From now on the file's writes are a transaction, which is aborted if the process ends.
+    ///
+    /// # Errors
+    /// The file system's.
+    fn begin(&self) -> io::Result<()>;
+    /// What was written is durable, all of it; `false` if that is what fsync does.
+    ///
+    /// # Errors
+    /// The file system's: what was written is not there after an abort, or may be.
+    fn commit(&self) -> io::Result<bool>;
+    /// The same by the ioctl, which says why it cannot.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    fn commit_by_ioctl(&self) -> io::Result<()>;
+    /// What was written never was.
+    ///
+    /// # Errors
+    /// The file system's.
+    fn abort(&self) -> io::Result<()>;
+    /// The file shares its transaction with another one's.
+    ///
+    /// # Errors
+    /// The file system cannot, or the two are not on the same one.
+    fn share(&self, with: &Descriptor) -> io::Result<()>;
+    /// The descriptor.
+    fn descriptor(&self) -> &Descriptor;
+}
+
+/// A descriptor of a file that somebody else has open.
+#[derive(Clone, Debug)]
+pub struct Descriptor {
+    device: u64,
+    inode: u64,
+    number: Cell<i32>,
+}
+
+impl Descriptor {
+    /// One of the file at a path, if this process has it open for writing.
+    fn of(path: &Path) -> io::Result<Self> {
+        let metadata = std::fs::metadata(path)?;
+        let descriptor = Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            number: Cell::new(-1),
+        };
+        descriptor.find()?;
+        Ok(descriptor)
+    }
+
+    fn is(&self, number: i32) -> bool {
+        sys::descriptor(number) == Some((self.device, self.inode, true))
+    }
+
+    fn find(&self) -> io::Result<i32> {
+        if self.is(self.number.get()) {
+            return Ok(self.number.get());
+        }
+        for entry in std::fs::read_dir("/proc/self/fd")? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.parse().ok());
+            if let Some(number) = number.filter(|number| self.is(*number)) {
+                self.number.set(number);
+                return Ok(number);
+            }
+        }
+        Err(io::Error::other(
+            "the database's descriptor is not among the process's",
+        ))
+    }
+
+    fn ioctl(&self, request: u32, argument: Option<u64>) -> io::Result<()> {
+        sys::ioctl(self.find()?, request, argument)
+    }
+}
+
+/// On X-FTL's file system.
+struct Xftl(Descriptor);
+
+impl AtomicWrites for Xftl {
+    fn begin(&self) -> io::Result<()> {
+        self.0.ioctl(START, None)
+    }
+
+    fn commit(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn commit_by_ioctl(&self) -> io::Result<()> {
+        self.0.ioctl(COMMIT, None)
+    }
+
+    fn abort(&self) -> io::Result<()> {
+        self.0.ioctl(ABORT, None)
+    }
+
+    fn share(&self, with: &Descriptor) -> io::Result<()> {
+        match self.0.device == with.device {
+            true => self.0.ioctl(SHARE, Some(with.inode)),
+            false => Err(io::Error::from(io::ErrorKind::CrossesDevices)),
+        }
+    }
+
+    fn descriptor(&self) -> &Descriptor {
+        &self.0
+    }
+}
+
+/// On F2FS. Not tested where this was written: its kernel has no F2FS.
+struct F2fs(Descriptor);
+
+impl AtomicWrites for F2fs {
+    fn begin(&self) -> io::Result<()> {
+        self.0.ioctl(START, None)
+    }
+
+    fn commit(&self) -> io::Result<bool> {
+        self.commit_by_ioctl().map(|()| true)
+    }
+
+    fn commit_by_ioctl(&self) -> io::Result<()> {
+        self.0.ioctl(COMMIT, None)
+    }
+
+    fn abort(&self) -> io::Result<()> {
+        self.0.ioctl(ABORT, None)
+    }
+
+    fn share(&self, _with: &Descriptor) -> io::Result<()> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+
+    fn descriptor(&self) -> &Descriptor {
+        &self.0
+    }
+}
+
+/// The way of the file system that a file is on.
+///
+/// # Errors
+/// The file is not there or not open, or its file system has no transactions.
+pub fn atomic_writes(path: &Path) -> io::Result<Box<dyn AtomicWrites>> {
+    let descriptor = Descriptor::of(path)?;
+    let file_system = rustix::fs::statfs(path)?;
+    if file_system.f_type as u32 == F2FS {
+        return Ok(Box::new(F2fs(descriptor)));
+    }
+    // With itself it shares a transaction in any case.
+    match descriptor.ioctl(SHARE, Some(descriptor.inode)) {
+        Ok(()) => Ok(Box::new(Xftl(descriptor))),
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "its file system has no transactions: X-FTL's (onewrite ftl mount) and F2FS do",
+        )),
+    }
+}

@@ -1,0 +1,183 @@
+//! A database on a scratch file system.
+
+use std::cell::Cell;
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use onewrite_iotrace::scratch::{FileSystem, Options, Scratch};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags};
+
+/// A mounted scratch file system, for the thread that makes it.
+pub struct Place {
+    scratch: Option<Scratch>,
+    root: PathBuf,
+    made: Cell<u32>,
+}
+
+#[allow(dead_code)]
+impl Place {
+    pub fn xfs() -> Option<Place> {
+        Self::of(FileSystem::Xfs)
+    }
+
+    pub fn btrfs() -> Option<Place> {
+        Self::of(FileSystem::Btrfs)
+    }
+
+    pub fn ext4() -> Option<Place> {
+        Self::of(FileSystem::Ext4)
+    }
+
+    fn of(file_system: FileSystem) -> Option<Place> {
+        let stop = AtomicBool::new(false);
+        let memory = Path::new("/dev/shm");
+        let temporary = std::env::temp_dir();
+        let options = Options {
+            file_system,
+            bytes: 400 << 20,
+            parent: if memory.is_dir() { memory } else { &temporary },
+            stop: &stop,
+        };
+        match Scratch::create(&options) {
+            Ok(scratch) => Some(Place {
+                root: scratch.root().to_owned(),
+                scratch: Some(scratch),
+                made: Cell::new(0),
+            }),
+            Err(e) => {
+                eprintln!("SKIPPED with {}: {e}", file_system.name());
+                assert!(std::env::var_os("CI").is_none(), "nothing is skipped on CI");
+                None
+            }
+        }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.made.set(self.made.get() + 1);
+        self.root().join(format!("db{}", self.made.get()))
+    }
+}
+
+impl Drop for Place {
+    /// Each database that was remapped stays open until the process ends: nobody is to wait for that. What its
+    /// files take in memory is given back all the same.
+    fn drop(&mut self) {
+        let Some(scratch) = self.scratch.take() else {
+            return;
+        };
+        for file in std::fs::read_dir(&self.root)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let _ = std::fs::File::create(file.path());
+        }
+        let _ = std::process::Command::new("fstrim")
+            .arg(&self.root)
+            .output();
+        scratch.let_go();
+    }
+}
+
+/// A connection to a database of its own.
+pub struct Database {
+    pub path: PathBuf,
+    pub db: Connection,
+}
+
+pub fn connect(path: &Path, vfs: &str) -> Connection {
+    onewrite::register().expect("the VFS onewrite");
+    let vfs = CString::new(vfs).expect("a name");
+    let flags = OpenFlags::default();
+    let db = Connection::open_with_flags_and_vfs(path, flags, vfs.as_c_str()).expect("opened");
+    db.busy_timeout(Duration::from_secs(5)).expect("a timeout");
+    db
+}
+
+#[allow(dead_code)]
+impl Database {
+    pub fn make(place: &Place, mode: &str, checkpoint: &str, init: &str) -> Database {
+        Self::with_pages(place, mode, checkpoint, init, 4096)
+    }
+
+    pub fn with_pages(
+        place: &Place,
+        mode: &str,
+        checkpoint: &str,
+        init: &str,
+        bytes: u32,
+    ) -> Database {
+        let path = place.path();
+        let database = Database {
+            db: connect(&path, "onewrite"),
+            path,
+        };
+        database.sql(&format!("PRAGMA page_size={bytes}"));
+        database.sql(&format!("PRAGMA onewrite_init='{init}'"));
+        database.sql(&format!("PRAGMA onewrite_checkpoint={checkpoint}"));
+        assert_eq!(database.sql(&format!("PRAGMA journal_mode={mode}")), mode);
+        assert_eq!(database.sql("PRAGMA onewrite_layout"), "gathered");
+        database
+    }
+
+    pub fn another(&self) -> Connection {
+        let db = connect(&self.path, "onewrite");
+        query(&db, "SELECT count(*) FROM sqlite_schema").expect("read");
+        db
+    }
+
+    pub fn sql(&self, statement: &str) -> String {
+        query(&self.db, statement).unwrap_or_else(|e| panic!("{statement}: {e}"))
+    }
+
+    pub fn status(&self) -> serde_json::Value {
+        serde_json::from_str(&self.sql("PRAGMA onewrite_status")).expect("JSON")
+    }
+
+    pub fn check(&self) {
+        assert_eq!(self.sql("PRAGMA integrity_check"), "ok");
+    }
+
+    /// What is left is a stock database.
+    pub fn close_and_check(self) {
+        let Database { path, db } = self;
+        let digest = |db: &Connection| query(db, "SELECT count(*), total(length(x)) FROM t");
+        let before = digest(&db).expect("a digest");
+        db.close().map_err(|(_, e)| e).expect("closed");
+        let stock = connect(&path, "unix");
+        assert_eq!(
+            query(&stock, "PRAGMA integrity_check").expect("a check"),
+            "ok"
+        );
+        assert_eq!(digest(&stock).expect("a digest"), before);
+    }
+}
+
+/// All rows of a statement: columns apart by `|`, rows by a space.
+pub fn query(db: &Connection, statement: &str) -> rusqlite::Result<String> {
+    let mut prepared = db.prepare(statement)?;
+    let columns = prepared.column_count();
+    let mut rows = prepared.query([])?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        let mut texts = Vec::new();
+        for column in 0..columns {
+            texts.push(match row.get_ref(column)? {
+                ValueRef::Null => "null".to_owned(),
+                ValueRef::Integer(n) => n.to_string(),
+                ValueRef::Real(x) => x.to_string(),
+                ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+                ValueRef::Blob(blob) => format!("{} bytes", blob.len()),
+            });
+        }
+        all.push(texts.join("|"));
+    }
+    Ok(all.join(" "))
+}

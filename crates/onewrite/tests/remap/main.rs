@@ -1,0 +1,121 @@
+//! Checkpoints by block remapping, on real file systems that can and that cannot.
+
+mod crash;
+mod database;
+mod embedded;
+mod forward;
+mod processes;
+mod readers;
+mod refusals;
+mod truncation;
+
+use database::{Database, Place};
+
+/// Some rows are added, changed and removed; then a checkpoint.
+fn churn(database: &Database, rounds: u32) {
+    for round in 0..rounds {
+        database.sql("BEGIN");
+        for row in 0..40 {
+            database.sql(&format!(
+                "INSERT INTO t(id, x) VALUES({row}, randomblob({})) \
+                 ON CONFLICT DO UPDATE SET x = excluded.x, n = n + 1",
+                500 + (round * 977 + row * 131) % 9000
+            ));
+        }
+        database.sql("COMMIT");
+        database.sql("PRAGMA wal_checkpoint");
+        database.check();
+    }
+}
+
+#[test]
+fn pages_change_places_on_xfs() {
+    let Some(place) = Place::xfs() else { return };
+    for mode in ["onewrite", "waldio"] {
+        for checkpoint in ["PASSIVE", "FULL", "RESTART", "TRUNCATE"] {
+            let database = Database::make(&place, mode, "exchange", "unwritten");
+            database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, n DEFAULT 0, x)");
+            for round in 0..20 {
+                database.sql("BEGIN");
+                for row in 0..50 {
+                    database.sql(&format!(
+                        "REPLACE INTO t(id, x) VALUES({row}, randomblob(3000))"
+                    ));
+                }
+                database.sql("COMMIT");
+                let done = database.sql(&format!("PRAGMA wal_checkpoint({checkpoint})"));
+                assert!(
+                    done.starts_with("0|"),
+                    "{mode} {checkpoint} {round}: {done}"
+                );
+                database.check();
+            }
+            let remapped = &database.status()["remapped"];
+            let pages = |name: &str| remapped[name].as_u64().expect("a count");
+            assert_eq!(pages("checkpoints"), 20, "{remapped}");
+            assert!(pages("remapped_pages") > 500, "{remapped}");
+            assert_eq!(pages("copied_pages"), 0, "{remapped}");
+            assert_eq!(pages("repaired_frames"), 0, "{remapped}");
+            database.close_and_check();
+        }
+    }
+}
+
+#[test]
+fn the_result_of_a_checkpoint_is_what_sqlite_says_it_is() {
+    let Some(place) = Place::xfs() else { return };
+    let database = Database::make(&place, "onewrite", "exchange", "unwritten");
+    database.sql("CREATE TABLE t(x)");
+    database.sql("INSERT INTO t SELECT randomblob(3000) FROM (WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM s WHERE i<100) SELECT i FROM s)");
+    let result = database.sql("PRAGMA wal_checkpoint");
+    let numbers: Vec<u32> = result
+        .split('|')
+        .map(|n| n.parse().expect("a number"))
+        .collect();
+    assert_eq!(numbers[0], 0);
+    assert!(numbers[1] > 70 && numbers[1] == numbers[2], "{result}");
+}
+
+#[test]
+fn the_database_shares_blocks_on_xfs_and_btrfs() {
+    for place in [Place::xfs(), Place::btrfs()].into_iter().flatten() {
+        let database = Database::make(&place, "onewrite", "clone", "auto");
+        database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, n DEFAULT 0, x)");
+        churn(&database, 30);
+        let remapped = &database.status()["remapped"];
+        assert!(
+            remapped["remapped_pages"].as_u64() > Some(500),
+            "{remapped}"
+        );
+        database.close_and_check();
+    }
+}
+
+#[test]
+fn a_log_of_many_sizes_goes_over_group_after_group() {
+    let Some(place) = Place::xfs() else { return };
+    for init in ["unwritten", "zero-fill"] {
+        let database = Database::make(&place, "onewrite", "exchange", init);
+        database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, n DEFAULT 0, x)");
+        churn(&database, 60);
+        let remapped = &database.status()["remapped"];
+        assert!(
+            remapped["remapped_pages"].as_u64() > Some(500),
+            "{remapped}"
+        );
+        database.close_and_check();
+    }
+}
+
+#[test]
+fn large_pages_change_places_too() {
+    let Some(place) = Place::xfs() else { return };
+    for bytes in [8192, 65_536] {
+        let database = Database::with_pages(&place, "onewrite", "exchange", "unwritten", bytes);
+        database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, n DEFAULT 0, x)");
+        churn(&database, 10);
+        let remapped = &database.status()["remapped"];
+        assert!(remapped["remapped_pages"].as_u64() > Some(20), "{remapped}");
+        database.close_and_check();
+    }
+}
