@@ -6,14 +6,14 @@
 //! journal is its metadata only where that is certain: where the file system marks its metadata, by the
 //! mark; elsewhere if every file was known when the trace began. Otherwise it is unknown.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::btrfs::Chunks;
 use crate::events::{Event, Holder, Inode, InodeKind};
 use crate::extents::Extents;
 use crate::io::{FileId, Io, Owner, Piece, Task};
-use crate::names::NewName;
+use crate::names::{Created, NewName};
 use crate::requests::{Part, Requests};
 
 /// An event and when it happened, in nanoseconds of `CLOCK_MONOTONIC`.
@@ -57,8 +57,6 @@ pub(crate) struct Known {
     pub(crate) dirs: HashMap<Inode, String>,
     /// How metadata is known.
     pub(crate) metadata: Metadata,
-    /// The names that inodes were given, for file systems that report new ones without names.
-    pub(crate) created: HashMap<Inode, VecDeque<NewName>>,
     /// Where Btrfs's addresses lie on the device.
     pub(crate) chunks: Chunks,
     /// Whether the device makes a write durable by itself.
@@ -75,28 +73,37 @@ pub(crate) struct Seen {
     pub(crate) path: Option<String>,
 }
 
-/// What happened.
-#[derive(Debug)]
-pub(crate) struct Replayed {
-    pub(crate) ios: Vec<Io>,
-    pub(crate) files: Vec<Seen>,
-    pub(crate) tasks: Vec<Task>,
-    /// All names that files had, those without I/O included.
-    pub(crate) paths: HashMap<String, FileId>,
+/// A replay as far as it has come.
+pub(crate) struct Replay {
+    requests: Requests,
+    state: State,
 }
 
-/// Replays `events`, which must be in the order of time.
-pub(crate) fn replay(known: Known, events: &[Timed]) -> Replayed {
-    let mut requests = Requests::new(known.has_fua, known.is_part);
-    let mut state = State::new(known);
-    let mut ios = Vec::new();
-    for Timed { at_ns, event } in events {
+impl Replay {
+    /// Before the first event.
+    pub(crate) fn new(known: Known) -> Self {
+        Self {
+            requests: Requests::new(known.has_fua, known.is_part),
+            state: State::new(known),
+        }
+    }
+
+    /// Adds names that inodes were given, in the order in which they were. They have to come before the events
+    /// that they go with.
+    pub(crate) fn name_files(&mut self, new: impl Iterator<Item = NewName>) {
+        new.for_each(|new| self.state.created.add(new));
+    }
+
+    /// Replays the next event, which must not be older than the one before it; returns the I/O that it ends,
+    /// if it ends one.
+    pub(crate) fn apply(&mut self, Timed { at_ns, event }: &Timed) -> Option<Io> {
+        let (requests, state) = (&mut self.requests, &mut self.state);
         match event {
             Event::Queued(bio) => requests.queue(*at_ns, bio),
             Event::Issued(request) => requests.issue(*at_ns, request),
             Event::Completed(request, error) => {
                 let owners = |part: &Part, pieces: &mut Vec<Piece>| state.pieces(part, pieces);
-                ios.extend(requests.complete(*at_ns, request, *error, owners));
+                return requests.complete(*at_ns, request, *error, owners);
             }
             Event::Mapped { inode, sectors } => state.map(*inode, sectors.clone()),
             Event::Freed(sectors) => state.owners.free(sectors.clone()),
@@ -104,12 +111,12 @@ pub(crate) fn replay(known: Known, events: &[Timed]) -> Replayed {
             Event::Named { inode, dir, name } => state.name(*inode, *dir, name),
             Event::Given { bytes, to } => state.give(bytes.clone(), *to),
         }
+        None
     }
-    Replayed {
-        ios,
-        files: state.seen,
-        tasks: requests.tasks,
-        paths: state.paths,
+
+    /// Who was seen: files, all names that files had (those without I/O included), and tasks.
+    pub(crate) fn end(self) -> (Vec<Seen>, HashMap<String, FileId>, Vec<Task>) {
+        (self.state.seen, self.state.paths, self.requests.tasks)
     }
 }
 
@@ -119,7 +126,7 @@ struct State {
     files: HashMap<Inode, FileId>,
     dirs: HashMap<Inode, String>,
     metadata: Metadata,
-    created: HashMap<Inode, VecDeque<NewName>>,
+    created: Created,
     chunks: Chunks,
     seen: Vec<Seen>,
     paths: HashMap<String, FileId>,
@@ -133,7 +140,7 @@ impl State {
             files: HashMap::new(),
             dirs: known.dirs,
             metadata: known.metadata,
-            created: known.created,
+            created: Created::default(),
             chunks: known.chunks,
             seen: Vec::new(),
             paths: HashMap::new(),
@@ -185,8 +192,7 @@ impl State {
     fn create(&mut self, inode: Inode, kind: InodeKind) {
         let named = self
             .created
-            .get_mut(&inode)
-            .and_then(VecDeque::pop_front)
+            .take(inode)
             .map(|new| (self.path(new.dir, &new.name), new.is_dir));
         let is_dir = match kind {
             InodeKind::File => false,
@@ -327,14 +333,25 @@ mod tests {
 
     /// Whose the sectors of each I/O were: a path, or the file system's part.
     fn owners(known: Known, events: Vec<Event>) -> Vec<Vec<(String, u64)>> {
-        let timed: Vec<_> = (1..)
-            .zip(events)
-            .map(|(at_ns, event)| Timed { at_ns, event })
+        owners_with(known, vec![], events)
+    }
+
+    /// The same, where new files have these names.
+    fn owners_with(
+        known: Known,
+        names: Vec<NewName>,
+        events: Vec<Event>,
+    ) -> Vec<Vec<(String, u64)>> {
+        let mut replay = Replay::new(known);
+        replay.name_files(names.into_iter());
+        let timed = (1..).zip(events);
+        let ios: Vec<_> = timed
+            .filter_map(|(at_ns, event)| replay.apply(&Timed { at_ns, event }))
             .collect();
-        let replayed = replay(known, &timed);
+        let (files, _, _) = replay.end();
         let name = |owner: Owner| match owner {
             Owner::File(FileId(file)) => {
-                let seen = &replayed.files[file as usize];
+                let seen = &files[file as usize];
                 seen.path.clone().unwrap_or("unnamed".to_owned())
             }
             other => format!("{other:?}"),
@@ -345,7 +362,7 @@ mod tests {
                 .map(|p| (name(p.owner), p.sectors))
                 .collect()
         };
-        replayed.ios.iter().map(pieces).collect()
+        ios.iter().map(pieces).collect()
     }
 
     fn one(name: &str, sectors: u64) -> Vec<(String, u64)> {
@@ -354,13 +371,11 @@ mod tests {
 
     #[test]
     fn each_sector_belongs_to_who_had_it_when_it_was_written() {
-        let mut known = known(Metadata::TheRest);
-        let names = Names::of([
+        let names = vec![
             new_name(12, 1, "test.db"),
             new_name(13, 1, "test.db-journal"),
             new_name(13, 2, "test.db-wal"),
-        ]);
-        known.created = names;
+        ];
         let events = vec![
             created(12),
             mapped(12, 0..8),
@@ -384,7 +399,7 @@ mod tests {
             mapped(8, 1000..2000),
             written("WSM", 1990..1998),
         ];
-        let seen = owners(known, events);
+        let seen = owners_with(known(Metadata::TheRest), names, events);
         let both = vec![
             ("dir/test.db".to_owned(), 8),
             ("dir/test.db-journal".to_owned(), 8),
@@ -400,19 +415,6 @@ mod tests {
             one("FsJournal", 8),
         ];
         assert_eq!(seen, expected);
-    }
-
-    /// As the names of new files come from fanotify.
-    struct Names;
-
-    impl Names {
-        fn of(names: impl IntoIterator<Item = NewName>) -> HashMap<Inode, VecDeque<NewName>> {
-            let names = crate::names::Names {
-                new: names.into_iter().collect(),
-                lost: false,
-            };
-            names.by_inode()
-        }
     }
 
     #[test]

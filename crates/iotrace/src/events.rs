@@ -196,6 +196,16 @@ impl Decoders {
         Ok(())
     }
 
+    /// One that needs no kernel.
+    #[cfg(test)]
+    pub(crate) fn of_test(
+        id: u16,
+        decode: impl Fn(&[u8]) -> Option<Event> + Send + 'static,
+    ) -> Self {
+        let decode = Box::new(decode);
+        Self(vec![Decoder { id, decode }])
+    }
+
     /// The event that a record stands for, if it is one of ours and bears on anything.
     pub(crate) fn decode(&self, record: &[u8]) -> Option<Event> {
         let id = u16::from_le_bytes(record.get(..2)?.try_into().ok()?);

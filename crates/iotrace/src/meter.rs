@@ -6,8 +6,11 @@
 //! what has been completed by then belongs before it.
 //!
 //! The device's own counters are the truth. A [`crate::trace`] tells their bytes apart; where it does not
-//! add up to exactly what was counted, there are no figures by file, and a note says why.
+//! add up to exactly what was counted, there are no figures by file, and a note says why. Of the trace only
+//! the sums between marks are kept, so that a watch may last as long as it likes in bounded memory; on
+//! Btrfs, whose I/Os can only be told apart at the end, at most 1 GiB of it.
 
+use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,10 +18,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Error;
-use crate::device::{BlockDevice, Counters, SECTOR_BYTES};
-use crate::io::{Op, Owner};
-use crate::scratch::FileSystem;
-use crate::trace::{Recording, Target, Tracer};
+use crate::collector::Held;
+use crate::device::{BlockDevice, Counters};
+use crate::io::File as Named;
+use crate::scratch::{FileSystem, Scratch};
+use crate::sums::{Marks, Span, Sums};
+use crate::trace::{Ended, Target, Watching, When};
 use crate::tracefs::Tracefs;
 
 pub use crate::trace::Mark;
@@ -64,13 +69,13 @@ pub struct Figures {
 }
 
 /// Watches one device that holds one file system with one database.
-#[derive(Debug)]
 pub struct Meter {
     device: BlockDevice,
     dir: File,
     /// The database's directory below the file system's root, and its name.
     database: (PathBuf, String),
-    tracer: Result<Tracer, Error>,
+    marks: Marks,
+    watching: Result<Watching<Sums>, Error>,
 }
 
 /// What is to be watched.
@@ -89,57 +94,96 @@ pub struct Watched<'a> {
     pub tracefs: Option<&'a Tracefs>,
 }
 
+impl<'a> Watched<'a> {
+    /// A scratch file system with a database.
+    pub fn scratch(
+        scratch: &'a Scratch,
+        file_system: FileSystem,
+        database: &'a Path,
+        tracefs: Option<&'a Tracefs>,
+    ) -> Self {
+        Self {
+            device: scratch.device(),
+            file_system,
+            root: scratch.root(),
+            database,
+            tracefs,
+        }
+    }
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meter")
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Meter {
     /// Begins to watch. If there is no tracing, the device is watched without: a note of
     /// [`Meter::finish`] says why.
     pub fn new(watched: &Watched<'_>) -> Result<Self, Error> {
+        Self::holding(watched, Held::default())
+    }
+
+    fn holding(watched: &Watched<'_>, held: Held) -> Result<Self, Error> {
         let dir = watched.database.parent().unwrap_or(watched.root);
         let name = watched.database.file_name().unwrap_or_default();
         let below = dir.strip_prefix(watched.root).unwrap_or(dir).to_owned();
         let no_trace = || Error::Unavailable("there is no tracing directory".to_owned());
+        let marks = Marks::default();
         let start = |tracefs| {
-            Tracer::start(&Target {
+            let target = Target {
                 device: watched.device,
                 file_system: watched.file_system,
                 root: watched.root,
                 first: None,
                 look_at_most: LOOK_AT_MOST,
                 tracefs,
-            })
+            };
+            let sums = Sums::between(marks.clone());
+            Watching::start(&target, sums, When::Meanwhile(held))
         };
         Ok(Self {
             device: watched.device.clone(),
             dir: File::open(dir).map_err(Error::io("open", dir))?,
             database: (below, name.to_string_lossy().into_owned()),
-            tracer: watched.tracefs.ok_or_else(no_trace).and_then(start),
+            watching: watched.tracefs.ok_or_else(no_trace).and_then(start),
+            marks,
         })
     }
 
     /// Writes out everything the file system has in memory and waits until the device is idle.
     pub fn settle(&self) -> Result<Mark, Error> {
-        Mark::settled(&self.device, &self.dir)
+        self.noted(Mark::settled(&self.device, &self.dir))
     }
 
     /// The present moment: counters that were the same just before and just after it.
     pub fn mark(&self) -> Result<Mark, Error> {
-        Mark::now(&self.device)
+        self.noted(Mark::now(&self.device))
     }
 
-    /// What was completed between the marks of each pair, in the order given, and what the reader
-    /// should know about it.
+    fn noted(&self, mark: Result<Mark, Error>) -> Result<Mark, Error> {
+        mark.inspect(|mark| self.marks.add(mark))
+    }
+
+    /// What was completed between the marks of each pair, both taken from this meter, in the order given,
+    /// and what the reader should know about it.
     pub fn finish(self, windows: &[(Mark, Mark)]) -> (Vec<Figures>, Vec<String>) {
-        let (recording, mut notes) = match self.tracer.and_then(Tracer::finish).and_then(whole) {
-            Ok(recording) => (Some(recording), Vec::new()),
+        let ended = self.watching.and_then(Watching::finish).and_then(whole);
+        let (ended, mut notes) = match ended {
+            Ok(ended) => (Some(ended), Vec::new()),
             Err(error) => (None, vec![not_told(&error)]),
         };
         let figures = windows.iter().map(|(from, to)| {
             let counters = to.counters.since(from.counters);
-            let written = recording.as_ref().map(|recording| {
+            let written = ended.as_ref().map(|ended| {
                 let purposes = Purposes {
-                    recording,
+                    files: &ended.files,
                     database: &self.database,
                 };
-                purposes.written(from, to)
+                purposes.written(&ended.kept.of(from, to))
             });
             let written = written.filter(|written| agrees(counters, written, &mut notes));
             Figures {
@@ -157,9 +201,9 @@ fn not_told(error: &dyn std::fmt::Display) -> String {
 }
 
 /// A recording that misses nothing: figures are never made from a part of what happened.
-fn whole(recording: Recording) -> Result<Recording, Error> {
-    let missing = match (recording.lost, recording.notes.first()) {
-        (0, None) => return Ok(recording),
+fn whole(ended: Ended<Sums>) -> Result<Ended<Sums>, Error> {
+    let missing = match (ended.lost, ended.notes.first()) {
+        (0, None) => return Ok(ended),
         (0, Some(note)) => note.clone(),
         (lost, _) => format!("the kernel's trace buffer lost {lost} events"),
     };
@@ -211,34 +255,30 @@ impl Purpose {
 
 /// Sums by purpose.
 struct Purposes<'a> {
-    recording: &'a Recording,
+    files: &'a [Named],
     database: &'a (PathBuf, String),
 }
 
 impl Purposes<'_> {
-    fn written(&self, from: &Mark, to: &Mark) -> Written {
-        let mut written = Written::default();
-        let writes = self.recording.between(from, to);
-        for io in writes.filter(|io| io.op == Op::Write) {
-            written.writes += 1;
-            for piece in &io.pieces {
-                let bytes = piece.sectors * SECTOR_BYTES;
-                let by_file = &mut written.by_file;
-                *match piece.owner {
-                    Owner::FsJournal => &mut by_file.fs_journal_bytes,
-                    Owner::FsMetadata => &mut by_file.fs_metadata_bytes,
-                    Owner::Unknown => &mut written.unknown_bytes,
-                    Owner::File(file) => {
-                        let file = self.recording.files.get(file.0 as usize);
-                        match file.map(|file| self.purpose(Path::new(&file.path))) {
-                            Some(Purpose::Log) => &mut by_file.log_bytes,
-                            Some(Purpose::Database) => &mut by_file.database_bytes,
-                            Some(Purpose::Other) => &mut by_file.other_bytes,
-                            None => &mut written.unknown_bytes,
-                        }
-                    }
-                } += bytes;
-            }
+    fn written(&self, span: &Span) -> Written {
+        let mut written = Written {
+            writes: span.writes,
+            by_file: ByFile {
+                fs_journal_bytes: span.fs_journal_bytes,
+                fs_metadata_bytes: span.fs_metadata_bytes,
+                ..ByFile::default()
+            },
+            unknown_bytes: span.unknown_bytes,
+        };
+        for (file, bytes) in &span.files {
+            let by_file = &mut written.by_file;
+            let file = self.files.get(file.0 as usize);
+            *match file.map(|file| self.purpose(Path::new(&file.path))) {
+                Some(Purpose::Log) => &mut by_file.log_bytes,
+                Some(Purpose::Database) => &mut by_file.database_bytes,
+                Some(Purpose::Other) => &mut by_file.other_bytes,
+                None => &mut written.unknown_bytes,
+            } += bytes;
         }
         written
     }
@@ -278,7 +318,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::scratch::{Options, Scratch};
+    use crate::scratch::Options;
 
     const MIB: usize = 1 << 20;
 
@@ -299,7 +339,15 @@ mod tests {
 
     #[test]
     fn every_byte_is_told_apart_also_of_files_that_are_gone() {
-        for file_system in FileSystem::ALL {
+        // With everything held to the end, and with next to nothing held.
+        let hasty = Held {
+            bytes: 0,
+            delay: Duration::from_millis(50),
+        };
+        for (file_system, held) in FileSystem::ALL
+            .into_iter()
+            .flat_map(|file_system| [(file_system, Held::default()), (file_system, hasty)])
+        {
             if !can_make(file_system) {
                 continue;
             }
@@ -318,14 +366,8 @@ mod tests {
             write(&before, MIB);
             let database = dir.join("a.db");
             let (journal, other) = (dir.join("a.db-journal"), dir.join("notes"));
-            let watched = Watched {
-                device: scratch.device(),
-                file_system,
-                root: scratch.root(),
-                database: &database,
-                tracefs: Some(&tracefs),
-            };
-            let meter = Meter::new(&watched).unwrap();
+            let watched = Watched::scratch(&scratch, file_system, &database, Some(&tracefs));
+            let meter = Meter::holding(&watched, held).unwrap();
             let empty = meter.settle().unwrap();
             write(&database, MIB);
             for round in 1..=20 {

@@ -109,18 +109,33 @@ impl Names {
             bytes = rest;
         }
     }
+}
 
-    /// The names by inode, one for each time that the inode was a new file.
-    pub(crate) fn by_inode(self) -> HashMap<Inode, VecDeque<NewName>> {
-        let mut by_inode: HashMap<Inode, VecDeque<NewName>> = HashMap::new();
-        for new in self.new {
-            let names = by_inode.entry(new.inode).or_default();
-            // A further name of the same file, by a link or a rename.
-            if !names.iter().any(|name| name.generation == new.generation) {
-                names.push_back(new);
-            }
+/// Names by inode that no new file has taken yet, one for each time that the inode was a new file.
+#[derive(Debug, Default)]
+pub(crate) struct Created {
+    waiting: HashMap<Inode, VecDeque<NewName>>,
+    /// The file that each inode was last.
+    generations: HashMap<Inode, u32>,
+}
+
+impl Created {
+    /// Adds a name, unless it is a further one of the same file, by a link or a rename.
+    pub(crate) fn add(&mut self, new: NewName) {
+        let before = self.generations.insert(new.inode, new.generation);
+        if before != Some(new.generation) {
+            self.waiting.entry(new.inode).or_default().push_back(new);
         }
-        by_inode
+    }
+
+    /// The name of the next file with this inode.
+    pub(crate) fn take(&mut self, inode: Inode) -> Option<NewName> {
+        let waiting = self.waiting.get_mut(&inode)?;
+        let new = waiting.pop_front();
+        if waiting.is_empty() {
+            self.waiting.remove(&inode);
+        }
+        new
     }
 }
 
@@ -235,18 +250,20 @@ mod tests {
         ));
         names.add(&bytes);
         assert_eq!(names.new.len(), 5);
-        let mut by_inode = names.by_inode();
-        let of = |names: &VecDeque<NewName>| -> Vec<String> {
-            names.iter().map(|new| new.name.clone()).collect()
-        };
-        assert_eq!(of(&by_inode[&Inode::of(12)]), ["a.db"]);
-        assert_eq!(of(&by_inode[&Inode::of(13)]), ["a.db-journal", "a.db-wal"]);
+        let mut by_inode = Created::default();
+        names.new.into_iter().for_each(|new| by_inode.add(new));
+        let mut next = |inode| by_inode.take(inode).map(|new| (new.name, new.is_dir));
+        let file = |name: &str| Some((name.to_owned(), false));
+        assert_eq!(next(Inode::of(12)), file("a.db"));
+        assert_eq!(next(Inode::of(12)), None);
+        assert_eq!(next(Inode::of(13)), file("a.db-journal"));
+        assert_eq!(next(Inode::of(13)), file("a.db-wal"));
+        assert_eq!(next(Inode::of(13)), None);
         let sub = Inode {
             tree: 5,
             number: 257,
         };
-        let sub = by_inode.remove(&sub).unwrap().pop_front().unwrap();
-        assert!(sub.is_dir && sub.name == "sub");
+        assert_eq!(next(sub), Some(("sub".to_owned(), true)));
     }
 
     #[test]

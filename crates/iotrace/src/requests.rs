@@ -20,7 +20,7 @@ pub(crate) struct Part {
 }
 
 /// What was handed in and waits to be completed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 struct Waiting {
     at_ns: u64,
     letters: Letters,
@@ -31,7 +31,7 @@ struct Waiting {
 /// Requests of one kind that are under way, by sector.
 #[derive(Default)]
 struct Lane {
-    queued: Extents<u32>,
+    queued: Extents<Waiting>,
     issued: Extents<u64>,
 }
 
@@ -42,7 +42,6 @@ pub(crate) struct Requests {
     /// Whether it is a part of a disk, so that what has no sectors may be another part's.
     is_part: bool,
     lanes: HashMap<Op, Lane>,
-    waiting: Vec<Waiting>,
     /// When flushes that are under way were issued.
     flushes: VecDeque<u64>,
     /// Who waits for a flush without data.
@@ -59,7 +58,6 @@ impl Requests {
             has_fua,
             is_part,
             lanes: HashMap::new(),
-            waiting: Vec::new(),
             flushes: VecDeque::new(),
             flush_requests: VecDeque::new(),
             completed_again: HashSet::new(),
@@ -80,11 +78,9 @@ impl Requests {
             self.flush_requests.push_back(waiting);
             return;
         }
-        let index = self.waiting.len() as u32;
-        self.waiting.push(waiting);
         let sectors = bio.start..bio.start.saturating_add(bio.sectors);
         let lane = self.lanes.entry(bio.letters.op).or_default();
-        lane.queued.give(sectors, index);
+        lane.queued.give(sectors, waiting);
     }
 
     pub(crate) fn issue(&mut self, at_ns: u64, request: &Request) {
@@ -177,8 +173,7 @@ impl Requests {
             pieces: Vec::new(),
         };
         let mut start = request.start;
-        for (index, sectors) in parts {
-            let waiting = index.and_then(|index| self.waiting.get(index as usize));
+        for (waiting, sectors) in parts {
             let letters = waiting.map_or(request.letters, |waiting| waiting.letters);
             io.asked.flush_before |= letters.asked.flush_before;
             io.asked.fua |= letters.asked.fua;

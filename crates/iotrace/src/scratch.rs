@@ -32,6 +32,9 @@ use crate::device::BlockDevice;
 /// How long unmounting and detaching may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long files of our own may take to be closed.
+const SHORT_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Bytes written at a time when the image is filled.
 const CHUNK: usize = 1 << 20;
 
@@ -40,7 +43,7 @@ const CHUNK: usize = 1 << 20;
 pub enum FileSystem {
     /// ext4 as `mkfs.ext4` makes it by default: ordered data, 4 KiB blocks.
     Ext4,
-    /// XFS as `mkfs.xfs` makes it by default.
+    /// XFS as `mkfs.xfs` makes it by default, with the feature `exchange` where the kernel has it.
     Xfs,
     /// Btrfs as `mkfs.btrfs` makes it by default.
     Btrfs,
@@ -63,7 +66,11 @@ impl FileSystem {
     pub fn make(self, target: &Path, options: &[&str]) -> Result<(), Error> {
         let (program, arguments, package) = self.maker();
         let path = find(program).ok_or(Error::Missing { program, package })?;
-        run(Command::new(path).args(arguments).args(options).arg(target)).map(drop)
+        run(Command::new(path).args(arguments).args(options).arg(target))?;
+        match self {
+            Self::Xfs => crate::exchange::enable(target),
+            Self::Ext4 | Self::Btrfs => Ok(()),
+        }
     }
 
     /// The program that makes it, its options, and the package that brings it. None of the options
@@ -145,6 +152,15 @@ impl Scratch {
         Self::mounted(file_system, node, directory_in(parent)?)
     }
 
+    /// Mounts what was made on such a device before.
+    ///
+    /// # Errors
+    /// As [`Scratch::create_on`].
+    pub fn mount_on(file_system: FileSystem, node: &Path, parent: &Path) -> Result<Self, Error> {
+        private_mounts()?;
+        Self::mounted(file_system, node, directory_in(parent)?)
+    }
+
     fn mounted(file_system: FileSystem, node: &Path, dir: TempDir) -> Result<Self, Error> {
         let device = BlockDevice::from_node(node)?;
         let root = dir.path().join("mnt");
@@ -179,7 +195,47 @@ impl Scratch {
         self.take_down()
     }
 
+    /// Takes it out of sight at once. It ends, and its memory or disk space is free again, when the last
+    /// file on it is closed: for who knows that one stays open until the process ends. Dropping would wait
+    /// for that, half a minute long.
+    pub fn let_go(mut self) {
+        if let Some(mounted) = self.mounted.take() {
+            mounted.let_go();
+        }
+        // The device was told to detach itself when it is unmounted.
+        std::mem::forget(self.loop_device.take());
+    }
+
+    /// Whether this process has a file open there, and it is no use to wait for it: what a checkpoint by block
+    /// remapping has opened stays open until the process ends.
+    fn is_kept_by_us(&self) -> bool {
+        let Ok(root) = rustix::fs::stat(&self.root) else {
+            return false;
+        };
+        let of_open =
+            |entry: std::io::Result<fs::DirEntry>| rustix::fs::stat(entry.ok()?.path()).ok();
+        let open = || fs::read_dir("/proc/self/fd").into_iter().flatten();
+        let begin = Instant::now();
+        while open()
+            .filter_map(of_open)
+            .any(|file| file.st_dev == root.st_dev)
+        {
+            if begin.elapsed() > SHORT_PATIENCE {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
     fn take_down(&mut self) -> Result<(), Error> {
+        if self.mounted.is_some() && self.is_kept_by_us() {
+            if let Some(mounted) = self.mounted.take() {
+                mounted.let_go();
+            }
+            // It detaches itself with the mount.
+            std::mem::forget(self.loop_device.take());
+        }
         let unmounted = self.mounted.take().map_or(Ok(()), Mounted::unmount);
         let detached = self.loop_device.take().map_or(Ok(()), LoopDevice::detach);
         let deleted = self.dir.take().map_or(Ok(()), |dir| {
@@ -227,6 +283,12 @@ impl Mounted {
     /// when they are closed.
     pub fn unmount(mut self) -> Result<(), Error> {
         self.take_down()
+    }
+
+    fn let_go(mut self) {
+        if let Some(target) = self.target.take() {
+            let _ = unmount(&target, UnmountFlags::DETACH);
+        }
     }
 
     fn take_down(&mut self) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 use crate::frame::{self, AXIS, Canvas, GRID, INK, Series, TEXT, failed};
 use crate::picture::{Error, Picture};
 use crate::ticks::{Unit, Written, thousands};
-use crate::traffic::draw_time;
+use crate::traffic::Times;
 
 /// Room for the labels of the axes.
 const LEFT: i32 = 96;
@@ -149,7 +149,12 @@ impl Addresses {
         let (left, right) = (LEFT, wide as i32 - 20);
         let bottom = high as i32 - BELOW;
         let seconds = self.seconds.max(1e-6);
-        let x = |at: f64| left + (at / seconds * f64::from(right - left)).round() as i32;
+        let times = Times {
+            seconds,
+            left,
+            right,
+        };
+        let x = |at: f64| times.x(at);
         let bands = self.bands();
         let places = share_out(&bands, bottom);
         let most = bands.last().map_or(1, |band| band.bytes.end) as f64;
@@ -171,10 +176,14 @@ impl Addresses {
             let color = series.color.rgb();
             frame::draw_mark(area, mark.at, mark.radius, series.shape, color)?;
         }
+        let mut taken: Vec<Box4> = placed.iter().map(Placed::around).collect();
         if self.marks.len() <= ANNOTATED {
-            annotate(area, &placed, right)?;
+            annotate(area, &placed, &mut taken, right)?;
         }
-        draw_time(area, seconds, (left, right), bottom)?;
+        for (band, place) in bands.iter().zip(&places) {
+            self.name_regions(area, band, place, &taken, (left, right))?;
+        }
+        times.draw(area, bottom)?;
         let label = written.label("address on the device");
         frame::draw_upright(area, &label, (6, bottom / 2))
     }
@@ -209,15 +218,6 @@ impl Addresses {
             area.draw_text(&text, &number, (left - 6, y))
                 .map_err(failed)?;
         }
-        for region in &self.regions {
-            if band.holds(&region.bytes) {
-                let from = region.bytes.start.max(band.bytes.start);
-                let text = frame::style(TEXT - 2, AXIS, HPos::Left, VPos::Bottom);
-                let corner = (left + 6, band.y(from, place) - 3);
-                area.draw_text(&region.name, &text, corner)
-                    .map_err(failed)?;
-            }
-        }
         for side in [left, right] {
             let line = vec![(side, place.start), (side, place.end)];
             area.draw(&PathElement::new(line, AXIS)).map_err(failed)?;
@@ -226,6 +226,40 @@ impl Addresses {
         for y in [place.start, place.end] {
             let line = vec![(left - 4, y + 2), (left + 4, y - 2)];
             area.draw(&PathElement::new(line, AXIS)).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Writes into the shade what it is, in a corner without marks if there is one.
+    fn name_regions(
+        &self,
+        area: &Canvas<'_>,
+        band: &Band,
+        place: &Range<i32>,
+        taken: &[Box4],
+        (left, right): (i32, i32),
+    ) -> Result<(), Error> {
+        for region in self.regions.iter().filter(|r| band.holds(&r.bytes)) {
+            let from = region.bytes.start.max(band.bytes.start);
+            let to = region.bytes.end.min(band.bytes.end);
+            let (low, high) = (band.y(from, place) - 3, band.y(to, place) + 3);
+            let (wide, tall) = (frame::width(&region.name, TEXT - 2), TEXT - 2);
+            let corners = [
+                (left + 6, low - tall),
+                (right - 6 - wide, low - tall),
+                (right - 6 - wide, high),
+                (left + 6, high),
+            ];
+            let is_free = |(x, y): &&(i32, i32)| {
+                let text = (*x, *y, x + wide, y + tall);
+                !taken.iter().any(|other| overlap(text, *other))
+            };
+            let corner = corners.iter().find(is_free).or(corners.first());
+            if let Some(corner) = corner {
+                let text = frame::style(TEXT - 2, AXIS, HPos::Left, VPos::Top);
+                area.draw_text(&region.name, &text, *corner)
+                    .map_err(failed)?;
+            }
         }
         Ok(())
     }
@@ -263,6 +297,13 @@ struct Placed {
     series: usize,
 }
 
+impl Placed {
+    fn around(&self) -> Box4 {
+        let ((x, y), r) = (self.at, self.radius);
+        (x - r, y - r, x + r, y + r)
+    }
+}
+
 /// A rectangle on the paper: left, top, right, bottom.
 type Box4 = (i32, i32, i32, i32);
 
@@ -271,12 +312,12 @@ fn overlap(a: Box4, b: Box4) -> bool {
 }
 
 /// Writes the sizes beside the marks, where there is room for it.
-fn annotate(area: &Canvas<'_>, placed: &[Placed], right: i32) -> Result<(), Error> {
-    let around = |mark: &Placed| {
-        let ((x, y), r) = (mark.at, mark.radius);
-        (x - r, y - r, x + r, y + r)
-    };
-    let mut taken: Vec<Box4> = placed.iter().map(around).collect();
+fn annotate(
+    area: &Canvas<'_>,
+    placed: &[Placed],
+    taken: &mut Vec<Box4>,
+    right: i32,
+) -> Result<(), Error> {
     for mark in placed {
         let kib = mark.bytes as f64 / 1024.0;
         let decimals = usize::from(kib.fract() > 0.0);

@@ -135,7 +135,8 @@ impl Bars {
         let written = self.axis.unit.written(longest);
         let bottom = self.categories.len().max(1) as i32 * self.row() + GAP / 2;
         let x = |value: f64| left + (value / longest * f64::from(right - left)).round() as i32;
-        self.draw_axis(area, written, longest, bottom, &x)?;
+        let scale = Scale { written, x: &x };
+        self.draw_axis(area, longest, bottom, &scale)?;
         let label = style(HPos::Right, INK);
         for (index, name) in self.categories.iter().enumerate() {
             let top = index as i32 * self.row() + GAP / 2;
@@ -144,8 +145,8 @@ impl Bars {
             area.draw_text(&name, &label, (left - 8, middle))
                 .map_err(failed)?;
             match self.arrangement {
-                Arrangement::Stacked => self.draw_stacked(area, index, top, written, &x)?,
-                Arrangement::Grouped => self.draw_group(area, index, top, written, &x)?,
+                Arrangement::Stacked => self.draw_stacked(area, index, top, &scale)?,
+                Arrangement::Grouped => self.draw_group(area, index, top, &scale)?,
             }
         }
         line(area, (left, 0), (left, bottom), AXIS)
@@ -154,10 +155,9 @@ impl Bars {
     fn draw_axis(
         &self,
         area: &Canvas<'_>,
-        written: Written,
         longest: f64,
         bottom: i32,
-        x: &dyn Fn(f64) -> i32,
+        Scale { written, x }: &Scale<'_>,
     ) -> Result<(), Error> {
         let (ticks, step) = written.ticks(0.0, longest, 6);
         let number = frame::style(TEXT, AXIS, HPos::Center, VPos::Top);
@@ -179,8 +179,7 @@ impl Bars {
         area: &Canvas<'_>,
         index: usize,
         top: i32,
-        written: Written,
-        x: &dyn Fn(f64) -> i32,
+        Scale { written, x }: &Scale<'_>,
     ) -> Result<(), Error> {
         let mut from = 0.0;
         for series in &self.series {
@@ -194,7 +193,7 @@ impl Bars {
         }
         let measured = self.series.iter().any(|s| s.value(index).is_some());
         let figure = measured.then_some(from);
-        self.draw_figure(area, figure, (x(from), top + BAR / 2), written)
+        self.draw_figure(area, figure, (x(from), top + BAR / 2), *written)
     }
 
     fn draw_group(
@@ -202,8 +201,7 @@ impl Bars {
         area: &Canvas<'_>,
         index: usize,
         top: i32,
-        written: Written,
-        x: &dyn Fn(f64) -> i32,
+        Scale { written, x }: &Scale<'_>,
     ) -> Result<(), Error> {
         for (series, top) in self.series.iter().zip((top..).step_by(NARROW as usize)) {
             let value = series.value(index);
@@ -213,7 +211,7 @@ impl Bars {
             if value.is_some() {
                 area.draw(&Rectangle::new(corners, fill)).map_err(failed)?;
             }
-            self.draw_figure(area, value, (end, top + NARROW / 2 - 1), written)?;
+            self.draw_figure(area, value, (end, top + NARROW / 2 - 1), *written)?;
         }
         Ok(())
     }
@@ -233,6 +231,13 @@ impl Bars {
         area.draw_text(&text, &style(HPos::Left, color), (x + 6, y))
             .map_err(failed)
     }
+}
+
+/// How values become places and texts.
+struct Scale<'a> {
+    written: Written,
+    /// Pixels from the left.
+    x: &'a dyn Fn(f64) -> i32,
 }
 
 /// A figure to three digits or so.

@@ -161,7 +161,8 @@ fn draw_legend(root: &Canvas<'_>, legend: &[Series], top: i32, total: i32) -> Re
     let text = style(TEXT, INK, HPos::Left, VPos::Center);
     let (mut x, mut y) = (MARGIN, top + LINE / 2);
     for series in legend {
-        let wide = 18 + width(&series.name, TEXT) + 18;
+        // A browser's own font may be wider than the one that is measured with.
+        let wide = 18 + width(&series.name, TEXT) * 5 / 4 + 18;
         if x > MARGIN && x + wide > total - MARGIN {
             (x, y) = (MARGIN, y + LINE);
         }

@@ -88,8 +88,14 @@ impl Traffic {
         let bars = self.bars(step);
         let most = bars.iter().map(|bar| bar.iter().sum::<u64>()).max();
         let most = most.unwrap_or(0).max(1) as f64;
-        let seconds = step * bars.len() as f64;
-        let x = |at: f64| left + (at / seconds * f64::from(right - left)).round() as i32;
+        let seconds = self.seconds.max(1e-6);
+        let times = Times {
+            seconds,
+            left,
+            right,
+        };
+        // The last bar ends with the time.
+        let x = |at: f64| times.x(at.min(seconds));
         let y = |bytes: f64| bottom - (bytes / most * f64::from(bottom - top)).round() as i32;
         let line = |from, to, color: RGBColor| {
             area.draw(&PathElement::new(vec![from, to], color))
@@ -122,39 +128,55 @@ impl Traffic {
                 below = above;
             }
         }
-        draw_time(area, seconds, (left, right), bottom)?;
+        times.draw(area, bottom)?;
         line((left, top), (left, bottom), AXIS)?;
-        let in_step = Unit::Seconds.written(step);
+        // A step of exactly one unit is written in it.
+        let in_step = Unit::Seconds.written(step * 1.01);
         let every = format!("{} {}", thousands(step / in_step.per, 0), in_step.name);
         let label = written.label(&format!("moved in {every}"));
         frame::draw_upright(area, &label, (6, (top + bottom) / 2))
     }
 }
 
-/// Draws an axis of time below a picture.
-pub(crate) fn draw_time(
-    area: &Canvas<'_>,
-    seconds: f64,
-    (left, right): (i32, i32),
-    bottom: i32,
-) -> Result<(), Error> {
-    let axis = Axis::new("time", Unit::Seconds);
-    let written = axis.unit.written(seconds);
-    let (ticks, apart) = written.ticks(0.0, seconds, 8);
-    let x = |at: f64| left + (at / seconds * f64::from(right - left)).round() as i32;
-    let number = frame::style(TEXT, AXIS, HPos::Center, VPos::Top);
-    let line = |from, to| {
-        area.draw(&PathElement::new(vec![from, to], AXIS))
-            .map_err(failed)
-    };
-    line((left, bottom), (right, bottom))?;
-    for tick in ticks {
-        line((x(tick), bottom), (x(tick), bottom + 4))?;
-        area.draw_text(&written.tick(tick, apart), &number, (x(tick), bottom + 6))
-            .map_err(failed)?;
+/// An axis of time: pictures below each other that are watched for as long have it at the same places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub seconds: f64,
+    /// The edges of the picture.
+    pub left: i32,
+    pub right: i32,
+}
+
+impl Times {
+    /// Pixels between an edge and what happens there, so that a mark does not lie on the axis.
+    const ROOM: i32 = 14;
+
+    /// Where a moment is.
+    pub(crate) fn x(&self, at_s: f64) -> i32 {
+        let wide = f64::from(self.right - self.left - 2 * Self::ROOM);
+        self.left + Self::ROOM + (at_s / self.seconds * wide).round() as i32
     }
-    let label = frame::style(TEXT, INK, HPos::Center, VPos::Top);
-    let middle = (left + right) / 2;
-    area.draw_text(&written.label(&axis.label), &label, (middle, bottom + 26))
-        .map_err(failed)
+
+    /// Draws it below a picture.
+    pub(crate) fn draw(&self, area: &Canvas<'_>, bottom: i32) -> Result<(), Error> {
+        let axis = Axis::new("time", Unit::Seconds);
+        let written = axis.unit.written(self.seconds);
+        let (ticks, apart) = written.ticks(0.0, self.seconds, 8);
+        let number = frame::style(TEXT, AXIS, HPos::Center, VPos::Top);
+        let line = |from, to| {
+            area.draw(&PathElement::new(vec![from, to], AXIS))
+                .map_err(failed)
+        };
+        line((self.left, bottom), (self.right, bottom))?;
+        for tick in ticks {
+            let x = self.x(tick);
+            line((x, bottom), (x, bottom + 4))?;
+            area.draw_text(&written.tick(tick, apart), &number, (x, bottom + 6))
+                .map_err(failed)?;
+        }
+        let label = frame::style(TEXT, INK, HPos::Center, VPos::Top);
+        let middle = (self.left + self.right) / 2;
+        area.draw_text(&written.label(&axis.label), &label, (middle, bottom + 26))
+            .map_err(failed)
+    }
 }

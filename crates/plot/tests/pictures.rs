@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use onewrite_plot::{
-    Addresses, Arrangement, Axis, BarSeries, Bars, LineSeries, Lines, Mark, Moved, Picture, Region,
-    Scale, Series, Shape, Traffic, Unit, colors, stack,
+    Addresses, Arrangement, Axis, BarSeries, Bars, Heat, LineSeries, Lines, Mark, Moved, Picture,
+    Region, Scale, Series, Shape, Traffic, Unit, colors, stack,
 };
 use resvg::tiny_skia::{Pixmap, PremultipliedColorU8};
 
@@ -242,4 +242,22 @@ fn a_file_is_what_its_name_says() {
     let error = picture.save(Path::new("/no/such/a.svg")).unwrap_err();
     assert!(error.to_string().contains("/no/such/a.svg"), "{error}");
     assert!(picture.png(1e9).is_err());
+}
+
+#[test]
+fn a_map_has_a_cell_for_each_number() {
+    let mut map = Heat {
+        title: "Wear".to_owned(),
+        subtitle: None,
+        what: "erases".to_owned(),
+        without: "bad block".to_owned(),
+        cells: (0..500).map(|cell| Some(f64::from(cell))).collect(),
+    };
+    let whole = map.draw().unwrap().svg().matches("<rect").count();
+    map.cells[3] = None;
+    let svg = map.draw().unwrap().svg().to_owned();
+    assert!(whole >= 500, "{whole}");
+    assert!(svg.contains("bad block"), "{svg}");
+    map.cells.clear();
+    map.draw().unwrap();
 }

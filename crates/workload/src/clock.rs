@@ -1,4 +1,4 @@
-//! Time that is comparable between threads, processes and the kernel's trace.
+//! Time that is comparable between threads, processes and the kernel's trace; and what this process takes.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -24,6 +24,16 @@ impl Nanos {
 /// User and system time this process has used so far, in nanoseconds.
 pub fn process_cpu_nanos() -> u64 {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// The most memory that this process has had at a time, in KiB, pages of files that it maps among it; `None` where
+/// the kernel does not say.
+pub fn process_peak_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 fn nanos(time: Timespec) -> u64 {

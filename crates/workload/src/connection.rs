@@ -11,7 +11,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Map, Value};
 
-use crate::mode::{Mode, Pragma, Synchronous, Vfs};
+use crate::mode::{LSMVBT, Mode, Pragma, Synchronous, Vfs};
 use crate::{Error, engine};
 
 /// The system call with which this build's SQLite makes a file durable: `fdatasync` as every
@@ -86,6 +86,11 @@ impl Settings {
             engine::register()?;
         }
         let connection = open_with(path, vfs)?;
+        let is_other_engine = self.mode.journal().is_lsmvbt();
+        if is_other_engine {
+            // Its pragmas are its own: it must be there first.
+            self.switch(&connection, path)?;
+        }
         for pragma in self.mode.pragmas() {
             let sql = format!("PRAGMA {}={}", pragma.name, pragma.value);
             if answer(&connection, &sql)?.is_none() {
@@ -95,7 +100,9 @@ impl Settings {
                 )));
             }
         }
-        self.switch(&connection, path)?;
+        if !is_other_engine {
+            self.switch(&connection, path)?;
+        }
         self.verify(&connection)?;
         let synchronous = self.synchronous().name();
         answer(&connection, &format!("PRAGMA synchronous={synchronous}"))?;
@@ -129,6 +136,12 @@ impl Settings {
         if got == asked {
             return Ok(());
         }
+        if self.mode.journal().is_lsmvbt() {
+            return Err(Error::Mode(
+                "this build has SQLite's own B-tree only: for lsmvbt, build with --features lsmvbt"
+                    .to_owned(),
+            ));
+        }
         Err(Error::JournalMode {
             path: path.to_owned(),
             asked: asked.to_owned(),
@@ -142,7 +155,11 @@ fn first_difference(pragmas: &[Pragma], status: &Value) -> Option<String> {
     pragmas.iter().find_map(|pragma| {
         let asked = pragma.value.trim_matches('\'');
         let key = pragma.name.trim_start_matches("onewrite_");
-        let got = status.get(key).unwrap_or(&Value::Null);
+        let key = key.trim_start_matches("lsmvbt_");
+        let got = match status.get(key).unwrap_or(&Value::Null) {
+            Value::Number(number) => Value::String(number.to_string()),
+            got => got.clone(),
+        };
         (asked != "auto" && got != asked)
             .then(|| format!("asked for {}={asked}, in force is {got}", pragma.name))
     })
@@ -176,7 +193,10 @@ pub fn in_force(connection: &Connection, vfs: Vfs) -> Result<Map<String, Value>,
         settings.insert((*name).to_owned(), value);
     }
     settings.insert("vfs".to_owned(), vfs.name().into());
-    if vfs == Vfs::Onewrite {
+    let is_lsmvbt = settings
+        .get("journal_mode")
+        .is_some_and(|mode| mode == LSMVBT);
+    if vfs == Vfs::Onewrite || is_lsmvbt {
         let status = answer(connection, "PRAGMA onewrite_status")?.unwrap_or(Value::Null);
         settings.insert("onewrite_status".to_owned(), parsed(status));
     }

@@ -80,12 +80,33 @@ pub const JOURNALS: &[Journal] = &[
         name: "onewrite",
         vfs: Vfs::Onewrite,
     },
+    Journal {
+        name: "xftl",
+        vfs: Vfs::Onewrite,
+    },
+    Journal {
+        name: LSMVBT,
+        vfs: Vfs::Stock,
+    },
 ];
+
+/// The mode that is another B-tree engine, in a SQLite that has it.
+pub const LSMVBT: &str = "lsmvbt";
 
 impl Journal {
     /// Whether it is a write-ahead log, SQLite's own or another.
     pub fn is_log(&self) -> bool {
-        self.name == "wal" || self.vfs == Vfs::Onewrite
+        self.name == "wal" || self.vfs == Vfs::Onewrite && self.name != "xftl"
+    }
+
+    /// Whether it is the engine LS-MVBT, which has neither journal nor log.
+    pub fn is_lsmvbt(&self) -> bool {
+        self.name == LSMVBT
+    }
+
+    /// Whether a writer can commit while others read.
+    pub fn has_snapshots(&self) -> bool {
+        self.is_log() || self.is_lsmvbt()
     }
 }
 
@@ -110,7 +131,7 @@ const ENGINE_KEYS: &[Key] = &[
     Key {
         name: "layout",
         pragma: "onewrite_layout",
-        values: Values::OneOf(&["embedded", "sector", "page4k", "page8k"]),
+        values: Values::OneOf(&["embedded", "sector", "page4k", "page8k", "gathered"]),
     },
     Key {
         name: "sync",
@@ -121,6 +142,11 @@ const ENGINE_KEYS: &[Key] = &[
         name: "init",
         pragma: "onewrite_init",
         values: Values::OneOf(&["zero-fill", "write-zeroes", "unwritten", "auto"]),
+    },
+    Key {
+        name: "checkpoint",
+        pragma: "onewrite_checkpoint",
+        values: Values::OneOf(&["copy", "exchange", "forward", "clone", "auto"]),
     },
     Key {
         name: "group_commit",
@@ -146,6 +172,40 @@ const ENGINE_KEYS: &[Key] = &[
         name: "group_synch",
         pragma: "onewrite_group_synch",
         values: Values::FramesAndMillis,
+    },
+];
+
+/// What can be varied in `lsmvbt`: `PRAGMA lsmvbt_...`.
+const LSMVBT_KEYS: &[Key] = &[
+    Key {
+        name: "torn",
+        pragma: "lsmvbt_torn",
+        values: Values::OneOf(&["trust", "double", "auto"]),
+    },
+    Key {
+        name: "lazy_split",
+        pragma: "lsmvbt_lazy_split",
+        values: Values::OneOf(&["on", "off"]),
+    },
+    Key {
+        name: "reserve",
+        pragma: "lsmvbt_reserve",
+        values: Values::OneOf(&["0", "5", "10", "20", "40"]),
+    },
+    Key {
+        name: "lazy_gc",
+        pragma: "lsmvbt_lazy_gc",
+        values: Values::OneOf(&["on", "off"]),
+    },
+    Key {
+        name: "embedding",
+        pragma: "lsmvbt_embedding",
+        values: Values::OneOf(&["on", "off"]),
+    },
+    Key {
+        name: "redistribution",
+        pragma: "lsmvbt_redistribution",
+        values: Values::OneOf(&["on", "off"]),
     },
 ];
 
@@ -295,6 +355,7 @@ impl Mode {
 
     fn keys(&self) -> &'static [Key] {
         match self.journal.vfs {
+            Vfs::Stock if self.journal.is_lsmvbt() => LSMVBT_KEYS,
             Vfs::Stock => &[],
             Vfs::Onewrite => ENGINE_KEYS,
         }
@@ -394,6 +455,21 @@ mod tests {
     }
 
     #[test]
+    fn the_other_engine_has_variations_of_its_own() {
+        let mode = Mode::parse("lsmvbt:torn=trust,reserve=0,lazy_split=off").unwrap();
+        assert_eq!(mode.journal().vfs.name(), "unix");
+        assert_eq!(
+            pragmas(&mode),
+            [
+                "lsmvbt_torn='trust'",
+                "lsmvbt_reserve='0'",
+                "lsmvbt_lazy_split='off'"
+            ]
+        );
+        assert!(Mode::parse("lsmvbt:sync=full").is_err());
+    }
+
+    #[test]
     fn variations_become_pragmas_in_their_order() {
         let mode = Mode::parse("waldio:layout=page8k,sync=normal,group_synch=4/2").unwrap();
         assert_eq!(mode.journal().vfs.name(), "onewrite");
@@ -441,7 +517,7 @@ mod tests {
         assert_eq!(
             error,
             "no mode is called \"walido\"; the modes are delete, truncate, persist, memory, wal, \
-             off, direct, waldio, swal, onewrite"
+             off, direct, waldio, swal, onewrite, xftl, lsmvbt"
         );
         assert!(
             Mode::parse_list(" , ")
@@ -457,7 +533,7 @@ mod tests {
         assert_eq!(
             error,
             "mode waldio: no variation is called \"lay\"; it takes layout, sync, init, \
-             group_commit, read_durable, compression, differences, group_synch, synchronous"
+             checkpoint, group_commit, read_durable, compression, differences, group_synch, synchronous"
         );
         let error = Mode::parse("wal:layout=sector").unwrap_err().to_string();
         assert!(error.ends_with("it takes synchronous"), "{error}");
@@ -470,7 +546,7 @@ mod tests {
             .to_string();
         assert_eq!(
             error,
-            "mode waldio: layout cannot be \"page16k\"; it can be embedded, sector, page4k, page8k"
+            "mode waldio: layout cannot be \"page16k\"; it can be embedded, sector, page4k, page8k, gathered"
         );
         for bad in ["4", "4/", "/2", "4/2/1", "-1/2", "4/2'"] {
             assert!(

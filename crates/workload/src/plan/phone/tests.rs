@@ -21,7 +21,7 @@ fn plan(op: Op, count: u32, seed: u64) -> Plan {
 }
 
 fn phone(plan: &Plan) -> Phone {
-    Phone::of(plan, profile(plan.op).unwrap())
+    Phone::of(plan, profile::profile(plan.op).unwrap())
 }
 
 /// S-WAL, table III: inserts, selects, updates, deletes, transactions, tenths of queries a transaction,

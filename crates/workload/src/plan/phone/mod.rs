@@ -35,10 +35,18 @@
 //! The order matters: one thread executes it. What the files must hold in the end is what stock SQLite in
 //! memory makes of the same transactions.
 
+mod generator;
+mod profile;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::Connection;
 use rusqlite::types::Value;
+
+use generator::{Generator, Kind, Query, Rows, scaled, share_out};
+use profile::{File, Profile};
+
+pub(super) use profile::{MAIL, MESSAGE, MESSENGER, SNS, files, transactions};
 
 use super::rows::{self, Found};
 use super::transaction::Read;
@@ -101,146 +109,6 @@ const LEAST_HISTORY: u32 = 20;
 
 const THREADS: u32 = 64;
 
-/// What was published of an application, and what was chosen.
-pub(super) struct Profile {
-    inserts: u32,
-    selects: u32,
-    updates: u32,
-    deletes: u32,
-    transactions: u32,
-    files: &'static [File],
-    /// Words of a text.
-    words: (u32, u32),
-}
-
-/// One of an application's files.
-struct File {
-    /// Its share of the transactions.
-    share: u32,
-    /// Shares of its inserts that go to each table.
-    tables: [u32; 3],
-}
-
-const fn texts(share: u32) -> File {
-    File {
-        share,
-        tables: [60, 40, 0],
-    }
-}
-
-const fn blobs(share: u32) -> File {
-    File {
-        share,
-        tables: [0, 0, 1],
-    }
-}
-
-pub(super) static MAIL: Profile = Profile {
-    inserts: 48_946,
-    selects: 104_705,
-    updates: 35_094,
-    deletes: 23_747,
-    transactions: 32_392,
-    files: &[File {
-        share: 1,
-        tables: [40, 60, 0],
-    }],
-    words: (20, 500),
-};
-
-pub(super) static MESSENGER: Profile = Profile {
-    inserts: 2_252,
-    selects: 2_838,
-    updates: 4_348,
-    deletes: 769,
-    transactions: 7_301,
-    files: &[texts(5), texts(3), blobs(2)],
-    words: (3, 60),
-};
-
-pub(super) static MESSAGE: Profile = Profile {
-    inserts: 1_854,
-    selects: 19_547,
-    updates: 6_216,
-    deletes: 773,
-    transactions: 7_740,
-    files: &[texts(15), texts(1), texts(1), texts(1), texts(1), texts(1)],
-    words: (3, 60),
-};
-
-pub(super) static SNS: Profile = Profile {
-    inserts: 25_322,
-    selects: 114,
-    updates: 0,
-    deletes: 58,
-    transactions: 15_998,
-    files: &[
-        texts(1000),
-        texts(500),
-        blobs(333),
-        texts(250),
-        texts(200),
-        texts(167),
-        texts(143),
-        blobs(125),
-        texts(111),
-        texts(100),
-        texts(91),
-        texts(83),
-        texts(77),
-        texts(71),
-        texts(67),
-        texts(63),
-        blobs(59),
-        texts(56),
-        texts(53),
-        texts(50),
-    ],
-    words: (3, 65),
-};
-
-/// The profile of an op that is such an application.
-fn profile(op: Op) -> Option<&'static Profile> {
-    match op {
-        Op::Mail => Some(&MAIL),
-        Op::Messenger => Some(&MESSENGER),
-        Op::Message => Some(&MESSAGE),
-        Op::Sns => Some(&SNS),
-        _ => None,
-    }
-}
-
-/// Transactions of an application in the four weeks that were counted; `None` for other ops.
-pub(super) fn transactions(op: Op) -> Option<u32> {
-    profile(op).map(|profile| profile.transactions)
-}
-
-/// Database files of an op.
-pub(super) fn files(op: Op) -> usize {
-    profile(op).map_or(1, |profile| profile.files.len())
-}
-
-/// What a query does; the numbers are places in [`STATEMENTS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Insert = 0,
-    Update = 1,
-    Delete = 2,
-    SelectRow = 3,
-    SelectMany = 4,
-}
-
-/// A query, from which its values follow.
-#[derive(Clone, Copy, Debug)]
-struct Query {
-    file: u8,
-    table: u8,
-    kind: Kind,
-    key: u32,
-    /// Tells the updates of a row apart.
-    version: u32,
-}
-
 /// A workload; see the module.
 pub(super) struct Phone {
     op: Op,
@@ -250,113 +118,6 @@ pub(super) struct Phone {
     writes: Vec<Query>,
     /// Of each transaction, where its reads and its writes end.
     ends: Vec<(u32, u32)>,
-}
-
-/// The rows that are there, of one table in one file.
-#[derive(Clone, Default)]
-struct Rows {
-    live: Vec<u32>,
-    next: u32,
-}
-
-impl Rows {
-    fn add(&mut self) -> u32 {
-        let key = self.next + 1;
-        self.next = key;
-        self.live.push(key);
-        key
-    }
-
-    /// The place of one, newer ones more often.
-    fn pick(&self, draws: &mut Draws) -> Option<usize> {
-        let count = u32::try_from(self.live.len()).unwrap_or(u32::MAX);
-        let from_the_end = draws.low_below(count) as usize;
-        self.live.len().checked_sub(from_the_end + 1)
-    }
-}
-
-/// Makes the queries, one after the other.
-struct Generator {
-    profile: &'static Profile,
-    draws: Draws,
-    rows: Vec<[Rows; 3]>,
-    version: u32,
-}
-
-impl Generator {
-    fn weighted(&mut self, weights: impl Iterator<Item = u32> + Clone) -> usize {
-        let mut left = self.draws.below(weights.clone().sum());
-        let mut at = 0;
-        for weight in weights {
-            if left < weight {
-                break;
-            }
-            left -= weight;
-            at += 1;
-        }
-        at
-    }
-
-    fn file(&mut self) -> usize {
-        let files = self.profile.files;
-        self.weighted(files.iter().map(|file| file.share))
-    }
-
-    fn table(&mut self, file: usize) -> usize {
-        let tables = self.profile.files[file].tables;
-        self.weighted(tables.into_iter())
-    }
-
-    /// A query of this kind in a file; `None` where there is no row to work on.
-    fn query(&mut self, file: usize, kind: Kind) -> Option<Query> {
-        let table = self.table(file);
-        let rows = &mut self.rows[file][table];
-        let key = match kind {
-            Kind::Insert => rows.add(),
-            Kind::Delete => {
-                let place = rows.pick(&mut self.draws)?;
-                rows.live.swap_remove(place)
-            }
-            Kind::Update | Kind::SelectRow | Kind::SelectMany => {
-                *rows.live.get(rows.pick(&mut self.draws)?)?
-            }
-        };
-        self.version += 1;
-        Some(Query {
-            file: file as u8,
-            table: table as u8,
-            kind,
-            key,
-            version: self.version,
-        })
-    }
-
-    fn select(&mut self) -> Option<Query> {
-        let kind = match self.draws.below(2) {
-            0 => Kind::SelectRow,
-            _ => Kind::SelectMany,
-        };
-        let file = self.file();
-        self.query(file, kind)
-    }
-}
-
-/// `part` of `of`, for `count` instead: rounded, and exact where they are equal.
-fn scaled(part: u32, of: u32, count: u32) -> u32 {
-    let scaled = (u64::from(part) * u64::from(count) + u64::from(of) / 2) / u64::from(of.max(1));
-    u32::try_from(scaled).unwrap_or(u32::MAX)
-}
-
-/// Gives each of `count` at least `least`, and shares out `more` by chance.
-fn share_out(draws: &mut Draws, count: u32, least: u32, more: u32) -> Vec<u32> {
-    let mut shares = vec![least; count as usize];
-    for _ in 0..more {
-        let place = draws.below(count) as usize;
-        if let Some(share) = shares.get_mut(place) {
-            *share += 1;
-        }
-    }
-    shares
 }
 
 impl Phone {
@@ -527,24 +288,6 @@ impl Phone {
     }
 }
 
-impl Generator {
-    /// The write of the kind that is next. Where no row is left to update or delete, an insert that was
-    /// to come later changes places with it.
-    fn next_write(&mut self, file: usize, kinds: &mut [u32], next: usize) -> Option<Query> {
-        let kind = |number: u32| match number {
-            0 => Kind::Insert,
-            1 => Kind::Update,
-            _ => Kind::Delete,
-        };
-        if let Some(query) = self.query(file, kind(*kinds.get(next)?)) {
-            return Some(query);
-        }
-        let later = kinds[next..].iter().position(|kind| *kind == 0)?;
-        kinds.swap(next, next + later);
-        self.query(file, Kind::Insert)
-    }
-}
-
 impl Phone {
     /// The transaction with this number.
     pub(super) fn transaction(&self, number: u32) -> Transaction {
@@ -631,5 +374,4 @@ fn compare_table(
 }
 
 #[cfg(test)]
-#[path = "phone_tests.rs"]
 mod tests;

@@ -1,0 +1,208 @@
+//! What every engine is asked to do: durable transactions on three tables of numbered rows.
+//!
+//! A key is a number below 2^63, a value bytes. SQL engines keep each table as `(k INTEGER PRIMARY KEY, v
+//! BLOB)`; key-value engines have keys of 8 bytes, big end first, and a table is what they call a database,
+//! table, column family or keyspace. Every engine is as it comes, but for durability: see [`Setting`].
+//!
+//! Called by [`crate::worker`], in a process that does nothing else.
+
+mod fjall;
+mod lmdb;
+mod redb;
+mod rocks;
+mod sqlite;
+mod turso;
+
+use std::path::Path;
+
+/// What went wrong, in the engine's words.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// As [`std::result::Result`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Which rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// Rows of one size; an application's messages.
+    Row,
+    /// An application's conversations.
+    Chat,
+    /// Messages by time.
+    Time,
+}
+
+impl Table {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Row, Self::Chat, Self::Time];
+
+    /// Its name in an engine.
+    pub fn name(self) -> &'static str {
+        ["row", "chat", "time"][self as usize]
+    }
+}
+
+/// A transaction under way.
+pub trait Transaction {
+    /// The value of a key, if there is one.
+    fn get(&mut self, table: Table, key: u64) -> Result<Option<Vec<u8>>>;
+
+    /// Gives a key a value.
+    fn put(&mut self, table: Table, key: u64, value: &[u8]) -> Result<()>;
+}
+
+/// What a transaction does; done again where the engine gives up on it for the sake of another.
+pub type Body<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<()>;
+
+/// What is done with each row of a scan.
+pub type Each<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<()>;
+
+/// What one thread works with.
+pub trait Session {
+    /// Executes a transaction. Other writers are kept out, or found out. It is durable when this returns,
+    /// unless the engine is one of those that lose commits.
+    fn write(&mut self, body: Body<'_>) -> Result<()>;
+
+    /// A transaction of one row.
+    fn put(&mut self, table: Table, key: u64, value: &[u8]) -> Result<()> {
+        self.write(&mut |transaction| transaction.put(table, key, value))
+    }
+
+    /// The value of a key, in a snapshot of its own.
+    fn get(&mut self, table: Table, key: u64) -> Result<Option<Vec<u8>>>;
+
+    /// At most `limit` rows in the order of keys, from `first` on, in one snapshot.
+    fn scan(&mut self, table: Table, first: u64, limit: usize, each: Each<'_>) -> Result<()>;
+}
+
+/// An open store.
+pub trait Engine: Sync {
+    /// Something for a thread to work with. Called on the thread.
+    fn session(&self) -> Result<Box<dyn Session + '_>>;
+
+    /// Whether what is stored is sound, where the engine can tell: `ok`, or what is wrong.
+    fn check(&self) -> Result<String> {
+        Ok("ok".to_owned())
+    }
+}
+
+/// An engine, and how it is set.
+#[derive(Debug)]
+pub struct Setting {
+    /// What the report calls it.
+    pub name: &'static str,
+    /// Whether a commit outlives a power cut as soon as it has returned.
+    pub durable: bool,
+    /// What was set, in the engine's words.
+    pub settings: &'static str,
+    open: Open,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Open {
+    /// SQLite in this mode of the `onewrite` command.
+    Sqlite(&'static str),
+    Lmdb,
+    Redb,
+    RocksDb,
+    Fjall,
+    Turso,
+}
+
+impl Setting {
+    /// Opens the store in `dir`, making it if there is none.
+    pub fn open(&self, dir: &Path) -> Result<Box<dyn Engine>> {
+        Ok(match self.open {
+            Open::Sqlite(mode) => Box::new(sqlite::Store::open(dir, mode)?),
+            Open::Lmdb => Box::new(lmdb::Store::open(dir)?),
+            Open::Redb => Box::new(redb::Store::open(dir)?),
+            Open::RocksDb => Box::new(rocks::Store::open(dir)?),
+            Open::Fjall => Box::new(fjall::Store::open(dir)?),
+            Open::Turso => Box::new(turso::Store::open(dir)?),
+        })
+    }
+
+    /// The setting with this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        SETTINGS.iter().find(|setting| setting.name == name)
+    }
+}
+
+const fn sqlite(name: &'static str, mode: &'static str, settings: &'static str) -> Setting {
+    Setting {
+        name,
+        durable: true,
+        settings,
+        open: Open::Sqlite(mode),
+    }
+}
+
+/// Every engine, in the order of the report.
+pub const SETTINGS: &[Setting] = &[
+    sqlite(
+        "sqlite-delete",
+        "delete",
+        "journal_mode=delete, synchronous=full",
+    ),
+    sqlite("sqlite-wal", "wal", "journal_mode=wal, synchronous=full"),
+    Setting {
+        name: "sqlite-wal-normal",
+        durable: false,
+        settings: "journal_mode=wal, synchronous=normal",
+        open: Open::Sqlite("wal:synchronous=normal"),
+    },
+    sqlite("direct", "direct", "journal_mode=direct, synchronous=full"),
+    sqlite("waldio", "waldio", "journal_mode=waldio, synchronous=full"),
+    sqlite(
+        "waldio-group",
+        "waldio:group_commit=on",
+        "journal_mode=waldio, onewrite_group_commit=on, synchronous=full",
+    ),
+    sqlite("swal", "swal", "journal_mode=swal, synchronous=full"),
+    sqlite(
+        "onewrite",
+        "onewrite",
+        "journal_mode=onewrite, synchronous=full",
+    ),
+    Setting {
+        name: "lmdb",
+        durable: true,
+        settings: "no flags; map of 4 GiB",
+        open: Open::Lmdb,
+    },
+    Setting {
+        name: "redb",
+        durable: true,
+        settings: "Durability::Immediate",
+        open: Open::Redb,
+    },
+    Setting {
+        name: "rocksdb",
+        durable: true,
+        settings: "TransactionDB, WriteOptions::sync",
+        open: Open::RocksDb,
+    },
+    Setting {
+        name: "fjall",
+        durable: true,
+        settings: "SingleWriterTxDatabase, PersistMode::SyncData",
+        open: Open::Fjall,
+    },
+    Setting {
+        name: "turso",
+        durable: true,
+        settings: "its WAL, synchronous=full",
+        open: Open::Turso,
+    },
+];
+
+/// The number of a key of 8 bytes.
+fn number(key: &[u8]) -> Result<u64> {
+    let key = key.try_into();
+    Ok(u64::from_be_bytes(
+        key.map_err(|_| "a key has not 8 bytes")?,
+    ))
+}
+
+#[cfg(test)]
+mod tests;

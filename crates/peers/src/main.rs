@@ -1,0 +1,185 @@
+//! `onewrite-peers`: onewrite's journal modes beside other embedded storage engines, each as durable as it
+//! can be, on one scratch file system in one run. See docs/benchmarks.md.
+
+mod bench;
+mod engine;
+mod report;
+mod work;
+mod worker;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bench::{Cell, Place};
+use clap::{Args, Parser, Subcommand};
+use engine::{Result, SETTINGS, Setting};
+use onewrite_workload::connection::SYNC_CALL;
+use report::{Form, Report, Run};
+use work::Workload;
+
+/// onewrite's journal modes beside other embedded storage engines (root: it makes a file system).
+#[derive(Parser)]
+#[command(name = "onewrite-peers", args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    options: BenchArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A process of a run; started by the program itself
+    #[command(hide = true)]
+    Worker,
+}
+
+#[derive(Args)]
+struct BenchArgs {
+    /// Engines, of those that `--list` prints; all of them if none is named
+    #[arg(long, value_delimiter = ',', value_parser = named)]
+    engines: Vec<&'static Setting>,
+    /// What is done
+    #[arg(long, value_delimiter = ',', value_enum)]
+    workloads: Vec<Workload>,
+    /// Numbers of threads; bulk loads always have one
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32")]
+    threads: Vec<usize>,
+    /// Durable transactions of a run; a twentieth of it are bulk loads, 50 times as many are reads, twice as many scans
+    #[arg(long, default_value_t = 4000)]
+    count: u64,
+    /// Runs of each; the one with the median rate is shown
+    #[arg(long, default_value_t = 3)]
+    repeat: usize,
+    /// Where the image of the scratch file system is put
+    #[arg(long, value_name = "DIR")]
+    scratch_dir: Option<PathBuf>,
+    /// Writes every run of every engine to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Prints tables as Markdown
+    #[arg(long)]
+    markdown: bool,
+    /// Lists the engines and how they are set
+    #[arg(long)]
+    list: bool,
+}
+
+fn named(name: &str) -> std::result::Result<&'static Setting, String> {
+    Setting::named(name).ok_or_else(|| {
+        let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Some(Command::Worker) => worker::main().map(|()| ExitCode::SUCCESS),
+        None if cli.options.list => {
+            for setting in SETTINGS {
+                println!("{:18} {}", setting.name, setting.settings);
+            }
+            return ExitCode::SUCCESS;
+        }
+        None => bench(&cli.options),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("onewrite-peers: {error}");
+        ExitCode::from(2)
+    })
+}
+
+fn cells(args: &BenchArgs) -> Vec<Cell> {
+    let workloads = match args.workloads.as_slice() {
+        [] => &Workload::ALL,
+        some => some,
+    };
+    let threads = |workload| match workload {
+        Workload::Bulk => &[1],
+        _ => args.threads.as_slice(),
+    };
+    let of = |workload: &Workload| {
+        let (workload, operations) = (*workload, workload.of_count(args.count));
+        let cell = move |threads: &usize| Cell {
+            workload,
+            threads: *threads,
+            operations,
+        };
+        threads(workload).iter().map(cell)
+    };
+    workloads.iter().flat_map(of).collect()
+}
+
+fn bench(args: &BenchArgs) -> Result<ExitCode> {
+    if args.threads.contains(&0) || args.count == 0 || args.repeat == 0 {
+        return Err("--threads, --count and --repeat are 1 at least".into());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(
+            "this takes root: it makes a file system of its own, and counts what is written to it"
+                .into(),
+        );
+    }
+    let engines: Vec<&'static Setting> = match args.engines.as_slice() {
+        [] => SETTINGS.iter().collect(),
+        some => some.to_vec(),
+    };
+    let parent = args.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let cells = cells(args);
+    let total = cells.len() * engines.len() * args.repeat;
+    eprintln!("onewrite-peers: {total} runs; making a scratch ext4 file system");
+    let place = Place::make(&parent)?;
+    let (mut all, mut shown, mut number) = (Vec::new(), Vec::new(), 0);
+    for cell in cells {
+        let mut runs: Vec<Run> = Vec::new();
+        for _ in 0..args.repeat {
+            for setting in &engines {
+                number += 1;
+                let (name, threads) = (cell.workload.name(), cell.threads);
+                eprint!(
+                    "onewrite-peers: {number} of {total}: {name}, {threads} threads, {}",
+                    setting.name
+                );
+                let run = place.run(setting, cell);
+                match &run.outcome {
+                    Ok(outcome) => eprintln!(": {:.0}/s", outcome.ops_per_s),
+                    Err(error) => eprintln!(": FAILED: {error}"),
+                }
+                runs.push(run);
+            }
+        }
+        all.extend(runs.iter().cloned());
+        shown.extend(report::medians(runs));
+    }
+    place.remove()?;
+    let report = |runs| Report {
+        version: 1,
+        command: std::env::args().collect(),
+        kernel: rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned(),
+        cpus: std::thread::available_parallelism().map_or(0, Into::into),
+        sqlite: format!("{} ({SYNC_CALL})", rusqlite::version()),
+        settings: engines.iter().map(|e| (e.name, e.settings)).collect(),
+        runs,
+    };
+    if let Some(path) = &args.json {
+        let json = serde_json::to_vec_pretty(&report(all))?;
+        fs::write(path, json).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let shown = report(shown);
+    let form = match args.markdown {
+        true => Form::Markdown,
+        false => Form::Terminal,
+    };
+    print!("{}", shown.text(form));
+    let (kernel, cpus, sqlite) = (&shown.kernel, shown.cpus, &shown.sqlite);
+    println!("ext4 on a loop device, Linux {kernel}, {cpus} processors, SQLite {sqlite}");
+    let remarks = shown.remarks();
+    remarks.iter().for_each(|remark| println!("{remark}"));
+    let failed = shown.runs.iter().any(|run| run.outcome.is_err());
+    Ok(ExitCode::from(u8::from(failed)))
+}
