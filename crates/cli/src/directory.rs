@@ -17,6 +17,19 @@ pub fn check(dir: &Path, way_out: &str) -> Result<(), String> {
     }
 }
 
+/// A file of the user's that could not be written, and why, in words.
+pub fn cannot_write(file: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {}", file.display(), why_not(error))
+}
+
+/// Takes away a report or trace that could not be written to its end. What is no file, as a terminal, stays.
+pub fn remove_half_written(path: &Path) {
+    if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        // The error that led here is the one to tell.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
 fn why_not(error: &io::Error) -> String {
     let why = match error.kind() {
         ErrorKind::NotFound => "there is no such directory",

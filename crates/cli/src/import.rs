@@ -12,7 +12,8 @@ use onewrite_record::event::{Event, Outcome, Part, Start, UNKNOWN, When};
 use onewrite_record::file::{Header, Writer};
 use onewrite_record::import::{self, Operation, Script};
 
-use crate::Outcome as CommandOutcome;
+use crate::directory::cannot_write;
+use crate::{Outcome as CommandOutcome, directory};
 
 /// What stands below the options of `import --help`.
 pub const AFTER_HELP: &str = "\
@@ -69,15 +70,24 @@ pub fn run(args: &Args) -> CommandOutcome {
             File::open(&args.file).map_err(|error| say(&error))?,
         )),
     };
-    let mut out = Out::create(&args.output)?;
-    let count = match args.format.unwrap_or(by_name) {
+    let out = Out::create(&args.output)?;
+    let count = write(args, args.format.unwrap_or(by_name), input, out)
+        .inspect_err(|_| directory::remove_half_written(&args.output))?;
+    eprintln!("onewrite: {}: {count} statements", args.output.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the trace; returns the number of statements.
+fn write(args: &Args, format: Format, input: Box<dyn Read>, mut out: Out) -> Result<u64, String> {
+    let say = |error: &dyn std::fmt::Display| format!("{}: {error}", args.file.display());
+    match format {
         Format::Sql => {
             out.begin(args.start.as_deref())?;
             let mut script = Script::new(input);
             while let Some(sql) = script.next_statement().map_err(|error| say(&error))? {
                 out.statement(sql)?;
             }
-            out.finish()?
+            out.finish()
         }
         Format::Json => {
             let list = import::list(input).map_err(|error| say(&error))?;
@@ -93,11 +103,9 @@ pub fn run(args: &Args) -> CommandOutcome {
                     Operation::Break(ms) => out.pause(ms)?,
                 }
             }
-            out.finish()?
+            out.finish()
         }
-    };
-    eprintln!("onewrite: {}: {count} statements", args.output.display());
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// A database that `init` has made, if there is any.
@@ -137,7 +145,7 @@ impl Out {
     fn create(path: &Path) -> Result<Self, String> {
         let made = File::create(path)
             .and_then(|file| Writer::new(BufWriter::new(file), Header::default()));
-        let writer = made.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        let writer = made.map_err(|error| cannot_write(path, &error))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let at = now.map_or(0, |now| now.as_nanos() as u64);
         Ok(Self {
@@ -151,7 +159,7 @@ impl Out {
     fn put(&mut self, event: &Event) -> Result<(), String> {
         self.writer
             .put(event)
-            .map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+            .map_err(|error| cannot_write(&self.path, &error))
     }
 
     /// One process, one connection, one database.
@@ -250,7 +258,7 @@ impl Out {
         let at = self.at;
         self.put(&Event::Close { at, connection: 1 })?;
         let ended = self.writer.finish();
-        ended.map_err(|error| format!("cannot write {}: {error}", self.path.display()))?;
+        ended.map_err(|error| cannot_write(&self.path, &error))?;
         Ok(self.count)
     }
 }

@@ -1,6 +1,7 @@
 //! Ctrl-C, SIGTERM and SIGHUP as a request that long work looks at, so that everything that was
 //! mounted, attached or created is taken down in order.
 
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The exit code of a command that was stopped, as a shell reports SIGINT.
@@ -22,4 +23,23 @@ pub fn requested() -> &'static AtomicBool {
 /// Whether the user has asked to stop.
 pub fn is_requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
+}
+
+/// What the reader must know of a report that was stopped after so many complete runs; the error itself if
+/// there is none.
+pub fn cut_short(runs: usize, error: String) -> Result<String, String> {
+    match runs {
+        0 => Err(error),
+        1 => Ok("stopped after one complete run".to_owned()),
+        runs => Ok(format!("stopped after {runs} complete runs")),
+    }
+}
+
+/// The exit code of a command that has shown its report: `code`, unless the user has stopped it.
+pub fn exit_code(code: ExitCode) -> ExitCode {
+    if !is_requested() {
+        return code;
+    }
+    eprintln!("onewrite: stopped");
+    ExitCode::from(EXIT_CODE)
 }

@@ -5,20 +5,26 @@
 //! when everything was done and right, 1 when something was not, 2 for a wrong command line, and 130
 //! when the user stopped it.
 
+mod arguments;
 mod compare;
 mod detach;
 mod device;
 mod directory;
 mod doctor;
+mod ftl;
 mod html;
 mod import;
 mod interrupt;
+mod output;
+mod place;
 mod powercut;
 mod preload;
+mod progress;
 mod record;
 mod replay;
 mod reproduce;
 mod run;
+mod text_table;
 mod trace;
 
 use std::process::ExitCode;
@@ -48,6 +54,9 @@ enum Command {
     /// Say what durable commits cost in a directory, why, and which journal mode fits
     #[command(after_long_help = doctor::AFTER_HELP)]
     Doctor(doctor::DoctorArgs),
+    /// A flash device that commits transactions, in a file: make, mount, inspect, replay, cut
+    #[command(after_long_help = ftl::AFTER_HELP)]
+    Ftl(ftl::Args),
     /// Show what a log, or a database and the log beside it, hold on disk
     #[command(after_long_help = inspect::AFTER_HELP)]
     Inspect(inspect::Args),
@@ -84,11 +93,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "lsmvbt")]
+    lsmvbt_sqlite::link();
     let outcome = match Cli::parse().command {
         Command::Compare(args) => compare::run(&args),
         Command::Bench(args) => compare::run_bench(&args),
         Command::Detach(args) => detach::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Ftl(args) => ftl::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Powercut(args) => powercut::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),

@@ -80,8 +80,12 @@ pub fn exit_code(status: ExitStatus) -> ExitCode {
 pub fn obstacle(word: &OsString) -> Option<String> {
     let path = find(word)?;
     let name = path.display();
-    let mode = path.metadata().ok()?.mode();
-    if mode & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
+    let file = path.metadata().ok()?;
+    // Root too becomes somebody else.
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    let is_setuid = file.mode() & 0o4000 != 0 && file.uid() != user.as_raw();
+    let is_setgid = file.mode() & 0o2000 != 0 && file.gid() != group.as_raw();
+    if is_setuid || is_setgid {
         return Some(format!(
             "{name} is setuid or setgid: the system preloads nothing into such a program"
         ));

@@ -254,3 +254,38 @@ fn a_terminal_shows_how_much_is_left_of_all_modes() {
     assert!(output.status.success(), "{said}");
     assert!(said.contains("[2 of 2, in all about"), "{said}");
 }
+
+#[test]
+fn a_steady_run_that_is_too_short_for_a_checkpoint_says_so() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let args = [
+        "--op",
+        "update",
+        "--scratch",
+        "ext4",
+        "--modes",
+        "persist,wal,onewrite",
+    ];
+    let size = [
+        "--steady",
+        "--warm-up",
+        "100",
+        "--cache-kib",
+        "64",
+        "--count",
+        "20",
+        "--json",
+    ];
+    let output = onewrite("compare", &[&args[..], &size[..]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let notes = document["notes"].to_string();
+    for mode in ["wal", "onewrite"] {
+        let told = format!("{mode}: --steady, but no checkpoint fell into the run");
+        assert!(notes.contains(&told), "{notes}");
+    }
+    // It has none to miss.
+    assert!(!notes.contains("persist: --steady"), "{notes}");
+}

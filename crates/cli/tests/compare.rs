@@ -268,15 +268,16 @@ fn waldio_writes_one_page_a_transaction_and_journals_nothing() {
     assert_sums(&document);
     let run = &runs(&document)[0];
     let (device, per_op) = (&run["device"], &run["per_op"]);
-    assert!(number(&device["write_bytes"]) <= 4_300_000, "{device}");
+    // Every five seconds ext4 journals the time stamp of a file that is written: 24 KiB.
+    let elapsed_s = run["elapsed_s"].as_f64().expect("a time");
+    let stamps = (elapsed_s / 5.0) as u64 * 24_576;
+    let journal = by_file(run, "fs_journal_bytes");
+    assert!(journal <= 32_000 + stamps, "{}", run["by_file"]);
+    let pages = number(&device["write_bytes"]) - journal;
+    assert!(pages <= 4_300_000, "{device}");
     assert!(
         number(&device["writes"]) <= 1_020 && number(&device["flushes"]) <= 1_020,
         "{device}"
-    );
-    assert!(
-        by_file(run, "fs_journal_bytes") <= 32_000,
-        "{}",
-        run["by_file"]
     );
     let quotient = number(&device["write_bytes"]) as f64 / 1000.0;
     assert_eq!(per_op["write_bytes"].as_f64(), Some(quotient));
@@ -350,16 +351,11 @@ fn people_get_a_table() {
     let output = compare(&[&["--dir", path(dir.path())], &args[..]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let table = text(&output.stdout);
-    for part in [
-        "20 x insert",
-        "ops/s",
-        "times",
-        "fs journal",
-        "raw rates",
-        "SQLite 3.",
-    ] {
+    for part in ["20 x insert", "ops/s", "times", "raw rates", "SQLite 3."] {
         assert!(table.contains(part), "{part} in {table}");
     }
+    // Nothing of a device that is not ours: no column for it.
+    assert!(!table.contains("fs journal"), "{table}");
     let wal: Vec<&str> = table
         .lines()
         .filter(|line| line.contains(" wal "))
@@ -383,7 +379,7 @@ fn a_wrong_command_line_is_explained_and_exits_with_2() {
         ),
         (
             vec!["--modes", "waldio:lay=4"],
-            "it takes layout, sync, init, group_commit, read_durable,",
+            "it takes layout, sync, init, checkpoint, group_commit,",
         ),
         (
             vec!["--modes", "waldio:sync=maybe"],

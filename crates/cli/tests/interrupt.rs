@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::can_make;
+use common::{can_make, instances};
 use onewrite_iotrace::scratch::FileSystem;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -78,18 +78,6 @@ fn loops(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Tracing instances of a process, where tracing can be seen.
-fn instances(pid: u32) -> usize {
-    let prefix = format!("onewrite-{pid}-");
-    let Ok(entries) = fs::read_dir("/sys/kernel/tracing/instances") else {
-        return 0;
-    };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.starts_with(&prefix))
-        .count()
-}
-
 /// Waits for its end, by a signal: it says so, and neither loop device nor file is left in `dir`.
 fn stopped(child: Child, dir: &Path) -> Output {
     let output = child.wait_with_output().expect("its end");
@@ -132,6 +120,39 @@ fn a_signal_leaves_nothing_behind() {
         );
         assert_eq!(instances(number), 0);
     }
+}
+
+/// Whether a rollback journal lies in a directory below.
+fn has_journal(dir: &Path) -> bool {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| {
+        path.to_string_lossy().ends_with("-journal") || path.is_dir() && has_journal(&path)
+    })
+}
+
+#[test]
+fn what_was_measured_before_a_signal_is_shown() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // The first of them has no journal on disk, and waits for nothing.
+    let modes = "memory:synchronous=off,delete";
+    let child = Command::new(env!("CARGO_BIN_EXE_onewrite"))
+        .args(["compare", "--json", "--count", "20000", "--modes", modes])
+        .arg("--dir")
+        .arg(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command");
+    until("second mode", || has_journal(dir.path()).then_some(()));
+    kill_process(pid(&child), Signal::INT).expect("a signal");
+    let output = stopped(child, dir.path());
+    let report: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("a report of what was complete");
+    let runs = report["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 1, "{report:#}");
+    assert_eq!(runs[0]["mode"], "memory:synchronous=off");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("stopped after one complete run"), "{notes}");
 }
 
 #[test]

@@ -160,6 +160,20 @@ fn a_full_disk_is_called_that() {
             0
         );
     }
+    // What could not be written to its end is not left behind.
+    let script = tempfile::NamedTempFile::new().expect("a file");
+    let scattered = (1..40_000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ n.pow(3));
+    let rows = scattered.map(|n| format!("INSERT INTO t VALUES ('{n:x}');\n"));
+    fs::write(script.path(), rows.collect::<String>()).expect("a script");
+    fs::write(directory.path().join("full"), vec![0; 1_000_000]).expect("a file");
+    let trace = directory.path().join("a.trace");
+    let output = onewrite("import", &["-o", path(&trace), path(script.path())]);
+    assert_says(
+        &output,
+        1,
+        &["cannot write", path(&trace), "no space is left there"],
+    );
+    assert!(!trace.exists());
     small.unmount().expect("it is unmounted");
 }
 

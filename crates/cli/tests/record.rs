@@ -449,6 +449,26 @@ fn a_program_without_a_dynamic_sqlite_is_told_of() {
     assert!(text(&output.stderr).contains("cannot start /no/such/program"));
 }
 
+/// Root is preloaded into as little as anyone where the program becomes somebody else.
+#[test]
+fn a_setuid_program_is_named_as_one() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: a program of another user's takes root");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("program");
+    std::fs::copy("/bin/true", &program).expect("a program");
+    chown(&program, Some(65_534), Some(65_534)).expect("another owner");
+    let mode = std::fs::Permissions::from_mode(0o4755);
+    std::fs::set_permissions(&program, mode).expect("its mode");
+    let output = onewrite(&["run", "--", path(&program)]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("program is setuid or setgid"), "{said}");
+}
+
 #[test]
 fn lists_and_scripts_are_imported_and_come_to_the_same() {
     let dir = tempfile::tempdir().expect("a directory");

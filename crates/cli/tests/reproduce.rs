@@ -252,3 +252,69 @@ fn swal_s_figures_are_measured_on_its_four_applications() {
         assert!(ours(figure_10, "S-WAL", application) > 0.0);
     }
 }
+
+#[test]
+fn waldio_s_traces_are_those_of_the_paper_and_drawn() {
+    let plots = tempfile::tempdir().expect("a directory");
+    let Some(document) = document(&[
+        "waldio",
+        "figure-2",
+        "figure-11",
+        "figure-12",
+        "--plots",
+        common::path(plots.path()),
+    ]) else {
+        return;
+    };
+    let [figure_2, figure_11, figure_12] = figures(&document) else {
+        panic!("{document}");
+    };
+    for figure in [figure_2, figure_11, figure_12] {
+        holds_together(figure);
+        let name = figure["figure"].as_str().expect("a name");
+        let drawn = plots.path().join(format!("waldio-{name}.svg"));
+        let svg = std::fs::read_to_string(&drawn).expect("a picture");
+        assert!(svg.starts_with("<svg") && svg.len() > 4096, "{name}");
+        assert!(
+            figure["notes"].to_string().contains(common::path(&drawn)),
+            "{}",
+            figure["notes"]
+        );
+        let sequences = figure["sequences"].as_array().expect("sequences");
+        assert!(!sequences.is_empty(), "{figure}");
+    }
+    // The file system's share of one insert: what the paper is about.
+    let journal = |name| ours(figure_2, name, "file-system journal");
+    assert_eq!(
+        (journal("WAL"), ours(figure_2, "WAL", "database")),
+        (20.0, 0.0)
+    );
+    assert!(journal("DELETE") > journal("WAL"), "{figure_2}");
+    // What a sequence lists is what the rows add up.
+    for sequence in figure_2["sequences"].as_array().expect("sequences") {
+        let name = sequence["name"].as_str().expect("a name");
+        let ios = sequence["ios"].as_array().expect("I/Os");
+        let flushes = ios
+            .iter()
+            .filter(|io| io.as_str().is_some_and(|io| io.ends_with("flush")));
+        if sequence["more"] == 0 {
+            assert_eq!(
+                flushes.count() as f64,
+                ours(figure_2, name, "flushes"),
+                "{sequence}"
+            );
+        }
+    }
+    let one = |quantity| ours(figure_11, "(a) one insert", quantity);
+    assert_eq!(
+        (one("writes"), one("SQLite's journal or log")),
+        (1.0, 4.0),
+        "{figure_11}"
+    );
+    assert_eq!((one("file-system journal"), one("flushes")), (0.0, 1.0));
+    let extended = "(c) the log is extended";
+    // 400 pages, and the 6 MiB chunk that is prepared meanwhile.
+    assert!(ours(figure_11, extended, "SQLite's journal or log") >= 1600.0);
+    assert_eq!(ours(figure_12, "(b) WALDIO", "written"), 40.0);
+    assert!(ours(figure_12, "(a) WAL", "written") > 200.0);
+}

@@ -9,12 +9,13 @@ use onewrite::wal::{FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader};
 use crate::bytes::Bytes;
 use crate::change::{change, mend_frames, overwrite};
 
-const LAYOUTS: [Layout; 5] = [
+const LAYOUTS: [Layout; 6] = [
     Layout::Embedded,
     Layout::Sector,
     Layout::Page4k,
     Layout::Page8k,
     Layout::Stock,
+    Layout::Gathered,
 ];
 const PAGES: [u32; 4] = [512, 1024, 4096, 65_536];
 

@@ -260,6 +260,7 @@ proc copy_to {options from to} {
   set database [database_of $to]
   if {!$is_log} {unset -nocomplain ::without_log($database)}
   if {$is_log || $database eq $to} {settle_guard $database [expr {$is_log ? "log" : "database"}]}
+  return ""
 }
 
 proc file {what args} {

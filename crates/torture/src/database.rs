@@ -28,6 +28,8 @@ pub enum JournalMode {
     Swal,
     /// A commit's compressed frames in whole blocks, guarded.
     Onewrite,
+    /// Another B-tree engine without a journal, in a build that has it: stock SQLite's VFS.
+    Lsmvbt,
 }
 
 impl JournalMode {
@@ -42,6 +44,7 @@ impl JournalMode {
             Self::Waldio => "waldio",
             Self::Swal => "swal",
             Self::Onewrite => "onewrite",
+            Self::Lsmvbt => "lsmvbt",
         }
     }
 
@@ -117,6 +120,9 @@ pub struct Database {
     /// `PRAGMA onewrite_group_synch`, as 'frames,milliseconds'.
     #[arg(long)]
     pub group_synch: Option<String>,
+    /// `PRAGMA onewrite_checkpoint`.
+    #[arg(long)]
+    pub checkpoint: Option<String>,
     /// How long SQLite waits for a lock, in milliseconds.
     #[arg(long, default_value_t = 5000)]
     pub busy_timeout: u64,
@@ -141,6 +147,9 @@ impl Database {
         if let Some(group_synch) = &self.group_synch {
             arguments.extend(["--group-synch".to_owned(), group_synch.clone()]);
         }
+        if let Some(checkpoint) = &self.checkpoint {
+            arguments.extend(["--checkpoint".to_owned(), checkpoint.clone()]);
+        }
         arguments
     }
 
@@ -150,6 +159,7 @@ impl Database {
         other.engine = engine;
         if engine != Engine::Ours {
             other.group_synch = None;
+            other.checkpoint = None;
             other.mode = self.mode.filter(|mode| !mode.is_ours());
         }
         other
@@ -174,6 +184,10 @@ impl Database {
     /// SQLite's; a busy database as [`SqlError`] of kind `Busy`.
     pub fn connect(&self) -> Result<Box<dyn Session>, ConnectError> {
         let mut session = self.open()?;
+        if let Some(checkpoint) = &self.checkpoint {
+            // Before the mode: the log is made with the layout for it.
+            session.run(&format!("PRAGMA onewrite_checkpoint={checkpoint}"), &[])?;
+        }
         if let Some(mode) = self.mode {
             request_mode(session.as_mut(), mode)?;
         }

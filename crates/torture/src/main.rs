@@ -112,6 +112,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "lsmvbt")]
+    lsmvbt_sqlite::link();
+    if let Err(failure) = faults::print_log() {
+        eprintln!("{failure}");
+    }
     match run(Arguments::parse().command) {
         Ok(document) => {
             println!("{document}");

@@ -61,6 +61,7 @@ pub fn run(path: &Path, engine: Engine) -> Result<(), Failure> {
         mode: None,
         synchronous: Synchronous::Full,
         group_synch: None,
+        checkpoint: None,
         busy_timeout: 2000,
     };
     // The pragmas of an ordinary connection would be refused already.

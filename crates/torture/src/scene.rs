@@ -7,7 +7,9 @@ use crate::failure::Failure;
 use crate::processes::run_to_end;
 use crate::random::{Random, fresh_seed};
 use clap::Args;
-use std::path::PathBuf;
+use onewrite_iotrace::scratch::{self, FileSystem, Scratch};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -29,6 +31,12 @@ pub struct SceneArguments {
     /// `PRAGMA onewrite_group_synch`, as 'frames,milliseconds'.
     #[arg(long)]
     pub group_synch: Option<String>,
+    /// How checkpoints bring pages into the database: `copy`, `exchange`, `forward`, `clone` or `auto`.
+    #[arg(long)]
+    pub checkpoint: Option<String>,
+    /// Take place on a file system of the run's own (root), in a loop image in --dir: `xfs` or `btrfs`.
+    #[arg(long, value_parser = ["ext4", "xfs", "btrfs"])]
+    pub scratch: Option<String>,
     /// Fixes every choice of every process; drawn and printed where it is not given.
     #[arg(long, env = "ONEWRITE_TORTURE_SEED")]
     pub seed: Option<u64>,
@@ -43,6 +51,8 @@ pub struct SceneArguments {
 /// A run's place, seed and end.
 pub struct Scene {
     directory: TempDir,
+    /// What the directory is on, where it is the run's own: ends after it.
+    scratch: Option<Scratch>,
     seed: u64,
     started: Instant,
     end: Option<Instant>,
@@ -55,6 +65,13 @@ impl Scene {
     /// The file system's.
     pub fn new(arguments: &SceneArguments) -> Result<Self, Failure> {
         let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let scratch = match &arguments.scratch {
+            Some(name) => Some(scratch_in(&parent, name)?),
+            None => None,
+        };
+        let parent = scratch
+            .as_ref()
+            .map_or(parent, |scratch| scratch.root().to_owned());
         let directory = tempfile::Builder::new()
             .prefix("onewrite-torture-")
             .tempdir_in(&parent)
@@ -67,6 +84,7 @@ impl Scene {
             .map(|seconds| started + Duration::from_secs(seconds));
         Ok(Self {
             directory,
+            scratch,
             seed,
             started,
             end,
@@ -155,9 +173,40 @@ impl Scene {
     pub fn finish<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
         result.map_err(|failure| {
             let seed = self.seed;
-            let kept = self.directory.keep();
+            let kept = match &self.scratch {
+                None => self.directory.keep(),
+                Some(scratch) => copied_out(self.directory.path(), &scratch.host_dir()),
+            };
             failure.at(&format!("seed {seed}, files kept in {}", kept.display()))
         })
+    }
+}
+
+/// A file system of the run's own.
+fn scratch_in(parent: &Path, name: &str) -> Result<Scratch, Failure> {
+    let named = |file_system: &FileSystem| file_system.name() == name;
+    let file_system = FileSystem::ALL.into_iter().find(named);
+    let options = scratch::Options {
+        file_system: file_system
+            .ok_or_else(|| Failure::Harness(format!("no file system {name}")))?,
+        bytes: 1 << 30,
+        parent,
+        stop: &AtomicBool::new(false),
+    };
+    Scratch::create(&options).map_err(|error| Failure::Harness(error.to_string()))
+}
+
+/// Copies what was found from a file system that goes with the run to beside it; where it is then.
+fn copied_out(from: &Path, beside: &Path) -> PathBuf {
+    let to = beside.with_extension("kept");
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .arg(from)
+        .arg(&to)
+        .status();
+    match copied.is_ok_and(|status| status.success()) {
+        true => to,
+        false => from.to_owned(),
     }
 }
 
@@ -182,12 +231,18 @@ pub struct Place {
 impl Place {
     /// How our side connects to it.
     pub fn connection(&self, arguments: &SceneArguments) -> Database {
+        let engine = match arguments.mode {
+            // It lies on SQLite's own VFS.
+            JournalMode::Lsmvbt => Engine::Stock,
+            _ => arguments.engine,
+        };
         Database {
             db: self.database.clone(),
-            engine: arguments.engine,
+            engine,
             mode: Some(arguments.mode),
             synchronous: arguments.synchronous,
             group_synch: arguments.group_synch.clone(),
+            checkpoint: arguments.checkpoint.clone(),
             busy_timeout: 5000,
         }
     }

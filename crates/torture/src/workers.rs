@@ -119,7 +119,17 @@ fn take(
         Step::Transaction => writer.transaction(session),
         Step::Checkpoint => Ok(checkpoint(session, writer.random())?),
         Step::Tune => Ok(tune(session, writer.random())?),
-        Step::Vacuum => Ok(session.run("VACUUM", &[])?),
+        Step::Vacuum => match session.run("VACUUM", &[]) {
+            // The one engine without it says so.
+            Err(error)
+                if error
+                    .message
+                    .starts_with("VACUUM in place is not supported") =>
+            {
+                Ok(())
+            }
+            done => Ok(done?),
+        },
         Step::Pause | Step::Reopen => {
             std::thread::sleep(writer.random().pause(Duration::from_millis(5)));
             Ok(())

@@ -30,6 +30,16 @@ fn onewrite_and_swal_lose_nothing() {
     }
 }
 
+#[cfg(feature = "lsmvbt")]
+#[test]
+fn lsmvbt_loses_nothing() {
+    for level in ["full", "normal"] {
+        let arguments =
+            format!("kill --mode lsmvbt --kills 40 --synchronous {level} --max-seconds 60");
+        expect_work_and_checks(&expect_clean(&arguments), 10);
+    }
+}
+
 #[test]
 fn waldio_at_normal_and_off_loses_nothing() {
     for level in ["normal", "off"] {

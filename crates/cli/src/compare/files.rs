@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use comfy_table::{CellAlignment, Table, presets};
 use onewrite_flash::latency::Latency;
 use onewrite_iotrace::age::Aged;
 use onewrite_iotrace::meter::{ByFile, Figures, Meter};
@@ -13,11 +12,11 @@ use onewrite_workload::latency::Percentiles;
 use onewrite_workload::team::{Control, Finished};
 use serde::Serialize;
 
-use super::Where;
-use super::place::{self, Place};
-use super::progress::Progress;
 use super::report::{Device, PerOp};
-use crate::html::HtmlArgs;
+use crate::output::OutputArgs;
+use crate::place::{self, Place, Where};
+use crate::progress::Progress;
+use crate::text_table::{NONE, TextTable};
 use crate::{Outcome, interrupt};
 
 /// Explains the options of `bench file --help`.
@@ -71,12 +70,8 @@ pub struct FileArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Print one JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    html: HtmlArgs,
+    output: OutputArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -192,18 +187,17 @@ impl FileArgs {
 
 /// Runs the command.
 pub fn run(args: &FileArgs) -> Outcome {
-    args.html.check()?;
+    args.output.check()?;
     interrupt::install()?;
     let progress = Progress::new();
     let files = u64::from(args.threads) * u64::from(args.file_kib) * 1024;
     let place = place::choose(&args.place, place::bytes_with(files), &progress)?;
     let measured = measure(args, &place, &progress);
     drop(progress);
-    // Taken down before anything is reported, and whatever happened.
+    // Taken down before anything is reported, and whatever happened; what was measured is shown all the same.
     let removed = place.remove();
-    let report = measured?;
-    removed?;
-    show(args, &report)
+    let shown = show(args, &measured?);
+    removed.and(shown)
 }
 
 fn measure(args: &FileArgs, place: &Place, progress: &Progress) -> Result<Report, String> {
@@ -262,7 +256,7 @@ pub fn one(
     };
     let stop = interrupt::requested();
     let work = || prepared.run(&control, stop, gate).map_err(text);
-    let finished = progress.during(plan.count, &control, work)?;
+    let finished = progress.during(u64::from(plan.count), &control, work)?;
     let returned = mark().map_err(failed)?;
     let settled = settle().map_err(failed)?;
     let checked = prepared.check().map_err(text)?;
@@ -302,13 +296,8 @@ fn described(
 }
 
 fn show(args: &FileArgs, report: &Report) -> Outcome {
-    if args.json {
-        let text = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
-        println!("{text}");
-    } else {
-        print!("{}", rendered(report));
-    }
-    args.html.write(|| super::files_page::page(report))?;
+    let page = || super::files_page::page(report);
+    args.output.show(report, || rendered(report), page)?;
     let mut code = ExitCode::SUCCESS;
     for Failed { way, error } in &report.failed {
         eprintln!("onewrite: {}: {error}", way.name());
@@ -321,10 +310,16 @@ fn show(args: &FileArgs, report: &Report) -> Outcome {
     Ok(code)
 }
 
+/// A number of threads in words.
+pub(super) fn threads(number: u32) -> String {
+    match number {
+        1 => "1 thread".to_owned(),
+        number => format!("{number} threads"),
+    }
+}
+
 fn rendered(report: &Report) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header([
+    let heads = [
         "way",
         "ops/s",
         "p50\nus",
@@ -334,15 +329,16 @@ fn rendered(report: &Report) -> String {
         "flushes\n/op",
         "fs journal\nKiB/op",
         "lazily\nafter MiB",
-    ]);
-    let none = || "-".to_owned();
+    ];
+    let mut table = TextTable::new(1, heads);
+    let none = || NONE.to_owned();
     let kib = |bytes: f64| format!("{:.1}", bytes / 1024.0);
     for run in &report.runs {
         let per_op = run.per_op.as_ref();
         let journal = run
             .by_file
             .map(|by| by.fs_journal_bytes as f64 / f64::from(report.count));
-        table.add_row([
+        table.row([
             run.way.name().to_owned(),
             format!("{:.0}", run.ops_per_s),
             run.latency_us.p50.to_string(),
@@ -357,14 +353,11 @@ fn rendered(report: &Report) -> String {
                 .map_or_else(none, |bytes| format!("{:.1}", bytes as f64 / 1_048_576.0)),
         ]);
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
     let (count, bytes) = (report.count, report.record_bytes);
     let mut text = format!(
-        "{count} records of {bytes} bytes, {}, {} threads\n{table}\n",
+        "{count} records of {bytes} bytes, {}, {}\n{table}\n",
         report.access.name(),
-        report.threads
+        threads(report.threads)
     );
     text.push_str(&format!("{}, Linux {}\n", report.filesystem, report.kernel));
     for note in &report.notes {

@@ -2,7 +2,7 @@
 
 use onewrite_plot::{Arrangement, Axis, BarSeries, Bars, Unit, colors};
 
-use super::files::{Report, Run};
+use super::files::{Report, Run, threads};
 use crate::html::{Bar, Page, Part, Section, Table, grouped, rate};
 
 /// A figure that was not measured.
@@ -11,11 +11,11 @@ const NONE: &str = "–";
 /// The page of a report.
 pub fn page(report: &Report) -> Result<Page, String> {
     let title = format!(
-        "{} records of {} bytes, {}, {} threads",
+        "{} records of {} bytes, {}, {}",
         grouped(u64::from(report.count)),
         grouped(u64::from(report.record_bytes)),
         report.access.name(),
-        report.threads
+        threads(report.threads)
     );
     let mut page = Page::of(title, report)?;
     for failed in &report.failed {

@@ -1,39 +1,34 @@
 //! `onewrite compare`: the same transactions under each journal mode, and what each of them costs.
 //!
-//! [`place`] finds or makes the file system, [`session`] runs one mode on it from set-up to close,
+//! `place` finds or makes the file system, [`session`] runs one mode on it from set-up to close,
 //! [`processes`] shares a run out over several processes, [`report`] is the JSON document and
 //! [`table`] what people read. Every mode gets a fresh database and the same transactions.
 
 mod bench;
 pub mod files;
 mod files_page;
-mod page;
-pub mod place;
+pub mod page;
 mod processes;
-pub mod progress;
 pub mod report;
 pub mod session;
 mod table;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 
 use clap::ValueEnum;
-use onewrite_flash::latency::Latency;
-use onewrite_iotrace::scratch::FileSystem;
+use onewrite_workload::clock::process_peak_kib;
 use onewrite_workload::connection::SYNC_CALL;
-use onewrite_workload::mode::{Mode, Synchronous};
+use onewrite_workload::mode::Synchronous;
 use onewrite_workload::plan::{Op, Order, Plan};
 use onewrite_workload::raw::{Rates, RawBench};
 
-use crate::html::HtmlArgs;
+use crate::arguments::{Modes, SynchronousArg};
+use crate::output::OutputArgs;
+use crate::place::{self, Place, Where};
+use crate::progress::Progress;
 use crate::{Outcome, directory, interrupt};
-use place::Place;
-use progress::Progress;
 use report::{Failed, Raw, RawBeside, Report, Run};
 
-pub use place::kernel_release;
 pub use processes::run_worker;
 
 pub use bench::{AFTER_HELP as BENCH_AFTER_HELP, BenchArgs, run as run_bench};
@@ -83,12 +78,13 @@ shown with their range, and the JSON has for each run those just before and just
 
 Modes (or durable, for all that a crash leaves intact): delete, truncate, persist, memory, wal and off are SQLite's own and run through its own VFS.
 A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
-  layout       embedded, sector, page4k, page8k
+  layout       embedded, sector, page4k, page8k, gathered
   sync         full, persistent, normal, auto
   init         zero-fill, write-zeroes, unwritten, auto
   compression  lz4, zstd, none (onewrite and swal)
   differences  on, off (onewrite and swal)
   group_synch  frames/milliseconds
+  checkpoint   copy, exchange, clone, auto (onewrite and waldio)
   synchronous  off, normal, full, extra (any mode)
 
 Examples:
@@ -196,63 +192,8 @@ struct Common {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
 
-    /// Print one JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    html: HtmlArgs,
-}
-
-/// Where files are.
-#[derive(clap::Args, Clone, Debug)]
-pub struct Where {
-    /// Directory to work in; a directory of its own is made there and removed [default: a scratch
-    /// ext4 file system as root, else the current directory]
-    #[arg(long, conflicts_with = "scratch")]
-    dir: Option<PathBuf>,
-
-    /// Make, mount and afterwards remove a file system of this type on a loop device (root)
-    #[arg(long, value_enum, value_name = "TYPE")]
-    scratch: Option<ScratchArg>,
-
-    /// Where the scratch image is kept while it is in use [default: $TMPDIR or /tmp]
-    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
-    scratch_dir: Option<PathBuf>,
-
-    /// Put the scratch file system on a device that takes its time: none, nvme, emmc, sd, or a file
-    /// (root; see below)
-    #[arg(long, value_name = "MODEL|FILE", conflicts_with = "dir", value_parser = model)]
-    device: Option<Latency>,
-
-    /// Age the scratch file system before the first run, from a seed: full of files of mixed sizes, its free
-    /// space in small pieces (root)
-    #[arg(long, value_name = "SEED", conflicts_with = "dir", num_args = 0..=1, require_equals = true,
-          default_missing_value = "1")]
-    aged: Option<u64>,
-}
-
-fn model(name: &str) -> Result<Latency, String> {
-    Latency::find(name).map_err(|error| error.to_string())
-}
-
-/// The list of modes, parsed.
-#[derive(Clone, Debug)]
-struct Modes(Vec<Mode>);
-
-impl FromStr for Modes {
-    type Err = onewrite_workload::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Mode::parse_list(text).map(Self)
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ScratchArg {
-    Ext4,
-    Xfs,
-    Btrfs,
+    output: OutputArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -279,27 +220,9 @@ enum OpArg {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum SynchronousArg {
-    Off,
-    Normal,
-    Full,
-    Extra,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
 enum OrderArg {
     Id,
     Random,
-}
-
-impl From<ScratchArg> for FileSystem {
-    fn from(arg: ScratchArg) -> Self {
-        match arg {
-            ScratchArg::Ext4 => Self::Ext4,
-            ScratchArg::Xfs => Self::Xfs,
-            ScratchArg::Btrfs => Self::Btrfs,
-        }
-    }
 }
 
 impl From<OpArg> for Op {
@@ -421,12 +344,7 @@ impl Args {
     }
 
     fn synchronous(&self) -> Synchronous {
-        match self.common.synchronous {
-            SynchronousArg::Off => Synchronous::Off,
-            SynchronousArg::Normal => Synchronous::Normal,
-            SynchronousArg::Full => Synchronous::Full,
-            SynchronousArg::Extra => Synchronous::Extra,
-        }
+        self.common.synchronous.into()
     }
 }
 
@@ -439,17 +357,16 @@ pub fn run(args: &Args) -> Outcome {
             return Ok(ExitCode::from(2));
         }
     };
-    args.common.html.check()?;
+    args.common.output.check()?;
     interrupt::install()?;
     let progress = Progress::new();
     let place = place::choose(&args.common.place, args.room().bytes(), &progress)?;
     let compared = compare(args, &plan, &place, &progress);
     drop(progress);
-    // Taken down before anything is reported, and whatever happened.
+    // Taken down before anything is reported, and whatever happened; what was measured is shown all the same.
     let removed = place.remove();
-    let report = compared?;
-    removed?;
-    show(args, &report)
+    let shown = show(args, &compared?);
+    removed.and(shown)
 }
 
 /// All modes, as often as asked for, with the raw rates between them.
@@ -463,24 +380,29 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
         .stopped_by(interrupt::requested());
     let mut samples = vec![measure_raw(&bench, progress)?];
     progress.expect(args.common.repeat * args.common.modes.0.len() as u32);
-    for repeat in 1..=args.common.repeat {
-        for mode in &args.common.modes.0 {
-            progress.next_run();
-            match session::run(args.terms(), plan, place, mode, repeat, progress) {
-                Ok((run, said)) => {
-                    let after = measure_raw(&bench, progress)?;
-                    let before = samples.last().copied().unwrap_or(after);
-                    let raw_beside = RawBeside::of(before, after);
-                    runs.push(Run { raw_beside, ..run });
-                    samples.push(after);
-                    notes.extend(said);
-                }
-                Err(error) if interrupt::is_requested() => return Err(error),
-                Err(error) => failed.push(Failed {
-                    mode: mode.spec().to_owned(),
-                    error,
-                }),
+    let modes = &args.common.modes.0;
+    let all = (1..=args.common.repeat).flat_map(|n| modes.iter().map(move |mode| (n, mode)));
+    for (repeat, mode) in all {
+        progress.next_run();
+        let measured = session::run(args.terms(), plan, place, mode, repeat, progress)
+            .and_then(|(run, said)| Ok((run, said, measure_raw(&bench, progress)?)));
+        match measured {
+            Ok((run, said, after)) => {
+                let before = samples.last().copied().unwrap_or(after);
+                let raw_beside = RawBeside::of(before, after);
+                runs.push(Run { raw_beside, ..run });
+                samples.push(after);
+                notes.extend(said);
             }
+            // What was measured of a long comparison is not lost.
+            Err(error) if interrupt::is_requested() => {
+                notes.push(interrupt::cut_short(runs.len(), error)?);
+                break;
+            }
+            Err(error) => failed.push(Failed {
+                mode: mode.spec().to_owned(),
+                error,
+            }),
         }
     }
     // Every mode may have the same to say.
@@ -497,6 +419,7 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
         sqlite_sync: SYNC_CALL,
         raw: Raw::of(&samples, bench.writes()),
         runs,
+        peak_rss_kib: process_peak_kib(),
         failed,
         notes,
     })
@@ -509,13 +432,8 @@ fn measure_raw(bench: &RawBench<'_>, progress: &Progress) -> Result<Rates, Strin
 
 /// Prints the report and turns what it says into an exit code.
 fn show(args: &Args, report: &Report) -> Outcome {
-    if args.common.json {
-        let text = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
-        println!("{text}");
-    } else {
-        print!("{}", table::render(report));
-    }
-    args.common.html.write(|| page::page(report))?;
+    let output = &args.common.output;
+    output.show(report, || table::render(report), || page::page(report))?;
     let mut code = ExitCode::SUCCESS;
     for failed in &report.failed {
         eprintln!("onewrite: {}: {}", failed.mode, failed.error);
@@ -527,5 +445,5 @@ fn show(args: &Args, report: &Report) -> Outcome {
             code = ExitCode::FAILURE;
         }
     }
-    Ok(code)
+    Ok(interrupt::exit_code(code))
 }

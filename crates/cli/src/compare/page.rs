@@ -133,17 +133,12 @@ fn device(runs: &[&Run]) -> Result<Option<Section>, String> {
     }
     let mut parts = Vec::new();
     if runs.iter().any(|run| run.by_file.is_some()) {
-        let bars = Bars {
-            title: "Bytes written to the device for a transaction".to_owned(),
-            subtitle: None,
-            categories: runs.iter().map(|run| run.mode.clone()).collect(),
-            axis: Axis::new("written", Unit::Bytes),
-            arrangement: Arrangement::Stacked,
-            series: FILES.map(|file| by_file(runs, file)).to_vec(),
-        };
-        let label = "bars: bytes for a transaction under each mode, by what they are for";
-        let picture = bars.draw().map_err(|error| error.to_string())?;
-        parts.push(Part::Picture(picture, label.to_owned()));
+        let each = runs.iter().map(|run| Volume {
+            mode: run.mode.clone(),
+            bytes: run.by_file,
+            count: u64::from(run.count),
+        });
+        parts.push(volumes("a transaction", &each.collect::<Vec<_>>())?);
     }
     parts.push(Part::Table(device_table(runs)));
     let intro = "What the device completed while the transactions ran, divided by their number; and what the file \
@@ -151,16 +146,37 @@ fn device(runs: &[&Run]) -> Result<Option<Section>, String> {
     Ok(Some(Section::new("What it costs the device", intro, parts)))
 }
 
-fn by_file(runs: &[&Run], (name, color, bytes): File) -> BarSeries {
-    let of = |run: &&Run| {
-        let bytes = run.by_file.as_ref().map(bytes)?;
-        Some(bytes as f64 / f64::from(run.count.max(1)))
+/// What was written under a mode, and in how many transactions.
+pub(crate) struct Volume {
+    pub mode: String,
+    pub bytes: Option<ByFile>,
+    pub count: u64,
+}
+
+/// The bytes of `what` under each mode as bars, stacked by what they are for.
+pub(crate) fn volumes(what: &str, each: &[Volume]) -> Result<Part, String> {
+    let series = FILES.map(|(name, color, bytes)| {
+        let of = |volume: &Volume| {
+            let bytes = volume.bytes.as_ref().map(bytes)?;
+            Some(bytes as f64 / volume.count.max(1) as f64)
+        };
+        BarSeries {
+            name: name.to_owned(),
+            color,
+            values: each.iter().map(of).collect(),
+        }
+    });
+    let bars = Bars {
+        title: format!("Bytes written to the device for {what}"),
+        subtitle: None,
+        categories: each.iter().map(|volume| volume.mode.clone()).collect(),
+        axis: Axis::new("written", Unit::Bytes),
+        arrangement: Arrangement::Stacked,
+        series: series.to_vec(),
     };
-    BarSeries {
-        name: name.to_owned(),
-        color,
-        values: runs.iter().map(of).collect(),
-    }
+    let label = format!("bars: bytes for {what} under each mode, by what they are for");
+    let picture = bars.draw().map_err(|error| error.to_string())?;
+    Ok(Part::Picture(picture, label))
 }
 
 fn device_table(runs: &[&Run]) -> Table {

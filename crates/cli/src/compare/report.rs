@@ -37,6 +37,8 @@ pub struct Report {
     pub raw: Raw,
     /// One for each mode and repetition, in the order in which they ran.
     pub runs: Vec<Run>,
+    /// The most memory that the command had at a time, in KiB; of processes that it started their own.
+    pub peak_rss_kib: Option<u64>,
     /// Modes that could not be run.
     pub failed: Vec<Failed>,
     /// What the reader should know about these figures.

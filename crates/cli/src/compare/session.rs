@@ -12,16 +12,16 @@ use onewrite_iotrace::meter::{Figures, Mark, Meter};
 use onewrite_workload::connection::{self, Checkpoint, Settings};
 use onewrite_workload::databases::Databases;
 use onewrite_workload::latency::Latencies;
-use onewrite_workload::mode::{Mode, Synchronous};
+use onewrite_workload::mode::{Mode, Pragma, Synchronous};
 use onewrite_workload::plan::{self, Plan};
 use onewrite_workload::team::{self, Control, Finished};
 use serde_json::{Map, Value};
 
-use super::place::Place;
 use super::processes::{self, Job};
-use super::progress::Progress;
 use super::report::{Checked, Device, Kind, Phase, RawBeside, Run, State};
 use crate::interrupt;
+use crate::place::Place;
+use crate::progress::Progress;
 
 /// The least cache that a steady state is measured with, in KiB: some pages more than a transaction has.
 const LEAST_CACHE_KIB: u32 = 64;
@@ -271,9 +271,10 @@ impl Session<'_> {
             self.say("warm-up");
             let control = Control::default();
             let stop = interrupt::requested();
-            self.progress.during(self.plan.warm_up, &control, || {
-                team::warm_up(self.plan, &mut holder, &control, stop).map_err(text)
-            })?;
+            self.progress
+                .during(u64::from(self.plan.warm_up), &control, || {
+                    team::warm_up(self.plan, &mut holder, &control, stop).map_err(text)
+                })?;
         }
         Ok(holder)
     }
@@ -309,7 +310,7 @@ impl Session<'_> {
             }
             let gate = || gate().map_err(onewrite_workload::Error::Wrong);
             let stop = interrupt::requested();
-            self.progress.during(total, &control, || {
+            self.progress.during(u64::from(total), &control, || {
                 let (seats, readers) = (&mut seats, &mut readers);
                 team::run_beside_readers(self.plan, 0, seats, readers, &control, stop, gate)
                     .map_err(text)
@@ -337,7 +338,8 @@ impl Session<'_> {
     }
 
     fn describe(self, repeat: u32, life: Life, stock_after_close: String) -> (Run, Vec<String>) {
-        let (phases, notes) = phases(self.boundaries.meter, &life);
+        let (phases, mut notes) = phases(self.boundaries.meter, &life);
+        notes.extend(no_checkpoint(&self.terms, &self.settings.mode, &phases));
         let count = self.plan.measured();
         let device = phases.run.as_ref().map(Device::of);
         let elapsed_s = life.finished.last.seconds_since(life.finished.first);
@@ -449,6 +451,23 @@ fn phases(meter: Option<Meter>, life: &Life) -> (Phases, Vec<String>) {
         close: figures.next(),
     };
     (phases, notes)
+}
+
+/// What the reader of a steady state's figures must know of a run that was too short to have a checkpoint.
+fn no_checkpoint(terms: &Terms, mode: &Mode, phases: &Phases) -> Option<String> {
+    let database_bytes = phases.run?.by_file?.database_bytes;
+    // One that remaps blocks writes nothing to the database.
+    let copies = |p: &Pragma| p.name != "onewrite_checkpoint" || p.value == "'copy'";
+    let expected = terms.steady
+        && mode.journal().is_log()
+        && mode.pragmas().iter().all(copies)
+        && terms.autocheckpoint > 0;
+    (expected && database_bytes == 0).then(|| {
+        format!(
+            "{mode}: --steady, but no checkpoint fell into the run, so its figures lack what checkpoints cost; \
+             give a larger --count"
+        )
+    })
 }
 
 impl Span {

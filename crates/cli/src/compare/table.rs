@@ -1,11 +1,7 @@
 //! The report as people read it.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::report::{Raw, Report, Run};
-
-/// A figure that was not measured.
-const NONE: &str = "-";
+use crate::text_table::{NONE, TextTable};
 
 /// The table, the raw rates under it, and the notes.
 pub fn render(report: &Report) -> String {
@@ -31,6 +27,12 @@ pub fn render(report: &Report) -> String {
     ));
     for note in &report.notes {
         text.push_str(&format!("{note}\n"));
+    }
+    if let Some(kib) = report.peak_rss_kib {
+        text.push_str(&format!(
+            "memory of this command: {} MiB at most\n",
+            kib >> 10
+        ));
     }
     text
 }
@@ -67,10 +69,8 @@ pub(super) fn title(run: &Run) -> String {
     title
 }
 
-fn table(runs: &[Run]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header([
+fn table(runs: &[Run]) -> TextTable {
+    let heads = [
         "mode",
         "sync",
         "ops/s",
@@ -83,23 +83,19 @@ fn table(runs: &[Run]) -> Table {
         "fs journal\nKiB/op",
         "lazily\nafter MiB",
         "checkpoint\nMiB",
-    ]);
+    ];
+    let mut table = TextTable::new(1, heads).words(2);
     let rows = medians(runs);
     let wal = base(&rows).map(|run| run.ops_per_s);
     for run in rows {
-        table.add_row(row(run, wal));
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
+        table.row(row(run, wal));
     }
     table
 }
 
 /// The kinds of transactions of each mode, for an op that has several.
-fn kinds(runs: &[Run]) -> Option<Table> {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header([
+fn kinds(runs: &[Run]) -> Option<TextTable> {
+    let heads = [
         "mode",
         "kind",
         "count",
@@ -107,7 +103,8 @@ fn kinds(runs: &[Run]) -> Option<Table> {
         "p50\nus",
         "p99\nus",
         "longest\nus",
-    ]);
+    ];
+    let mut table = TextTable::new(2, heads);
     for run in medians(runs) {
         let all = (run.readers > 0).then_some((
             "write",
@@ -118,7 +115,7 @@ fn kinds(runs: &[Run]) -> Option<Table> {
         let each = run.kinds.iter();
         let each = each.map(|kind| (kind.kind.as_str(), kind.count, kind.per_s, kind.latency_us));
         for (kind, count, per_s, latency) in all.into_iter().chain(each) {
-            table.add_row([
+            table.row([
                 run.mode.clone(),
                 kind.to_owned(),
                 count.to_string(),
@@ -129,10 +126,7 @@ fn kinds(runs: &[Run]) -> Option<Table> {
             ]);
         }
     }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    (table.row_count() > 0).then_some(table)
+    (!table.is_empty()).then_some(table)
 }
 
 /// What runs that began with a warm-up found, if this is the first of them.

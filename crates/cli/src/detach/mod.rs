@@ -100,12 +100,7 @@ pub fn run(args: &Args) -> Outcome {
 }
 
 fn show(report: &Report, as_json: bool) -> Outcome {
-    if as_json {
-        let document = serde_json::to_string_pretty(report);
-        println!("{}", document.map_err(|error| error.to_string())?);
-    } else {
-        print!("{}", report.render());
-    }
+    crate::output::print(as_json, report, || report.render())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -407,6 +407,8 @@ mod tests {
                 offset_align_bytes: None,
             },
             write_zeroes: no("none"),
+            exchange: no("none"),
+            clone: no("none"),
             atomic_writes: AtomicWrites {
                 file_system_bytes: None,
                 device_bytes: None,

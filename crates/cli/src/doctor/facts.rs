@@ -87,6 +87,10 @@ pub struct Facts {
     pub direct_io: DirectIo,
     /// Whether blocks can be zeroed by a command.
     pub write_zeroes: Answer,
+    /// Whether checkpoints can exchange blocks of log and database.
+    pub exchange: Answer,
+    /// Whether the database can share blocks of the log.
+    pub clone: Answer,
     /// Writes that are never torn.
     pub atomic_writes: AtomicWrites,
     /// What the engine would do here in each of its modes, in the order of [`JournalMode::ALL`], or why
@@ -130,6 +134,8 @@ impl Facts {
                 offset_align_bytes: align.map(|a| a.offset),
             },
             write_zeroes: Answer::of(&found.write_zeroes),
+            exchange: Answer::of(&found.exchange),
+            clone: Answer::of(&found.clone),
             atomic_writes: AtomicWrites {
                 file_system_bytes: found.atomic_write_bytes,
                 device_bytes: found.device_atomic_write_bytes,

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use onewrite::storage::{Capabilities, StorageError};
 use serde::Serialize;
 
-use crate::{Outcome, interrupt};
+use crate::{Outcome, interrupt, output};
 use advice::{ModeAdvice, Recommendation};
 use facts::Facts;
 use trial::Rates;
@@ -66,12 +66,7 @@ pub fn run(args: &DoctorArgs) -> Outcome {
     let dir = directory(&args.dir)?;
     interrupt::install()?;
     let report = examine(&dir)?;
-    if args.json {
-        let document = serde_json::to_string_pretty(&report);
-        println!("{}", document.map_err(|error| error.to_string())?);
-    } else {
-        print!("{}", text::render(&report));
-    }
+    output::print(args.json, &report, || text::render(&report))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -83,7 +78,7 @@ fn examine(dir: &Path) -> Result<Report, String> {
     Ok(Report {
         version: VERSION,
         directory: dir.display().to_string(),
-        kernel: kernel_release(),
+        kernel: crate::place::kernel_release(),
         modes: advice::modes(&facts, &raw),
         warnings: advice::warnings(&facts),
         recommendation: advice::recommend(&facts, &raw),
@@ -139,11 +134,6 @@ fn explain(dir: &Path, error: &StorageError) -> String {
         ErrorKind::NotFound => format!("{name} takes no files: a database cannot lie there"),
         _ => error.to_string(),
     }
-}
-
-fn kernel_release() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease")
-        .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
 #[cfg(test)]

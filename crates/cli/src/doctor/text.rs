@@ -64,6 +64,8 @@ fn place(facts: &Facts, kernel: &str) -> Vec<(&'static str, String)> {
         ("write cache", write_cache(facts).to_owned()),
         ("flushes", answer(&facts.barriers)),
         ("write-zeroes", answer(&facts.write_zeroes)),
+        ("exchange", answer(&facts.exchange)),
+        ("clone", answer(&facts.clone)),
         ("atomic writes", atomic(facts)),
     ]
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::compare::kernel_release;
+use crate::place::kernel_release;
 
 /// See the module.
 #[derive(Clone, Debug)]

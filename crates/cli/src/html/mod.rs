@@ -140,7 +140,8 @@ impl Page {
     /// Writes it to a file.
     pub fn write(&self, path: &Path) -> Result<(), String> {
         fs::write(path, self.html())
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))
+            .inspect_err(|_| crate::directory::remove_half_written(path))
+            .map_err(|error| crate::directory::cannot_write(path, &error))
     }
 
     /// The whole document.
@@ -240,7 +241,7 @@ fn bars_html(bars: &[Bar]) -> Markup {
         div.bars {
             @for bar in bars {
                 div.bar.base[bar.is_base] {
-                    span.name { (bar.name) }
+                    span.name { (breakable(&bar.name)) }
                     span.track { span.fill style=(percent(bar)) {} }
                     span.figure { (bar.text) }
                 }
@@ -272,16 +273,24 @@ impl Table {
         self
     }
 
+    /// Whether a column has words, and so its head stands on the left too.
+    fn is_of_words(&self, column: usize) -> bool {
+        let mut cells = self.rows.iter().filter_map(|row| row.get(column));
+        column > 0 && !self.rows.is_empty() && cells.all(|cell| is_word(cell))
+    }
+
     fn html(&self) -> Markup {
         html! {
             div.scroll tabindex="0" {
                 table {
-                    thead { tr { @for name in &self.head { th scope="col" { (name) } } } }
+                    thead { tr { @for (column, name) in self.head.iter().enumerate() {
+                        th.word[self.is_of_words(column)] scope="col" { (name) }
+                    } } }
                     tbody {
                         @for row in &self.rows {
                             tr {
                                 @for (column, cell) in row.iter().enumerate() {
-                                    @if column == 0 { th scope="row" { (cell) } }
+                                    @if column == 0 { th scope="row" { (breakable(cell)) } }
                                     @else if is_word(cell) { td.word { (cell) } }
                                     @else { td { (cell) } }
                                 }
@@ -291,6 +300,14 @@ impl Table {
                 }
             }
         }
+    }
+}
+
+/// A name that may be broken into lines behind the signs that a mode's variations are written with, rather
+/// than in the middle of a word.
+fn breakable(name: &str) -> Markup {
+    html! {
+        @for part in name.split_inclusive([':', '=', ',', '/']) { (part) wbr; }
     }
 }
 

@@ -447,7 +447,7 @@ fn judge(report: &mut Report, path: &Path, survey: &Survey) {
 
 fn describe(header: &LogHeader) -> Header {
     Header {
-        format_version: onewrite::log::header::VERSION,
+        format_version: header.version(),
         mode: header.mode.to_string(),
         layout: header.layout.to_string(),
         page_size: header.page_size.map(PageSize::bytes),

@@ -266,6 +266,14 @@ fn cut(args: &Args, directory: &Path) -> Outcome {
         [] => Workload::ALL.to_vec(),
         some => some.to_vec(),
     };
+    let journal = parsed.journal();
+    if let Some(other) = args.workload.iter().find(|one| !one.suits(journal)) {
+        return Err(format!("mode {} has no workload {other:?}", journal.name));
+    }
+    let workloads: Vec<_> = workloads
+        .into_iter()
+        .filter(|one| one.suits(journal))
+        .collect();
     let setup = setup(args.fs, mode, args.fua, args.broken);
     let shared = Shared {
         plan: &plan,

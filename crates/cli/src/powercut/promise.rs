@@ -54,6 +54,11 @@ impl Contract {
             return Err(format!("mode {mode} promises nothing after a power cut"));
         }
         let in_full = level != Synchronous::Normal && value("onewrite_sync") != Some("normal");
+        if !in_full && mode.journal().is_lsmvbt() {
+            return Err(format!(
+                "mode {mode}: what a power cut may take below synchronous=full is not judged"
+            ));
+        }
         if !in_full && !mode.journal().is_log() {
             return Err(format!(
                 "mode {mode}: SQLite's rollback journals promise nothing after a power cut below \
@@ -408,5 +413,7 @@ mod tests {
         assert!(contract("wal:synchronous=off").is_err());
         assert!(contract("delete:synchronous=normal").is_err());
         assert!(contract("delete").is_err());
+        assert_eq!(contract("lsmvbt:torn=trust"), Ok(Contract::Full));
+        assert!(contract("lsmvbt:synchronous=normal").is_err());
     }
 }

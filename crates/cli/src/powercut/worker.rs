@@ -122,6 +122,8 @@ fn mounted<T>(setup: &Setup, work: impl FnOnce() -> Result<T, Failure>) -> Resul
     let mounted = Mounted::with_options(&setup.node, &setup.mount_point, kind, options)
         .map_err(|error| does_not_mount(kind, error))?;
     let result = work();
+    // All connections are closed.
+    onewrite::storage::close_kept_databases();
     let unmounted = mounted
         .unmount()
         .map_err(|error| Failure::Harness(error.to_string()));
@@ -157,7 +159,8 @@ fn place<'a>(setup: &'a Setup, channel: &Channel) -> Result<Place<'a>, Failure> 
 
 fn examine(setup: &Setup, channel: &Channel, check: Check) -> Result<Found, Failure> {
     let path = database(&setup.mount_point);
-    let guarded = is_guarded(&path)?;
+    let journal = place(setup, channel)?.settings.mode.journal();
+    let guarded = !journal.is_lsmvbt() && is_guarded(&path)?;
     if guarded && check.show_to_stock {
         show_to_stock(&path)?;
     }
@@ -169,7 +172,12 @@ fn examine(setup: &Setup, channel: &Channel, check: Check) -> Result<Found, Fail
     };
     if path.exists() {
         let mut place = place(setup, channel)?;
-        let mut session = open(&place, check.opening, &path)?;
+        let opening = match check.opening {
+            // Making it was cut short: it is no database until the engine is asked for again.
+            Opening::Stock if journal.is_lsmvbt() && has_no_magic(&path)? => Opening::AsApplication,
+            opening => opening,
+        };
+        let mut session = open(&place, opening, &path)?;
         if has_table(&mut session, "clock")? {
             found.tables = true;
             found.last = verify(&mut session)?;
@@ -177,7 +185,11 @@ fn examine(setup: &Setup, channel: &Channel, check: Check) -> Result<Found, Fail
         integrity(&mut session)?;
         let other = attached(&setup.mount_point);
         if other.exists() {
-            found.mirror = mirror(&place, check.opening, &other)?;
+            let opening = match opening {
+                Opening::Stock if journal.is_lsmvbt() => Opening::AsApplication,
+                opening => opening,
+            };
+            found.mirror = mirror(&place, opening, &other)?;
         }
         let then = check.then.filter(|_| found.tables);
         go_on(&mut place, session, then)?;
@@ -284,6 +296,12 @@ fn mirror(place: &Place<'_>, opening: Opening, path: &Path) -> Result<Option<Poi
         .close()
         .map_err(|error| unexpected(&error))?;
     Ok(Some(last))
+}
+
+/// Whether a file begins with zeros.
+fn has_no_magic(path: &Path) -> Result<bool, Failure> {
+    let bytes = fs::read(path)?;
+    Ok(bytes.iter().take(16).all(|byte| *byte == 0))
 }
 
 /// Reads the header as it stands: guarded with the id of the log beside it, or stock.

@@ -16,6 +16,7 @@ use onewrite_torture::session::linked::Linked;
 use onewrite_torture::session::{Session, SqlError, Value, integer};
 use onewrite_torture::transactions::{Shape, TransactionError, Writer};
 use onewrite_workload::connection::Settings;
+use onewrite_workload::mode::Journal;
 use serde::{Deserialize, Serialize};
 
 use super::beside::Beside;
@@ -61,6 +62,11 @@ impl Workload {
         Self::Connections,
         Self::Group,
     ];
+
+    /// Whether a journal mode can do it: LS-MVBT knows no `VACUUM` in place, and is left for no other mode.
+    pub fn suits(self, journal: &Journal) -> bool {
+        !(journal.is_lsmvbt() && matches!(self, Self::Vacuum | Self::Switch))
+    }
 
     fn shapes(self) -> &'static [(Shape, u64)] {
         use Shape::{Large, Medium, Savepoint, Schema, Small, Spilling};
@@ -189,7 +195,7 @@ impl Place<'_> {
 
     /// Whether a writer can commit while others read.
     fn readers_and_writers(&self) -> bool {
-        self.settings.mode.journal().is_log()
+        self.settings.mode.journal().has_snapshots()
     }
 
     fn created(&self) -> Result<(), Failure> {

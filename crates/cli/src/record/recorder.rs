@@ -18,6 +18,8 @@ use onewrite_record::file::{Header, Writer};
 use onewrite_record::mask::Mask;
 use onewrite_replay::{clock, digest};
 
+use crate::directory::cannot_write;
+
 /// What a program sent is in the file after this time at the latest.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
@@ -102,7 +104,7 @@ impl Recorder {
     /// Begins a trace.
     pub fn create(path: &Path, mask: Option<Mask>) -> Result<Self, String> {
         clock::register()?;
-        let say = |error: io::Error| format!("cannot write {}: {error}", path.display());
+        let say = |error: io::Error| cannot_write(path, &error);
         let header = Header {
             masked: mask.is_some(),
         };

@@ -1,32 +1,29 @@
 //! `onewrite replay`: recorded SQL under each journal mode, compared and measured.
 //!
-//! [`place`] is where, [`report`] what is printed; the work is `onewrite_replay`'s.
+//! [`report`] is what is printed; the work is `onewrite_replay`'s.
 
 mod page;
-mod place;
 mod report;
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use onewrite_iotrace::meter::{Mark, Meter};
-use onewrite_iotrace::scratch::FileSystem;
 use onewrite_replay::clock;
 use onewrite_replay::engine::{Engine, Files, Options, Played, Speed};
 use onewrite_replay::results::{Comparison, Reference};
 use onewrite_replay::stage::{self, Staged};
-use onewrite_workload::mode::{Mode, Synchronous};
+use onewrite_workload::mode::Mode;
+use onewrite_workload::team::Control;
 
-use crate::html::HtmlArgs;
+use crate::arguments::{Modes, SynchronousArg};
+use crate::output::OutputArgs;
+use crate::place::{self, Place, Where};
+use crate::progress::Progress;
 use crate::{Outcome, interrupt};
-use place::Place;
 use report::{Checked, Database, Device, Failed, Recorded, Report, Run};
 
 /// What stands below the options of `replay --help`.
@@ -60,14 +57,8 @@ pub struct Args {
     #[arg(long, default_value = "delete,wal,direct,waldio,swal,onewrite")]
     modes: Modes,
 
-    /// Directory to work in; one of its own is made there and removed [default: a scratch ext4 file system
-    /// as root, else the current directory]
-    #[arg(long, conflicts_with = "scratch")]
-    dir: Option<PathBuf>,
-
-    /// Make, mount and afterwards remove a file system of this type on a loop device (root)
-    #[arg(long, value_enum, value_name = "TYPE")]
-    scratch: Option<ScratchArg>,
+    #[command(flatten)]
+    place: Where,
 
     /// Bytes of the scratch image, in MiB [default: 512, and ten times the databases]
     #[arg(long, value_name = "MIB", conflicts_with = "dir", value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
@@ -81,41 +72,8 @@ pub struct Args {
     #[arg(long, value_enum)]
     synchronous: Option<SynchronousArg>,
 
-    /// Print one JSON document instead of the table
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    html: HtmlArgs,
-}
-
-/// The list of modes, parsed.
-#[derive(Clone, Debug)]
-struct Modes(Vec<Mode>);
-
-impl FromStr for Modes {
-    type Err = onewrite_workload::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Mode::parse_list(text).map(Self)
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ScratchArg {
-    Ext4,
-    Xfs,
-    Btrfs,
-}
-
-impl From<ScratchArg> for FileSystem {
-    fn from(arg: ScratchArg) -> Self {
-        match arg {
-            ScratchArg::Ext4 => Self::Ext4,
-            ScratchArg::Xfs => Self::Xfs,
-            ScratchArg::Btrfs => Self::Btrfs,
-        }
-    }
+    output: OutputArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -124,36 +82,17 @@ enum SpeedArg {
     Recorded,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum SynchronousArg {
-    Off,
-    Normal,
-    Full,
-    Extra,
-}
-
-impl From<SynchronousArg> for Synchronous {
-    fn from(arg: SynchronousArg) -> Self {
-        match arg {
-            SynchronousArg::Off => Self::Off,
-            SynchronousArg::Normal => Self::Normal,
-            SynchronousArg::Full => Self::Full,
-            SynchronousArg::Extra => Self::Extra,
-        }
-    }
-}
-
 /// Replays.
 pub fn run(args: &Args) -> Outcome {
-    args.html.check()?;
+    args.output.check()?;
     interrupt::install()?;
     clock::register()?;
     let temporary = tempfile::Builder::new()
         .prefix("onewrite-replay-")
         .tempdir()
         .map_err(|error| format!("cannot make a temporary directory: {error}"))?;
-    let bar = bar();
-    bar.set_message("reading the trace");
+    let progress = Progress::new();
+    progress.say("reading the trace");
     let staged = stage::stage(&args.trace, temporary.path())?;
     if staged.runs == 0 {
         return Err(format!(
@@ -166,13 +105,8 @@ pub fn run(args: &Args) -> Outcome {
         .scratch_size
         .map_or(IMAGE_BYTES + 10 * staged.bytes, |mib| mib << 20);
     let bytes = bytes.next_multiple_of(1 << 20);
-    bar.set_message("preparing the place");
-    let place = Place::choose(
-        args.dir.as_deref(),
-        args.scratch.map(Into::into),
-        bytes,
-        &mut notes,
-    )?;
+    let place = place::choose(&args.place, bytes, &progress)?;
+    notes.extend(place.notes.iter().cloned());
     let reference = Reference::new(temporary.path())
         .map_err(|error| format!("cannot make a temporary file: {error}"))?;
     let replay = Replay {
@@ -180,41 +114,25 @@ pub fn run(args: &Args) -> Outcome {
         staged: &staged,
         place: &place,
         reference: &reference,
-        bar: &bar,
+        progress: &progress,
     };
     let result = replay.all(notes);
-    bar.finish_and_clear();
-    place.remove()?;
+    drop(progress);
+    // Taken down before anything is reported, and whatever happened; what was measured is shown all the same.
+    let removed = place.remove();
     let report = result?;
-    match args.json {
-        true => {
-            let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
-            println!("{text}");
-        }
-        false => print!("{}", report::render(&report)),
-    }
-    args.html.write(|| page::page(&report))?;
+    let page = || page::page(&report);
+    args.output
+        .show(&report, || report::render(&report), page)?;
+    removed?;
     for failed in &report.failed {
         eprintln!("onewrite: {}: {}", failed.mode, failed.error);
     }
     let right = report.same_in_all_modes && report.same_as_recorded != Some(false);
-    Ok(match right {
+    Ok(interrupt::exit_code(match right {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
-    })
-}
-
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    bar.set_style(style("{spinner} {msg} {elapsed}"));
-    if !bar.is_hidden() {
-        bar.enable_steady_tick(Duration::from_millis(100));
-    }
-    bar
-}
-
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+    }))
 }
 
 /// What a trace says that a reader of the figures must know.
@@ -273,7 +191,7 @@ struct Replay<'a> {
     staged: &'a Staged,
     place: &'a Place,
     reference: &'a Reference,
-    bar: &'a ProgressBar,
+    progress: &'a Progress,
 }
 
 impl Replay<'_> {
@@ -281,11 +199,16 @@ impl Replay<'_> {
         let (mut runs, mut failed, mut notes) = (Vec::new(), Vec::new(), notes);
         let mut first: Option<Contents> = None;
         let modes = &self.args.modes.0;
-        for (number, mode) in modes.iter().enumerate() {
-            let message = format!("{} ({}/{})", mode, number + 1, modes.len());
-            match self.one(mode, &message, &mut first, &mut notes) {
+        self.progress.expect(modes.len() as u32);
+        for mode in modes {
+            self.progress.next_run();
+            match self.one(mode, &mut first, &mut notes) {
                 Ok(run) => runs.push(run),
-                Err(_) if interrupt::is_requested() => return Err("stopped".to_owned()),
+                // What was played is not lost.
+                Err(error) if interrupt::is_requested() => {
+                    notes.push(interrupt::cut_short(runs.len(), error)?);
+                    break;
+                }
                 Err(error) => failed.push(Failed {
                     mode: mode.spec().to_owned(),
                     error,
@@ -302,7 +225,7 @@ impl Replay<'_> {
             version: 1,
             trace: self.args.trace.display().to_string(),
             recorded: self.recorded(),
-            filesystem: self.place.name().to_owned(),
+            filesystem: self.place.file_system.clone(),
             sqlite: rusqlite::version().to_owned(),
             same_in_all_modes: same,
             same_as_recorded: (!as_recorded.is_empty())
@@ -335,14 +258,13 @@ impl Replay<'_> {
     fn one(
         &self,
         mode: &Mode,
-        message: &str,
         first: &mut Option<Contents>,
         notes: &mut Vec<String>,
     ) -> Result<Run, String> {
         let dir = self.place.root().join("replay");
         fs::create_dir(&dir)
             .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
-        let result = self.in_directory(&dir, mode, message, first, notes);
+        let result = self.in_directory(&dir, mode, first, notes);
         fs::remove_dir_all(&dir)
             .map_err(|error| format!("cannot remove {}: {error}", dir.display()))?;
         result
@@ -352,11 +274,10 @@ impl Replay<'_> {
         &self,
         dir: &Path,
         mode: &Mode,
-        message: &str,
         first: &mut Option<Contents>,
         notes: &mut Vec<String>,
     ) -> Result<Run, String> {
-        let done = AtomicU64::new(0);
+        let control = Control::default();
         let options = Options {
             mode,
             synchronous: self.args.synchronous.map(Into::into),
@@ -366,7 +287,7 @@ impl Replay<'_> {
                 SpeedArg::Recorded => Speed::Recorded,
             },
             stop: interrupt::requested(),
-            done: &done,
+            done: &control.done,
         };
         let meter = self
             .place
@@ -385,17 +306,13 @@ impl Replay<'_> {
         );
         let engine = Engine::new(options, self.staged, comparison)?;
         let from = settle(meter.as_ref())?;
-        self.bar.set_style(style(
-            "{spinner} {msg} {bar:30} {pos}/{len} {per_sec}, {eta} left",
-        ));
-        self.bar.set_length(self.staged.events);
-        self.bar.set_position(0);
-        self.bar.set_message(message.to_owned());
-        let (played, comparison, files) = self.play(engine, &done)?;
+        self.progress.say(mode.spec());
+        let play = || self.play(engine);
+        let (played, comparison, files) =
+            self.progress.during(self.staged.events, &control, play)?;
         let returned = mark(meter.as_ref())?;
         let settled = settle(meter.as_ref())?;
-        self.bar
-            .set_style(style("{spinner} {msg}: comparing {elapsed}"));
+        self.progress.say(&format!("{mode}: comparing"));
         let figures =
             meter
                 .zip(from.zip(returned).zip(settled))
@@ -412,7 +329,6 @@ impl Replay<'_> {
     fn play<'e>(
         &self,
         mut engine: Engine<'e>,
-        done: &AtomicU64,
     ) -> Result<(Played, Comparison<'e>, Files<'e>), String> {
         let mut reader = stage::open(&self.args.trace)?;
         loop {
@@ -428,10 +344,6 @@ impl Replay<'_> {
             engine.play(event)?;
             if engine.is_stuck() {
                 break;
-            }
-            let now = done.load(Ordering::Relaxed);
-            if now.is_multiple_of(64) {
-                self.bar.set_position(now);
             }
         }
         engine.finish()

@@ -1,8 +1,7 @@
 //! The report of `replay` as a page.
 
-use onewrite_plot::{Arrangement, Axis, BarSeries, Bars, Unit, colors};
-
 use super::report::{Report, Run};
+use crate::compare::page::{Volume, volumes};
 use crate::html::{Bar, Page, Part, Section, Table, grouped, rate};
 
 /// A figure that was not measured.
@@ -68,23 +67,13 @@ fn rates(runs: &[Run]) -> Section {
 
 fn costs(runs: &[Run]) -> Result<Section, String> {
     let mut parts = Vec::new();
-    if runs.iter().any(|run| run.per_commit.is_some()) {
-        let of = |run: &Run| run.per_commit.map(|per_commit| per_commit.write_bytes);
-        let bars = Bars {
-            title: "Bytes written to the device for a commit".to_owned(),
-            subtitle: None,
-            categories: runs.iter().map(|run| run.mode.clone()).collect(),
-            axis: Axis::new("written", Unit::Bytes),
-            arrangement: Arrangement::Grouped,
-            series: vec![BarSeries {
-                name: "all files".to_owned(),
-                color: colors::LOG,
-                values: runs.iter().map(of).collect(),
-            }],
-        };
-        let picture = bars.draw().map_err(|error| error.to_string())?;
-        let label = "bars: bytes for a commit under each mode".to_owned();
-        parts.push(Part::Picture(picture, label));
+    if runs.iter().any(|run| run.by_file.is_some()) {
+        let each = runs.iter().map(|run| Volume {
+            mode: run.mode.clone(),
+            bytes: run.by_file,
+            count: run.commits,
+        });
+        parts.push(volumes("a commit", &each.collect::<Vec<_>>())?);
     }
     parts.push(Part::Table(table(runs)));
     let intro = "How long the calls took that committed, and what the device completed, divided by the commits.";

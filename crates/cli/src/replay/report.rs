@@ -3,10 +3,11 @@
 //! A contract with whoever parses it: fields may be added, never renamed. A figure that was not
 //! measured is null, never estimated.
 
-use comfy_table::{CellAlignment, Table, presets};
 use onewrite_iotrace::meter::{ByFile, Figures};
 use onewrite_workload::latency::Percentiles;
 use serde::Serialize;
+
+use crate::text_table::TextTable;
 
 /// The whole document.
 #[derive(Debug, Serialize)]
@@ -17,7 +18,7 @@ pub struct Report {
     pub trace: String,
     /// What it holds.
     pub recorded: Recorded,
-    /// Type of the file system, or `directory` where it is the user's.
+    /// Type of the file system.
     pub filesystem: String,
     /// Version of the SQLite library.
     pub sqlite: String,
@@ -318,10 +319,8 @@ fn some(text: &mut String, mode: &str, differences: &Differences, than: &str) {
     }
 }
 
-fn table(runs: &[Run]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header([
+fn table(runs: &[Run]) -> TextTable {
+    let heads = [
         "mode",
         "s",
         "statements\n/s",
@@ -335,13 +334,11 @@ fn table(runs: &[Run]) -> Table {
         "flushes\n/commit",
         "fs journal\nKiB/commit",
         "same",
-    ]);
+    ];
+    let mut table = TextTable::new(1, heads);
     let first = runs.first().map_or(1.0, |run| run.elapsed_s);
     for run in runs {
-        table.add_row(row(run, first));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
+        table.row(row(run, first));
     }
     table
 }

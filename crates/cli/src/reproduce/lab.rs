@@ -14,15 +14,15 @@ use onewrite_workload::raw::{Rates, RawBench};
 use tempfile::TempDir;
 
 use crate::compare::files;
-use crate::compare::place::{Place, Room};
-use crate::compare::progress::Progress;
 use crate::compare::report::{Raw, Run};
 use crate::compare::session::{self, Terms};
+use crate::place::{Place, Room};
+use crate::progress::Progress;
 use crate::trace::{self, Traced};
 use crate::{directory, interrupt};
 
 /// Bytes of a Mobibench row, as both papers have it.
-const RECORD_BYTES: u32 = 100;
+pub const RECORD_BYTES: u32 = 100;
 
 /// Seconds that a trial takes beside its transactions: files are made, settled, checked, closed.
 const TRIAL_S: f64 = 0.5;
@@ -43,6 +43,10 @@ pub struct Trial {
     pub autocheckpoint: u32,
     /// How often.
     pub repeats: u32,
+    /// Bytes of a row.
+    pub record_bytes: u32,
+    /// Transactions before those that are measured, so that the log is one that is reused.
+    pub warm_up: u32,
 }
 
 impl Trial {
@@ -50,8 +54,8 @@ impl Trial {
     pub fn room(&self) -> Room {
         Room {
             op: self.op,
-            count: self.count,
-            record_size: RECORD_BYTES,
+            count: self.count + self.warm_up,
+            record_size: self.record_bytes,
             autocheckpoint: self.autocheckpoint,
             warehouses: 1,
         }
@@ -271,7 +275,12 @@ impl<'a> Lab<'a> {
     fn run_once(&mut self, trial: &Trial, round: u32) -> Result<Run, String> {
         let of = |error: String| format!("{} {}: {error}", trial.op.name(), trial.mode);
         let mode = Mode::parse(trial.mode).map_err(|error| error.to_string())?;
-        let plan = self.plan(trial.op, trial.count);
+        let plan = Plan {
+            warm_up: trial.warm_up,
+            record_size: trial.record_bytes as usize,
+            // With those before.
+            ..self.plan(trial.op, trial.count + trial.warm_up)
+        };
         let terms = Terms {
             synchronous: Synchronous::Full,
             autocheckpoint: trial.autocheckpoint,

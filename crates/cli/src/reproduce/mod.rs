@@ -5,10 +5,13 @@
 //! reasons; [`text`] and this module print. Every number printed as ours comes from this run.
 
 mod lab;
+mod lsmvbt;
 mod outcome;
+mod remapping;
 mod swal;
 mod text;
 mod waldio;
+mod xftl;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,10 +21,9 @@ use clap::ValueEnum;
 use onewrite_flash::latency::Latency;
 use serde::Serialize;
 
-use crate::compare::Where;
-use crate::compare::place::{self, Place};
-use crate::compare::progress::Progress;
 use crate::compare::report::Raw;
+use crate::place::{self, Place, Where};
+use crate::progress::Progress;
 use crate::{Outcome, directory, interrupt};
 use lab::{Choice, Lab, Trial};
 use outcome::Shown;
@@ -33,6 +35,11 @@ Papers:
 figure-13, figure-14, figure-15
   swal     S-WAL (IEEE TCE 2018): table-iii, figure-3, figure-4, figure-7, figure-8, figure-9, figure-10; its \
 applications are generated to published characteristics, not recorded
+  block-remapping  Block remapping at checkpoints (CF '15): figure-4, on XFS
+  lsmvbt   LS-MVBT (FAST '14): slide-46, slide-48, slide-49, slide-51, slide-53, slide-56; in a build with \
+--features lsmvbt
+  xftl     X-FTL (SIGMOD '13): updates, activities, controllers, android, tpcc, fio, restart; on a flash device of our own, \
+in its own time (root)
 
 The paper's values are those of its text; what only a bar or a point of a picture shows is left out. \
 Ratios to the paper's own baseline stand beside each other, because its phones were other machines. A row \
@@ -44,7 +51,8 @@ Examples:
   onewrite reproduce waldio
   onewrite reproduce waldio table-1 figure-14 --device emmc
   onewrite reproduce waldio --count 200 --json
-  onewrite reproduce swal --count 2000";
+  onewrite reproduce swal --count 2000
+  onewrite reproduce block-remapping --device emmc";
 
 /// The options of `onewrite reproduce`.
 #[derive(clap::Args, Debug)]
@@ -75,7 +83,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Draw the figures that are traces into this directory, as SVG and PNG
+    /// Draw the figures that are traces, and X-FTL's, into this directory, as SVG and PNG
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
 
@@ -90,6 +98,12 @@ enum PaperArg {
     Waldio,
     /// S-WAL (IEEE TCE 2018)
     Swal,
+    /// Block remapping (CF '15)
+    BlockRemapping,
+    /// X-FTL (SIGMOD '13), on a flash device of our own, in its time (root)
+    Xftl,
+    /// LS-MVBT (FAST '14), in a build with `--features lsmvbt`
+    Lsmvbt,
 }
 
 /// A table or figure of a paper.
@@ -107,12 +121,21 @@ pub struct Figure {
 }
 
 impl PaperArg {
-    const ALL: [Self; 2] = [Self::Waldio, Self::Swal];
+    const ALL: [Self; 5] = [
+        Self::Waldio,
+        Self::Swal,
+        Self::BlockRemapping,
+        Self::Xftl,
+        Self::Lsmvbt,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::Waldio => "waldio",
             Self::Swal => "swal",
+            Self::BlockRemapping => "block-remapping",
+            Self::Xftl => "xftl",
+            Self::Lsmvbt => "lsmvbt",
         }
     }
 
@@ -126,6 +149,14 @@ impl PaperArg {
                 "S-WAL: Fast and Efficient Write-Ahead Logging for Mobile Devices (IEEE Transactions on Consumer \
                  Electronics, 2018)"
             }
+            Self::BlockRemapping => {
+                "Removing Duplicated Writes at DB Checkpointing with File System-Level Block Remapping (CF '15)"
+            }
+            Self::Xftl => "X-FTL: Transactional FTL for SQLite Databases (SIGMOD '13)",
+            Self::Lsmvbt => {
+                "Resolving Journaling of Journal Anomaly in Android I/O: Multi-Version B-tree with Lazy Split \
+                 (FAST '14), its slides"
+            }
         }
     }
 
@@ -133,6 +164,10 @@ impl PaperArg {
         match self {
             Self::Waldio => waldio::FIGURES,
             Self::Swal => swal::FIGURES,
+            Self::BlockRemapping => remapping::FIGURES,
+            // They are run on a device of their own, by `xftl::run`.
+            Self::Xftl => &[],
+            Self::Lsmvbt => lsmvbt::FIGURES,
         }
     }
 }
@@ -173,6 +208,15 @@ pub fn run(args: &Args) -> Outcome {
     let Some(paper) = args.paper else {
         return Err("which paper? `onewrite reproduce --list` lists them".to_owned());
     };
+    if paper == PaperArg::Xftl {
+        return xftl::run(&xftl::Asked {
+            figures: &args.figures,
+            count: args.count,
+            seed: args.seed,
+            plots: args.plots.as_deref(),
+            json: args.json,
+        });
+    }
     let figures = match chosen(paper, &args.figures) {
         Ok(figures) => figures,
         Err(message) => {
@@ -190,7 +234,12 @@ pub fn run(args: &Args) -> Outcome {
         seed: args.seed,
         repeats: args.repeat,
     };
-    let place = place::choose(&args.place, room(&figures, choice), &progress)?;
+    let place = match paper {
+        // Where blocks can change places.
+        PaperArg::BlockRemapping => args.place.clone().or_scratch_xfs(),
+        _ => args.place.clone(),
+    };
+    let place = place::choose(&place, room(&figures, choice), &progress)?;
     let reproduced = reproduce(
         paper,
         &figures,
@@ -200,11 +249,10 @@ pub fn run(args: &Args) -> Outcome {
         &progress,
     );
     drop(progress);
-    // Taken down before anything is reported, and whatever happened.
+    // Taken down before anything is reported, and whatever happened; what was measured is shown all the same.
     let removed = place.remove();
-    let report = reproduced?;
-    removed?;
-    show(args.json, &report)
+    let shown = show(args.json, &reproduced?);
+    removed.and(shown)
 }
 
 /// The figures that were named, in the paper's order; all if none was.
@@ -249,7 +297,7 @@ fn reproduce(
         paper.name(),
         spoken(expected)
     ));
-    let (mut shown, mut failed) = (Vec::new(), Vec::new());
+    let (mut shown, mut failed, mut stopped) = (Vec::new(), Vec::new(), None);
     for (number, figure) in (1..).zip(figures) {
         progress.tell(&format!(
             "onewrite: {} ({number} of {}), about {} left",
@@ -259,7 +307,11 @@ fn reproduce(
         ));
         match (figure.run)(&mut lab) {
             Ok(one) => shown.push(one),
-            Err(error) if interrupt::is_requested() => return Err(error),
+            // What was measured is not lost.
+            Err(error) if interrupt::is_requested() => {
+                stopped = Some(interrupt::cut_short(shown.len(), error)?);
+                break;
+            }
             Err(error) => failed.push(Failed {
                 figure: figure.name,
                 error,
@@ -269,6 +321,7 @@ fn reproduce(
     }
     let mut notes = place.notes.clone();
     notes.extend(lab.take_notes());
+    notes.extend(stopped);
     Ok(Report {
         version: 1,
         paper: paper.name(),
@@ -301,18 +354,13 @@ fn spoken(time: Duration) -> String {
 }
 
 fn show(json: bool, report: &Report) -> Outcome {
-    if json {
-        let text = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
-        println!("{text}");
-    } else {
-        print!("{}", text::render(report));
-    }
+    crate::output::print(json, report, || text::render(report))?;
     let mut code = ExitCode::SUCCESS;
     for Failed { figure, error } in &report.failed {
         eprintln!("onewrite: {figure}: {error}");
         code = ExitCode::FAILURE;
     }
-    Ok(code)
+    Ok(interrupt::exit_code(code))
 }
 
 /// What `--list` prints.
@@ -323,6 +371,11 @@ fn listed(paper: Option<PaperArg>) -> String {
         text.push_str(&format!("{}: {}\n", paper.name(), paper.title()));
         for figure in paper.figures() {
             text.push_str(&format!("  {:10} {}\n", figure.name, figure.title));
+        }
+        if paper == PaperArg::Xftl {
+            for (name, title) in xftl::FIGURES {
+                text.push_str(&format!("  {name:10} {title}\n"));
+            }
         }
     }
     text

@@ -1,6 +1,6 @@
 //! The report as people read it.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::Report;
 use super::outcome::{Bound, Difference, Ratio, Row, Sequence, Shown, Side, Stated, Verdict};
@@ -123,6 +123,8 @@ fn table(rows: &[Row]) -> Table {
     }
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
+    // On a terminal that is narrower, words are broken into lines.
+    table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(columns.iter().map(|(head, ..)| *head));
     for row in rows {
         table.add_row(columns.iter().map(|(_, _, cell)| cell(row)));

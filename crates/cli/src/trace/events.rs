@@ -43,7 +43,7 @@ struct Part<'a> {
 
 /// Writes the I/Os of all traces to a file.
 pub fn write(path: &Path, traced: &[Traced]) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+    let failed = |error: std::io::Error| crate::directory::cannot_write(path, &error);
     let mut file = BufWriter::new(File::create(path).map_err(failed)?);
     for traced in traced {
         for io in traced.recording.between(&traced.from, &traced.to) {

@@ -16,18 +16,16 @@ mod watch;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{ArgGroup, ValueEnum};
+use clap::ArgGroup;
 use onewrite_iotrace::io::FileId;
-use onewrite_iotrace::scratch::FileSystem;
 use onewrite_iotrace::summary::Summary;
 use onewrite_iotrace::trace::{Mark, Recording};
 use onewrite_plot::Picture;
-use onewrite_workload::mode::Mode;
 
-use crate::html::HtmlArgs;
+use crate::arguments::{Modes, ScratchArg};
+use crate::output::OutputArgs;
 use crate::{Outcome, interrupt};
 use report::Report;
 
@@ -69,6 +67,9 @@ const MOST_SECONDS: f64 = 7.0 * 24.0 * 3600.0;
 
 /// The options of `onewrite trace`.
 #[derive(clap::Args, Clone, Debug)]
+#[command(override_usage = "onewrite trace [OPTIONS] -- COMMAND...\n       \
+                            onewrite trace [OPTIONS] --seconds N\n       \
+                            onewrite trace [OPTIONS] --insert MODES")]
 #[command(group(ArgGroup::new("what").required(true).args(["command", "seconds", "insert"])))]
 pub struct Args {
     /// Trace the device that holds this directory [default: the current one]
@@ -113,12 +114,8 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=86_400))]
     look: u32,
 
-    /// Print one JSON document instead of the tables
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    html: HtmlArgs,
+    output: OutputArgs,
 
     /// Write a line for each I/O to this file: a JSON object
     #[arg(long, value_name = "FILE")]
@@ -131,35 +128,6 @@ pub struct Args {
     /// The command to run and trace until it ends
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ScratchArg {
-    Ext4,
-    Xfs,
-    Btrfs,
-}
-
-impl From<ScratchArg> for FileSystem {
-    fn from(arg: ScratchArg) -> Self {
-        match arg {
-            ScratchArg::Ext4 => Self::Ext4,
-            ScratchArg::Xfs => Self::Xfs,
-            ScratchArg::Btrfs => Self::Btrfs,
-        }
-    }
-}
-
-/// The list of modes, parsed.
-#[derive(Clone, Debug)]
-struct Modes(Vec<Mode>);
-
-impl FromStr for Modes {
-    type Err = onewrite_workload::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Mode::parse_list(text).map(Self)
-    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -230,7 +198,7 @@ impl Traced {
 
 /// Traces what the user asked for and reports it. Its exit code is that of the command.
 pub fn run(args: &Args) -> Outcome {
-    args.html.check()?;
+    args.output.check()?;
     interrupt::install()?;
     if !rustix::process::geteuid().is_root() {
         return Err(
@@ -252,21 +220,11 @@ pub fn run(args: &Args) -> Outcome {
         let drawn = picture::draw(&traced).and_then(|picture| picture.save(file));
         drawn.map_err(|error| error.to_string())?;
     }
-    if args.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
-        println!("{text}");
-    } else {
-        print!("{}", table::render(&traced));
-    }
-    args.html.write(|| page::page(&traced, &report))?;
+    let page = || page::page(&traced, &report);
+    args.output.show(&report, || table::render(&traced), page)?;
     removed?;
-    if interrupt::is_requested() {
-        eprintln!("onewrite: stopped");
-        return Ok(ExitCode::from(interrupt::EXIT_CODE));
-    }
-    Ok(ExitCode::from(
-        traced.iter().map(Traced::code).max().unwrap_or(0),
-    ))
+    let code = traced.iter().map(Traced::code).max().unwrap_or(0);
+    Ok(interrupt::exit_code(ExitCode::from(code)))
 }
 
 fn writable(file: &Path) -> Result<(), String> {
@@ -275,5 +233,5 @@ fn writable(file: &Path) -> Result<(), String> {
         .create(true)
         .open(file);
     open.map(drop)
-        .map_err(|error| format!("cannot write {}: {error}", file.display()))
+        .map_err(|error| crate::directory::cannot_write(file, &error))
 }

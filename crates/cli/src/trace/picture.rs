@@ -150,7 +150,8 @@ fn traffic(traced: &Traced) -> Result<Picture, Error> {
     picture.draw()
 }
 
-fn volume(traced: &[Traced]) -> Result<Picture, Error> {
+/// Bytes of each, stacked by what they are for.
+pub(super) fn volume(traced: &[Traced]) -> Result<Picture, Error> {
     let summaries: Vec<_> = traced.iter().map(Traced::summary).collect();
     let per = |traced: &Traced| traced.per.unwrap_or(1).max(1) as f64;
     let each = series()

@@ -7,7 +7,7 @@ use onewrite_iotrace::summary::{Latency, Moved, Summary};
 use serde::Serialize;
 
 use super::Traced;
-use crate::compare;
+use crate::place;
 
 /// All of it.
 #[derive(Debug, Serialize)]
@@ -110,7 +110,7 @@ impl Report {
     pub fn of(traced: &[Traced]) -> Self {
         Self {
             version: 1,
-            kernel: compare::kernel_release(),
+            kernel: place::kernel_release(),
             runs: traced.iter().map(Run::of).collect(),
         }
     }

@@ -1,11 +1,11 @@
 //! The report as people read it.
 
-use comfy_table::{CellAlignment, Table, presets};
 use onewrite_iotrace::io::{Kind, Op};
 use onewrite_iotrace::summary::{Latency, Moved, Summary};
 
 use super::Traced;
 use super::report::processes;
+use crate::text_table::TextTable;
 
 /// Files and processes that are listed; the JSON document has all.
 const LISTED: usize = 20;
@@ -59,16 +59,6 @@ fn render_one(traced: &Traced) -> String {
     text
 }
 
-fn new_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(header.to_vec());
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
 /// A line a mode: bytes by kind, writes and flushes.
 fn by_mode(traced: &[Traced]) -> String {
     let summaries: Vec<Summary> = traced.iter().map(Traced::summary).collect();
@@ -87,7 +77,7 @@ fn by_mode(traced: &[Traced]) -> String {
     let mut header = vec!["mode"];
     header.extend(labels.iter().map(String::as_str));
     header.extend(["all\nKiB", "writes", "flushes"]);
-    let mut table = new_table(&header);
+    let mut table = TextTable::new(1, header);
     for (one, summary) in traced.iter().zip(&summaries) {
         let per = one.per.unwrap_or(1).max(1) as f64;
         let mut row = vec![one.mode.clone().unwrap_or_default()];
@@ -102,7 +92,7 @@ fn by_mode(traced: &[Traced]) -> String {
             [summary.total.writes, summary.flushes]
                 .map(|count| decimals(count as f64 / per, places)),
         );
-        table.add_row(row);
+        table.row(row);
     }
     let what = traced.first().map_or("", |one| one.what.as_str());
     let each = match traced.first().and_then(|one| one.per) {
@@ -112,7 +102,7 @@ fn by_mode(traced: &[Traced]) -> String {
     format!("{what}, by journal mode{each}\n{table}\n")
 }
 
-fn by_kind(traced: &Traced, summary: &Summary) -> Table {
+fn by_kind(traced: &Traced, summary: &Summary) -> TextTable {
     let mut header = vec![
         "what",
         "writes",
@@ -125,7 +115,7 @@ fn by_kind(traced: &Traced, summary: &Summary) -> Table {
     if traced.per.is_some() {
         header.extend(["writes\neach", "KiB\neach"]);
     }
-    let mut table = new_table(&header);
+    let mut table = TextTable::new(1, header);
     let total = summary.total;
     let shown = summary
         .by_kind
@@ -151,7 +141,7 @@ fn by_kind(traced: &Traced, summary: &Summary) -> Table {
                 1,
             ));
         }
-        table.add_row(row);
+        table.row(row);
     }
     table
 }
@@ -160,9 +150,9 @@ fn by_kind(traced: &Traced, summary: &Summary) -> Table {
 fn listed<'a>(
     header: &[&str],
     rows: impl ExactSizeIterator<Item = (Vec<String>, &'a Moved)>,
-) -> Option<Table> {
+) -> Option<TextTable> {
     let all = rows.len();
-    let mut table = new_table(header);
+    let mut table = TextTable::new(1, header.to_vec());
     for (mut row, moved) in rows.take(LISTED) {
         row.extend([
             grouped(moved.writes),
@@ -170,15 +160,15 @@ fn listed<'a>(
             grouped(moved.reads),
             kib(moved.read_bytes),
         ]);
-        table.add_row(row);
+        table.row(row);
     }
     if all > LISTED {
-        table.add_row(vec![format!("... and {} more, in --json", all - LISTED)]);
+        table.row(vec![format!("... and {} more, in --json", all - LISTED)]);
     }
     (all > 0).then_some(table)
 }
 
-fn by_file(traced: &Traced, summary: &Summary) -> Option<Table> {
+fn by_file(traced: &Traced, summary: &Summary) -> Option<TextTable> {
     let header = [
         "file",
         "what",
@@ -199,7 +189,7 @@ fn by_file(traced: &Traced, summary: &Summary) -> Option<Table> {
     listed(&header, rows)
 }
 
-fn by_process(traced: &Traced, summary: &Summary) -> Option<Table> {
+fn by_process(traced: &Traced, summary: &Summary) -> Option<TextTable> {
     let header = [
         "process",
         "pid",
@@ -218,7 +208,7 @@ fn by_process(traced: &Traced, summary: &Summary) -> Option<Table> {
     listed(&header, rows)
 }
 
-fn latency(summary: &Summary) -> Option<Table> {
+fn latency(summary: &Summary) -> Option<TextTable> {
     let header = [
         "from issue to completion",
         "count",
@@ -227,12 +217,12 @@ fn latency(summary: &Summary) -> Option<Table> {
         "p99 us",
         "max us",
     ];
-    let mut table = new_table(&header);
+    let mut table = TextTable::new(1, header);
     let mut add = |name: String, took: &Latency| {
         let figures = [took.p50_ns, took.p90_ns, took.p99_ns, took.max_ns];
         let mut row = vec![name, grouped(took.count)];
         row.extend(figures.map(|ns| decimals(ns as f64 / 1e3, 0)));
-        table.add_row(row);
+        table.row(row);
     };
     for (op, took) in &summary.latency {
         let name = match op {
@@ -250,6 +240,30 @@ fn latency(summary: &Summary) -> Option<Table> {
         }
     }
     (!summary.latency.is_empty()).then_some(table)
+}
+
+/// What is wrong with a trace: requests that failed, sums that are not the device's, events that were lost.
+pub(super) fn warnings(traced: &Traced, summary: &Summary) -> Vec<String> {
+    let mut all = Vec::new();
+    if summary.failed > 0 {
+        all.push(format!("{} requests FAILED", grouped(summary.failed)));
+    }
+    let wrong = summary.checks.iter();
+    for check in wrong.filter(|check| check.traced != check.counted) {
+        all.push(format!(
+            "NOT EXACT: {} is {} in the trace, and the device counted {}",
+            check.what,
+            grouped(check.traced),
+            grouped(check.counted)
+        ));
+    }
+    if traced.recording.lost > 0 {
+        all.push(format!(
+            "NOT EXACT: the kernel lost {} events of the trace",
+            grouped(traced.recording.lost)
+        ));
+    }
+    all
 }
 
 /// Flushes and discards, what was held against the counters, and what the reader should know.
@@ -270,27 +284,10 @@ fn closing(traced: &Traced, summary: &Summary) -> String {
         text.push_str(&format!("; {discards} discards of {bytes} KiB"));
     }
     text.push('\n');
-    if summary.failed > 0 {
-        text.push_str(&format!("{} requests FAILED\n", grouped(summary.failed)));
+    for warning in warnings(traced, summary) {
+        text.push_str(&format!("{warning}\n"));
     }
-    for check in summary
-        .checks
-        .iter()
-        .filter(|check| check.traced != check.counted)
-    {
-        text.push_str(&format!(
-            "NOT EXACT: {} is {} in the trace, and the device counted {}\n",
-            check.what,
-            grouped(check.traced),
-            grouped(check.counted)
-        ));
-    }
-    if traced.recording.lost > 0 {
-        text.push_str(&format!(
-            "NOT EXACT: the kernel lost {} events of the trace\n",
-            grouped(traced.recording.lost)
-        ));
-    } else if summary.is_exact() {
+    if summary.is_exact() && traced.recording.lost == 0 {
         text.push_str(EXACT);
     }
     for note in &traced.recording.notes {

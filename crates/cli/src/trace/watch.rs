@@ -190,8 +190,7 @@ impl Site {
 
     fn remove(self) -> Result<(), String> {
         drop(self.tracefs);
-        self.scratch
-            .map_or(Ok(()), |made| made.remove().map_err(text))
+        self.scratch.map_or(Ok(()), crate::place::take_down)
     }
 }
 
@@ -267,7 +266,7 @@ fn run(args: &Args, dir: Option<&Path>) -> Result<Ended, String> {
     let (program, arguments) = args.command.split_first().ok_or("no command")?;
     let mut command = Command::new(program);
     command.args(arguments);
-    if args.json {
+    if args.output.is_json() {
         // Standard output is for the document alone.
         command.stdout(std::io::stderr());
     }

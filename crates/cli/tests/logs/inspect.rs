@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::writer::{FOUR_COMMITS, Then, Writer};
 use super::{beside, inspect_json, lossy, onewrite, run, snapshot};
 
-const LAYOUTS: [&str; 4] = ["embedded", "sector", "page4k", "page8k"];
+const LAYOUTS: [&str; 5] = ["embedded", "sector", "page4k", "page8k", "gathered"];
 
 struct Case {
     directory: tempfile::TempDir,
@@ -90,7 +90,8 @@ fn a_log_of_every_layout_is_shown_while_it_is_in_use_and_after_a_kill() {
 
 #[test]
 fn frames_of_before_a_restart_are_another_generation() {
-    for layout in LAYOUTS {
+    // In `gathered` the first header of a block is written with zeros behind it.
+    for layout in LAYOUTS.into_iter().filter(|layout| *layout != "gathered") {
         let sql = format!(
             "{FOUR_COMMITS} PRAGMA wal_checkpoint(RESTART); INSERT INTO t VALUES(4, 'four');"
         );

@@ -72,6 +72,7 @@ fn recipes() -> Vec<Recipe> {
         Some("page8k"),
         Some("packed"),
         Some("compressed"),
+        Some("gathered"),
         None,
     ];
     let mut recipes = Vec::new();
@@ -82,6 +83,10 @@ fn recipes() -> Vec<Recipe> {
             (4096, true, false),
             (4096, false, true),
         ] {
+            if layout == Some("gathered") && page < 4096 {
+                // Its pages are whole blocks.
+                continue;
+            }
             recipes.push(Recipe {
                 layout,
                 page,

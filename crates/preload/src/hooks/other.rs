@@ -117,7 +117,22 @@ unsafe extern "C" fn sqlite3_load_extension(
     state::within(|| unsafe { load(db, file, entry, error) })
 }
 
-/// What a function did that a pragma does too, as that pragma.
+/// Calls a function that does what a pragma does too, and tells of it as that pragma, if there is one.
+fn as_pragma(
+    db: Handle,
+    real: &Real,
+    call: impl FnOnce() -> c_int,
+    pragma: impl FnOnce() -> Option<String>,
+) -> c_int {
+    let recorded = is_recorded();
+    let (at, began) = (state::now(), Instant::now());
+    let code = state::within(call);
+    if recorded && let Some(sql) = pragma() {
+        as_sql(db, real, at, began, code, &sql);
+    }
+    code
+}
+
 fn as_sql(db: Handle, real: &Real, at: u64, began: Instant, code: c_int, sql: &str) {
     if code != OK {
         return;
@@ -139,20 +154,12 @@ unsafe extern "C" fn sqlite3_wal_autocheckpoint(db: Handle, pages: c_int) -> c_i
     let Some((real, set)) = known else {
         return MISUSE;
     };
-    let recorded = is_recorded();
-    let (at, began) = (state::now(), Instant::now());
-    let code = state::within(|| unsafe { set(db, pages) });
-    if recorded {
-        as_sql(
-            db,
-            real,
-            at,
-            began,
-            code,
-            &format!("PRAGMA wal_autocheckpoint={pages}"),
-        );
-    }
-    code
+    as_pragma(
+        db,
+        real,
+        || unsafe { set(db, pages) },
+        || Some(format!("PRAGMA wal_autocheckpoint={pages}")),
+    )
 }
 
 /// The name of a checkpoint mode.
@@ -171,13 +178,12 @@ unsafe extern "C" fn sqlite3_wal_checkpoint(db: Handle, schema: *const c_char) -
     let Some((real, checkpoint)) = known else {
         return MISUSE;
     };
-    let recorded = is_recorded();
-    let (at, began) = (state::now(), Instant::now());
-    let code = state::within(|| unsafe { checkpoint(db, schema) });
-    if recorded {
-        as_sql(db, real, at, began, code, "PRAGMA wal_checkpoint(PASSIVE)");
-    }
-    code
+    as_pragma(
+        db,
+        real,
+        || unsafe { checkpoint(db, schema) },
+        || Some("PRAGMA wal_checkpoint(PASSIVE)".to_owned()),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -192,14 +198,12 @@ unsafe extern "C" fn sqlite3_wal_checkpoint_v2(
     let Some((real, checkpoint)) = known else {
         return MISUSE;
     };
-    let recorded = is_recorded();
-    let (at, began) = (state::now(), Instant::now());
-    let code = state::within(|| unsafe { checkpoint(db, schema, mode, frames, copied) });
-    if recorded {
-        let sql = format!("PRAGMA wal_checkpoint({})", checkpoint_mode(mode));
-        as_sql(db, real, at, began, code, &sql);
-    }
-    code
+    as_pragma(
+        db,
+        real,
+        || unsafe { checkpoint(db, schema, mode, frames, copied) },
+        || Some(format!("PRAGMA wal_checkpoint({})", checkpoint_mode(mode))),
+    )
 }
 
 /// `sqlite3_db_config` takes arguments that depend on `what`: at most three words. On the machines that this is
@@ -216,26 +220,20 @@ unsafe extern "C" fn sqlite3_db_config(
     let Some((real, configure)) = known else {
         return MISUSE;
     };
-    let recorded = is_recorded();
-    let (at, began) = (state::now(), Instant::now());
-    let code = state::within(|| unsafe { configure(db, what, first, second, third) });
-    if recorded {
-        let on = first as c_int;
-        let pragma = match what {
-            1002 => Some("foreign_keys"),
-            1017 => Some("writable_schema"),
-            _ => None,
-        };
-        if let (Some(pragma), 0..) = (pragma, on) {
-            as_sql(
-                db,
-                real,
-                at,
-                began,
-                code,
-                &format!("PRAGMA {pragma}={}", on != 0),
-            );
-        }
-    }
-    code
+    as_pragma(
+        db,
+        real,
+        || unsafe { configure(db, what, first, second, third) },
+        || config_pragma(what, first as c_int),
+    )
+}
+
+/// The pragma that does what such a call did, if there is one and it was not only a question.
+fn config_pragma(what: c_int, on: c_int) -> Option<String> {
+    let pragma = match what {
+        1002 => "foreign_keys",
+        1017 => "writable_schema",
+        _ => return None,
+    };
+    (on >= 0).then(|| format!("PRAGMA {pragma}={}", on != 0))
 }

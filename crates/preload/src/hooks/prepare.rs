@@ -29,6 +29,19 @@ unsafe fn statement_text(sql: *const c_char, length: c_int, tail: *const c_char)
     }
 }
 
+/// The same of a text in UTF-16, in UTF-8.
+///
+/// # Safety
+/// The arguments of `sqlite3_prepare16_v2`, and what it has put into `tail`.
+unsafe fn statement_text16(sql: *const c_void, length: c_int, tail: *const c_void) -> Vec<u8> {
+    let used = match tail.is_null() {
+        true => i64::from(length),
+        false => (tail as usize).saturating_sub(sql as usize) as i64,
+    };
+    // SAFETY: by this function's contract.
+    unsafe { text16(sql, used).0 }
+}
+
 /// Tells of a statement. One without anything in it is no statement.
 fn prepared(db: Handle, statement: Handle, at: u64, code: c_int, sql: Vec<u8>) {
     if code == OK && statement.is_null() {
@@ -41,16 +54,18 @@ fn prepared(db: Handle, statement: Handle, at: u64, code: c_int, sql: Vec<u8>) {
     state::with(|state| state.prepared(db as usize, statement, at, code as u32 & 0xFF, sql));
 }
 
+/// The hook of a function that prepares text of this type. `$used` is the text of the statement, out of all
+/// text, its length and where the statement ended.
 macro_rules! preparing {
-    ($name:ident, $real:ident, $($flags:ident: $type:ty)?) => {
+    ($name:ident, $real:ident, $text:ty, $used:expr, $($flags:ident: $type:ty)?) => {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             db: Handle,
-            sql: *const c_char,
+            sql: *const $text,
             length: c_int,
             $($flags: $type,)?
             statement: *mut Handle,
-            tail: *mut *const c_char,
+            tail: *mut *const $text,
         ) -> c_int {
             let Some(prepare) = of_connection(db).and_then(|real| real.$real) else {
                 return MISUSE;
@@ -67,57 +82,19 @@ macro_rules! preparing {
                 if !tail.is_null() {
                     *tail = end;
                 }
-                prepared(db, *statement, at, code, statement_text(sql, length, end));
+                prepared(db, *statement, at, code, $used(sql, length, end));
                 code
             }
         }
     };
 }
 
-preparing!(sqlite3_prepare, prepare,);
-preparing!(sqlite3_prepare_v2, prepare_v2,);
-preparing!(sqlite3_prepare_v3, prepare_v3, flags: u32);
-
-macro_rules! preparing16 {
-    ($name:ident, $real:ident, $($flags:ident: $type:ty)?) => {
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(
-            db: Handle,
-            sql: *const c_void,
-            length: c_int,
-            $($flags: $type,)?
-            statement: *mut Handle,
-            tail: *mut *const c_void,
-        ) -> c_int {
-            let Some(prepare) = of_connection(db).and_then(|real| real.$real) else {
-                return MISUSE;
-            };
-            if !is_recorded() || statement.is_null() {
-                // SAFETY: the caller's own arguments.
-                return unsafe { prepare(db, sql, length, $($flags,)? statement, tail) };
-            }
-            let at = state::now();
-            let mut end = ptr::null();
-            // SAFETY: the caller's own arguments, and a place of ours for the end of the text.
-            unsafe {
-                let code = state::within(|| prepare(db, sql, length, $($flags,)? statement, &mut end));
-                if !tail.is_null() {
-                    *tail = end;
-                }
-                let used = match end.is_null() {
-                    true => i64::from(length),
-                    false => (end as usize).saturating_sub(sql as usize) as i64,
-                };
-                prepared(db, *statement, at, code, text16(sql, used).0);
-                code
-            }
-        }
-    };
-}
-
-preparing16!(sqlite3_prepare16, prepare16,);
-preparing16!(sqlite3_prepare16_v2, prepare16_v2,);
-preparing16!(sqlite3_prepare16_v3, prepare16_v3, flags: u32);
+preparing!(sqlite3_prepare, prepare, c_char, statement_text,);
+preparing!(sqlite3_prepare_v2, prepare_v2, c_char, statement_text,);
+preparing!(sqlite3_prepare_v3, prepare_v3, c_char, statement_text, flags: u32);
+preparing!(sqlite3_prepare16, prepare16, c_void, statement_text16,);
+preparing!(sqlite3_prepare16_v2, prepare16_v2, c_void, statement_text16,);
+preparing!(sqlite3_prepare16_v3, prepare16_v3, c_void, statement_text16, flags: u32);
 
 /// Whether the connection of a statement is outside a transaction.
 ///

@@ -153,20 +153,32 @@ impl<'a> Files<'a> {
 
     fn try_enter(&self, connection: &Connection) -> Result<(), Failure> {
         let mode = self.options.mode;
+        // Another engine's pragmas are its own: it must be there first.
+        let engine_first = mode.journal().is_lsmvbt();
+        if engine_first {
+            self.choose(connection)?;
+        }
         for pragma in mode.pragmas() {
             connection.ask(&format!("PRAGMA {}={}", pragma.name, pragma.value))?;
         }
-        let asked = mode.journal().name;
-        let got = connection.ask(&format!("PRAGMA journal_mode={asked}"))?;
-        if got.as_deref() != Some(asked) {
-            let got = got.unwrap_or_default();
-            let message = format!("asked for journal_mode={asked}, SQLite answered \"{got}\"");
-            return Err(Failure { code: 1, message });
+        if !engine_first {
+            self.choose(connection)?;
         }
         if let Some(level) = mode.synchronous().or(self.options.synchronous) {
             connection.ask(&format!("PRAGMA synchronous={}", level.name()))?;
         }
         Ok(())
+    }
+
+    fn choose(&self, connection: &Connection) -> Result<(), Failure> {
+        let asked = self.options.mode.journal().name;
+        let got = connection.ask(&format!("PRAGMA journal_mode={asked}"))?;
+        if got.as_deref() == Some(asked) {
+            return Ok(());
+        }
+        let got = got.unwrap_or_default();
+        let message = format!("asked for journal_mode={asked}, SQLite answered \"{got}\"");
+        Err(Failure { code: 1, message })
     }
 
     fn vfs(&self) -> &'static str {

@@ -23,6 +23,8 @@ pub mod scenario;
 mod sqlite;
 pub mod tracer;
 
+pub use sqlite::print_log;
+
 use crate::database::JournalMode;
 use crate::failure::{Failure, Promise};
 use crate::interrupt;

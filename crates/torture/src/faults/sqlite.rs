@@ -17,13 +17,25 @@ fn note(code: c_int, message: &str) {
     }
 }
 
+/// Prints what goes through `sqlite3_log` from now on: a result code alone seldom tells what happened.
+///
+/// # Errors
+/// SQLite is in use already.
+pub fn print_log() -> Result<(), Failure> {
+    send_log_to(|code, message| eprintln!("SQLite: ({code}) {message}"))
+}
+
 /// Collects what goes through `sqlite3_log` from now on.
 ///
 /// # Errors
 /// SQLite is in use already.
 pub fn collect_log() -> Result<(), Failure> {
-    // SAFETY: nothing of SQLite was used before; the callback uses nothing of SQLite.
-    unsafe { rusqlite::trace::config_log(Some(note)) }
+    send_log_to(note)
+}
+
+fn send_log_to(callback: fn(c_int, &str)) -> Result<(), Failure> {
+    // SAFETY: nothing of SQLite was used before; the callbacks use nothing of SQLite.
+    unsafe { rusqlite::trace::config_log(Some(callback)) }
         .map_err(|e| Failure::Harness(format!("SQLITE_CONFIG_LOG: {e}")))
 }
 

@@ -145,6 +145,7 @@ impl<'a> Cast<'a> {
                 engine: self.engine(actor),
                 mode: None,
                 group_synch: None,
+                checkpoint: None,
                 busy_timeout: 5,
                 ..self.place.connection(self.arguments)
             },

@@ -10,14 +10,14 @@
 mod data;
 mod modes;
 mod pages;
-mod recovery;
+pub mod recovery;
 mod table;
 mod traffic;
 
 use onewrite_workload::plan::Op;
 
 use super::Figure;
-use super::lab::{Choice, Trial};
+use super::lab::{Choice, RECORD_BYTES, Trial};
 
 /// The mode as the paper has it: every page compressed by itself.
 const PAPER_S: &str = "swal:differences=off";
@@ -93,6 +93,8 @@ fn trial(choice: Choice, op: Op, mode: &'static str) -> Trial {
         count: length(choice, op),
         autocheckpoint: AUTOCHECKPOINT,
         repeats: choice.repeats.unwrap_or(1),
+        record_bytes: RECORD_BYTES,
+        warm_up: 0,
     }
 }
 

@@ -3,7 +3,7 @@
 use onewrite_workload::plan::Op;
 
 use super::data;
-use crate::reproduce::lab::{Choice, Lab, Trial};
+use crate::reproduce::lab::{Choice, Lab, RECORD_BYTES, Trial};
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
 
 /// Transactions of each kind.
@@ -33,6 +33,8 @@ fn trial(choice: Choice, op: Op, mode: &'static str) -> Trial {
         count: choice.count.unwrap_or(COUNT).min(COUNT),
         autocheckpoint: super::AUTOCHECKPOINT,
         repeats: choice.repeats.unwrap_or(REPEATS),
+        record_bytes: RECORD_BYTES,
+        warm_up: 0,
     }
 }
 

@@ -36,8 +36,9 @@ const MODES: [(&str, &str); 4] = [
 
 /// The mean time of recovery, and what there was to recover.
 #[derive(Clone, Copy)]
-struct Recovered {
-    ms: f64,
+pub struct Recovered {
+    /// Milliseconds.
+    pub ms: f64,
     /// Bytes of all logs or journals.
     log_bytes: u64,
 }
@@ -94,16 +95,26 @@ fn crash(lab: &Lab<'_>, op: Op, mode: &'static str) -> Result<Recovered, String>
         synchronous: Synchronous::Full,
         autocheckpoint: AUTOCHECKPOINT,
     };
+    crashed(lab, &plan, &settings, begin)
+}
+
+/// Runs a plan, crashes it in the transaction that `begin` has begun, and recovers copies of what is left.
+pub fn crashed(
+    lab: &Lab<'_>,
+    plan: &Plan,
+    settings: &Settings,
+    begin: fn(&Databases) -> Result<(), String>,
+) -> Result<Recovered, String> {
     let dir = lab.directory("recovery")?;
     let live = dir.path().join("live");
     std::fs::create_dir(&live).map_err(|error| format!("{}: {error}", live.display()))?;
     let stop = interrupt::requested();
     let path = live.join("test.db");
-    let mut databases = Databases::open(&settings, &path, plan.databases()).map_err(text)?;
+    let mut databases = Databases::open(settings, &path, plan.databases()).map_err(text)?;
     plan.populate(&mut databases, stop).map_err(text)?;
     databases.checkpoint(Checkpoint::Truncate).map_err(text)?;
     let mut seats = [databases];
-    team::run(&plan, 0, &mut seats, &Control::default(), stop, || Ok(())).map_err(text)?;
+    team::run(plan, 0, &mut seats, &Control::default(), stop, || Ok(())).map_err(text)?;
     let [databases] = seats;
     begin(&databases)?;
     let copies: Result<Vec<_>, String> = (0..CRASHES)
@@ -122,7 +133,7 @@ fn crash(lab: &Lab<'_>, op: Op, mode: &'static str) -> Result<Recovered, String>
     let log_bytes = copies.first().map_or(Ok(0), |copy| bytes_of_logs(copy))?;
     let mut ms = 0.0;
     for copy in &copies {
-        ms += recover(&settings, &plan, &copy.join("test.db"))?;
+        ms += recover(settings, plan, &copy.join("test.db"))?;
     }
     Ok(Recovered {
         ms: ms / f64::from(CRASHES),

@@ -11,7 +11,7 @@ mod traces;
 mod volumes;
 
 use super::Figure;
-use super::lab::{Choice, Trial};
+use super::lab::{Choice, RECORD_BYTES, Trial};
 use onewrite_workload::plan::Op;
 
 /// What the paper repeats 1,000 times.
@@ -102,5 +102,7 @@ fn trial(choice: Choice, op: Op, mode: &'static str) -> Trial {
         count: choice.count.unwrap_or(THOUSAND),
         autocheckpoint: 0,
         repeats: choice.repeats.unwrap_or(REPEATS),
+        record_bytes: RECORD_BYTES,
+        warm_up: 0,
     }
 }

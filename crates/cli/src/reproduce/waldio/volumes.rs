@@ -7,7 +7,7 @@ use onewrite_workload::plan::Op;
 use super::data::{self, KIB, Volume};
 use super::trial;
 use crate::compare::report::Run;
-use crate::reproduce::lab::{Choice, Lab, Trial};
+use crate::reproduce::lab::{Choice, Lab, RECORD_BYTES, Trial};
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
 
 const MB: f64 = 1e6;
@@ -24,6 +24,8 @@ fn one_insert(mode: &'static str) -> Trial {
         count: 1,
         autocheckpoint: 0,
         repeats: 1,
+        record_bytes: RECORD_BYTES,
+        warm_up: 0,
     }
 }
 

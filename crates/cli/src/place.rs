@@ -1,4 +1,6 @@
-//! Where the databases are: a scratch file system, or a directory of the user's.
+//! Where the databases of a command are: a scratch file system, or a directory of the user's.
+//!
+//! Called by `compare`, `bench`, `replay` and `reproduce`, which take the options of [`Where`]; [`take_down`] by `trace`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +16,9 @@ use onewrite_iotrace::tracefs::Tracefs;
 use onewrite_workload::plan::Op;
 use tempfile::TempDir;
 
-use super::Where;
-use super::progress::Progress;
+use crate::arguments::ScratchArg;
 use crate::device::ModelledDevice;
+use crate::progress::Progress;
 use crate::{directory, interrupt};
 
 /// Bytes of a scratch image before any transaction: what a file system needs to be an ordinary one,
@@ -43,6 +45,48 @@ const WITHOUT_ROOT: &str = "without root there are rates and latencies, but no d
 /// What a user of `--dir` should know.
 const NOT_OURS: &str = "with --dir there are rates and latencies, but no device bytes, writes and \
                         flushes: others write to that device too; --scratch (root) makes one of our own";
+
+/// Where files are.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Where {
+    /// Directory to work in; a directory of its own is made there and removed [default: a scratch
+    /// ext4 file system as root, else the current directory]
+    #[arg(long, conflicts_with = "scratch")]
+    dir: Option<PathBuf>,
+
+    /// Make, mount and afterwards remove a file system of this type on a loop device (root)
+    #[arg(long, value_enum, value_name = "TYPE")]
+    scratch: Option<ScratchArg>,
+
+    /// Where the scratch image is kept while it is in use [default: $TMPDIR or /tmp]
+    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
+    scratch_dir: Option<PathBuf>,
+
+    /// Put the scratch file system on a device that takes its time: none, nvme, emmc, sd, or a file
+    /// (root; see below)
+    #[arg(long, value_name = "MODEL|FILE", conflicts_with = "dir", value_parser = model)]
+    device: Option<Latency>,
+
+    /// Age the scratch file system before the first run, from a seed: full of files of mixed sizes, its free
+    /// space in small pieces (root)
+    #[arg(long, value_name = "SEED", conflicts_with = "dir", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1")]
+    aged: Option<u64>,
+}
+
+impl Where {
+    /// A scratch XFS, where the user has not said a place.
+    pub fn or_scratch_xfs(mut self) -> Self {
+        if self.dir.is_none() {
+            self.scratch.get_or_insert(ScratchArg::Xfs);
+        }
+        self
+    }
+}
+
+fn model(name: &str) -> Result<Latency, String> {
+    Latency::find(name).map_err(|error| error.to_string())
+}
 
 /// Where the databases are.
 pub struct Place {
@@ -250,7 +294,7 @@ fn describe(file_system: FileSystem, bytes: u64, parent: &Path, model: Option<&L
 
 fn in_directory(parent: &Path, note: &str) -> Result<Place, String> {
     let dir = tempfile::Builder::new()
-        .prefix("onewrite-compare-")
+        .prefix("onewrite-")
         .tempdir_in(parent)
         .map_err(|error| format!("cannot make a directory in {}: {error}", parent.display()))?;
     let file_system = type_of(dir.path());
@@ -343,13 +387,7 @@ impl Place {
         else {
             return Ok(None);
         };
-        let watched = Watched {
-            device: scratch.device(),
-            file_system: *file_system,
-            root: scratch.root(),
-            database,
-            tracefs: tracefs.as_ref(),
-        };
+        let watched = Watched::scratch(scratch, *file_system, database, tracefs.as_ref());
         Meter::new(&watched)
             .map(Some)
             .map_err(|error| error.to_string())
@@ -365,7 +403,7 @@ impl Place {
                 ..
             } => {
                 drop(tracefs);
-                let unmounted = scratch.remove().map_err(text);
+                let unmounted = take_down(scratch);
                 unmounted.and(modelled.map_or(Ok(()), |modelled| modelled.remove()))
             }
             Kind::Dir { dir, .. } => {
@@ -375,6 +413,13 @@ impl Place {
             }
         }
     }
+}
+
+/// Takes a scratch file system down, after the last connection to a database on it was closed.
+pub fn take_down(scratch: Scratch) -> Result<(), String> {
+    // Checkpoints by block remapping have kept descriptors of the databases.
+    onewrite::storage::close_kept_databases();
+    scratch.remove().map_err(text)
 }
 
 /// The kernel's release, for example `6.18.44`.

@@ -80,15 +80,15 @@ impl Progress {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
-    /// Shows how many of `total` transactions are done while `work` runs.
-    pub fn during<T>(&self, total: u32, control: &Control, work: impl FnOnce() -> T) -> T {
+    /// Shows how many of `total` transactions, or statements, are done while `work` runs.
+    pub fn during<T>(&self, total: u64, control: &Control, work: impl FnOnce() -> T) -> T {
         if self.bar.is_hidden() {
             return work();
         }
         self.bar.set_style(style(
             "{spinner} {prefix}{msg} {bar:20} {pos}/{len} {per_sec}, {eta} left",
         ));
-        self.bar.set_length(u64::from(total));
+        self.bar.set_length(total);
         self.bar.set_position(0);
         self.bar.reset_eta();
         let runs = self.runs.borrow().clone();
@@ -98,7 +98,7 @@ impl Progress {
                 while !over.load(Ordering::Relaxed) {
                     let done = control.done.load(Ordering::Relaxed);
                     if let Some(runs) = &runs {
-                        bar.set_prefix(runs.text(done as f64 / f64::from(total.max(1))));
+                        bar.set_prefix(runs.text(done as f64 / total.max(1) as f64));
                     }
                     bar.set_position(done);
                     thread::sleep(INTERVAL);

@@ -1,0 +1,153 @@
+//! Making devices, and opening them from their files.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use onewrite_flash::ftl::saved::{load, save};
+use onewrite_flash::ftl::{Config, FlushWrites, Ftl, Recovery};
+use onewrite_flash::nand::timing::Timing;
+use onewrite_flash::nand::{Geometry, Nand};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::Outcome;
+
+/// The options of `onewrite ftl create`.
+#[derive(clap::Args, Debug)]
+pub struct CreateArgs {
+    /// The file to make; it grows to the device's size as that is written
+    file: PathBuf,
+
+    #[command(flatten)]
+    shape: Shape,
+}
+
+/// What a device is to be.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Shape {
+    /// Size of the NAND, in MiB
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=16384))]
+    mib: u32,
+
+    /// Percent of it that are kept back, for garbage collection to work with
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=90))]
+    spare: u32,
+
+    /// Its cells: openssd, emmc, tlc, or a file (docs/xftl.md)
+    #[arg(long, default_value = "openssd")]
+    nand: String,
+
+    /// Bytes of a page
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u32).range(512..=65536))]
+    page_size: u32,
+
+    /// Pages of a block
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(4..=4096))]
+    pages_per_block: u32,
+
+    /// Channels, with a die each
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    channels: u32,
+
+    /// Entries of the X-L2P table: pages that transactions may have written at a time
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    table: u32,
+
+    /// What a flush writes beside the host's pages (docs/xftl.md)
+    #[arg(long, value_enum, default_value_t = FlushArg::Nothing)]
+    flush: FlushArg,
+}
+
+/// [`FlushWrites`] on the command line.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushArg {
+    /// Nothing: the device looks for pages when it starts
+    Nothing,
+    /// The changed pieces of the page map
+    Changed,
+    /// The page map whole, as the OpenSSD board's own firmware does
+    Whole,
+}
+
+impl From<FlushArg> for FlushWrites {
+    fn from(flush: FlushArg) -> Self {
+        match flush {
+            FlushArg::Nothing => Self::Nothing,
+            FlushArg::Changed => Self::Map,
+            FlushArg::Whole => Self::WholeMap,
+        }
+    }
+}
+
+impl Shape {
+    /// A new device of this shape.
+    pub fn make(&self) -> Result<(Nand, Config), String> {
+        let timing = Timing::find(&self.nand).map_err(|error| error.to_string())?;
+        let block = u64::from(self.page_size) * u64::from(self.pages_per_block);
+        let blocks = ((u64::from(self.mib) << 20) / block) as u32;
+        let geometry = Geometry {
+            page_bytes: self.page_size,
+            pages_per_block: self.pages_per_block,
+            ..Geometry::openssd(blocks)
+        };
+        let geometry = geometry.with_channels(self.channels);
+        let mut config =
+            Config::with_spare(&geometry, self.spare, self.table).map_err(|error| {
+                format!("{error}; give it more --mib, fewer --channels or a smaller --table")
+            })?;
+        config.flush = self.flush.into();
+        Ok((Nand::new(geometry, timing)?, config))
+    }
+}
+
+/// `onewrite ftl create`.
+pub fn create(args: &CreateArgs) -> Outcome {
+    if args.file.exists() {
+        return Err(format!("{} exists already", args.file.display()));
+    }
+    let (nand, config) = args.shape.make()?;
+    save(&args.file, &nand, &config).map_err(|error| error.to_string())?;
+    let bytes = u64::from(config.logical_pages) * u64::from(nand.geometry().page_bytes);
+    println!(
+        "{}: {} blocks of {} pages of {} bytes; {:.1} MiB for the host",
+        args.file.display(),
+        nand.geometry().blocks(),
+        nand.geometry().pages_per_block,
+        nand.geometry().page_bytes,
+        bytes as f64 / 1_048_576.0
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The hold on a device's file, so that nobody else opens it meanwhile: who ended last would write over what the
+/// others did.
+#[derive(Debug)]
+pub struct Held(#[expect(dead_code, reason = "the lock ends with the descriptor")] File);
+
+/// Opens a device from its file.
+pub fn open(file: &Path) -> Result<(Ftl, Recovery, Held), String> {
+    let failed = |error: std::io::Error| format!("cannot open {}: {error}", file.display());
+    let held = File::open(file).map_err(failed)?;
+    match flock(&held, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            return Err(format!("{} is in use by another process", file.display()));
+        }
+        Err(error) => return Err(failed(error.into())),
+    }
+    let (nand, config) = load(file).map_err(|error| error.to_string())?;
+    let (ftl, recovery) =
+        Ftl::open(nand, config).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok((ftl, recovery, Held(held)))
+}
+
+/// Writes a device back into its file, and gives it free.
+pub fn close(file: &Path, ftl: Ftl, _held: Held) -> Result<(), String> {
+    let config = *ftl.config();
+    let mut nand = ftl.into_nand();
+    nand.faults.power_off_after = None;
+    nand.wait();
+    nand.power_on();
+    save(file, &nand, &config).map_err(|error| error.to_string())
+}

@@ -1,0 +1,55 @@
+//! `onewrite ftl`: a flash device with an FTL and X-FTL, in a file.
+//!
+//! [`device`] makes and opens devices, [`mount`] shows one to the kernel, [`inspect`] says what is on it, [`replay`] plays a
+//! block trace on it. `docs/xftl.md` is the guide.
+
+pub mod device;
+mod inspect;
+mod mount;
+mod replay;
+
+use crate::Outcome;
+
+/// Explains the words below the options of `ftl --help`.
+pub const AFTER_HELP: &str = "\
+A device is a file that holds NAND as it is, page by page. Whoever uses it opens it as after a power cut.
+
+Examples:
+  onewrite ftl create my.device --mib 256
+  onewrite ftl mount my.device /mnt/x              # transactional files: PRAGMA journal_mode=xftl works there (root)
+  onewrite ftl mount my.device --block             # a block device: mkfs.ext4, mount, stock SQLite (root)
+  onewrite ftl mount my.device /mnt/x --cut-after 5000
+  onewrite ftl inspect my.device --plot wear.svg
+  onewrite trace --for 60 --events t.json /dev/sda1 && onewrite ftl replay my.device t.json";
+
+/// The options of `onewrite ftl`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Make a device
+    Create(device::CreateArgs),
+    /// Show a device to the kernel until Ctrl-C: transactional files, or a block device (root)
+    Mount(mount::Args),
+    /// Say what is on a device, how worn it is, and what opening it took
+    Inspect(inspect::Args),
+    /// Play the I/Os of a block trace on a device
+    Replay(replay::Args),
+    /// Cut the power of a device in the middle of random writes, and open it again
+    Cut(replay::CutArgs),
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Create(args) => device::create(args),
+        Command::Mount(args) => mount::run(args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Replay(args) => replay::run(args),
+        Command::Cut(args) => replay::cut(args),
+    }
+}

@@ -1,0 +1,241 @@
+//! `onewrite ftl mount`: the device as the kernel sees it, answered by this process until it is told to stop.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
+
+use onewrite_flash::disk::{Disk, Pace};
+use onewrite_flash::files::fuse::{BackgroundSession, Shared};
+use onewrite_flash::files::{Files, FilesError};
+use onewrite_flash::ftl::{Ftl, Recovery};
+use onewrite_flash::host::Host;
+use onewrite_iotrace::scratch::private_mounts;
+
+use super::{device, inspect};
+use crate::{Outcome, interrupt};
+
+/// The options of `onewrite ftl mount`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The device's file; it is written back at the end
+    file: PathBuf,
+
+    /// Where transactional files are mounted
+    #[arg(required_unless_present = "block")]
+    directory: Option<PathBuf>,
+
+    /// A block device instead, with the plain FTL; its node is printed
+    #[arg(long, conflicts_with = "directory")]
+    block: bool,
+
+    /// Make an empty file system of transactional files first
+    #[arg(long, conflicts_with = "block")]
+    format: bool,
+
+    /// Pages of the block device's write buffer, which a power cut loses
+    #[arg(long, default_value_t = 64)]
+    buffer: usize,
+
+    /// Take the time that the device would take; otherwise only its own clock goes on
+    #[arg(long)]
+    real_time: bool,
+
+    /// Obey orders on standard input, a line each, until it ends: for `onewrite reproduce xftl` and tests
+    #[arg(long, hide = true)]
+    orders: bool,
+
+    /// Cut the power in the middle of the NAND operation with this number: everything fails from then on
+    #[arg(long, value_name = "N")]
+    cut_after: Option<u64>,
+}
+
+impl Args {
+    fn pace(&self) -> Pace {
+        match self.real_time {
+            true => Pace::Real,
+            false => Pace::Virtual,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err("to mount a device takes root".to_owned());
+    }
+    interrupt::install()?;
+    let (mut ftl, recovery, held) = device::open(&args.file)?;
+    if let Some(operations) = args.cut_after {
+        ftl.nand_mut().faults.power_off_after = Some(operations);
+    }
+    let (ftl, ended) = match &args.directory {
+        Some(directory) => files(args, directory, ftl)?,
+        None => block(args, ftl, &recovery)?,
+    };
+    if !args.orders {
+        inspect::show(&ftl, &recovery);
+    }
+    // Whatever went wrong on the way: what was committed is in the device, and the device in this process's memory.
+    device::close(&args.file, ftl, held)?;
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// What is mounted, as orders see it.
+enum Shown {
+    Files {
+        shared: Shared,
+        /// While the power is off.
+        off: Option<Box<Ftl>>,
+    },
+    Block {
+        disk: Disk,
+        host: Host,
+    },
+}
+
+impl Shown {
+    /// Waits for Ctrl-C, or obeys orders.
+    fn serve(&mut self, has_orders: bool) -> Result<(), String> {
+        if !has_orders {
+            while !interrupt::is_requested() {
+                sleep(Duration::from_millis(20));
+            }
+            return Ok(());
+        }
+        for line in std::io::stdin().lines() {
+            let line = line.map_err(|error| error.to_string())?;
+            let answer = self.obey(line.trim())?;
+            println!("{answer}");
+        }
+        Ok(())
+    }
+
+    /// `report`; `cut N`: the power goes in the N-th NAND operation from now; `off`, answered by the device's time; `on`.
+    fn obey(&mut self, order: &str) -> Result<String, String> {
+        match order.split_once(' ').unwrap_or((order, "")) {
+            ("report", _) => self.with(|ftl| inspect::json(ftl, &Recovery::default())),
+            ("cut", number) => {
+                let number = number
+                    .parse()
+                    .map_err(|_| format!("{order:?} has no number"))?;
+                self.with(|ftl| ftl.nand_mut().faults.power_off_after = Some(number))?;
+                Ok("ok".to_owned())
+            }
+            ("off", _) => {
+                let now = |ftl: &Ftl| ftl.nand().now().0;
+                let when = match self {
+                    Self::Files { shared, off } => {
+                        *off = shared.power_off().map(Box::new);
+                        off.as_deref().map(now)
+                    }
+                    Self::Block { disk, .. } => {
+                        disk.power_off();
+                        disk.with(|ftl| now(ftl))
+                    }
+                };
+                Ok(when.unwrap_or(0).to_string())
+            }
+            ("on", _) => {
+                let recovery = self.power_on()?;
+                self.with(|ftl| inspect::json(ftl, &recovery))
+            }
+            _ => Err(format!("there is no order {order:?}")),
+        }
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&mut Ftl) -> T) -> Result<T, String> {
+        let done = match self {
+            Self::Files { shared, .. } => shared.with(|files| what(files.ftl_mut())),
+            Self::Block { disk, .. } => disk.with(what),
+        };
+        done.ok_or_else(|| "the power is off".to_owned())
+    }
+
+    fn power_on(&mut self) -> Result<Recovery, String> {
+        match self {
+            Self::Block { disk, host } => {
+                host.drop_cache().map_err(|error| error.to_string())?;
+                disk.power_on().map_err(|error| error.to_string())
+            }
+            Self::Files { shared, off } => {
+                let ftl = off.take().ok_or("the power is on")?;
+                let config = *ftl.config();
+                let mut nand = ftl.into_nand();
+                nand.power_on();
+                let (ftl, recovery) = Ftl::open(nand, config).map_err(|error| error.to_string())?;
+                let files = Files::mount(ftl).map_err(|error| error.to_string())?;
+                shared.power_on(files);
+                Ok(recovery)
+            }
+        }
+    }
+}
+
+/// The device as it was left, and what went wrong if anything did.
+type Left = (Ftl, Result<(), String>);
+
+fn files(args: &Args, directory: &Path, ftl: Ftl) -> Result<Left, String> {
+    let is_new = ftl.nand().operations().programs == 0;
+    let mounted = match args.format || is_new {
+        true => Files::format(ftl),
+        false => Files::mount(ftl),
+    };
+    let mounted = mounted.map_err(|error| match error {
+        FilesError::Format(_) => format!("{error}; --format makes one"),
+        error => error.to_string(),
+    })?;
+    let shared = Shared::new(mounted, args.pace());
+    let session = shared.mount(directory).map_err(|error| error.to_string())?;
+    if !args.orders {
+        eprintln!(
+            "onewrite: transactional files on {}; Ctrl-C ends it",
+            directory.display()
+        );
+    }
+    println!("ready");
+    let mut shown = Shown::Files {
+        shared: shared.clone(),
+        off: None,
+    };
+    let served = shown.serve(args.orders);
+    let unmounted = unmount_files(session, directory);
+    // While the power is off, by order, the device is with `shown`.
+    let ftl = match shown {
+        Shown::Files { off: Some(ftl), .. } => Some(*ftl),
+        _ => shared.power_off(),
+    };
+    let ftl = ftl.ok_or_else(|| "the device is gone".to_owned())?;
+    Ok((ftl, served.and(unmounted)))
+}
+
+/// Somebody may have a file open, or be in the directory: then it is taken out of sight, and fails from now on.
+fn unmount_files(session: BackgroundSession, directory: &Path) -> Result<(), String> {
+    session.umount_and_join().map_err(|error| {
+        let _ = rustix::mount::unmount(directory, rustix::mount::UnmountFlags::DETACH);
+        format!(
+            "{} was in use ({error}): what was not committed is lost, what was is in the device",
+            directory.display()
+        )
+    })
+}
+
+fn block(args: &Args, ftl: Ftl, recovery: &Recovery) -> Result<Left, String> {
+    private_mounts().map_err(|error| error.to_string())?;
+    let disk = Disk::new(ftl, args.buffer, args.pace());
+    let host = Host::new(disk.clone(), &std::env::temp_dir()).map_err(|error| error.to_string())?;
+    if !args.orders {
+        let opened_in = recovery.nanoseconds as f64 / 1e6;
+        eprintln!("onewrite: opened in {opened_in:.1} ms of its time; Ctrl-C ends it");
+    }
+    println!("{}", host.node().display());
+    let mut shown = Shown::Block {
+        disk: disk.clone(),
+        host,
+    };
+    let served = shown.serve(args.orders);
+    drop(shown);
+    disk.power_off();
+    let ftl = disk.take().ok_or_else(|| "the device is gone".to_owned())?;
+    Ok((ftl, served))
+}

@@ -1,0 +1,71 @@
+//! How a command hands its report over: a table for people, or with `--json` one document, and with
+//! `--html` a page as well.
+//!
+//! Called by every command that measures. A reader that goes away early (`| head`) is no error; a standard
+//! output that cannot be written to, as on a full disk, is one, and is said.
+
+use std::io::{self, ErrorKind, Write};
+
+use serde::Serialize;
+
+use crate::html::{HtmlArgs, Page};
+
+/// In which form a report is wanted.
+#[derive(clap::Args, Clone, Debug)]
+pub struct OutputArgs {
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    html: HtmlArgs,
+}
+
+impl OutputArgs {
+    /// Whether standard output is for one document alone.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Refuses a page that could not be written, before work begins whose report would be lost.
+    pub fn check(&self) -> Result<(), String> {
+        self.html.check()
+    }
+
+    /// Prints the report and writes its page.
+    pub fn show(
+        &self,
+        report: &impl Serialize,
+        table: impl FnOnce() -> String,
+        page: impl FnOnce() -> Result<Page, String>,
+    ) -> Result<(), String> {
+        // The page first: whoever reads the table in a pager may stop us there.
+        self.html.write(page)?;
+        print(self.json, report, table)
+    }
+}
+
+/// Prints a report as a table, or as a document.
+pub fn print(
+    json: bool,
+    report: &impl Serialize,
+    table: impl FnOnce() -> String,
+) -> Result<(), String> {
+    if !json {
+        return text(&table());
+    }
+    let document = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
+    text(&format!("{document}\n"))
+}
+
+/// Prints a text as it is.
+pub fn text(text: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,217 @@
+//! X-FTL's figures (SIGMOD '13), in the device's own virtual time.
+//!
+//! Rollback journal and WAL run on ext4 on the plain FTL, X-FTL on transactional files on the same FTL, each on a new
+//! device of the same shape. What is shown is what the device took and did between two moments: from when the
+//! database is populated, warmed up and flushed, to when the last transaction has been committed. The host's own time is
+//! not in it.
+//!
+//! ```text
+//! controllers  what is not known of the board, every setting with its source
+//! trial        one run; random: fio's writes, rl: RL Benchmark's statements
+//! restart      from flash up to SQLite's first row
+//! targets      what was to be reached, what was missed, and what the counts say to that
+//! text         tables; plots: pictures
+//! station      a device and what is mounted on it
+//! ```
+
+mod controllers;
+mod plots;
+mod random;
+mod restart;
+mod rl;
+mod station;
+mod targets;
+mod text;
+mod trial;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use onewrite_workload::plan::Op;
+use serde::Serialize;
+
+use crate::{Outcome, directory, interrupt};
+use controllers::{Controller, USUAL};
+use restart::Restarted;
+use targets::Judged;
+use trial::{Compared, Ran, SQLITE, Trial, Work};
+
+/// Transactions unless the user says otherwise; the paper does not say how many it ran.
+const TRANSACTIONS: u32 = 500;
+/// Pages that a transaction updates in the paper's picture of I/O activities, and in its figures of merit.
+const UPDATES: u32 = 5;
+
+/// What `reproduce` was asked for.
+pub struct Asked<'a> {
+    /// Names of figures; all if none.
+    pub figures: &'a [String],
+    /// Transactions of each run.
+    pub count: Option<u32>,
+    /// What values are made from.
+    pub seed: u64,
+    /// Where pictures go.
+    pub plots: Option<&'a Path>,
+    /// One JSON document instead of tables.
+    pub json: bool,
+}
+
+/// Figures that can be run.
+pub const FIGURES: [(&str, &str); 7] = [
+    (
+        "updates",
+        "partsupply: time by pages updated in a transaction",
+    ),
+    (
+        "activities",
+        "partsupply: what the device does, 5 pages a transaction, by how full it is",
+    ),
+    (
+        "controllers",
+        "partsupply: 5 pages a transaction, by dies that work at a time and what a flush writes",
+    ),
+    (
+        "android",
+        "RL Benchmark, and shapes of Gmail, Facebook and a web browser",
+    ),
+    ("tpcc", "TPC-C and its read-intensive mix"),
+    (
+        "fio",
+        "random writes, an fsync every 1 to 20, on ext4 ordered and journaling data, and on X-FTL",
+    ),
+    ("restart", "restart after a power cut"),
+];
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    version: u32,
+    paper: &'static str,
+    seed: u64,
+    shape: String,
+    ran: Vec<Ran>,
+    restarts: Vec<Restarted>,
+    judged: Vec<Judged>,
+    pictures: Vec<String>,
+}
+
+/// Runs the figures.
+pub fn run(asked: &Asked<'_>) -> Outcome {
+    for name in asked.figures {
+        if !FIGURES.iter().any(|(known, _)| known == name) {
+            eprintln!(
+                "onewrite: xftl has no \"{name}\" here; there are {}",
+                FIGURES.map(|(name, _)| name).join(", ")
+            );
+            return Ok(ExitCode::from(2));
+        }
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err("X-FTL's figures take root: they are run on a device of our own".to_owned());
+    }
+    if let Some(dir) = asked.plots {
+        directory::check(dir, "give another for the pictures with --plots")?;
+    }
+    interrupt::install()?;
+    let mut report = Report {
+        version: 2,
+        paper: "xftl",
+        seed: asked.seed,
+        shape: "pages of 8 KiB, 128 a block, NAND openssd".to_owned(),
+        ran: Vec::new(),
+        restarts: Vec::new(),
+        judged: Vec::new(),
+        pictures: Vec::new(),
+    };
+    for (figure, _) in FIGURES {
+        if asked.figures.is_empty() || asked.figures.iter().any(|name| name == figure) {
+            run_figure(asked, figure, &mut report)?;
+        }
+    }
+    report.judged = targets::judge(&report.ran, &report.restarts);
+    if let Some(dir) = asked.plots {
+        report.pictures = plots::draw(&report.ran, &report.restarts, dir)?;
+    }
+    match asked.json {
+        true => println!(
+            "{}",
+            serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?
+        ),
+        false => print!("{}", text::text(&report)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_figure(asked: &Asked<'_>, figure: &'static str, report: &mut Report) -> Result<(), String> {
+    if figure == "restart" {
+        for (mode, paper) in SQLITE.into_iter().zip(restart::PAPER) {
+            let restarted = restart::restart(USUAL, mode, UPDATES, asked.seed, paper)?;
+            report.restarts.push(restarted);
+        }
+        return Ok(());
+    }
+    let modes: &[Compared] = match figure {
+        "fio" => &random::MODES,
+        _ => &SQLITE,
+    };
+    for trial in trials(asked, figure) {
+        for mode in modes {
+            if interrupt::is_requested() {
+                return Err("interrupted".to_owned());
+            }
+            report.ran.push(trial.run(*mode)?);
+        }
+    }
+    Ok(())
+}
+
+/// The runs of a figure, each of which is made in every mode.
+fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
+    let count = asked.count.unwrap_or(TRANSACTIONS);
+    let trial = |workload: String, work, controller: Controller, spare| Trial {
+        figure,
+        workload,
+        work,
+        controller,
+        spare,
+        // Pages in the place of transactions: ext4's journal has to come round several times.
+        count: if figure == "fio" { count * 8 } else { count },
+        seed: asked.seed,
+    };
+    let partsupply = |updates, controller, spare| {
+        let op = Op::Partsupply;
+        let name = format!("partsupply, {updates} pages");
+        trial(name, Work::Plan { op, updates }, controller, spare)
+    };
+    let shape = |name: &str, op| {
+        let work = Work::Plan { op, updates: 1 };
+        trial(name.to_owned(), work, USUAL, 30)
+    };
+    match figure {
+        "updates" => [1, 5, 10, 20]
+            .map(|updates| partsupply(updates, USUAL, 30))
+            .into(),
+        "activities" => [60, 45, 12]
+            .map(|spare| partsupply(UPDATES, USUAL, spare))
+            .into(),
+        "controllers" => controllers::ALL
+            .map(|controller| partsupply(UPDATES, controller, 45))
+            .into(),
+        "android" => vec![
+            trial("RL Benchmark".to_owned(), Work::Rl, USUAL, 30),
+            shape("Gmail's shape (mail)", Op::Mail),
+            shape("Facebook's shape (sns)", Op::Sns),
+            shape("a web browser's shape (messenger)", Op::Messenger),
+        ],
+        "tpcc" => vec![
+            shape("TPC-C", Op::Tpcc),
+            shape("TPC-C, read-intensive", Op::TpccRead),
+        ],
+        "fio" => [1, 5, 10, 15, 20]
+            .map(|every| {
+                let name = format!("random write, fsync every {every}");
+                trial(name, Work::Random { every }, USUAL, 30)
+            })
+            .into(),
+        _ => Vec::new(),
+    }
+}

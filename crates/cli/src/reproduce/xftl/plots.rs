@@ -1,0 +1,151 @@
+//! Pictures of figures: bars of time by workload and mode, lines by updates and by writes between fsyncs.
+
+use std::path::Path;
+
+use onewrite_plot::{
+    Arrangement, Axis, BarSeries, Bars, LineSeries, Lines, Picture, Scale, Series, Shape, Unit,
+    colors,
+};
+
+use super::restart::Restarted;
+use super::trial::Ran;
+
+/// Marks of lines.
+const SHAPES: [Shape; 3] = [Shape::Circle, Shape::Square, Shape::Triangle];
+
+/// Draws what was run, as SVG and PNG; returns the files.
+pub fn draw(ran: &[Ran], restarts: &[Restarted], dir: &Path) -> Result<Vec<String>, String> {
+    let mut files = Vec::new();
+    for (figure, title) in super::FIGURES {
+        let of: Vec<&Ran> = ran.iter().filter(|one| one.figure == figure).collect();
+        let drawn = match figure {
+            _ if of.is_empty() => continue,
+            "updates" | "fio" => lines(&of, title).draw(),
+            _ => bars(&of, title).draw(),
+        };
+        let picture = drawn.map_err(|error| error.to_string())?;
+        files.extend(save(&picture, dir, figure)?);
+    }
+    if !restarts.is_empty() {
+        let picture = restart(restarts).draw();
+        let picture = picture.map_err(|error| error.to_string())?;
+        files.extend(save(&picture, dir, "restart")?);
+    }
+    Ok(files)
+}
+
+fn save(picture: &Picture, dir: &Path, figure: &str) -> Result<Vec<String>, String> {
+    ["svg", "png"]
+        .into_iter()
+        .map(|ending| {
+            let file = dir.join(format!("xftl-{figure}.{ending}"));
+            picture.save(&file).map_err(|error| error.to_string())?;
+            Ok(file.display().to_string())
+        })
+        .collect()
+}
+
+/// What there is, each once, in the order in which it was run.
+fn each_once<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in all {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+    }
+    once
+}
+
+fn subtitle() -> Option<String> {
+    Some("the device's own time; lower is better".to_owned())
+}
+
+fn bars(ran: &[&Ran], title: &str) -> Bars {
+    let category = |one: &Ran| match one.figure {
+        "controllers" => one.controller.name(),
+        "activities" => format!("{} % spare", one.spare_percent),
+        _ => one.workload.clone(),
+    };
+    let categories = each_once(ran.iter().map(|one| category(one)));
+    let modes = each_once(ran.iter().map(|one| one.mode));
+    let series = modes.iter().enumerate().map(|(index, mode)| {
+        let value = |name: &String| {
+            let found = ran
+                .iter()
+                .find(|one| one.mode == *mode && category(one) == *name);
+            found.map(|one| one.ms_per_transaction / 1e3)
+        };
+        BarSeries {
+            name: (*mode).to_owned(),
+            color: colors::of(index),
+            values: categories.iter().map(value).collect(),
+        }
+    });
+    Bars {
+        title: title.to_owned(),
+        subtitle: subtitle(),
+        series: series.collect(),
+        categories,
+        axis: Axis::new("time a transaction", Unit::Seconds),
+        arrangement: Arrangement::Grouped,
+    }
+}
+
+/// The number that a workload's name has: pages a transaction, or writes between fsyncs.
+fn number(workload: &str) -> f64 {
+    let digits = |word: &&str| word.chars().all(|digit| digit.is_ascii_digit());
+    let word = workload.split(' ').find(digits);
+    word.and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+fn lines(ran: &[&Ran], title: &str) -> Lines {
+    let is_fio = ran.iter().any(|one| one.figure == "fio");
+    let modes = each_once(ran.iter().map(|one| one.mode));
+    let line = |(index, mode): (usize, &&'static str)| LineSeries {
+        series: Series {
+            name: (*mode).to_owned(),
+            color: colors::of(index),
+            shape: SHAPES[index % SHAPES.len()],
+        },
+        points: ran
+            .iter()
+            .filter(|one| one.mode == *mode)
+            .map(|one| (number(&one.workload), one.ms_per_transaction / 1e3))
+            .collect(),
+    };
+    let (x, y) = match is_fio {
+        true => ("writes between fsyncs", "time a page"),
+        false => ("pages updated in a transaction", "time a transaction"),
+    };
+    Lines {
+        title: title.to_owned(),
+        subtitle: subtitle(),
+        x: Axis::new(x, Unit::Number),
+        x_scale: Scale::Linear,
+        y: Axis::new(y, Unit::Seconds),
+        lines: modes.iter().enumerate().map(line).collect(),
+    }
+}
+
+fn restart(restarts: &[Restarted]) -> Bars {
+    let part = |name: &str, index, value: fn(&Restarted) -> f64| {
+        BarSeries::new(
+            name,
+            colors::of(index),
+            restarts.iter().map(|one| value(one) / 1e3),
+        )
+    };
+    Bars {
+        title: "Restart after a power cut".to_owned(),
+        subtitle: Some("the device's own time, beside the paper's restart times".to_owned()),
+        categories: restarts.iter().map(|one| one.mode.to_owned()).collect(),
+        axis: Axis::new("time", Unit::Seconds),
+        arrangement: Arrangement::Grouped,
+        series: vec![
+            part("FTL, from flash", 0, |one| one.ftl_ms),
+            part("mount", 1, |one| one.mount_ms),
+            part("SQLite, to its first row", 2, |one| one.sqlite_ms),
+            part("the paper's", 3, |one| one.paper_ms),
+        ],
+    }
+}

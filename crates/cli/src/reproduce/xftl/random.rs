@@ -1,0 +1,67 @@
+//! fio's random write, as the paper ran it: pages anywhere in a file, an fsync every so many.
+//!
+//! ext4 in its ordered mode journals metadata only, and in full data journaling every page twice; transactional files commit
+//! data and metadata in one transaction, which is as consistent as full data journaling. The slides say neither fio's
+//! block size nor its file's: pages of the device here, in a file of 24 MiB.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use onewrite_flash::random::Random;
+use serde_json::Value;
+
+use super::station::{Below, Station};
+use super::trial::{Compared, PAGE};
+use crate::interrupt;
+
+/// Bytes of the file.
+pub const BYTES: u64 = 24 << 20;
+
+/// What is compared.
+pub const MODES: [Compared; 3] = [
+    Compared {
+        name: "ext4, ordered",
+        journal: "",
+        below: Below::Ext4,
+    },
+    Compared {
+        name: "ext4, full data journaling",
+        journal: "",
+        below: Below::Ext4DataJournal,
+    },
+    Compared {
+        name: "X-FTL",
+        journal: "",
+        below: Below::Files,
+    },
+];
+
+/// Writes `count` pages; returns the reports before and after, and how many it were.
+pub fn run(
+    station: &mut Station,
+    path: &Path,
+    every: u32,
+    count: u32,
+    seed: u64,
+) -> Result<(Value, Value, u32), String> {
+    let failed = |error: std::io::Error| crate::directory::cannot_write(path, &error);
+    let file = std::fs::File::options()
+        .write(true)
+        .open(path)
+        .map_err(failed)?;
+    let count = count.next_multiple_of(every.max(1));
+    let mut random = Random::new(seed);
+    let before = station.report()?;
+    for written in 1..=count {
+        if interrupt::is_requested() {
+            return Err("interrupted".to_owned());
+        }
+        let at = random.below((BYTES / PAGE) as usize) as u64 * PAGE;
+        let page = [written as u8; PAGE as usize];
+        file.write_all_at(&page, at).map_err(failed)?;
+        if written.is_multiple_of(every.max(1)) {
+            file.sync_all().map_err(failed)?;
+        }
+    }
+    Ok((before, station.report()?, count))
+}

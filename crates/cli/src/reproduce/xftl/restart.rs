@@ -1,0 +1,108 @@
+//! Restart after a power cut: from flash up to SQLite's first row.
+
+use std::sync::atomic::AtomicBool;
+
+use onewrite_workload::databases::Databases;
+use onewrite_workload::plan::Op;
+use onewrite_workload::team::{self, Control};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::controllers::Controller;
+use super::station::Station;
+use super::trial::{Compared, number, page_size, plan, settings};
+
+/// The paper's restart times, in ms, in the order of [`super::trial::SQLITE`].
+pub const PAPER: [f64; 3] = [20.1, 153.0, 3.5];
+
+/// A restart.
+#[derive(Clone, Debug, Serialize)]
+pub struct Restarted {
+    pub mode: &'static str,
+    pub controller: Controller,
+    /// The FTL, from flash.
+    pub ftl_ms: f64,
+    /// Of that: the X-L2P table.
+    pub table_ms: f64,
+    /// Mounting the file system.
+    pub mount_ms: f64,
+    /// SQLite, to its first rows.
+    pub sqlite_ms: f64,
+    pub paper_ms: f64,
+}
+
+/// Transactions until the power goes in the middle of one, then everything from flash up to the first rows.
+pub fn restart(
+    controller: Controller,
+    mode: Compared,
+    updates: u32,
+    seed: u64,
+    paper_ms: f64,
+) -> Result<Restarted, String> {
+    eprintln!("onewrite: restart, {}, {}", controller.name(), mode.name);
+    let name = mode.name;
+    let shape = controller.shape(80, 30)?;
+    let mut station = Station::start(&shape, mode.below, &std::env::temp_dir())?;
+    let path = station.root().join("test.db");
+    page_size(&path, 1)?;
+    let stop = AtomicBool::new(false);
+    let plan = plan(Op::Partsupply, 2_000, updates, seed);
+    let text = |error: onewrite_workload::Error| error.to_string();
+    let mut databases = Databases::open(&settings(mode.journal)?, &path, 1).map_err(text)?;
+    databases.set_cache_kib(400 << 10).map_err(text)?;
+    plan.populate(&mut databases, &stop).map_err(text)?;
+    let mut seats = vec![databases];
+    team::warm_up(&plan, &mut seats[0], &Control::default(), &stop).map_err(text)?;
+    station.order("cut 1500")?;
+    let control = Control::default();
+    if team::run(&plan, 0, &mut seats, &control, &stop, || Ok(())).is_ok() {
+        return Err(format!("{name}: the power did not go"));
+    }
+    for databases in seats {
+        // Nothing can be written any more; what that says does not matter.
+        let _ = databases.close();
+    }
+    let off = station.order("off")?;
+    let off: u64 = off
+        .parse()
+        .map_err(|_| format!("off is answered by {off:?}"))?;
+    let _ = station.unmount();
+    let on: Value =
+        serde_json::from_str(&station.order("on")?).map_err(|error| error.to_string())?;
+    let now = |station: &mut Station| -> Result<u64, String> {
+        Ok(number(&station.report()?, "/now_ns"))
+    };
+    // Transactional files are mounted by the device's own process, ext4 by the kernel.
+    let opened = off + number(&on, "/recovery/nanoseconds");
+    station.mount(mode.below)?;
+    let mounted = now(&mut station)?;
+    let path = station.root().join("test.db");
+    let databases = Databases::open(&settings(mode.journal)?, &path, 1).map_err(text)?;
+    let query = |sql: &str| format!("{name} after the cut: {sql}");
+    let rows: i64 = databases
+        .first()
+        .query_row("SELECT ps_availqty FROM partsupp LIMIT 1", [], |row| {
+            row.get(0)
+        })
+        .map_err(|error| query(&error.to_string()))?;
+    let read = now(&mut station)?;
+    let found: String = databases
+        .first()
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .map_err(|error| query(&error.to_string()))?;
+    if found != "ok" || rows < 0 {
+        return Err(query(&found));
+    }
+    databases.close().map_err(text)?;
+    station.end()?;
+    let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
+    Ok(Restarted {
+        mode: name,
+        controller,
+        ftl_ms: ms(number(&on, "/recovery/nanoseconds")),
+        table_ms: ms(number(&on, "/recovery/table_nanoseconds")),
+        mount_ms: ms(mounted.saturating_sub(opened)),
+        sqlite_ms: ms(read - mounted),
+        paper_ms,
+    })
+}

@@ -1,0 +1,181 @@
+//! A device and what is mounted on it: the process that answers it, and this process's hold on it.
+//!
+//! The process is this program again, as `onewrite ftl mount --orders`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use onewrite_flash::ftl::saved::save;
+use onewrite_iotrace::scratch::{FileSystem, Scratch};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::ftl::device::Shape;
+
+/// What is on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// ext4 on the plain FTL.
+    Ext4,
+    /// The same, journaling data too.
+    Ext4DataJournal,
+    /// Transactional files.
+    Files,
+}
+
+/// ext4 allocates in clusters of the device's page. With its usual ones of 4 KiB it puts a database's pages across two of
+/// the device's, and rollback journal and WAL write up to twice as much as they have to.
+const ALIGNED: [&str; 4] = ["-O", "bigalloc", "-C", "8192"];
+
+/// Full data journaling becomes the file system's default.
+fn journal_data(node: &Path) -> Result<(), String> {
+    let done = Command::new("tune2fs")
+        .args(["-o", "journal_data"])
+        .arg(node)
+        .output()
+        .map_err(|error| format!("cannot run tune2fs (e2fsprogs): {error}"))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "tune2fs: {}",
+            String::from_utf8_lossy(&done.stderr).trim()
+        )),
+    }
+}
+
+/// See the module.
+pub struct Station {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    scratch: Option<Scratch>,
+    node: PathBuf,
+    dir: TempDir,
+}
+
+impl Station {
+    /// Makes a device and mounts it.
+    pub fn start(shape: &Shape, below: Below, parent: &Path) -> Result<Self, String> {
+        let text = |error: std::io::Error| format!("cannot start the device's process: {error}");
+        let dir = tempfile::Builder::new()
+            .prefix("onewrite-xftl-")
+            .tempdir_in(parent)
+            .map_err(text)?;
+        let (nand, config) = shape.make()?;
+        let file = dir.path().join("device");
+        save(&file, &nand, &config).map_err(|error| error.to_string())?;
+        let mount_point = dir.path().join("files");
+        std::fs::create_dir(&mount_point).map_err(text)?;
+        let mut command = Command::new(std::env::current_exe().map_err(text)?);
+        command.args(["ftl", "mount", "--orders"]).arg(&file);
+        match below {
+            Below::Ext4 | Below::Ext4DataJournal => command.arg("--block"),
+            Below::Files => command.arg(&mount_point),
+        };
+        // Ctrl-C is for the parent, which takes down what it mounted first.
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0);
+        let mut child = command.spawn().map_err(text)?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("the device's process has no pipes".to_owned());
+        };
+        let mut station = Self {
+            child,
+            input: Some(input),
+            output: BufReader::new(output),
+            scratch: None,
+            node: mount_point,
+            dir,
+        };
+        let ready = station.line()?;
+        if below != Below::Files {
+            station.node = PathBuf::from(ready);
+            FileSystem::Ext4
+                .make(&station.node, &ALIGNED)
+                .map_err(|error| error.to_string())?;
+            if below == Below::Ext4DataJournal {
+                journal_data(&station.node)?;
+            }
+            station.mount(below)?;
+        }
+        Ok(station)
+    }
+
+    /// Where files are made.
+    pub fn root(&self) -> &Path {
+        self.scratch
+            .as_ref()
+            .map_or(&self.node, |scratch| scratch.root())
+    }
+
+    /// Unmounts ext4; transactional files stay mounted.
+    pub fn unmount(&mut self) -> Result<(), String> {
+        match self.scratch.take() {
+            Some(scratch) => scratch.remove().map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// Mounts what is there again.
+    pub fn mount(&mut self, below: Below) -> Result<(), String> {
+        if below != Below::Files {
+            let scratch = Scratch::mount_on(FileSystem::Ext4, &self.node, self.dir.path());
+            self.scratch = Some(scratch.map_err(|error| error.to_string())?);
+        }
+        Ok(())
+    }
+
+    /// Gives an order and returns the answer.
+    pub fn order(&mut self, order: &str) -> Result<String, String> {
+        if let Some(input) = &mut self.input {
+            writeln!(input, "{order}")
+                .map_err(|error| format!("the device's process is gone: {error}"))?;
+        }
+        self.line()
+    }
+
+    /// What the device has done, and its time.
+    pub fn report(&mut self) -> Result<Value, String> {
+        let text = self.order("report")?;
+        serde_json::from_str(&text)
+            .map_err(|error| format!("the device's process said {text:?}: {error}"))
+    }
+
+    fn line(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(0) => Err("the device's process has ended".to_owned()),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(error) => Err(format!("the device's process is gone: {error}")),
+        }
+    }
+
+    /// Takes everything down.
+    pub fn end(mut self) -> Result<(), String> {
+        self.take_down()
+    }
+
+    fn take_down(&mut self) -> Result<(), String> {
+        let unmounted = self.unmount();
+        if self.input.take().is_none() {
+            return unmounted;
+        }
+        let ended = match self.child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("the device's process ended with {status}")),
+            Err(error) => Err(format!("the device's process: {error}")),
+        };
+        unmounted.and(ended)
+    }
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        // end() reports; here there is nobody to report to.
+        let _ = self.take_down();
+    }
+}

@@ -1,0 +1,304 @@
+//! One run: a device, what is mounted on it, a workload, and what the device did meanwhile.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use onewrite_workload::connection::Settings;
+use onewrite_workload::databases::{Databases, paths};
+use onewrite_workload::mode::{Mode, Synchronous};
+use onewrite_workload::plan::{Op, Order, Plan};
+use onewrite_workload::team::{self, Control};
+use rusqlite::Connection;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::controllers::Controller;
+use super::station::{Below, Station};
+use super::{random, rl};
+use crate::interrupt;
+
+/// Bytes of a page of the device, and of the databases.
+pub const PAGE: u64 = 8192;
+/// Transactions before anything is measured.
+const WARM_UP: u32 = 100;
+/// Blocks that garbage collection has emptied when the transactions begin.
+const CHURNED_BLOCKS: u64 = 40;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared {
+    /// The paper's name.
+    pub name: &'static str,
+    /// SQLite's journal mode; nothing where there is no SQLite.
+    pub journal: &'static str,
+    pub below: Below,
+}
+
+/// SQLite's modes.
+pub const SQLITE: [Compared; 3] = [
+    Compared {
+        name: "rollback journal",
+        journal: "delete",
+        below: Below::Ext4,
+    },
+    Compared {
+        name: "WAL",
+        journal: "wal",
+        below: Below::Ext4,
+    },
+    Compared {
+        name: "X-FTL",
+        journal: "xftl",
+        below: Below::Files,
+    },
+];
+
+/// What is done.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// Transactions of an op, with so many updates where it says.
+    Plan { op: Op, updates: u32 },
+    /// RL Benchmark's statements.
+    Rl,
+    /// Pages anywhere in a file, an fsync every so many.
+    Random { every: u32 },
+}
+
+/// What is run, but for the mode.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    pub figure: &'static str,
+    pub workload: String,
+    pub work: Work,
+    pub controller: Controller,
+    /// Percent of the NAND.
+    pub spare: u32,
+    /// Transactions.
+    pub count: u32,
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ran {
+    pub figure: &'static str,
+    pub mode: &'static str,
+    pub workload: String,
+    pub controller: Controller,
+    pub spare_percent: u32,
+    /// Transactions; written pages where there is no SQLite.
+    pub transactions: u32,
+    /// Of the device's own time.
+    pub seconds: f64,
+    pub ms_per_transaction: f64,
+    pub host_writes: u64,
+    pub host_reads: u64,
+    pub flushes: u64,
+    pub commits: u64,
+    pub programs: u64,
+    pub gc_copies: u64,
+    pub gc_blocks: u64,
+    pub erases: u64,
+    pub map_writes: u64,
+    pub table_writes: u64,
+    pub root_writes: u64,
+    /// Valid pages of the blocks that garbage collection emptied, in percent; null if there were none.
+    pub gc_validity: Option<f64>,
+}
+
+pub fn settings(journal: &str) -> Result<Settings, String> {
+    Ok(Settings {
+        mode: Mode::parse(journal).map_err(|error| error.to_string())?,
+        synchronous: Synchronous::Full,
+        autocheckpoint: 1_000,
+    })
+}
+
+pub fn plan(op: Op, count: u32, updates: u32, seed: u64) -> Plan {
+    Plan {
+        op,
+        count: count + WARM_UP,
+        warm_up: WARM_UP,
+        record_size: 100,
+        updates,
+        warehouses: 1,
+        order: Order::Random,
+        seed,
+        workers: 1,
+        readers: 0,
+    }
+}
+
+/// Empty databases of the device's page size.
+pub fn page_size(path: &Path, databases: usize) -> Result<(), String> {
+    let open = |path: &Path| -> rusqlite::Result<()> {
+        let connection = Connection::open(path)?;
+        connection.execute_batch("PRAGMA page_size=8192; VACUUM;")
+    };
+    paths(path, databases).try_for_each(|path| {
+        open(&path).map_err(|error| format!("cannot make the database: {error}"))
+    })
+}
+
+/// Makes a file of bytes. Transactions of a MiB, as X-FTL's table bounds them.
+pub fn write_file(path: &Path, bytes: u64) -> Result<(), String> {
+    let failed = |error: std::io::Error| crate::directory::cannot_write(path, &error);
+    let mut file = std::fs::File::create(path).map_err(failed)?;
+    for _ in 0..bytes >> 20 {
+        std::io::Write::write_all(&mut file, &vec![0xAA; 1 << 20]).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Fills what is left of the file system, but for `left` bytes. A page of the filler is one of the device that never changes.
+fn fill(station: &Station, left: u64) -> Result<(), String> {
+    let path = station.root().join("filler");
+    let failed = |error: std::io::Error| crate::directory::cannot_write(&path, &error);
+    let stat = rustix::fs::statvfs(station.root()).map_err(|error| failed(error.into()))?;
+    write_file(&path, (stat.f_bavail * stat.f_frsize).saturating_sub(left))
+}
+
+/// Overwrites pages of the filler until garbage is collected, so that blocks are as full as they are in a device that has
+/// been in use.
+fn churn(station: &mut Station, seed: u64) -> Result<(), String> {
+    let path = station.root().join("filler");
+    let failed = |error: std::io::Error| crate::directory::cannot_write(&path, &error);
+    let file = std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .map_err(failed)?;
+    let pages = file.metadata().map_err(failed)?.len() / PAGE;
+    let mut random = onewrite_flash::random::Random::new(seed);
+    // At most as often as its pages could be written four times.
+    for _ in 0..pages / 64 * 4 {
+        let collected = number(&station.report()?, "/statistics/gc_blocks");
+        if interrupt::is_requested() || collected >= CHURNED_BLOCKS {
+            break;
+        }
+        for _ in 0..64 {
+            let at = random.below(pages.max(1) as usize) as u64 * PAGE;
+            file.write_all_at(&[0x5A; PAGE as usize], at)
+                .map_err(failed)?;
+        }
+        file.sync_all().map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// A number of a report; 0 if there is none.
+pub fn number(report: &Value, pointer: &str) -> u64 {
+    report.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}
+
+impl Trial {
+    /// Runs it in a mode.
+    pub fn run(&self, mode: Compared) -> Result<Ran, String> {
+        eprintln!(
+            "onewrite: {}, {}, {}, {} % spare, {}",
+            self.figure,
+            self.workload,
+            self.controller.name(),
+            self.spare,
+            mode.name
+        );
+        let host = match self.work {
+            Work::Plan { op, .. } if op.is_tpcc() => 260,
+            _ => 80,
+        };
+        let shape = self.controller.shape(host, self.spare)?;
+        let mut station = Station::start(&shape, mode.below, &std::env::temp_dir())?;
+        let (before, after, count) = match self.work {
+            Work::Plan { op, updates } => self.run_plan(&mut station, mode, op, updates)?,
+            Work::Rl => {
+                page_size(&station.root().join("test.db"), 1)?;
+                self.occupy(&mut station)?;
+                rl::run(&mut station, mode.journal, self.seed)?
+            }
+            Work::Random { every } => {
+                let path = station.root().join("random");
+                write_file(&path, random::BYTES)?;
+                self.occupy(&mut station)?;
+                random::run(&mut station, &path, every, self.count, self.seed)?
+            }
+        };
+        station.end()?;
+        Ok(self.ran(mode, count, &before, &after))
+    }
+
+    /// The file system is nearly full, and garbage is being collected.
+    fn occupy(&self, station: &mut Station) -> Result<(), String> {
+        fill(station, 24 << 20)?;
+        churn(station, self.seed)
+    }
+
+    fn run_plan(
+        &self,
+        station: &mut Station,
+        mode: Compared,
+        op: Op,
+        updates: u32,
+    ) -> Result<(Value, Value, u32), String> {
+        let text = |error: onewrite_workload::Error| error.to_string();
+        let stop = AtomicBool::new(false);
+        let path = station.root().join("test.db");
+        page_size(&path, op.databases())?;
+        let plan = plan(op, self.count, updates, self.seed);
+        let mut databases =
+            Databases::open(&settings(mode.journal)?, &path, op.databases()).map_err(text)?;
+        // Everything is in SQLite's cache: transactional files have no page cache below.
+        databases
+            .set_cache_kib((400 << 10) / op.databases() as u32)
+            .map_err(text)?;
+        plan.populate(&mut databases, &stop).map_err(text)?;
+        let mut seats = vec![databases];
+        self.occupy(station)?;
+        let control = Control::default();
+        team::warm_up(&plan, &mut seats[0], &control, &stop).map_err(text)?;
+        let before = station.report()?;
+        team::run(&plan, 0, &mut seats, &control, &stop, || Ok(())).map_err(text)?;
+        let after = station.report()?;
+        for databases in seats {
+            let checked = plan.check(&databases).map_err(text)?;
+            if !checked.is_ok() {
+                return Err(format!(
+                    "{}: the database does not hold what it must: {checked:?}",
+                    mode.name
+                ));
+            }
+            databases.close().map_err(text)?;
+        }
+        Ok((before, after, self.count))
+    }
+
+    fn ran(&self, mode: Compared, count: u32, before: &Value, after: &Value) -> Ran {
+        let of = |pointer: &str| number(after, pointer) - number(before, pointer);
+        let seconds = of("/now_ns") as f64 / 1e9;
+        let (gc_copies, gc_blocks) = (of("/statistics/gc_copies"), of("/statistics/gc_blocks"));
+        let pages = number(after, "/pages_per_block").max(1);
+        Ran {
+            figure: self.figure,
+            mode: mode.name,
+            workload: self.workload.clone(),
+            controller: self.controller,
+            spare_percent: self.spare,
+            transactions: count,
+            seconds,
+            ms_per_transaction: seconds * 1e3 / f64::from(count.max(1)),
+            host_writes: of("/statistics/host_writes"),
+            host_reads: of("/statistics/host_reads"),
+            flushes: of("/statistics/flushes"),
+            commits: of("/statistics/commits"),
+            programs: of("/nand/programs"),
+            gc_copies,
+            gc_blocks,
+            erases: of("/nand/erases"),
+            map_writes: of("/statistics/map_writes"),
+            table_writes: of("/statistics/table_writes"),
+            root_writes: of("/statistics/root_writes"),
+            gc_validity: (gc_blocks > 0)
+                .then(|| gc_copies as f64 * 100.0 / (gc_blocks * pages) as f64),
+        }
+    }
+}

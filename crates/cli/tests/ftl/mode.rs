@@ -1,0 +1,76 @@
+//! The pragma: when the mode is left, and where it cannot be had.
+
+use crate::support::{Mounted, ask, can_run, connect, count, fill, integrity};
+
+/// SQLite does not always do what a pragma says. Left too early, its journal in memory would be all there is.
+#[test]
+fn the_mode_is_left_when_sqlite_has_left_it() {
+    if !can_run() {
+        return;
+    }
+    let mut mounted = Mounted::new();
+    let connection = mounted.create("a.db");
+    connection
+        .execute_batch("INSERT INTO t (b) VALUES ('one'), ('two')")
+        .unwrap();
+    connection.busy_timeout(std::time::Duration::ZERO).unwrap();
+    let ask = |sql: &str| ask(&connection, sql);
+    // Another connection reads.
+    let other = mounted.open("a.db");
+    other.execute_batch("BEGIN").unwrap();
+    assert_eq!(count(&other), 2);
+    let said = ask("PRAGMA journal_mode=wal").unwrap_err();
+    assert_eq!(
+        said.sqlite_error_code(),
+        Some(rusqlite::ErrorCode::DatabaseBusy),
+        "{said}"
+    );
+    assert_eq!(ask("PRAGMA journal_mode").unwrap(), "xftl");
+    drop(other);
+    // This one does.
+    let mut reading = connection.prepare("SELECT a FROM t").unwrap();
+    let mut rows = reading.query([]).unwrap();
+    rows.next().unwrap();
+    ask("PRAGMA journal_mode=wal").unwrap_err();
+    assert_eq!(ask("PRAGMA journal_mode").unwrap(), "xftl");
+    drop(rows);
+    // A statement of it is writing.
+    let sql = "INSERT INTO t (b) VALUES ('three'), ('four') RETURNING a";
+    let mut writing = connection.prepare(sql).unwrap();
+    let mut rows = writing.query([]).unwrap();
+    rows.next().unwrap();
+    for word in ["delete", "memory", "off", "wal", "waldio"] {
+        ask(&format!("PRAGMA journal_mode={word}")).unwrap_err();
+        assert_eq!(ask("PRAGMA journal_mode").unwrap(), "xftl", "{word}");
+    }
+    while rows.next().unwrap().is_some() {}
+    drop(rows);
+    // So transactions are the file's as before.
+    connection
+        .execute_batch("PRAGMA cache_size=10; BEGIN")
+        .unwrap();
+    fill(&connection, 400).unwrap();
+    let before = mounted.number("/statistics/aborts");
+    connection.execute_batch("ROLLBACK").unwrap();
+    assert!(mounted.number("/statistics/aborts") > before);
+    assert_eq!(count(&connection), 4);
+    for word in ["delete", "truncate", "persist", "memory", "off"] {
+        let said = ask(&format!("PRAGMA journal_mode={word}")).unwrap();
+        assert_eq!(said, word);
+        assert_eq!(ask("PRAGMA journal_mode").unwrap(), word);
+        assert_eq!(ask("PRAGMA journal_mode=xftl").unwrap(), "xftl");
+    }
+    assert_eq!(integrity(&connection), "ok");
+}
+
+#[test]
+fn the_mode_is_refused_where_files_are_not_transactional() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let connection = connect(&path);
+    connection.execute_batch("CREATE TABLE t (a)").unwrap();
+    let refused = ask(&connection, "PRAGMA journal_mode=xftl");
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("has no transactions"), "{said}");
+    assert_eq!(ask(&connection, "PRAGMA journal_mode").unwrap(), "delete");
+}

@@ -1,0 +1,203 @@
+//! A mounted device, connections to what is on it, and processes beside the test's own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rusqlite::{Connection, OpenFlags};
+use tempfile::TempDir;
+
+use crate::common::{onewrite, path};
+
+/// The device, and where its files are mounted, in the directory of a [`Mounted`].
+const DEVICE: &str = "device";
+const FILES: &str = "files";
+
+/// The table of most tests.
+pub const TABLE: &str = "CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)";
+
+pub fn can_run() -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        eprintln!("SKIPPED: needs root and /dev/fuse");
+    }
+    can
+}
+
+/// Transactional files, answered by another process that obeys orders.
+pub struct Mounted {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    dir: TempDir,
+}
+
+impl Mounted {
+    pub fn new() -> Self {
+        Self::with(&[])
+    }
+
+    pub fn with(shape: &[&str]) -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("onewrite-ftl-")
+            .tempdir()
+            .unwrap();
+        let file = dir.path().join(DEVICE);
+        let usual = ["create", path(&file), "--mib", "192", "--channels", "2"];
+        let made = onewrite("ftl", &[&usual[..], shape].concat());
+        assert!(made.status.success(), "{made:?}");
+        std::fs::create_dir(dir.path().join(FILES)).unwrap();
+        Self::on(dir)
+    }
+
+    /// On a device that is there.
+    pub fn on(dir: TempDir) -> Self {
+        let (file, files) = (dir.path().join(DEVICE), dir.path().join(FILES));
+        let mut child = Command::new(env!("CARGO_BIN_EXE_onewrite"))
+            .args(["ftl", "mount", "--orders"])
+            .args([&file, &files])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
+        let mut mounted = Self {
+            child,
+            input,
+            output: BufReader::new(output),
+            dir,
+        };
+        assert_eq!(mounted.line(), "ready");
+        mounted
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub fn order(&mut self, order: &str) -> String {
+        writeln!(self.input.as_mut().unwrap(), "{order}").unwrap();
+        self.line()
+    }
+
+    pub fn number(&mut self, pointer: &str) -> u64 {
+        let report: serde_json::Value = serde_json::from_str(&self.order("report")).unwrap();
+        report
+            .pointer(pointer)
+            .and_then(serde_json::Value::as_u64)
+            .unwrap()
+    }
+
+    /// The power goes, and comes back.
+    pub fn lose_power(&mut self) {
+        self.order("off");
+        self.order("on");
+    }
+
+    pub fn device(&self) -> PathBuf {
+        self.dir.path().join(DEVICE)
+    }
+
+    pub fn files(&self) -> PathBuf {
+        self.dir.path().join(FILES)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.files().join(name)
+    }
+
+    /// A connection in mode `xftl`.
+    pub fn open(&self, name: &str) -> Connection {
+        let connection = connect(&self.path(name));
+        let mode = ask(&connection, "PRAGMA journal_mode=xftl");
+        assert_eq!(mode.as_deref(), Ok("xftl"));
+        connection
+    }
+
+    /// The same to a new database, with a table `t`.
+    pub fn create(&self, name: &str) -> Connection {
+        let connection = self.open(name);
+        connection.execute_batch(TABLE).unwrap();
+        connection
+    }
+
+    /// Ends the mount while files may be open, and mounts the device again.
+    pub fn mount_again(mut self) -> Self {
+        drop(self.input.take());
+        assert!(!self.child.wait().unwrap().success());
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        Self::on(dir)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// A connection through our VFS, in the mode that the file has.
+pub fn connect(path: &Path) -> Connection {
+    onewrite::register().unwrap();
+    Connection::open_with_flags_and_vfs(path, OpenFlags::default(), "onewrite").unwrap()
+}
+
+/// The text that a statement answers with.
+pub fn ask(connection: &Connection, sql: &str) -> rusqlite::Result<String> {
+    connection.query_row(sql, [], |row| row.get(0))
+}
+
+pub fn count(connection: &Connection) -> i64 {
+    connection
+        .query_row("SELECT count(*) FROM t", [], |row| row.get(0))
+        .unwrap()
+}
+
+pub fn integrity(connection: &Connection) -> String {
+    ask(connection, "PRAGMA integrity_check").unwrap()
+}
+
+/// What `script` does with the path, in a process of its own; it has printed a line, and goes on when it is told to.
+pub struct Other {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Other {
+    pub fn new(script: &str, path: &Path) -> Self {
+        let mut child = Command::new("python3")
+            .args(["-c", script])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert_eq!(line, "ready\n");
+        let input = child.stdin.take();
+        Self { child, input }
+    }
+
+    pub fn go_on(mut self) {
+        drop(self.input.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+pub fn fill(connection: &Connection, rows: usize) -> rusqlite::Result<()> {
+    for _ in 0..rows {
+        connection.execute("INSERT INTO t (b) VALUES (?1)", ["x".repeat(900)])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! The command on the SQLite with both B-tree engines: `cargo test -p onewrite-cli --features lsmvbt --test lsmvbt`.
+#![cfg(feature = "lsmvbt")]
+
+mod common;
+
+use common::{can_make, onewrite, path, text};
+use onewrite_iotrace::scratch::FileSystem;
+use serde_json::Value;
+
+fn document(subcommand: &str, args: &[&str]) -> Value {
+    let output = onewrite(subcommand, &[args, &["--json"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON document")
+}
+
+fn number(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("a whole number, not {value}"))
+}
+
+#[test]
+fn every_variation_is_in_force_and_every_database_is_as_it_must_be() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let modes = "wal,lsmvbt,lsmvbt:torn=trust,lsmvbt:lazy_split=off,reserve=0,lazy_gc=off,\
+                 embedding=off,redistribution=on,lsmvbt:synchronous=normal";
+    for op in ["insert", "update", "delete", "indexed", "app"] {
+        let dir = path(dir.path());
+        let args = ["--dir", dir, "--modes", modes, "--count", "60", "--op", op];
+        let document = document("compare", &args);
+        let runs = document["runs"].as_array().expect("runs");
+        assert_eq!(runs.len(), 5, "{op}");
+        for run in runs {
+            assert_eq!(run["checked"]["content"], "ok", "{op} {run:#}");
+            assert_eq!(run["checked"]["stock_after_close"], "ok", "{op} {run:#}");
+        }
+        let status = |run: usize| &runs[run]["pragmas"]["onewrite_status"];
+        assert_eq!(status(1)["torn"], "double");
+        assert_eq!(status(2)["torn"], "trust");
+        // The database is made, and its table, before the pragma can be said.
+        let slots = |run: usize| number(&status(run)["slot_pages_written"]);
+        assert!(
+            slots(2) < 20 && slots(1) >= slots(2) + 60,
+            "{op} {} {}",
+            slots(1),
+            slots(2)
+        );
+        assert_eq!(status(3)["lazy_split"], "off");
+        assert_eq!(status(3)["redistribution"], "on");
+    }
+}
+
+#[test]
+fn a_row_is_one_page_and_one_flush_where_page_writes_are_trusted() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let modes = "wal,lsmvbt:torn=trust,lsmvbt";
+    let args = ["--scratch", "ext4", "--modes", modes, "--count", "400"];
+    let document = document("compare", &args);
+    let bytes: Vec<u64> = document["runs"]
+        .as_array()
+        .expect("runs")
+        .iter()
+        .map(|run| number(&run["device"]["write_bytes"]))
+        .collect();
+    // The issue's bound; with doubled pages there is a slot of two beside each.
+    assert!(bytes[1] * 100 <= bytes[0] * 33, "{bytes:?}");
+    assert!(bytes[2] * 100 <= bytes[0] * 50, "{bytes:?}");
+    let flushes = number(&document["runs"][1]["device"]["flushes"]);
+    assert!((400..420).contains(&flushes), "{flushes}");
+}
+
+#[test]
+fn power_cuts_lose_nothing() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || !std::path::Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: needs root and /dev/fuse");
+        return;
+    }
+    for arguments in [
+        "--mode lsmvbt --cuts 100",
+        "--mode lsmvbt:torn=trust --tear 4k --cuts 100",
+        "--mode lsmvbt --fs xfs --cuts 60",
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut all: Vec<&str> = arguments.split_whitespace().collect();
+        all.extend(["--time-limit", "60", "--dir", path(dir.path())]);
+        let report = document("powercut", &all);
+        eprintln!("{arguments}: {report:#}");
+        assert!(number(&report["images"]) >= 10, "{report:#}");
+        assert_eq!(report["commits_lost_as_allowed"], 0, "{report:#}");
+    }
+}
+
+#[test]
+fn the_slides_are_reproduced_with_a_reason_for_every_count_that_differs() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let args = [
+        "lsmvbt",
+        "--scratch",
+        "ext4",
+        "--count",
+        "200",
+        "--repeat",
+        "1",
+    ];
+    let document = document("reproduce", &args);
+    assert_eq!(
+        document["failed"].as_array().map(Vec::len),
+        Some(0),
+        "{document:#}"
+    );
+    let figures = document["figures"].as_array().expect("figures");
+    assert_eq!(figures.len(), 6);
+    for figure in figures {
+        for row in figure["rows"].as_array().expect("rows") {
+            assert!(row["ours"].is_number(), "{row:#}");
+            let differs = matches!(row["verdict"].as_str(), Some("magnitude" | "misses"));
+            let same =
+                |told: &&Value| told["row"] == row["name"] && told["quantity"] == row["quantity"];
+            if differs && row["kind"] == "counted" {
+                let told = figure["differences"]
+                    .as_array()
+                    .and_then(|all| all.iter().find(same));
+                let told = told.unwrap_or_else(|| panic!("not told: {row:#}"));
+                assert_eq!(told["holds"], true, "{told:#}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_in_words() {
+    let output = onewrite("compare", &["--modes", "lsmvbt:layout=sector"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("torn, lazy_split, reserve"), "{said}");
+}
