@@ -111,9 +111,10 @@ impl Cursor {
         self.seek_target(&mut db.core, &mut Target::Bytes(key))
     }
 
-    /// Goes to the entry that `compare` calls equal, or to a neighbor of its place. `compare` gets a
+    /// Goes to an entry that `compare` calls equal, or to a neighbor of its place. `compare` gets a
     /// stored key, whole, with [`READABLE_BEHIND`] bytes after it, and says how it lies to what is sought;
-    /// it must be consistent with the order of the tree. An error of it ends the seek.
+    /// it must be consistent with the order of the tree, but may call several keys equal, as a prefix does.
+    /// An error of it ends the seek.
     pub fn seek_with(
         &mut self,
         db: &mut Db,
@@ -122,7 +123,46 @@ impl Cursor {
         if self.kind == TreeKind::Integer {
             return Err(Error::WrongKind(self.tree()));
         }
-        self.seek_target(&mut db.core, &mut Target::Custom(compare))
+        let core = &mut db.core;
+        let mut equal_seen = false;
+        let mut watched = |key: &[u8]| {
+            let order = compare(key)?;
+            equal_seen |= order == Ordering::Equal;
+            Ok(order)
+        };
+        let sought = self.seek_target(core, &mut Target::Custom(&mut watched))?;
+        if sought == Seek::Exact || !equal_seen {
+            return Ok(sought);
+        }
+        let found = self.equal_before(core, sought, compare);
+        if found.is_err() {
+            self.steps.clear();
+        }
+        found
+    }
+
+    /// A router was equal, and nothing behind it. The router's own key may be gone, and other equal ones lie before it:
+    /// one of them then is the nearest entry that is not larger.
+    fn equal_before(
+        &mut self,
+        core: &mut Core,
+        sought: Seek,
+        compare: &mut dyn FnMut(&[u8]) -> Result<Ordering>,
+    ) -> Result<Seek> {
+        let way = self.steps.clone();
+        let before = match sought {
+            Seek::Larger => self.step(core, true)?,
+            Seek::Smaller => true,
+            Seek::Exact | Seek::Empty => false,
+        };
+        if before {
+            let (node, e) = self.entry()?;
+            if core.compare(&node, &e, &mut Target::Custom(compare))? == Ordering::Equal {
+                return Ok(Seek::Exact);
+            }
+        }
+        self.steps = way;
+        Ok(sought)
     }
 
     fn expect(&self, kind: TreeKind) -> Result<()> {

@@ -209,6 +209,7 @@ impl Core {
         let node = self.node(page)?;
         let (tree, own) = (node.tree, self.txn()?.own.contains(&page));
         match node.live_count() {
+            0 if own && node.entries().iter().any(owns) => self.lead_to_empty_leaf(&node),
             0 => {
                 let leaf =
                     self.allocate(|p, m| Node::new(p, PageType::Leaf, node.tree_kind, tree, 0, m))?;
@@ -266,12 +267,28 @@ impl Core {
         let node = self.node(page)?;
         let own = self.txn()?.own.contains(&page);
         if own && node.entries().iter().any(owns) {
-            return Ok(());
+            return self.lead_to_empty_leaf(&node);
         }
         let (parent, router) = path[depth - 1];
         self.end_entry(parent, router)?;
         self.retire(page)?;
         self.settle(path, depth - 1, None)
+    }
+
+    /// A node of this transaction that has to stay, because dead entries in it own pages, must lead somewhere.
+    fn lead_to_empty_leaf(&mut self, node: &Node) -> Result<()> {
+        let (m, mut above) = (self.version()?, node.page.0);
+        for level in (0..node.level).rev() {
+            let kind = match level {
+                0 => PageType::Leaf,
+                _ => PageType::Inner,
+            };
+            let child = self
+                .allocate(|page, m| Node::new(page, kind, node.tree_kind, node.tree, level, m))?;
+            self.node_mut(above)?.insert(0, first_router(child, m), &[]);
+            above = child;
+        }
+        Ok(())
     }
 
     /// Adds routers to new nodes right behind the one of `path[depth]`; or in its place, if its node died.
@@ -360,25 +377,11 @@ impl Core {
         }
         let mut routers = Vec::new();
         if !died {
-            let first = Entry {
-                start,
-                end: INF,
-                child: old,
-                key: i64::MIN,
-                ..Entry::default()
-            };
-            routers.push((first, Vec::new()));
+            routers.push((first_router(old, start), Vec::new()));
         }
         for (i, page) in nodes.iter().enumerate() {
             if died && i == 0 {
-                let first = Entry {
-                    start: m,
-                    end: INF,
-                    child: *page,
-                    key: i64::MIN,
-                    ..Entry::default()
-                };
-                routers.push((first, Vec::new()));
+                routers.push((first_router(*page, m), Vec::new()));
             } else {
                 routers.push(self.router(*page, None, *page, m)?);
             }
@@ -389,6 +392,17 @@ impl Core {
             node.insert(i, *e, local);
         }
         self.replace_root(tree, root, ended)
+    }
+}
+
+/// A router to the first child of a node: its key says nothing.
+fn first_router(child: u32, start: u64) -> Entry {
+    Entry {
+        start,
+        end: INF,
+        child,
+        key: i64::MIN,
+        ..Entry::default()
     }
 }
 

@@ -77,7 +77,12 @@ impl Visible {
 
 impl Core {
     /// How a stored entry lies to what is looked for.
-    fn compare(&mut self, node: &NodeRef, e: &Entry, target: &mut Target<'_>) -> Result<Ordering> {
+    pub(crate) fn compare(
+        &mut self,
+        node: &NodeRef,
+        e: &Entry,
+        target: &mut Target<'_>,
+    ) -> Result<Ordering> {
         match target {
             Target::Integer(key) => Ok(e.key.cmp(key)),
             Target::First => Ok(Ordering::Greater),

@@ -117,8 +117,34 @@ pub fn probe(db: &mut Db, view: Version, model: &Model, random: &mut Random) -> 
                 Seek::Smaller => assert_eq!(Some(&entry(db, &cursor)?.0), below.map(|e| e.0)),
             }
             assert_eq!(found == Seek::Exact, map.contains_key(&key), "tree {tree}");
+            if cursor.kind() == TreeKind::Custom {
+                seek_length(db, &mut cursor, &key, map)?;
+            }
         }
     }
+    Ok(())
+}
+
+/// Looks for any key that is as long as this one.
+fn seek_length(db: &mut Db, cursor: &mut Cursor, key: &[u8], map: &Map) -> Result<()> {
+    let length = key.len() - 4;
+    let found = cursor.seek_with(db, &mut |stored| Ok(stored.len().cmp(&length)))?;
+    // In the model, keys begin with their length.
+    let (below, above) = (&key[..4], (length as u32 + 1).to_be_bytes());
+    let smaller = map.range(..below.to_vec()).next_back();
+    let equal = map.range(below.to_vec()..above.to_vec()).next();
+    let larger = map.range(above.to_vec()..).next();
+    match found {
+        Seek::Empty => assert!(map.is_empty(), "the tree is not empty"),
+        Seek::Exact => assert_eq!(entry(db, cursor)?.0.len(), key.len()),
+        Seek::Larger => assert_eq!(Some(&entry(db, cursor)?.0), larger.map(|e| e.0)),
+        Seek::Smaller => assert_eq!(Some(&entry(db, cursor)?.0), smaller.map(|e| e.0)),
+    }
+    assert_eq!(
+        found == Seek::Exact,
+        equal.is_some(),
+        "keys of {length} bytes"
+    );
     Ok(())
 }
 
@@ -135,20 +161,23 @@ pub fn seek(db: &mut Db, cursor: &mut Cursor, key: &[u8]) -> Result<Seek> {
 
 /// A key, from a small or a large set, in the model's form.
 pub fn random_key(random: &mut Random, kind: u8, range: u64) -> Vec<u8> {
-    let n = random.below(range);
+    key_of(kind, random.below(range), range)
+}
+
+fn key_of(kind: u8, n: u64, range: u64) -> Vec<u8> {
     match kind {
         0 => integer_key(n as i64 - (range / 3) as i64),
-        1 => random_bytes_key(random, n),
-        _ => custom_key(&random_bytes_key(random, n)),
+        1 => bytes_key(n),
+        _ => custom_key(&bytes_key(n)),
     }
 }
 
-fn random_bytes_key(_: &mut Random, n: u64) -> Vec<u8> {
+fn bytes_key(n: u64) -> Vec<u8> {
     // The same number always gives the same key; some keys are long, some do not fit into a page.
     let len = match n % 23 {
         0 => 1500,
         1 => 5000,
-        2 | 3 => 400,
+        2..7 => 400,
         _ => (n % 40) as usize,
     };
     let mut key = (n as u32).to_be_bytes().to_vec();
@@ -232,12 +261,37 @@ pub fn change(db: &mut Db, model: &mut Model, random: &mut Random, range: u64) -
         };
         put(db, TreeId(tree), kind, &key, &value)?;
         map.insert(key, value);
-    } else if dice < 960 {
+    } else if dice < 940 {
         let key = random_key(random, kind, range);
         let there = delete(db, TreeId(tree), kind, &key)?;
         assert_eq!(there, map.remove(&key).is_some(), "deletion in tree {tree}");
-    } else {
+    } else if dice < 980 {
         delete_run(db, TreeId(tree), map, random)?;
+    } else {
+        put_run(db, TreeId(tree), (kind, map), random, range)?;
+    }
+    Ok(())
+}
+
+/// How many neighbors change together: more than a leaf holds, now and then.
+fn run_length(random: &mut Random) -> u64 {
+    let limit = *random.pick(&[10, 40, 400]);
+    random.below(limit)
+}
+
+/// Inserts keys of neighboring numbers, without values.
+fn put_run(
+    db: &mut Db,
+    tree: TreeId,
+    (kind, map): (u8, &mut Map),
+    random: &mut Random,
+    range: u64,
+) -> Result<()> {
+    let first = random.below(range);
+    for n in first..first + run_length(random) {
+        let key = key_of(kind, n, range);
+        put(db, tree, kind, &key, b"")?;
+        map.insert(key, Vec::new());
     }
     Ok(())
 }
@@ -283,7 +337,7 @@ fn delete_run(db: &mut Db, tree: TreeId, map: &mut Map, random: &mut Random) -> 
     };
     assert_eq!(seek(db, &mut cursor, &first)?, Seek::Exact);
     let mut key = first;
-    for _ in 0..random.below(40) {
+    for _ in 0..run_length(random) {
         db.delete_at(&mut cursor)?;
         map.remove(&key);
         let next = map.range(key.clone()..).next().map(|e| e.0.clone());
