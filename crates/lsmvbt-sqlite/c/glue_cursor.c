@@ -27,7 +27,14 @@ static void glueKeyInit(GlueKey *pKey, UnpackedRecord *pRecord){
   pRecord->errCode = 0;
 }
 
-/* Takes a packed record apart; to be freed by sqlite3DbFree(). */
+/* In an index whose key columns are unique and never NULL, they alone make the order (SQLite inserts and deletes by
+** them). All must then compare by them, or what follows them would be compared with a router's, which is that of an entry
+** long gone. */
+static int glueOrderedByKey(const KeyInfo *pKeyInfo){
+  return pKeyInfo->nAllField>pKeyInfo->nKeyField;
+}
+
+/* Takes a packed record apart, as far as it makes the order; to be freed by sqlite3DbFree(). */
 static int glueUnpack(KeyInfo *pKeyInfo, const void *pKey, i64 nKey, UnpackedRecord **ppRecord){
   UnpackedRecord *pRecord = sqlite3VdbeAllocUnpackedRecord(pKeyInfo);
   *ppRecord = pRecord;
@@ -38,6 +45,7 @@ static int glueUnpack(KeyInfo *pKeyInfo, const void *pKey, i64 nKey, UnpackedRec
   sqlite3VdbeRecordUnpack(pKeyInfo, (int)nKey, pKey, pRecord);
 #endif
   if( pRecord->nField==0 || pRecord->nField>pKeyInfo->nAllField ) return SQLITE_CORRUPT_BKPT;
+  if( glueOrderedByKey(pKeyInfo) && pRecord->nField>pKeyInfo->nKeyField ) pRecord->nField = pKeyInfo->nKeyField;
   return SQLITE_OK;
 }
 
@@ -127,18 +135,44 @@ static int glueConfirmEqual(BtCursor *pCur, GlueKey *pKey, int *pRes){
   return rc==SQLITE_OK ? glueCompareHere(pCur, pKey, pRes) : rc;
 }
 
-static int glueIndexMoveto(BtCursor *pCur, UnpackedRecord *pRecord, int *pRes){
+static int glueSeekRecord(BtCursor *pCur, GlueKey *pKey, int *pRes){
   GlueCursor *p = GLUE_CURSOR(pCur);
+  return glueArrived(pCur, lsmvbt_seek_record(p->pEngine, p->id, glueCompare, pKey, pRes, &p->row));
+}
+
+/* To more fields than make the order: there is one entry with those that do, if any, and the rest decides on which side
+** of it the sought one lies. */
+static int glueSeekBeyondKey(BtCursor *pCur, GlueKey *pKey, int *pRes){
+  UnpackedRecord *pRecord = pKey->pRecord;
+  u16 nField = pRecord->nField;
+  i8 default_rc = pRecord->default_rc;
+  int rc;
+  pRecord->nField = pCur->pKeyInfo->nKeyField;
+  pRecord->default_rc = 0;
+  rc = glueSeekRecord(pCur, pKey, pRes);
+  pRecord->nField = nField;
+  pRecord->default_rc = default_rc;
+  pRecord->eqSeen = 0;
+  if( rc==SQLITE_OK && *pRes==0 ) rc = glueCompareHere(pCur, pKey, pRes);
+  return rc;
+}
+
+static int glueIndexMoveto(BtCursor *pCur, UnpackedRecord *pRecord, int *pRes){
+  const KeyInfo *pKeyInfo = pCur->pKeyInfo;
   GlueKey key;
   int rc;
-  assert( pCur->pKeyInfo!=0 );
+  assert( pKeyInfo!=0 );
 #ifdef SQLITE_DEBUG
   pCur->pBtree->nSeek++;
 #endif
   rc = glueBeforeSeek(pCur);
   if( rc!=SQLITE_OK ) return rc;
   glueKeyInit(&key, pRecord);
-  rc = glueArrived(pCur, lsmvbt_seek_record(p->pEngine, p->id, glueCompare, &key, pRes, &p->row));
+  if( glueOrderedByKey(pKeyInfo) && pRecord->nField>pKeyInfo->nKeyField ){
+    rc = glueSeekBeyondKey(pCur, &key, pRes);
+  }else{
+    rc = glueSeekRecord(pCur, &key, pRes);
+  }
   if( rc==SQLITE_DONE ){
     pRecord->eqSeen = 0;
     *pRes = -1;

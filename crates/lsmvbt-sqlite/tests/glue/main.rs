@@ -6,6 +6,7 @@ mod connections;
 mod differential;
 mod full;
 mod model;
+mod order;
 mod pragmas;
 mod refused;
 mod support;
