@@ -1,6 +1,7 @@
 //! The same random SQL on stock SQLite and on the other engine: the same rows, the same errors.
 //!
-//! `ONEWRITE_SEED` makes the same statements again, `ONEWRITE_STEPS` sets how many (default 3,000).
+//! `ONEWRITE_SEED` sets which statements, `ONEWRITE_SEEDS` how many seeds from there on, `ONEWRITE_STEPS` how many
+//! statements of each (3,000).
 
 use crate::support::{Scene, on_other_engines, one};
 
@@ -44,6 +45,9 @@ impl Random {
         }
     }
 }
+
+/// Seeds that once found a difference.
+const FOUND_SOMETHING: [u64; 2] = [1004, 500_009];
 
 const SCHEMA: &[&str] = &[
     "CREATE TABLE t(a INTEGER PRIMARY KEY, b UNIQUE, c, d COLLATE NOCASE, CHECK (c IS NULL OR c <> 13))",
@@ -104,17 +108,23 @@ fn statement(random: &mut Random) -> String {
 }
 
 fn random_sql_says_the_same_as_on_stock(engine: &str) {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .map(|text| text.parse::<u64>().expect(name))
-    };
-    let seed = number("ONEWRITE_SEED").unwrap_or_else(|| {
-        std::time::UNIX_EPOCH.elapsed().map_or(1, |time| {
-            u64::try_from(time.as_nanos() & 0xffff_ffff).unwrap_or(1)
-        })
-    });
     let steps = number("ONEWRITE_STEPS").unwrap_or(3000);
+    let Some(first) = number("ONEWRITE_SEED") else {
+        return FOUND_SOMETHING
+            .iter()
+            .for_each(|seed| says_the_same(engine, *seed, steps));
+    };
+    for seed in first..first + number("ONEWRITE_SEEDS").unwrap_or(1) {
+        says_the_same(engine, seed, steps);
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().expect(name))
+}
+
+fn says_the_same(engine: &str, seed: u64, steps: u64) {
     println!("ONEWRITE_SEED={seed} ONEWRITE_STEPS={steps}");
     let mut random = Random(seed);
     let scene = Scene::new();
