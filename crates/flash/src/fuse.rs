@@ -59,23 +59,34 @@ impl<M: Medium> OneFile<M> {
             FILE => (FileType::RegularFile, 0o600, self.device.bytes()),
             _ => return None,
         };
-        Some(FileAttr {
-            ino,
-            size,
-            blocks: size / 512,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        })
+        Some(attributes(ino, kind, perm, size, 4096))
+    }
+}
+
+/// Attributes of what belongs to root and keeps no times.
+pub(crate) fn attributes(
+    ino: INodeNo,
+    kind: FileType,
+    perm: u16,
+    size: u64,
+    blksize: u32,
+) -> FileAttr {
+    FileAttr {
+        ino,
+        size,
+        blocks: size.div_ceil(512),
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind,
+        perm,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize,
+        flags: 0,
     }
 }
 

@@ -19,12 +19,12 @@
 //! Everything but `description` and `channels` may be left out, and then takes no time. `docs/devices.md`
 //! says how the times are used ([`crate::schedule`]), and what the models that are built in stand for.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::model;
 
 /// The models that are built in: name, and the text of the file.
 pub const BUILT_IN: [(&str, &str); 4] = [
@@ -40,9 +40,6 @@ pub const MAX_CHANNELS: u32 = 64;
 /// The longest time that a model may give, in microseconds: the kernel reports a request as hung after
 /// two minutes.
 const MAX_US: f64 = 10_000_000.0;
-
-/// A file that is larger is none.
-const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// What something takes: a time whatever its size, and one for its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -118,27 +115,7 @@ impl Latency {
     /// # Errors
     /// No such model or file; the file is none.
     pub fn find(name: &str) -> Result<Self, Error> {
-        if let Some(model) = Self::built_in(name) {
-            return Ok(model);
-        }
-        let path = Path::new(name);
-        let bad = |message: String| Error::Model {
-            path: path.to_owned(),
-            message,
-        };
-        if !path.exists() {
-            let known = BUILT_IN.map(|(known, _)| known).join(", ");
-            return Err(bad(format!(
-                "there is no such file, and no model is called that (there are {known})"
-            )));
-        }
-        let length = path.metadata().map_err(Error::io("stat", path))?.len();
-        if length > MAX_FILE_BYTES {
-            return Err(bad(format!("{length} bytes are too many")));
-        }
-        let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        Self::parse(&stem, &text).map_err(bad)
+        model::find(name, "device", &BUILT_IN, Self::parse)
     }
 
     /// Reads a model from the text of a file.

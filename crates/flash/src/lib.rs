@@ -39,6 +39,7 @@ pub mod host;
 pub mod image;
 pub mod latency;
 pub mod medium;
+mod model;
 pub mod nand;
 pub mod random;
 pub mod saved;

@@ -17,7 +17,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 pub use fuser::BackgroundSession;
 use fuser::{
@@ -30,6 +30,7 @@ use fuser::{
 use super::{FileNo, Files, FilesError};
 use crate::disk::{Pace, Waiting};
 use crate::error::Error;
+use crate::fuse::attributes;
 
 /// `F2FS_IOC_START_ATOMIC_WRITE`.
 pub const START: u32 = 0xF501;
@@ -181,23 +182,7 @@ impl State {
                 (FileType::RegularFile, 0o644, size)
             }
         };
-        Ok(FileAttr {
-            ino,
-            size,
-            blocks: size.div_ceil(512),
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 8192,
-            flags: 0,
-        })
+        Ok(attributes(ino, kind, perm, size, 8192))
     }
 
     /// A name that is not that of a removed file.

@@ -10,11 +10,10 @@
 //! endurance = 3000          # times that a block can be erased
 //! ```
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::model;
 
 /// The kinds of NAND that are built in: name, and the text of the file.
 pub const BUILT_IN: [(&str, &str); 3] = [
@@ -22,9 +21,6 @@ pub const BUILT_IN: [(&str, &str); 3] = [
     ("emmc", include_str!("../../models/nand/emmc.toml")),
     ("tlc", include_str!("../../models/nand/tlc.toml")),
 ];
-
-/// A file that is larger is none.
-const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// The longest time of an operation, in microseconds.
 const MAX_US: f64 = 10_000_000.0;
@@ -62,26 +58,7 @@ impl Timing {
     /// # Errors
     /// No such name or file; the file is none.
     pub fn find(name: &str) -> Result<Self, Error> {
-        if let Some(timing) = Self::built_in(name) {
-            return Ok(timing);
-        }
-        let path = Path::new(name);
-        let bad = |message: String| Error::Model {
-            path: path.to_owned(),
-            message,
-        };
-        if !path.exists() {
-            let known = BUILT_IN.map(|(known, _)| known).join(", ");
-            return Err(bad(format!(
-                "there is no such file, and no NAND is called that (there are {known})"
-            )));
-        }
-        let length = path.metadata().map_err(Error::io("stat", path))?.len();
-        if length > MAX_FILE_BYTES {
-            return Err(bad(format!("{length} bytes are too many")));
-        }
-        let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
-        Self::parse(&text).map_err(bad)
+        model::find(name, "NAND", &BUILT_IN, |_, text| Self::parse(text))
     }
 
     /// Reads one from the text of a file.
