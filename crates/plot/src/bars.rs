@@ -93,7 +93,9 @@ impl Bars {
             .collect();
         let rows = self.categories.len().max(1) as i32 * self.row();
         let head = if self.subtitle.is_some() { 138 } else { 117 };
-        let height = (rows + head + 20 * (legend.len() as i32 / 6)) as u32;
+        let lines = frame::legend_places(&legend, WIDTH as i32);
+        let more_lines = lines.last().map_or(0, |(_, line)| *line);
+        let height = (rows + head + frame::LINE * more_lines) as u32;
         let subtitle = self.subtitle.as_deref();
         frame::picture((WIDTH, height), &self.title, subtitle, &legend, |area| {
             self.draw_on(area)

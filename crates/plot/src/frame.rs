@@ -25,7 +25,7 @@ const TITLE: i32 = 16;
 /// Distance from the edge.
 const MARGIN: i32 = 12;
 /// Height of a line of the legend.
-const LINE: i32 = 20;
+pub(crate) const LINE: i32 = 20;
 
 pub(crate) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -94,6 +94,7 @@ pub(crate) fn style(height: i32, color: RGBColor, h: HPos, v: VPos) -> TextStyle
 
 /// Width of a text in pixels.
 pub(crate) fn width(text: &str, height: i32) -> i32 {
+    use_font();
     let font = (FONT, height).into_font();
     let measured = font.box_size(text).map(|(width, _)| width as i32);
     // Half an em a letter where it cannot be measured.
@@ -159,19 +160,30 @@ fn draw_legend(root: &Canvas<'_>, legend: &[Series], top: i32, total: i32) -> Re
         return Ok(top);
     }
     let text = style(TEXT, INK, HPos::Left, VPos::Center);
-    let (mut x, mut y) = (MARGIN, top + LINE / 2);
-    for series in legend {
-        // A browser's own font may be wider than the one that is measured with.
-        let wide = 18 + width(&series.name, TEXT) * 5 / 4 + 18;
-        if x > MARGIN && x + wide > total - MARGIN {
-            (x, y) = (MARGIN, y + LINE);
-        }
+    let mut y = top + LINE / 2;
+    for (series, (x, line)) in legend.iter().zip(legend_places(legend, total)) {
+        y = top + LINE / 2 + LINE * line;
         draw_mark(root, (x + 6, y), 5, series.shape, series.color.rgb())?;
         root.draw_text(&series.name, &text, (x + 18, y))
             .map_err(failed)?;
-        x += wide;
     }
     Ok(y + LINE / 2 + 4)
+}
+
+/// Where each entry of a legend begins, and in which line, the first being 0.
+pub(crate) fn legend_places(legend: &[Series], total: i32) -> Vec<(i32, i32)> {
+    let (mut x, mut line) = (MARGIN, 0);
+    let mut places = Vec::with_capacity(legend.len());
+    for series in legend {
+        // A browser's own font may be wider than the one that is measured with.
+        let wide = 18 + width(&series.name, TEXT) * 3 / 2 + 12;
+        if x > MARGIN && x + wide > total - MARGIN {
+            (x, line) = (MARGIN, line + 1);
+        }
+        places.push((x, line));
+        x += wide;
+    }
+    places
 }
 
 /// Draws a mark of a radius in pixels.
