@@ -224,11 +224,11 @@ impl Core {
         let m = self.version()?;
         let (page, at, e) = self.root_entry(tree, m)?;
         self.changed(tree);
+        self.free_own_tree(e.child)?;
         if e.start < m {
             self.node_mut(page)?.end(at, m, Ended::Killed);
             return self.settle_catalog(page);
         }
-        self.free_own_tree(e.child)?;
         self.node_mut(page)?.remove(at);
         self.own_old_root(page, tree)
     }
@@ -239,11 +239,11 @@ impl Core {
         let (page, at, e) = self.root_entry(tree, m)?;
         let kind = self.kind_of(e.child, tree)?;
         self.changed(tree);
+        self.free_own_tree(e.child)?;
         let leaf = self.allocate(|p, m| Node::new(p, PageType::Leaf, Some(kind), tree, 0, m))?;
         if e.start < m {
             return self.change_entry(page, at, leaf, Ended::Killed);
         }
-        self.free_own_tree(e.child)?;
         self.node_mut(page)?.set_child(at, leaf);
         self.own_old_root(page, tree)
     }

@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::error::Result;
 use crate::page::{Ended, Entry, NodeRef, PageType};
 use crate::readers::Keep;
+use crate::slots::Slots;
 use crate::tree::edit::owns;
 
 impl Core {
@@ -120,7 +121,8 @@ impl Core {
         Ok(())
     }
 
-    /// Frees the pages of a tree that were born in this transaction, when the tree goes in it as well.
+    /// Frees the pages of a tree that were born in this transaction, when the tree goes in it as well. What dead entries
+    /// in them own also belongs to a page of the base, where they were still alive.
     pub(crate) fn free_own_tree(&mut self, root: u32) -> Result<()> {
         let mut pages = vec![root];
         while let Some(page) = pages.pop() {
@@ -177,8 +179,9 @@ impl Core {
         self.since_pass = 0;
         let mut pages: Vec<u32> = self.dead_pages.drain().collect();
         pages.sort_unstable();
+        let slots = Slots::of(&self.header);
         for page in pages {
-            if self.is_free(page) {
+            if self.is_free(page) || slots.is_some_and(|slots| slots.contains(page)) {
                 continue;
             }
             let node = self.node(page)?;

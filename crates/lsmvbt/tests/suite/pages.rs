@@ -234,3 +234,32 @@ fn a_long_reader_does_not_stop_writers_and_its_cost_is_told() {
     );
     assert!(without.pages <= with.pages + 2);
 }
+
+#[test]
+fn a_tree_that_grew_in_the_transaction_in_which_it_goes_leaves_no_page_behind() {
+    for drop in [true, false] {
+        let mut db = Db::open(MemoryFile::new().storage(), options(Torn::Trust)).unwrap();
+        let [table, ..] = trees(&mut db);
+        let fill = |db: &mut Db, from: i64| {
+            for key in from..from + 2000 {
+                db.put_integer(table, key, &[1; 100]).unwrap();
+            }
+        };
+        cost(&mut db, |db| fill(db, 0));
+        cost(&mut db, |db| {
+            fill(db, 1000);
+            match drop {
+                true => db.drop_tree(table).unwrap(),
+                false => db.clear_tree(table).unwrap(),
+            }
+        });
+        // What it was before goes when nobody can read it any more, with the next change of the catalog.
+        cost(&mut db, |db| db.set_meta(0, 1).unwrap());
+        cost(&mut db, |db| {
+            db.create_tree(TreeKind::Integer).unwrap();
+        });
+        cost(&mut db, |db| db.set_meta(0, 2).unwrap());
+        assert_eq!(db.reclaim().unwrap(), 0, "dropped: {drop}");
+        assert_eq!(db.check().unwrap(), Vec::<String>::new());
+    }
+}
