@@ -121,23 +121,14 @@ impl Core {
         Ok(())
     }
 
-    /// Frees the pages of a tree that were born in this transaction, when the tree goes in it as well. What dead entries
-    /// in them own also belongs to a page of the base, where they were still alive.
-    pub(crate) fn free_own_tree(&mut self, root: u32) -> Result<()> {
-        let mut pages = vec![root];
-        while let Some(page) = pages.pop() {
-            let node = self.node(page)?;
-            for e in node.entries().iter().filter(|e| e.live()) {
-                if node.kind == PageType::Inner {
-                    pages.push(e.child);
-                }
-                for p in self.chain(node.tree, node.page, e)? {
-                    if self.txn()?.own.contains(&p) {
-                        self.free_page(p)?;
-                    }
-                }
-            }
-            if self.txn()?.own.contains(&page) {
+    /// Frees the pages of a tree that were born in this transaction, when the tree goes in it as well: no more is read
+    /// than the transaction has written. What dead entries in them own also belongs to a page of the base, where they
+    /// were still alive.
+    pub(crate) fn free_own_tree(&mut self, tree: u32) -> Result<()> {
+        let mut pages: Vec<u32> = self.txn()?.own.iter().copied().collect();
+        pages.sort_unstable();
+        for page in pages {
+            if self.node(page)?.tree == tree {
                 self.free_page(page)?;
             }
         }

@@ -236,6 +236,24 @@ fn a_long_reader_does_not_stop_writers_and_its_cost_is_told() {
 }
 
 #[test]
+fn a_large_tree_goes_without_being_read() {
+    let file = MemoryFile::new();
+    let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    let [table, ..] = trees(&mut db);
+    cost(&mut db, |db| {
+        for key in 0..20_000 {
+            db.put_integer(table, key, &[1; 100]).unwrap();
+        }
+    });
+    db.close().unwrap();
+    let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    let before = db.stats().pages_read;
+    cost(&mut db, |db| db.drop_tree(table).unwrap());
+    let read = db.stats().pages_read - before;
+    assert!(read < 20, "{read} pages");
+}
+
+#[test]
 fn a_tree_that_grew_in_the_transaction_in_which_it_goes_leaves_no_page_behind() {
     for drop in [true, false] {
         let mut db = Db::open(MemoryFile::new().storage(), options(Torn::Trust)).unwrap();
