@@ -18,6 +18,13 @@ use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
+/// How long all writers have for one commit each, before those that had it make room.
+const TURN: Duration = Duration::from_secs(3);
+
+/// How long nobody may commit. A worker gives up by itself after 30 s of being told "busy": this
+/// and the turns of all others are over before.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
 /// The arguments of `kill`.
 #[derive(Debug, Clone, Args)]
 pub struct KillArguments {
@@ -273,35 +280,58 @@ impl<'a> Run<'a> {
     }
 
     /// Waits until every writer has committed once more: nobody waits for ever.
+    ///
+    /// SQLite's busy handler is not fair: beside others that write without a pause, a writer may
+    /// find the lock taken for as long as they go on. Those that have had their turn are killed for
+    /// the sake of the others, one of whom must then commit.
     fn expect_progress(&mut self) -> Result<(), Failure> {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        let written = |writer: u32| {
-            crate::ledger::read(&self.place.ledgers, WriterId(writer)).map(|records| records.len())
-        };
-        let writers = 0..self.arguments.writers;
-        let before = writers
-            .clone()
-            .map(written)
-            .collect::<Result<Vec<_>, _>>()?;
+        let before = self.commits_written()?;
+        let mut waiting: Vec<usize> = (0..self.arguments.writers as usize).collect();
+        while !waiting.is_empty() {
+            let (served, starved) = self.wait_for_some(&waiting, &before)?;
+            if !starved.is_empty() {
+                self.kill(&served)?;
+            }
+            waiting = starved;
+        }
+        Ok(())
+    }
+
+    /// Waits a while for all of the writers `waiting`, and longer for one of them. Returns those
+    /// that have committed since `before`, and those that have not.
+    fn wait_for_some(
+        &mut self,
+        waiting: &[usize],
+        before: &[usize],
+    ) -> Result<(Vec<usize>, Vec<usize>), Failure> {
+        let begun = Instant::now();
         loop {
-            let now = writers
-                .clone()
-                .map(written)
-                .collect::<Result<Vec<_>, _>>()?;
+            let now = self.commits_written()?;
             // Two records more: the first may be the end of a commit that was under way.
-            let stuck = writers
-                .clone()
-                .find(|w| now[*w as usize] < before[*w as usize] + 2);
-            let Some(stuck) = stuck else { return Ok(()) };
-            if Instant::now() > deadline {
-                let detail = format!("writer {stuck} has not committed for 30 s");
+            let (served, starved): (Vec<_>, Vec<_>) =
+                waiting.iter().partition(|w| now[**w] >= before[**w] + 2);
+            if starved.is_empty() || (!served.is_empty() && begun.elapsed() > TURN) {
+                return Ok((served, starved));
+            }
+            if begun.elapsed() > LONGEST_WAIT {
+                let detail = format!(
+                    "none of the writers {starved:?} has committed for {} s",
+                    LONGEST_WAIT.as_secs()
+                );
                 return Err(Failure::broken(Promise::Progress, detail));
             }
             std::thread::sleep(Duration::from_millis(5));
-            self.workers
-                .iter_mut()
-                .flatten()
-                .try_for_each(Worker::check)?;
+            self.check_workers()?;
         }
+    }
+
+    /// Records in the ledger of every writer.
+    fn commits_written(&self) -> Result<Vec<usize>, Failure> {
+        (0..self.arguments.writers)
+            .map(|writer| {
+                crate::ledger::read(&self.place.ledgers, WriterId(writer))
+                    .map(|records| records.len())
+            })
+            .collect()
     }
 }
