@@ -6,6 +6,8 @@
 //! which writes both in place again, older first, mends whatever was torn. A slot grows by moving: both get
 //! new places at the end of the file, once what they protect has been flushed.
 
+use std::collections::BTreeMap;
+
 use crate::commit::{Failed, LIST_ENTRIES, list_page};
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -78,16 +80,18 @@ impl Core {
         if self.double == double {
             return Ok(());
         }
-        // All commits are in place, and durable: no slot is needed, and no record names an earlier one.
+        // All commits shall be in place, and durable: no slot is needed, and no record names an earlier one.
         let base = self.txn()?.base;
-        self.flush_storage().map_err(|e| self.poison(e))?;
-        self.now_durable(base)?;
-        self.release_quarantine()?;
+        if self.load(SETTLED)? < base {
+            self.flush_storage().map_err(|e| self.poison(e))?;
+            self.now_durable(base)?;
+            self.release_quarantine()?;
+        }
         if self.header.slot_pages > 0 {
+            // Flushed before the first page is written, as every header is.
             let mut header = self.header.clone();
             header.settled = base;
             self.write_header(header, None)?;
-            self.flush_storage().map_err(|e| self.poison(e))?;
         }
         self.store(SETTLED, base)?;
         self.double = double;
@@ -249,8 +253,8 @@ impl Core {
         Ok(Some(SlotContent { version, places }))
     }
 
-    /// Writes what the slots hold in place, the older first, but for what is in place already: the versions up to
-    /// `published`, of which readers would see an older image for a moment. Returns the newest version among them.
+    /// Writes what the slots hold in place, where it does not stand there already, but for the versions up to
+    /// `published`, which do. Returns the newest version among them.
     pub(crate) fn redo_slots(&mut self, published: u64) -> Result<Option<u64>> {
         let mut slots = Vec::new();
         for slot in [0, 1] {
@@ -260,18 +264,22 @@ impl Core {
             );
         }
         slots.sort_unstable_by_key(|s| s.version);
-        let mut newest = None;
-        for SlotContent { version, places } in slots {
-            for (page, at) in places {
-                let image = self.read_image(at)?;
-                let writing = Error::io("redoing a page");
-                self.storage
-                    .write_at(PageNo(page).offset(), &image[..])
-                    .map_err(writing)?;
+        let newest = slots.last().map(|s| s.version);
+        // Of a page that is in both, the newer image: readers may be there, and must not see it go back.
+        let images: BTreeMap<u32, u32> = slots.into_iter().flat_map(|s| s.places).collect();
+        let mut written = false;
+        for (page, at) in images {
+            let image = self.read_image(at)?;
+            if self.read_image(page)? == image {
+                continue;
             }
-            newest = Some(version);
+            let writing = Error::io("redoing a page");
+            self.storage
+                .write_at(PageNo(page).offset(), &image[..])
+                .map_err(writing)?;
+            written = true;
         }
-        if newest.is_some() {
+        if written {
             self.flush_storage()?;
         }
         Ok(newest)

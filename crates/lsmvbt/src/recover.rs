@@ -312,6 +312,7 @@ impl Core {
 
     /// Recovers. `published`: a version that is known to be whole, 0 if nothing is known.
     fn recover(&mut self, published: u64) -> Result<()> {
+        // What is found now is what is built on: it must still be there after the next crash.
         self.flush_storage()?;
         let redone = self.redo_slots(published)?;
         let pages = self.look_at_regions()?;
@@ -323,21 +324,34 @@ impl Core {
             .max()
             .unwrap_or(floor)
             .max(floor);
-        let state = if top == floor || redone == Some(top) || self.is_complete(top, &pages)? {
-            top
-        } else {
-            pages
-                .iter()
-                .map(|s| s.base)
-                .max()
-                .unwrap_or(floor)
-                .max(floor)
-        };
+        if top == floor || redone == Some(top) || self.is_complete(top, &pages)? {
+            let slots_hold_news = redone.is_some() && !self.double;
+            if published == 0 && !slots_hold_news {
+                return self.go_on(top, &pages);
+            }
+            return self.begin_anew(top, top, &pages, published);
+        }
+        let bases = pages.iter().map(|s| s.base);
+        let state = bases.max().unwrap_or(floor).max(floor);
         for s in pages.iter().filter(|s| s.ver > state && s.birth <= state) {
             self.undo_page(s, state, top)?;
         }
         self.flush_storage()?;
-        let free = self.rebuild_free(&pages, state)?;
+        self.begin_anew(state, top, &pages, published)
+    }
+
+    /// The newest commit is whole, and durable: everything is as its writer left it, and the header stays.
+    fn go_on(&mut self, version: u64, pages: &[Seen]) -> Result<()> {
+        self.free = self.rebuild_free(pages, version)?;
+        self.begin_life(version)
+    }
+
+    /// From a header that says so, what is there is `state`, under the number `top` at least.
+    ///
+    /// It is not flushed: the header before it leads to the same, and is not overwritten until this one is
+    /// durable.
+    fn begin_anew(&mut self, state: u64, top: u64, pages: &[Seen], published: u64) -> Result<()> {
+        let free = self.rebuild_free(pages, state)?;
         // Handles that live on must notice that something happened, so the version moves in any case.
         let version = if top <= published { published + 1 } else { top };
         let mut header = self.header.clone();
@@ -345,7 +359,6 @@ impl Core {
         header.settled = version;
         header.marks = Marks::Some(Default::default());
         self.write_header(header, Some(&free))?;
-        self.flush_storage()?;
         self.free = free;
         self.begin_life(version)
     }

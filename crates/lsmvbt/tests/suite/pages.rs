@@ -69,6 +69,71 @@ fn the_first_write_after_a_clean_open_costs_a_page_and_two_flushes_more() {
     assert_eq!((second.pages, second.header, second.flushes), (1, 0, 1));
 }
 
+/// A database of some commits whose process was killed before it could close it; `unfinished` is what it was at.
+fn killed(
+    torn: Torn,
+    unfinished: impl FnOnce(&MemoryFile, &mut Db, TreeId),
+) -> (MemoryFile, TreeId) {
+    let file = MemoryFile::new();
+    let mut db = Db::open(file.storage(), options(torn)).unwrap();
+    let [table, ..] = trees(&mut db);
+    for key in 0..100 {
+        cost(&mut db, |db| db.put_integer(table, key, &[1; 100]).unwrap());
+    }
+    unfinished(&file, &mut db, table);
+    file.kill_all();
+    (file, table)
+}
+
+#[test]
+fn what_the_death_of_a_process_leaves_is_flushed_once() {
+    for torn in [Torn::Trust, Torn::Double] {
+        let (file, table) = killed(torn, |_, db, table| {
+            db.begin_write().unwrap();
+            db.put_integer(table, 1000, &[1; 100]).unwrap();
+        });
+        let mut db = Db::open(file.storage(), options(torn)).unwrap();
+        let stats = db.stats();
+        assert_eq!((stats.flushes, stats.header_pages_written), (1, 0));
+        // All is known and flushed: what comes next costs what it always does.
+        let next = cost(&mut db, |db| db.put_integer(table, 100, &[1; 100]).unwrap());
+        assert_eq!((next.pages, next.header, next.flushes), (1, 0, 1));
+    }
+}
+
+#[test]
+fn half_a_commit_is_undone_with_two_flushes() {
+    let (file, _) = killed(Torn::Trust, |file, db, table| {
+        db.begin_write().unwrap();
+        for key in 0..100 {
+            db.put_integer(table, key, &[2; 200]).unwrap();
+        }
+        file.kill_after(Some(2));
+        assert!(db.commit(Durability::Flush).is_err());
+        file.kill_after(None);
+    });
+    let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    let stats = db.stats();
+    assert_eq!((stats.flushes, stats.header_pages_written), (2, 1));
+    assert!(db.check().unwrap().is_empty());
+}
+
+#[test]
+fn whether_pages_may_be_torn_changes_without_a_flush_where_nothing_waits_for_one() {
+    let (file, table) = killed(Torn::Double, |_, _, _| ());
+    let mut db = Db::open(file.storage(), options(Torn::Double)).unwrap();
+    db.set_torn(Torn::Trust).unwrap();
+    assert_eq!(db.stats().flushes, 1);
+    let next = cost(&mut db, |db| db.put_integer(table, 100, &[1; 100]).unwrap());
+    assert_eq!(next.flushes, 2, "the header's, and the commit's");
+    db.set_torn(Torn::Double).unwrap();
+    assert_eq!(
+        db.stats().flushes,
+        4,
+        "the commit was not in place for good"
+    );
+}
+
 #[test]
 fn double_writes_twice_and_flushes_once() {
     let mut db = Db::open(MemoryFile::new().storage(), options(Torn::Double)).unwrap();

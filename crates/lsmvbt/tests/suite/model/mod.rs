@@ -54,8 +54,10 @@ pub enum Mutant {
     NoFlushOfMarks,
     /// Without a flush after each commit, the record names only its own commit's pages.
     RecordOfOneCommit,
-    /// Double: recovery does not flush before it begins.
+    /// Recovery does not flush before it begins.
     NoFlushInRecovery,
+    /// Recovery does not flush what it has undone before it writes the header.
+    NoFlushOfUndone,
     /// Double: pages are written in place before their slot has been flushed.
     NoFlushOfSlot,
     /// Double: recovery redoes the newer slot only.
@@ -392,6 +394,8 @@ fn every_rule_is_needed() {
         Mutant::NoUndoOfSpills,
         Mutant::NoFlushOfMarks,
         Mutant::RecordOfOneCommit,
+        Mutant::NoFlushInRecovery,
+        Mutant::NoFlushOfUndone,
     ];
     let double = [
         Mutant::NoFlushInRecovery,

@@ -116,6 +116,9 @@ impl Engine {
     }
 
     fn recover(&mut self) -> Step<()> {
+        if !self.is(Mutant::NoFlushInRecovery) {
+            self.disk.flush()?;
+        }
         let header = self.header();
         let floor = header.floor;
         if header.marks.is_empty() {
@@ -141,6 +144,13 @@ impl Engine {
         } else {
             self.decide(top, floor, &images)
         };
+        if state == top {
+            // The header stays as it is.
+            let (free, hwm) = free_map(&header, &images, state);
+            self.start(top, free, hwm);
+            self.marks = header.marks;
+            return Ok(());
+        }
         if !self.is(Mutant::NoUndo) {
             for (page, image) in &images {
                 if image.ver > state && image.page.birth <= state {
@@ -148,26 +158,11 @@ impl Engine {
                     self.disk.write(Place::Page(*page), Block::Page(undone))?;
                 }
             }
+        }
+        if !self.is(Mutant::NoFlushOfUndone) {
             self.disk.flush()?;
         }
-        let in_use = |p: u32, i: &Image| {
-            i.page.birth <= state
-                && (i.page.birth > floor || (!header.free.contains(&p) && p < header.hwm))
-        };
-        let used: BTreeSet<u32> = images
-            .iter()
-            .filter(|(p, i)| in_use(**p, i))
-            .map(|(p, _)| *p)
-            .collect();
-        let hwm = used.last().map_or(0, |p| p + 1).max(header.hwm);
-        let mut free: BTreeSet<u32> = header.free.difference(&used).copied().collect();
-        free.extend((header.hwm..hwm).filter(|p| !used.contains(p) && *p != CATALOG));
-        free.extend(
-            images
-                .iter()
-                .filter(|(p, i)| i.page.birth > state && **p < hwm)
-                .map(|(p, _)| *p),
-        );
+        let (free, hwm) = free_map(&header, &images, state);
         let version = if self.is(Mutant::ReuseVersions) {
             state
         } else {
@@ -179,8 +174,7 @@ impl Engine {
             h.marks = BTreeSet::new();
             h.free = free;
             h.hwm = hwm;
-        })?;
-        self.disk.flush()
+        })
     }
 
     /// The version whose state is recovered.
@@ -303,4 +297,32 @@ impl Engine {
             h.hwm = hwm;
         })
     }
+}
+
+/// The free map of a state: what was free at the floor, less what was born since, and with what was born
+/// after the state; and its end.
+fn free_map(
+    header: &Header,
+    images: &BTreeMap<u32, Rc<Image>>,
+    state: u64,
+) -> (BTreeSet<u32>, u32) {
+    let in_use = |p: u32, i: &Image| {
+        i.page.birth <= state
+            && (i.page.birth > header.floor || (!header.free.contains(&p) && p < header.hwm))
+    };
+    let used: BTreeSet<u32> = images
+        .iter()
+        .filter(|(p, i)| in_use(**p, i))
+        .map(|(p, _)| *p)
+        .collect();
+    let hwm = used.last().map_or(0, |p| p + 1).max(header.hwm);
+    let mut free: BTreeSet<u32> = header.free.difference(&used).copied().collect();
+    free.extend((header.hwm..hwm).filter(|p| !used.contains(p) && *p != CATALOG));
+    free.extend(
+        images
+            .iter()
+            .filter(|(p, i)| i.page.birth > state && **p < hwm)
+            .map(|(p, _)| *p),
+    );
+    (free, hwm)
 }

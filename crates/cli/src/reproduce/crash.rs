@@ -1,0 +1,170 @@
+//! How long the first look at a database takes after a crash.
+//!
+//! An application runs, and its files are copied while its connections are open and a transaction is under
+//! way, with `cp` in a process of its own: closing a descriptor on them in this one would drop SQLite's
+//! locks. The copy, once it is on the device, is what a crash leaves. The time is that of opening each file
+//! of a copy and reading from it, which makes SQLite recover: with the files in the page cache, as after the
+//! death of the process, and with none of them there, as after a power cut.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use onewrite_workload::connection::{Checkpoint, Settings};
+use onewrite_workload::databases::Databases;
+use onewrite_workload::plan::Plan;
+use onewrite_workload::team::{self, Control};
+use rustix::fs::{Advice, fadvise};
+
+use super::lab::Lab;
+use crate::interrupt;
+
+/// Crashes of each application and mode, as S-WAL's paper has it.
+pub const CRASHES: u32 = 5;
+
+/// The mean time of recovery, and what there was to recover.
+#[derive(Clone, Copy)]
+pub struct Recovered {
+    /// Milliseconds with the files in the page cache.
+    pub ms: f64,
+    /// Milliseconds with none of them there.
+    pub cold_ms: f64,
+    /// Bytes of all logs or journals.
+    pub log_bytes: u64,
+}
+
+fn text(error: onewrite_workload::Error) -> String {
+    error.to_string()
+}
+
+/// Runs a plan, crashes it in the transaction that `begin` has begun, and recovers copies of what is left.
+pub fn crashed(
+    lab: &Lab<'_>,
+    plan: &Plan,
+    settings: &Settings,
+    begin: fn(&Databases) -> Result<(), String>,
+) -> Result<Recovered, String> {
+    let dir = lab.directory("recovery")?;
+    let live = dir.path().join("live");
+    std::fs::create_dir(&live).map_err(|error| format!("{}: {error}", live.display()))?;
+    let stop = interrupt::requested();
+    let path = live.join("test.db");
+    let mut databases = Databases::open(settings, &path, plan.databases()).map_err(text)?;
+    plan.populate(&mut databases, stop).map_err(text)?;
+    databases.checkpoint(Checkpoint::Truncate).map_err(text)?;
+    let mut seats = [databases];
+    team::run(plan, 0, &mut seats, &Control::default(), stop, || Ok(())).map_err(text)?;
+    let [databases] = seats;
+    begin(&databases)?;
+    let copies: Result<Vec<_>, String> = (0..2 * CRASHES)
+        .map(|number| {
+            let copy = dir.path().join(format!("crash-{number}"));
+            copied(&live, &copy)?;
+            Ok(copy)
+        })
+        .collect();
+    for connection in databases.all() {
+        let rolled_back = connection.execute_batch("ROLLBACK");
+        rolled_back.map_err(|error| format!("rollback: {error}"))?;
+    }
+    databases.close().map_err(text)?;
+    let copies = copies?;
+    let log_bytes = copies.first().map_or(Ok(0), |copy| bytes_of_logs(copy))?;
+    let mean = |copies: &[PathBuf], prepare: fn(&Path) -> Result<(), String>| {
+        let times = copies.iter().map(|copy| {
+            prepare(copy)?;
+            recover(settings, plan, &copy.join("test.db"))
+        });
+        let sum: Result<f64, String> = times.sum();
+        sum.map(|ms| ms / f64::from(CRASHES))
+    };
+    let (warm, cold) = copies.split_at(CRASHES as usize);
+    Ok(Recovered {
+        ms: mean(warm, on_device)?,
+        cold_ms: mean(cold, off_page_cache)?,
+        log_bytes,
+    })
+}
+
+/// Copies all files but those that only processes which are alive share.
+fn copied(from: &Path, to: &Path) -> Result<(), String> {
+    let output = Command::new("cp").arg("-r").arg(from).arg(to).output();
+    let output = output.map_err(|error| format!("cp: {error}"))?;
+    if !output.status.success() {
+        return Err(format!(
+            "cp: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        ));
+    }
+    let failed = |error: std::io::Error| format!("{}: {error}", to.display());
+    for entry in std::fs::read_dir(to).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.as_os_str().as_encoded_bytes().ends_with(b"-shm") {
+            std::fs::remove_file(&path).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+fn bytes_of_logs(dir: &Path) -> Result<u64, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        if [&b"-wal"[..], b"-onewrite", b"-journal"]
+            .iter()
+            .any(|end| name.ends_with(end))
+        {
+            bytes += entry.metadata().map_err(failed)?.len();
+        }
+    }
+    Ok(bytes)
+}
+
+/// Makes a copy durable: recovery that flushes shall not have to write it.
+fn on_device(copy: &Path) -> Result<(), String> {
+    each_file(copy, |file| file.sync_all())
+}
+
+/// Makes a copy durable and drops it from the page cache.
+fn off_page_cache(copy: &Path) -> Result<(), String> {
+    each_file(copy, |file| {
+        file.sync_all()?;
+        Ok(fadvise(file, 0, None, Advice::DontNeed)?)
+    })
+}
+
+fn each_file(dir: &Path, act: impl Fn(&File) -> std::io::Result<()>) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        File::open(path)
+            .and_then(|file| act(&file))
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Opens every file and reads from it; milliseconds. What it finds is checked afterwards.
+fn recover(settings: &Settings, plan: &Plan, path: &Path) -> Result<f64, String> {
+    let begun = Instant::now();
+    let databases = Databases::open(settings, path, plan.databases()).map_err(text)?;
+    for connection in databases.all() {
+        let read: Result<i64, _> =
+            connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0));
+        read.map_err(|error| format!("recovery: {error}"))?;
+    }
+    let ms = begun.elapsed().as_secs_f64() * 1e3;
+    let found = plan.check(&databases).map_err(text)?;
+    if !found.is_ok() {
+        return Err(format!(
+            "recovery in {} left something else than what was committed: {}; {}",
+            settings.mode, found.content, found.integrity_check
+        ));
+    }
+    databases.close().map_err(text)?;
+    Ok(ms)
+}
