@@ -348,8 +348,9 @@ impl Core {
 
     /// From a header that says so, what is there is `state`, under the number `top` at least.
     ///
-    /// It is not flushed: the header before it leads to the same, and is not overwritten until this one is
-    /// durable.
+    /// After a crash it is not flushed: the header before it leads to the same, and is not overwritten until
+    /// this one is durable. Beside others that live it is: nothing else may tell of what was published and not
+    /// flushed. The marks stay there too, so that whoever opens it next flushes it before he believes it.
     fn begin_anew(&mut self, state: u64, top: u64, pages: &[Seen], published: u64) -> Result<()> {
         let free = self.rebuild_free(pages, state)?;
         // Handles that live on must notice that something happened, so the version moves in any case.
@@ -357,8 +358,13 @@ impl Core {
         let mut header = self.header.clone();
         header.floor = version;
         header.settled = version;
-        header.marks = Marks::Some(Default::default());
+        if published == 0 {
+            header.marks = Marks::Some(Default::default());
+        }
         self.write_header(header, Some(&free))?;
+        if published != 0 {
+            self.flush_storage()?;
+        }
         self.free = free;
         self.begin_life(version)
     }

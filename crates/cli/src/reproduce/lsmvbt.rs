@@ -327,7 +327,7 @@ fn slide_53(lab: &mut Lab<'_>) -> Result<Shown, String> {
         }
     }
     let how = format!(
-        "opening a copy that was taken within a transaction, and reading from it; mean of {CRASHES}, with the files in \
+        "opening a copy that was taken within a transaction, and reading from it; median of {CRASHES}, with the files in \
          the page cache, as after the death of the process, and with none of them there, as after a power cut. The \
          slides do not say how much there was to recover"
     );

@@ -98,11 +98,13 @@ impl Run {
             if let Err(died) = self.step(&mut db, flush, &mut operations) {
                 let heir = other.take().filter(|_| self.random.chance(60));
                 let Some(heir) = heir else { return Err(died) };
-                self.file.kill_after(None);
+                let fuse = self.random.chance(20).then(|| 1 + self.random.below(20));
+                self.file.kill_after(fuse);
                 seen.clear();
                 // The dead one's own end: nothing that it does reaches anything.
                 db = heir;
                 self.take_over(&mut db)?;
+                self.file.kill_after(None);
             }
             let status = db.status()?;
             if status.durable == status.current {
@@ -145,17 +147,15 @@ impl Run {
         Ok(())
     }
 
-    /// A writer has died and the other handle goes on: with all of its commit or nothing.
+    /// A writer has died and the other handle goes on, unless it dies too: with all of its commit or nothing.
     fn take_over(&mut self, db: &mut Db) -> Result<()> {
         self.tally.taken_over += 1;
-        let next = match std::mem::take(&mut self.committing) {
-            true => self.candidates.pop(),
-            false => None,
-        };
+        let committing = std::mem::take(&mut self.committing);
         db.begin_write()?;
         db.rollback()?;
         let view = db.snapshot()?;
         let found = read_all(db, view.version())?;
+        let next = committing.then(|| self.candidates.pop()).flatten();
         if found != self.model {
             assert_eq!(Some(&found), next.as_ref(), "half a commit");
             self.candidates.push(found.clone());

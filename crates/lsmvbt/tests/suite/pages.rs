@@ -118,6 +118,40 @@ fn half_a_commit_is_undone_with_two_flushes() {
     assert!(db.check().unwrap().is_empty());
 }
 
+/// Pages that recovery reads of a database of so many MiB, after a thousand rows were added to it and its process
+/// was killed.
+fn read_by_recovery(mebibytes: u64) -> u64 {
+    let file = MemoryFile::new();
+    let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    let [table, ..] = trees(&mut db);
+    let mut key = 0;
+    while u64::from(db.status().unwrap().pages) * 4096 < mebibytes << 20 {
+        db.begin_write().unwrap();
+        for _ in 0..500 {
+            db.put_integer(table, key, &[key as u8; 16_000]).unwrap();
+            key += 1;
+        }
+        db.commit(Durability::Flush).unwrap();
+    }
+    db.close().unwrap();
+    let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    for key in key..key + 1000 {
+        cost(&mut db, |db| db.put_integer(table, key, &[1; 100]).unwrap());
+    }
+    file.kill_all();
+    let db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    assert_eq!(db.stats().flushes, 1);
+    db.stats().pages_read
+}
+
+#[test]
+fn recovery_reads_no_more_of_a_larger_database() {
+    let [small, large] = [20, 1024].map(read_by_recovery);
+    println!("recovery reads {small} pages of 20 MiB and {large} of 1 GiB");
+    // A page of the free map for each 126 MiB, read twice.
+    assert!(large <= small + 2 * (1024 / 126 + 1), "{small}, {large}");
+}
+
 #[test]
 fn whether_pages_may_be_torn_changes_without_a_flush_where_nothing_waits_for_one() {
     let (file, table) = killed(Torn::Double, |_, _, _| ());

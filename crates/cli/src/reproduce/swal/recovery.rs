@@ -52,7 +52,7 @@ pub fn figure_10(lab: &mut Lab<'_>) -> Result<Shown, String> {
         title: "recovery time, by journal mode",
         how: format!(
             "opening all files of an application and reading from each, after a crash in the middle of a transaction; \
-             mean of {CRASHES}, files in the page cache"
+             median of {CRASHES}, files in the page cache"
         ),
         rows,
         differences,
