@@ -344,9 +344,13 @@ impl State {
         }
     }
 
-    /// All values are gone.
-    pub fn cleared(&mut self, statement: usize) {
-        if let Some(statement) = self.statements.get_mut(&statement) {
+    /// All values are gone; a run that is not over yet began with them.
+    pub fn cleared(&mut self, key: usize) {
+        if self.untold.contains(&key) {
+            self.tell_untold(key);
+            self.tell(key, ROW);
+        }
+        if let Some(statement) = self.statements.get_mut(&key) {
             statement.values.clear();
         }
     }

@@ -78,9 +78,9 @@ pub fn run(args: &Args) -> Outcome {
     };
     let mask = args.mask.map(|mask| Mask::new(integers(mask))).transpose();
     let mask = mask.map_err(|error| format!("no random numbers: {error}"))?;
-    let recorder = Arc::new(Recorder::create(&args.output, mask)?);
+    let create = |mask| Ok::<_, String>(Arc::new(Recorder::create(&args.output, mask)?));
     if let Some(socket) = &args.connect {
-        return wait_at(socket, &recorder);
+        return wait_at(socket, &create(mask)?);
     }
     let library = preload::library(preload::PRELOAD, "ONEWRITE_PRELOAD_LIBRARY")?;
     let Some(program) = args.command.first() else {
@@ -89,6 +89,8 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(obstacle) = preload::obstacle(program) {
         return Err(obstacle);
     }
+    // Not before: a trace of that name stays as it is where nothing can be recorded.
+    let recorder = create(mask)?;
     let server = Server::start(Arc::clone(&recorder), None)?;
     let child = preload::command(&args.command, &library)
         .env(SOCKET_VARIABLE, server.address())

@@ -1,6 +1,8 @@
 //! `onewrite record`, `replay` and `run` on programs: what is recorded comes to the same in all modes.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod programs;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -48,13 +50,14 @@ fn python(imports: &str) -> Option<PathBuf> {
 
 /// Records a program that gets the database's path as its last word, in a directory.
 fn record(dir: &Path, program: &[&str]) -> PathBuf {
-    let (trace, database) = (dir.join("app.trace"), dir.join("app.db"));
-    let words = [
-        &["record", "-o", path(&trace), "--"],
-        program,
-        &[path(&database)],
-    ]
-    .concat();
+    let database = dir.join("app.db");
+    record_command(dir, &[program, &[path(&database)]].concat())
+}
+
+/// Records a command; the trace is in a directory.
+fn record_command(dir: &Path, command: &[&str]) -> PathBuf {
+    let trace = dir.join("app.trace");
+    let words = [&["record", "-o", path(&trace), "--"], command].concat();
     let output = onewrite(&words);
     assert!(
         output.status.success(),
@@ -156,113 +159,6 @@ fn a_program_comes_to_the_same_in_every_mode() {
         );
         assert_eq!(run["statements"], runs[0]["statements"]);
         assert_eq!(run["commits"], runs[0]["commits"]);
-    }
-}
-
-/// SQLAlchemy's ORM: two mapped classes, a relationship, a refused row, updates, a cascade.
-const ORM: &str = r#"
-import sys
-from sqlalchemy import create_engine, Column, Integer, String, DateTime, ForeignKey, func
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import declarative_base, relationship, sessionmaker
-Base = declarative_base()
-class User(Base):
-    __tablename__ = "user"
-    id = Column(Integer, primary_key=True)
-    name = Column(String(30), unique=True)
-    joined = Column(DateTime, server_default=func.now())
-    addresses = relationship("Address", cascade="all, delete-orphan")
-class Address(Base):
-    __tablename__ = "address"
-    id = Column(Integer, primary_key=True)
-    email = Column(String)
-    user_id = Column(Integer, ForeignKey("user.id"))
-engine = create_engine("sqlite:///" + sys.argv[1])
-Base.metadata.create_all(engine)
-session = sessionmaker(bind=engine)()
-for n in range(30):
-    session.add(User(name="user %d" % n, addresses=[Address(email="u%d.%d@example.org" % (n, k)) for k in range(n % 4)]))
-    session.commit()
-for user in session.query(User).filter(User.name.like("user 1%")):
-    user.name = user.name.upper()
-session.commit()
-session.delete(session.get(User, 7))
-session.commit()
-try:
-    session.add(User(name="USER 1"))
-    session.commit()
-except IntegrityError:
-    session.rollback()
-print(session.query(User).count(), session.query(Address).count())
-"#;
-
-/// Perl's DBI: BLOBs, a cursor with updates under it, a rollback, a refused row.
-const PERL: &str = r#"
-use strict; use DBI;
-my $db = DBI->connect("dbi:SQLite:dbname=$ARGV[0]", "", "", {RaiseError => 1, PrintError => 0, sqlite_unicode => 1});
-$db->do("PRAGMA foreign_keys=ON");
-$db->do("CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT UNIQUE, price REAL, data BLOB)");
-my $in = $db->prepare("INSERT INTO item (name, price, data) VALUES (?, ?, ?)");
-for my $n (1 .. 30) {
-    $in->bind_param(1, "item \x{e9} $n");
-    $in->bind_param(2, $n / 3);
-    $in->bind_param(3, pack("C*", 1 .. $n), DBI::SQL_BLOB());
-    $in->execute;
-}
-$db->begin_work;
-my $all = $db->prepare("SELECT id, price FROM item WHERE id % 3 = 0");
-$all->execute;
-while (my ($id, $price) = $all->fetchrow_array) { $db->do("UPDATE item SET price = ? WHERE id = ?", undef, $price * 2, $id) }
-$db->rollback;
-eval { $in->execute("item \x{e9} 1", 1, undef); 1 } and die "not refused";
-print $db->selectrow_array("SELECT count(*) FROM item"), "\n";
-$db->disconnect;
-"#;
-
-#[test]
-fn an_orm_in_python_comes_to_the_same_and_runs_in_a_mode() {
-    let Some(python) = python("sqlalchemy") else {
-        return;
-    };
-    let dir = tempfile::tempdir().expect("a directory");
-    let program = [path(&python), "-c", ORM];
-    let trace = record(dir.path(), &program);
-    assert_right(&replay(dir.path(), &trace, ALL));
-    runs_in_a_mode(dir.path(), &program, "29 41\n");
-}
-
-#[test]
-fn perl_comes_to_the_same_and_runs_in_a_mode() {
-    let check = Command::new("perl")
-        .args(["-MDBD::SQLite", "-e", "1"])
-        .output();
-    if !check.is_ok_and(|output| output.status.success()) {
-        println!("SKIPPED: no Perl with DBD::SQLite (libdbd-sqlite3-perl)");
-        return;
-    }
-    let dir = tempfile::tempdir().expect("a directory");
-    let program = ["perl", "-e", PERL];
-    let trace = record(dir.path(), &program);
-    assert_right(&replay(dir.path(), &trace, ALL));
-    runs_in_a_mode(dir.path(), &program, "30\n");
-}
-
-/// `onewrite run` of a program that gets a database's path: it says what it should, the mode was in use, and
-/// stock SQLite finds a database.
-fn runs_in_a_mode(dir: &Path, program: &[&str], says: &str) {
-    for mode in ["onewrite", "waldio", "direct"] {
-        let database = dir.join(format!("{mode}.db"));
-        let words = [&["run", "--mode", mode, "--"], program, &[path(&database)]].concat();
-        let output = onewrite(&words);
-        assert!(output.status.success(), "{mode}: {}", text(&output.stderr));
-        assert_eq!(text(&output.stdout), says, "{mode}");
-        // The log that remembers the mode.
-        assert!(dir.join(format!("{mode}.db-onewrite")).exists(), "{mode}");
-        let check = rusqlite::Connection::open(&database).expect("a database");
-        let found: String = check
-            .query_row("PRAGMA integrity_check", (), |row| row.get(0))
-            .expect("a check");
-        assert_eq!(found, "ok", "{mode}");
     }
 }
 
