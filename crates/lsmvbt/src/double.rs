@@ -254,19 +254,20 @@ impl Core {
     }
 
     /// Writes what the slots hold in place, where it does not stand there already, but for the versions up to
-    /// `published`, which do. Returns the newest version among them.
-    pub(crate) fn redo_slots(&mut self, published: u64) -> Result<Option<u64>> {
+    /// `published`, which do. Returns the newest version among them, and the slot that the next commit takes: not
+    /// that one's.
+    pub(crate) fn redo_slots(&mut self, published: u64) -> Result<(Option<u64>, u32)> {
         let mut slots = Vec::new();
         for slot in [0, 1] {
-            slots.extend(
-                self.read_slot(slot)?
-                    .filter(|s| s.version > self.header.settled.max(published)),
-            );
+            let content = self.read_slot(slot)?;
+            let news = content.filter(|s| s.version > self.header.settled.max(published));
+            slots.extend(news.map(|content| (slot, content)));
         }
-        slots.sort_unstable_by_key(|s| s.version);
-        let newest = slots.last().map(|s| s.version);
+        slots.sort_unstable_by_key(|(_, s)| s.version);
+        let newest = slots.last().map(|(_, s)| s.version);
+        let next = slots.last().map_or(0, |(slot, _)| slot ^ 1);
         // Of a page that is in both, the newer image: readers may be there, and must not see it go back.
-        let images: BTreeMap<u32, u32> = slots.into_iter().flat_map(|s| s.places).collect();
+        let images: BTreeMap<u32, u32> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
         let mut written = false;
         for (page, at) in images {
             let image = self.read_image(at)?;
@@ -282,14 +283,7 @@ impl Core {
         if written {
             self.flush_storage()?;
         }
-        Ok(newest)
-    }
-
-    /// The slot that the next commit takes: not the newer one.
-    pub(crate) fn next_slot(&mut self) -> Result<u32> {
-        let first = self.read_slot(0)?.map_or(0, |s| s.version);
-        let second = self.read_slot(1)?.map_or(0, |s| s.version);
-        Ok(u32::from(first > second))
+        Ok((newest, next))
     }
 }
 

@@ -20,7 +20,8 @@ use crate::freemap::{FIRST, FreeMap, is_fixed};
 use crate::header::{Header, MAGIC, Marks, REGION};
 use crate::page::{self, Image, Node, PageType, u64_at};
 use crate::shared::{
-    self, CURRENT, DURABLE, EPOCH, FREE, FREE_SEQ, HEADER_SEQ, HWM, NEXT, READY, SETTLED, WRITING,
+    self, CURRENT, DURABLE, EPOCH, FREE, FREE_SEQ, HEADER_SEQ, HWM, NEXT, POISON, READY, SETTLED,
+    SLOT, WRITING,
 };
 use crate::storage::{Lock, LockMode, READERS, Storage};
 use crate::tree::catalog::DIRECTORY;
@@ -143,7 +144,7 @@ impl Core {
 
     fn open_first(&mut self) -> Result<()> {
         self.store(READY, 0)?;
-        for word in [shared::POISON, WRITING, SETTLED, DURABLE, CURRENT, HWM] {
+        for word in [POISON, WRITING, SETTLED, SLOT, DURABLE, CURRENT, HWM] {
             self.store(word, 0)?;
         }
         for i in 0..READERS {
@@ -170,8 +171,6 @@ impl Core {
         } else {
             self.recover(0)?;
         }
-        let slot = self.next_slot()?;
-        self.store(shared::SLOT, u64::from(slot))?;
         self.tell_torn()?;
         self.store(READY, shared::MAGIC)
     }
@@ -314,7 +313,10 @@ impl Core {
     fn recover(&mut self, published: u64) -> Result<()> {
         // What is found now is what is built on: it must still be there after the next crash.
         self.flush_storage()?;
-        let redone = self.redo_slots(published)?;
+        let (redone, next_slot) = self.redo_slots(published)?;
+        if published == 0 {
+            self.store(SLOT, u64::from(next_slot))?;
+        }
         let pages = self.look_at_regions()?;
         // What is settled is durable and in place: a commit through a slot, which carries no record to tell it by.
         let floor = self.header.floor.max(self.header.settled).max(published);
@@ -512,7 +514,7 @@ impl Core {
 
     fn close_locked(&mut self) -> Result<()> {
         self.unlock(Lock::OPEN, LockMode::Shared)?;
-        let writes = !self.options.read_only && self.load(shared::POISON)? == 0;
+        let writes = !self.options.read_only && self.load(POISON)? == 0;
         if !writes || !self.lock_now(Lock::OPEN, LockMode::Exclusive)? {
             return Ok(());
         }

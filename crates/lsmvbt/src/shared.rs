@@ -19,12 +19,12 @@
 //! | 16-20 | read marks: the oldest version read under each; 0 if unused |
 //! | 24-28 | the newest version read under each |
 //! | 64-2111 | ring of pages written, for other handles' caches |
-//! | 4096- | free bitmap, a bit a page: with what the commits since the newest durable one freed, so to be used after a flush |
+//! | 2112- | free bitmap, a bit a page: with what the commits since the newest durable one freed, so to be used after a flush |
 
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 
-pub(crate) const MAGIC: u64 = 0x4c53_4d56_4254_0001;
+pub(crate) const MAGIC: u64 = 0x4c53_4d56_4254_0002;
 pub(crate) const READY: usize = 0;
 pub(crate) const CURRENT: usize = 1;
 pub(crate) const DURABLE: usize = 2;
@@ -45,7 +45,7 @@ const RING: usize = 64;
 /// Pages that the ring remembers.
 pub(crate) const RING_LEN: u64 = 2048;
 /// First word of the free bitmap.
-pub(crate) const FREE: usize = 4096;
+pub(crate) const FREE: usize = RING + RING_LEN as usize;
 
 /// Reads a word.
 pub(crate) fn load(s: &dyn Storage, word: usize) -> Result<u64> {
