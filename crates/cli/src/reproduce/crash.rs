@@ -7,7 +7,7 @@
 //! death of the process, and with none of them there, as after a power cut.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -57,33 +57,30 @@ pub fn crashed(
     team::run(plan, 0, &mut seats, &Control::default(), stop, || Ok(())).map_err(text)?;
     let [databases] = seats;
     begin(&databases)?;
-    let copies: Result<Vec<_>, String> = (0..2 * CRASHES)
-        .map(|number| {
-            let copy = dir.path().join(format!("crash-{number}"));
+    let copy = dir.path().join("crash");
+    let mut log_bytes = 0;
+    let mut median = |prepare: fn(&Path) -> Result<(), String>| {
+        let mut times = Vec::new();
+        for _ in 0..CRASHES {
             copied(&live, &copy)?;
-            Ok(copy)
-        })
-        .collect();
+            log_bytes = bytes_of_logs(&copy)?;
+            prepare(&copy)?;
+            times.push(recover(settings, plan, &copy.join("test.db"))?);
+            std::fs::remove_dir_all(&copy)
+                .map_err(|error| format!("{}: {error}", copy.display()))?;
+        }
+        times.sort_by(f64::total_cmp);
+        Ok::<f64, String>(times[times.len() / 2])
+    };
+    let (ms, cold_ms) = (median(on_device)?, median(off_page_cache)?);
     for connection in databases.all() {
         let rolled_back = connection.execute_batch("ROLLBACK");
         rolled_back.map_err(|error| format!("rollback: {error}"))?;
     }
     databases.close().map_err(text)?;
-    let copies = copies?;
-    let log_bytes = copies.first().map_or(Ok(0), |copy| bytes_of_logs(copy))?;
-    let median = |copies: &[PathBuf], prepare: fn(&Path) -> Result<(), String>| {
-        let times = copies.iter().map(|copy| {
-            prepare(copy)?;
-            recover(settings, plan, &copy.join("test.db"))
-        });
-        let mut times = times.collect::<Result<Vec<f64>, String>>()?;
-        times.sort_by(f64::total_cmp);
-        Ok::<f64, String>(times[times.len() / 2])
-    };
-    let (warm, cold) = copies.split_at(CRASHES as usize);
     Ok(Recovered {
-        ms: median(warm, on_device)?,
-        cold_ms: median(cold, off_page_cache)?,
+        ms,
+        cold_ms,
         log_bytes,
     })
 }
