@@ -12,6 +12,8 @@ mod history;
 #[path = "../common/random.rs"]
 mod random;
 mod record;
+#[path = "../common/shim.rs"]
+mod shim;
 mod vfs;
 
 use disk::Disk;

@@ -10,6 +10,8 @@ mod device;
 mod group_commit;
 mod group_synch;
 mod refusal;
+#[path = "../common/shim.rs"]
+mod shim;
 mod switching;
 mod torn;
 mod unfinished;
