@@ -7,6 +7,8 @@ mod forward;
 mod processes;
 mod readers;
 mod refusals;
+#[path = "../common/rows.rs"]
+mod rows;
 mod truncation;
 
 use database::{Database, Place};
