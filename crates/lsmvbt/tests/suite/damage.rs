@@ -2,7 +2,7 @@
 
 use lsmvbt::{Db, Durability, Error, MAGIC, MemoryFile, Options, PAGE_SIZE, Torn, TreeId};
 
-use crate::drive::{Model, read_all, transaction};
+use crate::drive::{Model, options, read_all, transaction};
 use crate::random::{Random, Seed, seeds};
 
 /// A database with something in it, closed cleanly, and what it holds.
@@ -21,13 +21,7 @@ fn database(random: &mut Random) -> (MemoryFile, Model) {
 
 /// Opens, reads and changes everything; `Ok` is what it holds.
 fn use_it(file: &MemoryFile) -> Result<Model, Error> {
-    let mut db = Db::open(
-        file.storage(),
-        Options {
-            torn: Torn::Trust,
-            ..Options::default()
-        },
-    )?;
+    let mut db = Db::open(file.storage(), options(Torn::Trust))?;
     let view = db.snapshot()?;
     let model = read_all(&mut db, view.version())?;
     let findings = db.check()?;
@@ -149,12 +143,8 @@ fn what_is_no_database_is_told() {
 #[test]
 fn a_failed_flush_stops_everybody_until_all_have_closed() {
     let file = MemoryFile::new();
-    let options = || Options {
-        torn: Torn::Trust,
-        ..Options::default()
-    };
-    let mut a = Db::open(file.storage(), options()).unwrap();
-    let mut b = Db::open(file.storage(), options()).unwrap();
+    let mut a = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    let mut b = Db::open(file.storage(), options(Torn::Trust)).unwrap();
     a.begin_write().unwrap();
     let tree = a.create_tree(lsmvbt::TreeKind::Integer).unwrap();
     a.put_integer(tree, 1, b"one").unwrap();
@@ -168,7 +158,7 @@ fn a_failed_flush_stops_everybody_until_all_have_closed() {
     assert!(matches!(b.begin_write(), Err(Error::Poisoned)));
     assert!(matches!(b.snapshot(), Err(Error::Poisoned)));
     drop((a, b));
-    let mut c = Db::open(file.storage(), options()).unwrap();
+    let mut c = Db::open(file.storage(), options(Torn::Trust)).unwrap();
     let view = c.snapshot().unwrap();
     assert_eq!(
         c.get_integer(view.version(), TreeId(1), 1)

@@ -195,12 +195,17 @@ pub fn random_value(random: &mut Random) -> Vec<u8> {
     vec![random.below(256) as u8; len as usize]
 }
 
-/// Options with random switches.
-pub fn random_options(random: &mut Random, torn: Torn) -> Options {
-    let mut options = Options {
+/// The default options, but for what a power cut may do to a page.
+pub fn options(torn: Torn) -> Options {
+    Options {
         torn,
         ..Options::default()
-    };
+    }
+}
+
+/// Options with random switches.
+pub fn random_options(random: &mut Random, torn: Torn) -> Options {
+    let mut options = options(torn);
     if random.chance(40) {
         options.optimizations = Optimizations {
             lazy_split: random.chance(60),

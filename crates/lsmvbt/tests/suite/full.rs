@@ -3,16 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
-use lsmvbt::{Db, Durability, Error, MemoryFile, Options, PAGE_SIZE, PowerCut, Torn, TreeKind};
+use lsmvbt::{Db, Durability, Error, MemoryFile, PAGE_SIZE, PowerCut, Torn, TreeKind};
 
+use crate::drive::options;
 use crate::random::{Random, Seed, seeds};
 
 fn open(file: &MemoryFile, torn: Torn) -> Db {
-    let options = Options {
-        torn,
-        ..Options::default()
-    };
-    Db::open(file.storage(), options).expect("a database")
+    Db::open(file.storage(), options(torn)).expect("a database")
 }
 
 fn is_full(error: &Error) -> bool {

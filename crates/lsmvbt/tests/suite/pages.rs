@@ -1,13 +1,8 @@
 //! How many pages and flushes a transaction costs, and how large the file gets.
 
-use lsmvbt::{Db, Durability, MemoryFile, Optimizations, Options, Stats, Torn, TreeId, TreeKind};
+use lsmvbt::{Db, Durability, MemoryFile, Optimizations, Stats, Torn, TreeId, TreeKind};
 
-fn options(torn: Torn) -> Options {
-    Options {
-        torn,
-        ..Options::default()
-    }
-}
+use crate::drive::options;
 
 struct Cost {
     pages: u64,

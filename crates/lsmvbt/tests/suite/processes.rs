@@ -9,10 +9,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lsmvbt::{
-    Caching, Db, DirectFile, Durability, Error, Options, Torn, TreeId, TreeKind, Version,
-};
+use lsmvbt::{Caching, Db, DirectFile, Durability, Error, Torn, TreeId, TreeKind, Version};
 
+use crate::drive::options;
 use crate::random::{Random, number};
 
 const TABLE: TreeId = TreeId(1);
@@ -21,13 +20,7 @@ const KEPT: i64 = 200;
 
 fn open(dir: &Path) -> Result<Db, Error> {
     let storage = DirectFile::open(&dir.join("db"), Caching::Direct).expect("opening the file");
-    Db::open(
-        Box::new(storage),
-        Options {
-            torn: Torn::Trust,
-            ..Options::default()
-        },
-    )
+    Db::open(Box::new(storage), options(Torn::Trust))
 }
 
 fn patiently<T>(mut act: impl FnMut() -> Result<T, Error>) -> T {

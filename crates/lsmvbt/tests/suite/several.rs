@@ -1,8 +1,8 @@
 //! Several handles on one database, with writers that die in the middle, beside readers that go on.
 
-use lsmvbt::{Db, Durability, Error, MemoryFile, Options, Torn, TreeKind};
+use lsmvbt::{Db, Durability, Error, MemoryFile, Torn, TreeKind};
 
-use crate::drive::{Model, Seen, durability, random_options, read_all, transaction};
+use crate::drive::{Model, Seen, durability, options, random_options, read_all, transaction};
 use crate::random::{Random, Seed, number, seeds};
 
 struct Handle {
@@ -194,12 +194,8 @@ fn readers_and_writers_share_a_database_with_writers_that_die() {
 #[test]
 fn what_a_commit_without_a_flush_frees_other_handles_use_once() {
     let file = MemoryFile::new();
-    let options = || Options {
-        torn: Torn::Trust,
-        ..Options::default()
-    };
-    let mut a = Db::open(file.storage(), options()).unwrap();
-    let mut b = Db::open(file.storage(), options()).unwrap();
+    let mut a = Db::open(file.storage(), options(Torn::Trust)).unwrap();
+    let mut b = Db::open(file.storage(), options(Torn::Trust)).unwrap();
     // Of one page each.
     let value = |key: i64| key.to_le_bytes().repeat(460);
     a.begin_write().unwrap();

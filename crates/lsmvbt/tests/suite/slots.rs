@@ -1,13 +1,11 @@
 //! The slots of `Torn::Double`: larger than a span of the free map, and moved by a writer that goes no further.
 
-use lsmvbt::{Db, Durability, MemoryFile, Options, PowerCut, Torn, TreeId, TreeKind};
+use lsmvbt::{Db, Durability, MemoryFile, PowerCut, Torn, TreeId, TreeKind};
+
+use crate::drive::options;
 
 fn open(file: &MemoryFile) -> Db {
-    let options = Options {
-        torn: Torn::Double,
-        ..Options::default()
-    };
-    Db::open(file.storage(), options).expect("a database")
+    Db::open(file.storage(), options(Torn::Double)).expect("a database")
 }
 
 /// A value of one overflow page.
@@ -19,6 +17,13 @@ fn fill(db: &mut Db, tree: TreeId, keys: std::ops::Range<i64>) {
     for key in keys {
         db.put_integer(tree, key, &value(key)).expect("a row");
     }
+}
+
+/// A transaction of some rows.
+fn write(db: &mut Db, tree: TreeId, keys: std::ops::Range<i64>) {
+    db.begin_write().expect("a transaction");
+    fill(db, tree, keys);
+    db.commit(Durability::Flush).expect("committed");
 }
 
 fn holds(db: &mut Db, tree: TreeId, keys: std::ops::Range<i64>) {
@@ -54,15 +59,13 @@ fn a_transaction_may_be_larger_than_a_span_of_the_free_map() {
     std::mem::forget(db);
     let mut db = open(&file);
     holds(&mut db, tree, 0..ROWS);
-    db.begin_write().expect("a transaction");
-    fill(&mut db, tree, ROWS..ROWS + 10);
-    db.commit(Durability::Flush).expect("committed");
+    write(&mut db, tree, ROWS..ROWS + 10);
     holds(&mut db, tree, 0..ROWS + 10);
     db.close().expect("closed");
 }
 
-/// `ends` is what becomes of the writer that has moved the slots.
-fn moved_by_another(ends: impl Fn(Db)) {
+/// `moves` is what another writer does, in whose transaction the slots have to move.
+fn moved_by_another(rows: i64, moves: impl FnOnce(&MemoryFile, Db)) {
     let file = MemoryFile::new();
     let (mut a, mut b) = (open(&file), open(&file));
     a.begin_write().expect("a transaction");
@@ -72,21 +75,19 @@ fn moved_by_another(ends: impl Fn(Db)) {
 
     b.begin_write().expect("a transaction");
     fill(&mut b, tree, 1000..1100);
-    b.prepare().expect("prepared");
-    ends(b);
-    for key in 5..300 {
-        a.begin_write().expect("a transaction");
-        fill(&mut a, tree, key..key + 1);
-        a.commit(Durability::Flush).expect("committed");
+    moves(&file, b);
+    for key in 5..rows {
+        write(&mut a, tree, key..key + 1);
     }
-    holds(&mut a, tree, 0..300);
+    holds(&mut a, tree, 0..rows);
     let mut c = open(&file);
-    holds(&mut c, tree, 0..300);
+    holds(&mut c, tree, 0..rows);
 }
 
 #[test]
 fn slots_that_a_rolled_back_writer_has_moved_are_kept_clear() {
-    moved_by_another(|mut b| {
+    moved_by_another(300, |_, mut b| {
+        b.prepare().expect("prepared");
         b.rollback().expect("rolled back");
         b.close().expect("closed");
     });
@@ -95,25 +96,13 @@ fn slots_that_a_rolled_back_writer_has_moved_are_kept_clear() {
 #[test]
 fn slots_that_a_writer_has_moved_before_it_died_are_kept_clear() {
     for steps in 1..40 {
-        let file = MemoryFile::new();
-        let (mut a, mut b) = (open(&file), open(&file));
-        a.begin_write().expect("a transaction");
-        let tree = a.create_tree(TreeKind::Integer).expect("a tree");
-        fill(&mut a, tree, 0..5);
-        a.commit(Durability::Flush).expect("committed");
-        b.begin_write().expect("a transaction");
-        fill(&mut b, tree, 1000..1100);
-        file.kill_after(Some(steps));
-        let died = b.prepare().is_err();
-        let _ = b.rollback();
-        file.kill_after(None);
-        drop(b);
-        for key in 5..150 {
-            a.begin_write().expect("a transaction");
-            fill(&mut a, tree, key..key + 1);
-            a.commit(Durability::Flush).expect("committed");
-        }
-        holds(&mut a, tree, 0..150);
+        let mut died = false;
+        moved_by_another(150, |file, mut b| {
+            file.kill_after(Some(steps));
+            died = b.prepare().is_err();
+            let _ = b.rollback();
+            file.kill_after(None);
+        });
         if !died {
             break;
         }

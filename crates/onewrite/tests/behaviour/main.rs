@@ -10,13 +10,14 @@ mod places;
 mod random;
 mod readonly;
 mod replaced;
+#[path = "../common/rows.rs"]
+mod rows;
 #[path = "../common/scratch.rs"]
 mod scratch;
 mod settings;
 mod several;
 mod switching;
 
-use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 use std::ffi::CString;
 use std::path::Path;
@@ -120,27 +121,7 @@ fn open_in(path: &Path, mode: Mode) -> Connection {
 
 /// All rows of a statement, or the error's code; columns apart by `|`, rows by a space.
 fn outcome(db: &Connection, statement: &str) -> String {
-    let rows = || -> rusqlite::Result<String> {
-        let mut prepared = db.prepare(statement)?;
-        let columns = prepared.column_count();
-        let mut rows = prepared.query([])?;
-        let mut all = Vec::new();
-        while let Some(row) = rows.next()? {
-            let mut texts = Vec::new();
-            for column in 0..columns {
-                texts.push(match row.get_ref(column)? {
-                    ValueRef::Null => "null".to_owned(),
-                    ValueRef::Integer(n) => n.to_string(),
-                    ValueRef::Real(x) => x.to_string(),
-                    ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
-                    ValueRef::Blob(blob) => format!("{} bytes", blob.len()),
-                });
-            }
-            all.push(texts.join("|"));
-        }
-        Ok(all.join(" "))
-    };
-    rows().unwrap_or_else(|e| match e.sqlite_error() {
+    rows::query(db, statement).unwrap_or_else(|e| match e.sqlite_error() {
         Some(error) => format!("error {}: {e}", error.extended_code),
         None => format!("error: {e}"),
     })

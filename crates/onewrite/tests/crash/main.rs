@@ -12,6 +12,8 @@ mod history;
 #[path = "../common/random.rs"]
 mod random;
 mod record;
+#[path = "../common/shim.rs"]
+mod shim;
 mod vfs;
 
 use disk::Disk;
@@ -325,6 +327,14 @@ fn everything_in_layout(layout: &'static str) {
     everything(layout, config);
 }
 
+fn everything_in_mode(mode: &'static str) {
+    let config = Config {
+        mode,
+        ..Config::USUAL
+    };
+    everything(mode, config);
+}
+
 #[test]
 fn embedded() {
     everything("embedded", Config::USUAL);
@@ -352,38 +362,17 @@ fn gathered() {
 
 #[test]
 fn direct() {
-    let mode = "direct";
-    everything(
-        mode,
-        Config {
-            mode,
-            ..Config::USUAL
-        },
-    );
+    everything_in_mode("direct");
 }
 
 #[test]
 fn packed() {
-    let mode = "onewrite";
-    everything(
-        mode,
-        Config {
-            mode,
-            ..Config::USUAL
-        },
-    );
+    everything_in_mode("onewrite");
 }
 
 #[test]
 fn compressed() {
-    let mode = "swal";
-    everything(
-        mode,
-        Config {
-            mode,
-            ..Config::USUAL
-        },
-    );
+    everything_in_mode("swal");
 }
 
 #[test]

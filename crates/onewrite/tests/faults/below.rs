@@ -1,18 +1,13 @@
 //! A VFS between ours and SQLite's own, the default one, whose calls on databases can be made to fail. It
 //! also keeps what a device would hold of a database's header, as kernels have it: a flush that fails
-//! drops what was written before, though it can still be read. The only unsafe code of the test.
-#![allow(unsafe_code)]
+//! drops what was written before, though it can still be read.
 
-use rusqlite::ffi::{
-    SQLITE_OK, SQLITE_OPEN_MAIN_DB, sqlite3_file, sqlite3_int64, sqlite3_io_methods, sqlite3_vfs,
-    sqlite3_vfs_find, sqlite3_vfs_register,
-};
+use super::shim::{self, Call, Watch};
+use rusqlite::ffi::{SQLITE_OK, SQLITE_OPEN_MAIN_DB};
 use std::collections::HashMap;
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, c_int};
 use std::path::{Path, PathBuf};
-use std::ptr;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const HEADER_BYTES: usize = onewrite::DATABASE_HEADER_BYTES;
 
@@ -196,223 +191,47 @@ fn note_sync(path: &Path, code: c_int) {
     }
 }
 
-/// A file of ours. That of the VFS underneath follows it in the same allocation.
-#[repr(C)]
-struct Watched {
-    base: sqlite3_file,
-    path: *mut PathBuf,
-}
+struct Faults;
 
-struct Base(*mut sqlite3_vfs);
+impl Watch for Faults {
+    const NAME: &CStr = c"below";
+    const FILES: c_int = SQLITE_OPEN_MAIN_DB;
 
-// SAFETY: SQLite itself shares its VFS between threads.
-unsafe impl Send for Base {}
-// SAFETY: as above; it is never changed.
-unsafe impl Sync for Base {}
+    fn delete(path: &Path, durably: bool, call: impl Call) -> c_int {
+        held().state().deleted.insert(path.to_owned(), durably);
+        call()
+    }
 
-static BASE: OnceLock<Base> = OnceLock::new();
+    fn read(path: &Path, offset: u64, size: usize, call: impl Call) -> c_int {
+        let is_header = offset == 0 && size == HEADER_BYTES;
+        if is_header && let Some(code) = failure(path, Method::ReadHeader) {
+            return code;
+        }
+        call()
+    }
 
-fn base() -> *mut sqlite3_vfs {
-    BASE.get().expect("registered").0
+    fn write(path: &Path, offset: u64, bytes: &[u8], call: impl Call) -> c_int {
+        let at = offset as usize;
+        let is_header = at + bytes.len() <= HEADER_BYTES;
+        if is_header && let Some(code) = failure(path, Method::WriteHeader) {
+            return code;
+        }
+        note_write(path, bytes, at);
+        call()
+    }
+
+    fn sync(path: &Path, call: impl Call) -> c_int {
+        let code = failure(path, Method::Sync).unwrap_or_else(call);
+        note_sync(path, code);
+        code
+    }
+
+    fn shm_map(path: &Path, call: impl Call) -> c_int {
+        failure(path, Method::Map).unwrap_or_else(call)
+    }
 }
 
 /// Registers it as the default one.
 pub fn register() {
-    // SAFETY: null asks for the default VFS, which lives as long as the process; the new one is
-    // leaked, and shares the name of none.
-    unsafe {
-        assert_eq!(rusqlite::ffi::sqlite3_initialize(), SQLITE_OK);
-        let default = sqlite3_vfs_find(ptr::null());
-        assert!(!default.is_null());
-        assert!(BASE.set(Base(default)).is_ok(), "registered once");
-        let mut vfs = *default;
-        vfs.szOsFile += size_of::<Watched>() as c_int;
-        vfs.zName = c"below".as_ptr();
-        vfs.pNext = ptr::null_mut();
-        vfs.xOpen = Some(open);
-        vfs.xDelete = Some(delete);
-        let vfs = Box::leak(Box::new(vfs));
-        assert_eq!(sqlite3_vfs_register(vfs, 1), SQLITE_OK);
-    }
+    shim::register::<Faults>();
 }
-
-unsafe extern "C" fn open(
-    _vfs: *mut sqlite3_vfs,
-    name: *const c_char,
-    file: *mut sqlite3_file,
-    flags: c_int,
-    out_flags: *mut c_int,
-) -> c_int {
-    // SAFETY: SQLite passes memory for szOsFile bytes; a file of no interest is opened right in it.
-    unsafe {
-        let open = (*base()).xOpen.expect("a method");
-        if name.is_null() || flags & SQLITE_OPEN_MAIN_DB == 0 {
-            return open(base(), name, file, flags, out_flags);
-        }
-        let ours = file.cast::<Watched>();
-        let below = ours.add(1).cast::<sqlite3_file>();
-        (*below).pMethods = ptr::null();
-        (*ours).base.pMethods = ptr::null();
-        let code = open(base(), name, below, flags, out_flags);
-        if code == SQLITE_OK {
-            let path = OsStr::from_bytes(CStr::from_ptr(name).to_bytes());
-            (*ours).path = Box::into_raw(Box::new(PathBuf::from(path)));
-            (*ours).base.pMethods = &raw const METHODS;
-        }
-        code
-    }
-}
-
-unsafe extern "C" fn delete(
-    _vfs: *mut sqlite3_vfs,
-    name: *const c_char,
-    sync_directory: c_int,
-) -> c_int {
-    // SAFETY: SQLite passes a name; passed on as it came.
-    unsafe {
-        let path = PathBuf::from(OsStr::from_bytes(CStr::from_ptr(name).to_bytes()));
-        held().state().deleted.insert(path, sync_directory != 0);
-        (*base()).xDelete.expect("a method")(base(), name, sync_directory)
-    }
-}
-
-/// # Safety
-/// `file` is one that `open` opened.
-unsafe fn parts<'a>(file: *mut sqlite3_file) -> (&'a Path, *mut sqlite3_file) {
-    // SAFETY: by this function's contract.
-    unsafe {
-        let ours = file.cast::<Watched>();
-        (&*(*ours).path, ours.add(1).cast())
-    }
-}
-
-unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
-    // SAFETY: SQLite closes a file once.
-    unsafe {
-        let (_, below) = parts(file);
-        let code = (*(*below).pMethods).xClose.expect("a method")(below);
-        drop(Box::from_raw((*file.cast::<Watched>()).path));
-        code
-    }
-}
-
-unsafe extern "C" fn read(
-    file: *mut sqlite3_file,
-    out: *mut c_void,
-    size: c_int,
-    offset: sqlite3_int64,
-) -> c_int {
-    // SAFETY: a file of ours; passed on as it came.
-    unsafe {
-        let (path, below) = parts(file);
-        if offset == 0
-            && size as usize == HEADER_BYTES
-            && let Some(code) = failure(path, Method::ReadHeader)
-        {
-            return code;
-        }
-        (*(*below).pMethods).xRead.expect("a method")(below, out, size, offset)
-    }
-}
-
-unsafe extern "C" fn write(
-    file: *mut sqlite3_file,
-    data: *const c_void,
-    size: c_int,
-    offset: sqlite3_int64,
-) -> c_int {
-    // SAFETY: a file of ours, and `size` bytes.
-    unsafe {
-        let (path, below) = parts(file);
-        let (length, at) = (size as usize, offset as usize);
-        if at + length <= HEADER_BYTES
-            && let Some(code) = failure(path, Method::WriteHeader)
-        {
-            return code;
-        }
-        note_write(path, std::slice::from_raw_parts(data.cast(), length), at);
-        (*(*below).pMethods).xWrite.expect("a method")(below, data, size, offset)
-    }
-}
-
-unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
-    // SAFETY: a file of ours.
-    unsafe {
-        let (path, below) = parts(file);
-        let code = match failure(path, Method::Sync) {
-            Some(code) => code,
-            None => (*(*below).pMethods).xSync.expect("a method")(below, flags),
-        };
-        note_sync(path, code);
-        code
-    }
-}
-
-unsafe extern "C" fn shm_map(
-    file: *mut sqlite3_file,
-    region: c_int,
-    size: c_int,
-    extend: c_int,
-    out: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: a file of ours; passed on as it came.
-    unsafe {
-        let (path, below) = parts(file);
-        if let Some(code) = failure(path, Method::Map) {
-            *out = ptr::null_mut();
-            return code;
-        }
-        (*(*below).pMethods).xShmMap.expect("a method")(below, region, size, extend, out)
-    }
-}
-
-/// Methods that never fail on purpose.
-macro_rules! pass {
-    ($($name:ident => $method:ident($($argument:ident: $type:ty),*) -> $ret:ty;)*) => {$(
-        unsafe extern "C" fn $name(file: *mut sqlite3_file, $($argument: $type),*) -> $ret {
-            // SAFETY: a file of ours; passed on as it came.
-            unsafe {
-                let (_, below) = parts(file);
-                (*(*below).pMethods).$method.expect("a method")(below, $($argument),*)
-            }
-        }
-    )*};
-}
-
-pass! {
-    truncate => xTruncate(size: sqlite3_int64) -> c_int;
-    file_size => xFileSize(out: *mut sqlite3_int64) -> c_int;
-    lock => xLock(level: c_int) -> c_int;
-    unlock => xUnlock(level: c_int) -> c_int;
-    check_reserved_lock => xCheckReservedLock(out: *mut c_int) -> c_int;
-    file_control => xFileControl(op: c_int, argument: *mut c_void) -> c_int;
-    sector_size => xSectorSize() -> c_int;
-    device_characteristics => xDeviceCharacteristics() -> c_int;
-    shm_lock => xShmLock(offset: c_int, count: c_int, flags: c_int) -> c_int;
-    shm_barrier => xShmBarrier() -> ();
-    shm_unmap => xShmUnmap(delete: c_int) -> c_int;
-    fetch => xFetch(offset: sqlite3_int64, size: c_int, out: *mut *mut c_void) -> c_int;
-    unfetch => xUnfetch(offset: sqlite3_int64, page: *mut c_void) -> c_int;
-}
-
-static METHODS: sqlite3_io_methods = sqlite3_io_methods {
-    iVersion: 3,
-    xClose: Some(close),
-    xRead: Some(read),
-    xWrite: Some(write),
-    xTruncate: Some(truncate),
-    xSync: Some(sync),
-    xFileSize: Some(file_size),
-    xLock: Some(lock),
-    xUnlock: Some(unlock),
-    xCheckReservedLock: Some(check_reserved_lock),
-    xFileControl: Some(file_control),
-    xSectorSize: Some(sector_size),
-    xDeviceCharacteristics: Some(device_characteristics),
-    xShmMap: Some(shm_map),
-    xShmLock: Some(shm_lock),
-    xShmBarrier: Some(shm_barrier),
-    xShmUnmap: Some(shm_unmap),
-    xFetch: Some(fetch),
-    xUnfetch: Some(unfetch),
-};

@@ -10,11 +10,14 @@ mod device;
 mod group_commit;
 mod group_synch;
 mod refusal;
+#[path = "../common/rows.rs"]
+mod rows;
+#[path = "../common/shim.rs"]
+mod shim;
 mod switching;
 mod torn;
 mod unfinished;
 
-use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::sync::Once;
@@ -76,22 +79,7 @@ fn made(path: &Path, before: &[&str]) -> Connection {
 const ROWS: usize = 5;
 
 fn try_sql(db: &Connection, statement: &str) -> Result<String, (i32, String)> {
-    let rows = || -> rusqlite::Result<String> {
-        let mut prepared = db.prepare(statement)?;
-        let mut rows = prepared.query([])?;
-        let mut all = Vec::new();
-        while let Some(row) = rows.next()? {
-            all.push(match row.get_ref(0)? {
-                ValueRef::Null => String::new(),
-                ValueRef::Integer(n) => n.to_string(),
-                ValueRef::Real(x) => x.to_string(),
-                ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
-                ValueRef::Blob(blob) => format!("{} bytes", blob.len()),
-            });
-        }
-        Ok(all.join(" "))
-    };
-    rows().map_err(|e| match e {
+    rows::query(db, statement).map_err(|e| match e {
         rusqlite::Error::SqliteFailure(error, message) => {
             (error.extended_code, message.unwrap_or_default())
         }

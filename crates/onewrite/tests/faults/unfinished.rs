@@ -9,19 +9,23 @@ use onewrite::log::{Layout, Log, OpenLog};
 use onewrite::mode::{InitPolicy, JournalMode};
 use onewrite::storage::{Access, DirectIo, NewFile};
 use onewrite::wal::{Checksum, FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader};
-use std::path::Path;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The smallest page that every layout takes.
 const PAGE_BYTES: usize = 4096;
 
-/// SQLite's side of the log.
+/// SQLite's side of a log of its own.
 struct Stock {
+    path: PathBuf,
     page: PageSize,
     header: WalHeader,
     writer: Writer,
     published: IndexView,
     checksum: Checksum,
+    /// Holds the log; dropped, and so deleted, last.
+    _directory: tempfile::TempDir,
 }
 
 fn big_endian(checksum: Checksum) -> [u8; 8] {
@@ -32,10 +36,12 @@ fn big_endian(checksum: Checksum) -> [u8; 8] {
 }
 
 impl Stock {
-    fn new(path: &Path, layout: Layout) -> Stock {
+    fn new(layout: Layout) -> Stock {
+        let directory = super::directory();
+        let path = directory.path().join("db-onewrite");
         let page = PageSize::new(PAGE_BYTES as u32).expect("a page size");
         let open = OpenLog {
-            path,
+            path: &path,
             mode: match layout {
                 Layout::Packed => JournalMode::Onewrite,
                 Layout::Compressed => JournalMode::Swal,
@@ -54,6 +60,7 @@ impl Stock {
         let config = CommitConfig::default();
         let header = WalHeader::build(page, 0, Salts(*b"unfinish"));
         let mut stock = Stock {
+            path,
             page,
             header,
             writer: Writer::new(log, config, Committer(1)),
@@ -63,6 +70,7 @@ impl Stock {
                 checksum: big_endian(header.checksum()),
             },
             checksum: header.checksum(),
+            _directory: directory,
         };
         stock.writer.transaction_may_begin();
         stock.write(&header.bytes, 0);
@@ -97,6 +105,14 @@ impl Stock {
         self.write(&page, at + 24);
     }
 
+    /// Finished frames, the last of which ends the transaction.
+    fn transaction(&mut self, frames: RangeInclusive<u32>) {
+        let last = *frames.end();
+        for frame in frames {
+            self.frame(frame, frame == last, true);
+        }
+    }
+
     fn overwrite_page(&mut self, frame: u32) {
         let at = self.page.frame_range(FrameNo(frame)).start;
         self.write(&Stock::page_of(frame), at + 24);
@@ -129,11 +145,12 @@ impl Stock {
             .expect("a commit");
         resealed
     }
-}
 
-fn last_commit(path: &Path) -> Option<u32> {
-    let survey = survey_file(path).expect("the log")?;
-    survey.committed.map(|commit| commit.frame.0)
+    /// What recovery finds.
+    fn last_commit(&self) -> Option<u32> {
+        let survey = survey_file(&self.path).expect("the log")?;
+        survey.committed.map(|commit| commit.frame.0)
+    }
 }
 
 const LAYOUTS: [Layout; 7] = [
@@ -149,14 +166,10 @@ const LAYOUTS: [Layout; 7] = [
 #[test]
 fn a_commit_that_sqlite_leaves_without_checksums_is_recovered() {
     for layout in LAYOUTS {
-        let directory = super::directory();
-        let path = directory.path().join("db-onewrite");
-        let mut stock = Stock::new(&path, layout);
-        for frame in 1..=3 {
-            stock.frame(frame, frame == 3, true);
-        }
+        let mut stock = Stock::new(layout);
+        stock.transaction(1..=3);
         assert!(!stock.commit(3), "{layout}: nothing was left");
-        assert_eq!(last_commit(&path), Some(3), "{layout}");
+        assert_eq!(stock.last_commit(), Some(3), "{layout}");
         stock.writer.transaction_may_begin();
         for frame in 4..=9 {
             stock.frame(frame, false, true);
@@ -170,7 +183,7 @@ fn a_commit_that_sqlite_leaves_without_checksums_is_recovered() {
             stock.commit(7),
             "{layout}: the wal-index says another checksum"
         );
-        assert_eq!(last_commit(&path), Some(7), "{layout}");
+        assert_eq!(stock.last_commit(), Some(7), "{layout}");
     }
 }
 
@@ -179,12 +192,8 @@ fn a_commit_that_sqlite_leaves_without_checksums_is_recovered() {
 #[test]
 fn a_large_commit_that_sqlite_finishes_in_part_is_recovered() {
     for layout in LAYOUTS {
-        let directory = super::directory();
-        let path = directory.path().join("db-onewrite");
-        let mut stock = Stock::new(&path, layout);
-        for frame in 1..=3 {
-            stock.frame(frame, frame == 3, true);
-        }
+        let mut stock = Stock::new(layout);
+        stock.transaction(1..=3);
         stock.commit(3);
         stock.writer.transaction_may_begin();
         for frame in 4..=900 {
@@ -196,7 +205,7 @@ fn a_large_commit_that_sqlite_finishes_in_part_is_recovered() {
         }
         stock.finish(790, 800);
         assert!(stock.commit(800), "{layout}");
-        assert_eq!(last_commit(&path), Some(800), "{layout}");
+        assert_eq!(stock.last_commit(), Some(800), "{layout}");
         stock.writer.transaction_may_begin();
     }
 }
@@ -206,12 +215,8 @@ fn a_large_commit_that_sqlite_finishes_in_part_is_recovered() {
 #[test]
 fn the_rest_of_a_sector_may_come_with_the_next_transaction() {
     for layout in LAYOUTS {
-        let directory = super::directory();
-        let path = directory.path().join("db-onewrite");
-        let mut stock = Stock::new(&path, layout);
-        for frame in 1..=3 {
-            stock.frame(frame, frame == 3, true);
-        }
+        let mut stock = Stock::new(layout);
+        stock.transaction(1..=3);
         // Frame 4 is as frame 3, and ends the transaction once more.
         let page = Stock::page_of(3);
         let header = FrameHeader::build(PageNo(3), 20, &stock.header, stock.checksum, &page);
@@ -220,12 +225,12 @@ fn the_rest_of_a_sector_may_come_with_the_next_transaction() {
         stock.write(&header.to_bytes(), at);
         stock.write(&page[..200], at + 24);
         stock.commit(4);
-        assert_eq!(last_commit(&path), Some(3), "{layout}");
+        assert_eq!(stock.last_commit(), Some(3), "{layout}");
         stock.writer.transaction_may_begin();
         stock.write(&page[200..], at + 224);
         stock.frame(5, true, true);
         stock.commit(5);
-        assert_eq!(last_commit(&path), Some(5), "{layout}");
+        assert_eq!(stock.last_commit(), Some(5), "{layout}");
     }
 }
 
@@ -234,21 +239,15 @@ fn the_rest_of_a_sector_may_come_with_the_next_transaction() {
 #[test]
 fn a_commit_that_failed_leaves_nothing_to_the_next() {
     for layout in LAYOUTS {
-        let directory = super::directory();
-        let path = directory.path().join("db-onewrite");
-        let mut stock = Stock::new(&path, layout);
+        let mut stock = Stock::new(layout);
         let begun = stock.checksum;
-        for frame in 1..=4 {
-            stock.frame(frame, frame == 4, true);
-        }
+        stock.transaction(1..=4);
         // It is not published; the next one writes the same frames.
         stock.checksum = begun;
         stock.writer.transaction_may_begin();
         stock.write(&stock.header.bytes.clone(), 0);
-        for frame in 1..=3 {
-            stock.frame(frame, frame == 3, true);
-        }
+        stock.transaction(1..=3);
         stock.commit(3);
-        assert_eq!(last_commit(&path), Some(3), "{layout}");
+        assert_eq!(stock.last_commit(), Some(3), "{layout}");
     }
 }

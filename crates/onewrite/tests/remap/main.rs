@@ -7,12 +7,16 @@ mod forward;
 mod processes;
 mod readers;
 mod refusals;
+#[path = "../common/rows.rs"]
+mod rows;
 mod truncation;
 
 use database::{Database, Place};
 
-/// Some rows are added, changed and removed; then a checkpoint.
-fn churn(database: &Database, rounds: u32) {
+/// Rows are added, and change their sizes in every round, which ends with a checkpoint. More than so many
+/// pages are remapped, and what is left is a stock database.
+fn churn(database: Database, rounds: u32, more_than: u64) {
+    database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, n DEFAULT 0, x)");
     for round in 0..rounds {
         database.sql("BEGIN");
         for row in 0..40 {
@@ -26,6 +30,10 @@ fn churn(database: &Database, rounds: u32) {
         database.sql("PRAGMA wal_checkpoint");
         database.check();
     }
+    let remapped = &database.status()["remapped"];
+    let pages = remapped["remapped_pages"].as_u64();
+    assert!(pages > Some(more_than), "{remapped}");
+    database.close_and_check();
 }
 
 #[test]
@@ -80,14 +88,7 @@ fn the_result_of_a_checkpoint_is_what_sqlite_says_it_is() {
 fn the_database_shares_blocks_on_xfs_and_btrfs() {
     for place in [Place::xfs(), Place::btrfs()].into_iter().flatten() {
         let database = Database::make(&place, "onewrite", "clone", "auto");
-        database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, n DEFAULT 0, x)");
-        churn(&database, 30);
-        let remapped = &database.status()["remapped"];
-        assert!(
-            remapped["remapped_pages"].as_u64() > Some(500),
-            "{remapped}"
-        );
-        database.close_and_check();
+        churn(database, 30, 500);
     }
 }
 
@@ -96,14 +97,7 @@ fn a_log_of_many_sizes_goes_over_group_after_group() {
     let Some(place) = Place::xfs() else { return };
     for init in ["unwritten", "zero-fill"] {
         let database = Database::make(&place, "onewrite", "exchange", init);
-        database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, n DEFAULT 0, x)");
-        churn(&database, 60);
-        let remapped = &database.status()["remapped"];
-        assert!(
-            remapped["remapped_pages"].as_u64() > Some(500),
-            "{remapped}"
-        );
-        database.close_and_check();
+        churn(database, 60, 500);
     }
 }
 
@@ -112,10 +106,6 @@ fn large_pages_change_places_too() {
     let Some(place) = Place::xfs() else { return };
     for bytes in [8192, 65_536] {
         let database = Database::with_pages(&place, "onewrite", "exchange", "unwritten", bytes);
-        database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, n DEFAULT 0, x)");
-        churn(&database, 10);
-        let remapped = &database.status()["remapped"];
-        assert!(remapped["remapped_pages"].as_u64() > Some(20), "{remapped}");
-        database.close_and_check();
+        churn(database, 10, 20);
     }
 }
