@@ -1,6 +1,7 @@
 //! The database file as SQLite's VFS has opened it: whatever lies under SQLite lies under the engine too.
 
 use std::ffi::{c_int, c_void};
+use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -71,11 +72,12 @@ unsafe impl Sync for Shared {}
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let mapped = self
+        // Also after a call that failed: the VFS may have got as far as to count this file among the users.
+        let asked = self
             .regions
             .get_mut()
-            .is_ok_and(|regions| regions.iter().any(Option::is_some));
-        if mapped {
+            .is_ok_and(|regions| !regions.is_empty());
+        if asked {
             // SAFETY: the file is open: the C part closes it after the connection.
             unsafe { lsmvbt_file_shm_unmap(self.file) };
         }
@@ -266,6 +268,31 @@ fn result(what: &str, code: c_int) -> io::Result<()> {
             io::ErrorKind::StorageFull,
             format!("{what}: the disk is full"),
         )),
-        code => Err(io::Error::other(format!("{what}: the VFS says {code}"))),
+        code => Err(io::Error::other(VfsError {
+            what: what.to_owned(),
+            code,
+        })),
     }
+}
+
+/// What the VFS has said no to, and its result code.
+#[derive(Debug)]
+struct VfsError {
+    what: String,
+    code: c_int,
+}
+
+impl fmt::Display for VfsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: the VFS says {}", self.what, self.code)
+    }
+}
+
+impl std::error::Error for VfsError {}
+
+/// The result code that the VFS has given, if an error is one of its own.
+#[must_use]
+pub fn code_of_vfs(error: &io::Error) -> Option<i32> {
+    let error = error.get_ref()?.downcast_ref::<VfsError>()?;
+    Some(error.code)
 }

@@ -179,6 +179,7 @@ pub(super) fn code_of(error: &Error) -> c_int {
         Error::Damaged(_) | Error::NoSuchTree(_) => code::CORRUPT,
         Error::Full => code::FULL,
         Error::Io(_) => code::IOERR,
+        Error::Vfs(code, _) => *code,
         Error::TooBig(_) => code::TOOBIG,
         Error::Refused(_) => code::ERROR,
         Error::Misuse(_) => code::MISUSE,
