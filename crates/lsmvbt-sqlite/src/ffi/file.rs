@@ -6,7 +6,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::code;
 
@@ -26,7 +26,7 @@ unsafe extern "C" {
         size: c_int,
         offset: i64,
     ) -> c_int;
-    fn lsmvbt_file_sync(file: *mut RawFile) -> c_int;
+    fn lsmvbt_file_sync(file: *mut RawFile, fullfsync: c_int) -> c_int;
     fn lsmvbt_file_size(file: *mut RawFile, size: *mut i64) -> c_int;
     fn lsmvbt_file_shm_map(
         file: *mut RawFile,
@@ -60,6 +60,7 @@ pub struct DatabaseFile {
 
 struct Shared {
     file: *mut RawFile,
+    fullfsync: AtomicBool,
     regions: Mutex<Vec<Option<NonNull<AtomicU64>>>>,
 }
 
@@ -93,6 +94,7 @@ impl DatabaseFile {
         Self {
             shared: Arc::new(Shared {
                 file,
+                fullfsync: AtomicBool::new(false),
                 regions: Mutex::new(Vec::new()),
             }),
         }
@@ -148,8 +150,16 @@ impl DatabaseFile {
     /// # Errors
     /// Those of the VFS.
     pub fn sync(&self) -> io::Result<()> {
+        let fullfsync = self.shared.fullfsync.load(Ordering::Relaxed);
         // SAFETY: the file is open.
-        result("sync", unsafe { lsmvbt_file_sync(self.shared.file) })
+        result("sync", unsafe {
+            lsmvbt_file_sync(self.shared.file, fullfsync.into())
+        })
+    }
+
+    /// Whether the VFS is to sync as `PRAGMA fullfsync` asks for.
+    pub(super) fn set_fullfsync(&self, fullfsync: bool) {
+        self.shared.fullfsync.store(fullfsync, Ordering::Relaxed);
     }
 
     /// Bytes of the file.
