@@ -49,8 +49,8 @@ void lsmvbt_end_read(EngineDb*);
 int lsmvbt_savepoint_open(EngineDb*, int count);
 int lsmvbt_savepoint_rollback(EngineDb*, int number);
 int lsmvbt_savepoint_release(EngineDb*, int number);
-/* SQLite's PRAGMA synchronous: 1 off, 2 normal, 3 full, 4 extra. */
-void lsmvbt_set_synchronous(EngineDb*, int level);
+/* SQLite's PRAGMA synchronous: 1 off, 2 normal, 3 full, 4 extra; and PRAGMA fullfsync. */
+void lsmvbt_set_synchronous(EngineDb*, int level, int fullfsync);
 
 /* The 16 numbers of the header, and one that changes with other connections' commits. */
 int lsmvbt_meta(EngineDb*, int index, unsigned int *value);

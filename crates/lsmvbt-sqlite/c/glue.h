@@ -35,6 +35,7 @@ struct GlueBtree {
   int iEngine;         /* Which engine it is */
   u8 *aPreformat;      /* The row that TransferRow() has left for an insertion, padded */
   u32 nPreformat;      /* Its size in bytes */
+  u32 nCommit;         /* What this connection has committed */
 };
 
 typedef struct GlueCursor GlueCursor;

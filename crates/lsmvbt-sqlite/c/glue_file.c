@@ -10,8 +10,9 @@ int lsmvbt_file_write(sqlite3_file *pFile, const void *pData, int n, sqlite3_int
   return sqlite3OsWrite(pFile, pData, n, iOfst);
 }
 
-int lsmvbt_file_sync(sqlite3_file *pFile){
-  return sqlite3OsSync(pFile, SQLITE_SYNC_NORMAL|SQLITE_SYNC_DATAONLY);
+/* With PRAGMA fullfsync, F_FULLFSYNC where there is such a thing. */
+int lsmvbt_file_sync(sqlite3_file *pFile, int fullfsync){
+  return sqlite3OsSync(pFile, (fullfsync ? SQLITE_SYNC_FULL : SQLITE_SYNC_NORMAL)|SQLITE_SYNC_DATAONLY);
 }
 
 int lsmvbt_file_size(sqlite3_file *pFile, sqlite3_int64 *pSize){

@@ -90,6 +90,7 @@ static int glueCommitPhaseTwo(Btree *p, int bCleanup){
     glueSaveOrFault(p->pBt);
     rc = lsmvbt_commit(GLUE(p)->pEngine);
     if( rc!=SQLITE_OK && bCleanup==0 ) return rc;
+    GLUE(p)->nCommit++;
   }
   glueEndTransaction(p);
   return SQLITE_OK;
@@ -182,7 +183,7 @@ static Pgno glueMaxPageCount(Btree *p, Pgno mxPage){
 }
 
 static int glueSetPagerFlags(Btree *p, unsigned pgFlags){
-  lsmvbt_set_synchronous(GLUE(p)->pEngine, (int)(pgFlags & PAGER_SYNCHRONOUS_MASK));
+  lsmvbt_set_synchronous(GLUE(p)->pEngine, (int)(pgFlags & PAGER_SYNCHRONOUS_MASK), (pgFlags & PAGER_FULLFSYNC)!=0);
   return stock_sqlite3BtreeSetPagerFlags(p, pgFlags);
 }
 

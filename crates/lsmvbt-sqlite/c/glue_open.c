@@ -4,7 +4,8 @@
 ** A file that is there belongs to the engine whose 16 bytes it begins with. An empty one belongs to the engine
 ** that the URI names (engine=...), or that PRAGMA journal_mode has chosen; otherwise to the one that the
 ** environment names (LSMVBT_SQLITE_DEFAULT), or to stock SQLite.
-** Temporary and in-memory databases, and those of a shared cache, are always stock.
+** Temporary and in-memory databases are always stock; what is opened with a shared cache, or by a VFS without shared memory,
+** is stock unless it names an engine.
 */
 
 /* Nobody's pages are ever cached: this function only makes the pager recognizable. */
@@ -31,6 +32,12 @@ static int glueNothingThere(const u8 *aMagic, i64 nFile){
   return nFile==0 || memcmp(aMagic, aZero, 16)==0;
 }
 
+/* Whether the VFS has shared memory for a file. One that keeps databases in memory (sqlite3_deserialize() uses it) has not,
+** nor has one of version 1. */
+static int glueHasSharedMemory(sqlite3_file *pFile){
+  return pFile->pMethods!=0 && pFile->pMethods->iVersion>=2 && pFile->pMethods->xShmMap!=0;
+}
+
 /* The engine that is to have the file which stock SQLite has opened; -1 for stock. */
 static int glueChoose(Btree *p, int vfsFlags){
   Pager *pPager = p->pBt->pPager;
@@ -43,7 +50,8 @@ static int glueChoose(Btree *p, int vfsFlags){
   zEngine = 0;
   if( vfsFlags & SQLITE_OPEN_URI ) zEngine = sqlite3_uri_parameter(sqlite3PagerFilename(pPager, 0), "engine");
   if( zEngine ) return lsmvbt_engine_named(zEngine);
-  return vfsFlags & SQLITE_OPEN_SHAREDCACHE ? -1 : lsmvbt_engine_of_new();
+  if( (vfsFlags & SQLITE_OPEN_SHAREDCACHE)!=0 || !glueHasSharedMemory(sqlite3PagerFile(pPager)) ) return -1;
+  return lsmvbt_engine_of_new();
 }
 
 /* Whether a URI names an engine that is not there, or one other than the file's. */

@@ -41,7 +41,8 @@ SQLITE_PRIVATE int sqlite3PagerOkToChangeJournalMode(Pager *pPager){
   return glueOfPager(pPager) ? 0 : stock_sqlite3PagerOkToChangeJournalMode(pPager);
 }
 
+/* SQLITE_FCNTL_DATA_VERSION counts this connection's commits, too; PRAGMA data_version does not, and does not come here. */
 SQLITE_PRIVATE u32 sqlite3PagerDataVersion(Pager *pPager){
   GlueBtree *p = glueOfPager(pPager);
-  return p ? lsmvbt_data_version(p->pEngine) : stock_sqlite3PagerDataVersion(pPager);
+  return p ? lsmvbt_data_version(p->pEngine) + p->nCommit : stock_sqlite3PagerDataVersion(pPager);
 }

@@ -125,8 +125,14 @@ static int glueDelete(BtCursor *pCur, u8 flags){
   if( rc==SQLITE_OK && (flags & BTREE_SAVEPOSITION)!=0 ){
     pCur->skipNext = 0;
     pCur->eState = CURSOR_REQUIRESEEK;
-  }else{
-    sqlite3BtreeClearCursor(pCur);
+    return SQLITE_OK;
+  }
+  sqlite3BtreeClearCursor(pCur);
+  if( rc==SQLITE_OK && (pCur->curFlags & BTCF_Pinned)!=0 ){
+    /* UPDATE OR REPLACE keeps triggers from changing the table under it: who saves this cursor must find it pinned. Stock
+    ** SQLite's goes to the root after a deletion, and counts as standing somewhere unless the tree is empty. */
+    rc = glueArrived(pCur, lsmvbt_first(p->pEngine, p->id, &p->row));
+    if( rc==SQLITE_DONE ) rc = SQLITE_OK;
   }
   return rc;
 }

@@ -33,6 +33,8 @@ pub enum Error {
     Full,
     /// Reading or writing failed: what, and why.
     Io(String),
+    /// The VFS has said no with this code, which goes back to SQLite: no memory is not a failed disk.
+    Vfs(i32, String),
     /// A limit of the engine is passed: which.
     TooBig(&'static str),
     /// There is no such tree.
@@ -56,7 +58,7 @@ impl fmt::Display for Error {
             Self::NotADatabase => f.write_str("the file is not a database of this engine"),
             Self::Damaged(what) => write!(f, "the database is damaged: {what}"),
             Self::Full => f.write_str("there is no space left"),
-            Self::Io(what) => f.write_str(what),
+            Self::Io(what) | Self::Vfs(_, what) => f.write_str(what),
             Self::TooBig(what) => write!(f, "too big: {what}"),
             Self::NoSuchTree(tree) => write!(f, "there is no tree {tree}"),
             Self::Compare(code) => write!(f, "the comparison of keys failed with {code}"),

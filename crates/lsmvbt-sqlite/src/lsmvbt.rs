@@ -16,7 +16,7 @@ use ::lsmvbt::{Db, Lock, LockMode, Optimizations, Options, Snapshot, Storage, Tr
 use crate::engine::{
     Compare, Connection, CursorId, Durability, Engine, Error, Place, Result, Row, Seek, TreeKind,
 };
-use crate::ffi::DatabaseFile;
+use crate::ffi::{DatabaseFile, code_of_vfs};
 
 /// The engine.
 pub(crate) struct Lsmvbt;
@@ -163,7 +163,11 @@ fn error(error: ::lsmvbt::Error) -> Error {
         ::lsmvbt::Error::Io { ref source, .. } if source.kind() == io::ErrorKind::StorageFull => {
             Error::Full
         }
-        ::lsmvbt::Error::Io { .. } | ::lsmvbt::Error::Poisoned => Error::Io(error.to_string()),
+        ::lsmvbt::Error::Io { ref source, .. } => match code_of_vfs(source) {
+            Some(code) => Error::Vfs(code, error.to_string()),
+            None => Error::Io(error.to_string()),
+        },
+        ::lsmvbt::Error::Poisoned => Error::Io(error.to_string()),
         ::lsmvbt::Error::Damaged { .. }
         | ::lsmvbt::Error::NewerFormat { .. }
         | ::lsmvbt::Error::WrongKind(_) => Error::Damaged(error.to_string()),

@@ -201,10 +201,11 @@ unsafe extern "C" fn lsmvbt_savepoint_release(db: *mut Handle, number: c_int) ->
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn lsmvbt_set_synchronous(db: *mut Handle, level: c_int) {
+unsafe extern "C" fn lsmvbt_set_synchronous(db: *mut Handle, level: c_int, fullfsync: c_int) {
     // SAFETY: a connection.
     unsafe {
         doing(db, |inner| {
+            inner.file.set_fullfsync(fullfsync != 0);
             inner.durability = if level >= 3 {
                 Durability::Flush
             } else {

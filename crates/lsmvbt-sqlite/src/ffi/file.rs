@@ -1,11 +1,12 @@
 //! The database file as SQLite's VFS has opened it: whatever lies under SQLite lies under the engine too.
 
 use std::ffi::{c_int, c_void};
+use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::code;
 
@@ -25,7 +26,7 @@ unsafe extern "C" {
         size: c_int,
         offset: i64,
     ) -> c_int;
-    fn lsmvbt_file_sync(file: *mut RawFile) -> c_int;
+    fn lsmvbt_file_sync(file: *mut RawFile, fullfsync: c_int) -> c_int;
     fn lsmvbt_file_size(file: *mut RawFile, size: *mut i64) -> c_int;
     fn lsmvbt_file_shm_map(
         file: *mut RawFile,
@@ -59,6 +60,7 @@ pub struct DatabaseFile {
 
 struct Shared {
     file: *mut RawFile,
+    fullfsync: AtomicBool,
     regions: Mutex<Vec<Option<NonNull<AtomicU64>>>>,
 }
 
@@ -71,11 +73,12 @@ unsafe impl Sync for Shared {}
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let mapped = self
+        // Also after a call that failed: the VFS may have got as far as to count this file among the users.
+        let asked = self
             .regions
             .get_mut()
-            .is_ok_and(|regions| regions.iter().any(Option::is_some));
-        if mapped {
+            .is_ok_and(|regions| !regions.is_empty());
+        if asked {
             // SAFETY: the file is open: the C part closes it after the connection.
             unsafe { lsmvbt_file_shm_unmap(self.file) };
         }
@@ -91,6 +94,7 @@ impl DatabaseFile {
         Self {
             shared: Arc::new(Shared {
                 file,
+                fullfsync: AtomicBool::new(false),
                 regions: Mutex::new(Vec::new()),
             }),
         }
@@ -146,8 +150,16 @@ impl DatabaseFile {
     /// # Errors
     /// Those of the VFS.
     pub fn sync(&self) -> io::Result<()> {
+        let fullfsync = self.shared.fullfsync.load(Ordering::Relaxed);
         // SAFETY: the file is open.
-        result("sync", unsafe { lsmvbt_file_sync(self.shared.file) })
+        result("sync", unsafe {
+            lsmvbt_file_sync(self.shared.file, fullfsync.into())
+        })
+    }
+
+    /// Whether the VFS is to sync as `PRAGMA fullfsync` asks for.
+    pub(super) fn set_fullfsync(&self, fullfsync: bool) {
+        self.shared.fullfsync.store(fullfsync, Ordering::Relaxed);
     }
 
     /// Bytes of the file.
@@ -266,6 +278,31 @@ fn result(what: &str, code: c_int) -> io::Result<()> {
             io::ErrorKind::StorageFull,
             format!("{what}: the disk is full"),
         )),
-        code => Err(io::Error::other(format!("{what}: the VFS says {code}"))),
+        code => Err(io::Error::other(VfsError {
+            what: what.to_owned(),
+            code,
+        })),
     }
+}
+
+/// What the VFS has said no to, and its result code.
+#[derive(Debug)]
+struct VfsError {
+    what: String,
+    code: c_int,
+}
+
+impl fmt::Display for VfsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: the VFS says {}", self.what, self.code)
+    }
+}
+
+impl std::error::Error for VfsError {}
+
+/// The result code that the VFS has given, if an error is one of its own.
+#[must_use]
+pub fn code_of_vfs(error: &io::Error) -> Option<i32> {
+    let error = error.get_ref()?.downcast_ref::<VfsError>()?;
+    Some(error.code)
 }

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Once, PoisonError, RwLock, RwLockReadGuard};
 
 use super::code;
+use super::file::DatabaseFile;
 use super::sqlite;
 use crate::engine::{Connection, Durability, Engine, Error, Place, Result};
 use crate::lsmvbt::Lsmvbt;
@@ -53,6 +54,8 @@ pub(super) struct Inner {
     engine: &'static dyn Engine,
     state: State,
     pub durability: Durability,
+    /// The file that the state's owner works on.
+    pub file: DatabaseFile,
 }
 
 enum State {
@@ -63,12 +66,14 @@ enum State {
 
 impl Handle {
     pub(super) fn new(engine: &'static dyn Engine, place: Place) -> Self {
+        let file = place.file.clone();
         let state = State::New(Box::new(place));
         Self {
             inner: RefCell::new(Inner {
                 engine,
                 state,
                 durability: Durability::default(),
+                file,
             }),
         }
     }
@@ -179,6 +184,7 @@ pub(super) fn code_of(error: &Error) -> c_int {
         Error::Damaged(_) | Error::NoSuchTree(_) => code::CORRUPT,
         Error::Full => code::FULL,
         Error::Io(_) => code::IOERR,
+        Error::Vfs(code, _) => *code,
         Error::TooBig(_) => code::TOOBIG,
         Error::Refused(_) => code::ERROR,
         Error::Misuse(_) => code::MISUSE,

@@ -12,7 +12,7 @@ mod handle;
 mod pragma;
 pub mod sqlite;
 
-pub use file::DatabaseFile;
+pub use file::{DatabaseFile, code_of_vfs};
 pub use handle::register;
 
 /// Result codes of SQLite.

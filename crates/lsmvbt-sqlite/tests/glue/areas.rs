@@ -357,6 +357,41 @@ fn long_values_of_one_row_after_another() {
     );
 }
 
+/// UPDATE OR REPLACE pins its cursor while it deletes what is in the way, so that triggers cannot change the table.
+#[test]
+fn a_trigger_that_takes_away_what_update_or_replace_is_at() {
+    let said = alike(
+        &Scene::new(),
+        "pinned",
+        &[
+            "PRAGMA recursive_triggers = on",
+            "CREATE TABLE t(a UNIQUE, b UNIQUE)",
+            "CREATE TRIGGER tt AFTER DELETE ON t BEGIN DELETE FROM t; END",
+            "INSERT INTO t VALUES (1, NULL), (0, NULL)",
+            "UPDATE OR REPLACE t SET b = 1",
+            "SELECT * FROM t",
+            "CREATE TABLE w(a PRIMARY KEY, b UNIQUE, c UNIQUE) WITHOUT ROWID",
+            "CREATE TRIGGER wt AFTER DELETE ON w BEGIN DELETE FROM w; END",
+            "INSERT INTO w VALUES (1, 1, 1), (2, 2, 2)",
+            "UPDATE OR REPLACE w SET c = 0",
+            "SELECT * FROM w",
+            // Where nothing is left, nothing is in the way.
+            "CREATE TABLE v(a UNIQUE, b UNIQUE)",
+            "CREATE TRIGGER vt AFTER DELETE ON v BEGIN INSERT INTO v VALUES (old.a + 10, NULL); END",
+            "INSERT INTO v VALUES (1, NULL), (0, NULL)",
+            "UPDATE OR REPLACE v SET b = 1",
+            "SELECT * FROM v ORDER BY a",
+        ],
+    );
+    for statement in ["UPDATE OR REPLACE t", "UPDATE OR REPLACE w"] {
+        let refused = said.iter().find(|said| said.starts_with(statement));
+        assert!(
+            refused.is_some_and(|said| said.contains("constraint failed")),
+            "{refused:?}"
+        );
+    }
+}
+
 #[test]
 fn incremental_blobs() {
     let scene = Scene::new();

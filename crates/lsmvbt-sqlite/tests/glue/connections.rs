@@ -327,3 +327,40 @@ fn who_opens_waits_for_the_shared_memory_to_be_made() {
     fcntl(&memory, FcntlArg::F_OFD_SETLK(&lock)).expect("unlocked");
     assert_eq!(opening.join().expect("it is open"), "1");
 }
+
+/// What a VFS says is what SQLite says of it: no memory, or a file that cannot be opened, is no failed disk.
+#[test]
+fn the_codes_of_the_vfs_arrive() {
+    let scene = Scene::new();
+    // SQLite's VFS follows no links to shared memory.
+    std::os::unix::fs::symlink("nowhere", scene.path("x-shm")).expect("a link in its place");
+    let connection = scene.open("x", "lsmvbt");
+    assert_eq!(
+        refused(&connection, "CREATE TABLE t(x)"),
+        "unable to open database file"
+    );
+    std::fs::remove_file(scene.path("x-shm")).expect("out of the way");
+    run(&connection, "CREATE TABLE t(x)");
+    run(&scene.open("x", "lsmvbt"), "INSERT INTO t VALUES (1)");
+    assert_eq!(one(&connection, "SELECT count(*) FROM t"), "1");
+}
+
+/// Where the environment chooses the engine, what has no shared memory for it is stock.
+#[test]
+fn the_environment_chooses_for_files_with_shared_memory() {
+    let scene = Scene::new();
+    let shell = |database: &str| {
+        let run = std::process::Command::new(env!("CARGO_BIN_EXE_lsmvbt-sqlite3"))
+            .args([
+                database,
+                "CREATE TABLE t(x); INSERT INTO t VALUES (1); SELECT count(*) FROM t; PRAGMA journal_mode",
+            ])
+            .env("LSMVBT_SQLITE_DEFAULT", "lsmvbt")
+            .output()
+            .expect("the shell");
+        assert!(run.status.success(), "{database}: {run:?}");
+        String::from_utf8(run.stdout).expect("UTF-8")
+    };
+    assert_eq!(shell(&scene.path("x")), "1\nlsmvbt\n");
+    assert_eq!(shell("file:/x?vfs=memdb"), "1\nmemory\n");
+}
