@@ -35,5 +35,5 @@ int lsmvbt_file_shm_lock(sqlite3_file *pFile, int iLock, int isExclusive, int is
 
 /* The file of the shared memory stays: other connections may have it open, and its next user empties it. */
 void lsmvbt_file_shm_unmap(sqlite3_file *pFile){
-  (void)sqlite3OsShmUnmap(pFile, 0);
+  if( pFile->pMethods->iVersion>=2 && pFile->pMethods->xShmUnmap ) (void)sqlite3OsShmUnmap(pFile, 0);
 }
