@@ -16,17 +16,21 @@ use super::node::{Ended, Entry, INF};
 use super::{OVERFLOW_BYTES, PageType, varint};
 use crate::types::TreeKind;
 
-/// A payload that is longer goes to overflow pages, so that four entries always fit into a page.
+/// A key that is longer goes to overflow pages, so that four entries always fit into a page.
 pub(crate) const MAX_LOCAL: usize = 880;
+/// The same of a row in the leaf of an integer tree, whose routers do not carry it: three fit.
+const MAX_LOCAL_ROW: usize = 1300;
 const MIN_LOCAL: usize = 64;
 
-/// How much of a payload stays in the cell: all, or what is left when the rest fills whole pages.
-pub(crate) fn local_len(total: usize) -> usize {
-    if total <= MAX_LOCAL {
+/// How much of a payload stays in the cell: all, or what is left when the rest fills whole pages. `is_row`: it
+/// is of an integer tree.
+pub(crate) fn local_len(total: usize, is_row: bool) -> usize {
+    let most = if is_row { MAX_LOCAL_ROW } else { MAX_LOCAL };
+    if total <= most {
         return total;
     }
     let left = MIN_LOCAL + (total - MIN_LOCAL) % OVERFLOW_BYTES;
-    if left <= MAX_LOCAL { left } else { MIN_LOCAL }
+    if left <= most { left } else { MIN_LOCAL }
 }
 
 /// Which parts the cells of a page have.
@@ -157,7 +161,7 @@ pub(crate) fn get(bytes: &[u8], offset: usize, shape: Shape, birth: u64) -> Opti
         } else {
             e.total
         };
-        let local = local_len(e.total as usize);
+        let local = local_len(e.total as usize, shape.integer);
         e.local = local as u16;
         e.off = at as u32;
         at += local;

@@ -78,22 +78,22 @@ impl Core {
             ..Entry::default()
         };
         let joined;
-        let payload = match new {
+        let (kind, payload) = match new {
             NewEntry::Integer(key, value) => {
                 e.key = *key;
-                *value
+                (TreeKind::Integer, *value)
             }
             NewEntry::Custom(key) => {
                 e.key_len = key.len() as u32;
-                *key
+                (TreeKind::Custom, *key)
             }
             NewEntry::Bytes(key, value) => {
                 e.key_len = key.len() as u32;
                 joined = [*key, *value].concat();
-                &joined
+                (TreeKind::Bytes, joined.as_slice())
             }
         };
-        let local = self.store_payload(tree, &mut e, payload)?;
+        let local = self.store_payload(tree, Some(kind), &mut e, payload)?;
         self.changed(tree);
         let leaf = path.len() - 1;
         let at = match (place.exact, place.before, place.after) {
@@ -116,8 +116,8 @@ impl Core {
             return Ok(at + 1);
         }
         node.remove(at);
-        let (tree, of) = (node.tree, node.page);
-        for p in self.chain(tree, of, &e)? {
+        let (tree, kind, of) = (node.tree, node.tree_kind, node.page);
+        for p in self.chain(tree, kind, of, &e)? {
             self.free_page(p)?;
         }
         Ok(at)
@@ -360,8 +360,10 @@ impl Core {
         }
         let key = self.whole_key(&node, &e)?;
         new.key_len = key.len() as u32;
-        let local = self.store_payload(node.tree, &mut new, &key)?.to_vec();
-        debug_assert_eq!(local.len(), cell::local_len(key.len()));
+        let local = self
+            .store_payload(node.tree, node.tree_kind, &mut new, &key)?
+            .to_vec();
+        debug_assert_eq!(local.len(), cell::local_len(key.len(), false));
         Ok((new, local))
     }
 

@@ -6,7 +6,7 @@
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{Entry, Node, NodeRef, OVERFLOW_BYTES, PageType, cell};
-use crate::types::PageNo;
+use crate::types::{PageNo, TreeKind};
 
 /// The longest payload.
 pub(crate) const MAX_PAYLOAD: usize = 0x7fff_ff00;
@@ -16,13 +16,14 @@ impl Core {
     pub(crate) fn store_payload<'p>(
         &mut self,
         tree: u32,
+        kind: Option<TreeKind>,
         e: &mut Entry,
         payload: &'p [u8],
     ) -> Result<&'p [u8]> {
         if payload.len() > MAX_PAYLOAD {
             return Err(Error::TooBig("the value"));
         }
-        let (local, rest) = payload.split_at(cell::local_len(payload.len()));
+        let (local, rest) = payload.split_at(cell::local_len(payload.len(), is_row(kind)));
         e.total = payload.len() as u32;
         e.overflow = 0;
         for part in rest.chunks(OVERFLOW_BYTES).rev() {
@@ -126,9 +127,16 @@ impl Core {
     }
 
     /// The pages of a chain, bounded by what its length needs.
-    pub(crate) fn chain(&mut self, tree: u32, of: PageNo, e: &Entry) -> Result<Vec<u32>> {
+    pub(crate) fn chain(
+        &mut self,
+        tree: u32,
+        kind: Option<TreeKind>,
+        of: PageNo,
+        e: &Entry,
+    ) -> Result<Vec<u32>> {
         let mut pages = Vec::new();
-        let mut left = (e.total as usize).saturating_sub(cell::local_len(e.total as usize));
+        let mut left =
+            (e.total as usize).saturating_sub(cell::local_len(e.total as usize, is_row(kind)));
         let mut page = e.overflow;
         while page != 0 && left > 0 {
             let part = self.chain_page(page, tree, of)?;
@@ -138,4 +146,8 @@ impl Core {
         }
         Ok(pages)
     }
+}
+
+fn is_row(kind: Option<TreeKind>) -> bool {
+    kind == Some(TreeKind::Integer)
 }
