@@ -3,8 +3,8 @@
 //! A slot is a run of pages: heads that name pages and checksums, then the images. A commit fills the slot
 //! that does not hold the newest commit, flushes, and only then writes in place; that is flushed with the next
 //! slot. So at any moment what is being written in place stands in a slot that is durable, and recovery,
-//! which writes both in place again, the newer one counting, mends whatever was torn. A slot grows by moving: both get
-//! new places at the end of the file, once what they protect has been flushed.
+//! which writes both in place again, of a page in both the newer image, mends whatever was torn. A slot grows
+//! by moving: both get new places at the end of the file, once what they protect has been flushed.
 
 use std::collections::BTreeMap;
 

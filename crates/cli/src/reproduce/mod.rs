@@ -2,8 +2,8 @@
 //!
 //! [`waldio`] and [`swal`] have the figures: what the papers state, what is run for it, and the reasons why
 //! ours may differ. [`lab`] runs trials with the code of `compare`, each once; [`crash`] crashes and
-//! recovers; [`outcome`] judges rows and checks
-//! reasons; [`text`] and this module print. Every number printed as ours comes from this run.
+//! recovers; [`outcome`] judges rows and checks reasons; [`text`] and this module print. Every number printed as
+//! ours comes from this run.
 
 mod crash;
 mod lab;

@@ -133,7 +133,7 @@ impl Core {
         for i in 0..visible.len() {
             let e = node.entries()[visible.at(i)];
             if e.overflow != 0 {
-                for p in self.chain(tree, node.tree_kind, node.page, &e)? {
+                for p in self.chain(tree, node.page, &e)? {
                     self.check_page(walk, p);
                 }
             }
@@ -262,7 +262,7 @@ impl Core {
                 if node.kind == PageType::Inner || (node.kind == PageType::Catalog && e.key >= 0) {
                     pages.push((e.child, below_dead));
                 }
-                match self.chain(node.tree, node.tree_kind, node.page, e) {
+                match self.chain(node.tree, node.page, e) {
                     Ok(chain) => reached.extend(chain),
                     Err(_) if below_dead => {}
                     Err(e) => return Err(e),

@@ -70,7 +70,7 @@ impl Core {
         if e.overflow == 0 || self.is_free(e.overflow) {
             return Ok(());
         }
-        for page in self.chain(node.tree, node.tree_kind, node.page, e)? {
+        for page in self.chain(node.tree, node.page, e)? {
             if !self.is_free(page) && self.node(page)?.birth <= e.start {
                 self.free_page(page)?;
             }

@@ -78,22 +78,23 @@ impl Core {
             ..Entry::default()
         };
         let joined;
-        let (kind, payload) = match new {
+        let payload = match new {
             NewEntry::Integer(key, value) => {
                 e.key = *key;
-                (TreeKind::Integer, *value)
+                *value
             }
             NewEntry::Custom(key) => {
                 e.key_len = key.len() as u32;
-                (TreeKind::Custom, *key)
+                *key
             }
             NewEntry::Bytes(key, value) => {
                 e.key_len = key.len() as u32;
                 joined = [*key, *value].concat();
-                (TreeKind::Bytes, joined.as_slice())
+                joined.as_slice()
             }
         };
-        let local = self.store_payload(tree, Some(kind), &mut e, payload)?;
+        let is_row = matches!(new, NewEntry::Integer(..));
+        let local = self.store_payload(tree, is_row, &mut e, payload)?;
         self.changed(tree);
         let leaf = path.len() - 1;
         let at = match (place.exact, place.before, place.after) {
@@ -116,8 +117,8 @@ impl Core {
             return Ok(at + 1);
         }
         node.remove(at);
-        let (tree, kind, of) = (node.tree, node.tree_kind, node.page);
-        for p in self.chain(tree, kind, of, &e)? {
+        let (tree, of) = (node.tree, node.page);
+        for p in self.chain(tree, of, &e)? {
             self.free_page(p)?;
         }
         Ok(at)
@@ -361,7 +362,7 @@ impl Core {
         let key = self.whole_key(&node, &e)?;
         new.key_len = key.len() as u32;
         let local = self
-            .store_payload(node.tree, node.tree_kind, &mut new, &key)?
+            .store_payload(node.tree, false, &mut new, &key)?
             .to_vec();
         debug_assert_eq!(local.len(), cell::local_len(key.len(), false));
         Ok((new, local))

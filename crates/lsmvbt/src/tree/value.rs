@@ -6,24 +6,25 @@
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{Entry, Node, NodeRef, OVERFLOW_BYTES, PageType, cell};
-use crate::types::{PageNo, TreeKind};
+use crate::types::PageNo;
 
 /// The longest payload.
 pub(crate) const MAX_PAYLOAD: usize = 0x7fff_ff00;
 
 impl Core {
-    /// Splits a payload into what stays in the cell and a new chain; returns their sizes in `e`.
+    /// Splits a payload into what stays in the cell and a new chain; returns their sizes in `e`. `is_row`: it is of an
+    /// integer tree.
     pub(crate) fn store_payload<'p>(
         &mut self,
         tree: u32,
-        kind: Option<TreeKind>,
+        is_row: bool,
         e: &mut Entry,
         payload: &'p [u8],
     ) -> Result<&'p [u8]> {
         if payload.len() > MAX_PAYLOAD {
             return Err(Error::TooBig("the value"));
         }
-        let (local, rest) = payload.split_at(cell::local_len(payload.len(), is_row(kind)));
+        let (local, rest) = payload.split_at(cell::local_len(payload.len(), is_row));
         e.total = payload.len() as u32;
         e.overflow = 0;
         for part in rest.chunks(OVERFLOW_BYTES).rev() {
@@ -127,16 +128,9 @@ impl Core {
     }
 
     /// The pages of a chain, bounded by what its length needs.
-    pub(crate) fn chain(
-        &mut self,
-        tree: u32,
-        kind: Option<TreeKind>,
-        of: PageNo,
-        e: &Entry,
-    ) -> Result<Vec<u32>> {
+    pub(crate) fn chain(&mut self, tree: u32, of: PageNo, e: &Entry) -> Result<Vec<u32>> {
         let mut pages = Vec::new();
-        let mut left =
-            (e.total as usize).saturating_sub(cell::local_len(e.total as usize, is_row(kind)));
+        let mut left = (e.total as usize).saturating_sub(usize::from(e.local));
         let mut page = e.overflow;
         while page != 0 && left > 0 {
             let part = self.chain_page(page, tree, of)?;
@@ -146,8 +140,4 @@ impl Core {
         }
         Ok(pages)
     }
-}
-
-fn is_row(kind: Option<TreeKind>) -> bool {
-    kind == Some(TreeKind::Integer)
 }
