@@ -359,10 +359,16 @@ fn a_setuid_program_is_named_as_one() {
     chown(&program, Some(65_534), Some(65_534)).expect("another owner");
     let mode = std::fs::Permissions::from_mode(0o4755);
     std::fs::set_permissions(&program, mode).expect("its mode");
-    let output = onewrite(&["run", "--", path(&program)]);
-    assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("program is setuid or setgid"), "{said}");
+    let trace = dir.path().join("app.trace");
+    std::fs::write(&trace, "of an earlier run").expect("a trace");
+    for words in [&["run", "--"][..], &["record", "-o", path(&trace), "--"]] {
+        let output = onewrite(&[words, &[path(&program)]].concat());
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(said.contains("program is setuid or setgid"), "{said}");
+    }
+    let kept = std::fs::read_to_string(&trace).expect("the trace");
+    assert_eq!(kept, "of an earlier run");
 }
 
 #[test]
