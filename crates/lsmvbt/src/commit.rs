@@ -46,9 +46,7 @@ impl Core {
 
     /// Writes the next header and its maps; not flushed. Never two of them in flight.
     pub(crate) fn write_header(&mut self, mut next: Header, free: Option<&FreeMap>) -> Result<()> {
-        if !self.header_flushed {
-            self.flush_storage()?;
-        }
+        self.flush_what_was_found()?;
         next.seq = self.header.seq + 1;
         self.store(HEADER_SEQ, 0)?;
         if let Some(free) = free {
@@ -117,11 +115,7 @@ impl Core {
     pub(crate) fn mark_regions(&mut self, pages: &[u32]) -> Result<()> {
         if pages.iter().all(|p| self.header.marks.has(*p)) {
             // Whoever wrote them may not have come to flush them.
-            return if self.header_flushed {
-                Ok(())
-            } else {
-                self.flush_storage()
-            };
+            return self.flush_what_was_found();
         }
         let limit = (self.options.recovery_pages / REGION).clamp(2, MAX_MARKS as u32);
         let mut need: BTreeSet<u32> = pages.iter().map(|p| p / REGION).collect();

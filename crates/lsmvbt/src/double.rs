@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
 use crate::header::Header;
 use crate::page::{self, HEADER, Image, set_u32, u16_at, u32_at, u64_at};
-use crate::shared::{SETTLED, SLOT, TORN};
+use crate::shared::{CURRENT, SETTLED, SLOT, TORN};
 use crate::slots::Slots;
 use crate::storage::Storage;
 use crate::types::{PAGE_SIZE, PageNo, Torn};
@@ -64,38 +64,45 @@ impl Core {
     /// Changes it for all handles.
     pub(crate) fn set_torn(&mut self, torn: Torn) -> Result<()> {
         let double = is_double(torn, &*self.storage);
-        if self.txn.is_none() {
-            self.learn_torn()?;
-            if self.double == double {
-                return Ok(());
-            }
+        if self.txn.is_some() {
+            return Err(Error::Transaction("a write transaction is open"));
         }
-        self.begin_write(None)?;
-        let changed = self.change_torn(double);
-        let ended = self.rollback();
-        changed.and(ended)
-    }
-
-    fn change_torn(&mut self, double: bool) -> Result<()> {
+        self.learn_torn()?;
         if self.double == double {
             return Ok(());
         }
-        // All commits shall be in place, and durable: no slot is needed, and no record names an earlier one.
-        let base = self.txn()?.base;
-        if self.load(SETTLED)? < base {
-            self.flush_storage().map_err(|e| self.poison(e))?;
-            self.now_durable(base)?;
-            self.release_quarantine()?;
+        self.lock_write()?;
+        let changed = self.change_torn(double);
+        self.unlock_write()?;
+        changed
+    }
+
+    fn change_torn(&mut self, double: bool) -> Result<()> {
+        self.catch_up_as_writer()?;
+        if self.double == double {
+            return Ok(());
         }
+        if double || self.load(SETTLED)? < self.load(CURRENT)? {
+            self.settle_all()?;
+        }
+        // Else the slots hold nothing that the header does not call settled.
+        self.double = double;
+        self.tell_torn()
+    }
+
+    /// Sees to it that all commits are in place, and durable: no slot is needed, and no record names an earlier one.
+    fn settle_all(&mut self) -> Result<()> {
+        let current = self.load(CURRENT)?;
+        self.flush_storage()?;
+        self.now_durable(current)?;
+        self.release_quarantine()?;
         if self.header.slot_pages > 0 {
             // Flushed before the first page is written, as every header is.
             let mut header = self.header.clone();
-            header.settled = base;
+            header.settled = current;
             self.write_header(header, None)?;
         }
-        self.store(SETTLED, base)?;
-        self.double = double;
-        self.tell_torn()
+        self.store(SETTLED, current)
     }
 
     // ---- writing
@@ -203,8 +210,8 @@ impl Core {
 
     // ---- reading
 
-    /// Reads a slot: version, and page and place of each image. `None` if it is not whole.
-    fn read_slot(&mut self, slot: u32) -> Result<Option<SlotContent>> {
+    /// Reads a slot: version, and page and place of each image. `None` if it is not whole, or not newer than `than`.
+    fn read_slot(&mut self, slot: u32, than: u64) -> Result<Option<SlotContent>> {
         let Some(slots) = Slots::of(&self.header) else {
             return Ok(None);
         };
@@ -222,6 +229,9 @@ impl Core {
             }
             if head_page == 0 {
                 (version, images) = (u64_at(&image[..], 32), u32_at(&image[..], 56));
+                if version <= than {
+                    return Ok(None);
+                }
             }
             let count = usize::from(u16_at(&image[..], 52));
             let fits = images <= self.header.slot_pages && count > 0 && count <= LIST_ENTRIES;
@@ -259,8 +269,7 @@ impl Core {
     pub(crate) fn redo_slots(&mut self, published: u64) -> Result<(Option<u64>, u32)> {
         let mut slots = Vec::new();
         for slot in [0, 1] {
-            let content = self.read_slot(slot)?;
-            let news = content.filter(|s| s.version > self.header.settled.max(published));
+            let news = self.read_slot(slot, self.header.settled.max(published))?;
             slots.extend(news.map(|content| (slot, content)));
         }
         slots.sort_unstable_by_key(|(_, s)| s.version);
@@ -274,6 +283,7 @@ impl Core {
             if self.read_image(page)? == image {
                 continue;
             }
+            self.flush_what_was_found()?;
             let writing = Error::io("redoing a page");
             self.storage
                 .write_at(PageNo(page).offset(), &image[..])

@@ -23,12 +23,16 @@ use crate::shared::{
     self, CURRENT, DURABLE, EPOCH, FREE, FREE_SEQ, HEADER_SEQ, HWM, NEXT, POISON, READY, SETTLED,
     SLOT, WRITING,
 };
+use crate::slots::Slots;
 use crate::storage::{Lock, LockMode, READERS, Storage};
 use crate::tree::catalog::DIRECTORY;
 use crate::types::{Options, PAGE_SIZE, PageNo, Stats};
 
 /// How long an open waits for another one that is recovering: so many milliseconds.
 const OPEN_TRIES: u32 = 2000;
+
+/// Pages of a region that are read at once.
+const AT_ONCE: usize = 16;
 
 /// What recovery needs to know of a page.
 struct Seen {
@@ -151,21 +155,20 @@ impl Core {
             self.store(shared::MARK_LOW + i, 0)?;
             self.store(shared::MARK_HIGH + i, 0)?;
         }
-        let size = self
-            .storage
-            .size()
-            .map_err(Error::io("asking for the file's size"))?;
-        if size == 0 || self.never_formatted()? {
-            self.format()?;
-        }
-        self.header = self.read_header()?;
+        self.header = match self.read_header() {
+            Err(Error::NotADatabase | Error::Damaged { .. }) if self.never_formatted()? => {
+                self.format()?;
+                self.read_header()?
+            }
+            header => header?,
+        };
         self.salt = self.header.salt;
         let clean = self.header.marks.is_empty();
         if clean {
             let floor = self.header.floor;
             self.free = self.read_maps(&self.header.clone())?.unwrap_or_default();
             protect(&mut self.free, &self.header);
-            self.begin_life(floor)?;
+            self.begin_life(floor, floor)?;
         } else if self.options.read_only {
             return Err(Error::ReadOnly);
         } else {
@@ -175,9 +178,9 @@ impl Core {
         self.store(READY, shared::MAGIC)
     }
 
-    /// Shared memory for a database of which this version is all there is.
-    fn begin_life(&mut self, version: u64) -> Result<()> {
-        self.store(DURABLE, version)?;
+    /// Shared memory for a database of which this version is all there is, and that one is known to be durable.
+    fn begin_life(&mut self, version: u64, durable: u64) -> Result<()> {
+        self.store(DURABLE, durable)?;
         self.store(SETTLED, version)?;
         self.store(NEXT, version + 1)?;
         self.store(HEADER_SEQ, self.header.seq)?;
@@ -193,7 +196,7 @@ impl Core {
         self.free_seq = self.load(FREE_SEQ)? + 1;
         self.store(FREE_SEQ, self.free_seq)?;
         self.group.clear();
-        self.group_version = version;
+        self.group_version = durable;
         self.free_version = version;
         self.cache.clear();
         self.store(CURRENT, version)?;
@@ -311,8 +314,6 @@ impl Core {
 
     /// Recovers. `published`: a version that is known to be whole, 0 if nothing is known.
     fn recover(&mut self, published: u64) -> Result<()> {
-        // What is found now is what is built on: it must still be there after the next crash.
-        self.flush_storage()?;
         let (redone, next_slot) = self.redo_slots(published)?;
         if published == 0 {
             self.store(SLOT, u64::from(next_slot))?;
@@ -329,12 +330,17 @@ impl Core {
         if top == floor || redone == Some(top) || self.is_complete(top, &pages)? {
             let slots_hold_news = redone.is_some() && !self.double;
             if published == 0 && !slots_hold_news {
-                return self.go_on(top, &pages);
+                self.go_on(top, &pages)?;
+                return match redone {
+                    Some(_) => self.store(SETTLED, self.header.settled),
+                    None => Ok(()),
+                };
             }
             return self.begin_anew(top, top, &pages, published);
         }
         let bases = pages.iter().map(|s| s.base);
         let state = bases.max().unwrap_or(floor).max(floor);
+        self.flush_what_was_found()?;
         for s in pages.iter().filter(|s| s.ver > state && s.birth <= state) {
             self.undo_page(s, state, top)?;
         }
@@ -342,10 +348,22 @@ impl Core {
         self.begin_anew(state, top, &pages, published)
     }
 
-    /// The newest commit is whole, and durable: everything is as its writer left it, and the header stays.
+    /// What is found is what is built on: it must still be there after the next crash, so it is flushed before anything
+    /// is written.
+    pub(crate) fn flush_what_was_found(&mut self) -> Result<()> {
+        if self.header_flushed {
+            Ok(())
+        } else {
+            self.flush_storage()
+        }
+    }
+
+    /// The newest commit is whole: everything is as its writer left it, and the header stays. Who died may not have come
+    /// to flush it. Nothing is known to be durable then, so that the next to begin a write transaction flushes.
     fn go_on(&mut self, version: u64, pages: &[Seen]) -> Result<()> {
         self.free = self.rebuild_free(pages, version)?;
-        self.begin_life(version)
+        let durable = if self.header_flushed { version } else { 0 };
+        self.begin_life(version, durable)
     }
 
     /// From a header that says so, what is there is `state`, under the number `top` at least.
@@ -368,40 +386,51 @@ impl Core {
             self.flush_storage()?;
         }
         self.free = free;
-        self.begin_life(version)
+        self.begin_life(version, version)
     }
 
-    /// Reads the marked regions.
+    /// Reads the marked regions; not the slots.
     fn look_at_regions(&mut self) -> Result<Vec<Seen>> {
         let size = self
             .storage
             .size()
             .map_err(Error::io("asking for the file's size"))?;
-        let regions = (size.div_ceil(PAGE_SIZE as u64)).div_ceil(u64::from(REGION)) as u32;
-        let marked: Vec<u32> = match &self.header.marks {
-            Marks::Some(set) => set.iter().copied().filter(|r| *r < regions).collect(),
-            Marks::All => (0..regions).collect(),
+        let end = u32::try_from(size / PAGE_SIZE as u64).unwrap_or(u32::MAX);
+        let slots = Slots::of(&self.header);
+        let in_trees = |page: &u32| {
+            (*page == DIRECTORY || !is_fixed(*page)) && !slots.is_some_and(|s| s.contains(*page))
         };
-        let mut pages = Vec::new();
-        let mut bytes = vec![0; REGION as usize * PAGE_SIZE];
-        for region in marked {
-            let first = region * REGION;
+        let regions: Vec<u32> = match &self.header.marks {
+            Marks::Some(set) => set.iter().copied().collect(),
+            Marks::All => (0..end.div_ceil(REGION)).collect(),
+        };
+        let pages_of = |region: u32| {
+            region.saturating_mul(REGION)..region.saturating_add(1).saturating_mul(REGION).min(end)
+        };
+        let mut found = Vec::new();
+        let mut bytes = vec![0; AT_ONCE * PAGE_SIZE];
+        let mut pages = regions
+            .into_iter()
+            .flat_map(pages_of)
+            .filter(in_trees)
+            .peekable();
+        while let Some(first) = pages.next() {
+            let mut count = 1;
+            while count < AT_ONCE && pages.next_if_eq(&(first + count as u32)).is_some() {
+                count += 1;
+            }
             let got = self
                 .storage
-                .read_at(PageNo(first).offset(), &mut bytes)
+                .read_at(PageNo(first).offset(), &mut bytes[..count * PAGE_SIZE])
                 .map_err(Error::io("reading a region"))?;
             self.stats.pages_read += (got / PAGE_SIZE) as u64;
-            for (i, chunk) in bytes[..got].chunks_exact(PAGE_SIZE).enumerate() {
-                let page = first + i as u32;
-                let Ok(image) = <&Image>::try_from(chunk) else {
-                    continue;
-                };
-                if page == DIRECTORY || !is_fixed(page) {
-                    pages.extend(seen(image, page, self.salt));
+            for (page, chunk) in (first..).zip(bytes[..got].chunks_exact(PAGE_SIZE)) {
+                if let Ok(image) = <&Image>::try_from(chunk) {
+                    found.extend(seen(image, page, self.salt));
                 }
             }
         }
-        Ok(pages)
+        Ok(found)
     }
 
     /// True if the commit of version `top` is all there.

@@ -16,25 +16,29 @@ impl Core {
         if self.txn.is_some() {
             return Err(Error::Transaction("a write transaction is open already"));
         }
-        if self.options.read_only {
-            return Err(Error::ReadOnly);
-        }
-        self.check_poison()?;
-        self.release_snapshots()?;
-        let taking = Error::io("taking the write lock");
-        if !self
-            .storage
-            .lock(Lock::WRITE, LockMode::Exclusive)
-            .map_err(taking)?
-        {
-            return Err(Error::Busy);
-        }
+        self.lock_write()?;
         let begun = self.begin_locked(from);
         if begun.is_err() {
             self.txn = None;
             self.unlock_write()?;
         }
         begun
+    }
+
+    /// Takes the lock of the one who writes.
+    pub(crate) fn lock_write(&mut self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.check_poison()?;
+        self.release_snapshots()?;
+        let taking = Error::io("taking the write lock");
+        let taken = self.storage.lock(Lock::WRITE, LockMode::Exclusive);
+        if taken.map_err(taking)? {
+            Ok(())
+        } else {
+            Err(Error::Busy)
+        }
     }
 
     pub(crate) fn unlock_write(&mut self) -> Result<()> {
@@ -44,14 +48,19 @@ impl Core {
             .map_err(giving)
     }
 
-    fn begin_locked(&mut self, from: Option<u64>) -> Result<u64> {
+    /// What who has just got the lock must know.
+    pub(crate) fn catch_up_as_writer(&mut self) -> Result<()> {
         // A writer that failed between the first look and the lock.
         self.check_poison()?;
         if self.load(WRITING)? != 0 {
             self.recover_live()?;
         }
         self.catch_up()?;
-        self.learn_torn()?;
+        self.learn_torn()
+    }
+
+    fn begin_locked(&mut self, from: Option<u64>) -> Result<u64> {
+        self.catch_up_as_writer()?;
         let current = self.load(CURRENT)?;
         if let Some(snapshot) = from
             && snapshot != current

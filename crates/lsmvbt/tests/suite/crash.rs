@@ -57,6 +57,7 @@ impl Run {
     fn round(&mut self) -> Result<()> {
         let options = self.options();
         let mut db = Db::open(self.file.storage(), options)?;
+        self.recognize(&mut db)?;
         let flush = *self.random.pick(&[100, 100, 70, 20]);
         let mut seen: Vec<Seen> = Vec::new();
         let mut operations = 0;
@@ -106,10 +107,7 @@ impl Run {
                 self.take_over(&mut db)?;
                 self.file.kill_after(None);
             }
-            let status = db.status()?;
-            if status.durable == status.current {
-                self.candidates = vec![self.model.clone()];
-            }
+            self.settle(&mut db)?;
             if self.random.chance(10) {
                 let view = db.snapshot()?;
                 assert_eq!(
@@ -144,6 +142,28 @@ impl Run {
         self.committing = false;
         self.model = next;
         self.tally.commits += 1;
+        Ok(())
+    }
+
+    /// What was opened is one of the states that a crash may have left.
+    fn recognize(&mut self, db: &mut Db) -> Result<()> {
+        let view = db.snapshot()?;
+        let found = read_all(db, view.version())?;
+        let known = self.candidates.contains(&found);
+        assert!(
+            known,
+            "recovery found a state that was never committed, or lost one"
+        );
+        self.model = found;
+        self.settle(db)
+    }
+
+    /// What is known to be durable is what a crash must leave.
+    fn settle(&mut self, db: &mut Db) -> Result<()> {
+        let status = db.status()?;
+        if status.durable == status.current {
+            self.candidates = vec![self.model.clone()];
+        }
         Ok(())
     }
 
@@ -184,29 +204,23 @@ impl Run {
     /// Opens after a crash, with more crashes on the way, and looks which state is there.
     fn recover(&mut self) {
         for attempt in 0.. {
-            let fuse = (attempt < 5 && self.random.chance(40)).then(|| 1 + self.random.below(30));
+            // Recovery writes little, if anything.
+            let most = *self.random.pick(&[4, 30]);
+            let fuse = (attempt < 5 && self.random.chance(60)).then(|| 1 + self.random.below(most));
             self.file.kill_after(fuse);
             let options = self.options();
             let opened = Db::open(self.file.storage(), options);
             self.file.kill_after(None);
             match opened {
                 Ok(mut db) => {
-                    let view = db.snapshot().unwrap();
-                    let found = read_all(&mut db, view.version()).unwrap();
-                    let known = self.candidates.contains(&found);
-                    assert!(
-                        known,
-                        "recovery found a state that was never committed, or lost one"
-                    );
+                    self.recognize(&mut db).unwrap();
                     let findings = db.check().unwrap();
                     assert!(findings.is_empty(), "after recovery: {findings:?}");
-                    self.model = found;
-                    self.candidates = vec![self.model.clone()];
-                    drop(view);
                     if self.random.chance(30) {
                         db.close().unwrap();
+                        self.candidates = vec![self.model.clone()];
                     } else {
-                        // What recovery left must survive the next crash as well.
+                        // What recovery left must survive the next crash as well, if it says that it is durable.
                         self.crash();
                     }
                     return;
@@ -250,9 +264,12 @@ fn run(seed: u64, torn: Torn, handles: Handles) -> Tally {
         let worked = run.round();
         run.file.kill_after(None);
         run.committing = false;
-        if worked.is_err() {
-            run.crash();
-            run.recover();
+        match worked {
+            Ok(()) => run.candidates = vec![run.model.clone()],
+            Err(_) => {
+                run.crash();
+                run.recover();
+            }
         }
     }
     run.tally

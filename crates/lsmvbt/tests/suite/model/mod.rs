@@ -54,8 +54,8 @@ pub enum Mutant {
     NoFlushOfMarks,
     /// Without a flush after each commit, the record names only its own commit's pages.
     RecordOfOneCommit,
-    /// Recovery does not flush before it begins.
-    NoFlushInRecovery,
+    /// What recovery has found is not flushed before something is written.
+    NoFlushOfFound,
     /// Recovery does not flush what it has undone before it writes the header.
     NoFlushOfUndone,
     /// Double: pages are written in place before their slot has been flushed.
@@ -208,6 +208,8 @@ struct Engine {
     ids: u64,
     slot: usize,
     txn: Option<Txn>,
+    /// What was found when it was opened has been flushed, or need not be.
+    found_flushed: bool,
 }
 
 impl Engine {
@@ -394,11 +396,11 @@ fn every_rule_is_needed() {
         Mutant::NoUndoOfSpills,
         Mutant::NoFlushOfMarks,
         Mutant::RecordOfOneCommit,
-        Mutant::NoFlushInRecovery,
+        Mutant::NoFlushOfFound,
         Mutant::NoFlushOfUndone,
     ];
     let double = [
-        Mutant::NoFlushInRecovery,
+        Mutant::NoFlushOfFound,
         Mutant::NoFlushOfSlot,
         Mutant::RedoOneSlot,
     ];

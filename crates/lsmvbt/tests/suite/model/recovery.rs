@@ -70,6 +70,7 @@ impl Engine {
             ids,
             slot: 0,
             txn: None,
+            found_flushed: false,
         };
         let opened = if double {
             engine.recover_double()
@@ -115,10 +116,20 @@ impl Engine {
         self.hwm = hwm;
     }
 
-    fn recover(&mut self) -> Step<()> {
-        if !self.is(Mutant::NoFlushInRecovery) {
+    /// Before anything is written.
+    pub fn flush_what_was_found(&mut self) -> Step<()> {
+        if self.found_flushed {
+            return Ok(());
+        }
+        if !self.is(Mutant::NoFlushOfFound) {
             self.disk.flush()?;
         }
+        self.found_flushed = true;
+        self.flushed(true);
+        Ok(())
+    }
+
+    fn recover(&mut self) -> Step<()> {
         let header = self.header();
         let floor = header.floor;
         if header.marks.is_empty() {
@@ -148,9 +159,11 @@ impl Engine {
             // The header stays as it is.
             let (free, hwm) = free_map(&header, &images, state);
             self.start(top, free, hwm);
+            self.durable = 0;
             self.marks = header.marks;
             return Ok(());
         }
+        self.flush_what_was_found()?;
         if !self.is(Mutant::NoUndo) {
             for (page, image) in &images {
                 if image.ver > state && image.page.birth <= state {
@@ -224,9 +237,6 @@ impl Engine {
     }
 
     fn recover_double(&mut self) -> Step<()> {
-        if !self.is(Mutant::NoFlushInRecovery) {
-            self.disk.flush()?;
-        }
         let mut slots: Vec<(usize, Rc<Slot>)> = [0, 1]
             .into_iter()
             .filter_map(|i| match self.disk.read(Place::Slot(i)) {
@@ -241,15 +251,29 @@ impl Engine {
         if self.is(Mutant::RedoOneSlot) {
             slots = vec![(newest, slot.clone())];
         }
-        for (_, slot) in &slots {
-            for (page, image) in &slot.images {
-                self.disk
-                    .write(Place::Page(*page), Block::Page(image.clone()))?;
+        let images: BTreeMap<u32, Rc<Image>> = slots
+            .iter()
+            .flat_map(|(_, slot)| slot.images.clone())
+            .collect();
+        for (page, image) in images {
+            if self
+                .disk
+                .page(page)
+                .is_some_and(|there| there.id == image.id)
+            {
+                continue;
             }
+            self.flush_what_was_found()?;
+            self.disk.write(Place::Page(page), Block::Page(image))?;
         }
-        self.disk.flush()?;
+        if self.found_flushed {
+            self.disk.flush()?;
+        }
         self.slot = 1 - newest;
         self.start(slot.version, slot.free.clone(), slot.hwm);
+        if !self.found_flushed {
+            self.durable = 0;
+        }
         Ok(())
     }
 
@@ -259,6 +283,7 @@ impl Engine {
             return Ok(());
         }
         self.disk.flush()?;
+        self.found_flushed = true;
         self.flushed(true);
         let (floor, free, hwm) = (self.current, self.free.clone(), self.hwm);
         self.write_header(|h| {
@@ -277,6 +302,7 @@ impl Engine {
         if self.double || self.marks.is_empty() {
             return Ok(());
         }
+        self.flush_what_was_found()?;
         if self.durable != self.current {
             self.disk.flush()?;
             self.flushed(true);

@@ -82,7 +82,6 @@ impl Run {
                 2 => Some(1 + self.random.below(200)),
                 _ => Some(1 + self.random.below(60)),
             };
-            self.candidates = vec![self.world.clone()];
             self.shown.clear();
             let stop = match self.round(&mut engine, sum) {
                 Ok(()) => None,
@@ -155,10 +154,10 @@ impl Run {
         let flush = *self.random.pick(&[100, 100, 70, 20]);
         for _ in 0..1 + self.random.below(60) {
             self.between(engine)?;
+            engine.begin()?;
             if engine.durable == engine.current {
                 self.candidates = vec![self.world.clone()];
             }
-            engine.begin();
             let new = self.work(engine)?;
             let version = engine.version();
             if engine.scan(version, &mut BTreeSet::new())? != new {

@@ -7,7 +7,8 @@ use super::disk::{Block, Place};
 use super::*;
 
 impl Engine {
-    pub fn begin(&mut self) {
+    pub fn begin(&mut self) -> Step<()> {
+        self.flush_what_was_found()?;
         let version = self.next;
         self.next += 1;
         self.txn = Some(Txn {
@@ -20,6 +21,7 @@ impl Engine {
             free_at_base: self.free.clone(),
             hwm_at_base: self.hwm,
         });
+        Ok(())
     }
 
     /// Every version up to the current one is durable.
@@ -250,6 +252,7 @@ impl Engine {
                 todo.extend(owned.iter().filter(|p| pages.insert(**p)));
             }
         }
+        self.flush_what_was_found()?;
         if self.durable != self.current {
             self.disk.flush()?;
             self.flushed(true);
