@@ -1,6 +1,6 @@
 //! Clean nodes in memory, up to a limit: second chance, no order kept on a hit.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use crate::page::NodeRef;
 
@@ -20,7 +20,7 @@ pub(crate) struct Cache {
 impl Cache {
     pub(crate) fn new(limit: usize) -> Cache {
         Cache {
-            slots: HashMap::new(),
+            slots: HashMap::default(),
             clock: Vec::new(),
             hand: 0,
             limit: limit.max(16),

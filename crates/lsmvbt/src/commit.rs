@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::freemap::{self, FreeMap};
 use crate::header::{Header, MAX_MARKS, MapRef, Marks, REGION};
 use crate::page::{self, CAPACITY, HEADER, Image, PageType, Record, set_u32, set_u64};
-use crate::shared::{self, CURRENT, DURABLE, FREE, FREE_SEQ, HEADER_SEQ, HWM, SETTLED, WRITING};
+use crate::shared::{self, CURRENT, DURABLE, FREE_SEQ, HEADER_SEQ, HWM, SETTLED, WRITING};
 use crate::tree::catalog::DIRECTORY;
 use crate::types::{Durability, PAGE_SIZE, PageNo};
 
@@ -488,7 +488,7 @@ impl Core {
             let word = free.words().get(i).copied().unwrap_or(0);
             // Behind what is known, an earlier and larger file may have left anything.
             if i >= known || self.published[i] != word {
-                self.store(FREE + i, word)?;
+                self.store(shared::free_word(i), word)?;
                 self.published[i] = word;
                 changed = true;
             }

@@ -1,9 +1,11 @@
 //! The state of a handle: storage, caches, header, free map, transaction. Reading pages; allocating and
 //! freeing them; what every other module is built on.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use foldhash::{HashMap, HashSet};
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};
@@ -81,9 +83,9 @@ impl Txn {
         Txn {
             version,
             base,
-            dirty: HashMap::new(),
-            own: HashSet::new(),
-            freed: HashSet::new(),
+            dirty: HashMap::default(),
+            own: HashSet::default(),
+            freed: HashSet::default(),
             ops: Vec::new(),
             spilled: BTreeMap::new(),
             wrote_new_pages: false,

@@ -20,8 +20,8 @@ use crate::freemap::{FIRST, FreeMap, is_fixed};
 use crate::header::{Header, MAGIC, Marks, REGION};
 use crate::page::{self, Image, Node, PageType, u64_at};
 use crate::shared::{
-    self, CURRENT, DURABLE, EPOCH, FREE, FREE_SEQ, HEADER_SEQ, HWM, NEXT, POISON, READY, SETTLED,
-    SLOT, WRITING,
+    self, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_SEQ, HWM, NEXT, POISON, READY, SETTLED, SLOT,
+    WRITING,
 };
 use crate::slots::Slots;
 use crate::storage::{Lock, LockMode, READERS, Storage};
@@ -32,7 +32,7 @@ use crate::types::{Options, PAGE_SIZE, PageNo, Stats};
 const OPEN_TRIES: u32 = 2000;
 
 /// Pages of a region that are read at once.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 8;
 
 /// What recovery needs to know of a page.
 struct Seen {
@@ -187,7 +187,10 @@ impl Core {
         self.store(EPOCH, self.load(EPOCH)? + 1)?;
         let words = (self.free.hwm as usize).div_ceil(64);
         for i in 0..words {
-            self.store(FREE + i, self.free.words().get(i).copied().unwrap_or(0))?;
+            self.store(
+                shared::free_word(i),
+                self.free.words().get(i).copied().unwrap_or(0),
+            )?;
         }
         self.store(HWM, u64::from(self.free.hwm))?;
         self.published = self.free.words().to_vec();

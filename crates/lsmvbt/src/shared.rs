@@ -18,13 +18,16 @@
 //! | 13 | how often the free map has been changed here |
 //! | 16-20 | read marks: the oldest version read under each; 0 if unused |
 //! | 24-28 | the newest version read under each |
-//! | 64-2111 | ring of pages written, for other handles' caches |
-//! | 2112- | free bitmap, a bit a page: with what the commits since the newest durable one freed, so to be used after a flush |
+//! | 64-511 | free bitmap, a bit a page: with what the commits since the newest durable one freed, so to be used after a flush |
+//! | 512-2559 | ring of pages written, for other handles' caches |
+//! | 2560- | free bitmap of page 28672 on |
+//!
+//! So what a small database needs when it is opened stands in 4 KiB.
 
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 
-pub(crate) const MAGIC: u64 = 0x4c53_4d56_4254_0002;
+pub(crate) const MAGIC: u64 = 0x4c53_4d56_4254_0003;
 pub(crate) const READY: usize = 0;
 pub(crate) const CURRENT: usize = 1;
 pub(crate) const DURABLE: usize = 2;
@@ -41,11 +44,22 @@ pub(crate) const TORN: usize = 12;
 pub(crate) const FREE_SEQ: usize = 13;
 pub(crate) const MARK_LOW: usize = 16;
 pub(crate) const MARK_HIGH: usize = 24;
-const RING: usize = 64;
+/// Where the free bitmap begins, its first words, and where it goes on.
+const FREE: usize = 64;
+const FREE_WORDS: usize = 448;
+const FREE_REST: usize = RING + RING_LEN as usize;
+const RING: usize = FREE + FREE_WORDS;
 /// Pages that the ring remembers.
 pub(crate) const RING_LEN: u64 = 2048;
-/// First word of the free bitmap.
-pub(crate) const FREE: usize = RING + RING_LEN as usize;
+
+/// Where a word of the free bitmap stands.
+pub(crate) fn free_word(number: usize) -> usize {
+    if number < FREE_WORDS {
+        FREE + number
+    } else {
+        FREE_REST + number - FREE_WORDS
+    }
+}
 
 /// Reads a word.
 pub(crate) fn load(s: &dyn Storage, word: usize) -> Result<u64> {

@@ -6,7 +6,7 @@ use crate::core::{Core, Savepoint, Txn};
 use crate::error::{Error, Result};
 use crate::freemap::FreeMap;
 use crate::page::{Node, PageType};
-use crate::shared::{CURRENT, DURABLE, EPOCH, FREE, FREE_SEQ, HEADER_SEQ, HWM, NEXT, WRITING};
+use crate::shared::{self, CURRENT, DURABLE, EPOCH, FREE_SEQ, HEADER_SEQ, HWM, NEXT, WRITING};
 use crate::storage::{Lock, LockMode};
 use crate::types::{PageNo, Version};
 
@@ -103,7 +103,7 @@ impl Core {
             let hwm = self.load(HWM)? as u32;
             let mut words = Vec::with_capacity(hwm as usize / 64 + 1);
             for i in 0..(hwm as usize).div_ceil(64) {
-                words.push(self.load(FREE + i)?);
+                words.push(self.load(shared::free_word(i))?);
             }
             self.published = words.clone();
             self.free = FreeMap::from_words(words, hwm);

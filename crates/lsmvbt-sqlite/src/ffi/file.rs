@@ -43,9 +43,14 @@ unsafe extern "C" {
     fn lsmvbt_file_shm_unmap(file: *mut RawFile);
 }
 
-/// Bytes of a region of shared memory, as SQLite's own wal-index asks for them.
-const REGION: usize = 32 * 1024;
-const WORDS: usize = REGION / 8;
+/// Bytes of a region of shared memory: a page of memory, for SQLite's VFS writes to every page of a region when it makes
+/// one. Where pages are larger, as many as SQLite's own wal-index asks for, which its VFS maps several of at once.
+fn region_bytes() -> usize {
+    match rustix::param::page_size() {
+        4096 => 4096,
+        _ => 32 * 1024,
+    }
+}
 
 /// Bytes that a VFS is asked to read or write at once: as many as SQLite asks for at most. SQLite's own VFS for
 /// Unix writes nothing of 128 KiB, and says that the disk is full.
@@ -61,6 +66,7 @@ pub struct DatabaseFile {
 struct Shared {
     file: *mut RawFile,
     fullfsync: AtomicBool,
+    region_bytes: usize,
     regions: Mutex<Vec<Option<NonNull<AtomicU64>>>>,
 }
 
@@ -95,6 +101,7 @@ impl DatabaseFile {
             shared: Arc::new(Shared {
                 file,
                 fullfsync: AtomicBool::new(false),
+                region_bytes: region_bytes(),
                 regions: Mutex::new(Vec::new()),
             }),
         }
@@ -223,7 +230,8 @@ impl DatabaseFile {
     }
 
     fn word(&self, word: usize) -> io::Result<NonNull<AtomicU64>> {
-        let (region, at) = (word / WORDS, word % WORDS);
+        let words = self.shared.region_bytes / size_of::<AtomicU64>();
+        let (region, at) = (word / words, word % words);
         let mut regions = self
             .shared
             .regions
@@ -242,7 +250,7 @@ impl DatabaseFile {
                     lsmvbt_file_shm_map(
                         self.shared.file,
                         number,
-                        c_int::try_from(REGION).unwrap_or(0),
+                        length(self.shared.region_bytes)?,
                         &raw mut memory,
                     )
                 };

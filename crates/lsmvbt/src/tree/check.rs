@@ -1,6 +1,6 @@
 //! Walks over whole versions: checking, counting, finding what is lost; and the status.
 
-use std::collections::HashSet;
+use foldhash::HashSet;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -65,7 +65,7 @@ impl Core {
         self.sync_for_reading()?;
         let mut walk = Walk {
             view,
-            seen: HashSet::new(),
+            seen: HashSet::default(),
             findings: Vec::new(),
         };
         let walked = self.check_all(&mut walk);
@@ -171,7 +171,7 @@ impl Core {
     pub(crate) fn count(&mut self, view: u64, tree: u32) -> Result<u64> {
         let root = self.root(tree, view)?;
         let mut pages = vec![(root, None)];
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         let mut count = 0;
         while let Some((page, level)) = pages.pop() {
             if !seen.insert(page) {
@@ -238,7 +238,7 @@ impl Core {
 
     /// Every page that a live entry leads to, or a dead one that owns it.
     fn reached(&mut self, view: u64) -> Result<HashSet<u32>> {
-        let mut reached = HashSet::new();
+        let mut reached = HashSet::default();
         // A page, and whether dead entries lead to it: then all of its entries count.
         let mut pages: Vec<(u32, bool)> = self
             .catalog_pages(view)?
@@ -343,7 +343,7 @@ impl Core {
         let hwm = self.load(crate::shared::HWM)? as u32;
         let mut free_pages = 0;
         for i in 0..(hwm as usize).div_ceil(64) {
-            free_pages += self.load(crate::shared::FREE + i)?.count_ones();
+            free_pages += self.load(crate::shared::free_word(i))?.count_ones();
         }
         let marked_regions = match &self.header.marks {
             Marks::Some(set) => set.len() as u32,
