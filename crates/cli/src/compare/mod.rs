@@ -51,6 +51,7 @@ to several rows in each. One thread. `onewrite bench` runs them at full length.
            X-FTL's: --updates rows, anywhere in 60,000 of 220 bytes.
   ycsb-a to ycsb-f
            an operation of YCSB's core workloads on 10,000 records of 1,000 bytes; some only read.
+  scan     all of these records read, in the order of their keys.
   tpcc, tpcc-read
            one of TPC-C's five transactions, in the specification's mix or in one of which 95 of 100 read; --warehouses. Its conditions of consistency are checked after the run.
   web      one of a web server's short transactions, 8 writers and 8 readers unless --threads and --readers say otherwise; a reader that sees half a transaction is an error.
@@ -217,6 +218,7 @@ enum OpArg {
     YcsbD,
     YcsbE,
     YcsbF,
+    Scan,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -247,6 +249,7 @@ impl From<OpArg> for Op {
             OpArg::YcsbD => Self::YcsbD,
             OpArg::YcsbE => Self::YcsbE,
             OpArg::YcsbF => Self::YcsbF,
+            OpArg::Scan => Self::Scan,
         }
     }
 }

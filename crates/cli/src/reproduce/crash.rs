@@ -20,9 +20,6 @@ use rustix::fs::{Advice, fadvise};
 use super::lab::Lab;
 use crate::interrupt;
 
-/// Crashes of each application and mode, as S-WAL's paper has it.
-pub const CRASHES: u32 = 5;
-
 /// The median time of recovery, and what there was to recover.
 #[derive(Clone, Copy)]
 pub struct Recovered {
@@ -38,9 +35,11 @@ fn text(error: onewrite_workload::Error) -> String {
     error.to_string()
 }
 
-/// Runs a plan, crashes it in the transaction that `begin` has begun, and recovers copies of what is left.
+/// Runs a plan, crashes it in the transaction that `begin` has begun, and recovers as many copies of what is left as
+/// `crashes` says, with the page cache and without.
 pub fn crashed(
     lab: &Lab<'_>,
+    crashes: u32,
     plan: &Plan,
     settings: &Settings,
     begin: fn(&Databases) -> Result<(), String>,
@@ -48,20 +47,13 @@ pub fn crashed(
     let dir = lab.directory("recovery")?;
     let live = dir.path().join("live");
     std::fs::create_dir(&live).map_err(|error| format!("{}: {error}", live.display()))?;
-    let stop = interrupt::requested();
-    let path = live.join("test.db");
-    let mut databases = Databases::open(settings, &path, plan.databases()).map_err(text)?;
-    plan.populate(&mut databases, stop).map_err(text)?;
-    databases.checkpoint(Checkpoint::Truncate).map_err(text)?;
-    let mut seats = [databases];
-    team::run(plan, 0, &mut seats, &Control::default(), stop, || Ok(())).map_err(text)?;
-    let [databases] = seats;
+    let databases = ran(plan, settings, &live.join("test.db"))?;
     begin(&databases)?;
     let copy = dir.path().join("crash");
     let mut log_bytes = 0;
     let mut median = |prepare: fn(&Path) -> Result<(), String>| {
         let mut times = Vec::new();
-        for _ in 0..CRASHES {
+        for _ in 0..crashes {
             copied(&live, &copy)?;
             log_bytes = bytes_of_logs(&copy)?;
             prepare(&copy)?;
@@ -69,8 +61,7 @@ pub fn crashed(
             std::fs::remove_dir_all(&copy)
                 .map_err(|error| format!("{}: {error}", copy.display()))?;
         }
-        times.sort_by(f64::total_cmp);
-        Ok::<f64, String>(times[times.len() / 2])
+        Ok::<f64, String>(median_of(times))
     };
     let (ms, cold_ms) = (median(on_device)?, median(off_page_cache)?);
     for connection in databases.all() {
@@ -83,6 +74,32 @@ pub fn crashed(
         cold_ms,
         log_bytes,
     })
+}
+
+/// Milliseconds that opening takes and a first look where there is nothing to recover: the median of so many.
+pub fn opened(lab: &Lab<'_>, times: u32, plan: &Plan, settings: &Settings) -> Result<f64, String> {
+    let dir = lab.directory("opening")?;
+    let path = dir.path().join("test.db");
+    ran(plan, settings, &path)?.close().map_err(text)?;
+    let looks = (0..times).map(|_| recover(settings, plan, &path));
+    Ok(median_of(looks.collect::<Result<_, _>>()?))
+}
+
+/// The databases of a plan that has run.
+fn ran(plan: &Plan, settings: &Settings, path: &Path) -> Result<Databases, String> {
+    let stop = interrupt::requested();
+    let mut databases = Databases::open(settings, path, plan.databases()).map_err(text)?;
+    plan.populate(&mut databases, stop).map_err(text)?;
+    databases.checkpoint(Checkpoint::Truncate).map_err(text)?;
+    let mut seats = [databases];
+    team::run(plan, 0, &mut seats, &Control::default(), stop, || Ok(())).map_err(text)?;
+    let [databases] = seats;
+    Ok(databases)
+}
+
+fn median_of(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Copies all files but those that only processes which are alive share.

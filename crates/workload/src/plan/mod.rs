@@ -95,6 +95,8 @@ pub enum Op {
     /// F: reads, and reads that are followed by an update.
     #[serde(rename = "ycsb-f")]
     YcsbF,
+    /// Reads all of YCSB's records, in the order of their keys.
+    Scan,
 }
 
 impl Op {
@@ -120,6 +122,7 @@ impl Op {
             Self::YcsbD => "ycsb-d",
             Self::YcsbE => "ycsb-e",
             Self::YcsbF => "ycsb-f",
+            Self::Scan => "scan",
         }
     }
 
@@ -137,7 +140,13 @@ impl Op {
             Self::Tpcc => 12,
             Self::TpccRead => 1,
             Self::Web => 2,
-            Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbD | Self::YcsbE | Self::YcsbF => 1,
+            Self::YcsbA
+            | Self::YcsbB
+            | Self::YcsbC
+            | Self::YcsbD
+            | Self::YcsbE
+            | Self::YcsbF
+            | Self::Scan => 1,
         }
     }
 
@@ -294,7 +303,7 @@ impl Plan {
             Op::Partsupply => Box::new(Partsupply::of(self)),
             Op::Tpcc | Op::TpccRead => Box::new(Tpcc::of(self)),
             Op::Web => Box::new(Web::of(self)),
-            Op::YcsbA | Op::YcsbB | Op::YcsbC | Op::YcsbD | Op::YcsbE | Op::YcsbF => {
+            Op::YcsbA | Op::YcsbB | Op::YcsbC | Op::YcsbD | Op::YcsbE | Op::YcsbF | Op::Scan => {
                 Box::new(Ycsb::of(self))
             }
         }

@@ -1,4 +1,4 @@
-//! `ycsb-a` to `ycsb-f`: the core workloads of YCSB (Cooper et al., SoCC '10).
+//! `ycsb-a` to `ycsb-f`, and `scan`: the core workloads of YCSB (Cooper et al., SoCC '10).
 //!
 //! A table `usertable (ycsb_key INTEGER PRIMARY KEY, field0 TEXT, ..., field9 TEXT)`, 10,000 records of 10
 //! fields of 100 bytes each. Every operation is a transaction:
@@ -16,6 +16,8 @@
 //! the record behind the last. Zipfian keys have YCSB's constant, 0.99, and are scattered over the table;
 //! latest ones are zipfian from the newest record down. A read-modify-write reads the record before it takes
 //! the write lock, as YCSB's client does.
+//!
+//! `scan`, which is not YCSB's, reads all records of the same table.
 //!
 //! A field has two values, that of the load and that of an update, both of which follow from its key: so
 //! what the table must hold does not depend on who commits first.
@@ -139,6 +141,7 @@ impl Ycsb {
             Op::YcsbB => (95, 5, 0, 0),
             Op::YcsbD => (95, 0, 5, 0),
             Op::YcsbE => (0, 0, 5, 0),
+            Op::Scan => (0, 0, 0, 0),
             Op::YcsbF => (50, 0, 0, 50),
             _ => (100, 0, 0, 0),
         };
@@ -181,8 +184,16 @@ impl Ycsb {
         } else if kind < read + update + insert + read_modify_write {
             Operation::ReadModifyWrite { key, field }
         } else {
-            let records = draws.below(SCAN) + 1;
-            Operation::Scan { key, records }
+            match self.op {
+                Op::Scan => Operation::Scan {
+                    key: 1,
+                    records: RECORDS,
+                },
+                _ => Operation::Scan {
+                    key,
+                    records: draws.below(SCAN) + 1,
+                },
+            }
         }
     }
 
@@ -320,6 +331,7 @@ mod tests {
             (Op::YcsbD, [95, 0, 5, 0, 0]),
             (Op::YcsbE, [0, 0, 5, 95, 0]),
             (Op::YcsbF, [50, 0, 0, 0, 50]),
+            (Op::Scan, [0, 0, 0, 100, 0]),
         ] {
             let mut counted = [0u32; 5];
             for number in 0..10_000 {

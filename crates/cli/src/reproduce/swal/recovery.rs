@@ -7,12 +7,15 @@ use onewrite_workload::plan::Op;
 
 use super::data::{self, APPLICATIONS};
 use super::{AUTOCHECKPOINT, GENERATED, OURS, PAPER_S, length};
-use crate::reproduce::crash::{CRASHES, Recovered, crashed};
+use crate::reproduce::crash::{Recovered, crashed};
 use crate::reproduce::lab::Lab;
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, explain};
 
 /// Transactions before the crash, at most.
 const MOST: u32 = 1_000;
+
+/// Crashes of each application and mode, as the paper has it.
+const CRASHES: u32 = 5;
 
 const MODES: [(&str, &str); 4] = [
     ("WAL", "wal"),
@@ -69,7 +72,7 @@ fn crash(lab: &Lab<'_>, op: Op, mode: &'static str) -> Result<Recovered, String>
         synchronous: Synchronous::Full,
         autocheckpoint: AUTOCHECKPOINT,
     };
-    crashed(lab, &plan, &settings, begin)
+    crashed(lab, CRASHES, &plan, &settings, begin)
 }
 
 /// A transaction in each file that has changed rows and written them, and has not committed.
