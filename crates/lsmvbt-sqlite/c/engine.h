@@ -20,6 +20,13 @@ struct EngineRow {
   unsigned int total;            /* Bytes of payload altogether */
 };
 
+/* Entries that are ahead of a cursor, nearest first. */
+typedef struct EngineRows EngineRows;
+struct EngineRows {
+  const EngineRow *rows;
+  unsigned int count;
+};
+
 /* How a stored record lies to the one that is sought: writes -1, 0 or 1 to *order. */
 typedef int (*EngineCompare)(void *context, const unsigned char *record, unsigned int size, int *order);
 
@@ -51,6 +58,8 @@ int lsmvbt_savepoint_rollback(EngineDb*, int number);
 int lsmvbt_savepoint_release(EngineDb*, int number);
 /* SQLite's PRAGMA synchronous: 1 off, 2 normal, 3 full, 4 extra; and PRAGMA fullfsync. */
 void lsmvbt_set_synchronous(EngineDb*, int level, int fullfsync);
+/* Pages that the connection holds in memory, at most. */
+void lsmvbt_set_cache_pages(EngineDb*, unsigned int pages);
 
 /* The 16 numbers of the header, and one that changes with other connections' commits. */
 int lsmvbt_meta(EngineDb*, int index, unsigned int *value);
@@ -76,8 +85,11 @@ int lsmvbt_cursor_open(EngineDb*, unsigned int tree, int table, unsigned int *cu
 void lsmvbt_cursor_close(EngineDb*, unsigned int cursor);
 int lsmvbt_first(EngineDb*, unsigned int cursor, EngineRow*);
 int lsmvbt_last(EngineDb*, unsigned int cursor, EngineRow*);
-int lsmvbt_next(EngineDb*, unsigned int cursor, EngineRow*);
-int lsmvbt_previous(EngineDb*, unsigned int cursor, EngineRow*);
+/* To the next entry, or back to the previous one; shows entries that are ahead of it then in the same direction, as many as
+** are at hand, at most so many. They stay where they are until the cursor moves otherwise than by lsmvbt_skip(), which moves
+** it over so many of them. */
+int lsmvbt_step(EngineDb*, unsigned int cursor, int back, unsigned int most, EngineRow*, EngineRows *ahead);
+int lsmvbt_skip(EngineDb*, unsigned int cursor, int back, unsigned int count);
 int lsmvbt_seek_rowid(EngineDb*, unsigned int cursor, sqlite3_int64 rowid, int *order, EngineRow*);
 int lsmvbt_seek_record(EngineDb*, unsigned int cursor, EngineCompare, void *context, int *order, EngineRow*);
 int lsmvbt_read(EngineDb*, unsigned int cursor, unsigned int offset, unsigned int size, void *buffer);

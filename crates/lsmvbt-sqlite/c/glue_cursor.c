@@ -51,8 +51,18 @@ static int glueUnpack(KeyInfo *pKeyInfo, const void *pKey, i64 nKey, UnpackedRec
 
 /* After a move: on an entry, nowhere, or an error. */
 static int glueArrived(BtCursor *pCur, int rc){
+  GlueCursor *p = GLUE_CURSOR(pCur);
   pCur->eState = rc==SQLITE_OK ? CURSOR_VALID : CURSOR_INVALID;
-  GLUE_CURSOR(pCur)->nArrival++;
+  p->nArrival++;
+  p->ahead.count = p->nTaken = p->nAhead = 0;
+  return rc;
+}
+
+/* Tells the Rust side where the cursor stands, before it is asked for anything that depends on it. */
+static int glueSync(GlueCursor *p){
+  int rc = SQLITE_OK;
+  if( p->nTaken ) rc = lsmvbt_skip(p->pEngine, p->id, p->bBack, p->nTaken);
+  p->ahead.count = p->nTaken = 0;
   return rc;
 }
 
@@ -66,6 +76,8 @@ static int glueBeforeSeek(BtCursor *pCur){
   return SQLITE_OK;
 }
 
+static int glueNext(BtCursor *pCur, int flags);
+
 static int glueTableMoveto(BtCursor *pCur, i64 intKey, int bias, int *pRes){
   GlueCursor *p = GLUE_CURSOR(pCur);
   int rc;
@@ -74,6 +86,11 @@ static int glueTableMoveto(BtCursor *pCur, i64 intKey, int bias, int *pRes){
 #ifdef SQLITE_DEBUG
   pCur->pBtree->nSeek++;
 #endif
+  if( pCur->eState==CURSOR_VALID && p->row.rowid<intKey && intKey==p->row.rowid+1 ){
+    /* Rows are often asked for one after the other. */
+    rc = glueNext(pCur, 0);
+    if( rc!=SQLITE_OK && rc!=SQLITE_DONE ) return rc;
+  }
   if( pCur->eState==CURSOR_VALID && p->row.rowid==intKey ){
     *pRes = 0;
     return SQLITE_OK;
@@ -90,13 +107,15 @@ static int glueTableMoveto(BtCursor *pCur, i64 intKey, int bias, int *pRes){
 
 static int gluePayload(BtCursor *pCur, u32 offset, u32 amt, void *pBuf){
   GlueCursor *p = GLUE_CURSOR(pCur);
+  int rc;
   assert( pCur->eState==CURSOR_VALID );
   if( (u64)offset+amt<=p->row.local ){
     memcpy(pBuf, p->row.payload+offset, amt);
     return SQLITE_OK;
   }
   if( (u64)offset+amt>p->row.total ) return SQLITE_CORRUPT_BKPT;
-  return lsmvbt_read(p->pEngine, p->id, offset, amt, pBuf);
+  rc = glueSync(p);
+  return rc==SQLITE_OK ? lsmvbt_read(p->pEngine, p->id, offset, amt, pBuf) : rc;
 }
 
 /* How the entry that the cursor stands on lies to what is sought. */
@@ -114,6 +133,22 @@ static int glueCompareHere(BtCursor *pCur, GlueKey *pKey, int *pRes){
   return rc;
 }
 
+/* To the next entry, or back to the previous one. */
+static int glueMove(BtCursor *pCur, int bBack){
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  u32 nAhead = p->bBack==bBack ? p->nAhead : 0;
+  EngineRows ahead = {0, 0};
+  int rc = glueSync(p);
+  if( rc!=SQLITE_OK ) return glueArrived(pCur, rc);
+  rc = glueArrived(pCur, lsmvbt_step(p->pEngine, p->id, bBack, nAhead, &p->row, &ahead));
+  if( rc==SQLITE_OK ){
+    p->ahead = ahead;
+    p->nAhead = nAhead ? MIN(2*nAhead, GLUE_AHEAD_MOST) : GLUE_AHEAD_FIRST;
+    p->bBack = (u8)bBack;
+  }
+  return rc;
+}
+
 /* A search with a default_rc has seen an equal record (eqSeen), for which OP_SeekGE and its like ask. The engine may
 ** have compared with what is dead or only routes: look whether the first entry on the side to which equal ones
 ** count is really equal. The cursor may go to that entry, or stay. */
@@ -122,8 +157,7 @@ static int glueConfirmEqual(BtCursor *pCur, GlueKey *pKey, int *pRes){
   int side = pKey->pRecord->default_rc>0 ? +1 : -1;
   int rc = SQLITE_OK;
   if( (*pRes<0)==(side>0) ){
-    rc = glueArrived(pCur, side>0 ? lsmvbt_next(p->pEngine, p->id, &p->row)
-                                  : lsmvbt_previous(p->pEngine, p->id, &p->row));
+    rc = glueMove(pCur, side<0);
     if( rc==SQLITE_DONE ){
       /* There is none on that side: back to where it was. */
       pKey->pRecord->eqSeen = 0;
@@ -279,6 +313,9 @@ static int glueCursor(Btree *p, Pgno iTable, int wrFlag, struct KeyInfo *pKeyInf
   pNew->pEngine = GLUE(p)->pEngine;
   pNew->id = id;
   pNew->nArrival = 0;
+  memset(&pNew->ahead, 0, sizeof(pNew->ahead));
+  pNew->nTaken = pNew->nAhead = 0;
+  pNew->bBack = 0;
   memset(&pNew->row, 0, sizeof(pNew->row));
   pCur->pgnoRoot = iTable;
   pCur->iPage = -1;
@@ -343,7 +380,6 @@ static int glueIsEmpty(BtCursor *pCur, int *pRes){
 /* The next entry in one direction, +1 or -1; a cursor that was restored to the entry behind the one it had
 ** lost is there already. */
 static int glueStep(BtCursor *pCur, int direction){
-  GlueCursor *p = GLUE_CURSOR(pCur);
   if( pCur->eState!=CURSOR_VALID ){
     int rc = glueRestore(pCur);
     if( rc!=SQLITE_OK ) return rc;
@@ -353,18 +389,26 @@ static int glueStep(BtCursor *pCur, int direction){
       if( (direction>0 && pCur->skipNext>0) || (direction<0 && pCur->skipNext<0) ) return SQLITE_OK;
     }
   }
-  if( direction>0 ) return glueArrived(pCur, lsmvbt_next(p->pEngine, p->id, &p->row));
-  return glueArrived(pCur, lsmvbt_previous(p->pEngine, p->id, &p->row));
+  return glueMove(pCur, direction<0);
+}
+
+/* The same where an entry was shown ahead, without a call: what a scan does nearly always. */
+static SQLITE_INLINE int glueStepAhead(BtCursor *pCur, int bBack){
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  if( pCur->eState!=CURSOR_VALID || p->nTaken>=p->ahead.count || p->bBack!=bBack ) return 0;
+  p->row = p->ahead.rows[p->nTaken++];
+  p->nArrival++;
+  return 1;
 }
 
 static int glueNext(BtCursor *pCur, int flags){
   UNUSED_PARAMETER( flags );
-  return glueStep(pCur, +1);
+  return glueStepAhead(pCur, 0) ? SQLITE_OK : glueStep(pCur, +1);
 }
 
 static int gluePrevious(BtCursor *pCur, int flags){
   UNUSED_PARAMETER( flags );
-  return glueStep(pCur, -1);
+  return glueStepAhead(pCur, 1) ? SQLITE_OK : glueStep(pCur, -1);
 }
 
 static i64 glueIntegerKey(BtCursor *pCur){

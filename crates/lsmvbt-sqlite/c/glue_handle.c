@@ -187,6 +187,13 @@ static int glueSetPagerFlags(Btree *p, unsigned pgFlags){
   return stock_sqlite3BtreeSetPagerFlags(p, pgFlags);
 }
 
+/* In pages, or less than 0 in KiB. What SQLite sets by itself is not meant for nodes, of which the engine holds more. */
+static int glueSetCacheSize(Btree *p, int mxPage){
+  i64 nPage = mxPage>=0 ? mxPage : -(i64)mxPage*1024/4096;
+  if( mxPage!=SQLITE_DEFAULT_CACHE_SIZE ) lsmvbt_set_cache_pages(GLUE(p)->pEngine, (u32)nPage);
+  return stock_sqlite3BtreeSetCacheSize(p, mxPage);
+}
+
 /* Pages are the engine's business: their size cannot be chosen, and asking for one is no error. */
 static int glueSetPageSize(Btree *p, int nPagesize, int nReserve, int eFix){
   UNUSED_PARAMETER( p );

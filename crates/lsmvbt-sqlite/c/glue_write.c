@@ -120,7 +120,8 @@ static int glueDelete(BtCursor *pCur, u8 flags){
   rc = glueSaveAll(pCur->pBt, pCur->pgnoRoot, pCur);
   if( rc==SQLITE_OK ){
     if( pCur->pKeyInfo==0 ) glueInvalidateBlobs(pCur->pBtree, pCur->pgnoRoot, p->row.rowid, 0);
-    rc = lsmvbt_delete(p->pEngine, p->id);
+    rc = glueSync(p);
+    if( rc==SQLITE_OK ) rc = lsmvbt_delete(p->pEngine, p->id);
   }
   if( rc==SQLITE_OK && (flags & BTREE_SAVEPOSITION)!=0 ){
     pCur->skipNext = 0;
@@ -148,7 +149,8 @@ static int gluePutData(BtCursor *pCur, u32 offset, u32 amt, void *z){
   if( rc!=SQLITE_OK ) return rc;
   if( (pCur->curFlags & BTCF_WriteFlag)==0 ) return SQLITE_READONLY;
   if( (u64)offset+amt>p->row.total ) return SQLITE_CORRUPT_BKPT;
-  rc = lsmvbt_overwrite(p->pEngine, p->id, offset, amt, z, &p->row);
+  rc = glueSync(p);
+  if( rc==SQLITE_OK ) rc = lsmvbt_overwrite(p->pEngine, p->id, offset, amt, z, &p->row);
   return glueArrived(pCur, rc);
 }
 #endif

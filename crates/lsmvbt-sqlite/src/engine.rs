@@ -8,6 +8,7 @@
 use std::cmp::Ordering;
 use std::ffi::CStr;
 use std::fmt;
+use std::marker::PhantomData;
 use std::path::PathBuf;
 
 use crate::ffi::DatabaseFile;
@@ -124,16 +125,33 @@ pub enum Seek {
     At(Ordering),
 }
 
-/// The entry that a cursor stands on.
+/// The entry that a cursor stands on, or one ahead of it. It is what the C part sees, too: `EngineRow` of `c/engine.h`.
 #[derive(Debug, Clone, Copy)]
+#[repr(C)]
 pub struct Row<'a> {
-    /// The integer key, in a table.
-    pub rowid: i64,
-    /// The beginning of the payload, with [`READABLE_BEHIND`] readable bytes behind it; it stays where it is
-    /// until the cursor moves or is closed, whatever is written.
-    pub local: &'a [u8],
-    /// Bytes of the payload altogether.
-    pub total: u32,
+    rowid: i64,
+    payload: *const u8,
+    local: u32,
+    total: u32,
+    page: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Row<'a> {
+    /// An entry with this integer key, in a table; with so many bytes of payload altogether, which begins with `local`,
+    /// [`READABLE_BEHIND`] readable bytes behind it. That stays where it is until the cursor moves or is closed, whatever
+    /// is written.
+    #[must_use]
+    #[inline]
+    pub fn new(rowid: i64, local: &'a [u8], total: u32) -> Self {
+        Self {
+            rowid,
+            payload: local.as_ptr(),
+            // No payload is longer than what `total` can say.
+            local: local.len() as u32,
+            total,
+            page: PhantomData,
+        }
+    }
 }
 
 /// What a commit waits for.
@@ -300,6 +318,39 @@ pub trait Connection: Send {
     /// # Errors
     /// What the engine finds.
     fn previous(&mut self, cursor: CursorId) -> Result<bool>;
+
+    /// Adds entries that follow the one a cursor stands on (`back`: that come before it), nearest first: as many as are at
+    /// hand, at most `most`. They stay where they are until the cursor moves otherwise than by [`Connection::skip`].
+    ///
+    /// # Errors
+    /// What the engine finds.
+    fn ahead<'a>(
+        &'a self,
+        cursor: CursorId,
+        back: bool,
+        most: usize,
+        rows: &mut Vec<Row<'a>>,
+    ) -> Result<()> {
+        let _ = (cursor, back, most, rows);
+        Ok(())
+    }
+
+    /// Moves over so many of the entries that [`Connection::ahead`] has shown.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if it has not shown so many.
+    fn skip(&mut self, cursor: CursorId, back: bool, count: usize) -> Result<()> {
+        let _ = (cursor, back);
+        match count {
+            0 => Ok(()),
+            _ => Err(Error::Misuse("no entry was shown ahead".to_owned())),
+        }
+    }
+
+    /// Holds at most so many pages in memory. As many as it likes, if it is never asked.
+    fn set_cache_pages(&mut self, pages: usize) {
+        let _ = pages;
+    }
 
     /// To a row of a table, or a neighbor.
     ///

@@ -442,6 +442,29 @@ impl Connection for Session {
         cursor.prev(db).map_err(error)
     }
 
+    fn ahead<'a>(
+        &'a self,
+        cursor: CursorId,
+        back: bool,
+        most: usize,
+        rows: &mut Vec<Row<'a>>,
+    ) -> Result<()> {
+        let cursor = self.position(cursor)?.cursor.as_ref().ok_or_else(nowhere)?;
+        cursor.ahead(back, most, |rowid, local, total| {
+            rows.push(Row::new(rowid, local, total));
+        });
+        Ok(())
+    }
+
+    fn skip(&mut self, cursor: CursorId, back: bool, count: usize) -> Result<()> {
+        let (db, cursor) = self.positioned(cursor)?;
+        cursor.skip(db, back, count).map_err(error)
+    }
+
+    fn set_cache_pages(&mut self, pages: usize) {
+        self.db.set_cache_pages(pages);
+    }
+
     fn seek_rowid(&mut self, cursor: CursorId, rowid: i64) -> Result<Seek> {
         let (db, cursor) = self.seeking(cursor)?;
         cursor.seek_integer(db, rowid).map(found).map_err(error)
@@ -462,11 +485,8 @@ impl Connection for Session {
             ::lsmvbt::TreeKind::Bytes | ::lsmvbt::TreeKind::Custom => 0,
         };
         let local = cursor.local().map_err(error)?;
-        Ok(Row {
-            rowid,
-            local,
-            total: cursor.payload_len().map_err(error)?,
-        })
+        let total = cursor.payload_len().map_err(error)?;
+        Ok(Row::new(rowid, local, total))
     }
 
     fn read(&mut self, cursor: CursorId, offset: u32, buffer: &mut [u8]) -> Result<()> {

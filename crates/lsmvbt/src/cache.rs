@@ -27,6 +27,14 @@ impl Cache {
         }
     }
 
+    /// Holds so many from now on.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.max(16);
+        while self.slots.len() > self.limit {
+            self.evict();
+        }
+    }
+
     pub(crate) fn get(&mut self, page: u32) -> Option<NodeRef> {
         let slot = self.slots.get_mut(&page)?;
         slot.used = true;

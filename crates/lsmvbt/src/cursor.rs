@@ -15,7 +15,7 @@ use crate::db::Db;
 use crate::error::{Error, Result};
 use crate::page::{Entry, NodeRef};
 use crate::tree::edit::Path;
-use crate::tree::search::{Step, Target, neighbor};
+use crate::tree::search::{Step, Target, neighbor, over};
 use crate::types::{PageNo, TreeId, TreeKind, Version};
 
 /// Bytes behind every payload that [`Cursor::local`] gives out which may be read (they are zero or
@@ -265,6 +265,39 @@ impl Cursor {
     /// Goes to the previous entry; false, and invalid, before the first.
     pub fn prev(&mut self, db: &mut Db) -> Result<bool> {
         self.step(&mut db.core, true)
+    }
+
+    /// Shows at most `most` entries of the same page that follow the one it stands on (`back`: that come before it), nearest
+    /// first: key of an `Integer` tree, what [`Cursor::local`] would give, and bytes of the payload. Nothing is read for
+    /// them. They stay where they are until the cursor moves otherwise than by [`Cursor::skip`].
+    pub fn ahead<'a>(&'a self, back: bool, most: usize, mut show: impl FnMut(i64, &'a [u8], u32)) {
+        let Some(leaf) = self.steps.last() else {
+            return;
+        };
+        let entries = leaf.node.entries();
+        let shown = |e: &'a Entry| show(e.key, leaf.node.local(e), e.total);
+        let sees = |e: &&Entry| e.visible(self.view);
+        if back {
+            let before = entries[..leaf.index].iter().rev();
+            before.filter(sees).take(most).for_each(shown);
+        } else {
+            let behind = entries[leaf.index..].iter().skip(1);
+            behind.filter(sees).take(most).for_each(shown);
+        }
+    }
+
+    /// Moves over so many of the entries that [`Cursor::ahead`] shows.
+    ///
+    /// # Errors
+    /// `CursorInvalid` if there are not so many; `CursorStale` if its tree was changed.
+    pub fn skip(&mut self, db: &mut Db, back: bool, count: usize) -> Result<()> {
+        if self.stale(&db.core) {
+            return Err(Error::CursorStale);
+        }
+        let leaf = self.steps.last_mut().ok_or(Error::CursorInvalid)?;
+        leaf.index =
+            over(&leaf.node, self.view, leaf.index, back, count).ok_or(Error::CursorInvalid)?;
+        self.settled(&mut db.core)
     }
 
     fn step(&mut self, core: &mut Core, back: bool) -> Result<bool> {

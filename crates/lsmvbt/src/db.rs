@@ -381,6 +381,12 @@ impl Db {
         Ok(())
     }
 
+    /// Changes [`Options::cache_pages`] of this handle.
+    pub fn set_cache_pages(&mut self, pages: usize) {
+        self.core.options.cache_pages = pages;
+        self.core.cache.set_limit(pages);
+    }
+
     /// Changes what a power cut may do to a page write, for all handles until the last is closed. (The first handle's
     /// [`Options::torn`] decides for all who come after it.)
     ///

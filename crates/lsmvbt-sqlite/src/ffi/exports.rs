@@ -12,29 +12,21 @@ use std::path::PathBuf;
 use super::code;
 use super::file::{DatabaseFile, RawFile};
 use super::handle::{Handle, Inner, engine, engine_where, named};
+use super::rows::moving;
 use super::sqlite;
-use crate::engine::{CursorId, Durability, Error, Place, Result, Seek, TreeKind};
-
-/// `EngineRow`.
-#[repr(C)]
-pub struct EngineRow {
-    rowid: i64,
-    payload: *const c_uchar,
-    local: c_uint,
-    total: c_uint,
-}
+use crate::engine::{CursorId, Durability, Error, Place, Result, Row, Seek, TreeKind};
 
 /// `EngineCompare`.
 type EngineCompare = unsafe extern "C" fn(*mut c_void, *const c_uchar, c_uint, *mut c_int) -> c_int;
 
 /// The cursor in a database that is not there yet: its trees are empty.
-const NOWHERE: CursorId = CursorId::MAX;
+pub(super) const NOWHERE: CursorId = CursorId::MAX;
 
 /// Runs `work` on a connection.
 ///
 /// # Safety
 /// `db` is a connection.
-unsafe fn run(db: *mut Handle, work: impl FnOnce(&mut Inner) -> Result<c_int>) -> c_int {
+pub(super) unsafe fn run(db: *mut Handle, work: impl FnOnce(&mut Inner) -> Result<c_int>) -> c_int {
     // SAFETY: the caller's promise. A shared reference suffices: Handle looks after itself.
     unsafe { &*db }.run(work)
 }
@@ -43,7 +35,7 @@ unsafe fn run(db: *mut Handle, work: impl FnOnce(&mut Inner) -> Result<c_int>) -
 ///
 /// # Safety
 /// `db` is a connection.
-unsafe fn doing(db: *mut Handle, work: impl FnOnce(&mut Inner) -> Result<()>) -> c_int {
+pub(super) unsafe fn doing(db: *mut Handle, work: impl FnOnce(&mut Inner) -> Result<()>) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { run(db, |inner| work(inner).map(|()| code::OK)) }
 }
@@ -217,6 +209,17 @@ unsafe extern "C" fn lsmvbt_set_synchronous(db: *mut Handle, level: c_int, fullf
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn lsmvbt_set_cache_pages(db: *mut Handle, pages: c_uint) {
+    // SAFETY: a connection.
+    unsafe {
+        doing(db, |inner| {
+            inner.set_cache_pages(pages as usize);
+            Ok(())
+        });
+    }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn lsmvbt_meta(db: *mut Handle, index: c_int, value: *mut c_uint) -> c_int {
     let index = usize::try_from(index).unwrap_or(usize::MAX);
     // SAFETY: a connection; `value` may be written.
@@ -363,40 +366,12 @@ unsafe extern "C" fn lsmvbt_cursor_close(db: *mut Handle, cursor: c_uint) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn lsmvbt_first(db: *mut Handle, cursor: c_uint, row: *mut EngineRow) -> c_int {
-    // SAFETY: a connection; `row` may be written.
-    unsafe { moving(db, cursor, row, |inner| inner.opened()?.first(cursor)) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn lsmvbt_last(db: *mut Handle, cursor: c_uint, row: *mut EngineRow) -> c_int {
-    // SAFETY: a connection; `row` may be written.
-    unsafe { moving(db, cursor, row, |inner| inner.opened()?.last(cursor)) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn lsmvbt_next(db: *mut Handle, cursor: c_uint, row: *mut EngineRow) -> c_int {
-    // SAFETY: a connection; `row` may be written.
-    unsafe { moving(db, cursor, row, |inner| inner.opened()?.next(cursor)) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn lsmvbt_previous(
-    db: *mut Handle,
-    cursor: c_uint,
-    row: *mut EngineRow,
-) -> c_int {
-    // SAFETY: a connection; `row` may be written.
-    unsafe { moving(db, cursor, row, |inner| inner.opened()?.previous(cursor)) }
-}
-
-#[unsafe(no_mangle)]
 unsafe extern "C" fn lsmvbt_seek_rowid(
     db: *mut Handle,
     cursor: c_uint,
     rowid: i64,
     order: *mut c_int,
-    row: *mut EngineRow,
+    row: *mut Row<'static>,
 ) -> c_int {
     // SAFETY: a connection; `order` and `row` may be written.
     unsafe {
@@ -414,7 +389,7 @@ unsafe extern "C" fn lsmvbt_seek_record(
     compare: EngineCompare,
     context: *mut c_void,
     order: *mut c_int,
-    row: *mut EngineRow,
+    row: *mut Row<'static>,
 ) -> c_int {
     // SAFETY: a connection; `order` and `row` may be written; `compare` takes `context`.
     unsafe {
@@ -491,7 +466,7 @@ unsafe extern "C" fn lsmvbt_overwrite(
     offset: c_uint,
     size: c_uint,
     data: *const c_void,
-    row: *mut EngineRow,
+    row: *mut Row<'static>,
 ) -> c_int {
     // SAFETY: a connection; `row` may be written; `data` has `size` bytes.
     unsafe {
@@ -508,35 +483,6 @@ unsafe extern "C" fn lsmvbt_overwrite(
 unsafe extern "C" fn lsmvbt_delete(db: *mut Handle, cursor: c_uint) -> c_int {
     // SAFETY: a connection.
     unsafe { doing(db, |inner| inner.opened()?.delete(cursor)) }
-}
-
-/// A move of a cursor: afterwards `row` shows the entry, or the move says `SQLITE_DONE`.
-///
-/// # Safety
-/// `db` is a connection; `row` may be written.
-unsafe fn moving(
-    db: *mut Handle,
-    cursor: CursorId,
-    row: *mut EngineRow,
-    work: impl FnOnce(&mut Inner) -> Result<bool>,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        run(db, |inner| {
-            if cursor == NOWHERE || !work(inner)? {
-                return Ok(code::DONE);
-            }
-            let shown = inner.opened()?.row(cursor)?;
-            row.write(EngineRow {
-                rowid: shown.rowid,
-                payload: shown.local.as_ptr(),
-                local: c_uint::try_from(shown.local.len())
-                    .map_err(|_| Error::TooBig("a payload"))?,
-                total: shown.total,
-            });
-            Ok(code::OK)
-        })
-    }
 }
 
 /// Writes how the entry lies to what was sought; false if there is none.

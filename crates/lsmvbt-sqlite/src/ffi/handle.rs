@@ -8,7 +8,7 @@ use std::sync::{Once, PoisonError, RwLock, RwLockReadGuard};
 use super::code;
 use super::file::DatabaseFile;
 use super::sqlite;
-use crate::engine::{Connection, Durability, Engine, Error, Place, Result};
+use crate::engine::{Connection, CursorId, Durability, Engine, Error, Place, Result, Row};
 use crate::lsmvbt::Lsmvbt;
 
 /// The engines, by their numbers. They are never taken away.
@@ -54,6 +54,10 @@ pub(super) struct Inner {
     engine: &'static dyn Engine,
     state: State,
     pub durability: Durability,
+    /// Pages that the connection may hold, once SQLite has asked for so many.
+    cache_pages: Option<usize>,
+    /// What was shown ahead of each cursor.
+    ahead: Vec<Vec<Row<'static>>>,
     /// The file that the state's owner works on.
     pub file: DatabaseFile,
 }
@@ -73,6 +77,8 @@ impl Handle {
                 engine,
                 state,
                 durability: Durability::default(),
+                cache_pages: None,
+                ahead: Vec::new(),
                 file,
             }),
         }
@@ -123,7 +129,8 @@ impl Inner {
             if !write && self.is_new() {
                 return Ok(());
             }
-            self.state = State::Open(self.engine.open((**place).clone())?);
+            let place = (**place).clone();
+            self.open(place)?;
         }
         let connection = self.opened()?;
         if !write {
@@ -134,13 +141,40 @@ impl Inner {
         connection.savepoint()
     }
 
+    fn open(&mut self, place: Place) -> Result<()> {
+        let mut connection = self.engine.open(place)?;
+        if let Some(pages) = self.cache_pages {
+            connection.set_cache_pages(pages);
+        }
+        self.state = State::Open(connection);
+        Ok(())
+    }
+
+    /// Holds at most so many pages from now on, or from when it is opened.
+    pub fn set_cache_pages(&mut self, pages: usize) {
+        self.cache_pages = Some(pages);
+        if let Some(connection) = self.connection() {
+            connection.set_cache_pages(pages);
+        }
+    }
+
+    /// Where what is shown ahead of a cursor is kept.
+    pub fn ahead_of(&mut self, cursor: CursorId) -> &mut Vec<Row<'static>> {
+        let at = cursor as usize;
+        if self.ahead.len() <= at {
+            self.ahead.resize_with(at + 1, Vec::new);
+        }
+        &mut self.ahead[at]
+    }
+
     /// Runs a pragma of the engine's own. A database that has yet to be made has none.
     pub fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         if let State::New(place) = &self.state {
             if self.is_new() {
                 return Ok(None);
             }
-            self.state = State::Open(self.engine.open((**place).clone())?);
+            let place = (**place).clone();
+            self.open(place)?;
         }
         self.opened()?.pragma(name, value)
     }

@@ -1,6 +1,6 @@
 //! The boundary to SQLite's C code: the only unsafe code of this crate.
 //!
-//! [`exports`] is what the C part calls (`c/engine.h`), [`file`] the database file as SQLite's VFS has
+//! [`exports`] and [`rows`] are what the C part calls (`c/engine.h`), [`file`] the database file as SQLite's VFS has
 //! opened it, [`sqlite`] SQLite's own interface for Rust.
 //!
 //! No panic passes the boundary: it becomes `SQLITE_INTERNAL`. A connection that is called from within its own
@@ -10,6 +10,7 @@ mod exports;
 mod file;
 mod handle;
 mod pragma;
+mod rows;
 pub mod sqlite;
 
 pub use file::{DatabaseFile, code_of_vfs};

@@ -495,11 +495,7 @@ impl Connection for Session {
         } else {
             payload
         };
-        Ok(Row {
-            rowid: entry.rowid,
-            local,
-            total,
-        })
+        Ok(Row::new(entry.rowid, local, total))
     }
 
     fn read(&mut self, cursor: CursorId, offset: u32, buffer: &mut [u8]) -> Result<()> {

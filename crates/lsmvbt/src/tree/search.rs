@@ -104,6 +104,22 @@ impl Core {
         }
     }
 
+    /// How the entry at an index lies to what is looked for.
+    fn compare_at(
+        &mut self,
+        node: &NodeRef,
+        at: usize,
+        target: &mut Target<'_>,
+    ) -> Result<Ordering> {
+        if let Target::Custom(compare) = target
+            && let Some(key) = node.whole_local(at)
+        {
+            return compare(key);
+        }
+        let e = node.entries()[at];
+        self.compare(node, &e, target)
+    }
+
     /// The router to follow: the last visible one that is not greater, or the first.
     pub(crate) fn choose(
         &mut self,
@@ -111,6 +127,15 @@ impl Core {
         view: u64,
         target: &mut Target<'_>,
     ) -> Result<usize> {
+        if let Some(key) = integer_of_all(node, view, target)
+            && let [_, others @ ..] = node.entries()
+        {
+            // The first one covers everything below the second, whatever its own key says.
+            return Ok(match find_integer(others, key) {
+                Ok(at) => at + others[at..].iter().take_while(|e| e.key == key).count(),
+                Err(before) => before,
+            });
+        }
         let visible = Visible::of(node, view);
         let (mut low, mut high) = (0, visible.len());
         if high == 0 {
@@ -122,8 +147,7 @@ impl Core {
         }
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            let e = node.entries()[visible.at(middle)];
-            if self.compare(node, &e, target)? == Ordering::Greater {
+            if self.compare_at(node, visible.at(middle), target)? == Ordering::Greater {
                 high = middle;
             } else {
                 low = middle;
@@ -139,13 +163,25 @@ impl Core {
         view: u64,
         target: &mut Target<'_>,
     ) -> Result<Place> {
+        if let Some(key) = integer_of_all(node, view, target) {
+            return Ok(match find_integer(node.entries(), key) {
+                Ok(at) => Place {
+                    exact: Some(at),
+                    ..Place::default()
+                },
+                Err(at) => Place {
+                    exact: None,
+                    before: at.checked_sub(1),
+                    after: (at < node.entries().len()).then_some(at),
+                },
+            });
+        }
         let visible = Visible::of(node, view);
         let (mut low, mut high) = (0, visible.len());
         while low < high {
             let middle = low + (high - low) / 2;
             let at = visible.at(middle);
-            let e = node.entries()[at];
-            match self.compare(node, &e, target)? {
+            match self.compare_at(node, at, target)? {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => {
@@ -223,6 +259,42 @@ impl Core {
     }
 }
 
+/// The integer key that is looked for, where a node shows all its entries to the view: what nearly every search by rowid
+/// comes down to, and worth doing without a call for each entry.
+fn integer_of_all(node: &NodeRef, view: u64, target: &Target<'_>) -> Option<i64> {
+    match target {
+        Target::Integer(key) if node.plain(view) => Some(*key),
+        _ => None,
+    }
+}
+
+/// Where an integer key stands among entries in order, or would stand. Rowids are mostly dense, so the first guess, by how
+/// far it lies between the first and the last, is mostly the place or next to it.
+fn find_integer(entries: &[Entry], key: i64) -> std::result::Result<usize, usize> {
+    let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
+        return Err(0);
+    };
+    if key < first.key {
+        return Err(0);
+    }
+    if key > last.key {
+        return Err(entries.len());
+    }
+    let (mut low, mut high) = (0, entries.len());
+    let part = key.wrapping_sub(first.key) as u64 as f64;
+    let whole = last.key.wrapping_sub(first.key) as u64 as f64;
+    let mut probe = (part / whole.max(1.0) * (high - 1) as f64) as usize;
+    while low < high {
+        match entries[probe].key.cmp(&key) {
+            Ordering::Equal => return Ok(probe),
+            Ordering::Less => low = probe + 1,
+            Ordering::Greater => high = probe,
+        }
+        probe = low + (high - low) / 2;
+    }
+    Err(low)
+}
+
 /// The next visible entry behind (or before) index `from` of a node; `None` as `from`: from the edge.
 pub(crate) fn neighbor(
     node: &NodeRef,
@@ -242,4 +314,23 @@ pub(crate) fn neighbor(
             .position(|e| e.visible(view))
             .map(|i| begin + i)
     }
+}
+
+/// The visible entry that is so many places behind (or before) the one at `from`.
+pub(crate) fn over(
+    node: &NodeRef,
+    view: u64,
+    from: usize,
+    back: bool,
+    count: usize,
+) -> Option<usize> {
+    if node.plain(view) {
+        let at = if back {
+            from.checked_sub(count)
+        } else {
+            from.checked_add(count)
+        };
+        return at.filter(|at| *at < node.entries().len());
+    }
+    (0..count).try_fold(from, |at, _| neighbor(node, view, Some(at), back))
 }

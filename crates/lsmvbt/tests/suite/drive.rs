@@ -117,10 +117,36 @@ pub fn probe(db: &mut Db, view: Version, model: &Model, random: &mut Random) -> 
                 Seek::Smaller => assert_eq!(Some(&entry(db, &cursor)?.0), below.map(|e| e.0)),
             }
             assert_eq!(found == Seek::Exact, map.contains_key(&key), "tree {tree}");
+            if cursor.is_valid() {
+                look_ahead(db, &mut cursor, random)?;
+            }
             if cursor.kind() == TreeKind::Custom {
                 seek_length(db, &mut cursor, &key, map)?;
             }
         }
+    }
+    Ok(())
+}
+
+/// What a cursor shows ahead is what it comes to step by step, and it can go over a part of it at once.
+fn look_ahead(db: &mut Db, cursor: &mut Cursor, random: &mut Random) -> Result<()> {
+    let back = random.chance(50);
+    let mut ahead = Vec::new();
+    cursor.ahead(back, 1 + random.below(20) as usize, |key, local, total| {
+        ahead.push((key, local.to_vec(), total));
+    });
+    let over = random.below(ahead.len() as u64 + 1) as usize;
+    cursor.skip(db, back, over)?;
+    for (key, local, total) in ahead.into_iter().skip(over) {
+        let more = if back {
+            cursor.prev(db)?
+        } else {
+            cursor.next(db)?
+        };
+        assert!(more, "an entry that was shown ahead is not there");
+        let there = (cursor.integer_key()?, cursor.payload_len()?);
+        assert_eq!(there, (key, total));
+        assert_eq!(cursor.local()?, local);
     }
     Ok(())
 }
