@@ -136,6 +136,8 @@ pub(crate) struct Core {
     pub(crate) file_pages: u32,
     pub(crate) since_pass: u32,
     pub(crate) dead_pages: HashSet<u32>,
+    /// A search has come by a router that was equal to what it looked for.
+    pub(crate) equal_router: bool,
 }
 
 impl Core {

@@ -42,6 +42,8 @@ pub struct Cursor {
     tree: u32,
     kind: TreeKind,
     steps: Vec<Step>,
+    /// The tree's root, where the view is one that nobody changes.
+    root: Option<u32>,
     /// The tree's changes when the cursor was positioned in the write transaction's view.
     seen: Option<u64>,
     /// The key it stands on, where that lies in overflow pages which may go with the entry.
@@ -57,6 +59,7 @@ impl Cursor {
             tree: tree.0,
             kind,
             steps: Vec::new(),
+            root: None,
             seen: None,
             long_key: None,
         })
@@ -124,14 +127,9 @@ impl Cursor {
             return Err(Error::WrongKind(self.tree()));
         }
         let core = &mut db.core;
-        let mut equal_seen = false;
-        let mut watched = |key: &[u8]| {
-            let order = compare(key)?;
-            equal_seen |= order == Ordering::Equal;
-            Ok(order)
-        };
-        let sought = self.seek_target(core, &mut Target::Custom(&mut watched))?;
-        if sought == Seek::Exact || !equal_seen {
+        core.equal_router = false;
+        let sought = self.seek_target(core, &mut Target::Custom(compare))?;
+        if sought == Seek::Exact || !core.equal_router {
             return Ok(sought);
         }
         let found = self.equal_before(core, sought, compare);
@@ -177,7 +175,17 @@ impl Cursor {
         self.steps.clear();
         let writing = core.txn.as_ref().is_some_and(|t| t.version == self.view);
         self.seen = writing.then(|| core.change_count(self.tree));
-        core.root(self.tree, self.view)
+        if writing {
+            return core.root(self.tree, self.view);
+        }
+        match self.root {
+            Some(root) => Ok(root),
+            None => {
+                let root = core.root(self.tree, self.view)?;
+                self.root = Some(root);
+                Ok(root)
+            }
+        }
     }
 
     fn seek_target(&mut self, core: &mut Core, target: &mut Target<'_>) -> Result<Seek> {

@@ -89,6 +89,7 @@ impl Core {
             file_pages: 0,
             since_pass: 0,
             dead_pages: Default::default(),
+            equal_router: false,
             storage,
         };
         core.lock_patiently(Lock::RECOVER, LockMode::Exclusive)?;

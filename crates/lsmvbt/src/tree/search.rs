@@ -147,7 +147,9 @@ impl Core {
         }
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            if self.compare_at(node, visible.at(middle), target)? == Ordering::Greater {
+            let order = self.compare_at(node, visible.at(middle), target)?;
+            self.equal_router |= order == Ordering::Equal;
+            if order == Ordering::Greater {
                 high = middle;
             } else {
                 low = middle;
