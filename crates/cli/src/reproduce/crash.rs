@@ -7,7 +7,7 @@
 //! death of the process, and with none of them there, as after a power cut.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -49,21 +49,15 @@ pub fn crashed(
     std::fs::create_dir(&live).map_err(|error| format!("{}: {error}", live.display()))?;
     let databases = ran(plan, settings, &live.join("test.db"))?;
     begin(&databases)?;
-    let copy = dir.path().join("crash");
-    let mut log_bytes = 0;
-    let mut median = |prepare: fn(&Path) -> Result<(), String>| {
-        let mut times = Vec::new();
-        for _ in 0..crashes {
-            copied(&live, &copy)?;
-            log_bytes = bytes_of_logs(&copy)?;
-            prepare(&copy)?;
-            times.push(recover(settings, plan, &copy.join("test.db"))?);
-            std::fs::remove_dir_all(&copy)
-                .map_err(|error| format!("{}: {error}", copy.display()))?;
-        }
-        Ok::<f64, String>(median_of(times))
+    let copies = Copies {
+        live: &live,
+        copy: dir.path().join("crash"),
+        times: crashes,
+        plan,
+        settings,
     };
-    let (ms, cold_ms) = (median(on_device)?, median(off_page_cache)?);
+    let (ms, log_bytes) = copies.opened(on_device)?;
+    let (cold_ms, _) = copies.opened(off_page_cache)?;
     for connection in databases.all() {
         let rolled_back = connection.execute_batch("ROLLBACK");
         rolled_back.map_err(|error| format!("rollback: {error}"))?;
@@ -76,13 +70,51 @@ pub fn crashed(
     })
 }
 
-/// Milliseconds that opening takes and a first look where there is nothing to recover: the median of so many.
-pub fn opened(lab: &Lab<'_>, times: u32, plan: &Plan, settings: &Settings) -> Result<f64, String> {
+/// The same where nothing has crashed: milliseconds with the files in the page cache.
+pub fn closed(lab: &Lab<'_>, times: u32, plan: &Plan, settings: &Settings) -> Result<f64, String> {
     let dir = lab.directory("opening")?;
-    let path = dir.path().join("test.db");
-    ran(plan, settings, &path)?.close().map_err(text)?;
-    let looks = (0..times).map(|_| recover(settings, plan, &path));
-    Ok(median_of(looks.collect::<Result<_, _>>()?))
+    let live = dir.path().join("live");
+    std::fs::create_dir(&live).map_err(|error| format!("{}: {error}", live.display()))?;
+    let databases = ran(plan, settings, &live.join("test.db"))?;
+    databases.close().map_err(text)?;
+    let copies = Copies {
+        live: &live,
+        copy: dir.path().join("copy"),
+        times,
+        plan,
+        settings,
+    };
+    Ok(copies.opened(on_device)?.0)
+}
+
+/// Copies of what there is, to be opened for the first time.
+struct Copies<'a> {
+    live: &'a Path,
+    copy: PathBuf,
+    times: u32,
+    plan: &'a Plan,
+    settings: &'a Settings,
+}
+
+impl Copies<'_> {
+    /// The median time that a first look takes, and the bytes of all logs.
+    fn opened(&self, prepare: fn(&Path) -> Result<(), String>) -> Result<(f64, u64), String> {
+        let (mut times, mut log_bytes) = (Vec::new(), 0);
+        for _ in 0..self.times {
+            copied(self.live, &self.copy)?;
+            log_bytes = bytes_of_logs(&self.copy)?;
+            prepare(&self.copy)?;
+            times.push(recover(
+                self.settings,
+                self.plan,
+                &self.copy.join("test.db"),
+            )?);
+            std::fs::remove_dir_all(&self.copy)
+                .map_err(|error| format!("{}: {error}", self.copy.display()))?;
+        }
+        times.sort_by(f64::total_cmp);
+        Ok((times[times.len() / 2], log_bytes))
+    }
 }
 
 /// The databases of a plan that has run.
@@ -95,11 +127,6 @@ fn ran(plan: &Plan, settings: &Settings, path: &Path) -> Result<Databases, Strin
     team::run(plan, 0, &mut seats, &Control::default(), stop, || Ok(())).map_err(text)?;
     let [databases] = seats;
     Ok(databases)
-}
-
-fn median_of(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Copies all files but those that only processes which are alive share.
