@@ -55,6 +55,9 @@ struct GlueCursor {
 #define GLUE(p)         ((GlueBtree*)(p))
 #define GLUE_CURSOR(p)  ((GlueCursor*)(p))
 
+/* Pages that a connection holds in memory where nobody has said how many. */
+#define GLUE_CACHE_PAGES 2000
+
 /* Entries that a cursor asks for ahead: none with its first step after a search, which is often its last; few with the second,
 ** and more the longer it goes on. */
 #define GLUE_AHEAD_FIRST 4

@@ -58,12 +58,15 @@ static int glueArrived(BtCursor *pCur, int rc){
   return rc;
 }
 
-/* Tells the Rust side where the cursor stands, before it is asked for anything that depends on it. */
+/* Tells the Rust side where the cursor stands, before it is asked for anything that depends on it. Where that cannot be said
+** now (a collation reads a BLOB while the Rust side is at work) nothing is forgotten. */
 static int glueSync(GlueCursor *p){
-  int rc = SQLITE_OK;
-  if( p->nTaken ) rc = lsmvbt_skip(p->pEngine, p->id, p->bBack, p->nTaken);
+  if( p->nTaken ){
+    int rc = lsmvbt_skip(p->pEngine, p->id, p->bBack, p->nTaken);
+    if( rc!=SQLITE_OK ) return rc;
+  }
   p->ahead.count = p->nTaken = 0;
-  return rc;
+  return SQLITE_OK;
 }
 
 /* Before a search, as moveToRoot() does: a cursor that gave up says so, one that has saved its place forgets it. (A cursor

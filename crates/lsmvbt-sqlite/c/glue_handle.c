@@ -190,7 +190,8 @@ static int glueSetPagerFlags(Btree *p, unsigned pgFlags){
 /* In pages, or less than 0 in KiB. What SQLite sets by itself is not meant for nodes, of which the engine holds more. */
 static int glueSetCacheSize(Btree *p, int mxPage){
   i64 nPage = mxPage>=0 ? mxPage : -(i64)mxPage*1024/4096;
-  if( mxPage!=SQLITE_DEFAULT_CACHE_SIZE ) lsmvbt_set_cache_pages(GLUE(p)->pEngine, (u32)nPage);
+  if( mxPage==SQLITE_DEFAULT_CACHE_SIZE ) nPage = GLUE_CACHE_PAGES;
+  lsmvbt_set_cache_pages(GLUE(p)->pEngine, (u32)nPage);
   return stock_sqlite3BtreeSetCacheSize(p, mxPage);
 }
 

@@ -1,5 +1,6 @@
 //! As much of SQLite's own interface as the tests and the shell need, for Rust.
 
+use std::cmp::Ordering;
 use std::ffi::{CStr, CString, c_char, c_double, c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr::NonNull;
@@ -56,6 +57,20 @@ unsafe extern "C" {
     fn sqlite3_column_text(statement: *mut Opaque, column: c_int) -> *const c_char;
     fn sqlite3_column_type(statement: *mut Opaque, column: c_int) -> c_int;
     fn sqlite3_complete(sql: *const c_char) -> c_int;
+    fn sqlite3_create_collation_v2(
+        db: *mut Opaque,
+        name: *const c_char,
+        encoding: c_int,
+        context: *mut c_void,
+        compare: unsafe extern "C" fn(
+            *mut c_void,
+            c_int,
+            *const c_void,
+            c_int,
+            *const c_void,
+        ) -> c_int,
+        destroy: unsafe extern "C" fn(*mut c_void),
+    ) -> c_int;
     fn sqlite3_errmsg(db: *mut Opaque) -> *const c_char;
     fn sqlite3_extended_errcode(db: *mut Opaque) -> c_int;
     fn sqlite3_finalize(statement: *mut Opaque) -> c_int;
@@ -332,6 +347,33 @@ impl Connection {
         })
     }
 
+    /// Makes a collation, or replaces the one of this name.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn create_collation(&self, name: &str, collation: Collation) -> Result<()> {
+        const UTF8: c_int = 1;
+        let name = c_string(name)?;
+        let context = Box::into_raw(Box::new(collation)).cast();
+        // SAFETY: a C string; both functions take this context, and it is given back once, also if this fails.
+        let code = unsafe {
+            let db = self.db.as_ptr();
+            let made = sqlite3_create_collation_v2(
+                db,
+                name.as_ptr(),
+                UTF8,
+                context,
+                collate,
+                forget_collation,
+            );
+            if made != code::OK {
+                forget_collation(context);
+            }
+            made
+        };
+        self.check(code)
+    }
+
     /// Copies the main database of another connection over this one's, as `sqlite3_backup` does.
     ///
     /// # Errors
@@ -516,6 +558,37 @@ impl Blob<'_> {
             })
         }
     }
+}
+
+/// How two texts lie to each other.
+pub type Collation = Box<dyn FnMut(&[u8], &[u8]) -> Ordering>;
+
+/// # Safety
+/// `context` is a [`Collation`] in a box; both texts have the sizes before them.
+unsafe extern "C" fn collate(
+    context: *mut c_void,
+    left_size: c_int,
+    left: *const c_void,
+    right_size: c_int,
+    right: *const c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let (left, right) = unsafe {
+        (
+            copied(left.cast(), left_size),
+            copied(right.cast(), right_size),
+        )
+    };
+    // SAFETY: the caller's promise.
+    let collation = unsafe { &mut *context.cast::<Collation>() };
+    collation(&left, &right) as c_int
+}
+
+/// # Safety
+/// `context` is a [`Collation`] in a box that nobody uses any more.
+unsafe extern "C" fn forget_collation(context: *mut c_void) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(context.cast::<Collation>()) });
 }
 
 /// # Safety

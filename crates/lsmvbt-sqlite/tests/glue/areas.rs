@@ -1,5 +1,10 @@
 //! SQL, area by area: what the other engine says is what stock SQLite says.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use lsmvbt_sqlite::sqlite::{Blob, Connection};
+
 use crate::support::{Scene, alike, one, run};
 
 /// Says the same on every engine, and fails nowhere.
@@ -389,6 +394,49 @@ fn a_trigger_that_takes_away_what_update_or_replace_is_at() {
             refused.is_some_and(|said| said.contains("constraint failed")),
             "{refused:?}"
         );
+    }
+}
+
+#[test]
+fn a_blob_that_a_collation_cannot_read_stays_on_its_row() {
+    let scene = Scene::new();
+    for engine in crate::support::ENGINES {
+        // For good, so that a BLOB of it may be in the collation's hands.
+        let connection: &'static Connection =
+            Box::leak(Box::new(scene.open(&format!("collation.{engine}"), engine)));
+        let in_collation: Rc<RefCell<Option<Blob<'static>>>> = Rc::default();
+        let blob = Rc::clone(&in_collation);
+        let compare = move |left: &[u8], right: &[u8]| {
+            if let Some(blob) = &*blob.borrow() {
+                // SQLITE_MISUSE, where the other engine is at work.
+                let _ = blob.read(20_000, 4);
+            }
+            left.cmp(right)
+        };
+        let made = connection.create_collation("reads", Box::new(compare));
+        made.expect("a collation");
+        run(
+            connection,
+            "CREATE TABLE t(a INTEGER PRIMARY KEY, b); CREATE TABLE u(x TEXT COLLATE reads); CREATE INDEX i ON u(x);
+             INSERT INTO u VALUES ('a'), ('b'), ('c')",
+        );
+        for row in 1..=7 {
+            run(
+                connection,
+                &format!(
+                    "INSERT INTO t VALUES ({row}, replace(hex(zeroblob(20000)), '0', '{row}'))"
+                ),
+            );
+        }
+        let blob = connection.blob("t", "b", 1, true).expect("a BLOB");
+        // One row after the other: a cursor that goes on has looked ahead.
+        for row in 2..=4 {
+            blob.reopen(row).expect("the next row");
+        }
+        *in_collation.borrow_mut() = Some(blob);
+        assert_eq!(one(connection, "SELECT x FROM u WHERE x = 'b'"), "b");
+        let blob = in_collation.take().expect("the BLOB");
+        assert_eq!(blob.read(20_000, 4).expect("read"), b"4444", "{engine}");
     }
 }
 
