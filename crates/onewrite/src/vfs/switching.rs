@@ -8,9 +8,9 @@ use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::pragma::{Answer, Failure, no_group_synch_in};
 use super::{convert, ffi, host};
-use crate::log::Layout;
+use crate::log::{Geometry, Layout};
 use crate::mode::{JournalMode, UpgradeOfWal, is_stock_mode};
-use crate::wal::FRAME_HEADER_BYTES;
+use crate::wal::{FRAME_HEADER_BYTES, PageSize};
 
 impl Database {
     pub(super) fn journal_mode(&self, value: Option<&str>) -> Answer {
@@ -228,6 +228,10 @@ impl Database {
         if settings.checkpoint.needs_gathered() && !mode.may_have(Layout::Gathered) {
             return Err(super::pragma::no_remapping_in(mode).into());
         }
+        let layout = mode.layout_for(settings.layout, settings.checkpoint, None);
+        if layout == Layout::Gathered {
+            self.check_suits_gathered(connection, schema)?;
+        }
         if mode != JournalMode::Waldio {
             return match (settings.layout, settings.commit.group_synch) {
                 (Some(layout), _) if layout != Layout::Embedded && !mode.may_have(layout) => {
@@ -241,7 +245,7 @@ impl Database {
                 (_, None) => Ok(()),
             };
         }
-        if mode.layout_for(settings.layout, settings.checkpoint, None) != Layout::Embedded {
+        if layout != Layout::Embedded {
             return Ok(());
         }
         let needed = FRAME_HEADER_BYTES as u8;
@@ -265,6 +269,16 @@ impl Database {
                 message: format!("cannot read the database header: SQLite's VFS says {code}"),
             }),
         }
+    }
+
+    /// Pages must be whole blocks. What is found when the log is made would be an error there, and not a reason to stay
+    /// with another mode.
+    fn check_suits_gathered(&self, connection: Connection, schema: &str) -> Result<(), Failure> {
+        let asked = connection.query(&format!("PRAGMA {schema}.page_size"));
+        let bytes = asked.map_err(|e| self.why(e))?;
+        let page = bytes.and_then(|bytes| PageSize::new(bytes.parse().ok()?));
+        let suits = page.map(|page| Geometry::new(Layout::Gathered, page, 1));
+        suits.transpose().map(drop).map_err(Failure::from)
     }
 
     /// Leaves a mode of ours by way of DELETE, and forgets it. SQLite goes on from there.

@@ -180,6 +180,29 @@ fn the_environment_chooses_for_applications_that_do_not() {
     }
 }
 
+/// Pages that are smaller than a block cannot change places with others. Who asked for WAL gets that, and no error.
+#[test]
+fn who_asks_for_wal_gets_it_where_pages_do_not_suit_the_upgrade() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("small pages");
+    let db = stock(&path);
+    sql(&db, "PRAGMA page_size=1024");
+    sql(&db, "CREATE TABLE t(x)");
+    drop(db);
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "settings::child", "--ignored", "--nocapture"])
+        .env("ONEWRITE_TEST_DATABASE", &path)
+        .env("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal")
+        .env("ONEWRITE_MAKE_DEFAULT", "1")
+        .env("ONEWRITE_UPGRADE_WAL", "onewrite")
+        .env("ONEWRITE_CHECKPOINT", "exchange")
+        .output()
+        .expect("a child");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert_eq!(text.matches("mode=wal,stock").count(), 2, "{text}");
+}
+
 #[test]
 fn only_who_makes_it_the_default_gets_it_by_default() {
     let directory = tempfile::tempdir().expect("a directory");

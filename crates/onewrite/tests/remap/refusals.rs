@@ -55,6 +55,8 @@ fn a_layout_that_cannot_is_refused_with_the_way_out() {
         "PRAGMA journal_mode=onewrite",
         "whole blocks of 4096",
     );
+    let log = directory.path().join("small-onewrite");
+    assert!(!log.exists(), "a log was made all the same");
     for mode in ["swal", "direct"] {
         let other = connect(&directory.path().join(mode), "onewrite");
         query(&other, "PRAGMA onewrite_checkpoint=exchange").expect("set");
