@@ -69,7 +69,7 @@ proc look_at_log {log} {
   set fields [binary scan [read $in 128] a8IuIuIuIuH16IuIuIuIuIu \
       name version mode layout page id magic format page_of_wal checkpoints salt]
   close_of_tcl $in
-  set known [expr {$fields==11 && $name eq "onewrite" && $page>0 && $layout in {1 2 5 6}}]
+  set known [expr {$fields==11 && $name eq "onewrite" && $page>0 && $layout in {1 2 5 6 7}}]
   if {!$known} {return {}}
   dict create layout $layout page $page id $id empty [expr {$magic==0}] salt $salt checkpoints $checkpoints
 }
@@ -94,13 +94,16 @@ proc header_at {layout page i} {
     0 {expr {32 + $i*(24+$page)}}
     1 {expr {4096 + ($i/128)*(4096+128*$page) + 4096 + ($i%128)*$page + $page - 24}}
     2 {expr {4096 + $i*(($page+24+511)/512*512)}}
+    7 {expr {4096 + ($i/128)*(4096+128*$page) + 32*($i%128)}}
   }
 }
 
-# Where its page is, and how many bytes of it: layout embedded keeps the header in the last 24.
+# Where its page is, and how many bytes of it: layout embedded keeps the header in the last 24, gathered all headers of a
+# group before its pages.
 proc page_at {layout page i} {
   set at [header_at $layout $page $i]
   if {$layout==1} {return [list [expr {$at-($page-24)}] [expr {$page-24}]]}
+  if {$layout==7} {return [list [expr {4096 + ($i/128)*(4096+128*$page) + 4096 + ($i%128)*$page}] $page]}
   list [expr {$at+24}] $page
 }
 
