@@ -207,6 +207,11 @@ impl Core {
         }
     }
 
+    /// True for the view of the write transaction that is open.
+    pub(crate) fn is_writing(&self, view: u64) -> bool {
+        self.txn.as_ref().is_some_and(|txn| txn.version == view)
+    }
+
     /// Forgets cached pages that others have changed.
     pub(crate) fn sync_cache(&mut self) -> Result<()> {
         let epoch = self.load(EPOCH)?;

@@ -59,7 +59,7 @@ impl Cursor {
             tree: tree.0,
             kind,
             steps: Vec::new(),
-            root: None,
+            root: (!core.is_writing(view.0)).then_some(root),
             seen: None,
             long_key: None,
         })
@@ -173,7 +173,7 @@ impl Cursor {
 
     fn start(&mut self, core: &mut Core) -> Result<u32> {
         self.steps.clear();
-        let writing = core.txn.as_ref().is_some_and(|t| t.version == self.view);
+        let writing = core.is_writing(self.view);
         self.seen = writing.then(|| core.change_count(self.tree));
         if writing {
             return core.root(self.tree, self.view);
