@@ -2,6 +2,7 @@
 
 use super::{open_flags, sql, status, stock};
 use rusqlite::OpenFlags;
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -95,6 +96,19 @@ fn child() {
     }
 }
 
+/// What [`child`] says of a database in this environment.
+fn said(path: &Path, variables: &[(&str, &str)]) -> String {
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "settings::child", "--ignored", "--nocapture"])
+        .env("ONEWRITE_TEST_DATABASE", path)
+        .envs(variables.iter().copied())
+        .output()
+        .expect("a child");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}: {text}", path.display());
+    text
+}
+
 /// A name, environment variables, what the pragma says, and the mode of ours that is in use.
 type Case = (
     &'static str,
@@ -162,16 +176,12 @@ fn the_environment_chooses_for_applications_that_do_not() {
         ),
     ];
     for (name, variables, expected) in cases {
-        let output = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "settings::child", "--ignored", "--nocapture"])
-            .env("ONEWRITE_TEST_DATABASE", directory.path().join(name))
-            .env("ONEWRITE_MAKE_DEFAULT", "1")
-            .env("ONEWRITE_JOURNAL_MODE", "waldio")
-            .envs(variables.iter().copied())
-            .output()
-            .expect("a child");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{name}: {text}");
+        let usual = [
+            ("ONEWRITE_MAKE_DEFAULT", "1"),
+            ("ONEWRITE_JOURNAL_MODE", "waldio"),
+        ];
+        // Of two values of a variable the later one counts.
+        let text = said(&directory.path().join(name), &[&usual, variables].concat());
         let last = text.lines().rfind(|line| line.contains("mode="));
         assert!(
             last.is_some_and(|line| line.ends_with(&format!("mode={expected}"))),
@@ -189,17 +199,15 @@ fn who_asks_for_wal_gets_it_where_pages_do_not_suit_the_upgrade() {
     sql(&db, "PRAGMA page_size=1024");
     sql(&db, "CREATE TABLE t(x)");
     drop(db);
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "settings::child", "--ignored", "--nocapture"])
-        .env("ONEWRITE_TEST_DATABASE", &path)
-        .env("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal")
-        .env("ONEWRITE_MAKE_DEFAULT", "1")
-        .env("ONEWRITE_UPGRADE_WAL", "onewrite")
-        .env("ONEWRITE_CHECKPOINT", "exchange")
-        .output()
-        .expect("a child");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
+    let text = said(
+        &path,
+        &[
+            ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal"),
+            ("ONEWRITE_MAKE_DEFAULT", "1"),
+            ("ONEWRITE_UPGRADE_WAL", "onewrite"),
+            ("ONEWRITE_CHECKPOINT", "exchange"),
+        ],
+    );
     assert_eq!(text.matches("mode=wal,stock").count(), 2, "{text}");
 }
 
@@ -207,15 +215,13 @@ fn who_asks_for_wal_gets_it_where_pages_do_not_suit_the_upgrade() {
 fn only_who_makes_it_the_default_gets_it_by_default() {
     let directory = tempfile::tempdir().expect("a directory");
     for (word, expected) in [("0", "delete,stock"), ("1", "waldio,waldio")] {
-        let output = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "settings::child", "--ignored", "--nocapture"])
-            .env("ONEWRITE_TEST_DATABASE", directory.path().join(word))
-            .env("ONEWRITE_MAKE_DEFAULT", word)
-            .env("ONEWRITE_JOURNAL_MODE", "waldio")
-            .output()
-            .expect("a child");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{text}");
+        let text = said(
+            &directory.path().join(word),
+            &[
+                ("ONEWRITE_MAKE_DEFAULT", word),
+                ("ONEWRITE_JOURNAL_MODE", "waldio"),
+            ],
+        );
         assert!(text.contains(&format!("mode={expected}")), "{text}");
     }
 }
@@ -319,18 +325,13 @@ fn uri_and_environment_name_the_compression() {
     let status = status(&db);
     assert_eq!(status["compression"], "zstd");
     assert_eq!(status["differences"], "off");
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "settings::child", "--ignored", "--nocapture"])
-        .env(
-            "ONEWRITE_TEST_DATABASE",
-            directory.path().join("environment"),
-        )
-        .env("ONEWRITE_MAKE_DEFAULT", "1")
-        .env("ONEWRITE_JOURNAL_MODE", "swal")
-        .env("ONEWRITE_COMPRESSION", "zstd")
-        .output()
-        .expect("a child");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
+    let text = said(
+        &directory.path().join("environment"),
+        &[
+            ("ONEWRITE_MAKE_DEFAULT", "1"),
+            ("ONEWRITE_JOURNAL_MODE", "swal"),
+            ("ONEWRITE_COMPRESSION", "zstd"),
+        ],
+    );
     assert!(text.contains("mode=swal,swal,zstd"), "{text}");
 }
