@@ -10,25 +10,40 @@
 
 typedef struct EngineDb EngineDb;
 
+/* Where a payload stands in the bytes of a page. */
+typedef struct EngineSpan EngineSpan;
+struct EngineSpan {
+  unsigned short offset;
+  unsigned short size;
+};
+
 /* An entry, as a cursor that stands on it shows it. `local` bytes of its `total` bytes of payload lie at
-** `payload`, and LSMVBT_READABLE_BEHIND readable bytes behind them; they stay there until the cursor moves. */
+** `payload`, and LSMVBT_READABLE_BEHIND readable bytes behind them; they stay there until the cursor moves.
+** So do the entries around it, whose payloads are whole: those before it have negative indexes. */
 typedef struct EngineRow EngineRow;
 struct EngineRow {
   sqlite3_int64 rowid;           /* The key, in a table */
   const unsigned char *payload;  /* The beginning of the payload */
   unsigned int local;            /* Bytes at payload */
   unsigned int total;            /* Bytes of payload altogether */
+  const unsigned char *bytes;    /* What the payloads around it stand in */
+  const EngineSpan *spans;       /* Where, from the entry itself on */
+  const sqlite3_int64 *rowids;   /* Their keys, in a table */
+  int before;                    /* So many are shown before it */
+  int behind;                    /* So many behind it */
 };
 
-/* Entries that are ahead of a cursor, nearest first. */
-typedef struct EngineRows EngineRows;
-struct EngineRows {
-  const EngineRow *rows;
-  unsigned int count;
+/* The comparison with the record that is sought. */
+typedef struct EngineSought EngineSought;
+struct EngineSought {
+  /* How a stored record lies to it: writes -1, 0 or 1 to *order. */
+  int (*compare)(void *context, const unsigned char *record, unsigned int size, int *order);
+  /* How many of `count` records in order are not larger than it; so many of them are known not to be as *notLarger says
+  ** before. Writes whether the last one of these was compared and is equal. */
+  int (*search)(void *context, const unsigned char *bytes, const EngineSpan *records, unsigned int count,
+                unsigned int *notLarger, int *equal);
+  void *context;
 };
-
-/* How a stored record lies to the one that is sought: writes -1, 0 or 1 to *order. */
-typedef int (*EngineCompare)(void *context, const unsigned char *record, unsigned int size, int *order);
 
 /* The number of the engine whose files begin with these 16 bytes, of the one of this name; -1: none. */
 int lsmvbt_engine_of_file(const unsigned char *magic);
@@ -85,19 +100,16 @@ int lsmvbt_cursor_open(EngineDb*, unsigned int tree, int table, unsigned int *cu
 void lsmvbt_cursor_close(EngineDb*, unsigned int cursor);
 int lsmvbt_first(EngineDb*, unsigned int cursor, EngineRow*);
 int lsmvbt_last(EngineDb*, unsigned int cursor, EngineRow*);
-/* To the next entry, or back to the previous one; shows entries that are ahead of it then in the same direction, as many as
-** are at hand, at most so many. They stay where they are until the cursor moves otherwise than by lsmvbt_skip(), which moves
-** it over so many of them. */
-int lsmvbt_step(EngineDb*, unsigned int cursor, int back, unsigned int most, EngineRow*, EngineRows *ahead);
-int lsmvbt_skip(EngineDb*, unsigned int cursor, int back, unsigned int count);
+int lsmvbt_step(EngineDb*, unsigned int cursor, int back, EngineRow*);
+/* Moves by so many of the entries that are shown around it, back if it is negative. They stay where they are. */
+int lsmvbt_skip(EngineDb*, unsigned int cursor, int by);
 int lsmvbt_seek_rowid(EngineDb*, unsigned int cursor, sqlite3_int64 rowid, int *order, EngineRow*);
-int lsmvbt_seek_record(EngineDb*, unsigned int cursor, EngineCompare, void *context, int *order, EngineRow*);
+int lsmvbt_seek_record(EngineDb*, unsigned int cursor, const EngineSought*, int *order, EngineRow*);
 int lsmvbt_read(EngineDb*, unsigned int cursor, unsigned int offset, unsigned int size, void *buffer);
 /* Mutation. Insertions and deletions leave the cursor nowhere. */
 int lsmvbt_insert_row(EngineDb*, unsigned int cursor, sqlite3_int64 rowid, const void *data, unsigned int size,
                       unsigned int zeros);
-int lsmvbt_insert_record(EngineDb*, unsigned int cursor, const void *record, unsigned int size, EngineCompare,
-                         void *context);
+int lsmvbt_insert_record(EngineDb*, unsigned int cursor, const void *record, unsigned int size, const EngineSought*);
 int lsmvbt_overwrite(EngineDb*, unsigned int cursor, unsigned int offset, unsigned int size, const void *data,
                      EngineRow*);
 int lsmvbt_delete(EngineDb*, unsigned int cursor);

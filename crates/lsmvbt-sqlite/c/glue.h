@@ -45,11 +45,9 @@ struct GlueCursor {
   EngineDb *pEngine;   /* That of the handle */
   u32 id;              /* The cursor on the Rust side */
   i64 nArrival;        /* Counts the times it has come to stand on an entry */
-  EngineRows ahead;    /* Entries ahead of where the Rust side believes it to be */
-  u32 nTaken;          /* It has gone over so many of them: it stands on the last of these */
-  u32 nAhead;          /* So many the next step asks for */
-  u8 bBack;            /* They lie before it, not behind */
-  EngineRow row;       /* The entry it stands on, and in a table the last rowid it stood on */
+  int iAt;             /* How far it has gone from the entry where the Rust side believes it to be */
+  int iRow;            /* Of which entry in between `row` tells; glueRow() is of the one that it stands on */
+  EngineRow row;       /* An entry, in a table at least the last rowid, and what is around that of the Rust side */
 };
 
 #define GLUE(p)         ((GlueBtree*)(p))
@@ -57,11 +55,6 @@ struct GlueCursor {
 
 /* Pages that a connection holds in memory where nobody has said how many. */
 #define GLUE_CACHE_PAGES 2000
-
-/* Entries that a cursor asks for ahead: none with its first step after a search, which is often its last; few with the second,
-** and more the longer it goes on. */
-#define GLUE_AHEAD_FIRST 4
-#define GLUE_AHEAD_MOST  64
 
 /* Whose a handle or a cursor is: what the generated dispatch asks. */
 #define glueOwns(p)        ((p)!=0 && ((p)->pBt->openFlags & BTREE_GLUE)!=0)

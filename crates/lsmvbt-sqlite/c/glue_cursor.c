@@ -5,9 +5,10 @@
 ** the engine's cursors never see their tree change under them.
 */
 
-/* The context of glueCompare(). */
+/* What is sought: the context of the two functions that the engine calls. */
 typedef struct GlueKey GlueKey;
 struct GlueKey {
+  EngineSought sought;
   UnpackedRecord *pRecord;
   RecordCompare xCompare;
 };
@@ -21,7 +22,40 @@ static int glueCompare(void *pContext, const unsigned char *aRecord, unsigned in
   return pKey->pRecord->errCode ? pKey->pRecord->errCode : SQLITE_OK;
 }
 
+/* Many comparisons by one call: a call of each costs more than most of them. */
+static int glueSearch(
+  void *pContext,
+  const unsigned char *aByte,
+  const EngineSpan *aRecord,
+  unsigned int nRecord,
+  unsigned int *pnNotLarger,
+  int *pbEqual
+){
+  GlueKey *pKey = (GlueKey*)pContext;
+  RecordCompare xCompare = pKey->xCompare;
+  UnpackedRecord *pRecord = pKey->pRecord;
+  unsigned int lwr = *pnNotLarger;
+  unsigned int upr = nRecord;
+  int bEqual = 0;
+  while( lwr<upr ){
+    unsigned int idx = lwr + (upr-lwr)/2;
+    int c = xCompare((int)aRecord[idx].size, &aByte[aRecord[idx].offset], pRecord);
+    if( c>0 ){
+      upr = idx;
+    }else{
+      lwr = idx+1;
+      bEqual = c==0;
+    }
+  }
+  *pnNotLarger = lwr;
+  *pbEqual = bEqual;
+  return pRecord->errCode ? pRecord->errCode : SQLITE_OK;
+}
+
 static void glueKeyInit(GlueKey *pKey, UnpackedRecord *pRecord){
+  pKey->sought.compare = glueCompare;
+  pKey->sought.search = glueSearch;
+  pKey->sought.context = pKey;
   pKey->pRecord = pRecord;
   pKey->xCompare = sqlite3VdbeFindCompare(pRecord);
   pRecord->errCode = 0;
@@ -54,18 +88,35 @@ static int glueArrived(BtCursor *pCur, int rc){
   GlueCursor *p = GLUE_CURSOR(pCur);
   pCur->eState = rc==SQLITE_OK ? CURSOR_VALID : CURSOR_INVALID;
   p->nArrival++;
-  p->ahead.count = p->nTaken = p->nAhead = 0;
+  p->iAt = p->iRow = 0;
+  if( rc!=SQLITE_OK ) p->row.before = p->row.behind = 0;
   return rc;
+}
+
+/* The entry that it stands on. */
+static SQLITE_INLINE EngineRow *glueRow(GlueCursor *p){
+  EngineRow *pRow = &p->row;
+  if( p->iRow!=p->iAt ){
+    const EngineSpan *pSpan = &pRow->spans[p->iAt];
+    pRow->payload = &pRow->bytes[pSpan->offset];
+    pRow->local = pRow->total = pSpan->size;
+    if( pRow->rowids ) pRow->rowid = pRow->rowids[p->iAt];
+    p->iRow = p->iAt;
+  }
+  return pRow;
 }
 
 /* Tells the Rust side where the cursor stands, before it is asked for anything that depends on it. Where that cannot be said
 ** now (a collation reads a BLOB while the Rust side is at work) nothing is forgotten. */
 static int glueSync(GlueCursor *p){
-  if( p->nTaken ){
-    int rc = lsmvbt_skip(p->pEngine, p->id, p->bBack, p->nTaken);
-    if( rc!=SQLITE_OK ) return rc;
-  }
-  p->ahead.count = p->nTaken = 0;
+  EngineRow *pRow = glueRow(p);
+  int rc = p->iAt ? lsmvbt_skip(p->pEngine, p->id, p->iAt) : SQLITE_OK;
+  if( rc!=SQLITE_OK ) return rc;
+  pRow->spans += p->iAt;
+  if( pRow->rowids ) pRow->rowids += p->iAt;
+  pRow->before += p->iAt;
+  pRow->behind -= p->iAt;
+  p->iAt = p->iRow = 0;
   return SQLITE_OK;
 }
 
@@ -89,12 +140,12 @@ static int glueTableMoveto(BtCursor *pCur, i64 intKey, int bias, int *pRes){
 #ifdef SQLITE_DEBUG
   pCur->pBtree->nSeek++;
 #endif
-  if( pCur->eState==CURSOR_VALID && p->row.rowid<intKey && intKey==p->row.rowid+1 ){
+  if( pCur->eState==CURSOR_VALID && glueRow(p)->rowid<intKey && intKey==p->row.rowid+1 ){
     /* Rows are often asked for one after the other. */
     rc = glueNext(pCur, 0);
     if( rc!=SQLITE_OK && rc!=SQLITE_DONE ) return rc;
   }
-  if( pCur->eState==CURSOR_VALID && p->row.rowid==intKey ){
+  if( pCur->eState==CURSOR_VALID && glueRow(p)->rowid==intKey ){
     *pRes = 0;
     return SQLITE_OK;
   }
@@ -110,46 +161,62 @@ static int glueTableMoveto(BtCursor *pCur, i64 intKey, int bias, int *pRes){
 
 static int gluePayload(BtCursor *pCur, u32 offset, u32 amt, void *pBuf){
   GlueCursor *p = GLUE_CURSOR(pCur);
+  const EngineRow *pRow = glueRow(p);
   int rc;
   assert( pCur->eState==CURSOR_VALID );
-  if( (u64)offset+amt<=p->row.local ){
-    memcpy(pBuf, p->row.payload+offset, amt);
+  if( (u64)offset+amt<=pRow->local ){
+    memcpy(pBuf, pRow->payload+offset, amt);
     return SQLITE_OK;
   }
-  if( (u64)offset+amt>p->row.total ) return SQLITE_CORRUPT_BKPT;
+  if( (u64)offset+amt>pRow->total ) return SQLITE_CORRUPT_BKPT;
   rc = glueSync(p);
   return rc==SQLITE_OK ? lsmvbt_read(p->pEngine, p->id, offset, amt, pBuf) : rc;
 }
 
+/* A copy of the whole payload, padded, to be freed by sqlite3_free(). */
+static int glueCopyPayload(BtCursor *pCur, u8 **paCopy){
+  u32 nTotal = glueRow(GLUE_CURSOR(pCur))->total;
+  u8 *aCopy = sqlite3Malloc((u64)nTotal + GLUE_PADDING);
+  int rc;
+  *paCopy = 0;
+  if( aCopy==0 ) return SQLITE_NOMEM_BKPT;
+  rc = gluePayload(pCur, 0, nTotal, aCopy);
+  if( rc!=SQLITE_OK ){
+    sqlite3_free(aCopy);
+    return rc;
+  }
+  memset(aCopy+nTotal, 0, GLUE_PADDING);
+  *paCopy = aCopy;
+  return SQLITE_OK;
+}
+
 /* How the entry that the cursor stands on lies to what is sought. */
 static int glueCompareHere(BtCursor *pCur, GlueKey *pKey, int *pRes){
-  GlueCursor *p = GLUE_CURSOR(pCur);
+  const EngineRow *pRow = glueRow(GLUE_CURSOR(pCur));
   u8 *aRecord;
   int rc;
-  if( p->row.local==p->row.total ) return glueCompare(pKey, p->row.payload, p->row.total, pRes);
-  aRecord = sqlite3Malloc((u64)p->row.total + GLUE_PADDING);
-  if( aRecord==0 ) return SQLITE_NOMEM_BKPT;
-  rc = gluePayload(pCur, 0, p->row.total, aRecord);
-  memset(aRecord+p->row.total, 0, GLUE_PADDING);
-  if( rc==SQLITE_OK ) rc = glueCompare(pKey, aRecord, p->row.total, pRes);
+  if( pRow->local==pRow->total ) return glueCompare(pKey, pRow->payload, pRow->total, pRes);
+  rc = glueCopyPayload(pCur, &aRecord);
+  if( rc==SQLITE_OK ) rc = glueCompare(pKey, aRecord, pRow->total, pRes);
   sqlite3_free(aRecord);
   return rc;
+}
+
+/* To the next entry, or back, if it is shown: without a call, what a scan does nearly always. */
+static SQLITE_INLINE int glueStepShown(BtCursor *pCur, int direction){
+  GlueCursor *p = GLUE_CURSOR(pCur);
+  int iAt = p->iAt + direction;
+  if( pCur->eState!=CURSOR_VALID || iAt>p->row.behind || iAt<-p->row.before ) return 0;
+  p->iAt = iAt;
+  p->nArrival++;
+  return 1;
 }
 
 /* To the next entry, or back to the previous one. */
 static int glueMove(BtCursor *pCur, int bBack){
   GlueCursor *p = GLUE_CURSOR(pCur);
-  u32 nAhead = p->bBack==bBack ? p->nAhead : 0;
-  EngineRows ahead = {0, 0};
   int rc = glueSync(p);
-  if( rc!=SQLITE_OK ) return glueArrived(pCur, rc);
-  rc = glueArrived(pCur, lsmvbt_step(p->pEngine, p->id, bBack, nAhead, &p->row, &ahead));
-  if( rc==SQLITE_OK ){
-    p->ahead = ahead;
-    p->nAhead = nAhead ? MIN(2*nAhead, GLUE_AHEAD_MOST) : GLUE_AHEAD_FIRST;
-    p->bBack = (u8)bBack;
-  }
-  return rc;
+  return glueArrived(pCur, rc==SQLITE_OK ? lsmvbt_step(p->pEngine, p->id, bBack, &p->row) : rc);
 }
 
 /* A search with a default_rc has seen an equal record (eqSeen), for which OP_SeekGE and its like ask. The engine may
@@ -160,7 +227,7 @@ static int glueConfirmEqual(BtCursor *pCur, GlueKey *pKey, int *pRes){
   int side = pKey->pRecord->default_rc>0 ? +1 : -1;
   int rc = SQLITE_OK;
   if( (*pRes<0)==(side>0) ){
-    rc = glueMove(pCur, side<0);
+    rc = glueStepShown(pCur, side) ? SQLITE_OK : glueMove(pCur, side<0);
     if( rc==SQLITE_DONE ){
       /* There is none on that side: back to where it was. */
       pKey->pRecord->eqSeen = 0;
@@ -174,7 +241,7 @@ static int glueConfirmEqual(BtCursor *pCur, GlueKey *pKey, int *pRes){
 
 static int glueSeekRecord(BtCursor *pCur, GlueKey *pKey, int *pRes){
   GlueCursor *p = GLUE_CURSOR(pCur);
-  return glueArrived(pCur, lsmvbt_seek_record(p->pEngine, p->id, glueCompare, pKey, pRes, &p->row));
+  return glueArrived(pCur, lsmvbt_seek_record(p->pEngine, p->id, &pKey->sought, pRes, &p->row));
 }
 
 /* To more fields than make the order: there is one entry with those that do, if any, and the rest decides on which side
@@ -233,25 +300,18 @@ static int glueMoveto(BtCursor *pCur, const void *pKey, i64 nKey, int *pRes){
 
 /* Saves where a cursor stands, so that its tree may change. */
 static int glueSaveKey(BtCursor *pCur){
-  GlueCursor *p = GLUE_CURSOR(pCur);
+  const EngineRow *pRow = glueRow(GLUE_CURSOR(pCur));
   u8 *aKey;
   int rc;
   assert( pCur->pKey==0 );
   if( pCur->pKeyInfo==0 ){
-    pCur->nKey = p->row.rowid;
+    pCur->nKey = pRow->rowid;
     return SQLITE_OK;
   }
-  pCur->nKey = p->row.total;
-  aKey = sqlite3Malloc((u64)p->row.total + GLUE_PADDING);
-  if( aKey==0 ) return SQLITE_NOMEM_BKPT;
-  rc = gluePayload(pCur, 0, p->row.total, aKey);
-  if( rc!=SQLITE_OK ){
-    sqlite3_free(aKey);
-    return rc;
-  }
-  memset(aKey+p->row.total, 0, GLUE_PADDING);
+  rc = glueCopyPayload(pCur, &aKey);
+  pCur->nKey = pRow->total;
   pCur->pKey = aKey;
-  return SQLITE_OK;
+  return rc;
 }
 
 static int glueSave(BtCursor *pCur){
@@ -316,9 +376,7 @@ static int glueCursor(Btree *p, Pgno iTable, int wrFlag, struct KeyInfo *pKeyInf
   pNew->pEngine = GLUE(p)->pEngine;
   pNew->id = id;
   pNew->nArrival = 0;
-  memset(&pNew->ahead, 0, sizeof(pNew->ahead));
-  pNew->nTaken = pNew->nAhead = 0;
-  pNew->bBack = 0;
+  pNew->iAt = pNew->iRow = 0;
   memset(&pNew->row, 0, sizeof(pNew->row));
   pCur->pgnoRoot = iTable;
   pCur->iPage = -1;
@@ -395,39 +453,30 @@ static int glueStep(BtCursor *pCur, int direction){
   return glueMove(pCur, direction<0);
 }
 
-/* The same where an entry was shown ahead, without a call: what a scan does nearly always. */
-static SQLITE_INLINE int glueStepAhead(BtCursor *pCur, int bBack){
-  GlueCursor *p = GLUE_CURSOR(pCur);
-  if( pCur->eState!=CURSOR_VALID || p->nTaken>=p->ahead.count || p->bBack!=bBack ) return 0;
-  p->row = p->ahead.rows[p->nTaken++];
-  p->nArrival++;
-  return 1;
-}
-
 static int glueNext(BtCursor *pCur, int flags){
   UNUSED_PARAMETER( flags );
-  return glueStepAhead(pCur, 0) ? SQLITE_OK : glueStep(pCur, +1);
+  return glueStepShown(pCur, +1) ? SQLITE_OK : glueStep(pCur, +1);
 }
 
 static int gluePrevious(BtCursor *pCur, int flags){
   UNUSED_PARAMETER( flags );
-  return glueStepAhead(pCur, 1) ? SQLITE_OK : glueStep(pCur, -1);
+  return glueStepShown(pCur, -1) ? SQLITE_OK : glueStep(pCur, -1);
 }
 
 static i64 glueIntegerKey(BtCursor *pCur){
   assert( pCur->eState==CURSOR_VALID && pCur->curIntKey );
-  return GLUE_CURSOR(pCur)->row.rowid;
+  return glueRow(GLUE_CURSOR(pCur))->rowid;
 }
 
 static u32 gluePayloadSize(BtCursor *pCur){
   assert( pCur->eState==CURSOR_VALID );
-  return GLUE_CURSOR(pCur)->row.total;
+  return glueRow(GLUE_CURSOR(pCur))->total;
 }
 
 static const void *gluePayloadFetch(BtCursor *pCur, u32 *pAmt){
   assert( pCur->eState==CURSOR_VALID );
-  *pAmt = GLUE_CURSOR(pCur)->row.local;
-  return GLUE_CURSOR(pCur)->row.payload;
+  *pAmt = glueRow(GLUE_CURSOR(pCur))->local;
+  return glueRow(GLUE_CURSOR(pCur))->payload;
 }
 
 /* Where an entry is in the file is nobody's business, but OP_Column keeps a long value for as long as this number

@@ -10,7 +10,7 @@ static void glueInvalidateBlobs(Btree *p, Pgno iRoot, i64 iRow, int isClearTable
   for(pCur=p->pBt->pCursor; pCur; pCur=pCur->pNext){
     if( (pCur->curFlags & BTCF_Incrblob)==0 ) continue;
     p->hasIncrblobCur = 1;
-    if( pCur->pgnoRoot==iRoot && (isClearTable || GLUE_CURSOR(pCur)->row.rowid==iRow) ){
+    if( pCur->pgnoRoot==iRoot && (isClearTable || glueRow(GLUE_CURSOR(pCur))->rowid==iRow) ){
       pCur->eState = CURSOR_INVALID;
     }
   }
@@ -62,7 +62,7 @@ static int glueInsertRecord(BtCursor *pCur, const BtreePayload *pX, int flags){
   }
   if( rc==SQLITE_OK ){
     glueKeyInit(&key, pUnpacked ? pUnpacked : &record);
-    rc = lsmvbt_insert_record(p->pEngine, p->id, pKey, nKey, glueCompare, &key);
+    rc = lsmvbt_insert_record(p->pEngine, p->id, pKey, nKey, &key.sought);
   }
   sqlite3DbFree(pCur->pKeyInfo->db, pUnpacked);
   return rc;
@@ -119,7 +119,7 @@ static int glueDelete(BtCursor *pCur, u8 flags){
   }
   rc = glueSaveAll(pCur->pBt, pCur->pgnoRoot, pCur);
   if( rc==SQLITE_OK ){
-    if( pCur->pKeyInfo==0 ) glueInvalidateBlobs(pCur->pBtree, pCur->pgnoRoot, p->row.rowid, 0);
+    if( pCur->pKeyInfo==0 ) glueInvalidateBlobs(pCur->pBtree, pCur->pgnoRoot, glueRow(p)->rowid, 0);
     rc = glueSync(p);
     if( rc==SQLITE_OK ) rc = lsmvbt_delete(p->pEngine, p->id);
   }
@@ -148,7 +148,7 @@ static int gluePutData(BtCursor *pCur, u32 offset, u32 amt, void *z){
   rc = glueSaveAll(pCur->pBt, pCur->pgnoRoot, pCur);
   if( rc!=SQLITE_OK ) return rc;
   if( (pCur->curFlags & BTCF_WriteFlag)==0 ) return SQLITE_READONLY;
-  if( (u64)offset+amt>p->row.total ) return SQLITE_CORRUPT_BKPT;
+  if( (u64)offset+amt>glueRow(p)->total ) return SQLITE_CORRUPT_BKPT;
   rc = glueSync(p);
   if( rc==SQLITE_OK ) rc = lsmvbt_overwrite(p->pEngine, p->id, offset, amt, z, &p->row);
   return glueArrived(pCur, rc);

@@ -10,6 +10,9 @@ use std::ffi::CStr;
 use std::fmt;
 use std::marker::PhantomData;
 use std::path::PathBuf;
+use std::ptr;
+
+use ::lsmvbt::{Around, Found, Payloads, Span};
 
 use crate::ffi::DatabaseFile;
 
@@ -73,9 +76,21 @@ impl std::error::Error for Error {}
 /// A result of an engine.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// How a stored record lies to the one that is sought. The slice must be followed by [`READABLE_BEHIND`]
-/// readable bytes.
-pub type Compare<'a> = &'a mut dyn FnMut(&[u8]) -> Result<Ordering>;
+/// SQLite's comparison with the record that is sought.
+pub trait Comparison {
+    /// How a stored record lies to it. The slice must be followed by [`READABLE_BEHIND`] readable bytes.
+    ///
+    /// # Errors
+    /// [`Error::Compare`].
+    fn compare(&mut self, record: &[u8]) -> Result<Ordering>;
+
+    /// How many of the records that stand together in a page are not larger than it, as those before `from` are known not to
+    /// be: all comparisons by one call of the C part.
+    ///
+    /// # Errors
+    /// [`Error::Compare`].
+    fn search(&mut self, records: Payloads<'_>, from: usize) -> Result<Found>;
+}
 
 /// A kind of database file.
 pub trait Engine: Send + Sync {
@@ -125,7 +140,7 @@ pub enum Seek {
     At(Ordering),
 }
 
-/// The entry that a cursor stands on, or one ahead of it. It is what the C part sees, too: `EngineRow` of `c/engine.h`.
+/// The entry that a cursor stands on, and those around it. It is what the C part sees, too: `EngineRow` of `c/engine.h`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Row<'a> {
@@ -133,6 +148,11 @@ pub struct Row<'a> {
     payload: *const u8,
     local: u32,
     total: u32,
+    bytes: *const u8,
+    spans: *const Span,
+    rowids: *const i64,
+    before: i32,
+    behind: i32,
     page: PhantomData<&'a [u8]>,
 }
 
@@ -149,7 +169,39 @@ impl<'a> Row<'a> {
             // No payload is longer than what `total` can say.
             local: local.len() as u32,
             total,
+            bytes: ptr::null(),
+            spans: ptr::null(),
+            rowids: ptr::null(),
+            before: 0,
+            behind: 0,
             page: PhantomData,
+        }
+    }
+
+    /// An entry that is whole in its page, with those around it, to which the C part goes without a call. They stay where they
+    /// are until the cursor moves otherwise than by [`Connection::skip`].
+    #[must_use]
+    #[inline]
+    pub fn among(around: &Around<'a>) -> Self {
+        let Around {
+            payloads,
+            integers,
+            at,
+        } = *around;
+        let (before, rest) = payloads.spans().split_at(at);
+        let payload = payloads.at(at);
+        let (rowid, rowids) = match integers.get(at..) {
+            Some(rowids @ [rowid, ..]) => (*rowid, rowids.as_ptr()),
+            _ => (0, ptr::null()),
+        };
+        Self {
+            bytes: payloads.bytes().as_ptr(),
+            spans: rest.as_ptr(),
+            rowids,
+            // A page has no more than what these can say.
+            before: before.len() as i32,
+            behind: rest.len() as i32 - 1,
+            ..Self::new(rowid, payload, payload.len() as u32)
         }
     }
 }
@@ -319,31 +371,15 @@ pub trait Connection: Send {
     /// What the engine finds.
     fn previous(&mut self, cursor: CursorId) -> Result<bool>;
 
-    /// Adds entries that follow the one a cursor stands on (`back`: that come before it), nearest first: as many as are at
-    /// hand, at most `most`. They stay where they are until the cursor moves otherwise than by [`Connection::skip`].
-    ///
-    /// # Errors
-    /// What the engine finds.
-    fn ahead<'a>(
-        &'a self,
-        cursor: CursorId,
-        back: bool,
-        most: usize,
-        rows: &mut Vec<Row<'a>>,
-    ) -> Result<()> {
-        let _ = (cursor, back, most, rows);
-        Ok(())
-    }
-
-    /// Moves over so many of the entries that [`Connection::ahead`] has shown.
+    /// Moves by so many of the entries that [`Connection::row`] has shown around, back if it is negative.
     ///
     /// # Errors
     /// [`Error::Misuse`] if it has not shown so many.
-    fn skip(&mut self, cursor: CursorId, back: bool, count: usize) -> Result<()> {
-        let _ = (cursor, back);
-        match count {
+    fn skip(&mut self, cursor: CursorId, by: i32) -> Result<()> {
+        let _ = cursor;
+        match by {
             0 => Ok(()),
-            _ => Err(Error::Misuse("no entry was shown ahead".to_owned())),
+            _ => Err(Error::Misuse("no entry was shown around".to_owned())),
         }
     }
 
@@ -358,11 +394,11 @@ pub trait Connection: Send {
     /// What the engine finds.
     fn seek_rowid(&mut self, cursor: CursorId, rowid: i64) -> Result<Seek>;
 
-    /// To the entry of an index that `compare` calls equal, or a neighbor.
+    /// To the entry of an index that compares equal, or a neighbor.
     ///
     /// # Errors
     /// What the engine finds, and [`Error::Compare`].
-    fn seek_record(&mut self, cursor: CursorId, compare: Compare<'_>) -> Result<Seek>;
+    fn seek_record(&mut self, cursor: CursorId, sought: &mut dyn Comparison) -> Result<Seek>;
 
     /// The entry that a cursor stands on.
     ///
@@ -382,7 +418,7 @@ pub trait Connection: Send {
     /// What the engine finds.
     fn insert_row(&mut self, cursor: CursorId, rowid: i64, data: &[u8], zeros: u32) -> Result<()>;
 
-    /// Inserts a record into an index, or replaces the one that `compare` calls equal. The cursor stands nowhere
+    /// Inserts a record into an index, or replaces the one that compares equal. The cursor stands nowhere
     /// then.
     ///
     /// # Errors
@@ -391,7 +427,7 @@ pub trait Connection: Send {
         &mut self,
         cursor: CursorId,
         record: &[u8],
-        compare: Compare<'_>,
+        sought: &mut dyn Comparison,
     ) -> Result<()>;
 
     /// Changes a part of the row that a cursor stands on, and stays on it.

@@ -23,8 +23,8 @@ mod ffi;
 mod lsmvbt;
 
 pub use engine::{
-    Compare, Connection, CursorId, Durability, Engine, Error, Place, READABLE_BEHIND, Result, Row,
-    Seek, TreeKind,
+    Comparison, Connection, CursorId, Durability, Engine, Error, Place, READABLE_BEHIND, Result,
+    Row, Seek, TreeKind,
 };
 pub use ffi::sqlite;
 pub use ffi::{DatabaseFile, register};

@@ -11,10 +11,13 @@ use std::ffi::CStr;
 use std::io;
 use std::sync::atomic::Ordering::SeqCst;
 
-use ::lsmvbt::{Db, Lock, LockMode, Optimizations, Options, Snapshot, Storage, TreeId, Version};
+use ::lsmvbt::{
+    Db, Found, Lock, LockMode, Optimizations, Options, Payloads, Snapshot, Sought, Storage, TreeId,
+    Version,
+};
 
 use crate::engine::{
-    Compare, Connection, CursorId, Durability, Engine, Error, Place, Result, Row, Seek, TreeKind,
+    Comparison, Connection, CursorId, Durability, Engine, Error, Place, Result, Row, Seek, TreeKind,
 };
 use crate::ffi::{DatabaseFile, code_of_vfs};
 
@@ -249,14 +252,22 @@ fn found(seek: ::lsmvbt::Seek) -> Seek {
 }
 
 /// SQLite's comparison as the engine wants it.
-fn comparison<'a>(
-    compare: Compare<'a>,
-) -> impl FnMut(&[u8]) -> ::lsmvbt::Result<Ordering> + use<'a> {
-    move |record| {
-        compare(record).map_err(|error| match error {
-            Error::Compare(code) => ::lsmvbt::Error::Compare(code),
-            _ => ::lsmvbt::Error::TooBig("a record"),
-        })
+struct BySqlite<'a>(&'a mut dyn Comparison);
+
+fn comparison_failed(error: Error) -> ::lsmvbt::Error {
+    match error {
+        Error::Compare(code) => ::lsmvbt::Error::Compare(code),
+        _ => ::lsmvbt::Error::TooBig("a record"),
+    }
+}
+
+impl Sought for BySqlite<'_> {
+    fn compare(&mut self, stored: &[u8]) -> ::lsmvbt::Result<Ordering> {
+        self.0.compare(stored).map_err(comparison_failed)
+    }
+
+    fn search(&mut self, keys: Payloads<'_>, from: usize) -> ::lsmvbt::Result<Found> {
+        self.0.search(keys, from).map_err(comparison_failed)
     }
 }
 
@@ -442,23 +453,9 @@ impl Connection for Session {
         cursor.prev(db).map_err(error)
     }
 
-    fn ahead<'a>(
-        &'a self,
-        cursor: CursorId,
-        back: bool,
-        most: usize,
-        rows: &mut Vec<Row<'a>>,
-    ) -> Result<()> {
-        let cursor = self.position(cursor)?.cursor.as_ref().ok_or_else(nowhere)?;
-        cursor.ahead(back, most, |rowid, local, total| {
-            rows.push(Row::new(rowid, local, total));
-        });
-        Ok(())
-    }
-
-    fn skip(&mut self, cursor: CursorId, back: bool, count: usize) -> Result<()> {
+    fn skip(&mut self, cursor: CursorId, by: i32) -> Result<()> {
         let (db, cursor) = self.positioned(cursor)?;
-        cursor.skip(db, back, count).map_err(error)
+        cursor.skip(db, by as isize).map_err(error)
     }
 
     fn set_cache_pages(&mut self, pages: usize) {
@@ -470,22 +467,20 @@ impl Connection for Session {
         cursor.seek_integer(db, rowid).map(found).map_err(error)
     }
 
-    fn seek_record(&mut self, cursor: CursorId, compare: Compare<'_>) -> Result<Seek> {
+    fn seek_record(&mut self, cursor: CursorId, sought: &mut dyn Comparison) -> Result<Seek> {
         let (db, cursor) = self.seeking(cursor)?;
         cursor
-            .seek_with(db, &mut comparison(compare))
+            .seek_with(db, &mut BySqlite(sought))
             .map(found)
             .map_err(error)
     }
 
     fn row(&self, cursor: CursorId) -> Result<Row<'_>> {
         let cursor = self.position(cursor)?.cursor.as_ref().ok_or_else(nowhere)?;
-        let rowid = match cursor.kind() {
-            ::lsmvbt::TreeKind::Integer => cursor.integer_key().map_err(error)?,
-            ::lsmvbt::TreeKind::Bytes | ::lsmvbt::TreeKind::Custom => 0,
-        };
-        let local = cursor.local().map_err(error)?;
-        let total = cursor.payload_len().map_err(error)?;
+        if let Some(around) = cursor.around() {
+            return Ok(Row::among(&around));
+        }
+        let (rowid, local, total) = cursor.here().map_err(error)?;
         Ok(Row::new(rowid, local, total))
     }
 
@@ -510,12 +505,12 @@ impl Connection for Session {
         &mut self,
         cursor: CursorId,
         record: &[u8],
-        compare: Compare<'_>,
+        sought: &mut dyn Comparison,
     ) -> Result<()> {
         let tree = self.position(cursor)?.tree;
         self.lose(cursor);
         self.db
-            .put_custom(tree, record, &mut comparison(compare))
+            .put_custom(tree, record, &mut BySqlite(sought))
             .map_err(error)
     }
 

@@ -9,13 +9,16 @@
 //! stays readable until then.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use crate::core::Core;
 use crate::db::Db;
 use crate::error::{Error, Result};
+use crate::page::spans::Spans;
 use crate::page::{Entry, NodeRef};
+use crate::payloads::{Around, Sought};
 use crate::tree::edit::Path;
-use crate::tree::search::{Step, Target, neighbor, over};
+use crate::tree::search::{Step, Target, Visible, neighbor};
 use crate::types::{PageNo, TreeId, TreeKind, Version};
 
 /// Bytes behind every payload that [`Cursor::local`] gives out which may be read (they are zero or
@@ -42,12 +45,29 @@ pub struct Cursor {
     tree: u32,
     kind: TreeKind,
     steps: Vec<Step>,
+    /// What the view sees of a page that has more, made when the cursor was moved within it.
+    sifted: Option<Sifted>,
     /// The tree's root, where the view is one that nobody changes.
     root: Option<u32>,
     /// The tree's changes when the cursor was positioned in the write transaction's view.
     seen: Option<u64>,
     /// The key it stands on, where that lies in overflow pages which may go with the entry.
     long_key: Option<Vec<u8>>,
+}
+
+/// The entries of a page that a view sees.
+struct Sifted {
+    node: NodeRef,
+    entries: Vec<u16>,
+    spans: Spans,
+}
+
+impl Sifted {
+    /// The place of an entry among them.
+    fn place(&self, index: usize) -> Option<usize> {
+        let index = u16::try_from(index).ok()?;
+        self.entries.binary_search(&index).ok()
+    }
 }
 
 impl Cursor {
@@ -59,6 +79,7 @@ impl Cursor {
             tree: tree.0,
             kind,
             steps: Vec::new(),
+            sifted: None,
             root: (!core.is_writing(view.0)).then_some(root),
             seen: None,
             long_key: None,
@@ -114,25 +135,18 @@ impl Cursor {
         self.seek_target(&mut db.core, &mut Target::Bytes(key))
     }
 
-    /// Goes to an entry that `compare` calls equal, or to a neighbor of its place. `compare` gets a
-    /// stored key, whole, with [`READABLE_BEHIND`] bytes after it, and says how it lies to what is sought;
-    /// it must be consistent with the order of the tree, but may call several keys equal, as a prefix does.
-    /// An error of it ends the seek.
-    pub fn seek_with(
-        &mut self,
-        db: &mut Db,
-        compare: &mut dyn FnMut(&[u8]) -> Result<Ordering>,
-    ) -> Result<Seek> {
+    /// Goes to an entry that compares equal to what is sought, or to a neighbor of its place.
+    pub fn seek_with(&mut self, db: &mut Db, sought: &mut dyn Sought) -> Result<Seek> {
         if self.kind == TreeKind::Integer {
             return Err(Error::WrongKind(self.tree()));
         }
         let core = &mut db.core;
         core.equal_router = false;
-        let sought = self.seek_target(core, &mut Target::Custom(compare))?;
-        if sought == Seek::Exact || !core.equal_router {
-            return Ok(sought);
+        let found = self.seek_target(core, &mut Target::Custom(sought))?;
+        if found == Seek::Exact || !core.equal_router {
+            return Ok(found);
         }
-        let found = self.equal_before(core, sought, compare);
+        let found = self.equal_before(core, found, sought);
         if found.is_err() {
             self.steps.clear();
         }
@@ -144,23 +158,23 @@ impl Cursor {
     fn equal_before(
         &mut self,
         core: &mut Core,
-        sought: Seek,
-        compare: &mut dyn FnMut(&[u8]) -> Result<Ordering>,
+        found: Seek,
+        sought: &mut dyn Sought,
     ) -> Result<Seek> {
         let way = self.steps.clone();
-        let before = match sought {
+        let before = match found {
             Seek::Larger => self.step(core, true)?,
             Seek::Smaller => true,
             Seek::Exact | Seek::Empty => false,
         };
         if before {
             let (node, e) = self.entry()?;
-            if core.compare(&node, &e, &mut Target::Custom(compare))? == Ordering::Equal {
+            if core.compare(&node, &e, &mut Target::Custom(sought))? == Ordering::Equal {
                 return Ok(Seek::Exact);
             }
         }
         self.steps = way;
-        Ok(sought)
+        Ok(found)
     }
 
     fn expect(&self, kind: TreeKind) -> Result<()> {
@@ -172,8 +186,11 @@ impl Cursor {
     }
 
     fn start(&mut self, core: &mut Core) -> Result<u32> {
-        self.steps.clear();
         let writing = core.is_writing(self.view);
+        if writing || self.seen.is_some() {
+            // What may have changed since. Otherwise the way to the place before is good for a part of the next one.
+            self.steps.clear();
+        }
         self.seen = writing.then(|| core.change_count(self.tree));
         if writing {
             return core.root(self.tree, self.view);
@@ -204,8 +221,7 @@ impl Cursor {
         let Some(leaf) = self.steps.last_mut() else {
             return Ok(Seek::Empty);
         };
-        let node = leaf.node.clone();
-        let place = core.place(&node, self.view, target)?;
+        let place = core.place(&leaf.node, self.view, target)?;
         if let Some(at) = place.exact {
             leaf.index = at;
             return Ok(Seek::Exact);
@@ -275,37 +291,81 @@ impl Cursor {
         self.step(&mut db.core, true)
     }
 
-    /// Shows at most `most` entries of the same page that follow the one it stands on (`back`: that come before it), nearest
-    /// first: key of an `Integer` tree, what [`Cursor::local`] would give, and bytes of the payload. Nothing is read for
-    /// them. They stay where they are until the cursor moves otherwise than by [`Cursor::skip`].
-    pub fn ahead<'a>(&'a self, back: bool, most: usize, mut show: impl FnMut(i64, &'a [u8], u32)) {
-        let Some(leaf) = self.steps.last() else {
-            return;
-        };
-        let entries = leaf.node.entries();
-        let shown = |e: &'a Entry| show(e.key, leaf.node.local(e), e.total);
-        let sees = |e: &&Entry| e.visible(self.view);
-        if back {
-            let before = entries[..leaf.index].iter().rev();
-            before.filter(sees).take(most).for_each(shown);
-        } else {
-            let behind = entries[leaf.index..].iter().skip(1);
-            behind.filter(sees).take(most).for_each(shown);
-        }
+    /// The entries of the page that it stands in, as far as they are known and can be shown: of a page that also has entries
+    /// of other versions only after the cursor was moved within it. Nothing is read for this. They stay where they are until
+    /// the cursor moves otherwise than by [`Cursor::skip`].
+    pub fn around(&self) -> Option<Around<'_>> {
+        let leaf = self.steps.last()?;
+        let (spans, at) = self.seen_of(leaf)?;
+        let run = spans.run(at);
+        let at = at - run.start;
+        let (spans, integers) = spans.slice(run);
+        (!spans.is_empty()).then(|| Around {
+            payloads: leaf.node.payloads(spans),
+            integers,
+            at,
+        })
     }
 
-    /// Moves over so many of the entries that [`Cursor::ahead`] shows.
+    /// What the view sees of the page that it stands in, if that is known, and the place of the entry among it.
+    fn seen_of<'a>(&'a self, leaf: &'a Step) -> Option<(&'a Spans, usize)> {
+        if leaf.node.plain(self.view) {
+            return Some((leaf.node.spans(), leaf.index));
+        }
+        let sifted = self.sifted(leaf)?;
+        Some((&sifted.spans, sifted.place(leaf.index)?))
+    }
+
+    fn sifted(&self, leaf: &Step) -> Option<&Sifted> {
+        let sifted = self.sifted.as_ref();
+        sifted.filter(|sifted| Arc::ptr_eq(&sifted.node, &leaf.node))
+    }
+
+    /// Moves by so many of the entries that [`Cursor::around`] shows, back if it is negative.
     ///
     /// # Errors
-    /// `CursorInvalid` if there are not so many; `CursorStale` if its tree was changed.
-    pub fn skip(&mut self, db: &mut Db, back: bool, count: usize) -> Result<()> {
+    /// `CursorInvalid` if it does not show so many; `CursorStale` if its tree was changed.
+    pub fn skip(&mut self, db: &mut Db, by: isize) -> Result<()> {
         if self.stale(&db.core) {
             return Err(Error::CursorStale);
         }
-        let leaf = self.steps.last_mut().ok_or(Error::CursorInvalid)?;
-        leaf.index =
-            over(&leaf.node, self.view, leaf.index, back, count).ok_or(Error::CursorInvalid)?;
+        let to = self.away(by).ok_or(Error::CursorInvalid)?;
+        if let Some(leaf) = self.steps.last_mut() {
+            leaf.index = to;
+        }
         self.settled(&mut db.core)
+    }
+
+    /// The index of the entry that is so many of those which it shows away.
+    fn away(&self, by: isize) -> Option<usize> {
+        let leaf = self.steps.last()?;
+        let (spans, at) = self.seen_of(leaf)?;
+        let to = at.checked_add_signed(by);
+        let to = to.filter(|to| spans.run(at).contains(to))?;
+        Some(match self.sifted(leaf) {
+            Some(sifted) => usize::from(*sifted.entries.get(to)?),
+            None => to,
+        })
+    }
+
+    /// Having been moved within a page: makes out what the view sees of it, if that is not all.
+    fn sift(&mut self) {
+        let Some(leaf) = self.steps.last() else {
+            return;
+        };
+        if leaf.node.plain(self.view) || self.sifted(leaf).is_some() {
+            return;
+        }
+        let entries = Visible::of(&leaf.node, self.view).indexes();
+        let all = leaf.node.entries();
+        let spans = leaf
+            .node
+            .spans_of(entries.iter().map(|i| &all[usize::from(*i)]));
+        self.sifted = Some(Sifted {
+            node: leaf.node.clone(),
+            entries,
+            spans,
+        });
     }
 
     fn step(&mut self, core: &mut Core, back: bool) -> Result<bool> {
@@ -329,6 +389,7 @@ impl Cursor {
         let moved = match neighbor(&leaf.node, self.view, Some(leaf.index), back) {
             Some(at) => {
                 leaf.index = at;
+                self.sift();
                 true
             }
             None => self.leave_leaf(core, back)?,
@@ -407,12 +468,25 @@ impl Cursor {
         Ok((leaf.node.clone(), *e))
     }
 
-    fn here(&self) -> Result<&Entry> {
+    fn stored(&self) -> Result<&Entry> {
         let leaf = self.steps.last().ok_or(Error::CursorInvalid)?;
         leaf.node
             .entries()
             .get(leaf.index)
             .ok_or(Error::CursorInvalid)
+    }
+
+    /// All that the page says of the entry it stands on: the key of an `Integer` tree, what [`Cursor::local`] gives, and
+    /// [`Cursor::payload_len`].
+    pub fn here(&self) -> Result<(i64, &[u8], u32)> {
+        let leaf = self.steps.last().ok_or(Error::CursorInvalid)?;
+        if let Some(span) = leaf.node.spans().get(leaf.index) {
+            let integer = leaf.node.spans().integers().get(leaf.index);
+            let payload = leaf.node.payload(span);
+            return Ok((integer.copied().unwrap_or(0), payload, payload.len() as u32));
+        }
+        let e = self.stored()?;
+        Ok((e.key, leaf.node.local(e), e.total))
     }
 
     /// The way to the entry, for who changes it.
@@ -431,25 +505,23 @@ impl Cursor {
 
     /// The integer key of the entry it stands on.
     pub fn integer_key(&self) -> Result<i64> {
-        Ok(self.here()?.key)
+        Ok(self.stored()?.key)
     }
 
     /// Bytes of the payload: value (`Integer`), key (`Custom`), key and value (`Bytes`).
     pub fn payload_len(&self) -> Result<u32> {
-        Ok(self.here()?.total)
+        Ok(self.stored()?.total)
     }
 
     /// Of the payload, how much belongs to the key (0 for `Integer`).
     pub fn key_len(&self) -> Result<u32> {
-        Ok(self.here()?.key_len)
+        Ok(self.stored()?.key_len)
     }
 
     /// The beginning of the payload, as far as it lies in the page itself, followed by at least
     /// [`READABLE_BEHIND`] readable bytes. The slice stays where it is until the cursor moves or is dropped.
     pub fn local(&self) -> Result<&[u8]> {
-        let leaf = self.steps.last().ok_or(Error::CursorInvalid)?;
-        let e = self.here()?;
-        Ok(&leaf.node.local_padded(e)[..usize::from(e.local)])
+        self.here().map(|(_, local, _)| local)
     }
 
     /// Reads a part of the payload, from wherever it lies.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::core::{Core, Taken};
 use crate::cursor::{Cursor, Seek};
 use crate::error::{Error, Result};
+use crate::payloads::Sought;
 use crate::storage::Storage;
 use crate::tree::catalog::METAS;
 use crate::tree::edit::NewEntry;
@@ -254,14 +255,9 @@ impl Db {
     }
 
     /// Inserts a key into a [`TreeKind::Custom`] tree, or replaces the one that compares equal.
-    /// `compare` says how a stored key lies to the new one.
-    pub fn put_custom(
-        &mut self,
-        tree: TreeId,
-        key: &[u8],
-        compare: &mut dyn FnMut(&[u8]) -> Result<std::cmp::Ordering>,
-    ) -> Result<()> {
-        self.put_entry(tree, &NewEntry::Custom(key), &mut Target::Custom(compare))
+    /// `sought` says how a stored key lies to the new one.
+    pub fn put_custom(&mut self, tree: TreeId, key: &[u8], sought: &mut dyn Sought) -> Result<()> {
+        self.put_entry(tree, &NewEntry::Custom(key), &mut Target::Custom(sought))
     }
 
     /// Removes a key of a [`TreeKind::Bytes`] tree; false if there is none.

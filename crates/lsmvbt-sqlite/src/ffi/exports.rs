@@ -9,15 +9,30 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uchar, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use ::lsmvbt::{Found, Payloads, Span};
+
 use super::code;
 use super::file::{DatabaseFile, RawFile};
 use super::handle::{Handle, Inner, engine, engine_where, named};
 use super::rows::moving;
 use super::sqlite;
-use crate::engine::{CursorId, Durability, Error, Place, Result, Row, Seek, TreeKind};
+use crate::engine::{Comparison, CursorId, Durability, Error, Place, Result, Row, Seek, TreeKind};
 
-/// `EngineCompare`.
-type EngineCompare = unsafe extern "C" fn(*mut c_void, *const c_uchar, c_uint, *mut c_int) -> c_int;
+/// `EngineSought`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct EngineSought {
+    compare: unsafe extern "C" fn(*mut c_void, *const c_uchar, c_uint, *mut c_int) -> c_int,
+    search: unsafe extern "C" fn(
+        *mut c_void,
+        *const c_uchar,
+        *const Span,
+        c_uint,
+        *mut c_uint,
+        *mut c_int,
+    ) -> c_int,
+    context: *mut c_void,
+}
 
 /// The cursor in a database that is not there yet: its trees are empty.
 pub(super) const NOWHERE: CursorId = CursorId::MAX;
@@ -386,17 +401,16 @@ unsafe extern "C" fn lsmvbt_seek_rowid(
 unsafe extern "C" fn lsmvbt_seek_record(
     db: *mut Handle,
     cursor: c_uint,
-    compare: EngineCompare,
-    context: *mut c_void,
+    sought: *const EngineSought,
     order: *mut c_int,
     row: *mut Row<'static>,
 ) -> c_int {
-    // SAFETY: a connection; `order` and `row` may be written; `compare` takes `context`.
+    // SAFETY: a connection; `order` and `row` may be written; `sought` is one.
     unsafe {
         moving(db, cursor, row, |inner| {
             let seek = inner
                 .opened()?
-                .seek_record(cursor, &mut comparing(compare, context))?;
+                .seek_record(cursor, &mut Comparing(*sought))?;
             Ok(arrived(seek, order))
         })
     }
@@ -445,16 +459,15 @@ unsafe extern "C" fn lsmvbt_insert_record(
     cursor: c_uint,
     record: *const c_void,
     size: c_uint,
-    compare: EngineCompare,
-    context: *mut c_void,
+    sought: *const EngineSought,
 ) -> c_int {
-    // SAFETY: a connection; `record` has `size` bytes; `compare` takes `context`.
+    // SAFETY: a connection; `record` has `size` bytes; `sought` is one.
     unsafe {
         doing(db, |inner| {
             let record = bytes(record, size);
             inner
                 .opened()?
-                .insert_record(cursor, record, &mut comparing(compare, context))
+                .insert_record(cursor, record, &mut Comparing(*sought))
         })
     }
 }
@@ -500,20 +513,48 @@ unsafe fn arrived(seek: Seek, order: *mut c_int) -> bool {
     }
 }
 
-/// SQLite's comparison.
-///
-/// # Safety
-/// `compare` takes `context` for as long as the result is used.
-unsafe fn comparing(
-    compare: EngineCompare,
-    context: *mut c_void,
-) -> impl FnMut(&[u8]) -> Result<Ordering> {
-    move |record: &[u8]| {
+/// The C part's comparison, whose functions take its context for as long as this is used.
+struct Comparing(EngineSought);
+
+impl Comparison for Comparing {
+    fn compare(&mut self, record: &[u8]) -> Result<Ordering> {
+        let EngineSought {
+            compare, context, ..
+        } = self.0;
         let size = c_uint::try_from(record.len()).map_err(|_| Error::TooBig("a record"))?;
         let mut order = 0;
-        // SAFETY: the caller's promise; that bytes behind the record can be read is the engine's.
+        // SAFETY: what `Comparing` promises; that bytes behind the record can be read is the engine's.
         match unsafe { compare(context, record.as_ptr(), size, &raw mut order) } {
             code::OK => Ok(order.cmp(&0)),
+            code => Err(Error::Compare(code)),
+        }
+    }
+
+    fn search(&mut self, records: Payloads<'_>, from: usize) -> Result<Found> {
+        let EngineSought {
+            search, context, ..
+        } = self.0;
+        let (bytes, spans) = (records.bytes().as_ptr(), records.spans());
+        let too_many = |_| Error::TooBig("a page");
+        let count = c_uint::try_from(spans.len()).map_err(too_many)?;
+        let mut not_larger = c_uint::try_from(from).map_err(too_many)?;
+        let mut equal = 0;
+        // SAFETY: what `Comparing` promises; there are so many spans, and they lie in the bytes.
+        let result = unsafe {
+            search(
+                context,
+                bytes,
+                spans.as_ptr(),
+                count,
+                &raw mut not_larger,
+                &raw mut equal,
+            )
+        };
+        match result {
+            code::OK => Ok(Found {
+                not_larger: not_larger as usize,
+                equal: equal != 0,
+            }),
             code => Err(Error::Compare(code)),
         }
     }

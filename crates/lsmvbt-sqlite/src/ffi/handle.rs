@@ -8,7 +8,7 @@ use std::sync::{Once, PoisonError, RwLock, RwLockReadGuard};
 use super::code;
 use super::file::DatabaseFile;
 use super::sqlite;
-use crate::engine::{Connection, CursorId, Durability, Engine, Error, Place, Result, Row};
+use crate::engine::{Connection, Durability, Engine, Error, Place, Result};
 use crate::lsmvbt::Lsmvbt;
 
 /// The engines, by their numbers. They are never taken away.
@@ -56,8 +56,6 @@ pub(super) struct Inner {
     pub durability: Durability,
     /// Pages that the connection may hold, once SQLite has asked for so many.
     cache_pages: Option<usize>,
-    /// What was shown ahead of each cursor.
-    ahead: Vec<Vec<Row<'static>>>,
     /// The file that the state's owner works on.
     pub file: DatabaseFile,
 }
@@ -78,7 +76,6 @@ impl Handle {
                 state,
                 durability: Durability::default(),
                 cache_pages: None,
-                ahead: Vec::new(),
                 file,
             }),
         }
@@ -156,15 +153,6 @@ impl Inner {
         if let Some(connection) = self.connection() {
             connection.set_cache_pages(pages);
         }
-    }
-
-    /// Where what is shown ahead of a cursor is kept.
-    pub fn ahead_of(&mut self, cursor: CursorId) -> &mut Vec<Row<'static>> {
-        let at = cursor as usize;
-        if self.ahead.len() <= at {
-            self.ahead.resize_with(at + 1, Vec::new);
-        }
-        &mut self.ahead[at]
     }
 
     /// Runs a pragma of the engine's own. A database that has yet to be made has none.

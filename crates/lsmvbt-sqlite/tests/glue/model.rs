@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use imbl::{OrdMap, Vector};
 use lsmvbt_sqlite::{
-    Compare, Connection, CursorId, Durability, Engine, Error, Place, READABLE_BEHIND, Result, Row,
-    Seek, TreeKind,
+    Comparison, Connection, CursorId, Durability, Engine, Error, Place, READABLE_BEHIND, Result,
+    Row, Seek, TreeKind,
 };
 
 /// The name of the engine.
@@ -481,8 +481,8 @@ impl Connection for Session {
         self.seek(cursor, |entry| Ok(entry.rowid.cmp(&rowid)))
     }
 
-    fn seek_record(&mut self, cursor: CursorId, compare: Compare<'_>) -> Result<Seek> {
-        self.seek(cursor, |entry| compare(entry.payload()))
+    fn seek_record(&mut self, cursor: CursorId, sought: &mut dyn Comparison) -> Result<Seek> {
+        self.seek(cursor, |entry| sought.compare(entry.payload()))
     }
 
     fn row(&self, cursor: CursorId) -> Result<Row<'_>> {
@@ -513,9 +513,11 @@ impl Connection for Session {
         &mut self,
         cursor: CursorId,
         record: &[u8],
-        compare: Compare<'_>,
+        sought: &mut dyn Comparison,
     ) -> Result<()> {
-        let place = self.find(self.tree_of(cursor)?, |entry| compare(entry.payload()))?;
+        let place = self.find(self.tree_of(cursor)?, |entry| {
+            sought.compare(entry.payload())
+        })?;
         self.insert(cursor, Entry::new(0, record, 0), place)
     }
 

@@ -27,6 +27,7 @@
 
 pub(crate) mod cell;
 pub(crate) mod node;
+pub(crate) mod spans;
 pub(crate) mod varint;
 
 pub(crate) use node::{Ended, Entry, INF, Node, NodeRef};

@@ -7,11 +7,13 @@
 use std::sync::{Arc, OnceLock};
 
 use super::cell::{self, Shape};
+use super::spans::Spans;
 use super::{
     CAPACITY, HEADER, Image, PADDING, PageType, kind_byte, kind_from, set_u16, set_u32, set_u64,
     u16_at, u32_at, u64_at, verify,
 };
 use crate::error::{Error, Result};
+use crate::payloads::{Payloads, Span};
 use crate::types::{PAGE_SIZE, PageNo, TreeKind};
 
 /// The end of what has not ended.
@@ -64,32 +66,6 @@ impl Entry {
     }
 }
 
-/// Where an entry's payload stands in the heap, for searches: a tenth of what they would have to read of the entries
-/// themselves, most of which would not be in the processor's cache.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    off: u16,
-    /// [`ELSEWHERE`] if it is not all here.
-    local: u16,
-}
-
-const ELSEWHERE: u16 = u16::MAX;
-
-impl Place {
-    fn of(e: &Entry) -> Place {
-        match u16::try_from(e.off) {
-            Ok(off) if e.overflow == 0 => Place {
-                off,
-                local: e.local,
-            },
-            _ => Place {
-                off: 0,
-                local: ELSEWHERE,
-            },
-        }
-    }
-}
-
 /// A decoded page.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
@@ -104,8 +80,8 @@ pub(crate) struct Node {
     /// Next page of an overflow chain.
     pub(crate) next: u32,
     entries: Vec<Entry>,
-    /// Of every entry, made by the first search.
-    places: OnceLock<Box<[Place]>>,
+    /// Of all entries, made by the first search.
+    spans: OnceLock<Spans>,
     /// Payloads, then [`PADDING`] readable bytes.
     heap: Vec<u8>,
     /// Bytes of slots and cells.
@@ -135,7 +111,7 @@ impl Node {
             base: 0,
             next: 0,
             entries: Vec::new(),
-            places: OnceLock::new(),
+            spans: OnceLock::new(),
             heap: vec![0; PADDING],
             size: 0,
             dead: 0,
@@ -217,20 +193,32 @@ impl Node {
         &self.heap[from..from + usize::from(e.local) + PADDING]
     }
 
-    /// The payload of the entry at `at`, if all of it is here; the readable bytes are behind it.
+    /// Where the payloads of all entries stand.
     #[inline]
-    pub(crate) fn whole_local(&self, at: usize) -> Option<&[u8]> {
-        let places = self
-            .places
-            .get_or_init(|| self.entries.iter().map(Place::of).collect());
-        let place = places.get(at).filter(|place| place.local != ELSEWHERE)?;
-        let from = usize::from(place.off);
-        self.heap.get(from..from + usize::from(place.local))
+    pub(crate) fn spans(&self) -> &Spans {
+        self.spans
+            .get_or_init(|| self.spans_of(self.entries.iter()))
+    }
+
+    /// The same of some of them.
+    pub(crate) fn spans_of<'a>(&self, entries: impl Iterator<Item = &'a Entry>) -> Spans {
+        Spans::of(entries, self.tree_kind == Some(TreeKind::Integer))
+    }
+
+    /// The payload that stands somewhere in this node.
+    #[inline]
+    pub(crate) fn payload(&self, span: Span) -> &[u8] {
+        &self.heap[usize::from(span.offset)..][..usize::from(span.len)]
+    }
+
+    /// The payloads that do.
+    pub(crate) fn payloads<'a>(&'a self, spans: &'a [Span]) -> Payloads<'a> {
+        Payloads::new(&self.heap, spans)
     }
 
     /// Inserts before index `at`. The entry's `off` and `local` are set here.
     pub(crate) fn insert(&mut self, at: usize, mut e: Entry, local: &[u8]) {
-        self.places.take();
+        let at = at.min(self.entries.len());
         if self.heap.len() > 4 * PAGE_SIZE {
             self.compact();
         }
@@ -243,7 +231,10 @@ impl Node {
         self.size += self.cost(&e);
         self.dead += usize::from(!e.live());
         self.newest_start = self.newest_start.max(e.start);
-        self.entries.insert(at.min(self.entries.len()), e);
+        if let Some(spans) = self.spans.get_mut() {
+            spans.insert(at, &e);
+        }
+        self.entries.insert(at, e);
     }
 
     /// Appends a copy of an entry of another node.
@@ -252,6 +243,7 @@ impl Node {
     }
 
     fn compact(&mut self) {
+        self.spans.take();
         let mut heap = Vec::with_capacity(PAGE_SIZE + PADDING);
         for e in &mut self.entries {
             let from = e.off as usize;
@@ -264,7 +256,9 @@ impl Node {
 
     /// Takes the entry at `at` out altogether.
     pub(crate) fn remove(&mut self, at: usize) -> Entry {
-        self.places.take();
+        if let Some(spans) = self.spans.get_mut() {
+            spans.remove(at);
+        }
         let e = self.entries.remove(at);
         self.size -= self.cost(&e);
         self.dead -= usize::from(!e.live());
@@ -317,7 +311,7 @@ impl Node {
 
     /// Removes what `keep` refuses and returns it.
     pub(crate) fn sift(&mut self, mut keep: impl FnMut(&Entry) -> bool) -> Vec<Entry> {
-        self.places.take();
+        self.spans.take();
         let mut gone = Vec::new();
         self.entries.retain(|e| {
             let stays = keep(e);

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{Entry, NodeRef};
+use crate::payloads::{Found, Sought, halve};
 use crate::types::PageNo;
 
 /// Levels that a tree may have; more than any file can fill.
@@ -17,7 +18,7 @@ pub(crate) enum Target<'a> {
     /// A key in the order of bytes.
     Bytes(&'a [u8]),
     /// Whatever the caller calls equal.
-    Custom(&'a mut dyn FnMut(&[u8]) -> Result<Ordering>),
+    Custom(&'a mut dyn Sought),
     /// Before everything.
     First,
     /// Behind everything.
@@ -67,6 +68,14 @@ impl Visible {
         }
     }
 
+    pub(crate) fn indexes(self) -> Vec<u16> {
+        match self {
+            Visible::All(n) => (0..n).map(|i| i as u16).collect(),
+            Visible::Some(v) => v,
+        }
+    }
+
+    /// The index of the entry in the node.
     pub(crate) fn at(&self, i: usize) -> usize {
         match self {
             Visible::All(_) => i,
@@ -91,33 +100,44 @@ impl Core {
                 Ok(node.local(e)[..e.key_len as usize].cmp(key))
             }
             Target::Bytes(key) => Ok(self.whole_key(node, e)?.as_slice().cmp(key)),
-            Target::Custom(compare) if e.overflow == 0 => {
+            Target::Custom(sought) if e.overflow == 0 => {
                 // What lies behind the slice is readable: the node's heap is padded.
-                compare(&node.local_padded(e)[..usize::from(e.local)])
+                sought.compare(&node.local_padded(e)[..usize::from(e.local)])
             }
-            Target::Custom(compare) => {
+            Target::Custom(sought) => {
                 let mut key = self.whole_key(node, e)?;
                 let len = key.len();
                 key.resize(len + crate::page::PADDING, 0);
-                compare(&key[..len])
+                sought.compare(&key[..len])
             }
         }
     }
 
-    /// How the entry at an index lies to what is looked for.
-    fn compare_at(
+    /// Searches the visible entries of a node by halving; those before `from` are known not to be larger.
+    fn search(
         &mut self,
         node: &NodeRef,
-        at: usize,
+        visible: &Visible,
+        from: usize,
         target: &mut Target<'_>,
-    ) -> Result<Ordering> {
-        if let Target::Custom(compare) = target
-            && let Some(key) = node.whole_local(at)
-        {
-            return compare(key);
+    ) -> Result<Found> {
+        if let Target::Custom(sought) = target {
+            let sifted;
+            let spans = match visible {
+                Visible::All(_) => node.spans(),
+                Visible::Some(v) => {
+                    sifted = node.spans_of(v.iter().map(|i| &node.entries()[usize::from(*i)]));
+                    &sifted
+                }
+            };
+            if let Some(spans) = spans.whole() {
+                return sought.search(node.payloads(spans), from);
+            }
         }
-        let e = node.entries()[at];
-        self.compare(node, &e, target)
+        halve(from, visible.len(), |at| {
+            let e = node.entries()[visible.at(at)];
+            self.compare(node, &e, target)
+        })
     }
 
     /// The router to follow: the last visible one that is not greater, or the first.
@@ -128,34 +148,30 @@ impl Core {
         target: &mut Target<'_>,
     ) -> Result<usize> {
         if let Some(key) = integer_of_all(node, view, target)
-            && let [_, others @ ..] = node.entries()
+            && let [_, others @ ..] = node.spans().integers()
         {
-            // The first one covers everything below the second, whatever its own key says.
             return Ok(match find_integer(others, key) {
-                Ok(at) => at + others[at..].iter().take_while(|e| e.key == key).count(),
+                Ok(at) => {
+                    at + others[at..]
+                        .iter()
+                        .take_while(|other| **other == key)
+                        .count()
+                }
                 Err(before) => before,
             });
         }
         let visible = Visible::of(node, view);
-        let (mut low, mut high) = (0, visible.len());
-        if high == 0 {
+        if visible.len() == 0 {
             let what = "no router is visible at the version that leads to it";
             return Err(Error::Damaged {
                 page: node.page,
                 what,
             });
         }
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            let order = self.compare_at(node, visible.at(middle), target)?;
-            self.equal_router |= order == Ordering::Equal;
-            if order == Ordering::Greater {
-                high = middle;
-            } else {
-                low = middle;
-            }
-        }
-        Ok(visible.at(low))
+        // The first one covers everything below the second, whatever its own key says.
+        let found = self.search(node, &visible, 1, target)?;
+        self.equal_router |= found.equal;
+        Ok(visible.at(found.not_larger - 1))
     }
 
     /// The place of what is looked for in a leaf.
@@ -166,7 +182,7 @@ impl Core {
         target: &mut Target<'_>,
     ) -> Result<Place> {
         if let Some(key) = integer_of_all(node, view, target) {
-            return Ok(match find_integer(node.entries(), key) {
+            return Ok(match find_integer(node.spans().integers(), key) {
                 Ok(at) => Place {
                     exact: Some(at),
                     ..Place::default()
@@ -179,29 +195,23 @@ impl Core {
             });
         }
         let visible = Visible::of(node, view);
-        let (mut low, mut high) = (0, visible.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let at = visible.at(middle);
-            match self.compare_at(node, at, target)? {
-                Ordering::Less => low = middle + 1,
-                Ordering::Greater => high = middle,
-                Ordering::Equal => {
-                    return Ok(Place {
-                        exact: Some(at),
-                        ..Place::default()
-                    });
-                }
-            }
+        let found = self.search(node, &visible, 0, target)?;
+        let before = found.not_larger.checked_sub(1).map(|i| visible.at(i));
+        if found.equal {
+            return Ok(Place {
+                exact: before,
+                ..Place::default()
+            });
         }
         Ok(Place {
             exact: None,
-            before: low.checked_sub(1).map(|i| visible.at(i)),
-            after: (low < visible.len()).then(|| visible.at(low)),
+            before,
+            after: (found.not_larger < visible.len()).then(|| visible.at(found.not_larger)),
         })
     }
 
-    /// Goes down from a root to the leaf where `target` belongs. The leaf's index is not set.
+    /// Goes down from a root to the leaf where `target` belongs. The leaf's index is not set. What `steps` holds of an
+    /// earlier way at the same view, which nobody changes, is not fetched again.
     pub(crate) fn descend(
         &mut self,
         root: u32,
@@ -211,28 +221,28 @@ impl Core {
         steps: &mut Vec<Step>,
     ) -> Result<()> {
         let (mut page, mut level) = (root, None);
-        loop {
-            let node = self.node_of(page, tree, level)?;
-            if node.level > MAX_LEVEL {
+        for depth in 0.. {
+            if steps.get(depth).is_none_or(|step| step.page != page) {
+                steps.truncate(depth);
+                let node = self.node_of(page, tree, level)?;
+                let index = 0;
+                steps.push(Step { page, node, index });
+            }
+            let step = &mut steps[depth];
+            if step.node.level == 0 {
+                break;
+            }
+            if step.node.level > MAX_LEVEL {
                 return Err(Error::Damaged {
                     page: PageNo(page),
                     what: "its level is too high",
                 });
             }
-            if node.level == 0 {
-                steps.push(Step {
-                    page,
-                    node,
-                    index: 0,
-                });
-                return Ok(());
-            }
-            let index = self.choose(&node, view, target)?;
-            let child = node.entries()[index].child;
-            level = Some(node.level - 1);
-            steps.push(Step { page, node, index });
-            page = child;
+            step.index = self.choose(&step.node, view, target)?;
+            page = step.node.entries()[step.index].child;
+            level = Some(step.node.level - 1);
         }
+        Ok(())
     }
 
     /// Goes down to the first or last leaf below the entry at the last step.
@@ -270,24 +280,24 @@ fn integer_of_all(node: &NodeRef, view: u64, target: &Target<'_>) -> Option<i64>
     }
 }
 
-/// Where an integer key stands among entries in order, or would stand. Rowids are mostly dense, so the first guess, by how
+/// Where an integer key stands among others in order, or would stand. Rowids are mostly dense, so the first guess, by how
 /// far it lies between the first and the last, is mostly the place or next to it.
-fn find_integer(entries: &[Entry], key: i64) -> std::result::Result<usize, usize> {
-    let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
+fn find_integer(integers: &[i64], key: i64) -> std::result::Result<usize, usize> {
+    let (Some(&first), Some(&last)) = (integers.first(), integers.last()) else {
         return Err(0);
     };
-    if key < first.key {
+    if key < first {
         return Err(0);
     }
-    if key > last.key {
-        return Err(entries.len());
+    if key > last {
+        return Err(integers.len());
     }
-    let (mut low, mut high) = (0, entries.len());
-    let part = key.wrapping_sub(first.key) as u64 as f64;
-    let whole = last.key.wrapping_sub(first.key) as u64 as f64;
+    let (mut low, mut high) = (0, integers.len());
+    let part = key.wrapping_sub(first) as u64 as f64;
+    let whole = last.wrapping_sub(first) as u64 as f64;
     let mut probe = (part / whole.max(1.0) * (high - 1) as f64) as usize;
     while low < high {
-        match entries[probe].key.cmp(&key) {
+        match integers[probe].cmp(&key) {
             Ordering::Equal => return Ok(probe),
             Ordering::Less => low = probe + 1,
             Ordering::Greater => high = probe,
@@ -305,6 +315,15 @@ pub(crate) fn neighbor(
     back: bool,
 ) -> Option<usize> {
     let entries = node.entries();
+    if node.plain(view) {
+        let at = match (from, back) {
+            (None, false) => Some(0),
+            (None, true) => entries.len().checked_sub(1),
+            (Some(from), false) => Some(from + 1),
+            (Some(from), true) => from.checked_sub(1),
+        };
+        return at.filter(|at| *at < entries.len());
+    }
     if back {
         let end = from.unwrap_or(entries.len());
         entries[..end].iter().rposition(|e| e.visible(view))
@@ -316,23 +335,4 @@ pub(crate) fn neighbor(
             .position(|e| e.visible(view))
             .map(|i| begin + i)
     }
-}
-
-/// The visible entry that is so many places behind (or before) the one at `from`.
-pub(crate) fn over(
-    node: &NodeRef,
-    view: u64,
-    from: usize,
-    back: bool,
-    count: usize,
-) -> Option<usize> {
-    if node.plain(view) {
-        let at = if back {
-            from.checked_sub(count)
-        } else {
-            from.checked_add(count)
-        };
-        return at.filter(|at| *at < node.entries().len());
-    }
-    (0..count).try_fold(from, |at, _| neighbor(node, view, Some(at), back))
 }

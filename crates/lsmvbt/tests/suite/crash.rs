@@ -78,10 +78,7 @@ impl Run {
                 }
             }
             if self.random.chance(15) {
-                seen.push(Seen {
-                    snapshot: db.snapshot()?,
-                    model: self.model.clone(),
-                });
+                seen.push(Seen::new(db.snapshot()?, self.model.clone()));
             }
             if !seen.is_empty() && self.random.chance(20) {
                 let i = self.random.below(seen.len() as u64) as usize;

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as MapEntry;
 use std::rc::Rc;
 
 use lsmvbt::{
@@ -87,74 +88,123 @@ pub fn read_all(db: &mut Db, view: Version) -> Result<Model> {
     Ok(model)
 }
 
-/// Reads a tree backwards and in random places and compares.
-pub fn probe(db: &mut Db, view: Version, model: &Model, random: &mut Random) -> Result<()> {
+/// Reads trees backwards and in random places and compares. The cursors are those of earlier calls for the same view.
+pub fn probe(
+    db: &mut Db,
+    view: Version,
+    model: &Model,
+    cursors: &mut BTreeMap<u32, Cursor>,
+    random: &mut Random,
+) -> Result<()> {
     for (tree, (kind, map)) in &model.trees {
-        assert_eq!(
-            db.count(view, TreeId(*tree))?,
-            map.len() as u64,
-            "count of tree {tree}"
-        );
-        let mut cursor = db.cursor(view, TreeId(*tree))?;
-        let mut more = cursor.last(db)?;
-        for (key, _) in map.iter().rev() {
-            assert!(more, "tree {tree}: the way back ends early");
-            assert_eq!(entry(db, &cursor)?.0, *key, "tree {tree}, backwards");
-            more = cursor.prev(db)?;
-        }
-        assert!(!more, "tree {tree}: the way back goes on");
+        let entries = db.count(view, TreeId(*tree))?;
+        assert_eq!(entries, map.len() as u64, "count of tree {tree}");
+        let cursor = match cursors.entry(*tree) {
+            MapEntry::Occupied(kept) => kept.into_mut(),
+            MapEntry::Vacant(none) => none.insert(db.cursor(view, TreeId(*tree))?),
+        };
+        read_back(db, cursor, map)?;
         for _ in 0..5 {
             let key = random_key(random, *kind, 60);
-            let found = seek(db, &mut cursor, &key)?;
-            let (below, above) = (
-                map.range(..key.clone()).next_back(),
-                map.range(key.clone()..).next(),
-            );
-            match found {
-                Seek::Empty => assert!(map.is_empty(), "tree {tree} is not empty"),
-                Seek::Exact => assert_eq!(entry(db, &cursor)?.0, key),
-                Seek::Larger => assert_eq!(Some(&entry(db, &cursor)?.0), above.map(|e| e.0)),
-                Seek::Smaller => assert_eq!(Some(&entry(db, &cursor)?.0), below.map(|e| e.0)),
-            }
-            assert_eq!(found == Seek::Exact, map.contains_key(&key), "tree {tree}");
-            if cursor.is_valid() {
-                look_ahead(db, &mut cursor, random)?;
-            }
+            seek_and_look(db, cursor, &key, map, random)?;
             if cursor.kind() == TreeKind::Custom {
-                seek_length(db, &mut cursor, &key, map)?;
+                seek_length(db, cursor, &key, map)?;
             }
         }
     }
     Ok(())
 }
 
-/// What a cursor shows ahead is what it comes to step by step, and it can go over a part of it at once.
-fn look_ahead(db: &mut Db, cursor: &mut Cursor, random: &mut Random) -> Result<()> {
-    let back = random.chance(50);
-    let mut ahead = Vec::new();
-    cursor.ahead(back, 1 + random.below(20) as usize, |key, local, total| {
-        ahead.push((key, local.to_vec(), total));
-    });
-    let over = random.below(ahead.len() as u64 + 1) as usize;
-    cursor.skip(db, back, over)?;
-    for (key, local, total) in ahead.into_iter().skip(over) {
-        let more = if back {
-            cursor.prev(db)?
-        } else {
-            cursor.next(db)?
-        };
-        assert!(more, "an entry that was shown ahead is not there");
-        let there = (cursor.integer_key()?, cursor.payload_len()?);
-        assert_eq!(there, (key, total));
-        assert_eq!(cursor.local()?, local);
+fn read_back(db: &mut Db, cursor: &mut Cursor, map: &Map) -> Result<()> {
+    let mut more = cursor.last(db)?;
+    for (key, _) in map.iter().rev() {
+        assert!(more, "the way back ends early");
+        assert_eq!(entry(db, cursor)?.0, *key, "backwards");
+        more = cursor.prev(db)?;
+    }
+    assert!(!more, "the way back goes on");
+    Ok(())
+}
+
+fn seek_and_look(
+    db: &mut Db,
+    cursor: &mut Cursor,
+    key: &[u8],
+    map: &Map,
+    random: &mut Random,
+) -> Result<()> {
+    let found = seek(db, cursor, key)?;
+    let below = map.range(..key.to_vec()).next_back();
+    let above = map.range(key.to_vec()..).next();
+    match found {
+        Seek::Empty => assert!(map.is_empty(), "the tree is not empty"),
+        Seek::Exact => assert_eq!(entry(db, cursor)?.0, key),
+        Seek::Larger => assert_eq!(Some(&entry(db, cursor)?.0), above.map(|e| e.0)),
+        Seek::Smaller => assert_eq!(Some(&entry(db, cursor)?.0), below.map(|e| e.0)),
+    }
+    assert_eq!(found == Seek::Exact, map.contains_key(key));
+    for _ in 0..3 {
+        if cursor.is_valid() {
+            look_around(db, cursor, random)?;
+        }
     }
     Ok(())
+}
+
+/// What a cursor shows around it is what it comes to step by step, and it can go over a part of it at once.
+fn look_around(db: &mut Db, cursor: &mut Cursor, random: &mut Random) -> Result<()> {
+    if random.below(2) == 0 && !cursor.next(db)? {
+        return Ok(());
+    }
+    let Some(around) = cursor.around() else {
+        return Ok(());
+    };
+    let payloads = around.payloads;
+    let shown: Vec<(i64, Vec<u8>)> = (0..payloads.spans().len())
+        .map(|i| {
+            (
+                around.integers.get(i).map_or(0, |key| *key),
+                payloads.at(i).to_vec(),
+            )
+        })
+        .collect();
+    let (mut at, last) = (around.at, shown.len() - 1);
+    assert_eq!(there(cursor)?, shown[at]);
+    for back in [true, false] {
+        let to = random.below(shown.len() as u64) as usize;
+        cursor.skip(db, to as isize - at as isize)?;
+        at = to;
+        assert_eq!(there(cursor)?, shown[at]);
+        let most = if back { at } else { last - at };
+        for _ in 0..random.below(most as u64 + 1) {
+            let more = if back {
+                cursor.prev(db)?
+            } else {
+                cursor.next(db)?
+            };
+            assert!(more, "an entry that was shown is not there");
+            at = if back { at - 1 } else { at + 1 };
+            assert_eq!(there(cursor)?, shown[at]);
+        }
+    }
+    let beyond = cursor.skip(db, shown.len() as isize);
+    assert!(
+        beyond.is_err(),
+        "a cursor was moved to what it did not show"
+    );
+    Ok(())
+}
+
+fn there(cursor: &Cursor) -> Result<(i64, Vec<u8>)> {
+    let (integer, local, total) = cursor.here()?;
+    assert_eq!(local.len(), total as usize);
+    Ok((integer, local.to_vec()))
 }
 
 /// Looks for any key that is as long as this one.
 fn seek_length(db: &mut Db, cursor: &mut Cursor, key: &[u8], map: &Map) -> Result<()> {
     let length = key.len() - 4;
-    let found = cursor.seek_with(db, &mut |stored| Ok(stored.len().cmp(&length)))?;
+    let found = cursor.seek_with(db, &mut |stored: &[u8]| Ok(stored.len().cmp(&length)))?;
     // In the model, keys begin with their length.
     let (below, above) = (&key[..4], (length as u32 + 1).to_be_bytes());
     let smaller = map.range(..below.to_vec()).next_back();
@@ -180,7 +230,7 @@ pub fn seek(db: &mut Db, cursor: &mut Cursor, key: &[u8]) -> Result<Seek> {
         TreeKind::Bytes => cursor.seek(db, key),
         TreeKind::Custom => {
             let key = &key[4..];
-            cursor.seek_with(db, &mut |stored| Ok(custom_order(stored, key)))
+            cursor.seek_with(db, &mut |stored: &[u8]| Ok(custom_order(stored, key)))
         }
     }
 }
@@ -333,7 +383,9 @@ pub fn put(db: &mut Db, tree: TreeId, kind: u8, key: &[u8], value: &[u8]) -> Res
         1 => db.put(tree, key, value),
         _ => {
             let key = &key[4..];
-            db.put_custom(tree, key, &mut |stored| Ok(custom_order(stored, key)))
+            db.put_custom(tree, key, &mut |stored: &[u8]| {
+                Ok(custom_order(stored, key))
+            })
         }
     }
 }
@@ -394,6 +446,18 @@ fn delete_run(db: &mut Db, tree: TreeId, map: &mut Map, random: &mut Random) -> 
 pub struct Seen {
     pub snapshot: Snapshot,
     pub model: Model,
+    /// Of its view, once it has been probed.
+    pub cursors: BTreeMap<u32, Cursor>,
+}
+
+impl Seen {
+    pub fn new(snapshot: Snapshot, model: Model) -> Seen {
+        Seen {
+            snapshot,
+            model,
+            cursors: BTreeMap::new(),
+        }
+    }
 }
 
 /// One write transaction with savepoints. Returns what it would commit; the transaction is still open.

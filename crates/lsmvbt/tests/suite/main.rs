@@ -4,6 +4,7 @@
 //! is done: 1 is what CI runs.
 
 mod crash;
+mod cursors;
 mod damage;
 mod drive;
 mod full;

@@ -25,10 +25,7 @@ fn run(seed: u64, operations: u64) -> u64 {
     let mut done = 0;
     while done < operations {
         if random.chance(10) {
-            seen.push(Seen {
-                snapshot: db.snapshot().unwrap(),
-                model: model.clone(),
-            });
+            seen.push(Seen::new(db.snapshot().unwrap(), model.clone()));
         }
         if !seen.is_empty() && random.chance(15) {
             let i = random.below(seen.len() as u64) as usize;
@@ -38,7 +35,8 @@ fn run(seed: u64, operations: u64) -> u64 {
                 seen[i].model,
                 "a snapshot changed"
             );
-            probe(&mut db, view, &seen[i].model, &mut random).unwrap();
+            let Seen { model, cursors, .. } = &mut seen[i];
+            probe(&mut db, view, model, cursors, &mut random).unwrap();
             if random.chance(60) {
                 seen.swap_remove(i);
             }

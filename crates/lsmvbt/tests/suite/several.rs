@@ -36,10 +36,7 @@ impl Run {
             0..25 => {
                 let h = &mut self.handles[i];
                 let snapshot = h.db.snapshot().unwrap();
-                h.seen.push(Seen {
-                    snapshot,
-                    model: self.model.clone(),
-                });
+                h.seen.push(Seen::new(snapshot, self.model.clone()));
             }
             25..55 => self.look(i),
             55..60 if self.handles.len() < 4 => self.open(),

@@ -1,0 +1,96 @@
+//! Of a node's entries what searches and scans want: a fifth of what they would have to read of the entries themselves, most
+//! of which would not be in the processor's cache.
+
+use super::Entry;
+use crate::payloads::Span;
+
+/// The length of a payload that is not all in the page.
+const ELSEWHERE: u16 = u16::MAX;
+
+/// Where the payloads stand in the heap, and integer keys, entry by entry.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spans {
+    spans: Vec<Span>,
+    /// Empty but in integer trees.
+    integers: Vec<i64>,
+    has_integers: bool,
+    elsewhere: usize,
+}
+
+fn span(e: &Entry) -> Span {
+    match u16::try_from(e.off) {
+        Ok(offset) if e.overflow == 0 => Span {
+            offset,
+            len: e.local,
+        },
+        _ => Span {
+            offset: 0,
+            len: ELSEWHERE,
+        },
+    }
+}
+
+impl Spans {
+    pub(crate) fn of<'a>(entries: impl Iterator<Item = &'a Entry>, has_integers: bool) -> Spans {
+        let mut spans = Spans {
+            has_integers,
+            ..Spans::default()
+        };
+        for e in entries {
+            spans.insert(spans.spans.len(), e);
+        }
+        spans
+    }
+
+    pub(crate) fn insert(&mut self, at: usize, e: &Entry) {
+        let span = span(e);
+        self.elsewhere += usize::from(span.len == ELSEWHERE);
+        self.spans.insert(at, span);
+        if self.has_integers {
+            self.integers.insert(at, e.key);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, at: usize) {
+        let span = self.spans.remove(at);
+        self.elsewhere -= usize::from(span.len == ELSEWHERE);
+        if self.has_integers {
+            self.integers.remove(at);
+        }
+    }
+
+    pub(crate) fn integers(&self) -> &[i64] {
+        &self.integers
+    }
+
+    /// All, if every payload is in the page.
+    pub(crate) fn whole(&self) -> Option<&[Span]> {
+        (self.elsewhere == 0).then_some(&self.spans)
+    }
+
+    /// That of one entry, if its payload is in the page.
+    pub(crate) fn get(&self, at: usize) -> Option<Span> {
+        self.spans.get(at).copied().filter(|s| s.len != ELSEWHERE)
+    }
+
+    /// The entries around one whose payloads are in the page, as indexes. None, where its own is not.
+    pub(crate) fn run(&self, at: usize) -> std::ops::Range<usize> {
+        if self.elsewhere == 0 {
+            return 0..self.spans.len();
+        }
+        let is_here = |s: &&Span| s.len != ELSEWHERE;
+        let before = self.spans[..at].iter().rev().take_while(is_here).count();
+        let from = self.spans[at..].iter().take_while(is_here).count();
+        if from == 0 {
+            at..at
+        } else {
+            at - before..at + from
+        }
+    }
+
+    /// Those of a run.
+    pub(crate) fn slice(&self, run: std::ops::Range<usize>) -> (&[Span], &[i64]) {
+        let integers = self.integers.get(run.clone()).unwrap_or_default();
+        (&self.spans[run], integers)
+    }
+}

@@ -1,0 +1,69 @@
+//! Cursors that live longer than what they were made in.
+
+use lsmvbt::{Cursor, Db, Durability, MemoryFile, Options, Seek, TreeKind};
+
+/// A database with a tree of even numbers, and the tree.
+fn evens() -> (Db, lsmvbt::TreeId) {
+    let mut db = Db::open(MemoryFile::new().storage(), Options::default()).unwrap();
+    db.begin_write().unwrap();
+    let tree = db.create_tree(TreeKind::Integer).unwrap();
+    for n in 0..2000 {
+        db.put_integer(tree, 2 * n, b"even").unwrap();
+    }
+    db.commit(Durability::Flush).unwrap();
+    (db, tree)
+}
+
+fn value(db: &mut Db, cursor: &mut Cursor, key: i64) -> Option<Vec<u8>> {
+    match cursor.seek_integer(db, key).unwrap() {
+        Seek::Exact => Some(cursor.value(db).unwrap()),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_cursor_of_a_transaction_forgets_the_way_it_came_when_that_is_committed() {
+    let (mut db, tree) = evens();
+    let view = db.begin_write().unwrap();
+    let mut cursor = db.cursor(view, tree).unwrap();
+    assert_eq!(value(&mut db, &mut cursor, 1001), None);
+    for n in 0..2000 {
+        db.put_integer(tree, 2 * n + 1, b"odd").unwrap();
+    }
+    let (version, _snapshot) = db.commit_and_read(Durability::Flush).unwrap();
+    assert_eq!(version, view);
+    assert_eq!(
+        value(&mut db, &mut cursor, 1001).as_deref(),
+        Some(&b"odd"[..])
+    );
+    assert_eq!(
+        value(&mut db, &mut cursor, 1000).as_deref(),
+        Some(&b"even"[..])
+    );
+}
+
+#[test]
+fn a_cursor_of_a_snapshot_finds_its_way_whatever_is_written_meanwhile() {
+    let (mut db, tree) = evens();
+    let snapshot = db.snapshot().unwrap();
+    let mut cursor = db.cursor(snapshot.version(), tree).unwrap();
+    for round in 0..20 {
+        for n in (round..4000).step_by(97) {
+            let expected = (n % 2 == 0).then_some(&b"even"[..]);
+            assert_eq!(
+                value(&mut db, &mut cursor, n).as_deref(),
+                expected,
+                "round {round}"
+            );
+        }
+        db.begin_write().unwrap();
+        for n in 0..2000 {
+            if (n + round) % 3 == 0 {
+                db.delete_integer(tree, 2 * n).unwrap();
+            } else {
+                db.put_integer(tree, 2 * n + round % 2, b"new").unwrap();
+            }
+        }
+        db.commit(Durability::Flush).unwrap();
+    }
+}
