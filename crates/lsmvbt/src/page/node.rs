@@ -66,28 +66,29 @@ impl Entry {
     }
 }
 
-/// A decoded page.
+/// A decoded page. What a search looks at comes first, in this order, so that it takes two lines of the processor's cache.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Node {
+    newest_start: u64,
+    dead: usize,
     pub(crate) page: PageNo,
+    pub(crate) tree: u32,
     pub(crate) kind: PageType,
     pub(crate) tree_kind: Option<TreeKind>,
     pub(crate) level: u8,
-    pub(crate) tree: u32,
+    /// Payloads, then [`PADDING`] readable bytes.
+    heap: Vec<u8>,
+    /// Of all entries, made by the first search.
+    spans: OnceLock<Spans>,
+    entries: Vec<Entry>,
     pub(crate) birth: u64,
     pub(crate) ver: u64,
     pub(crate) base: u64,
     /// Next page of an overflow chain.
     pub(crate) next: u32,
-    entries: Vec<Entry>,
-    /// Of all entries, made by the first search.
-    spans: OnceLock<Spans>,
-    /// Payloads, then [`PADDING`] readable bytes.
-    heap: Vec<u8>,
     /// Bytes of slots and cells.
     size: usize,
-    dead: usize,
-    newest_start: u64,
 }
 
 impl Node {
