@@ -58,7 +58,6 @@ impl Engine for Lsmvbt {
             seen: None,
             data_version: 1,
             cursors: Vec::new(),
-            free: Vec::new(),
         }))
     }
 }
@@ -143,14 +142,15 @@ struct Session {
     /// The newest version that it has seen or made.
     seen: Option<Version>,
     data_version: u32,
-    cursors: Vec<Option<Position>>,
-    free: Vec<CursorId>,
+    /// Those that are closed stay for the next that are opened.
+    cursors: Vec<Position>,
 }
 
 /// A cursor of SQLite's: the engine's, once it has been positioned.
 struct Position {
     tree: TreeId,
     cursor: Option<::lsmvbt::Cursor>,
+    is_open: bool,
 }
 
 /// An error of the engine's as one of the glue's.
@@ -179,28 +179,36 @@ fn error(error: ::lsmvbt::Error) -> Error {
     }
 }
 
+impl Position {
+    fn closed(tree: TreeId) -> Self {
+        Self {
+            tree,
+            cursor: None,
+            is_open: false,
+        }
+    }
+}
+
+fn no_such_cursor() -> Error {
+    Error::Misuse("no such cursor".to_owned())
+}
+
 fn nowhere() -> Error {
     Error::Misuse("the cursor stands on no entry".to_owned())
 }
 
 impl Session {
     fn position(&self, cursor: CursorId) -> Result<&Position> {
-        self.cursors
-            .get(cursor as usize)
-            .and_then(Option::as_ref)
-            .ok_or_else(|| Error::Misuse("no such cursor".to_owned()))
+        let position = self.cursors.get(cursor as usize);
+        position.filter(|p| p.is_open).ok_or_else(no_such_cursor)
     }
 
     /// The engine's cursor, which has been positioned, and the database.
     fn positioned(&mut self, cursor: CursorId) -> Result<(&mut Db, &mut ::lsmvbt::Cursor)> {
         let Self { db, cursors, .. } = self;
-        let position = cursors.get_mut(cursor as usize).and_then(Option::as_mut);
-        Ok((
-            db,
-            position
-                .and_then(|position| position.cursor.as_mut())
-                .ok_or_else(nowhere)?,
-        ))
+        let position = cursors.get_mut(cursor as usize);
+        let position = position.filter(|p| p.is_open).ok_or_else(no_such_cursor)?;
+        Ok((db, position.cursor.as_mut().ok_or_else(nowhere)?))
     }
 
     /// The engine's cursor at the view of now, about to be positioned, and the database.
@@ -208,10 +216,8 @@ impl Session {
         let Self {
             db, cursors, view, ..
         } = self;
-        let position = cursors
-            .get_mut(cursor as usize)
-            .and_then(Option::as_mut)
-            .ok_or_else(|| Error::Misuse("no such cursor".to_owned()))?;
+        let position = cursors.get_mut(cursor as usize);
+        let position = position.filter(|p| p.is_open).ok_or_else(no_such_cursor)?;
         if position
             .cursor
             .as_ref()
@@ -236,7 +242,7 @@ impl Session {
     }
 
     fn lose(&mut self, cursor: CursorId) {
-        if let Some(Some(position)) = self.cursors.get_mut(cursor as usize) {
+        if let Some(position) = self.cursors.get_mut(cursor as usize) {
             position.cursor = None;
         }
     }
@@ -411,25 +417,31 @@ impl Connection for Session {
     }
 
     fn open_cursor(&mut self, tree: u32, _kind: TreeKind) -> Result<CursorId> {
-        let position = Position {
-            tree: TreeId(tree),
-            cursor: None,
+        let tree = TreeId(tree);
+        let closed = || self.cursors.iter().enumerate().filter(|(_, p)| !p.is_open);
+        // A statement that runs again finds its cursors with the ways that they know.
+        let same = closed().find(|(_, p)| p.tree == tree);
+        let at = match same.or_else(|| closed().next()) {
+            Some((at, _)) => at,
+            None => self.cursors.len(),
         };
-        if let Some(cursor) = self.free.pop() {
-            self.cursors[cursor as usize] = Some(position);
-            return Ok(cursor);
+        let cursor = CursorId::try_from(at).map_err(|_| Error::TooBig("the number of cursors"))?;
+        if at == self.cursors.len() {
+            self.cursors.push(Position::closed(tree));
         }
-        let cursor = CursorId::try_from(self.cursors.len())
-            .map_err(|_| Error::TooBig("the number of cursors"))?;
-        self.cursors.push(Some(position));
+        let position = &mut self.cursors[at];
+        if position.tree != tree {
+            *position = Position::closed(tree);
+        }
+        position.is_open = true;
         Ok(cursor)
     }
 
     fn close_cursor(&mut self, cursor: CursorId) {
-        if let Some(position) = self.cursors.get_mut(cursor as usize)
-            && position.take().is_some()
-        {
-            self.free.push(cursor);
+        if let Some(position) = self.cursors.get_mut(cursor as usize) {
+            position.is_open = false;
+            // Within a write transaction the tree's number may become another tree's.
+            position.cursor.take_if(|cursor| !cursor.is_of_snapshot());
         }
     }
 

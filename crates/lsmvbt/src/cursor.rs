@@ -106,6 +106,11 @@ impl Cursor {
         !self.steps.is_empty()
     }
 
+    /// True if it was positioned last, if ever, in a view that nobody changes.
+    pub fn is_of_snapshot(&self) -> bool {
+        self.seen.is_none()
+    }
+
     /// True when its tree was changed since it was positioned, so that its next move must seek first.
     pub fn is_stale(&self, db: &Db) -> bool {
         self.stale(&db.core)

@@ -79,9 +79,12 @@ pub(crate) struct Node {
     pub(crate) level: u8,
     /// Payloads, then [`PADDING`] readable bytes.
     heap: Vec<u8>,
-    /// Of all entries, made by the first search.
+    /// Of all entries. Made by the first search in a node that was changed.
     spans: OnceLock<Spans>,
-    entries: Vec<Entry>,
+    /// Nobody needs them who only reads what is there at his view, and they take three times what a page does.
+    entries: OnceLock<Vec<Entry>>,
+    /// So many cells of the page that `heap` is then are the entries, until they are wanted.
+    cells: usize,
     pub(crate) birth: u64,
     pub(crate) ver: u64,
     pub(crate) base: u64,
@@ -111,7 +114,8 @@ impl Node {
             ver: birth,
             base: 0,
             next: 0,
-            entries: Vec::new(),
+            entries: OnceLock::new(),
+            cells: 0,
             spans: OnceLock::new(),
             heap: vec![0; PADDING],
             size: 0,
@@ -137,7 +141,32 @@ impl Node {
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {
-        &self.entries
+        self.entries.get_or_init(|| self.decode_cells().collect())
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.get().map_or(self.cells, Vec::len)
+    }
+
+    /// The entries of the page that `heap` is. All of them: [`Node::decode`] has looked at each.
+    fn decode_cells(&self) -> impl Iterator<Item = Entry> {
+        let shape = self.shape();
+        (0..self.cells).map_while(move |i| {
+            let offset = usize::from(u16_at(&self.heap, HEADER + 2 * i));
+            cell::get(&self.heap[..PAGE_SIZE], offset, shape, self.birth)
+        })
+    }
+
+    /// The entries, to be changed.
+    fn entries_mut(&mut self) -> &mut Vec<Entry> {
+        if self.entries.get().is_none() {
+            self.entries = OnceLock::from(self.decode_cells().collect::<Vec<_>>());
+        }
+        match self.entries.get_mut() {
+            Some(entries) => entries,
+            None => unreachable!("they were made just now"),
+        }
     }
 
     /// Bytes of slots and cells.
@@ -168,7 +197,7 @@ impl Node {
     pub(crate) fn is_lazy(&self) -> bool {
         self.dead > 0
             && self
-                .entries
+                .entries()
                 .iter()
                 .any(|e| !e.live() && e.ended == Ended::Moved)
     }
@@ -178,7 +207,7 @@ impl Node {
     }
 
     pub(crate) fn live_count(&self) -> usize {
-        self.entries.len() - self.dead
+        self.len() - self.dead
     }
 
     /// The local payload of an entry of this node.
@@ -198,12 +227,20 @@ impl Node {
     #[inline]
     pub(crate) fn spans(&self) -> &Spans {
         self.spans
-            .get_or_init(|| self.spans_of(self.entries.iter()))
+            .get_or_init(|| self.spans_of(self.entries().iter()))
     }
 
     /// The same of some of them.
-    pub(crate) fn spans_of<'a>(&self, entries: impl Iterator<Item = &'a Entry>) -> Spans {
-        Spans::of(entries, self.tree_kind == Some(TreeKind::Integer))
+    pub(crate) fn spans_of<'a>(&self, entries: impl ExactSizeIterator<Item = &'a Entry>) -> Spans {
+        let mut spans = self.no_spans(entries.len());
+        for (at, e) in entries.enumerate() {
+            spans.insert(at, e);
+        }
+        spans
+    }
+
+    fn no_spans(&self, capacity: usize) -> Spans {
+        Spans::with_capacity(capacity, self.tree_kind == Some(TreeKind::Integer))
     }
 
     /// The payload that stands somewhere in this node.
@@ -219,7 +256,7 @@ impl Node {
 
     /// Inserts before index `at`. The entry's `off` and `local` are set here.
     pub(crate) fn insert(&mut self, at: usize, mut e: Entry, local: &[u8]) {
-        let at = at.min(self.entries.len());
+        let at = at.min(self.entries_mut().len());
         if self.heap.len() > 4 * PAGE_SIZE {
             self.compact();
         }
@@ -235,24 +272,26 @@ impl Node {
         if let Some(spans) = self.spans.get_mut() {
             spans.insert(at, &e);
         }
-        self.entries.insert(at, e);
+        self.entries_mut().insert(at, e);
     }
 
     /// Appends a copy of an entry of another node.
     pub(crate) fn push_from(&mut self, from: &Node, e: &Entry) {
-        self.insert(self.entries.len(), *e, from.local(e));
+        self.insert(self.len(), *e, from.local(e));
     }
 
     fn compact(&mut self) {
         self.spans.take();
+        let mut entries = std::mem::take(self.entries_mut());
         let mut heap = Vec::with_capacity(PAGE_SIZE + PADDING);
-        for e in &mut self.entries {
+        for e in &mut entries {
             let from = e.off as usize;
             e.off = heap.len() as u32;
             heap.extend_from_slice(&self.heap[from..from + usize::from(e.local)]);
         }
         heap.resize(heap.len() + PADDING, 0);
         self.heap = heap;
+        *self.entries_mut() = entries;
     }
 
     /// Takes the entry at `at` out altogether.
@@ -260,7 +299,7 @@ impl Node {
         if let Some(spans) = self.spans.get_mut() {
             spans.remove(at);
         }
-        let e = self.entries.remove(at);
+        let e = self.entries_mut().remove(at);
         self.size -= self.cost(&e);
         self.dead -= usize::from(!e.live());
         e
@@ -268,53 +307,53 @@ impl Node {
 
     /// Ends the live entry at `at`.
     pub(crate) fn end(&mut self, at: usize, version: u64, ended: Ended) {
-        let mut e = self.entries[at];
+        let mut e = self.entries()[at];
         debug_assert!(e.live() && e.start < version);
         self.size -= self.cost(&e);
         e.end = version;
         e.ended = ended;
         self.size += self.cost(&e);
         self.dead += 1;
-        self.entries[at] = e;
+        self.entries_mut()[at] = e;
     }
 
     /// Says differently why the dead entry at `at` ended.
     pub(crate) fn set_ended(&mut self, at: usize, ended: Ended) {
-        self.entries[at].ended = ended;
+        self.entries_mut()[at].ended = ended;
     }
 
     /// Makes the dead entry at `at` live again: in a page that dies, so that it need not be written.
     pub(crate) fn revive(&mut self, at: usize) {
-        let mut e = self.entries[at];
+        let mut e = self.entries()[at];
         if !e.live() {
             self.size -= self.cost(&e);
             e.end = INF;
             e.ended = Ended::Killed;
             self.size += self.cost(&e);
             self.dead -= 1;
-            self.entries[at] = e;
+            self.entries_mut()[at] = e;
         }
     }
 
     /// True if both would be written as the same entries.
     pub(crate) fn same_entries(&self, other: &Node) -> bool {
-        self.entries.len() == other.entries.len()
+        self.len() == other.len()
             && self.birth == other.birth
-            && self.entries.iter().zip(&other.entries).all(|(a, b)| {
+            && self.entries().iter().zip(other.entries()).all(|(a, b)| {
                 Entry { off: 0, ..*a } == Entry { off: 0, ..*b } && self.local(a) == other.local(b)
             })
     }
 
     /// Gives the live entry at `at` another value (catalog pages: within one transaction).
     pub(crate) fn set_child(&mut self, at: usize, child: u32) {
-        self.entries[at].child = child;
+        self.entries_mut()[at].child = child;
     }
 
     /// Removes what `keep` refuses and returns it.
     pub(crate) fn sift(&mut self, mut keep: impl FnMut(&Entry) -> bool) -> Vec<Entry> {
         self.spans.take();
         let mut gone = Vec::new();
-        self.entries.retain(|e| {
+        self.entries_mut().retain(|e| {
             let stays = keep(e);
             if !stays {
                 gone.push(*e);
@@ -325,15 +364,15 @@ impl Node {
             self.size -= self.cost(e);
             self.dead -= usize::from(!e.live());
         }
-        self.newest_start = self.entries.iter().map(|e| e.start).max().unwrap_or(0);
+        self.newest_start = self.entries().iter().map(|e| e.start).max().unwrap_or(0);
         gone
     }
 
     /// What undo leaves of it: nothing that started after `keep`, no end after it.
     pub(crate) fn strip(&mut self, keep: u64) {
         self.sift(|e| e.start <= keep);
-        for at in 0..self.entries.len() {
-            if self.entries[at].end > keep {
+        for at in 0..self.len() {
+            if self.entries()[at].end > keep {
                 self.revive(at);
             }
         }
@@ -372,7 +411,7 @@ impl Node {
         let shape = self.shape();
         let mut at = PAGE_SIZE;
         let mut bytes = Vec::with_capacity(64);
-        for (i, e) in self.entries.iter().enumerate() {
+        for (i, e) in self.entries().iter().enumerate() {
             bytes.clear();
             cell::put(&mut bytes, e, self.local(e), shape, self.birth);
             let slot = HEADER + 2 * i;
@@ -383,7 +422,7 @@ impl Node {
             image[at..at + bytes.len()].copy_from_slice(&bytes);
             set_u16(&mut image[..], slot, at as u16);
         }
-        set_u16(&mut image[..], 48, self.entries.len() as u16);
+        set_u16(&mut image[..], 48, self.len() as u16);
         set_u16(&mut image[..], 50, at as u16);
         Ok(())
     }
@@ -427,7 +466,7 @@ impl Node {
         if slots_end > PAGE_SIZE {
             return None;
         }
-        self.entries = Vec::with_capacity(count + 1);
+        let mut spans = self.no_spans(count);
         for i in 0..count {
             let offset = usize::from(u16_at(image, HEADER + 2 * i));
             if offset < slots_end {
@@ -437,7 +476,7 @@ impl Node {
             self.size += self.cost(&e);
             self.dead += usize::from(!e.live());
             self.newest_start = self.newest_start.max(e.start);
-            self.entries.push(e);
+            spans.insert(i, &e);
         }
         if !self.fits() {
             return None;
@@ -445,6 +484,8 @@ impl Node {
         self.heap = Vec::with_capacity(PAGE_SIZE + PADDING);
         self.heap.extend_from_slice(image);
         self.heap.resize(PAGE_SIZE + PADDING, 0);
+        self.spans = OnceLock::from(spans);
+        self.cells = count;
         Some(())
     }
 }

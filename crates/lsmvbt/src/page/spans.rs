@@ -8,7 +8,7 @@ use crate::payloads::Span;
 const ELSEWHERE: u16 = u16::MAX;
 
 /// Where the payloads stand in the heap, and integer keys, entry by entry.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Spans {
     spans: Vec<Span>,
     /// Empty but in integer trees.
@@ -31,15 +31,14 @@ fn span(e: &Entry) -> Span {
 }
 
 impl Spans {
-    pub(crate) fn of<'a>(entries: impl Iterator<Item = &'a Entry>, has_integers: bool) -> Spans {
-        let mut spans = Spans {
+    /// None, with room for so many.
+    pub(crate) fn with_capacity(count: usize, has_integers: bool) -> Spans {
+        Spans {
+            spans: Vec::with_capacity(count),
+            integers: Vec::with_capacity(if has_integers { count } else { 0 }),
             has_integers,
-            ..Spans::default()
-        };
-        for e in entries {
-            spans.insert(spans.spans.len(), e);
+            elsewhere: 0,
         }
-        spans
     }
 
     pub(crate) fn insert(&mut self, at: usize, e: &Entry) {

@@ -50,7 +50,7 @@ pub(crate) enum Visible {
 impl Visible {
     pub(crate) fn of(node: &NodeRef, view: u64) -> Visible {
         if node.plain(view) {
-            return Visible::All(node.entries().len());
+            return Visible::All(node.len());
         }
         let entries = node.entries().iter().enumerate();
         Visible::Some(
@@ -190,7 +190,7 @@ impl Core {
                 Err(at) => Place {
                     exact: None,
                     before: at.checked_sub(1),
-                    after: (at < node.entries().len()).then_some(at),
+                    after: (at < node.len()).then_some(at),
                 },
             });
         }
@@ -314,16 +314,16 @@ pub(crate) fn neighbor(
     from: Option<usize>,
     back: bool,
 ) -> Option<usize> {
-    let entries = node.entries();
     if node.plain(view) {
         let at = match (from, back) {
             (None, false) => Some(0),
-            (None, true) => entries.len().checked_sub(1),
+            (None, true) => node.len().checked_sub(1),
             (Some(from), false) => Some(from + 1),
             (Some(from), true) => from.checked_sub(1),
         };
-        return at.filter(|at| *at < entries.len());
+        return at.filter(|at| *at < node.len());
     }
+    let entries = node.entries();
     if back {
         let end = from.unwrap_or(entries.len());
         entries[..end].iter().rposition(|e| e.visible(view))
