@@ -98,7 +98,7 @@ type Identity = (u64, u64);
 
 impl Remapping<'_> {
     /// Makes the moves, until one is refused. `is_database` is asked whether the path still names the file
-    /// that SQLite has open; `begin` is called before the first move, and not where nothing can be moved.
+    /// that SQLite has open; `begin` is called before the first call, and not where none is made.
     ///
     /// # Errors
     /// An I/O error: how many moves were made is unknown.
@@ -118,10 +118,7 @@ impl Remapping<'_> {
             Err(e) => Err(format!("cannot open the database a second time: {e}")),
         };
         match database {
-            Ok(database) => {
-                begin();
-                self.make_moves(database.as_fd(), self.log.as_fd())
-            }
+            Ok(database) => self.make_moves(database.as_fd(), self.log.as_fd(), begin),
             Err(why) => Ok(Remapped {
                 done: vec![false; self.moves.len()],
                 why_not: Some(why),
@@ -130,13 +127,19 @@ impl Remapping<'_> {
         }
     }
 
-    fn make_moves(&self, database: BorrowedFd<'_>, log: BorrowedFd<'_>) -> io::Result<Remapped> {
+    fn make_moves(
+        &self,
+        database: BorrowedFd<'_>,
+        log: BorrowedFd<'_>,
+        begin: impl FnOnce(),
+    ) -> io::Result<Remapped> {
         let mut result = Remapped {
             done: vec![false; self.moves.len()],
             grown: vec![false; self.moves.len()],
             ..Remapped::default()
         };
-        let begin = Instant::now();
+        let mut begin = Some(begin);
+        let since = Instant::now();
         for (i, step) in self.moves.iter().enumerate() {
             let grows = self.how == Remap::Exchange && !is_allocated(database, step);
             if grows && self.init == Init::ZeroFill {
@@ -145,6 +148,9 @@ impl Remapping<'_> {
                         .to_owned(),
                 );
                 continue;
+            }
+            if let Some(begin) = begin.take() {
+                begin();
             }
             let (how, place) = (self.how, *step);
             self.observe(&Call::Remap { how, place })?;
@@ -160,7 +166,7 @@ impl Remapping<'_> {
                 Err(e) => return Err(e),
             }
         }
-        result.took = begin.elapsed();
+        result.took = since.elapsed();
         self.observe(&Call::Remapped)?;
         Ok(result)
     }

@@ -320,13 +320,7 @@ impl Database {
             Err(why) => Some(why),
         };
         if let Some(why) = refusal {
-            log.remapped.count_refusal(why);
-            // Nothing was moved, and copying keeps nobody out. SQLite knows already how far it will have come.
-            self.let_everybody_in(held, log);
-            return held
-                .pages
-                .iter()
-                .try_for_each(|page| self.copy(*page, held.view));
+            return self.copy_all(held, log, why);
         }
         let moves: Vec<_> = runs.iter().map(|run| run.place).collect();
         let remapping = Remapping {
@@ -349,6 +343,10 @@ impl Database {
                     &e,
                 )
             })?;
+        if !held.invalidated && !remapped.done.contains(&true) {
+            // All of it is new in the database, say: the log has every page, and goes on.
+            return self.copy_all(held, log, remapped.why_not.as_deref().unwrap_or_default());
+        }
         for (run, _) in runs.iter().zip(&remapped.done).filter(|(_, done)| !**done) {
             let pages = held.pages.get(run.first..run.first + run.pages);
             pages
@@ -360,6 +358,15 @@ impl Database {
         log.remapped
             .count_checkpoint(&runs, &remapped, held.pages.len());
         Ok(())
+    }
+
+    /// Nothing was moved, and copying keeps nobody out. SQLite knows already how far it will have come.
+    fn copy_all(&self, held: &mut Held, log: &Log, why: &str) -> Result<(), LogError> {
+        log.remapped.count_refusal(why);
+        self.let_everybody_in(held, log);
+        held.pages
+            .iter()
+            .try_for_each(|page| self.copy(*page, held.view))
     }
 
     fn invalidate_for_remapping(&self, held: &mut Held) {

@@ -11,7 +11,7 @@ mod refusals;
 mod rows;
 mod truncation;
 
-use database::{Database, Place};
+use database::{Database, Place, connect, query};
 
 /// Rows are added, and change their sizes in every round, which ends with a checkpoint. More than so many
 /// pages are remapped, and what is left is a stock database.
@@ -82,6 +82,51 @@ fn the_result_of_a_checkpoint_is_what_sqlite_says_it_is() {
         .collect();
     assert_eq!(numbers[0], 0);
     assert!(numbers[1] > 70 && numbers[1] == numbers[2], "{result}");
+}
+
+/// With `zero-fill` pages that the database had no block for are copied.
+#[test]
+fn where_no_page_was_moved_the_log_keeps_its_frames() {
+    let Some(place) = Place::xfs() else { return };
+    let database = Database::make(&place, "onewrite", "exchange", "zero-fill");
+    let other = database.another();
+    database.sql("CREATE TABLE t(x)");
+    database.sql("INSERT INTO t VALUES(randomblob(3000))");
+    for db in [&database.db, &database.db, &other] {
+        let result = query(db, "PRAGMA wal_checkpoint");
+        assert_eq!(result.as_deref(), Ok("0|3|3"));
+    }
+    let remapped = &database.status()["remapped"];
+    assert_eq!(remapped["calls"], 0, "{remapped}");
+    let why = remapped["why_not"].as_str().expect("a reason");
+    assert!(why.starts_with("the database grows"), "{why}");
+    drop(other);
+    database.close_and_check();
+}
+
+#[test]
+fn after_an_exchange_the_log_is_empty_as_after_a_truncation() {
+    let Some(place) = Place::xfs() else { return };
+    let database = Database::make(&place, "onewrite", "exchange", "unwritten");
+    let other = database.another();
+    database.sql("CREATE TABLE t(x)");
+    database.sql("INSERT INTO t VALUES(randomblob(3000))");
+    assert_eq!(database.sql("PRAGMA wal_checkpoint"), "0|3|3");
+    assert_eq!(database.status()["remapped"]["remapped_pages"], 1);
+    let stock = connect(&place.path(), "unix");
+    for statement in [
+        "PRAGMA journal_mode=wal",
+        "CREATE TABLE t(x)",
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+    ] {
+        query(&stock, statement).expect("done");
+    }
+    for db in [&database.db, &other, &stock] {
+        let result = query(db, "PRAGMA wal_checkpoint");
+        assert_eq!(result.as_deref(), Ok("0|0|0"));
+    }
+    drop(other);
+    database.close_and_check();
 }
 
 #[test]
