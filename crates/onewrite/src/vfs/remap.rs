@@ -520,9 +520,7 @@ impl Database {
         let Some(log) = self.gathered_log() else {
             return Ok(());
         };
-        // In a transaction SQLite reads its own frames so, which need not be in the file yet.
-        let writes = |writer: &Writer| writer.is_in_transaction();
-        if self.writer.borrow().as_ref().is_some_and(writes) {
+        if self.writes() {
             return Ok(());
         }
         let (header, page) = frame.split_at_mut(FRAME_HEADER_BYTES);
@@ -554,8 +552,9 @@ impl Database {
     /// # Errors
     /// The log or the database cannot be read; the page is in neither.
     pub fn check_page(&self, no: FrameNo, page: &mut [u8]) -> Result<(), LogError> {
-        let may_be_outdated =
-            !self.inner.can_write_index() && self.lock.get() != LockLevel::EXCLUSIVE;
+        let may_be_outdated = !self.inner.can_write_index()
+            && self.lock.get() != LockLevel::EXCLUSIVE
+            && !self.writes();
         let Some(log) = self.gathered_log().filter(|_| may_be_outdated) else {
             return Ok(());
         };
@@ -571,6 +570,12 @@ impl Database {
                 Err(log.error(ErrorKind::Corrupt, &what))
             }
         }
+    }
+
+    /// In a transaction SQLite reads its own frames back, which need not be in the file yet.
+    fn writes(&self) -> bool {
+        let writes = |writer: &Writer| writer.is_in_transaction();
+        self.writer.borrow().as_ref().is_some_and(writes)
     }
 
     fn gathered_log(&self) -> Option<Arc<Log>> {

@@ -4,6 +4,7 @@ mod crash;
 mod database;
 mod embedded;
 mod forward;
+mod own_index;
 mod processes;
 mod readers;
 mod refusals;
