@@ -1,10 +1,13 @@
 //! `onewrite ftl`, and SQLite on what it mounts: `PRAGMA journal_mode=xftl` on transactional files.
 
+mod below;
 mod command;
 #[path = "../common/mod.rs"]
 mod common;
 mod cuts;
 mod mode;
 mod processes;
+#[path = "../../../onewrite/tests/common/shim.rs"]
+mod shim;
 mod support;
 mod transactions;

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
+use crate::below;
 use crate::common::{onewrite, path};
 
 /// The device, and where its files are mounted, in the directory of a [`Mounted`].
@@ -141,6 +142,7 @@ impl Drop for Mounted {
 
 /// A connection through our VFS, in the mode that the file has.
 pub fn connect(path: &Path) -> Connection {
+    below::register();
     onewrite::register().unwrap();
     Connection::open_with_flags_and_vfs(path, OpenFlags::default(), "onewrite").unwrap()
 }

@@ -1,7 +1,9 @@
 //! What a transaction is to the device, and what remains of one: committed, rolled back, too large, over several files.
 
 use rusqlite::Connection;
+use rusqlite::ffi::SQLITE_IOERR_FSYNC;
 
+use crate::below::{self, Which};
 use crate::common::path;
 use crate::support::{Mounted, TABLE, ask, can_run, connect, count, fill, integrity};
 
@@ -168,6 +170,41 @@ fn a_transaction_that_is_too_large_fails_as_on_a_full_disk_and_leaves_nothing() 
             assert_eq!(count(&connection), 1, "{name}");
             connection
                 .execute_batch("INSERT INTO t (b) VALUES ('two')")
+                .unwrap();
+            drop(connection);
+            let connection = mounted.open(&name);
+            let found = (count(&connection), integrity(&connection));
+            assert_eq!(found, (2, "ok".to_owned()), "{name}");
+        }
+    }
+}
+
+/// A sync that failed is a COMMIT that failed, and nothing of it is there: also where it was done all the same, and where
+/// the lock is kept.
+#[test]
+fn a_commit_whose_sync_fails_fails_and_leaves_nothing() {
+    if !can_run() {
+        return;
+    }
+    let mounted = Mounted::new();
+    for locking in ["NORMAL", "EXCLUSIVE"] {
+        for which in [Which::Sync, Which::SyncThatWasDone] {
+            let name = format!("{locking}-{which:?}.db");
+            let connection = mounted.open(&name);
+            connection
+                .execute_batch(&format!(
+                    "PRAGMA locking_mode={locking}; {TABLE}; INSERT INTO t (b) VALUES ('one')"
+                ))
+                .unwrap();
+            below::fail(&mounted.path(&name), which, 0);
+            let failed = connection.execute_batch("INSERT INTO t (b) VALUES ('two')");
+            assert!(below::has_failed(&mounted.path(&name)), "{name}");
+            let error = failed.expect_err(&name);
+            let code = error.sqlite_error().map(|error| error.extended_code);
+            assert_eq!(code, Some(SQLITE_IOERR_FSYNC), "{name}: {error}");
+            assert_eq!(count(&connection), 1, "{name}");
+            connection
+                .execute_batch("INSERT INTO t (b) VALUES ('three')")
                 .unwrap();
             drop(connection);
             let connection = mounted.open(&name);

@@ -40,11 +40,6 @@ pub trait AtomicWrites {
     /// # Errors
     /// The file system's: what was written is not there after an abort, or may be.
     fn commit(&self) -> io::Result<bool>;
-    /// The same by the ioctl, which says why it cannot.
-    ///
-    /// # Errors
-    /// As [`Self::commit`].
-    fn commit_by_ioctl(&self) -> io::Result<()>;
     /// What was written never was.
     ///
     /// # Errors
@@ -118,10 +113,6 @@ impl AtomicWrites for Xftl {
         Ok(false)
     }
 
-    fn commit_by_ioctl(&self) -> io::Result<()> {
-        self.0.ioctl(COMMIT, None)
-    }
-
     fn abort(&self) -> io::Result<()> {
         self.0.ioctl(ABORT, None)
     }
@@ -147,11 +138,7 @@ impl AtomicWrites for F2fs {
     }
 
     fn commit(&self) -> io::Result<bool> {
-        self.commit_by_ioctl().map(|()| true)
-    }
-
-    fn commit_by_ioctl(&self) -> io::Result<()> {
-        self.0.ioctl(COMMIT, None)
+        self.0.ioctl(COMMIT, None).map(|()| true)
     }
 
     fn abort(&self) -> io::Result<()> {

@@ -283,10 +283,14 @@ impl Database {
             Ok(true) => {}
             Ok(false) => {
                 let code = self.inner.sync();
-                // SQLite's sync does not say why it failed; the file system does.
                 if code != ffi::SQLITE_OK {
-                    let again = atomic.file.commit_by_ioctl();
-                    again.map_err(|error| self.atomic_failed("commit", &error))?;
+                    // The code does not say whether there was room; the system's number, which the VFS keeps, does. A second
+                    // commit would say so as well, and might make a COMMIT of what SQLite is told has failed.
+                    let why = std::io::Error::from_raw_os_error(self.inner.last_errno());
+                    return Err(match self.atomic_failed("commit", &why) {
+                        ffi::SQLITE_FULL => ffi::SQLITE_FULL,
+                        _ => code,
+                    });
                 }
             }
             Err(error) => return Err(self.atomic_failed("commit", &error)),

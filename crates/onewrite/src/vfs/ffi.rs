@@ -120,6 +120,7 @@ pub const SQLITE_SYNC_NORMAL: c_int = 2;
 
 /// Ours: the database file says which one it is, also where another VFS lies over ours.
 pub const FCNTL_DATABASE: c_int = 0x6f6e_6577;
+pub const SQLITE_FCNTL_LAST_ERRNO: c_int = 4;
 pub const SQLITE_FCNTL_PERSIST_WAL: c_int = 10;
 pub const SQLITE_FCNTL_VFSNAME: c_int = 12;
 pub const SQLITE_FCNTL_PRAGMA: c_int = 14;

@@ -139,6 +139,13 @@ impl Inner {
         unsafe { (self.methods().xFileControl)(self.file, op, argument) }
     }
 
+    /// The system's error number of the last call that failed; 0 where the VFS underneath does not tell.
+    pub fn last_errno(&self) -> i32 {
+        let mut errno = 0;
+        self.control(ffi::SQLITE_FCNTL_LAST_ERRNO, (&raw mut errno).cast());
+        errno
+    }
+
     pub fn shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
         step();
         // SAFETY: the file is open.

@@ -1,0 +1,79 @@
+//! The VFS underneath ours, in which a call on a database fails.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_int};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_OPEN_MAIN_DB};
+
+use crate::shim::{self, Call, Watch};
+
+/// Which calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// It is not done.
+    Sync,
+    /// It is done, and said to have failed.
+    SyncThatWasDone,
+}
+
+/// A call that is to fail, once.
+struct Fault {
+    which: Which,
+    /// How many of its kind come before it; `None` when it has come.
+    before: Option<u32>,
+}
+
+static FAULTS: Mutex<BTreeMap<PathBuf, Fault>> = Mutex::new(BTreeMap::new());
+
+fn faults() -> MutexGuard<'static, BTreeMap<PathBuf, Fault>> {
+    FAULTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The call on a database behind `before` others of its kind fails.
+pub fn fail(database: &Path, which: Which, before: u32) {
+    let before = Some(before);
+    faults().insert(database.to_owned(), Fault { which, before });
+}
+
+/// No call fails from now on; whether one has.
+pub fn has_failed(database: &Path) -> bool {
+    let fault = faults().remove(database);
+    fault.is_some_and(|fault| fault.before.is_none())
+}
+
+fn is_due(database: &Path, which: Which) -> bool {
+    let mut faults = faults();
+    let fault = faults.get_mut(database);
+    let Some(fault) = fault.filter(|fault| fault.which == which) else {
+        return false;
+    };
+    let is_due = fault.before == Some(0);
+    fault.before = fault.before.and_then(|before| before.checked_sub(1));
+    is_due
+}
+
+struct Failing;
+
+impl Watch for Failing {
+    const NAME: &CStr = c"below";
+    const FILES: c_int = SQLITE_OPEN_MAIN_DB;
+
+    fn sync(path: &Path, call: impl Call) -> c_int {
+        if is_due(path, Which::Sync) {
+            return SQLITE_IOERR_FSYNC;
+        }
+        let code = call();
+        match is_due(path, Which::SyncThatWasDone) {
+            true => SQLITE_IOERR_FSYNC,
+            false => code,
+        }
+    }
+}
+
+/// Puts it underneath; before ours is registered.
+pub fn register() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(shim::register::<Failing>);
+}
