@@ -5,13 +5,14 @@ use std::ffi::{CStr, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_OPEN_MAIN_DB};
+use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_IOERR_READ, SQLITE_OPEN_MAIN_DB};
 
 use crate::shim::{self, Call, Watch};
 
 /// Which calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
+    Read,
     /// It is not done.
     Sync,
     /// It is done, and said to have failed.
@@ -59,6 +60,13 @@ struct Failing;
 impl Watch for Failing {
     const NAME: &CStr = c"below";
     const FILES: c_int = SQLITE_OPEN_MAIN_DB;
+
+    fn read(path: &Path, _offset: u64, _size: usize, call: impl Call) -> c_int {
+        match is_due(path, Which::Read) {
+            true => SQLITE_IOERR_READ,
+            false => call(),
+        }
+    }
 
     fn sync(path: &Path, call: impl Call) -> c_int {
         if is_due(path, Which::Sync) {

@@ -1,5 +1,6 @@
 //! The pragma: when the mode is left, and where it cannot be had.
 
+use crate::below::{self, Which};
 use crate::support::{Mounted, ask, can_run, connect, count, fill, integrity};
 
 /// SQLite does not always do what a pragma says. Left too early, its journal in memory would be all there is.
@@ -73,4 +74,31 @@ fn the_mode_is_refused_where_files_are_not_transactional() {
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("has no transactions"), "{said}");
     assert_eq!(ask(&connection, "PRAGMA journal_mode").unwrap(), "delete");
+}
+
+/// Every statement of the way into the mode reads the database: what fails on it is not made up for by the next.
+#[test]
+fn a_switch_on_whose_way_something_fails_fails() {
+    if !can_run() {
+        return;
+    }
+    let mounted = Mounted::new();
+    drop(mounted.create("a.db"));
+    let path = mounted.path("a.db");
+    for before in 0.. {
+        let connection = connect(&path);
+        below::fail(&path, Which::Read, before);
+        let switched = ask(&connection, "PRAGMA journal_mode=xftl");
+        let failed = below::has_failed(&path);
+        assert_eq!(failed, switched.is_err(), "{before}: {switched:?}");
+        if !failed {
+            assert!(before > 3, "{before}");
+            break;
+        }
+        assert_eq!(ask(&connection, "PRAGMA journal_mode").unwrap(), "delete");
+        assert_eq!(
+            ask(&connection, "PRAGMA journal_mode=xftl").unwrap(),
+            "xftl"
+        );
+    }
 }

@@ -92,11 +92,9 @@ impl Database {
             .map_err(|error| format!("cannot change into xftl mode: {database}: {error}"))?;
         self.leave_for("memory")?;
         // From `wal` to `memory` there is no way but by `delete`.
-        let mut entered = Ok(None);
         for word in ["delete", "memory"] {
-            entered = self.stock_mode(connection, &schema, word);
+            self.expect_mode(self.stock_mode(connection, &schema, word), word)?;
         }
-        self.expect_mode(entered, "memory")?;
         self.atomic.replace(Some(Atomic {
             file,
             has_begun: Cell::new(false),
