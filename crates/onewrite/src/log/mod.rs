@@ -71,6 +71,7 @@ pub struct Log {
     known: Mutex<Known>,
     shared: Shared,
     poison: OnceLock<String>,
+    guard_in_doubt: AtomicBool,
     /// Where the next piece of the region begins, in bytes: see [`forward`].
     next_piece: AtomicU64,
     /// This process has begun to make the region.
@@ -212,6 +213,7 @@ impl Log {
             known: Mutex::default(),
             shared: Shared::private(),
             poison: OnceLock::new(),
+            guard_in_doubt: AtomicBool::new(false),
             next_piece: AtomicU64::new(0),
             region_begun: AtomicBool::new(false),
             remapped: Counters::default(),
@@ -404,6 +406,17 @@ impl Log {
             self.poison(ELSEWHERE);
         }
         self.check_poison()
+    }
+
+    /// Says whether the database may have lost the guard that leads to this log. The log is empty then: nobody
+    /// may commit to it before the guard is on the device again.
+    pub fn set_guard_in_doubt(&self, is_in_doubt: bool) {
+        self.guard_in_doubt.store(is_in_doubt, Ordering::Release);
+    }
+
+    /// See [`Log::set_guard_in_doubt`].
+    pub fn is_guard_in_doubt(&self) -> bool {
+        self.guard_in_doubt.load(Ordering::Acquire)
     }
 
     /// Looks up how much is ready: at the begin of every write transaction.

@@ -378,6 +378,19 @@ impl Database {
         self.flush_database()
     }
 
+    /// SQLite opens a log, perhaps one that could not be given up a moment ago: what it commits there the
+    /// database must lead to.
+    pub fn assure_guard(&self) -> Result<(), LogError> {
+        let Some(log) = self.log().filter(|log| log.is_guard_in_doubt()) else {
+            return Ok(());
+        };
+        if let Some(id) = log.id() {
+            self.write_guard_again(id)?;
+        }
+        log.set_guard_in_doubt(false);
+        Ok(())
+    }
+
     pub(super) fn flush_database(&self) -> Result<(), LogError> {
         match self.inner.sync() {
             ffi::SQLITE_OK => Ok(()),

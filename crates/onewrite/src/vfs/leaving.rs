@@ -49,10 +49,9 @@ impl Database {
             return Ok(());
         };
         clear(&mut header);
-        self.write_header(&mut header).inspect_err(|e| {
-            // Whether the database is guarded still nobody knows, and SQLite goes on with the log: what it
-            // committed there nothing might lead to.
-            log.poison(&format!("the database may no longer lead to it: {e}"));
+        self.write_header(&mut header).inspect_err(|_| {
+            // Whether the database is guarded still nobody knows, and SQLite goes on with the log.
+            log.set_guard_in_doubt(true);
         })?;
         self.log.replace(None);
         // Under EXCLUSIVE nobody uses it. One that stays is made anew by the next to come.

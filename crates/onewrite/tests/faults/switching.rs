@@ -1,8 +1,8 @@
 //! Leaving the mode while the guard cannot be cleared.
 
-use super::below::{Failing, Method};
+use super::below::{self, Failing, Method};
 use super::refusal::{Refusal, Which};
-use super::{ROWS, beside, bytes, code, directory, failing, holds, made, open, sql, try_sql};
+use super::{ROWS, beside, bytes, code, directory, failing, holds, made, open, rows, sql, try_sql};
 
 /// SQLite does not care whether its log could be deleted; but here that is what ends the guard.
 #[test]
@@ -26,31 +26,58 @@ fn a_switch_whose_guard_could_not_be_cleared_fails() {
     }
 }
 
-/// The guard was cleared, and that failed all the same: whether it is on the device nobody knows, and no
-/// commit goes to a log that nothing may lead to.
+/// The guard was cleared, and that failed all the same: whether it is on the device nobody knows. The connection
+/// goes on with the log, which the guard leads to before anything is committed there.
 #[test]
-fn after_a_guard_that_may_be_cleared_nothing_is_committed_to_its_log() {
-    for (method, word) in [
-        (Method::Sync, "delete"),
-        (Method::Sync, "wal"),
-        (Method::WriteHeader, "delete"),
-        (Method::WriteHeader, "wal"),
-    ] {
+fn a_guard_that_may_be_cleared_is_written_again_before_its_log_is_used() {
+    let cases = [Method::Sync, Method::WriteHeader]
+        .into_iter()
+        .flat_map(|method| ["delete", "wal"].map(|word| (method, word)))
+        .flat_map(|how| [&[][..], &["PRAGMA locking_mode=EXCLUSIVE"]].map(|before| (how, before)));
+    for ((method, word), before) in cases {
         for nth in 1..4 {
             let directory = directory();
             let path = directory.path().join("db");
-            let db = made(&path, &[]);
+            let db = made(&path, before);
+            below::watch_header(&path);
             let below = Failing::nth(&path, method, code::WRITE, nth);
             let switched = try_sql(&db, &format!("PRAGMA journal_mode={word}"));
-            assert_eq!(
-                below.has_come(),
-                switched.is_err(),
-                "{method:?} {nth} {switched:?}"
-            );
+            let case = format!("{method:?} {nth} {before:?} {switched:?}");
+            assert_eq!(below.has_come(), switched.is_err(), "{case}");
             drop(below);
-            let more = try_sql(&db, "INSERT INTO t VALUES('more')").is_ok();
+            assert_eq!(rows(&db), ROWS, "{case}");
+            sql(&db, "INSERT INTO t VALUES('more')");
+            if switched.is_err() {
+                let on_device = below::header_on_device(&path);
+                assert_eq!(on_device[19], onewrite::GUARD_BYTE, "{case}");
+            }
             drop(db);
-            holds(&path, ROWS + usize::from(more));
+            holds(&path, ROWS + 1);
+        }
+    }
+}
+
+/// And if it cannot be written again, nothing is committed, until it can.
+#[test]
+fn a_log_that_nothing_may_lead_to_takes_no_commit() {
+    for before in [&[][..], &["PRAGMA locking_mode=EXCLUSIVE"]] {
+        // The first two flushes are of what was checkpointed, the third is of the cleared guard.
+        for (method, first) in [(Method::Sync, 3), (Method::WriteHeader, 1)] {
+            let directory = directory();
+            let path = directory.path().join("db");
+            let db = made(&path, before);
+            below::watch_header(&path);
+            let below = Failing::from(&path, method, code::WRITE, first);
+            assert_eq!(failing(&db, "PRAGMA journal_mode=delete"), code::WRITE);
+            assert!(below.has_come());
+            let insert = "INSERT INTO t VALUES('more')";
+            assert_eq!(failing(&db, insert), code::WRITE, "{before:?} {method:?}");
+            drop(below);
+            sql(&db, insert);
+            let on_device = below::header_on_device(&path);
+            assert_eq!(on_device[19], onewrite::GUARD_BYTE, "{before:?} {method:?}");
+            drop(db);
+            holds(&path, ROWS + 1);
         }
     }
 }

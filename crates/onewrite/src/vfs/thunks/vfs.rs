@@ -122,7 +122,8 @@ unsafe extern "C" fn vfs_open(
             if flags & ffi::SQLITE_OPEN_WAL != 0
                 && let Some(database) = named(name)
             {
-                match database.settle_exclusively() {
+                let settled = database.settle_exclusively();
+                match settled.and_then(|()| database.assure_guard()) {
                     Ok(()) if database.open_writer() => {
                         return log::open(database, file, flags, out_flags);
                     }
