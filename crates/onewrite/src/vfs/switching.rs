@@ -324,9 +324,11 @@ impl Database {
         let Some((code, message)) = self.unguard_failure.take() else {
             return Ok(());
         };
-        // With `locking_mode=EXCLUSIVE` there would be no first lock, which finds the guard again.
+        // With `locking_mode=EXCLUSIVE` there would be no first lock, which finds the guard again. But where SQLite
+        // has read the header since, it has found WAL there and opened the log: it must be able to checkpoint.
+        let uses_log = self.writer.borrow().is_some();
         self.must_look_again
-            .set(self.is_guarded() && self.lock.get() != LockLevel::NONE);
+            .set(self.is_guarded() && self.lock.get() != LockLevel::NONE && !uses_log);
         Err(Failure { code, message })
     }
 

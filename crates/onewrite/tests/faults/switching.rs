@@ -51,6 +51,10 @@ fn a_guard_that_may_be_cleared_is_written_again_before_its_log_is_used() {
                 let on_device = below::header_on_device(&path);
                 assert_eq!(on_device[19], onewrite::GUARD_BYTE, "{case}");
             }
+            // What is in the log comes into the database before the connection is closed.
+            let checkpoint = sql(&db, "PRAGMA wal_checkpoint(TRUNCATE)");
+            assert!(checkpoint.starts_with("0|"), "{case} {checkpoint}");
+            assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete", "{case}");
             drop(db);
             holds(&path, ROWS + 1);
         }
@@ -76,6 +80,8 @@ fn a_log_that_nothing_may_lead_to_takes_no_commit() {
             sql(&db, insert);
             let on_device = below::header_on_device(&path);
             assert_eq!(on_device[19], onewrite::GUARD_BYTE, "{before:?} {method:?}");
+            let checkpoint = sql(&db, "PRAGMA wal_checkpoint(TRUNCATE)");
+            assert!(checkpoint.starts_with("0|"), "{before:?} {checkpoint}");
             drop(db);
             holds(&path, ROWS + 1);
         }
