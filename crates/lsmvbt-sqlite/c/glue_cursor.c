@@ -110,7 +110,9 @@ static SQLITE_INLINE EngineRow *glueRow(GlueCursor *p){
 ** now (a collation reads a BLOB while the Rust side is at work) nothing is forgotten. */
 static int glueSync(GlueCursor *p){
   EngineRow *pRow = glueRow(p);
-  int rc = p->iAt ? lsmvbt_skip(p->pEngine, p->id, p->iAt) : SQLITE_OK;
+  int rc;
+  if( p->iAt==0 ) return SQLITE_OK;
+  rc = lsmvbt_skip(p->pEngine, p->id, p->iAt);
   if( rc!=SQLITE_OK ) return rc;
   pRow->spans += p->iAt;
   if( pRow->rowids ) pRow->rowids += p->iAt;
