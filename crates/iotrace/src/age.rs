@@ -76,14 +76,7 @@ pub fn age(
         fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
     }
     let pieces_before = pieces(root)?;
-    let mut ager = Ager {
-        root,
-        dir,
-        stop,
-        state: seed,
-        made: 0,
-        kept: Vec::new(),
-    };
+    let mut ager = Ager::new(root, dir, seed, stop);
     for round in 1..=ROUNDS {
         ager.fill()?;
         ager.delete()?;
@@ -121,7 +114,18 @@ struct Ager<'a> {
     kept: Vec<u32>,
 }
 
-impl Ager<'_> {
+impl<'a> Ager<'a> {
+    fn new(root: &'a Path, dir: PathBuf, seed: u64, stop: &'a AtomicBool) -> Ager<'a> {
+        Ager {
+            root,
+            dir,
+            stop,
+            state: seed,
+            made: 0,
+            kept: Vec::new(),
+        }
+    }
+
     /// Makes files until one does not fit.
     fn fill(&mut self) -> Result<(), Error> {
         while self.make()? {}
@@ -305,13 +309,34 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_same_seed_makes_as_many_files() {
-        if let Some(first) = aged(FileSystem::Ext4, 7) {
-            let again = aged(FileSystem::Ext4, 7).unwrap();
-            // Which block is free next is the kernel's to decide, and mkfs draws a seed for directories.
-            assert!(again.files_made.abs_diff(first.files_made) < first.files_made / 50);
+    /// Bytes of the first hundred files that a seed makes.
+    fn bytes_of_files(seed: u64) -> Vec<u64> {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("aged");
+        for directory in 0..DIRECTORIES {
+            fs::create_dir_all(dir.join(directory.to_string())).unwrap();
         }
+        let never = AtomicBool::new(false);
+        let mut ager = Ager::new(root.path(), dir, seed, &never);
+        let mut bytes = || {
+            assert!(ager.make().unwrap());
+            let path = ager.path(ager.made - 1);
+            fs::metadata(path).unwrap().len()
+        };
+        (0..100).map(|_| bytes()).collect()
+    }
+
+    /// How many come in all is the kernel's to decide, whose allocator ends the rounds.
+    #[test]
+    fn the_same_seed_makes_the_same_files() {
+        let first = bytes_of_files(7);
+        assert_eq!(first, bytes_of_files(7));
+        assert_ne!(first, bytes_of_files(8));
+        assert!(
+            first
+                .iter()
+                .all(|bytes| (4 << 10..=252 << 10).contains(bytes))
+        );
     }
 
     #[test]
