@@ -2,8 +2,9 @@
 //!
 //! SQLite calls `xSync` in the middle of such a frame and writes the rest before it publishes. But a VFS
 //! over ours may keep writes back until `xSync` (SQLite's own crash tests do): then the rest comes with the
-//! next transaction's. With fixed positions the begin stands in the file by then; a log without them
-//! holds whole frames only, and so the begin is kept here.
+//! next transaction's, or, where the process ends, never. So the begin is kept here, and the log holds whole
+//! frames only: SQLite's own log ends in such a frame, and whoever reads it is told so; ours goes on with
+//! prepared blocks, and what stands there would pass for the rest.
 
 use crate::commit::Writer;
 use crate::wal::{FrameNo, Salts};
@@ -21,7 +22,7 @@ impl Writer {
     /// So many bytes of a frame have come, and not all.
     pub(super) fn keep_begun(&mut self, frame: FrameNo, known: usize) {
         let fills_a_sector = self.commit_written && frame > self.commit_frame;
-        if !fills_a_sector || self.log.packed().is_none() {
+        if !fills_a_sector {
             return;
         }
         self.begun = self.run.frame(frame).map(|bytes| BegunFrame {
@@ -30,6 +31,21 @@ impl Writer {
             bytes: bytes.to_vec(),
             known,
         });
+    }
+
+    /// The last bytes of a frame have come.
+    pub(super) fn is_whole(&mut self, frame: FrameNo) {
+        self.begun.take_if(|begun| begun.frame == frame);
+    }
+
+    /// The gathered frames are about to be written: without the one that is begun.
+    pub(super) fn leave_out_begun(&mut self) {
+        if let Some(begun) = &self.begun
+            && begun.generation == self.generation
+            && begun.frame == self.run.last()
+        {
+            self.run.truncate(begun.frame);
+        }
     }
 
     /// The begin of a frame that is gone on with at byte `within`. Of any other frame nothing is to come.

@@ -228,6 +228,7 @@ impl Writer {
         // The connection was set to a lower synchronous level, and we did not see it. What it
         // published comes late; if it cannot be written, the log is lost for everybody.
         self.expects_sync = false;
+        self.leave_out_begun();
         self.write_out(Durability::Begun).inspect_err(|e| {
             self.log
                 .poison(&format!("a published commit could not be written: {e}"));
@@ -411,6 +412,9 @@ impl Writer {
             self.keep_begun(frame, within + piece.len());
             return Ok(());
         }
+        if is_complete {
+            self.is_whole(frame);
+        }
         if self.run.is_commit(frame) {
             self.commit_frame = frame;
             let is_sealed = self.run.is_sealed(frame);
@@ -470,6 +474,7 @@ impl Writer {
         self.expects_sync = true;
         self.synced = true;
         self.log.shared().note_committer(self.who);
+        self.leave_out_begun();
         self.sync_commit(index, alone_in_transaction)
     }
 

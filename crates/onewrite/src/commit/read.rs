@@ -2,7 +2,7 @@
 
 use crate::commit::{IndexView, Writer};
 use crate::log::packed::Packed;
-use crate::log::{ErrorKind, LogError};
+use crate::log::{ErrorKind, Layout, LogError};
 use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, Salts, array};
 
 /// What SQLite puts in place of the salts while it knows that it will write the header again.
@@ -135,9 +135,27 @@ impl Writer {
         }
         match self.log.packed() {
             Some(packed) => self.read_packed_page(packed, frame, at, out, index),
-            None => self
-                .log
-                .read_page(frame, at, out, self.generations(index).as_slice()),
+            None => self.read_page_in_place(frame, at, out, index),
+        }
+    }
+
+    /// A page of a log with fixed positions. Where the wal-index promises a frame that the log does not hold, it is an
+    /// error: SQLite would copy whatever stands there into the database. What is read of other frames, by a VFS that
+    /// keeps a copy of the file say, is nobody's page; only in `embedded` its bytes cannot be told.
+    fn read_page_in_place(
+        &self,
+        frame: FrameNo,
+        at: usize,
+        out: &mut [u8],
+        index: Option<IndexView>,
+    ) -> Result<(), LogError> {
+        let generations = self.generations(index);
+        let is_there = self.log.read_page(frame, at, out, generations.as_slice())?;
+        let is_promised = index.is_some_and(|index| frame <= index.last_frame);
+        let is_embedded = self.log.geometry().layout() == Layout::Embedded;
+        match is_there || !(is_promised || is_embedded) {
+            true => Ok(()),
+            false => Err(self.log.missing(frame)),
         }
     }
 

@@ -12,21 +12,23 @@ use super::{ErrorKind, Log, LogError};
 use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, Salts};
 
 impl Log {
-    /// Reads one page from the file, from byte `at` of it on, of a frame of one of `generations`.
+    /// Reads one page from the file, from byte `at` of it on, of a frame of one of `generations`; `false` where the
+    /// slot holds no such frame: the wal-index tells of one that nobody has written there.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] where the slot holds no such frame; an I/O error.
+    /// An I/O error.
     pub fn read_page(
         &self,
         frame: FrameNo,
         at: usize,
         out: &mut [u8],
         generations: &[Salts],
-    ) -> Result<(), LogError> {
-        if self.geometry.layout() != Layout::Embedded {
-            return self.read_exactly(self.geometry.page_offset(frame) + at as u64, out);
-        }
+    ) -> Result<bool, LogError> {
         let mut header = [0; FRAME_HEADER_BYTES];
+        if self.geometry.layout() != Layout::Embedded {
+            self.read_beside_header(frame, at, &mut header, out)?;
+            return Ok(generations.contains(&FrameHeader::parse(&header).salts));
+        }
         let slot = if out.len() == self.geometry.page().bytes() {
             self.read_slot(frame, out, &mut header, generations)?
         } else {
@@ -35,12 +37,27 @@ impl Log {
             out.copy_from_slice(&page[at..at + out.len()]);
             slot
         };
-        match slot {
-            Slot::Plain | Slot::Escaped => Ok(()),
-            Slot::Foreign => Err(self.error(
-                ErrorKind::Corrupt,
-                &format!("frame {frame} is not of the log's present generation"),
-            )),
+        Ok(slot != Slot::Foreign)
+    }
+
+    /// The header of a frame, and its page from byte `at` on: by one call where one stands behind the other.
+    fn read_beside_header(
+        &self,
+        frame: FrameNo,
+        at: usize,
+        header: &mut [u8; FRAME_HEADER_BYTES],
+        page: &mut [u8],
+    ) -> Result<(), LogError> {
+        let header_at = self.geometry.header_offset(frame);
+        let page_at = self.geometry.page_offset(frame) + at as u64;
+        if header_at + FRAME_HEADER_BYTES as u64 != page_at {
+            self.read_exactly(header_at, header)?;
+            return self.read_exactly(page_at, page);
+        }
+        let read = self.file.read_pair_at(header, page, header_at)?;
+        match read == header.len() + page.len() {
+            true => Ok(()),
+            false => Err(self.ends_at(header_at + read as u64)),
         }
     }
 
@@ -141,7 +158,8 @@ impl Log {
         }
     }
 
-    fn missing(&self, frame: FrameNo) -> LogError {
+    /// A published frame is not there.
+    pub fn missing(&self, frame: FrameNo) -> LogError {
         let what = format!("it does not hold frame {frame}, which the wal-index says is committed");
         self.error(ErrorKind::Corrupt, &what)
     }
@@ -204,12 +222,13 @@ impl Log {
             n if n == out.len() => Ok(()),
             n => {
                 out[n..].fill(0);
-                Err(self.error(
-                    ErrorKind::ShortRead,
-                    &format!("it ends at byte {}", offset + n as u64),
-                ))
+                Err(self.ends_at(offset + n as u64))
             }
         }
+    }
+
+    fn ends_at(&self, byte: u64) -> LogError {
+        self.error(ErrorKind::ShortRead, &format!("it ends at byte {byte}"))
     }
 
     /// What a block holds that is about to be changed in part; zeros behind the end of the file.

@@ -15,7 +15,7 @@ use super::open::{self, Access};
 use super::probe;
 use super::sys;
 use rustix::fs::{Advice, AtFlags, Statx, StatxFlags, fadvise, fdatasync, fstat, ftruncate, statx};
-use rustix::io::{Errno, IoSlice, ReadWriteFlags, pread, pwrite, pwritev2};
+use rustix::io::{Errno, IoSlice, IoSliceMut, ReadWriteFlags, pread, preadv, pwrite, pwritev2};
 use rustix::process::Pid;
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -171,6 +171,35 @@ impl LogFile {
                 Ok(n) => done += n,
                 Err(e) => return Err(self.error(Operation::Read, Some(at), e)),
             }
+        }
+        Ok(done)
+    }
+
+    /// Fills `first` and then `second` from `offset` on, by one preadv in the good case; else as
+    /// [`LogFile::read_at`]. What lies behind the end of the file is filled with zeros.
+    ///
+    /// # Errors
+    /// Whatever preadv(2) or pread(2) reports.
+    pub fn read_pair_at(
+        &self,
+        first: &mut [u8],
+        second: &mut [u8],
+        offset: u64,
+    ) -> Result<usize, StorageError> {
+        let whole = first.len() + second.len();
+        if offset.saturating_add(whole as u64) <= MAX_OFFSET {
+            let mut both = [IoSliceMut::new(first), IoSliceMut::new(second)];
+            match retry(|| preadv(&self.buffered, &mut both, offset)) {
+                Ok(n) if n == whole => return Ok(n),
+                Ok(_) => {}
+                Err(e) => return Err(self.error(Operation::Read, Some(offset), e)),
+            }
+        }
+        first.fill(0);
+        second.fill(0);
+        let mut done = self.read_at(first, offset)?;
+        if done == first.len() {
+            done += self.read_at(second, offset + done as u64)?;
         }
         Ok(done)
     }

@@ -414,7 +414,8 @@ impl Database {
         // The wal-index itself may be invalid by now.
         match self.writer.borrow().as_ref() {
             Some(writer) => writer.read(&mut page, at, Some(view))?,
-            None => log.read_page(logged.frame, 0, &mut page, &[])?,
+            None if log.read_page(logged.frame, 0, &mut page, &[view.salts])? => {}
+            None => return Err(log.missing(logged.frame)),
         }
         let offset = i64::from(logged.page.0 - 1) * size.bytes() as i64;
         match self.inner.write(&page, offset) {

@@ -9,11 +9,13 @@ mod database;
 mod device;
 mod group_commit;
 mod group_synch;
+mod promised;
 mod refusal;
 #[path = "../common/rows.rs"]
 mod rows;
 #[path = "../common/shim.rs"]
 mod shim;
+mod stock;
 mod switching;
 mod torn;
 mod unfinished;

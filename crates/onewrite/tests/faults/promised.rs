@@ -1,0 +1,73 @@
+//! A wal-index that tells of a frame which is not in the log: its writer ended before the last bytes were
+//! given to us, because a VFS between SQLite and ours kept them back.
+
+use super::stock::{LAYOUTS, PAGE_BYTES, Stock};
+use onewrite::log::{ErrorKind, Layout, LogError};
+use onewrite::wal::{FrameHeader, FrameNo, PageNo, Salts, WalHeader};
+
+/// A commit of the frames before `promised`, which is begun, and published with them.
+fn commit_and_promise(stock: &mut Stock, promised: u32) {
+    stock.transaction(1..=promised - 1);
+    let page = Stock::page_of(promised - 1);
+    let number = PageNo(promised - 1);
+    let header = FrameHeader::build(number, 20, &stock.header, stock.checksum, &page);
+    let at = stock.page.frame_range(FrameNo(promised)).start;
+    stock.write(&header.to_bytes(), at);
+    stock.write(&page[..200], at + 24);
+    stock.commit(promised);
+}
+
+fn read_page(stock: &Stock, frame: u32) -> Result<Vec<u8>, LogError> {
+    let mut page = vec![0; PAGE_BYTES];
+    let at = stock.page.frame_range(FrameNo(frame)).start + 24;
+    stock
+        .writer
+        .read(&mut page, at, Some(stock.published))
+        .map(|()| page)
+}
+
+fn restart(stock: &mut Stock, salts: Salts) {
+    stock.header = WalHeader::build(stock.page, 1, salts);
+    stock.checksum = stock.header.checksum();
+    stock.published.salts = salts;
+    stock.published.last_frame = FrameNo(0);
+    stock.writer.transaction_may_begin();
+    stock.write(&stock.header.bytes.clone(), 0);
+}
+
+#[test]
+fn a_promised_frame_that_is_not_in_the_log_is_an_error() {
+    for layout in LAYOUTS {
+        let mut stock = Stock::new(layout);
+        // The second time over frames of the first, of which frame 3 is whole.
+        stock.transaction(1..=5);
+        stock.commit(5);
+        restart(&mut stock, Salts(*b"promised"));
+        commit_and_promise(&mut stock, 3);
+        for frame in 1..=2 {
+            let page = read_page(&stock, frame).expect("a page");
+            assert!(page == Stock::page_of(frame), "{layout}: frame {frame}");
+        }
+        let error = read_page(&stock, 3).expect_err("a page of another generation");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{layout}");
+        assert!(
+            error.to_string().contains("does not hold frame 3"),
+            "{layout}: {error}"
+        );
+        assert_eq!(stock.last_commit(), Some(2), "{layout}");
+    }
+}
+
+/// Such a VFS reads a file from one end to the other when it opens it.
+#[test]
+fn what_nobody_promised_is_read_as_it_stands() {
+    for layout in LAYOUTS {
+        let mut stock = Stock::new(layout);
+        stock.transaction(1..=3);
+        stock.commit(3);
+        match (layout, read_page(&stock, 4)) {
+            (Layout::Embedded | Layout::Compressed | Layout::Packed, _) => {}
+            (_, page) => assert!(page.expect("a page") == [0; PAGE_BYTES], "{layout}"),
+        }
+    }
+}

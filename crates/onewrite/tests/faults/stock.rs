@@ -1,0 +1,163 @@
+//! What SQLite writes to its log, made here frame by frame: so that a test can stop where SQLite would not.
+
+use onewrite::commit::{CommitConfig, IndexView, Writer};
+use onewrite::log::scan::survey_file;
+use onewrite::log::shared::Committer;
+use onewrite::log::{Layout, Log, OpenLog};
+use onewrite::mode::{InitPolicy, JournalMode};
+use onewrite::storage::{Access, DirectIo, NewFile};
+use onewrite::wal::{Checksum, FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The smallest page that every layout takes.
+pub const PAGE_BYTES: usize = 4096;
+
+/// SQLite's side of a log of its own.
+pub struct Stock {
+    pub path: PathBuf,
+    pub page: PageSize,
+    pub header: WalHeader,
+    pub writer: Writer,
+    pub published: IndexView,
+    pub checksum: Checksum,
+    /// Holds the log; dropped, and so deleted, last.
+    _directory: tempfile::TempDir,
+}
+
+fn big_endian(checksum: Checksum) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&checksum[0].to_be_bytes());
+    bytes[4..].copy_from_slice(&checksum[1].to_be_bytes());
+    bytes
+}
+
+impl Stock {
+    pub fn new(layout: Layout) -> Stock {
+        let directory = super::directory();
+        let path = directory.path().join("db-onewrite");
+        let page = PageSize::new(PAGE_BYTES as u32).expect("a page size");
+        let open = OpenLog {
+            path: &path,
+            mode: match layout {
+                Layout::Packed => JournalMode::Onewrite,
+                Layout::Compressed => JournalMode::Swal,
+                _ => JournalMode::Waldio,
+            },
+            page,
+            access: Access::ReadWrite,
+            new_file: NewFile {
+                mode: 0o600,
+                owner: None,
+            },
+            init: InitPolicy::Auto,
+            direct: DirectIo::Auto,
+        };
+        let log = Arc::new(Log::create(&open, layout).expect("a log"));
+        let config = CommitConfig::default();
+        let header = WalHeader::build(page, 0, Salts(*b"unfinish"));
+        let mut stock = Stock {
+            path,
+            page,
+            header,
+            writer: Writer::new(log, config, Committer(1)),
+            published: IndexView {
+                salts: header.salts,
+                last_frame: FrameNo(0),
+                checksum: big_endian(header.checksum()),
+            },
+            checksum: header.checksum(),
+            _directory: directory,
+        };
+        stock.writer.transaction_may_begin();
+        stock.write(&header.bytes, 0);
+        stock
+    }
+
+    pub fn write(&mut self, bytes: &[u8], at: u64) {
+        let before = Some(self.published);
+        self.writer.write(bytes, at, before).expect("a write");
+    }
+
+    pub fn page_of(frame: u32) -> [u8; PAGE_BYTES] {
+        let mut page = [frame as u8; PAGE_BYTES];
+        // What `embedded` keeps for itself.
+        page[PAGE_BYTES - 24..].fill(0);
+        page
+    }
+
+    /// A frame, finished or, once the transaction has overwritten one of its own, not.
+    pub fn frame(&mut self, frame: u32, commit: bool, is_finished: bool) {
+        let page = Stock::page_of(frame);
+        let pages = if commit { 20 } else { 0 };
+        let number = PageNo(frame);
+        let header = FrameHeader::build(number, pages, &self.header, self.checksum, &page);
+        let mut bytes = header.to_bytes();
+        match is_finished {
+            true => self.checksum = header.checksum,
+            false => bytes[8..].fill(0),
+        }
+        let at = self.page.frame_range(FrameNo(frame)).start;
+        self.write(&bytes, at);
+        self.write(&page, at + 24);
+    }
+
+    /// Finished frames, the last of which ends the transaction.
+    pub fn transaction(&mut self, frames: RangeInclusive<u32>) {
+        let last = *frames.end();
+        for frame in frames {
+            self.frame(frame, frame == last, true);
+        }
+    }
+
+    pub fn overwrite_page(&mut self, frame: u32) {
+        let at = self.page.frame_range(FrameNo(frame)).start;
+        self.write(&Stock::page_of(frame), at + 24);
+    }
+
+    /// SQLite writes the headers again that it knows to be unfinished.
+    pub fn finish(&mut self, from: u32, commit: u32) {
+        for frame in from..=commit {
+            let pages = if frame == commit { 500 } else { 0 };
+            let page = Stock::page_of(frame);
+            let header =
+                FrameHeader::build(PageNo(frame), pages, &self.header, self.checksum, &page);
+            self.checksum = header.checksum;
+            let at = self.page.frame_range(FrameNo(frame)).start;
+            self.write(&header.to_bytes(), at);
+        }
+    }
+
+    /// The end of a commit; whether the log wants the wal-index to be made anew.
+    pub fn commit(&mut self, last: u32) -> bool {
+        let synced = self.writer.sync(Some(self.published), &|| true);
+        synced.expect("a flush");
+        self.published.last_frame = FrameNo(last);
+        self.published.checksum = big_endian(self.checksum);
+        let resealed = self.writer.take_resealed();
+        let ended = self.writer.transaction_ends(Some(self.published));
+        ended.expect("the end of the transaction");
+        self.writer
+            .published(Some(self.published))
+            .expect("a commit");
+        resealed
+    }
+
+    /// What recovery finds.
+    pub fn last_commit(&self) -> Option<u32> {
+        let survey = survey_file(&self.path).expect("the log")?;
+        survey.committed.map(|commit| commit.frame.0)
+    }
+}
+
+/// Every layout of a log of its own.
+pub const LAYOUTS: [Layout; 7] = [
+    Layout::Embedded,
+    Layout::Sector,
+    Layout::Page4k,
+    Layout::Page8k,
+    Layout::Compressed,
+    Layout::Packed,
+    Layout::Gathered,
+];
