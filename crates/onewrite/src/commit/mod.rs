@@ -236,7 +236,7 @@ impl Writer {
     }
 
     fn has_published(&self, index: &IndexView) -> bool {
-        // Behind the commit frame the run may hold frames that were rolled back.
+        // Behind the commit frame there may be some that fill a sector.
         self.run_salts() == Some(index.salts) && index.last_frame >= self.commit_frame
     }
 
@@ -417,6 +417,9 @@ impl Writer {
         }
         if self.run.is_commit(frame) {
             self.commit_frame = frame;
+            // What was rolled back, and came together with this transaction: in the log it could pass for what is to
+            // come there.
+            self.run.truncate(frame.plus(1));
             let is_sealed = self.run.is_sealed(frame);
             if let Some(from) = self.unfinished.left_by(frame, is_sealed) {
                 return self.seal(from, frame, index);

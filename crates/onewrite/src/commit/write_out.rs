@@ -127,7 +127,7 @@ impl Writer {
         let (Some(packed), Some(salts)) = (log.packed(), self.generation) else {
             return Err(log.error(ErrorKind::Write, "its generation is not known"));
         };
-        // Frames behind a finished commit were rolled back.
+        // A frame behind a finished commit is begun, and no more.
         let ends = self.run.is_commit(self.commit_frame) && self.run.is_sealed(self.commit_frame);
         let last = match ends {
             true => self.commit_frame,

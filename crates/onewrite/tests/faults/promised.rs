@@ -58,6 +58,24 @@ fn a_promised_frame_that_is_not_in_the_log_is_an_error() {
     }
 }
 
+/// Such a VFS gives us a transaction that was rolled back together with the next one.
+#[test]
+fn the_begin_of_a_frame_is_not_written_over_one_that_was_rolled_back() {
+    for layout in LAYOUTS {
+        let mut stock = Stock::new(layout);
+        for frame in 1..=9 {
+            stock.frame(frame, false, true);
+        }
+        stock.checksum = stock.header.checksum();
+        commit_and_promise(&mut stock, 3);
+        let Err(error) = read_page(&stock, 3) else {
+            panic!("{layout}: a page that was rolled back")
+        };
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{layout}");
+        assert_eq!(stock.last_commit(), Some(2), "{layout}");
+    }
+}
+
 /// Such a VFS reads a file from one end to the other when it opens it.
 #[test]
 fn what_nobody_promised_is_read_as_it_stands() {
