@@ -42,7 +42,12 @@ struct EngineSought {
   ** before. Writes whether the last one of these was compared and is equal. */
   int (*search)(void *context, const unsigned char *bytes, const EngineSpan *records, unsigned int count,
                 unsigned int *notLarger, int *equal);
+  /* Abbreviates `count` records, in a way that `kind` tells: of two in order the second one's number is not smaller. */
+  void (*abbreviate)(unsigned int kind, const unsigned char *bytes, const EngineSpan *records, unsigned int count,
+                     sqlite3_uint64 *numbers);
   void *context;
+  unsigned int kind;             /* 0: they are not to be abbreviated */
+  sqlite3_uint64 number;         /* The sought record's */
 };
 
 /* The number of the engine whose files begin with these 16 bytes, of the one of this name; -1: none. */

@@ -4,6 +4,7 @@
 */
 #include "glue.h"
 #include "glue_file.c"
+#include "glue_abbreviate.c"
 #include "glue_cursor.c"
 #include "glue_write.c"
 #include "glue_handle.c"

@@ -55,7 +55,10 @@ static int glueSearch(
 static void glueKeyInit(GlueKey *pKey, UnpackedRecord *pRecord){
   pKey->sought.compare = glueCompare;
   pKey->sought.search = glueSearch;
+  pKey->sought.abbreviate = glueAbbreviate;
   pKey->sought.context = pKey;
+  pKey->sought.kind = pRecord->nField ? glueAbbreviation(pRecord->pKeyInfo) : 0;
+  pKey->sought.number = pKey->sought.kind ? glueOfSought(pKey->sought.kind, pRecord->aMem) : 0;
   pKey->pRecord = pRecord;
   pKey->xCompare = sqlite3VdbeFindCompare(pRecord);
   pRecord->errCode = 0;

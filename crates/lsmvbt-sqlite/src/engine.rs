@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::ptr;
 
-use ::lsmvbt::{Around, Found, Payloads, Span};
+use ::lsmvbt::{Abbreviation, Around, Found, Payloads, Span};
 
 use crate::ffi::DatabaseFile;
 
@@ -90,6 +90,12 @@ pub trait Comparison {
     /// # Errors
     /// [`Error::Compare`].
     fn search(&mut self, records: Payloads<'_>, from: usize) -> Result<Found>;
+
+    /// As [`lsmvbt::Sought::abbreviation`].
+    fn abbreviation(&self) -> Option<Abbreviation>;
+
+    /// As [`lsmvbt::Sought::abbreviate`].
+    fn abbreviate(&self, records: Payloads<'_>) -> Vec<u64>;
 }
 
 /// A kind of database file.

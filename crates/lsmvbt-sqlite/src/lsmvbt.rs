@@ -12,8 +12,8 @@ use std::io;
 use std::sync::atomic::Ordering::SeqCst;
 
 use ::lsmvbt::{
-    Db, Found, Lock, LockMode, Optimizations, Options, Payloads, Snapshot, Sought, Storage, TreeId,
-    Version,
+    Abbreviation, Db, Found, Lock, LockMode, Optimizations, Options, Payloads, Snapshot, Sought,
+    Storage, TreeId, Version,
 };
 
 use crate::engine::{
@@ -274,6 +274,14 @@ impl Sought for BySqlite<'_> {
 
     fn search(&mut self, keys: Payloads<'_>, from: usize) -> ::lsmvbt::Result<Found> {
         self.0.search(keys, from).map_err(comparison_failed)
+    }
+
+    fn abbreviation(&self) -> Option<Abbreviation> {
+        self.0.abbreviation()
+    }
+
+    fn abbreviate(&self, keys: Payloads<'_>) -> Vec<u64> {
+        self.0.abbreviate(keys)
     }
 }
 

@@ -54,7 +54,7 @@ pub use cursor::{Cursor, READABLE_BEHIND, Seek};
 pub use db::{Db, Snapshot};
 pub use error::{Error, Result};
 pub use header::MAGIC;
-pub use payloads::{Around, Found, Payloads, Sought, Span};
+pub use payloads::{Abbreviation, Around, Found, Payloads, Sought, Span};
 pub use storage::{Caching, DirectFile, Lock, LockMode, MemoryFile, PowerCut, READERS, Storage};
 pub use types::{
     Durability, Optimizations, Options, PAGE_SIZE, PageNo, Stats, Status, Torn, TreeId, TreeKind,

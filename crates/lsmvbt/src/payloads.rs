@@ -1,6 +1,7 @@
 //! Payloads as they stand in a page, and what is looked for among them.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use crate::error::Result;
 
@@ -40,6 +41,17 @@ impl<'a> Payloads<'a> {
         self.spans
     }
 
+    /// Those of some of the indexes.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub(crate) fn part(self, indexes: Range<usize>) -> Payloads<'a> {
+        Payloads {
+            spans: &self.spans[indexes],
+            ..self
+        }
+    }
+
     /// The payload at an index.
     ///
     /// # Panics
@@ -71,6 +83,16 @@ pub struct Found {
     pub equal: bool,
 }
 
+/// Numbers that stand for keys, which a search compares before it looks at a key: abbreviated keys, as sorting knows them. Of
+/// two keys in the order of the tree the second one's is not smaller; what they do not tell, [`Sought::search`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abbreviation {
+    /// How they are made. Numbers that are made otherwise say nothing about these.
+    pub kind: u32,
+    /// That of what is sought.
+    pub sought: u64,
+}
+
 /// What a search by comparison looks for. Functions that compare a stored key are, too.
 pub trait Sought {
     /// How a stored key, with [`crate::READABLE_BEHIND`] bytes after it, lies to what is sought. It must be consistent with
@@ -87,6 +109,16 @@ pub trait Sought {
     /// As [`Sought::compare`].
     fn search(&mut self, keys: Payloads<'_>, from: usize) -> Result<Found> {
         halve(from, keys.spans.len(), |at| self.compare(keys.at(at)))
+    }
+
+    /// Where keys may be abbreviated: how, and to what the sought one is.
+    fn abbreviation(&self) -> Option<Abbreviation> {
+        None
+    }
+
+    /// Abbreviates keys, in the way that [`Sought::abbreviation`] tells. Pages that are searched again keep the numbers.
+    fn abbreviate(&self, _keys: Payloads<'_>) -> Vec<u64> {
+        Vec::new()
     }
 }
 

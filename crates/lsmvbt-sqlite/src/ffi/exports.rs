@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uchar, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use ::lsmvbt::{Found, Payloads, Span};
+use ::lsmvbt::{Abbreviation, Found, Payloads, Span};
 
 use super::code;
 use super::file::{DatabaseFile, RawFile};
@@ -31,7 +31,10 @@ pub struct EngineSought {
         *mut c_uint,
         *mut c_int,
     ) -> c_int,
+    abbreviate: unsafe extern "C" fn(c_uint, *const c_uchar, *const Span, c_uint, *mut u64),
     context: *mut c_void,
+    kind: c_uint,
+    number: u64,
 }
 
 /// The cursor in a database that is not there yet: its trees are empty.
@@ -557,6 +560,26 @@ impl Comparison for Comparing {
             }),
             code => Err(Error::Compare(code)),
         }
+    }
+
+    fn abbreviation(&self) -> Option<Abbreviation> {
+        let EngineSought { kind, number, .. } = self.0;
+        let sought = number;
+        (kind != 0).then_some(Abbreviation { kind, sought })
+    }
+
+    fn abbreviate(&self, records: Payloads<'_>) -> Vec<u64> {
+        let EngineSought {
+            abbreviate, kind, ..
+        } = self.0;
+        let (bytes, spans) = (records.bytes().as_ptr(), records.spans());
+        let Ok(count) = c_uint::try_from(spans.len()) else {
+            return Vec::new();
+        };
+        let mut numbers = vec![0; spans.len()];
+        // SAFETY: there are so many spans, which lie in the bytes, and numbers.
+        unsafe { abbreviate(kind, bytes, spans.as_ptr(), count, numbers.as_mut_ptr()) };
+        numbers
     }
 }
 

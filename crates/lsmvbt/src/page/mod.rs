@@ -25,6 +25,7 @@
 //!
 //! Cells fill the page from its end. See [`cell`] for their bytes.
 
+mod abbreviated;
 pub(crate) mod cell;
 pub(crate) mod node;
 pub(crate) mod spans;

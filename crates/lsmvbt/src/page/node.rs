@@ -6,14 +6,15 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::abbreviated::{Abbreviated, Numbers};
 use super::cell::{self, Shape};
-use super::spans::Spans;
+use super::spans::{Spans, With};
 use super::{
     CAPACITY, HEADER, Image, PADDING, PageType, kind_byte, kind_from, set_u16, set_u32, set_u64,
     u16_at, u32_at, u64_at, verify,
 };
 use crate::error::{Error, Result};
-use crate::payloads::{Payloads, Span};
+use crate::payloads::{Payloads, Sought, Span};
 use crate::types::{PAGE_SIZE, PageNo, TreeKind};
 
 /// The end of what has not ended.
@@ -81,6 +82,7 @@ pub(crate) struct Node {
     heap: Vec<u8>,
     /// Of all entries. Made by the first search in a node that was changed.
     spans: OnceLock<Spans>,
+    abbreviated: Abbreviated,
     /// Nobody needs them who only reads what is there at his view, and they take three times what a page does.
     entries: OnceLock<Vec<Entry>>,
     /// So many cells of the page that `heap` is then are the entries, until they are wanted.
@@ -117,6 +119,7 @@ impl Node {
             entries: OnceLock::new(),
             cells: 0,
             spans: OnceLock::new(),
+            abbreviated: Abbreviated::default(),
             heap: vec![0; PADDING],
             size: 0,
             dead: 0,
@@ -240,7 +243,28 @@ impl Node {
     }
 
     fn no_spans(&self, capacity: usize) -> Spans {
-        Spans::with_capacity(capacity, self.tree_kind == Some(TreeKind::Integer))
+        let with = With {
+            integers: self.tree_kind == Some(TreeKind::Integer),
+            children: self.kind == PageType::Inner,
+        };
+        Spans::with_capacity(capacity, with)
+    }
+
+    /// The child below an entry of a node above the leaves.
+    #[inline]
+    pub(crate) fn child(&self, at: usize) -> u32 {
+        self.spans().children()[at]
+    }
+
+    /// The abbreviated keys of all entries, and that of the sought one. `keys` are those of all entries, those behind the
+    /// first `from` in order.
+    pub(crate) fn abbreviated(
+        &self,
+        keys: Payloads<'_>,
+        from: usize,
+        sought: &dyn Sought,
+    ) -> Option<(&Numbers, u64)> {
+        self.abbreviated.of(keys, from, sought)
     }
 
     /// The payload that stands somewhere in this node.
@@ -269,6 +293,7 @@ impl Node {
         self.size += self.cost(&e);
         self.dead += usize::from(!e.live());
         self.newest_start = self.newest_start.max(e.start);
+        self.abbreviated.forget();
         if let Some(spans) = self.spans.get_mut() {
             spans.insert(at, &e);
         }
@@ -296,6 +321,7 @@ impl Node {
 
     /// Takes the entry at `at` out altogether.
     pub(crate) fn remove(&mut self, at: usize) -> Entry {
+        self.abbreviated.forget();
         if let Some(spans) = self.spans.get_mut() {
             spans.remove(at);
         }
@@ -347,11 +373,15 @@ impl Node {
     /// Gives the live entry at `at` another value (catalog pages: within one transaction).
     pub(crate) fn set_child(&mut self, at: usize, child: u32) {
         self.entries_mut()[at].child = child;
+        if let Some(spans) = self.spans.get_mut() {
+            spans.set_child(at, child);
+        }
     }
 
     /// Removes what `keep` refuses and returns it.
     pub(crate) fn sift(&mut self, mut keep: impl FnMut(&Entry) -> bool) -> Vec<Entry> {
         self.spans.take();
+        self.abbreviated.forget();
         let mut gone = Vec::new();
         self.entries_mut().retain(|e| {
             let stays = keep(e);

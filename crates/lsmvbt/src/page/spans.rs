@@ -7,13 +7,22 @@ use crate::payloads::Span;
 /// The length of a payload that is not all in the page.
 const ELSEWHERE: u16 = u16::MAX;
 
-/// Where the payloads stand in the heap, and integer keys, entry by entry.
+/// Which of them a node has, beside where payloads stand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct With {
+    /// In integer trees.
+    pub(crate) integers: bool,
+    /// In nodes above the leaves.
+    pub(crate) children: bool,
+}
+
+/// Where the payloads stand in the heap, integer keys, and children, entry by entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Spans {
     spans: Vec<Span>,
-    /// Empty but in integer trees.
     integers: Vec<i64>,
-    has_integers: bool,
+    children: Vec<u32>,
+    with: With,
     elsewhere: usize,
 }
 
@@ -32,11 +41,12 @@ fn span(e: &Entry) -> Span {
 
 impl Spans {
     /// None, with room for so many.
-    pub(crate) fn with_capacity(count: usize, has_integers: bool) -> Spans {
+    pub(crate) fn with_capacity(count: usize, with: With) -> Spans {
         Spans {
             spans: Vec::with_capacity(count),
-            integers: Vec::with_capacity(if has_integers { count } else { 0 }),
-            has_integers,
+            integers: Vec::with_capacity(if with.integers { count } else { 0 }),
+            children: Vec::with_capacity(if with.children { count } else { 0 }),
+            with,
             elsewhere: 0,
         }
     }
@@ -45,17 +55,34 @@ impl Spans {
         let span = span(e);
         self.elsewhere += usize::from(span.len == ELSEWHERE);
         self.spans.insert(at, span);
-        if self.has_integers {
+        if self.with.integers {
             self.integers.insert(at, e.key);
+        }
+        if self.with.children {
+            self.children.insert(at, e.child);
         }
     }
 
     pub(crate) fn remove(&mut self, at: usize) {
         let span = self.spans.remove(at);
         self.elsewhere -= usize::from(span.len == ELSEWHERE);
-        if self.has_integers {
+        if self.with.integers {
             self.integers.remove(at);
         }
+        if self.with.children {
+            self.children.remove(at);
+        }
+    }
+
+    /// Gives an entry another child.
+    pub(crate) fn set_child(&mut self, at: usize, child: u32) {
+        if let Some(known) = self.children.get_mut(at) {
+            *known = child;
+        }
+    }
+
+    pub(crate) fn children(&self) -> &[u32] {
+        &self.children
     }
 
     pub(crate) fn integers(&self) -> &[i64] {

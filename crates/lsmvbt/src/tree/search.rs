@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::page::{Entry, NodeRef};
-use crate::payloads::{Found, Sought, halve};
+use crate::payloads::{Found, Payloads, Sought, halve};
 use crate::types::PageNo;
 
 /// Levels that a tree may have; more than any file can fill.
@@ -131,7 +131,11 @@ impl Core {
                 }
             };
             if let Some(spans) = spans.whole() {
-                return sought.search(node.payloads(spans), from);
+                let keys = node.payloads(spans);
+                return match visible {
+                    Visible::All(_) => search_all(node, keys, from, *sought),
+                    Visible::Some(_) => sought.search(keys, from),
+                };
             }
         }
         halve(from, visible.len(), |at| {
@@ -239,7 +243,7 @@ impl Core {
                 });
             }
             step.index = self.choose(&step.node, view, target)?;
-            page = step.node.entries()[step.index].child;
+            page = step.node.child(step.index);
             level = Some(step.node.level - 1);
         }
         Ok(())
@@ -257,7 +261,7 @@ impl Core {
             let Some(level) = step.node.level.checked_sub(1) else {
                 return Ok(());
             };
-            let page = step.node.entries()[step.index].child;
+            let page = step.node.child(step.index);
             let node = self.node_of(page, tree, Some(level))?;
             let index = if node.level == 0 {
                 0
@@ -269,6 +273,32 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// Searches all entries of a node: by their abbreviated keys where there are any, and by comparison only among those whose
+/// number is the sought one's.
+fn search_all(
+    node: &NodeRef,
+    keys: Payloads<'_>,
+    from: usize,
+    sought: &mut dyn Sought,
+) -> Result<Found> {
+    let Some((numbers, number)) = node.abbreviated(keys, from, sought) else {
+        return sought.search(keys, from);
+    };
+    let alike = numbers.alike(number);
+    let begin = alike.start;
+    if alike.is_empty() {
+        return Ok(Found {
+            not_larger: begin,
+            equal: false,
+        });
+    }
+    let found = sought.search(keys.part(alike), 0)?;
+    Ok(Found {
+        not_larger: begin + found.not_larger,
+        ..found
+    })
 }
 
 /// The integer key that is looked for, where a node shows all its entries to the view: what nearly every search by rowid

@@ -6,8 +6,8 @@ use std::collections::btree_map::Entry as MapEntry;
 use std::rc::Rc;
 
 use lsmvbt::{
-    Cursor, Db, Durability, Error, Optimizations, Options, Result, Seek, Snapshot, Torn, TreeId,
-    TreeKind, Version,
+    Abbreviation, Cursor, Db, Durability, Error, Optimizations, Options, Payloads, Result, Seek,
+    Snapshot, Sought, Torn, TreeId, TreeKind, Version,
 };
 
 use crate::random::Random;
@@ -50,6 +50,32 @@ pub fn custom_order(stored: &[u8], sought: &[u8]) -> Ordering {
         .len()
         .cmp(&sought.len())
         .then_with(|| stored.cmp(sought))
+}
+
+/// A custom key, which is sought by abbreviated keys where a page has them: by its length and its first byte.
+pub struct ByLength<'a>(pub &'a [u8]);
+
+fn abbreviated(key: &[u8]) -> u64 {
+    key.len() as u64 * 256 + u64::from(key.first().copied().unwrap_or(0))
+}
+
+impl Sought for ByLength<'_> {
+    fn compare(&mut self, stored: &[u8]) -> Result<Ordering> {
+        Ok(custom_order(stored, self.0))
+    }
+
+    fn abbreviation(&self) -> Option<Abbreviation> {
+        Some(Abbreviation {
+            kind: 1,
+            sought: abbreviated(self.0),
+        })
+    }
+
+    fn abbreviate(&self, keys: Payloads<'_>) -> Vec<u64> {
+        (0..keys.spans().len())
+            .map(|index| abbreviated(keys.at(index)))
+            .collect()
+    }
 }
 
 /// The key and value a cursor stands on, as the model has them.
@@ -228,10 +254,7 @@ pub fn seek(db: &mut Db, cursor: &mut Cursor, key: &[u8]) -> Result<Seek> {
     match cursor.kind() {
         TreeKind::Integer => cursor.seek_integer(db, integer_of(key)),
         TreeKind::Bytes => cursor.seek(db, key),
-        TreeKind::Custom => {
-            let key = &key[4..];
-            cursor.seek_with(db, &mut |stored: &[u8]| Ok(custom_order(stored, key)))
-        }
+        TreeKind::Custom => cursor.seek_with(db, &mut ByLength(&key[4..])),
     }
 }
 
@@ -381,12 +404,7 @@ pub fn put(db: &mut Db, tree: TreeId, kind: u8, key: &[u8], value: &[u8]) -> Res
     match kind {
         0 => db.put_integer(tree, integer_of(key), value),
         1 => db.put(tree, key, value),
-        _ => {
-            let key = &key[4..];
-            db.put_custom(tree, key, &mut |stored: &[u8]| {
-                Ok(custom_order(stored, key))
-            })
-        }
+        _ => db.put_custom(tree, &key[4..], &mut ByLength(&key[4..])),
     }
 }
 
