@@ -1,11 +1,14 @@
-//! The VFS underneath ours, in which a call on a database fails.
+//! The VFS underneath ours, in which a call on a database, or a rollback journal, fails.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_IOERR_READ, SQLITE_OPEN_MAIN_DB};
+use rusqlite::ffi::{
+    SQLITE_IOERR_DELETE, SQLITE_IOERR_FSYNC, SQLITE_IOERR_READ, SQLITE_IOERR_WRITE,
+    SQLITE_OPEN_MAIN_DB, SQLITE_OPEN_MAIN_JOURNAL,
+};
 
 use crate::shim::{self, Call, Watch};
 
@@ -13,10 +16,13 @@ use crate::shim::{self, Call, Watch};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     Read,
+    Write,
     /// It is not done.
     Sync,
     /// It is done, and said to have failed.
     SyncThatWasDone,
+    /// Of a transaction whose main database it is.
+    DeleteOfSuperJournal,
 }
 
 /// A call that is to fail, once.
@@ -32,21 +38,21 @@ fn faults() -> MutexGuard<'static, BTreeMap<PathBuf, Fault>> {
     FAULTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The call on a database behind `before` others of its kind fails.
-pub fn fail(database: &Path, which: Which, before: u32) {
+/// The call on a file behind `before` others of its kind fails.
+pub fn fail(file: &Path, which: Which, before: u32) {
     let before = Some(before);
-    faults().insert(database.to_owned(), Fault { which, before });
+    faults().insert(file.to_owned(), Fault { which, before });
 }
 
 /// No call fails from now on; whether one has.
-pub fn has_failed(database: &Path) -> bool {
-    let fault = faults().remove(database);
+pub fn has_failed(file: &Path) -> bool {
+    let fault = faults().remove(file);
     fault.is_some_and(|fault| fault.before.is_none())
 }
 
-fn is_due(database: &Path, which: Which) -> bool {
+fn is_due(file: &Path, which: Which) -> bool {
     let mut faults = faults();
-    let fault = faults.get_mut(database);
+    let fault = faults.get_mut(file);
     let Some(fault) = fault.filter(|fault| fault.which == which) else {
         return false;
     };
@@ -59,11 +65,27 @@ struct Failing;
 
 impl Watch for Failing {
     const NAME: &CStr = c"below";
-    const FILES: c_int = SQLITE_OPEN_MAIN_DB;
+    const FILES: c_int = SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_MAIN_JOURNAL;
 
     fn read(path: &Path, _offset: u64, _size: usize, call: impl Call) -> c_int {
         match is_due(path, Which::Read) {
             true => SQLITE_IOERR_READ,
+            false => call(),
+        }
+    }
+
+    fn delete(path: &Path, _durably: bool, call: impl Call) -> c_int {
+        let name = path.to_string_lossy();
+        let of = name.split_once("-mj").map(|(database, _)| database);
+        match of.is_some_and(|of| is_due(Path::new(of), Which::DeleteOfSuperJournal)) {
+            true => SQLITE_IOERR_DELETE,
+            false => call(),
+        }
+    }
+
+    fn write(path: &Path, _offset: u64, _bytes: &[u8], call: impl Call) -> c_int {
+        match is_due(path, Which::Write) {
+            true => SQLITE_IOERR_WRITE,
             false => call(),
         }
     }

@@ -9,5 +9,6 @@ mod mode;
 mod processes;
 #[path = "../../../onewrite/tests/common/shim.rs"]
 mod shim;
+mod super_journal;
 mod support;
 mod transactions;

@@ -40,6 +40,11 @@ pub trait AtomicWrites {
     /// # Errors
     /// The file system's: what was written is not there after an abort, or may be.
     fn commit(&self) -> io::Result<bool>;
+    /// The same by the ioctl alone, for who has no call of SQLite's on the file at hand.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    fn commit_by_ioctl(&self) -> io::Result<()>;
     /// What was written never was.
     ///
     /// # Errors
@@ -113,6 +118,10 @@ impl AtomicWrites for Xftl {
         Ok(false)
     }
 
+    fn commit_by_ioctl(&self) -> io::Result<()> {
+        self.0.ioctl(COMMIT, None)
+    }
+
     fn abort(&self) -> io::Result<()> {
         self.0.ioctl(ABORT, None)
     }
@@ -138,7 +147,11 @@ impl AtomicWrites for F2fs {
     }
 
     fn commit(&self) -> io::Result<bool> {
-        self.0.ioctl(COMMIT, None).map(|()| true)
+        self.commit_by_ioctl().map(|()| true)
+    }
+
+    fn commit_by_ioctl(&self) -> io::Result<()> {
+        self.0.ioctl(COMMIT, None)
     }
 
     fn abort(&self) -> io::Result<()> {

@@ -9,6 +9,7 @@
 //! | xSync of COMMIT | commit, of this file alone |
 //! | xSync, where the transaction has written other databases | it shares their transaction |
 //! | COMMIT_PHASETWO | commit, if there is something left: of several files at once, or with `synchronous=OFF` |
+//! | deletion of a super-journal | commit, where others of the transaction are in rollback modes ([`super::super_journal`]) |
 //! | lock given back, not committed | abort |
 //!
 //! So COMMIT is one fsync. A process that dies, or a power cut, leaves the database as it was committed last: there is no
@@ -24,11 +25,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::database::{Database, Switch};
 use super::ffi;
 use super::host::{Connection, SqlError};
 use super::pragma::{Answer, Failure};
+use super::super_journal;
 use crate::storage::{AtomicWrites, Descriptor, atomic_writes};
 
 /// The journal mode's name.
@@ -42,10 +46,66 @@ thread_local! {
 
 /// A database in this mode.
 pub struct Atomic {
+    transaction: Rc<Transaction>,
+    playback: Cell<Playback>,
+}
+
+/// The file's.
+pub struct Transaction {
+    database: PathBuf,
     file: Box<dyn AtomicWrites>,
     /// Something was written and neither committed nor aborted.
     has_begun: Cell<bool>,
-    playback: Cell<Playback>,
+    /// It was committed, and the super-journal is not known to be deleted. If SQLite plays its journal back now, that
+    /// has to be committed as well.
+    is_ahead: Cell<bool>,
+}
+
+impl Transaction {
+    fn new(database: &Path, file: Box<dyn AtomicWrites>) -> Rc<Self> {
+        Rc::new(Self {
+            database: database.to_owned(),
+            file,
+            has_begun: Cell::new(false),
+            is_ahead: Cell::new(false),
+        })
+    }
+
+    /// Commits before SQLite has deleted its super-journal.
+    pub(super) fn commit_ahead(&self) -> Result<(), c_int> {
+        if !self.has_begun.get() {
+            return Ok(());
+        }
+        let committed = self.file.commit_by_ioctl();
+        committed.map_err(|error| self.failed("commit", &error).0)?;
+        self.has_begun.set(false);
+        self.is_ahead.set(true);
+        Ok(())
+    }
+
+    /// After a commit that failed. If the abort fails as well, it is the device that fails: SQLite is told of the
+    /// first, and the next to abort tries again.
+    pub(super) fn give_up(&self) {
+        if self.has_begun.get() && self.file.abort().is_ok() {
+            self.has_begun.set(false);
+        }
+    }
+
+    /// Logs what went wrong: SQLite's code for it, and the message.
+    fn failed(&self, doing: &str, error: &std::io::Error) -> (c_int, String) {
+        let message = format!("{}: cannot {doing}: {error}", self.database.display());
+        super::host::log(ffi::SQLITE_IOERR, &message);
+        let code = match error.kind() {
+            std::io::ErrorKind::StorageFull => ffi::SQLITE_FULL,
+            _ => ffi::SQLITE_IOERR,
+        };
+        (code, message)
+    }
+}
+
+/// No transaction over several databases goes on.
+pub(super) fn forget_first() {
+    FIRST.set(None);
 }
 
 /// How far a journal is played back that another mode left.
@@ -96,8 +156,7 @@ impl Database {
             self.expect_mode(self.stock_mode(connection, &schema, word), word)?;
         }
         self.atomic.replace(Some(Atomic {
-            file,
-            has_begun: Cell::new(false),
+            transaction: Transaction::new(&self.paths.database, file),
             playback: Cell::new(Playback::None),
         }));
         Ok(())
@@ -164,14 +223,15 @@ impl Database {
     /// Before anything is written to the file, or cut from it.
     pub fn begin_atomic(&self) -> Result<(), c_int> {
         let atomic = self.atomic.borrow();
-        let is_due =
-            |atomic: &&Atomic| !atomic.has_begun.get() && atomic.playback.get() != Playback::Runs;
+        let is_due = |atomic: &&Atomic| {
+            !atomic.transaction.has_begun.get() && atomic.playback.get() != Playback::Runs
+        };
         let Some(atomic) = atomic.as_ref().filter(is_due) else {
             return Ok(());
         };
-        match atomic.file.begin() {
+        match atomic.transaction.file.begin() {
             Ok(()) => {
-                atomic.has_begun.set(true);
+                atomic.transaction.has_begun.set(true);
                 atomic.playback.set(Playback::None);
                 Ok(())
             }
@@ -189,9 +249,28 @@ impl Database {
         }
     }
 
-    /// `SQLITE_FCNTL_SYNC`: it comes when all is played back, also with `synchronous=OFF`, where xSync does not.
-    pub fn playback_written(&self) {
+    /// `SQLITE_FCNTL_SYNC`: it comes when all is written, or played back, also with `synchronous=OFF`, where xSync does
+    /// not. It names the super-journal, if the transaction has one.
+    pub fn all_written(&self, super_journal: Option<&Path>) -> Result<(), c_int> {
         self.playback_goes(Playback::Runs, Playback::Written);
+        let atomic = self.atomic.borrow();
+        let Some(transaction) = atomic.as_ref().map(|atomic| &atomic.transaction) else {
+            return Ok(());
+        };
+        match super_journal {
+            _ if !transaction.has_begun.get() => Ok(()),
+            Some(name) => match super_journal::join(name, transaction) {
+                true => Ok(()),
+                false => Err(self.atomic_failed(
+                    "commit beside several databases in rollback modes",
+                    &std::io::Error::other(
+                        "their super-journal is not made by onewrite: open the main database through it",
+                    ),
+                )),
+            },
+            None if transaction.is_ahead.get() => self.commit_atomic_file(transaction),
+            None => Ok(()),
+        }
     }
 
     /// After an xSync of the file as on any file system. Where it failed SQLite plays the journal back again.
@@ -216,16 +295,15 @@ impl Database {
         let atomic = self.atomic.borrow();
         atomic.as_ref().is_some_and(|atomic| {
             let connection = self.connection.get();
-            atomic.has_begun.get()
+            atomic.transaction.has_begun.get()
                 || connection.is_some_and(|connection| !connection.is_autocommit())
         })
     }
 
     /// After something failed in a transaction: the file is what it was before, whatever SQLite can do about it.
     pub fn give_up_atomic(&self, code: c_int) -> c_int {
-        let has_begun = |atomic: &Atomic| atomic.has_begun.get();
         // A playback that fails is none: SQLite begins it again.
-        if code != ffi::SQLITE_OK && self.atomic.borrow().as_ref().is_some_and(has_begun) {
+        if code != ffi::SQLITE_OK && self.begun().is_some() {
             // If that fails as well, it is the device that fails: SQLite is told of the first.
             let _ = self.abort_atomic();
         }
@@ -234,26 +312,26 @@ impl Database {
 
     /// `xSync`: `true` if it was done, or is put off until all files of the transaction are written.
     pub fn sync_atomic(&self) -> Result<bool, c_int> {
-        let atomic = self.atomic.borrow();
-        let Some(atomic) = atomic.as_ref().filter(|atomic| atomic.has_begun.get()) else {
+        let Some(transaction) = self.begun() else {
             return Ok(false);
         };
         // ROLLBACK plays its journal back and syncs that, before it gives the lock back: the abort that comes
         // then drops it all. (SQLite leaves autocommit mode before ROLLBACK, and enters it before COMMIT, does its
         // work. A statement that fails on its own is taken for a commit, of what there was before it.)
         let Some(connection) = self.connection.get() else {
-            return self.commit_atomic_file(atomic).map(|()| true);
+            return self.commit_atomic_file(&transaction).map(|()| true);
         };
         if !connection.is_autocommit() {
             return Ok(true);
         }
         if self.alone_in_transaction() {
-            return self.commit_atomic_file(atomic).map(|()| true);
+            return self.commit_atomic_file(&transaction).map(|()| true);
         }
         let shared = FIRST.with_borrow_mut(|first| match first {
-            Some((whose, first)) if *whose == connection.number() => atomic.file.share(first),
+            Some((whose, first)) if *whose == connection.number() => transaction.file.share(first),
             _ => {
-                *first = Some((connection.number(), atomic.file.descriptor().clone()));
+                let descriptor = transaction.file.descriptor().clone();
+                *first = Some((connection.number(), descriptor));
                 Ok(())
             }
         });
@@ -268,16 +346,16 @@ impl Database {
     /// COMMIT_PHASETWO: whatever is not committed yet is committed now. The first file of several does it for
     /// all; for the others it is an fsync of nothing.
     pub fn commit_atomic(&self) -> Result<(), c_int> {
-        FIRST.replace(None);
-        let atomic = self.atomic.borrow();
-        match atomic.as_ref().filter(|atomic| atomic.has_begun.get()) {
-            Some(atomic) => self.commit_atomic_file(atomic),
+        forget_first();
+        self.not_ahead();
+        match self.begun() {
+            Some(transaction) => self.commit_atomic_file(&transaction),
             None => Ok(()),
         }
     }
 
-    fn commit_atomic_file(&self, atomic: &Atomic) -> Result<(), c_int> {
-        match atomic.file.commit() {
+    fn commit_atomic_file(&self, transaction: &Transaction) -> Result<(), c_int> {
+        match transaction.file.commit() {
             Ok(true) => {}
             Ok(false) => {
                 let code = self.inner.sync();
@@ -293,37 +371,51 @@ impl Database {
             }
             Err(error) => return Err(self.atomic_failed("commit", &error)),
         }
-        atomic.has_begun.set(false);
+        transaction.has_begun.set(false);
+        transaction.is_ahead.set(false);
         Ok(())
     }
 
     /// Before the lock is given back: what was not committed never was.
     pub fn abort_atomic(&self) -> Result<(), c_int> {
-        let atomic = self.atomic.borrow();
-        if let Some(atomic) = atomic.as_ref() {
+        if let Some(atomic) = self.atomic.borrow().as_ref() {
             atomic.playback.set(Playback::None);
         }
-        let Some(atomic) = atomic.as_ref().filter(|atomic| atomic.has_begun.get()) else {
+        self.not_ahead();
+        let Some(transaction) = self.begun() else {
             return Ok(());
         };
-        FIRST.replace(None);
-        match atomic.file.abort() {
+        forget_first();
+        match transaction.file.abort() {
             Ok(()) => {
-                atomic.has_begun.set(false);
+                transaction.has_begun.set(false);
                 Ok(())
             }
             Err(error) => Err(self.atomic_failed("abort", &error)),
         }
     }
 
-    fn atomic_failed(&self, doing: &str, error: &std::io::Error) -> c_int {
-        let database = self.paths.database.display();
-        let message = format!("{database}: cannot {doing}: {error}");
-        super::host::log(ffi::SQLITE_IOERR, &message);
-        self.last_error.replace(Some(message));
-        match error.kind() {
-            std::io::ErrorKind::StorageFull => ffi::SQLITE_FULL,
-            _ => ffi::SQLITE_IOERR,
+    /// The file's transaction, if something was written in it.
+    fn begun(&self) -> Option<Rc<Transaction>> {
+        let atomic = self.atomic.borrow();
+        let transaction = atomic.as_ref().map(|atomic| Rc::clone(&atomic.transaction));
+        transaction.filter(|transaction| transaction.has_begun.get())
+    }
+
+    /// The transaction has come to its end, whichever.
+    fn not_ahead(&self) {
+        if let Some(atomic) = self.atomic.borrow().as_ref() {
+            atomic.transaction.is_ahead.set(false);
         }
+    }
+
+    fn atomic_failed(&self, doing: &str, error: &std::io::Error) -> c_int {
+        let atomic = self.atomic.borrow();
+        let Some(atomic) = atomic.as_ref() else {
+            return ffi::SQLITE_IOERR;
+        };
+        let (code, message) = atomic.transaction.failed(doing, error);
+        self.last_error.replace(Some(message));
+        code
     }
 }

@@ -112,6 +112,7 @@ pub const SQLITE_IOERR_CORRUPTFS: c_int = SQLITE_IOERR | 33 << 8;
 pub const SQLITE_OPEN_READONLY: c_int = 0x1;
 pub const SQLITE_OPEN_READWRITE: c_int = 0x2;
 pub const SQLITE_OPEN_MAIN_DB: c_int = 0x100;
+pub const SQLITE_OPEN_SUPER_JOURNAL: c_int = 0x4000;
 pub const SQLITE_OPEN_WAL: c_int = 0x80000;
 
 pub const SQLITE_ACCESS_EXISTS: c_int = 0;

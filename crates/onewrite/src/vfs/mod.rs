@@ -23,6 +23,7 @@ mod leaving;
 mod pragma;
 mod remap;
 mod status;
+mod super_journal;
 mod switching;
 mod thunks;
 

@@ -448,8 +448,13 @@ unsafe extern "C" fn db_file_control(
                     }
                 }
                 ffi::SQLITE_FCNTL_SYNC => {
-                    database.playback_written();
-                    database.inner.control(op, argument)
+                    let super_journal = argument.cast_const().cast::<c_char>();
+                    let super_journal =
+                        (!super_journal.is_null()).then(|| host::path(super_journal));
+                    match database.all_written(super_journal.as_deref()) {
+                        Ok(()) => database.inner.control(op, argument),
+                        Err(code) => database.give_up_atomic(code),
+                    }
                 }
                 ffi::SQLITE_FCNTL_CKPT_START => {
                     let code = with_writer(database, |writer| {

@@ -11,7 +11,7 @@ use super::{database, log, shielded};
 use crate::vfs::database::Switch;
 use crate::vfs::ffi::{self, Api, SQLITE_NOTFOUND, SQLITE_OK, Untyped, sqlite3_file, sqlite3_vfs};
 use crate::vfs::host::{self, Host};
-use crate::vfs::{RegisterError, VFS_NAME};
+use crate::vfs::{RegisterError, VFS_NAME, super_journal};
 
 struct Registered(Box<sqlite3_vfs>);
 
@@ -134,6 +134,9 @@ unsafe extern "C" fn vfs_open(
                     }
                 }
             }
+            if flags & ffi::SQLITE_OPEN_SUPER_JOURNAL != 0 && !name.is_null() {
+                super_journal::opens(host::path(name));
+            }
             ((*host.base).xOpen)(host.base, name, file, flags, out_flags)
         }
     })
@@ -192,6 +195,12 @@ unsafe extern "C" fn vfs_delete(
             if is_guarded {
                 return SQLITE_OK;
             }
+        }
+        // SAFETY: a name from SQLite.
+        if sync_directory != 0
+            && let Err(code) = super_journal::commit(&unsafe { host::path(name) })
+        {
+            return code;
         }
         let Some(host) = host::get() else {
             return ffi::SQLITE_IOERR;
