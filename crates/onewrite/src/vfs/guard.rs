@@ -20,10 +20,10 @@ use super::ffi;
 use super::host;
 use super::inner::LockLevel;
 use crate::log::shared::Shared;
-use crate::log::{ErrorKind, Layout, Log, LogError, LogHeader, LogId};
+use crate::log::{ErrorKind, Geometry, Layout, Log, LogError, LogHeader, LogId};
 use crate::mode::JournalMode;
 use crate::sync;
-use crate::wal::{PageSize, array, be32};
+use crate::wal::{FRAME_HEADER_BYTES, PageSize, array, be32};
 
 /// The read version on disk while the database is guarded. Bit 7 keeps it above every version that
 /// SQLite could reach.
@@ -237,7 +237,7 @@ impl Database {
         {
             // The database will be converted once it has content; its pages must have room for
             // frame headers from the first one on.
-            connection.reserve_bytes(&schema, crate::wal::FRAME_HEADER_BYTES as c_int);
+            connection.reserve_bytes(&schema, FRAME_HEADER_BYTES as c_int);
         }
         Ok(Look::Settled)
     }
@@ -323,19 +323,34 @@ impl Database {
         let Some(log) = self.present_log()? else {
             return Ok(None);
         };
-        let reserved = usize::from(header[20]);
-        if log.layout == Layout::Embedded && reserved < crate::wal::FRAME_HEADER_BYTES {
+        if let Err(why) = self.layout_of_new_log(header, log.mode, Some(&log)) {
             // Another database has taken this one's place since.
             host::log(
                 ffi::SQLITE_WARNING,
-                &format!(
-                    "{}: no longer has the reserved bytes for journal mode waldio; using wal",
-                    self.paths.database.display()
-                ),
+                &format!("{}: {why}; using wal", self.paths.database.display()),
             );
             return Ok(None);
         }
         Ok(Some(log.mode))
+    }
+
+    /// The layout of a log that is made for the database; `present` is the one that was there. The error says why it
+    /// cannot carry this database's pages.
+    fn layout_of_new_log(
+        &self,
+        header: &Header,
+        mode: JournalMode,
+        present: Option<&LogHeader>,
+    ) -> Result<Layout, String> {
+        let remembered = present.filter(|log| log.mode == mode);
+        let remembered = remembered.map(|log| log.layout);
+        let settings = self.settings.get();
+        let layout = mode.layout_for(
+            settings.layout,
+            settings.checkpoint,
+            remembered.filter(|layout| suits(*layout, header).is_ok()),
+        );
+        suits(layout, header).map(|()| layout)
     }
 
     fn open_guarded(&self, header: &Header, id: LogId) -> Result<std::sync::Arc<Log>, LogError> {
@@ -506,10 +521,10 @@ impl Database {
                 code => return Err(self.inner_error("write the header of", code)),
             }
         }
-        let remembered = present.filter(|log| log.mode == mode).map(|log| log.layout);
-        let settings = self.settings.get();
-        let layout = mode.layout_for(settings.layout, settings.checkpoint, remembered);
         let path = &self.paths.log;
+        let layout = self
+            .layout_of_new_log(&header, mode, present.as_ref())
+            .map_err(|why| LogError::new(ErrorKind::Unsuited, path, why))?;
         let open = self.open_log(path, mode, page_size(&header)?)?;
         let log = shared_log(path, |_| false, || Log::create(&open, layout))?;
         let id = log.id().unwrap_or(LogId([0; 8]));
@@ -547,6 +562,15 @@ fn page_size(header: &Header) -> Result<PageSize, LogError> {
         let text = "the database header has an impossible page size";
         LogError::new(ErrorKind::Corrupt, std::path::Path::new("database"), text)
     })
+}
+
+/// Whether a layout can carry the database's pages; the error says why not.
+fn suits(layout: Layout, header: &Header) -> Result<(), String> {
+    let page = page_size(header).map_err(|error| error.to_string())?;
+    if layout == Layout::Embedded && usize::from(header[20]) < FRAME_HEADER_BYTES {
+        return Err("it does not have the reserved bytes for journal mode waldio".into());
+    }
+    Geometry::new(layout, page, 1).map(drop)
 }
 
 /// 0.2 to 10 ms, longer with every attempt and different for every thread.

@@ -3,6 +3,9 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
 
 use super::database::{Database, Place, connect, query};
 
@@ -66,6 +69,119 @@ fn a_layout_that_cannot_is_refused_with_the_way_out() {
             "does not hold pages as the database",
         );
     }
+}
+
+/// A database that was in a mode of ours, and whose place one of smaller pages has taken since. The log that was left has
+/// no frames, and remembers the mode and layout `gathered`.
+struct Replaced {
+    path: PathBuf,
+    _directory: TempDir,
+}
+
+impl Replaced {
+    fn new(mode: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let before = connect(&path, "onewrite");
+        query(&before, "PRAGMA onewrite_checkpoint=exchange").expect("set");
+        let entered = query(&before, &format!("PRAGMA journal_mode={mode}"));
+        assert_eq!(entered.as_deref(), Ok(mode));
+        query(&before, "CREATE TABLE before(x)").expect("made");
+        drop(before);
+        std::fs::remove_file(&path).expect("removed");
+        let replaced = Self {
+            path,
+            _directory: directory,
+        };
+        assert!(replaced.log().exists(), "the mode is remembered");
+        replaced
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path.with_file_name("db-onewrite")
+    }
+
+    /// The other database, with one row; closed, or as somebody who died has left it.
+    fn put(&self, mode: &str, is_closed: bool) {
+        let made = self.path.with_file_name("made");
+        let db = connect(&made, "unix");
+        query(&db, "PRAGMA page_size=1024").expect("set");
+        query(&db, &format!("PRAGMA journal_mode={mode}")).expect("set");
+        query(&db, "CREATE TABLE t(x)").expect("made");
+        query(&db, "INSERT INTO t VALUES('one')").expect("inserted");
+        let db = (!is_closed).then_some(db);
+        for suffix in ["", "-wal"] {
+            let beside = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+            if beside(&made).exists() {
+                std::fs::copy(beside(&made), beside(&self.path)).expect("copied");
+            }
+        }
+        drop(db);
+    }
+
+    fn check(&self, settings: &str, mode: &str, layout: Option<&str>) {
+        let db = connect(&self.path, "onewrite");
+        db.execute_batch(settings).expect(settings);
+        let count = || query(&db, "SELECT count(*) FROM t").expect("a count");
+        assert_eq!(count(), "1", "{settings}");
+        query(&db, "INSERT INTO t VALUES('two')").expect("inserted");
+        assert_eq!(count(), "2");
+        let found = query(&db, "PRAGMA journal_mode").expect("a mode");
+        assert_eq!(found, mode, "{settings}");
+        if let Some(layout) = layout {
+            let found = query(&db, "PRAGMA onewrite_layout").expect("a layout");
+            assert_eq!(found, layout, "{settings}");
+        }
+        assert_eq!(query(&db, "PRAGMA integrity_check").as_deref(), Ok("ok"));
+        drop(db);
+        let stock = connect(&self.path, "unix");
+        assert_eq!(
+            query(&stock, "SELECT count(*) FROM t").as_deref(),
+            Ok("2"),
+            "{settings}"
+        );
+    }
+}
+
+const EXCHANGE: &str = "PRAGMA onewrite_checkpoint=exchange";
+
+/// With its frames in the other database's own log, and without.
+#[test]
+fn an_empty_log_whose_layout_does_not_suit_is_in_nobodys_way() {
+    for is_closed in [true, false] {
+        for (mode, settings, found, layout) in [
+            // The mode is remembered, and has another layout.
+            ("onewrite", "", "onewrite", Some("packed")),
+            // What the connection asks for cannot be had.
+            ("onewrite", EXCHANGE, "wal", None),
+            ("waldio", EXCHANGE, "wal", None),
+            // Nor can the mode's usual layout: there are no reserved bytes.
+            ("waldio", "", "wal", None),
+            (
+                "waldio",
+                "PRAGMA onewrite_layout=page4k",
+                "waldio",
+                Some("page4k"),
+            ),
+            (
+                "onewrite",
+                "PRAGMA locking_mode=EXCLUSIVE",
+                "onewrite",
+                Some("packed"),
+            ),
+        ] {
+            let replaced = Replaced::new(mode);
+            replaced.put("wal", is_closed);
+            replaced.check(settings, found, layout);
+        }
+    }
+}
+
+#[test]
+fn a_mode_is_entered_beside_an_empty_log_whose_layout_does_not_suit() {
+    let replaced = Replaced::new("onewrite");
+    replaced.put("delete", true);
+    replaced.check("PRAGMA journal_mode=onewrite", "onewrite", Some("packed"));
 }
 
 /// `EXT4_IOC_MOVE_EXT` moves a donor's blocks into a file, which gets them with its own content: the donor's
