@@ -4,7 +4,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -60,12 +60,18 @@ pub fn command(words: &[OsString], library: &Path) -> Command {
     command
 }
 
-/// The error of a command that could not be started.
-pub fn not_started(words: &[OsString], error: &std::io::Error) -> String {
-    let name = words
-        .first()
-        .map_or_else(String::new, |word| word.to_string_lossy().into_owned());
-    format!("cannot start {name}: {error}")
+/// Says why a program could not be started, and exits as a shell would.
+pub fn not_started(program: &OsString, error: &io::Error) -> ExitCode {
+    const NOT_FOUND: u8 = 127;
+    const NOT_EXECUTABLE: u8 = 126;
+    eprintln!(
+        "onewrite: cannot start {}: {error}",
+        program.to_string_lossy()
+    );
+    ExitCode::from(match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    })
 }
 
 /// How a program ended, as a shell would say it.

@@ -66,14 +66,17 @@ pub fn run(args: &Args) -> Outcome {
         .prefix("onewrite-run-")
         .tempfile()
         .map_err(|error| format!("cannot make a temporary file: {error}"))?;
-    let mut child = preload::command(&args.command, &library)
+    let started = preload::command(&args.command, &library)
         .env(EXTENSION_VARIABLE, &extension)
         .env(REPORT_VARIABLE, report.path())
         .env("ONEWRITE_MAKE_DEFAULT", "1")
         .env("ONEWRITE_JOURNAL_MODE", args.mode.journal().name)
         .env("ONEWRITE_UPGRADE_WAL", "1")
-        .spawn()
-        .map_err(|error| preload::not_started(&args.command, &error))?;
+        .spawn();
+    let mut child = match started {
+        Ok(child) => child,
+        Err(error) => return Ok(preload::not_started(program, &error)),
+    };
     // The terminal's signals reach the program too; it decides when this ends.
     crate::interrupt::install()?;
     let status = child

@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use onewrite_record::SOCKET_VARIABLE;
 use onewrite_record::mask::{Integers, Mask};
+use onewrite_replay::clock;
 
 use crate::{Outcome, interrupt, preload};
-use recorder::{Recorder, Summary};
-use server::Server;
+use recorder::{Output, Recorder, Summary};
+use server::Socket;
 
 /// What stands below the options of `record --help`.
 pub const AFTER_HELP: &str = "\
@@ -78,9 +79,9 @@ pub fn run(args: &Args) -> Outcome {
     };
     let mask = args.mask.map(|mask| Mask::new(integers(mask))).transpose();
     let mask = mask.map_err(|error| format!("no random numbers: {error}"))?;
-    let create = |mask| Ok::<_, String>(Arc::new(Recorder::create(&args.output, mask)?));
+    clock::register()?;
     if let Some(socket) = &args.connect {
-        return wait_at(socket, &create(mask)?);
+        return wait_at(socket, Output::open(&args.output)?, mask);
     }
     let library = preload::library(preload::PRELOAD, "ONEWRITE_PRELOAD_LIBRARY")?;
     let Some(program) = args.command.first() else {
@@ -89,13 +90,16 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(obstacle) = preload::obstacle(program) {
         return Err(obstacle);
     }
-    // Not before: a trace of that name stays as it is where nothing can be recorded.
-    let recorder = create(mask)?;
-    let server = Server::start(Arc::clone(&recorder), None)?;
-    let child = preload::command(&args.command, &library)
-        .env(SOCKET_VARIABLE, server.address())
-        .spawn();
-    let mut child = child.map_err(|error| preload::not_started(&args.command, &error))?;
+    // A trace of that name stays as it is where nothing can be recorded.
+    let output = Output::open(&args.output)?;
+    let socket = Socket::listen(None)?;
+    let mut command = preload::command(&args.command, &library);
+    let mut child = match command.env(SOCKET_VARIABLE, socket.address()).spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(preload::not_started(program, &error)),
+    };
+    let recorder = Arc::new(Recorder::new(output, mask));
+    let server = socket.serve(Arc::clone(&recorder));
     // The terminal's signals reach the program too; it decides when this ends.
     interrupt::install()?;
     let status = loop {
@@ -129,9 +133,11 @@ fn tell(summary: &Summary) {
 }
 
 /// Records programs that connect by themselves, until the user has had enough.
-fn wait_at(socket: &Path, recorder: &Arc<Recorder>) -> Outcome {
+fn wait_at(socket: &Path, output: Output, mask: Option<Mask>) -> Outcome {
     interrupt::install()?;
-    let _server = Server::start(Arc::clone(recorder), Some(socket))?;
+    let listening = Socket::listen(Some(socket))?;
+    let recorder = Arc::new(Recorder::new(output, mask));
+    let _server = listening.serve(Arc::clone(&recorder));
     eprintln!(
         "onewrite: recording what connects to {}, until Ctrl-C: {SOCKET_VARIABLE}={} in the environment of the \
          program, and {} preloaded or loaded as an extension",

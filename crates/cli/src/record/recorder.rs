@@ -16,7 +16,8 @@ use std::time::{Duration, Instant, SystemTime};
 use onewrite_record::event::{Event, Part, Start};
 use onewrite_record::file::{Header, Writer};
 use onewrite_record::mask::Mask;
-use onewrite_replay::{clock, digest};
+use onewrite_replay::digest;
+use tempfile::TempPath;
 
 use crate::directory::cannot_write;
 
@@ -55,6 +56,46 @@ impl fmt::Display for Summary {
             self.databases,
             self.bytes
         )
+    }
+}
+
+/// The file that is to be a trace, once there is something to record. Until then a trace of that name stays as it is, and
+/// a new file goes away again.
+pub struct Output {
+    path: PathBuf,
+    file: File,
+    made: Option<TempPath>,
+}
+
+impl Output {
+    /// Opens the file, or makes it.
+    pub fn open(path: &Path) -> Result<Self, String> {
+        let say = |error: io::Error| cannot_write(path, &error);
+        let (file, made) = match File::create_new(path) {
+            Ok(file) => (file, Some(TempPath::try_from_path(path).map_err(say)?)),
+            // What is no file, as a pipe, is not made anew.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let mut options = File::options();
+                let options = options.write(true).create(true).truncate(false);
+                (options.open(path).map_err(say)?, None)
+            }
+            Err(error) => return Err(say(error)),
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            made,
+        })
+    }
+
+    fn begin(self) -> io::Result<File> {
+        if let Some(made) = self.made {
+            made.keep().map_err(|error| error.error)?;
+        }
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        Ok(self.file)
     }
 }
 
@@ -101,21 +142,17 @@ impl Identity {
 }
 
 impl Recorder {
-    /// Begins a trace.
-    pub fn create(path: &Path, mask: Option<Mask>) -> Result<Self, String> {
-        clock::register()?;
-        let say = |error: io::Error| cannot_write(path, &error);
+    /// Begins the trace. The program runs already: where that fails it is as with a disk that is full later.
+    pub fn new(output: Output, mask: Option<Mask>) -> Self {
         let header = Header {
             masked: mask.is_some(),
         };
-        let file = File::create(path).map_err(say)?;
-        let writer = Writer::new(BufWriter::new(file), header).map_err(say)?;
         let summary = Summary {
-            path: path.to_owned(),
+            path: output.path.clone(),
             ..Summary::default()
         };
-        let inner = Inner {
-            writer: Some(writer),
+        let mut inner = Inner {
+            writer: None,
             failure: None,
             flushed: Instant::now(),
             source: 0,
@@ -125,9 +162,14 @@ impl Recorder {
             unrecorded: BTreeMap::new(),
             summary,
         };
-        Ok(Self {
+        let file = output.begin();
+        match file.and_then(|file| Writer::new(BufWriter::new(file), header)) {
+            Ok(writer) => inner.writer = Some(writer),
+            Err(error) => inner.fail(&error),
+        }
+        Self {
             inner: Mutex::new(inner),
-        })
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {

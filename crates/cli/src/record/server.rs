@@ -21,16 +21,28 @@ const QUIET: Duration = Duration::from_millis(100);
 /// When it is told that processes of the program still run.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A socket in a directory of its own.
-pub struct Server {
+/// Where programs connect: in a directory of its own, or where the user says.
+struct Place {
     _dir: TempDir,
     address: PathBuf,
-    connected: Arc<AtomicUsize>,
 }
 
-impl Server {
+impl Drop for Place {
+    fn drop(&mut self) {
+        // In the directory of its own it goes with that; elsewhere nobody listens there any more.
+        let _ = std::fs::remove_file(&self.address);
+    }
+}
+
+/// A socket that programs can connect to; they wait to be received.
+pub struct Socket {
+    place: Place,
+    listener: UnixListener,
+}
+
+impl Socket {
     /// Begins to listen.
-    pub fn start(recorder: Arc<Recorder>, at: Option<&Path>) -> Result<Self, String> {
+    pub fn listen(at: Option<&Path>) -> Result<Self, String> {
         let dir = tempfile::Builder::new()
             .prefix("onewrite-record-")
             .tempdir()
@@ -38,11 +50,22 @@ impl Server {
         let address = at.map_or_else(|| dir.path().join("socket"), Path::to_owned);
         let listener = UnixListener::bind(&address)
             .map_err(|error| format!("cannot listen at {}: {error}", address.display()))?;
+        let place = Place { _dir: dir, address };
+        Ok(Self { place, listener })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &Path {
+        &self.place.address
+    }
+
+    /// Begins to receive.
+    pub fn serve(self, recorder: Arc<Recorder>) -> Server {
         let connected = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&connected);
         // Ends with this process.
         thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
+            for stream in self.listener.incoming().flatten() {
                 let (recorder, count) = (Arc::clone(&recorder), Arc::clone(&count));
                 count.fetch_add(1, Ordering::SeqCst);
                 thread::spawn(move || {
@@ -51,18 +74,20 @@ impl Server {
                 });
             }
         });
-        Ok(Self {
-            _dir: dir,
-            address,
+        Server {
+            _place: self.place,
             connected,
-        })
+        }
     }
+}
 
-    /// Where it listens.
-    pub fn address(&self) -> PathBuf {
-        self.address.clone()
-    }
+/// What receives.
+pub struct Server {
+    _place: Place,
+    connected: Arc<AtomicUsize>,
+}
 
+impl Server {
     /// Waits until nobody is connected any more, or the user has had enough.
     pub fn drain(&self, recorder: &Recorder) {
         let (begin, mut told) = (Instant::now(), false);
@@ -85,13 +110,6 @@ impl Server {
             }
             recorder.flush_now_and_then();
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // In the directory of its own it goes with that; elsewhere nobody listens there any more.
-        let _ = std::fs::remove_file(&self.address);
     }
 }
 

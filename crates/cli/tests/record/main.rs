@@ -341,8 +341,49 @@ fn a_program_without_a_dynamic_sqlite_is_told_of() {
     let output = onewrite(&["replay", path(&trace)]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("there is no statement in it"));
-    let output = onewrite(&["record", "-o", path(&trace), "--", "/no/such/program"]);
-    assert!(text(&output.stderr).contains("cannot start /no/such/program"));
+}
+
+/// It ends as in a shell, and a trace that is there stays as it is.
+#[test]
+fn a_program_that_cannot_be_started_is_named_and_leaves_no_trace() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("not-executable");
+    std::fs::write(&file, "#!/bin/sh\n").expect("a file");
+    let (none, kept) = (dir.path().join("none.trace"), dir.path().join("kept.trace"));
+    std::fs::write(&kept, "of an earlier run").expect("a trace");
+    for (program, code) in [
+        ("/no/such/program", 127),
+        ("no-such-program", 127),
+        (path(&file), 126),
+    ] {
+        for words in [
+            &["record", "-o", path(&none), "--"][..],
+            &["record", "-o", path(&kept), "--"],
+            &["run", "--"],
+        ] {
+            let output = onewrite(&[words, &[program]].concat());
+            assert_eq!(output.status.code(), Some(code), "{words:?} {program}");
+            let said = text(&output.stderr);
+            assert!(said.contains(&format!("cannot start {program}")), "{said}");
+        }
+    }
+    assert!(!none.exists());
+    let kept = std::fs::read_to_string(&kept).expect("the trace");
+    assert_eq!(kept, "of an earlier run");
+}
+
+/// Nothing of it is left behind what is recorded.
+#[test]
+fn a_shorter_trace_takes_the_place_of_a_longer_one() {
+    let Some(python) = python("sys") else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("app.trace"), vec![b'x'; 1 << 20]).expect("a file");
+    let program = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); \
+                   d.execute('CREATE TABLE t (a)'); d.execute('INSERT INTO t VALUES (1)'); d.commit()";
+    let trace = record(dir.path(), &[path(&python), "-c", program]);
+    let length = std::fs::metadata(&trace).expect("the trace").len();
+    assert!(length < 1 << 20, "{length}");
+    assert_right(&replay(dir.path(), &trace, "wal"));
 }
 
 /// Root is preloaded into as little as anyone where the program becomes somebody else.
