@@ -22,6 +22,9 @@ impl Database {
             if self.is_atomic() {
                 return Answer::Text(super::atomic::NAME.to_owned());
             }
+            if self.has_nothing_of_ours() {
+                return Answer::Pass;
+            }
             return match self.settle() {
                 Ok(()) => match self.mode() {
                     // SQLite sees its own WAL, and says so.
@@ -281,8 +284,17 @@ impl Database {
         suits.transpose().map(drop).map_err(Failure::from)
     }
 
+    /// Whether no mode of ours is in use, and none is remembered. Then SQLite's statement is left to SQLite: it may answer while
+    /// another connection has the database locked, and its errors are its own.
+    fn has_nothing_of_ours(&self) -> bool {
+        self.mode().is_none() && !self.paths.log.exists()
+    }
+
     /// Leaves a mode of ours by way of DELETE, and forgets it. SQLite goes on from there.
     pub(super) fn leave_for(&self, word: &str) -> Result<(), Failure> {
+        if self.has_nothing_of_ours() {
+            return Ok(());
+        }
         self.settle().map_err(|e| self.why(e))?;
         let Some(mode) = self.mode() else {
             return match self.read_only || !self.paths.log.exists() {

@@ -287,3 +287,19 @@ fn persist_wal(db: &rusqlite::Connection) {
     };
     assert_eq!((code, persist), (ffi::SQLITE_OK, 1));
 }
+
+/// Where nothing is to be changed stock SQLite asks nobody, and so it is with a database that has no mode of ours.
+#[test]
+fn a_stock_database_that_another_has_locked_tells_its_mode() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let ours = open(&path);
+    sql(&ours, "CREATE TABLE t(x)");
+    let other = stock(&path);
+    sql(&other, "BEGIN EXCLUSIVE");
+    for pragma in ["PRAGMA journal_mode", "PRAGMA journal_mode=delete"] {
+        assert_eq!(sql(&ours, pragma), "delete", "{pragma}");
+    }
+    let found = outcome(&ours, "PRAGMA journal_mode=waldio");
+    assert!(found.starts_with("error 5"), "{found}");
+}
