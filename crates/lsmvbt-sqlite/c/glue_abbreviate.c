@@ -29,6 +29,11 @@ static u64 glueOfReal(double r){
   return GLUE_NUMBER | bits>>2;
 }
 
+/* SQLite's own sqlite3Get8byte() is newer than the oldest SQLite that this is for. */
+static u64 glueGet8byte(const u8 *a){
+  return (u64)sqlite3Get4byte(a)<<32 | sqlite3Get4byte(&a[4]);
+}
+
 /* What is not there of eight bytes counts as zeros. */
 static u64 glueOfBytes(const u8 *a, u32 n){
   u64 bits = 0;
@@ -49,9 +54,9 @@ static u64 glueOfRecord(unsigned int kind, const u8 *a, u32 n){
   getVarint32NR(&a[i], type);
   if( nHeader>n || type==0 ) return 0;
   a += nHeader;
-  if( type<=6 ) return glueOfReal((double)((i64)sqlite3Get8byte(a)>>aShift[type]));
+  if( type<=6 ) return glueOfReal((double)((i64)glueGet8byte(a)>>aShift[type]));
   if( type==7 ){
-    u64 bits = sqlite3Get8byte(a);
+    u64 bits = glueGet8byte(a);
     double r;
     memcpy(&r, &bits, sizeof(r));
     return glueOfReal(r);
