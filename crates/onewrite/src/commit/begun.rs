@@ -34,7 +34,7 @@ impl Writer {
     }
 
     /// The last bytes of a frame have come.
-    pub(super) fn is_whole(&mut self, frame: FrameNo) {
+    pub(super) fn forget_begun(&mut self, frame: FrameNo) {
         self.begun.take_if(|begun| begun.frame == frame);
     }
 

@@ -413,7 +413,7 @@ impl Writer {
             return Ok(());
         }
         if is_complete {
-            self.is_whole(frame);
+            self.forget_begun(frame);
         }
         if self.run.is_commit(frame) {
             self.commit_frame = frame;
