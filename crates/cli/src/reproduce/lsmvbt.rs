@@ -402,6 +402,13 @@ const REASONS: &[Reason] = &[
         check: wal_is_journaled,
     },
     Reason {
+        of: |row| row.kind == Kind::Counted && row.name == "WAL",
+        side: Side::Below,
+        sentence: "A commit of WAL is the write of its log and two of the file system's journal, and hardly a write of \
+                   anything else lies beside them here.",
+        check: wal_and_its_journal_alone,
+    },
+    Reason {
         of: |row| row.kind == Kind::Timed && row.name.starts_with("LS-MVBT"),
         side: Side::Below,
         sentence: "What is saved is writes and flushes, and here these cost less beside SQLite's own work.",
@@ -450,6 +457,12 @@ fn wal_is_journaled(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
     let (writes, flushes) = of_insert(lab, WAL)?;
     let measured = format!("WAL: {writes:.2} writes and {flushes:.2} flushes an insert");
     Ok(Checked::new(writes > 2.5 && flushes > 1.8, measured))
+}
+
+fn wal_and_its_journal_alone(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
+    let (writes, flushes) = of_insert(lab, WAL)?;
+    let measured = format!("WAL: {writes:.2} writes and {flushes:.2} flushes an insert");
+    Ok(Checked::new(writes < 3.2, measured))
 }
 
 /// How long opening takes without a crash, beside a recovery.
