@@ -10,36 +10,69 @@ use crate::payloads::{Payloads, Sought};
 /// Searches that go without.
 const SEARCHES: u8 = 2;
 
-/// The numbers of all keys of a node.
+/// The numbers of all keys of a node, cut down to what tells them apart: two bytes each, so that those of many nodes fit the
+/// processor's cache.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     kind: u32,
     /// The first key that is compared with: a router covers what lies before the second one, whatever its own key is.
     from: usize,
-    all: Vec<u64>,
+    /// The number of that key, which is the smallest.
+    least: u64,
+    /// The number's last bits, which are not kept.
+    shift: u32,
+    /// From the first compared key on.
+    all: Vec<Cut>,
 }
 
+type Cut = u16;
+
 impl Numbers {
-    fn new(kind: u32, all: Vec<u64>, from: usize) -> Numbers {
-        debug_assert!(all.get(from..).is_none_or(<[u64]>::is_sorted));
-        Numbers { kind, from, all }
+    fn new(kind: u32, numbers: &[u64], from: usize) -> Numbers {
+        let compared = numbers.get(from..).unwrap_or_default();
+        debug_assert!(compared.is_sorted());
+        let least = compared.first().copied().unwrap_or(0);
+        let most = compared.last().map_or(0, |last| last.saturating_sub(least));
+        let shift = (u64::BITS - most.leading_zeros()).saturating_sub(Cut::BITS);
+        let all = compared
+            .iter()
+            .map(|number| (number.saturating_sub(least) >> shift) as Cut);
+        Numbers {
+            kind,
+            from,
+            least,
+            shift,
+            all: all.collect(),
+        }
     }
 
-    /// The keys that may be the sought one: their number is its own. Those before are smaller.
+    /// The keys that may be the sought one: their number, as far as it is kept, is its own. Those before are smaller, those
+    /// behind larger.
     pub(crate) fn alike(&self, number: u64) -> Range<usize> {
-        let Some(compared) = self.all.get(self.from..) else {
-            return 0..0;
+        let Some(above) = number.checked_sub(self.least) else {
+            return self.from..self.from;
         };
-        let begin = compared.partition_point(|other| *other < number);
-        let count = match compared[begin..].split_first() {
-            Some((first, others)) if *first == number => {
-                1 + others.partition_point(|other| *other == number)
+        let Ok(cut) = Cut::try_from(above >> self.shift) else {
+            let end = self.from + self.all.len();
+            return end..end;
+        };
+        let begin = before(&self.all, cut);
+        let count = match self.all[begin..] {
+            [one, other, ..] if one == cut && other == cut => {
+                self.all[begin..].partition_point(|other| *other == cut)
             }
+            [one, ..] if one == cut => 1,
             _ => 0,
         };
         let begin = self.from + begin;
         begin..begin + count
     }
+}
+
+/// How many are smaller. All are looked at, and several at once: in halving, each waits for the one before.
+fn before(all: &[Cut], cut: Cut) -> usize {
+    let smaller: Cut = all.iter().map(|other| Cut::from(*other < cut)).sum();
+    usize::from(smaller)
 }
 
 /// See the module. A node that is copied, to be changed, has none.
@@ -75,7 +108,7 @@ impl Abbreviated {
             Some(made) => made,
             None => self.make(keys, from, wanted.kind, sought)?,
         };
-        let fits = made.kind == wanted.kind && made.all.len() == keys.spans().len();
+        let fits = made.kind == wanted.kind && made.from + made.all.len() == keys.spans().len();
         fits.then_some((made, wanted.sought))
     }
 
@@ -93,6 +126,71 @@ impl Abbreviated {
             return None;
         }
         let all = sought.abbreviate(keys);
-        Some(self.made.get_or_init(|| Numbers::new(kind, all, from)))
+        Some(self.made.get_or_init(|| Numbers::new(kind, &all, from)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EDGES: [u64; 11] = [
+        0,
+        1,
+        2,
+        u16::MAX as u64,
+        1 << 16,
+        (1 << 16) + 1,
+        1 << 40,
+        (1 << 40) + 1,
+        1 << 63,
+        u64::MAX - 1,
+        u64::MAX,
+    ];
+
+    /// Of all that may be equal none is left out, and what stands beside is rightly smaller or larger.
+    fn holds(numbers: &[u64], from: usize, sought: u64) {
+        let alike = Numbers::new(1, numbers, from).alike(sought);
+        let (begin, end) = (alike.start, alike.end);
+        assert!(from <= begin && begin <= end);
+        let shown = || format!("{sought} among {numbers:?} from {from}: {alike:?}");
+        if let Some(compared) = numbers.get(from..begin) {
+            assert!(compared.iter().all(|n| *n < sought), "{}", shown());
+        }
+        if let Some(behind) = numbers.get(end..) {
+            assert!(behind.iter().all(|n| *n > sought), "{}", shown());
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_changes_no_order() {
+        let mut all = vec![vec![]];
+        for length in 1..=4 {
+            let mut longer = Vec::new();
+            for shorter in all.iter().filter(|one: &&Vec<u64>| one.len() == length - 1) {
+                let least = shorter.last().copied().unwrap_or(0);
+                let more = EDGES.iter().filter(|edge| **edge >= least);
+                longer.extend(more.map(|edge| [&shorter[..], &[*edge]].concat()));
+            }
+            all.extend(longer);
+        }
+        for numbers in &all {
+            for sought in EDGES {
+                holds(numbers, 0, sought);
+                // The first router's own number may be anything.
+                let routers = [&[u64::MAX][..], numbers].concat();
+                holds(&routers, 1, sought);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_near_each_other_are_told_apart() {
+        let numbers: Vec<u64> = (0..400).map(|n| (1 << 60) + n * 100).collect();
+        let made = Numbers::new(1, &numbers, 0);
+        for (at, number) in numbers.iter().enumerate() {
+            assert_eq!(made.alike(*number), at..at + 1);
+            assert_eq!(made.alike(number + 50), at + 1..at + 1);
+        }
     }
 }

@@ -72,7 +72,9 @@ impl Entry {
 #[repr(C)]
 pub(crate) struct Node {
     newest_start: u64,
-    dead: usize,
+    dead: u32,
+    /// Entries. Until `entries` are wanted, they are so many cells of the page that `heap` is.
+    count: u32,
     pub(crate) page: PageNo,
     pub(crate) tree: u32,
     pub(crate) kind: PageType,
@@ -85,8 +87,6 @@ pub(crate) struct Node {
     abbreviated: Abbreviated,
     /// Nobody needs them who only reads what is there at his view, and they take three times what a page does.
     entries: OnceLock<Vec<Entry>>,
-    /// So many cells of the page that `heap` is then are the entries, until they are wanted.
-    cells: usize,
     pub(crate) birth: u64,
     pub(crate) ver: u64,
     pub(crate) base: u64,
@@ -117,7 +117,7 @@ impl Node {
             base: 0,
             next: 0,
             entries: OnceLock::new(),
-            cells: 0,
+            count: 0,
             spans: OnceLock::new(),
             abbreviated: Abbreviated::default(),
             heap: vec![0; PADDING],
@@ -149,13 +149,13 @@ impl Node {
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.entries.get().map_or(self.cells, Vec::len)
+        self.count as usize
     }
 
     /// The entries of the page that `heap` is. All of them: [`Node::decode`] has looked at each.
     fn decode_cells(&self) -> impl Iterator<Item = Entry> {
         let shape = self.shape();
-        (0..self.cells).map_while(move |i| {
+        (0..self.len()).map_while(move |i| {
             let offset = usize::from(u16_at(&self.heap, HEADER + 2 * i));
             cell::get(&self.heap[..PAGE_SIZE], offset, shape, self.birth)
         })
@@ -206,11 +206,11 @@ impl Node {
     }
 
     pub(crate) fn dead(&self) -> usize {
-        self.dead
+        self.dead as usize
     }
 
     pub(crate) fn live_count(&self) -> usize {
-        self.len() - self.dead
+        self.len() - self.dead()
     }
 
     /// The local payload of an entry of this node.
@@ -291,13 +291,14 @@ impl Node {
         self.heap.extend_from_slice(local);
         self.heap.resize(end + local.len() + PADDING, 0);
         self.size += self.cost(&e);
-        self.dead += usize::from(!e.live());
+        self.dead += u32::from(!e.live());
         self.newest_start = self.newest_start.max(e.start);
         self.abbreviated.forget();
         if let Some(spans) = self.spans.get_mut() {
             spans.insert(at, &e);
         }
         self.entries_mut().insert(at, e);
+        self.count += 1;
     }
 
     /// Appends a copy of an entry of another node.
@@ -326,8 +327,9 @@ impl Node {
             spans.remove(at);
         }
         let e = self.entries_mut().remove(at);
+        self.count -= 1;
         self.size -= self.cost(&e);
-        self.dead -= usize::from(!e.live());
+        self.dead -= u32::from(!e.live());
         e
     }
 
@@ -390,9 +392,10 @@ impl Node {
             }
             stays
         });
+        self.count -= gone.len() as u32;
         for e in &gone {
             self.size -= self.cost(e);
-            self.dead -= usize::from(!e.live());
+            self.dead -= u32::from(!e.live());
         }
         self.newest_start = self.entries().iter().map(|e| e.start).max().unwrap_or(0);
         gone
@@ -504,7 +507,7 @@ impl Node {
             }
             let e = cell::get(image, offset, shape, self.birth)?;
             self.size += self.cost(&e);
-            self.dead += usize::from(!e.live());
+            self.dead += u32::from(!e.live());
             self.newest_start = self.newest_start.max(e.start);
             spans.insert(i, &e);
         }
@@ -515,7 +518,7 @@ impl Node {
         self.heap.extend_from_slice(image);
         self.heap.resize(PAGE_SIZE + PADDING, 0);
         self.spans = OnceLock::from(spans);
-        self.cells = count;
+        self.count = count as u32;
         Some(())
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Spans {
     children: Vec<u32>,
     with: With,
     elsewhere: usize,
+    /// The first and the last integer key, so that a search need not go to where they stand.
+    ends: (i64, i64),
 }
 
 fn span(e: &Entry) -> Span {
@@ -48,6 +50,7 @@ impl Spans {
             children: Vec::with_capacity(if with.children { count } else { 0 }),
             with,
             elsewhere: 0,
+            ends: (0, 0),
         }
     }
 
@@ -57,6 +60,7 @@ impl Spans {
         self.spans.insert(at, span);
         if self.with.integers {
             self.integers.insert(at, e.key);
+            self.note_ends();
         }
         if self.with.children {
             self.children.insert(at, e.child);
@@ -68,10 +72,16 @@ impl Spans {
         self.elsewhere -= usize::from(span.len == ELSEWHERE);
         if self.with.integers {
             self.integers.remove(at);
+            self.note_ends();
         }
         if self.with.children {
             self.children.remove(at);
         }
+    }
+
+    fn note_ends(&mut self) {
+        let end = |key: Option<&i64>| key.copied().unwrap_or_default();
+        self.ends = (end(self.integers.first()), end(self.integers.last()));
     }
 
     /// Gives an entry another child.
@@ -87,6 +97,11 @@ impl Spans {
 
     pub(crate) fn integers(&self) -> &[i64] {
         &self.integers
+    }
+
+    /// The first and the last of them; zeros, if there are none.
+    pub(crate) fn ends(&self) -> (i64, i64) {
+        self.ends
     }
 
     /// All, if every payload is in the page.

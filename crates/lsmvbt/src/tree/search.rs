@@ -153,8 +153,9 @@ impl Core {
     ) -> Result<usize> {
         if let Some(key) = integer_of_all(node, view, target)
             && let [_, others @ ..] = node.spans().integers()
+            && let [first, .., last] | [first @ last] = *others
         {
-            return Ok(match find_integer(others, key) {
+            return Ok(match find_integer(others, (first, last), key) {
                 Ok(at) => {
                     at + others[at..]
                         .iter()
@@ -186,7 +187,8 @@ impl Core {
         target: &mut Target<'_>,
     ) -> Result<Place> {
         if let Some(key) = integer_of_all(node, view, target) {
-            return Ok(match find_integer(node.spans().integers(), key) {
+            let spans = node.spans();
+            return Ok(match find_integer(spans.integers(), spans.ends(), key) {
                 Ok(at) => Place {
                     exact: Some(at),
                     ..Place::default()
@@ -311,12 +313,14 @@ fn integer_of_all(node: &NodeRef, view: u64, target: &Target<'_>) -> Option<i64>
 }
 
 /// Where an integer key stands among others in order, or would stand. Rowids are mostly dense, so the first guess, by how
-/// far it lies between the first and the last, is mostly the place or next to it.
-fn find_integer(integers: &[i64], key: i64) -> std::result::Result<usize, usize> {
-    let (Some(&first), Some(&last)) = (integers.first(), integers.last()) else {
-        return Err(0);
-    };
-    if key < first {
+/// far it lies between the first and the last, is mostly the place or next to it. Whoever knows these two gives them: each
+/// would be a line of the processor's cache.
+fn find_integer(
+    integers: &[i64],
+    (first, last): (i64, i64),
+    key: i64,
+) -> std::result::Result<usize, usize> {
+    if integers.is_empty() || key < first {
         return Err(0);
     }
     if key > last {
