@@ -12,11 +12,21 @@ use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
 use crate::sync;
 
 impl Database {
-    /// Before `xDelete` of SQLite's own log, which SQLite calls under EXCLUSIVE: if that may be on the
-    /// way from one mode to another. SQLite then goes on with the pages that the connection remembers,
-    /// though others may have committed to them since its last transaction, unless the change counter
-    /// is another one. It means something to living connections alone, and so needs no flush.
-    pub fn forget_pages(&self) -> Result<(), LogError> {
+    /// Before `xDelete` of SQLite's own log.
+    ///
+    /// SQLite may go from EXCLUSIVE to SHARED then, without ever letting go of the lock: others make a new
+    /// log at once, and SQLite opens it. The one that is known here is another file.
+    pub fn forget_wal(&self) -> Result<(), LogError> {
+        self.forget_pages()?;
+        self.log.replace(None);
+        Ok(())
+    }
+
+    /// Under EXCLUSIVE, if the log is deleted on the way from one mode to another. SQLite then goes on with
+    /// the pages that the connection remembers, though others may have committed to them since its last
+    /// transaction, unless the change counter is another one. It means something to living connections
+    /// alone, and so needs no flush.
+    fn forget_pages(&self) -> Result<(), LogError> {
         if !self.is_leaving_a_log() || self.lock.get() != LockLevel::EXCLUSIVE {
             return Ok(());
         }

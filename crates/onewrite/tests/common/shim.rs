@@ -49,6 +49,14 @@ pub trait Watch: 'static {
         call()
     }
 
+    fn lock(_path: &Path, _level: c_int, call: impl Call) -> c_int {
+        call()
+    }
+
+    fn unlock(_path: &Path, _level: c_int, call: impl Call) -> c_int {
+        call()
+    }
+
     fn shm_map(_path: &Path, call: impl Call) -> c_int {
         call()
     }
@@ -216,6 +224,26 @@ unsafe extern "C" fn sync<W: Watch>(file: *mut sqlite3_file, flags: c_int) -> c_
     }
 }
 
+unsafe extern "C" fn lock<W: Watch>(file: *mut sqlite3_file, level: c_int) -> c_int {
+    // SAFETY: a file of ours; passed on as it came.
+    unsafe {
+        let (path, below) = parts(file);
+        W::lock(path, level, || {
+            (*(*below).pMethods).xLock.expect("a method")(below, level)
+        })
+    }
+}
+
+unsafe extern "C" fn unlock<W: Watch>(file: *mut sqlite3_file, level: c_int) -> c_int {
+    // SAFETY: a file of ours; passed on as it came.
+    unsafe {
+        let (path, below) = parts(file);
+        W::unlock(path, level, || {
+            (*(*below).pMethods).xUnlock.expect("a method")(below, level)
+        })
+    }
+}
+
 unsafe extern "C" fn shm_map<W: Watch>(
     file: *mut sqlite3_file,
     region: c_int,
@@ -249,8 +277,6 @@ macro_rules! pass {
 
 pass! {
     file_size => xFileSize(out: *mut sqlite3_int64) -> c_int;
-    lock => xLock(level: c_int) -> c_int;
-    unlock => xUnlock(level: c_int) -> c_int;
     check_reserved_lock => xCheckReservedLock(out: *mut c_int) -> c_int;
     file_control => xFileControl(op: c_int, argument: *mut c_void) -> c_int;
     sector_size => xSectorSize() -> c_int;
@@ -272,8 +298,8 @@ fn methods<W: Watch>() -> &'static sqlite3_io_methods {
             xTruncate: Some(truncate::<W>),
             xSync: Some(sync::<W>),
             xFileSize: Some(file_size),
-            xLock: Some(lock),
-            xUnlock: Some(unlock),
+            xLock: Some(lock::<W>),
+            xUnlock: Some(unlock::<W>),
             xCheckReservedLock: Some(check_reserved_lock),
             xFileControl: Some(file_control),
             xSectorSize: Some(sector_size),

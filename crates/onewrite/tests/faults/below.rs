@@ -1,6 +1,7 @@
 //! A VFS between ours and SQLite's own, the default one, whose calls on databases can be made to fail. It
 //! also keeps what a device would hold of a database's header, as kernels have it: a flush that fails
-//! drops what was written before, though it can still be read.
+//! drops what was written before, though it can still be read. And it lets others come in where a connection
+//! lowers its lock.
 
 use super::shim::{self, Call, Watch};
 use rusqlite::ffi::{SQLITE_OK, SQLITE_OPEN_MAIN_DB};
@@ -47,7 +48,18 @@ struct State {
     headers: HashMap<PathBuf, Header>,
     /// Files that were deleted, and whether durably.
     deleted: HashMap<PathBuf, bool>,
+    lowered: HashMap<PathBuf, Lowered>,
 }
+
+/// What is done when a connection goes from EXCLUSIVE to SHARED.
+struct Lowered {
+    is_exclusive: bool,
+    work: Box<dyn FnOnce() + Send>,
+}
+
+/// SQLite's locks on a database.
+const SHARED: c_int = 1;
+const EXCLUSIVE: c_int = 4;
 
 struct Header {
     written: [u8; HEADER_BYTES],
@@ -165,6 +177,15 @@ pub fn was_deleted_durably(path: &Path) -> Option<bool> {
     held().state().deleted.get(path).copied()
 }
 
+/// Does something, once, when a connection that has the database locked EXCLUSIVE lowers that to SHARED.
+pub fn when_lowered(database: &Path, work: impl FnOnce() + Send + 'static) {
+    let lowered = Lowered {
+        is_exclusive: false,
+        work: Box::new(work),
+    };
+    held().state().lowered.insert(database.to_owned(), lowered);
+}
+
 fn note_write(path: &Path, bytes: &[u8], offset: usize) {
     let mut held = held();
     let Some(header) = held.state().headers.get_mut(path) else {
@@ -223,6 +244,28 @@ impl Watch for Faults {
     fn sync(path: &Path, call: impl Call) -> c_int {
         let code = failure(path, Method::Sync).unwrap_or_else(call);
         note_sync(path, code);
+        code
+    }
+
+    fn lock(path: &Path, level: c_int, call: impl Call) -> c_int {
+        let code = call();
+        if let Some(lowered) = held().state().lowered.get_mut(path) {
+            lowered.is_exclusive |= level == EXCLUSIVE && code == SQLITE_OK;
+        }
+        code
+    }
+
+    fn unlock(path: &Path, level: c_int, call: impl Call) -> c_int {
+        let code = call();
+        let is_lowered = |lowered: &Lowered| level == SHARED && lowered.is_exclusive;
+        let mut held = held();
+        let lowered = &mut held.state().lowered;
+        if lowered.get(path).is_some_and(is_lowered)
+            && let Some(lowered) = lowered.remove(path)
+        {
+            drop(held);
+            (lowered.work)();
+        }
         code
     }
 

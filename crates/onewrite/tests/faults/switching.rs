@@ -87,3 +87,37 @@ fn a_log_that_nothing_may_lead_to_takes_no_commit() {
         }
     }
 }
+
+/// SQLite has deleted its log under EXCLUSIVE, and goes on under SHARED. Another connection makes a new log
+/// there, and commits to it; what SQLite opens then must be that one.
+#[test]
+fn who_leaves_a_mode_meets_the_log_that_another_makes_at_once() {
+    let modes = ["wal", "direct", "waldio", "swal", "onewrite"];
+    for (mode, to) in modes
+        .iter()
+        .flat_map(|mode| ["delete", "wal", "direct", "onewrite"].map(|to| (*mode, to)))
+        .filter(|(mode, to)| mode != to)
+    {
+        let directory = directory();
+        let path = directory.path().join("db");
+        let db = made(&path, &[]);
+        assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+        let (come, others) = std::sync::mpsc::channel();
+        let there = path.clone();
+        below::when_lowered(&path, move || {
+            let other = open(&there);
+            let inserted = try_sql(&other, "INSERT INTO t VALUES('other')").is_ok();
+            // Nobody is there to take it where the test has failed already.
+            let _ = come.send((other, inserted));
+        });
+        let switched = try_sql(&db, &format!("PRAGMA journal_mode={to}"));
+        let (other, inserted) = others.try_recv().expect("a lock was lowered");
+        let more = try_sql(&db, "INSERT INTO t VALUES('more')").is_ok();
+        let expected = ROWS + usize::from(inserted) + usize::from(more);
+        let case = format!("{mode} to {to}: {switched:?} {inserted} {more}");
+        assert!(inserted || more, "{case}");
+        assert_eq!((rows(&db), rows(&other)), (expected, expected), "{case}");
+        drop((db, other));
+        holds(&path, expected);
+    }
+}

@@ -183,7 +183,7 @@ unsafe extern "C" fn vfs_delete(
             let is_guarded = database.is_guarded();
             let prepared = match is_guarded {
                 true => database.delete_log(),
-                false => database.forget_pages(),
+                false => database.forget_wal(),
             };
             if let Err(e) = prepared {
                 let code = database.fail(&e);
