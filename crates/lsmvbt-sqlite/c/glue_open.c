@@ -22,6 +22,8 @@ static int glueReadMagic(sqlite3_file *pFile, u8 *aMagic, i64 *pnFile){
   if( pFile->pMethods==0 ) return SQLITE_OK;
   rc = sqlite3OsFileSize(pFile, pnFile);
   if( rc==SQLITE_OK && *pnFile>=16 ) rc = sqlite3OsRead(pFile, aMagic, 16, 0);
+  /* It has become shorter since. */
+  if( rc==SQLITE_IOERR_SHORT_READ ) rc = SQLITE_OK;
   return rc;
 }
 
@@ -38,20 +40,28 @@ static int glueHasSharedMemory(sqlite3_file *pFile){
   return pFile->pMethods!=0 && pFile->pMethods->iVersion>=2 && pFile->pMethods->xShmMap!=0;
 }
 
-/* The engine that is to have the file which stock SQLite has opened; -1 for stock. */
-static int glueChoose(Btree *p, int vfsFlags){
-  Pager *pPager = p->pBt->pPager;
-  u8 aMagic[16];
-  i64 nFile;
-  const char *zEngine;
-  if( (vfsFlags & SQLITE_OPEN_MAIN_DB)==0 || pPager->tempFile || pPager->memDb ) return -1;
-  if( glueReadMagic(sqlite3PagerFile(pPager), aMagic, &nFile)!=SQLITE_OK ) return -1;
-  if( !glueNothingThere(aMagic, nFile) ) return lsmvbt_engine_of_file(aMagic);
-  zEngine = 0;
+/* The engine that is to have an empty file; -1 for stock. */
+static int glueEngineOfNew(Pager *pPager, int vfsFlags){
+  const char *zEngine = 0;
   if( vfsFlags & SQLITE_OPEN_URI ) zEngine = sqlite3_uri_parameter(sqlite3PagerFilename(pPager, 0), "engine");
   if( zEngine ) return lsmvbt_engine_named(zEngine);
   if( (vfsFlags & SQLITE_OPEN_SHAREDCACHE)!=0 || !glueHasSharedMemory(sqlite3PagerFile(pPager)) ) return -1;
   return lsmvbt_engine_of_new();
+}
+
+/* Writes the engine that is to have the file which stock SQLite has opened; -1 for stock. Where the file cannot be read
+** nobody knows, and whoever guessed would be a connection that says "not a database" for as long as it lives. */
+static int glueChoose(Btree *p, int vfsFlags, int *piEngine){
+  Pager *pPager = p->pBt->pPager;
+  u8 aMagic[16];
+  i64 nFile;
+  int rc;
+  *piEngine = -1;
+  if( (vfsFlags & SQLITE_OPEN_MAIN_DB)==0 || pPager->tempFile || pPager->memDb ) return SQLITE_OK;
+  rc = glueReadMagic(sqlite3PagerFile(pPager), aMagic, &nFile);
+  if( rc!=SQLITE_OK ) return rc;
+  *piEngine = glueNothingThere(aMagic, nFile) ? glueEngineOfNew(pPager, vfsFlags) : lsmvbt_engine_of_file(aMagic);
+  return SQLITE_OK;
 }
 
 /* Whether a URI names an engine that is not there, or one other than the file's. */
@@ -124,8 +134,10 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
   int iEngine;
   int rc = stock_sqlite3BtreeOpen(pVfs, zFilename, db, ppBtree, flags, vfsFlags);
   if( rc!=SQLITE_OK || (flags & BTREE_SINGLE)!=0 ) return rc;
-  iEngine = glueChoose(*ppBtree, vfsFlags);
-  if( glueRefused(*ppBtree, iEngine, vfsFlags) ){
+  rc = glueChoose(*ppBtree, vfsFlags, &iEngine);
+  if( rc!=SQLITE_OK ){
+    /* As below: stock SQLite lets go of the file. */
+  }else if( glueRefused(*ppBtree, iEngine, vfsFlags) ){
     sqlite3_log(SQLITE_CANTOPEN, "%s: engine=%s is not this file's engine, or is not known", zFilename,
                 sqlite3_uri_parameter(zFilename, "engine"));
     rc = SQLITE_CANTOPEN_BKPT;

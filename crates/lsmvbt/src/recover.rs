@@ -246,6 +246,10 @@ impl Core {
             what: "making the database",
             source: e,
         };
+        // First of all whose the file is: who meets what was begun, and no more, is to know it.
+        let mut begun = [0; PAGE_SIZE];
+        begun[..MAGIC.len()].copy_from_slice(MAGIC);
+        self.storage.write_at(0, &begun).map_err(writing)?;
         self.storage
             .write_at(PageNo(DIRECTORY).offset(), &image[..])
             .map_err(writing)?;

@@ -39,6 +39,15 @@ fn waldio_handles_every_fault() {
     }
 }
 
+/// All of them in what opens a database, where it is not known whose the file is if it cannot be read.
+#[cfg(feature = "lsmvbt")]
+#[test]
+fn lsmvbt_handles_every_fault() {
+    expect_handled("--mode lsmvbt --scenario open-new", &["EIO", "done-EIO"]);
+    expect_handled("--mode lsmvbt --scenario open", &["EIO", "EACCES"]);
+    expect_clean("faults --mode lsmvbt --every 31 --json");
+}
+
 /// Every fault of one scenario, or of one call or error in it.
 fn expect_handled(arguments: &str, faults: &[&str]) {
     if cfg!(not(target_arch = "x86_64")) {

@@ -2,6 +2,8 @@
 
 use lsmvbt::{Caching, Db, DirectFile, Options};
 
+use lsmvbt_sqlite::sqlite::Connection;
+
 use crate::support::{Scene, one, refused, run};
 
 const ENGINE: &str = "lsmvbt";
@@ -169,6 +171,22 @@ fn a_database_whose_making_was_cut_short_is_made_again() {
     );
     drop(connection);
     assert_eq!(std::fs::read(scene.path("other")).expect("the file"), other);
+}
+
+/// Who has begun to make one has said whose it is: nobody need name the engine to go on.
+#[test]
+fn a_database_that_was_begun_is_known_by_its_first_bytes() {
+    let scene = Scene::new();
+    for pages in [1, 3] {
+        let name = format!("begun{pages}");
+        let mut bytes = vec![0; pages * 4096];
+        bytes[..16].copy_from_slice(lsmvbt::MAGIC);
+        std::fs::write(scene.path(&name), bytes).expect("a file");
+        let connection = Connection::open(&scene.path(&name)).expect("a connection");
+        run(&connection, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
+        assert_eq!(one(&connection, "SELECT x FROM t"), "1");
+        assert_eq!(one(&connection, "PRAGMA journal_mode"), ENGINE);
+    }
 }
 
 #[test]

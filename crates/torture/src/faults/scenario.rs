@@ -104,6 +104,8 @@ impl Scenario {
             Scenario::Detach => mode.is_ours(),
             Scenario::SwitchToWal => mode != JournalMode::Wal,
             Scenario::SwitchToDelete => mode != JournalMode::Delete,
+            // It has VACUUM INTO.
+            Scenario::Vacuum => mode != JournalMode::Lsmvbt,
             Scenario::Extend
             | Scenario::ExtendAhead
             | Scenario::Restart
