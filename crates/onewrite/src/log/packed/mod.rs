@@ -109,9 +109,17 @@ impl Counters {
 #[derive(Default)]
 struct Bases {
     salts: Option<Salts>,
-    frames: HashMap<PageNo, FrameNo>,
+    frames: HashMap<PageNo, WholeFrame>,
     /// The last ones, the newest first.
     recent: [Option<FrameNo>; RECENT],
+}
+
+/// A frame that holds its page whole.
+#[derive(Clone, Copy, Debug)]
+struct WholeFrame {
+    frame: FrameNo,
+    /// Bytes that the page takes in it.
+    bytes: usize,
 }
 
 /// [`Bases`] as the packer of a run sees them.
@@ -130,7 +138,7 @@ impl Known<'_> {
     }
 
     /// The last frame that holds the page whole.
-    fn whole_frame_of(&self, page: PageNo) -> Option<FrameNo> {
+    fn whole_frame_of(&self, page: PageNo) -> Option<WholeFrame> {
         let frame = self.bases.frames.get(&page).copied();
         frame.filter(|_| self.are_present())
     }
@@ -164,7 +172,7 @@ pub struct Packing {
     pub offset: u64,
     link: Link,
     salts: Salts,
-    wholes: Vec<(PageNo, FrameNo)>,
+    wholes: Vec<(PageNo, WholeFrame)>,
 }
 
 /// A page that was asked for.
@@ -332,9 +340,9 @@ impl Packed {
             bases.recent = [None; RECENT];
             bases.salts = Some(packing.salts);
         }
-        for &(_, frame) in &packing.wholes {
+        for (_, whole) in &packing.wholes {
             bases.recent.rotate_right(1);
-            bases.recent[0] = Some(frame);
+            bases.recent[0] = Some(whole.frame);
         }
         bases.frames.extend(packing.wholes);
     }

@@ -2,8 +2,8 @@
 //!
 //! First quickly: a page that was logged before as its difference from that frame, where that is much
 //! smaller; any other by itself. Where the batch then begins a block that better compression could spare,
-//! [`Packer::tighten`] tries zstd, and other pages as dictionaries: a bounded number of times, and what
-//! it finds is taken only if a block is saved. Pages of one tree are alike, and rows move from one to the
+//! [`Packer::tighten`] tries zstd, and other pages as dictionaries: where there is hope, a bounded number of
+//! times, and what it finds is taken only if a block is saved. Pages of one tree are alike, and rows move from one to the
 //! next, so the whole frames that were logged last are good dictionaries.
 //!
 //! Called by [`super::Packed::pack`], under SQLite's write lock.
@@ -13,21 +13,23 @@ use std::time::Instant;
 
 use super::codec::{self, Method};
 use super::record::{Form, Kind, Record};
-use super::{Known, batch};
+use super::{Known, WholeFrame, batch};
 use crate::log::memory::FrameMemory;
 use crate::mode::{Compressing, Compression, Differences};
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, array, be32};
 
-/// A difference is taken where it has at most this part of the bytes that the page has by itself: the
-/// others become what later ones are compared with.
+/// A difference is taken where it has at most this part of the bytes that the page has by itself, or had when it was
+/// held whole last: the others become what later ones are compared with.
 const DELTA_PART: usize = 4;
-/// A difference this small, in parts of the page, is taken without asking what the page has by itself.
+/// A difference this small, in parts of the page, is taken whatever the page has by itself.
 const SMALL_DELTA_PART: usize = 16;
 /// A batch of more blocks is not tightened: a block is a small part of it.
 const MAX_TIGHT_BLOCKS: usize = 4;
-/// How often tightening compresses a page, at most; some 30 microseconds each with pages of 4 KiB. Half
-/// a millisecond is what flash takes for the write of a block.
+/// How often tightening compresses a page with zstd, at most; some 30 microseconds each with pages of 4 KiB.
+/// Half a millisecond is what flash takes for the write of a block.
 const MAX_TRIES: u32 = 12;
+/// How often it looks, with LZ4, whether a page is like another one.
+const MAX_LOOKS: u32 = 12;
 /// Records this small have little to give.
 const SMALL_RECORD: usize = 200;
 
@@ -80,6 +82,12 @@ pub struct Packer<'a> {
     pub tightened: Tightened,
 }
 
+/// What tightening may still spend.
+struct Budget {
+    tries: u32,
+    looks: u32,
+}
+
 impl<'a> Packer<'a> {
     /// A packer without frames. `known` are frames that differences may refer to.
     pub fn new(
@@ -129,17 +137,18 @@ impl<'a> Packer<'a> {
             Differences::Held => self.known.whole_frame_of(number),
             Differences::None => None,
         };
-        let delta = base.and_then(|base| Some((base, self.try_with(method, page, Some(base))?)));
+        let delta =
+            base.and_then(|base| Some((base, self.try_with(method, page, Some(base.frame))?)));
         if let Some((base, data)) = &delta
-            && data.len() <= page.len() / SMALL_DELTA_PART
+            && (data.len() <= page.len() / SMALL_DELTA_PART || data.len() < base.bytes / DELTA_PART)
         {
-            return (Kind::Delta(method, *base), data.clone());
+            return (Kind::Delta(method, base.frame), data.clone());
         }
         let own = self.try_with(method, page, None);
         let own_bytes = own.as_ref().map_or(page.len(), Range::len);
         match (delta, own) {
             (Some((base, data)), _) if data.len() < own_bytes / DELTA_PART => {
-                (Kind::Delta(method, base), data)
+                (Kind::Delta(method, base.frame), data)
             }
             (_, Some(data)) => (Kind::Whole(method), data),
             (_, None) => (Kind::Stored, self.keep(page)),
@@ -194,12 +203,17 @@ impl<'a> Packer<'a> {
         let mut order: Vec<usize> = (0..self.items.len()).collect();
         order.sort_by_key(|&i| std::cmp::Reverse(self.items[i].data.len()));
         let mut best = (before, self.held());
-        let mut tries = MAX_TRIES;
+        let mut budget = Budget {
+            tries: MAX_TRIES,
+            looks: MAX_LOOKS,
+        };
         for means in [Means::Itself, Means::ItsBase, Means::Others] {
-            for &i in &order {
-                let is_worth_it = best.0 > 1 && self.items[i].data.len() >= SMALL_RECORD;
+            for (tried, &i) in order.iter().enumerate() {
+                let is_worth_it = best.0 > 1
+                    && self.items[i].data.len() >= SMALL_RECORD
+                    && self.may_save_a_block(&order[tried..], &order, means);
                 if let Some(page) = pages.get(i).filter(|_| is_worth_it) {
-                    self.tighten_item(i, page, means, &mut tries);
+                    self.tighten_item(i, page, means, &mut budget);
                 }
                 let blocks = self.blocks();
                 if blocks < best.0 {
@@ -218,6 +232,30 @@ impl<'a> Packer<'a> {
         };
     }
 
+    /// Whether so much can be hoped for from zstd that a block goes: of these records by these means, and by the next of
+    /// all. What other pages bring nobody knows before.
+    fn may_save_a_block(&self, left: &[usize], all: &[usize], means: Means) -> bool {
+        let hope = |of: &[usize], means| -> usize {
+            of.iter().map(|&i| self.hope(&self.items[i], means)).sum()
+        };
+        let hoped_for = match means {
+            Means::Itself => hope(left, Means::Itself) + hope(all, Means::ItsBase),
+            Means::ItsBase => hope(left, Means::ItsBase),
+            Means::Others => return true,
+        };
+        let over = self.batch_bytes() - (self.blocks() - 1) * batch::BLOCK_BYTES as usize;
+        hoped_for >= over
+    }
+
+    /// Bytes that zstd takes off a record, where it does well: seen in tables of texts, numbers and BLOBs.
+    fn hope(&self, item: &Item, means: Means) -> usize {
+        match (means, item.kind) {
+            (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => item.data.len() * 3 / 8,
+            (Means::ItsBase, Kind::Delta(Method::Lz4, _)) => item.data.len() / 8,
+            _ => 0,
+        }
+    }
+
     fn blocks(&self) -> usize {
         self.batch_bytes().div_ceil(batch::BLOCK_BYTES as usize)
     }
@@ -229,7 +267,7 @@ impl<'a> Packer<'a> {
     }
 
     /// Tries to make one record smaller, if these means are for it.
-    fn tighten_item(&mut self, i: usize, page: &[u8], means: Means, tries: &mut u32) {
+    fn tighten_item(&mut self, i: usize, page: &[u8], means: Means, budget: &mut Budget) {
         let bases: Vec<Option<FrameNo>> = match (means, self.items[i].kind) {
             (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => vec![None],
             (Means::ItsBase, Kind::Delta(Method::Lz4, base)) => vec![Some(base)],
@@ -240,10 +278,13 @@ impl<'a> Packer<'a> {
             _ => Vec::new(),
         };
         for base in bases {
-            if *tries == 0 {
+            if means == Means::Others && !self.is_like(i, page, base, budget) {
+                continue;
+            }
+            if budget.tries == 0 {
                 return;
             }
-            *tries -= 1;
+            budget.tries -= 1;
             let Some(data) = self.try_with(Method::Zstd, page, base) else {
                 continue;
             };
@@ -253,15 +294,33 @@ impl<'a> Packer<'a> {
             };
             let item = &mut self.items[i];
             let now = item.data.len() + item.kind.number_bytes();
-            // What refers to another page cannot itself be referred to, so it must be worth it.
             let worth = match means {
                 Means::Itself | Means::ItsBase => now,
-                Means::Others => now * 3 / 4,
+                Means::Others => worth_referring(now),
             };
             if data.len() + kind.number_bytes() < worth {
                 (item.kind, item.data) = (kind, data);
             }
         }
+    }
+
+    /// Whether LZ4 finds enough of a page in another one: then zstd is worth its time.
+    fn is_like(
+        &mut self,
+        i: usize,
+        page: &[u8],
+        other: Option<FrameNo>,
+        budget: &mut Budget,
+    ) -> bool {
+        if budget.looks == 0 {
+            return false;
+        }
+        budget.looks -= 1;
+        let now = self.items[i].data.len();
+        let held = self.data.len();
+        let found = self.try_with(Method::Lz4, page, other);
+        self.data.truncate(held);
+        found.is_some_and(|data| data.len() < worth_referring(now))
     }
 
     /// Writes the records behind what `out` holds, and tells for each where it begins and its bytes.
@@ -283,10 +342,17 @@ impl<'a> Packer<'a> {
     }
 
     /// The frames that later differences may refer to.
-    pub fn wholes(&self) -> Vec<(PageNo, FrameNo)> {
+    pub fn wholes(&self) -> Vec<(PageNo, WholeFrame)> {
         let whole = |item: &&Item| !matches!(item.kind, Kind::Delta(..));
         let wholes = self.items.iter().filter(whole);
-        wholes.map(|item| (item.page, item.frame)).collect()
+        let entry = |item: &Item| {
+            let whole = WholeFrame {
+                frame: item.frame,
+                bytes: item.data.len(),
+            };
+            (item.page, whole)
+        };
+        wholes.map(entry).collect()
     }
 
     /// How many records are differences.
@@ -296,4 +362,10 @@ impl<'a> Packer<'a> {
             .filter(|item| matches!(item.kind, Kind::Delta(..)))
             .count() as u64
     }
+}
+
+/// What refers to another page cannot itself be referred to, so it must be worth it: of so many bytes, at most
+/// how many.
+fn worth_referring(bytes: usize) -> usize {
+    bytes * 3 / 4
 }
