@@ -26,6 +26,8 @@ pub(crate) struct Spans {
     elsewhere: usize,
     /// The first and the last integer key, so that a search need not go to where they stand.
     ends: (i64, i64),
+    /// An integer key was not larger than the one before it.
+    repeats: bool,
 }
 
 fn span(e: &Entry) -> Span {
@@ -51,6 +53,7 @@ impl Spans {
             with,
             elsewhere: 0,
             ends: (0, 0),
+            repeats: false,
         }
     }
 
@@ -60,6 +63,8 @@ impl Spans {
         self.spans.insert(at, span);
         if self.with.integers {
             self.integers.insert(at, e.key);
+            let around = &self.integers[at.saturating_sub(1)..self.integers.len().min(at + 2)];
+            self.repeats |= around.windows(2).any(|two| two[0] >= two[1]);
             self.note_ends();
         }
         if self.with.children {
@@ -104,6 +109,14 @@ impl Spans {
         self.ends
     }
 
+    /// The first and the last of integer keys that follow each other without a gap, as rowids mostly do: then a key's place
+    /// is known without a look at any other.
+    pub(crate) fn consecutive(&self) -> Option<(i64, i64)> {
+        let (first, last) = self.ends;
+        let gaps = usize::try_from(last.wrapping_sub(first)).ok()?;
+        (!self.repeats && gaps + 1 == self.integers.len()).then_some(self.ends)
+    }
+
     /// All, if every payload is in the page.
     pub(crate) fn whole(&self) -> Option<&[Span]> {
         (self.elsewhere == 0).then_some(&self.spans)
@@ -133,5 +146,60 @@ impl Spans {
     pub(crate) fn slice(&self, run: std::ops::Range<usize>) -> (&[Span], &[i64]) {
         let integers = self.integers.get(run.clone()).unwrap_or_default();
         (&self.spans[run], integers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(keys: &[i64]) -> Spans {
+        let with = With {
+            integers: true,
+            children: false,
+        };
+        let mut spans = Spans::with_capacity(keys.len(), with);
+        for (at, key) in keys.iter().enumerate() {
+            let key = *key;
+            let e = Entry {
+                key,
+                ..Entry::default()
+            };
+            spans.insert(at, &e);
+        }
+        spans
+    }
+
+    #[test]
+    fn consecutive_keys_are_those_without_gaps_and_repetitions() {
+        assert_eq!(of(&[7]).consecutive(), Some((7, 7)));
+        assert_eq!(of(&[-1, 0, 1]).consecutive(), Some((-1, 1)));
+        let (least, most) = (i64::MIN, i64::MAX);
+        assert_eq!(of(&[most - 1, most]).consecutive(), Some((most - 1, most)));
+        for none in [
+            &[][..],
+            &[1, 3],
+            &[1, 1, 3],
+            &[1, 3, 3],
+            &[1, 3, 2],
+            &[3, 2, 1],
+            &[least, most],
+            &[least, 0, most],
+        ] {
+            assert_eq!(of(none).consecutive(), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_removed_leaves_a_gap_that_may_be_filled() {
+        let mut spans = of(&[1, 2, 3]);
+        spans.remove(1);
+        assert_eq!(spans.consecutive(), None);
+        let e = Entry {
+            key: 2,
+            ..Entry::default()
+        };
+        spans.insert(1, &e);
+        assert_eq!(spans.consecutive(), Some((1, 3)));
     }
 }

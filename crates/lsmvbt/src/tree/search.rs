@@ -188,7 +188,14 @@ impl Core {
     ) -> Result<Place> {
         if let Some(key) = integer_of_all(node, view, target) {
             let spans = node.spans();
-            return Ok(match find_integer(spans.integers(), spans.ends(), key) {
+            let found = match spans.consecutive() {
+                Some((first, last)) if key < first || key > last => {
+                    Err(if key < first { 0 } else { node.len() })
+                }
+                Some((first, _)) => Ok((key - first) as usize),
+                None => find_integer(spans.integers(), spans.ends(), key),
+            };
+            return Ok(match found {
                 Ok(at) => Place {
                     exact: Some(at),
                     ..Place::default()
