@@ -193,12 +193,14 @@ impl<'a> Row<'a> {
             payloads,
             integers,
             at,
+            integer,
         } = *around;
         let (before, rest) = payloads.spans().split_at(at);
         let payload = payloads.at(at);
-        let (rowid, rowids) = match integers.get(at..) {
-            Some(rowids @ [rowid, ..]) => (*rowid, rowids.as_ptr()),
-            _ => (0, ptr::null()),
+        let rowids = integers.get(at..).unwrap_or_default();
+        let rowids = match rowids.is_empty() {
+            true => ptr::null(),
+            false => rowids.as_ptr(),
         };
         Self {
             bytes: payloads.bytes().as_ptr(),
@@ -207,7 +209,7 @@ impl<'a> Row<'a> {
             // A page has no more than what these can say.
             before: before.len() as i32,
             behind: rest.len() as i32 - 1,
-            ..Self::new(rowid, payload, payload.len() as u32)
+            ..Self::new(integer, payload, payload.len() as u32)
         }
     }
 }

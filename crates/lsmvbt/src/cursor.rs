@@ -303,12 +303,14 @@ impl Cursor {
         let leaf = self.steps.last()?;
         let (spans, at) = self.seen_of(leaf)?;
         let run = spans.run(at);
+        let integer = spans.integer(at);
         let at = at - run.start;
         let (spans, integers) = spans.slice(run);
         (!spans.is_empty()).then(|| Around {
             payloads: leaf.node.payloads(spans),
             integers,
             at,
+            integer,
         })
     }
 

@@ -72,6 +72,8 @@ pub struct Around<'a> {
     pub integers: &'a [i64],
     /// Which of them it stands on.
     pub at: usize,
+    /// The key of that one in an `Integer` tree, otherwise 0.
+    pub integer: i64,
 }
 
 /// What [`Sought::search`] finds.

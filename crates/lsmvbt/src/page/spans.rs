@@ -117,6 +117,14 @@ impl Spans {
         (!self.repeats && gaps + 1 == self.integers.len()).then_some(self.ends)
     }
 
+    /// The integer key of an entry; 0, if there are none.
+    pub(crate) fn integer(&self, at: usize) -> i64 {
+        match self.consecutive() {
+            Some((first, _)) => first + at as i64,
+            None => self.integers.get(at).copied().unwrap_or_default(),
+        }
+    }
+
     /// All, if every payload is in the page.
     pub(crate) fn whole(&self) -> Option<&[Span]> {
         (self.elsewhere == 0).then_some(&self.spans)
