@@ -303,3 +303,38 @@ fn a_stock_database_that_another_has_locked_tells_its_mode() {
     let found = outcome(&ours, "PRAGMA journal_mode=waldio");
     assert!(found.starts_with("error 5"), "{found}");
 }
+
+/// With exclusive locking a connection never comes from no lock between two modes: what it knew of the first one's log must
+/// not stand for the second one's.
+#[test]
+fn with_exclusive_locking_a_log_that_was_left_is_not_written_to_again() {
+    let wal = Mode {
+        name: "wal",
+        before: &[],
+    };
+    for mode in MODES.into_iter().chain([wal]) {
+        for to in ["wal", "direct", "waldio", "onewrite"] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = directory.path().join("db");
+            let ours = open_in(&path, mode);
+            sql(&ours, "PRAGMA locking_mode=EXCLUSIVE");
+            sql(&ours, "CREATE TABLE t(x)");
+            let mut rows = 0;
+            for mode in ["delete", to, "delete", to] {
+                // Where the layout does not suit it stays as it is.
+                outcome(&ours, &format!("PRAGMA journal_mode={mode}"));
+                sql(&ours, "INSERT INTO t VALUES(1)");
+                rows += 1;
+            }
+            let crashed = directory.path().join("crashed");
+            super::copy(&path, &crashed);
+            let found = sql(&open(&crashed), "SELECT count(*) FROM t");
+            assert_eq!(found, rows.to_string(), "{mode:?}, to {to}: after a crash");
+            drop(ours);
+            let stock = stock(&path);
+            let found = sql(&stock, "SELECT count(*) FROM t");
+            assert_eq!(found, rows.to_string(), "{mode:?}, to {to}");
+            assert_eq!(sql(&stock, "PRAGMA integrity_check"), "ok");
+        }
+    }
+}
