@@ -161,6 +161,13 @@ impl Spans {
 mod tests {
     use super::*;
 
+    fn entry(key: i64) -> Entry {
+        Entry {
+            key,
+            ..Entry::default()
+        }
+    }
+
     fn of(keys: &[i64]) -> Spans {
         let with = With {
             integers: true,
@@ -168,12 +175,7 @@ mod tests {
         };
         let mut spans = Spans::with_capacity(keys.len(), with);
         for (at, key) in keys.iter().enumerate() {
-            let key = *key;
-            let e = Entry {
-                key,
-                ..Entry::default()
-            };
-            spans.insert(at, &e);
+            spans.insert(at, &entry(*key));
         }
         spans
     }
@@ -203,11 +205,7 @@ mod tests {
         let mut spans = of(&[1, 2, 3]);
         spans.remove(1);
         assert_eq!(spans.consecutive(), None);
-        let e = Entry {
-            key: 2,
-            ..Entry::default()
-        };
-        spans.insert(1, &e);
+        spans.insert(1, &entry(2));
         assert_eq!(spans.consecutive(), Some((1, 3)));
     }
 }

@@ -189,9 +189,8 @@ impl Core {
         if let Some(key) = integer_of_all(node, view, target) {
             let spans = node.spans();
             let found = match spans.consecutive() {
-                Some((first, last)) if key < first || key > last => {
-                    Err(if key < first { 0 } else { node.len() })
-                }
+                Some((first, _)) if key < first => Err(0),
+                Some((_, last)) if key > last => Err(node.len()),
                 Some((first, _)) => Ok((key - first) as usize),
                 None => find_integer(spans.integers(), spans.ends(), key),
             };

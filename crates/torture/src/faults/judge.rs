@@ -296,7 +296,6 @@ impl Case<'_> {
         }
     }
 
-    /// The fault is gone: the same connection goes on, or a new one does.
     /// Making a database of LS-MVBT was begun, and failed: to the connection, which has not changed engines, it is a file
     /// of another one until it is opened again.
     fn is_begun(&self, outcome: &Outcome) -> bool {
@@ -304,6 +303,7 @@ impl Case<'_> {
         makes && outcome.code & 0xff == NOTADB
     }
 
+    /// The fault is gone: the same connection goes on, or a new one does.
     fn check_going_on(&self, broken: &mut Vec<String>) {
         let lock_is_left =
             self.run.fired.as_ref().is_some_and(|first| {

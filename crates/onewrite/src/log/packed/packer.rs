@@ -235,25 +235,16 @@ impl<'a> Packer<'a> {
     /// Whether so much can be hoped for from zstd that a block goes: of these records by these means, and by the next of
     /// all. What other pages bring nobody knows before.
     fn may_save_a_block(&self, left: &[usize], all: &[usize], means: Means) -> bool {
-        let hope = |of: &[usize], means| -> usize {
-            of.iter().map(|&i| self.hope(&self.items[i], means)).sum()
+        let hope_of = |records: &[usize], means| -> usize {
+            records.iter().map(|&i| hope(&self.items[i], means)).sum()
         };
         let hoped_for = match means {
-            Means::Itself => hope(left, Means::Itself) + hope(all, Means::ItsBase),
-            Means::ItsBase => hope(left, Means::ItsBase),
+            Means::Itself => hope_of(left, Means::Itself) + hope_of(all, Means::ItsBase),
+            Means::ItsBase => hope_of(left, Means::ItsBase),
             Means::Others => return true,
         };
         let over = self.batch_bytes() - (self.blocks() - 1) * batch::BLOCK_BYTES as usize;
         hoped_for >= over
-    }
-
-    /// Bytes that zstd takes off a record, where it does well: seen in tables of texts, numbers and BLOBs.
-    fn hope(&self, item: &Item, means: Means) -> usize {
-        match (means, item.kind) {
-            (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => item.data.len() * 3 / 8,
-            (Means::ItsBase, Kind::Delta(Method::Lz4, _)) => item.data.len() / 8,
-            _ => 0,
-        }
     }
 
     fn blocks(&self) -> usize {
@@ -368,4 +359,13 @@ impl<'a> Packer<'a> {
 /// how many.
 fn worth_referring(bytes: usize) -> usize {
     bytes * 3 / 4
+}
+
+/// Bytes that zstd takes off a record, where it does well: seen in tables of texts, numbers and BLOBs.
+fn hope(item: &Item, means: Means) -> usize {
+    match (means, item.kind) {
+        (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => item.data.len() * 3 / 8,
+        (Means::ItsBase, Kind::Delta(Method::Lz4, _)) => item.data.len() / 8,
+        _ => 0,
+    }
 }
