@@ -22,12 +22,13 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use crate::commit::gathering::Gathering;
 use crate::commit::{IndexView, Writer};
 use crate::log::shared::{Committer, Company};
 use crate::log::{Log, LogError};
 use crate::mode::SyncPolicy;
 use crate::storage::{Access, LockByte, LockKind};
-use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard, ThreadId, this_thread};
 use crate::wal::{FrameNo, Salts};
 
 /// The longest wait for a turn.
@@ -47,6 +48,8 @@ const LOOK: Duration = Duration::from_millis(1);
 pub struct GroupCommit {
     leading: Mutex<Leading>,
     led: Condvar,
+    /// For a leader that waits for others to join it.
+    joined: Condvar,
     turn: Mutex<Turn>,
     freed: Condvar,
     /// The last wait for the log's restart that was in vain.
@@ -63,6 +66,7 @@ struct InVain {
 #[derive(Default)]
 struct Leading {
     is_led: bool,
+    gathering: Gathering,
     counts: Counts,
 }
 
@@ -79,9 +83,20 @@ pub struct Counts {
 
 #[derive(Default)]
 struct Turn {
-    holder: Option<Committer>,
+    holder: Option<(Committer, ThreadId)>,
     /// The holder has it among all processes.
     among_processes: bool,
+}
+
+impl Turn {
+    fn is_anothers(&self, who: Committer) -> bool {
+        self.holder.is_some_and(|(holder, _)| holder != who)
+    }
+
+    fn is_this_threads(&self) -> bool {
+        self.holder
+            .is_some_and(|(_, thread)| thread == this_thread())
+    }
 }
 
 /// What a waiting connection looks at: the wal-index as it is now.
@@ -101,7 +116,7 @@ impl GroupCommit {
         self.leading().counts
     }
 
-    /// Returns when everything up to a published frame is durable.
+    /// Returns when everything up to a published frame is durable, `until`.
     ///
     /// # Errors
     /// The flush failed, here or elsewhere: the log is poisoned. Whether the frame survives a crash
@@ -109,18 +124,26 @@ impl GroupCommit {
     fn wait(
         &self,
         log: &Log,
-        salts: Salts,
-        frame: FrameNo,
+        until: (Salts, FrameNo),
+        who: Waiter,
         look: Look<'_>,
     ) -> Result<(), LogError> {
-        let begun = Instant::now();
+        let (salts, frame) = until;
+        let came = Instant::now();
         let mut leading = self.leading();
+        if who == Waiter::Commit {
+            leading.gathering.arrive();
+        }
         loop {
             log.check_poison()?;
             if log.is_durable(salts, frame) {
                 return Ok(());
             }
+            if who == Waiter::Reader {
+                leading.gathering.hurry();
+            }
             if leading.is_led {
+                self.joined.notify_one();
                 leading = self
                     .led
                     .wait(leading)
@@ -128,14 +151,22 @@ impl GroupCommit {
                 continue;
             }
             leading.is_led = true;
+            leading = self.gather(leading);
+            let begun = leading.gathering.begin();
             drop(leading);
-            let led = match Instant::now() - begun < STUCK {
+            let began = Instant::now();
+            let led = match began - came < STUCK {
                 true => lead(log, salts, frame, look),
                 false => flush(log, salts, frame, look),
             };
+            let took = Instant::now() - began;
             leading = self.leading();
             leading.is_led = false;
-            leading.counts.flushes += u64::from(matches!(led, Ok(Led::Flushed)));
+            leading.gathering.end(&begun);
+            if matches!(led, Ok(Led::Flushed)) {
+                leading.gathering.took(took);
+                leading.counts.flushes += 1;
+            }
             self.led.notify_all();
             if matches!(led?, Led::Flushed) {
                 // Who may not write shared memory cannot note it there.
@@ -144,19 +175,44 @@ impl GroupCommit {
         }
     }
 
-    /// Waits for the turn to write; at most [`TURN`].
+    /// Lets others join the flush that this thread is about to lead.
+    fn gather<'a>(&self, mut leading: MutexGuard<'a, Leading>) -> MutexGuard<'a, Leading> {
+        let patience = leading.gathering.patience();
+        if patience.is_zero() {
+            return leading;
+        }
+        let end = Instant::now() + patience;
+        while !leading.gathering.is_complete() {
+            let now = Instant::now();
+            if now >= end {
+                break;
+            }
+            let woken = self.joined.wait_timeout(leading, end - now);
+            leading = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        leading.gathering.waited();
+        leading
+    }
+
+    /// Whether another connection of this process has the turn.
+    pub fn is_anothers_turn(&self, who: Committer) -> bool {
+        self.turn().is_anothers(who)
+    }
+
+    /// Waits for the turn to write; at most [`TURN`], and not for a connection of the same thread, which
+    /// cannot end its turn meanwhile.
     pub fn take_turn(&self, log: &Log, who: Committer) {
         let end = Instant::now() + TURN;
         let mut turn = self.turn();
-        while turn.holder.is_some_and(|holder| holder != who) {
+        while turn.is_anothers(who) {
             let now = Instant::now();
-            if now >= end {
+            if now >= end || turn.is_this_threads() {
                 return;
             }
             let woken = self.freed.wait_timeout(turn, end - now);
             turn = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
-        turn.holder = Some(who);
+        turn.holder = Some((who, this_thread()));
         let among_processes = !turn.among_processes && log.shared().company() == Company::Processes;
         drop(turn);
         if among_processes && take_turn_among_processes(log, end) {
@@ -198,16 +254,15 @@ impl GroupCommit {
 
     /// The write lock is `who`'s, whether it waited for its turn or not.
     pub fn claim_turn(&self, who: Committer) {
-        self.turn().holder = Some(who);
+        self.turn().holder = Some((who, this_thread()));
     }
 
     /// The turn of `who` is over, if it has it.
     pub fn end_turn(&self, log: &Log, who: Committer) {
         let mut turn = self.turn();
-        if turn.holder != Some(who) {
+        if turn.holder.take_if(|(holder, _)| *holder == who).is_none() {
             return;
         }
-        turn.holder = None;
         let among_processes = std::mem::take(&mut turn.among_processes);
         drop(turn);
         if among_processes {
@@ -235,6 +290,15 @@ fn take_turn_among_processes(log: &Log, end: Instant) -> bool {
         }
         log.shared().wait_for_release(seen, LOOK.min(end - now));
     }
+}
+
+/// Who waits for a flush.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiter {
+    /// A connection that has published a commit.
+    Commit,
+    /// Whoever is about to read what is published, or to copy it.
+    Reader,
 }
 
 /// What a leader did.
@@ -309,7 +373,8 @@ impl Log {
             return Ok(());
         };
         self.group_commit.leading().counts.reads += 1;
-        self.group_commit.wait(self, seen.salts, until, look)
+        self.group_commit
+            .wait(self, (seen.salts, until), Waiter::Reader, look)
     }
 }
 
@@ -352,10 +417,10 @@ impl Writer {
     /// # Errors
     /// The flush failed: the log is poisoned, and what becomes of the commit is unknown.
     pub fn await_own(&mut self, look: Look<'_>) -> Result<(), LogError> {
-        let Some((salts, frame)) = self.deferred.take() else {
+        let Some(until) = self.deferred.take() else {
             return Ok(());
         };
         let log = std::sync::Arc::clone(&self.log);
-        log.group_commit.wait(&log, salts, frame, look)
+        log.group_commit.wait(&log, until, Waiter::Commit, look)
     }
 }

@@ -24,6 +24,7 @@ pub mod group_commit;
 pub mod group_synch;
 
 mod begun;
+mod gathering;
 mod read;
 mod run;
 mod seal;

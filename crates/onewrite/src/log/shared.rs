@@ -178,14 +178,25 @@ impl Shared {
         if before.0 == 0 {
             return;
         }
+        self.note_company(match before.process() == who.process() {
+            true => Company::Connections,
+            false => Company::Processes,
+        });
+    }
+
+    /// Notes that somebody else is at it too.
+    pub fn note_company(&self, company: Company) {
+        let Some(words) = self.words() else { return };
         let now = now();
-        words.changed.store(now, Ordering::Relaxed);
-        if before.process() != who.process() {
+        if company >= Company::Connections {
+            words.changed.store(now, Ordering::Relaxed);
+        }
+        if company >= Company::Processes {
             words.process_changed.store(now, Ordering::Relaxed);
         }
     }
 
-    /// Who else has committed a moment ago.
+    /// Who else has committed a moment ago, or has tried to.
     pub fn company(&self) -> Company {
         let changed = self.page.changed.load(Ordering::Relaxed);
         if changed == 0 {

@@ -16,14 +16,14 @@ pub(crate) use shuttle::sync::{
     Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
 };
 #[cfg(shuttle)]
-pub(crate) use shuttle::thread::{Builder, JoinHandle};
+pub(crate) use shuttle::thread::{Builder, JoinHandle, ThreadId};
 
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
 };
 #[cfg(not(shuttle))]
-pub(crate) use std::thread::{Builder, JoinHandle};
+pub(crate) use std::thread::{Builder, JoinHandle, ThreadId};
 #[cfg(not(shuttle))]
 pub(crate) use std::time::Instant;
 
@@ -45,6 +45,14 @@ pub(crate) fn lock_static<T>(
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The thread that asks.
+pub(crate) fn this_thread() -> ThreadId {
+    #[cfg(shuttle)]
+    return shuttle::thread::current().id();
+    #[cfg(not(shuttle))]
+    return std::thread::current().id();
 }
 
 /// Says to the model checker that others may go on here.

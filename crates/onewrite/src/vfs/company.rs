@@ -48,7 +48,8 @@ impl Database {
         let Some(log) = self.log().filter(|log| self.groups_commits(log)) else {
             return false;
         };
-        let in_company = log.shared().company() > Company::None;
+        let in_company =
+            log.shared().company() > Company::None || log.group_commit.is_anothers_turn(self.who);
         if !in_company || self.holds_write_lock.get() || self.has_turn.get() {
             return false;
         }
@@ -177,6 +178,18 @@ impl Database {
         if let Some(log) = self.log() {
             self.has_turn.set(true);
             log.group_commit.claim_turn(self.who);
+        }
+    }
+
+    /// The write lock was refused: somebody writes, who is to know that he is not alone. SQLite's busy
+    /// handler sleeps now; the next time there is a turn to wait for.
+    pub fn write_refused(&self) {
+        if let Some(log) = self.log().filter(|log| self.groups_commits(log)) {
+            log.shared()
+                .note_company(match log.group_commit.is_anothers_turn(self.who) {
+                    true => Company::Connections,
+                    false => Company::Processes,
+                });
         }
     }
 

@@ -595,11 +595,15 @@ pub unsafe extern "C" fn db_shm_lock(
 
 fn write_lock(database: &Database, count: c_int, flags: c_int) -> c_int {
     let code = database.inner.shm_lock(WRITE_LOCK, count, flags);
-    if code == SQLITE_OK {
-        database.write_locked();
-        if let Some(writer) = database.writer.borrow_mut().as_mut() {
-            writer.transaction_may_begin();
+    match code {
+        SQLITE_OK => {
+            database.write_locked();
+            if let Some(writer) = database.writer.borrow_mut().as_mut() {
+                writer.transaction_may_begin();
+            }
         }
+        ffi::SQLITE_BUSY => database.write_refused(),
+        _ => {}
     }
     code
 }
