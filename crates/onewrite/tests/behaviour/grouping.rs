@@ -1,4 +1,4 @@
-//! Many writers at once in strict group commit: the log stays bounded, nobody starves.
+//! Several writers at once in strict group commit: the log stays bounded, nobody starves.
 
 use super::{open, sql, stock};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,4 +56,40 @@ fn the_log_stays_bounded_under_many_writers() {
         sql(&db, "SELECT count(*) FROM t"),
         (THREADS * COMMITS).to_string()
     );
+}
+
+/// SQLite would refuse the second writer, and its busy handler sleep. Nobody has committed beside another
+/// before.
+#[test]
+fn a_writer_waits_for_the_first_other_one() {
+    const TRIES: usize = 20;
+    const TRANSACTION: Duration = Duration::from_millis(5);
+    let waited = (0..TRIES).filter(|_| waits_for_the_other(TRANSACTION));
+    // A busy machine may make a transaction of it for which nobody waits so long.
+    assert!(waited.count() > 0, "refused {TRIES} times");
+}
+
+fn waits_for_the_other(transaction: Duration) -> bool {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let db = open(&path);
+    assert_eq!(sql(&db, "PRAGMA journal_mode=onewrite"), "onewrite");
+    sql(&db, "CREATE TABLE t(x)");
+    let (begun, wait_for_it) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let path = &path;
+        let other = scope.spawn(move || {
+            let db = open(path);
+            db.busy_timeout(Duration::ZERO).expect("no timeout");
+            sql(&db, "SELECT count(*) FROM t");
+            wait_for_it.recv().expect("a transaction");
+            db.execute_batch("INSERT INTO t VALUES(2)").is_ok()
+        });
+        sql(&db, "BEGIN IMMEDIATE");
+        begun.send(()).expect("somebody to wait");
+        std::thread::sleep(transaction);
+        sql(&db, "INSERT INTO t VALUES(1)");
+        sql(&db, "COMMIT");
+        other.join().expect("no panic")
+    })
 }
