@@ -130,11 +130,10 @@ impl Condvar {
     ) -> LockResult<(MutexGuard<'a, T>, TimedOut)> {
         let id = CLOCK.with_borrow_mut(|clock| clock.begin(time));
         self.waiting.lock().expect("no panic").push(id);
-        let (changed, up) = (
-            Arc::clone(&self.changed),
-            Arc::new(std::sync::OnceLock::new()),
-        );
-        let up_there = Arc::clone(&up);
+        let changed = Arc::clone(&self.changed);
+        let up = Arc::new(std::sync::OnceLock::new());
+        let awake = Arc::new(std::sync::OnceLock::new());
+        let (up_there, awake_there) = (Arc::clone(&up), Arc::clone(&awake));
         thread::spawn(move || {
             let timed_out = loop {
                 thread::yield_now();
@@ -145,13 +144,17 @@ impl Condvar {
             if timed_out {
                 let _ = up_there.set(());
             }
-            // Also where it was notified: maybe in the moment before it slept.
-            changed.notify_all();
+            // Also where it was notified, and more than once: maybe that was in the moment before it slept.
+            while awake_there.get().is_none() {
+                changed.notify_all();
+                thread::yield_now();
+            }
         });
         let guard = self
             .changed
             .wait(guard)
             .unwrap_or_else(PoisonError::into_inner);
+        let _ = awake.set(());
         CLOCK.with_borrow_mut(|clock| clock.end(id));
         Ok((guard, TimedOut(up.get().is_some())))
     }
