@@ -97,14 +97,15 @@ impl Gathering {
         }
     }
 
-    /// It has ended.
-    pub(super) fn end(&mut self, begun: &Begun) {
+    /// It has ended, and took so long.
+    pub(super) fn end(&mut self, begun: &Begun, took: Duration) {
         self.expected = self.arrived - begun.found_before;
+        self.usual = (self.usual * (WEIGHT - 1) + took) / WEIGHT;
     }
 
-    /// A flush of this process took so long.
-    pub(super) fn took(&mut self, time: Duration) {
-        self.usual = (self.usual * (WEIGHT - 1) + time) / WEIGHT;
+    /// It was not made: another process is at it, or it has failed.
+    pub(super) fn give_up(&mut self, begun: &Begun) {
+        self.found = begun.found_before;
     }
 }
 
@@ -118,13 +119,15 @@ mod tests {
     fn flush(gathering: &mut Gathering, arrive: u64) {
         let begun = gathering.begin();
         (0..arrive).for_each(|_| gathering.arrive());
-        gathering.end(&begun);
-        (0..64).for_each(|_| gathering.took(FLUSH));
+        gathering.end(&begun, FLUSH);
     }
 
     /// Two halves of four that flush in turns.
     fn halves() -> Gathering {
-        let mut gathering = Gathering::default();
+        let mut gathering = Gathering {
+            usual: FLUSH,
+            ..Gathering::default()
+        };
         (0..4).for_each(|_| gathering.arrive());
         flush(&mut gathering, 4);
         gathering
@@ -134,11 +137,7 @@ mod tests {
     fn those_are_waited_for_whom_the_last_flush_let_go() {
         let mut gathering = halves();
         assert_eq!((gathering.present(), gathering.expected), (4, 8));
-        let patience = gathering.patience();
-        assert!(
-            patience <= FLUSH / 2 && patience > FLUSH / 3,
-            "{patience:?}"
-        );
+        assert_eq!(gathering.patience(), FLUSH / 2);
         (0..4).for_each(|_| gathering.arrive());
         assert!(gathering.is_complete());
         gathering.waited();
@@ -159,6 +158,14 @@ mod tests {
             assert!(gathering.patience().is_zero());
             flush(&mut gathering, 0);
         }
+    }
+
+    #[test]
+    fn who_found_another_process_at_it_waits_for_the_flush_still() {
+        let mut gathering = halves();
+        let begun = gathering.begin();
+        gathering.give_up(&begun);
+        assert_eq!((gathering.present(), gathering.expected), (4, 8));
     }
 
     #[test]

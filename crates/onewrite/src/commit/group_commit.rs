@@ -130,6 +130,7 @@ impl GroupCommit {
     ) -> Result<(), LogError> {
         let (salts, frame) = until;
         let came = Instant::now();
+        let mut gathers = true;
         let mut leading = self.leading();
         if who == Waiter::Commit {
             leading.gathering.arrive();
@@ -151,23 +152,15 @@ impl GroupCommit {
                 continue;
             }
             leading.is_led = true;
-            leading = self.gather(leading);
-            let begun = leading.gathering.begin();
-            drop(leading);
-            let began = Instant::now();
-            let led = match began - came < STUCK {
+            if std::mem::take(&mut gathers) {
+                leading = self.gather(leading);
+            }
+            let flush = || match Instant::now() - came < STUCK {
                 true => lead(log, salts, frame, look),
                 false => flush(log, salts, frame, look),
             };
-            let took = Instant::now() - began;
-            leading = self.leading();
-            leading.is_led = false;
-            leading.gathering.end(&begun);
-            if matches!(led, Ok(Led::Flushed)) {
-                leading.gathering.took(took);
-                leading.counts.flushes += 1;
-            }
-            self.led.notify_all();
+            let led;
+            (leading, led) = self.flush_for_all(leading, flush);
             if matches!(led?, Led::Flushed) {
                 // Who may not write shared memory cannot note it there.
                 return Ok(());
@@ -175,8 +168,32 @@ impl GroupCommit {
         }
     }
 
+    /// The leader's flush: others may come to wait meanwhile, and are woken at its end.
+    fn flush_for_all<'a>(
+        &'a self,
+        mut leading: MutexGuard<'a, Leading>,
+        flush: impl FnOnce() -> Result<Led, LogError>,
+    ) -> (MutexGuard<'a, Leading>, Result<Led, LogError>) {
+        let begun = leading.gathering.begin();
+        drop(leading);
+        let began = Instant::now();
+        let led = flush();
+        let took = Instant::now() - began;
+        leading = self.leading();
+        leading.is_led = false;
+        match led {
+            Ok(Led::Flushed) => {
+                leading.gathering.end(&begun, took);
+                leading.counts.flushes += 1;
+            }
+            _ => leading.gathering.give_up(&begun),
+        }
+        self.led.notify_all();
+        (leading, led)
+    }
+
     /// Lets others join the flush that this thread is about to lead.
-    fn gather<'a>(&self, mut leading: MutexGuard<'a, Leading>) -> MutexGuard<'a, Leading> {
+    fn gather<'a>(&'a self, mut leading: MutexGuard<'a, Leading>) -> MutexGuard<'a, Leading> {
         let patience = leading.gathering.patience();
         if patience.is_zero() {
             return leading;
