@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::database::Database;
 use super::ffi;
+use super::host::Connection;
 use crate::commit::IndexView;
 use crate::log::shared::Company;
 use crate::log::{Log, LogError};
@@ -181,10 +182,14 @@ impl Database {
         }
     }
 
-    /// The write lock was refused: somebody writes, who is to know that he is not alone. SQLite's busy
-    /// handler sleeps now; the next time there is a turn to wait for.
+    /// The write lock was refused: if it was to a writer, who has it is to know that he is not alone. SQLite's
+    /// busy handler sleeps now; the next time there is a turn to wait for. A reader that was to recover the
+    /// wal-index says nothing: shared memory is in a file, and that of a frozen file system cannot be written.
     pub fn write_refused(&self) {
-        if let Some(log) = self.log().filter(|log| self.groups_commits(log)) {
+        let writes = |connection: Connection| connection.is_writing();
+        if let Some(log) = self.log().filter(|log| self.groups_commits(log))
+            && self.connection.get().is_some_and(writes)
+        {
             log.shared()
                 .note_company(match log.group_commit.is_anothers_turn(self.who) {
                     true => Company::Connections,
