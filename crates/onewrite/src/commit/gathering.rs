@@ -6,7 +6,8 @@
 //! those whom the last flush has let go, for they are likely to come again: then everybody shares every
 //! flush, and waits for one.
 //!
-//! It is a bet. The stake is half of what a flush usually takes, and who loses bets less often. Commits of other processes are not waited for. Nothing depends on any of it but time.
+//! It is a bet. The stake is half of what a flush usually takes, and who loses bets less often. Commits
+//! of other processes are not waited for. Nothing depends on any of it but time.
 
 use std::time::Duration;
 

@@ -178,20 +178,15 @@ impl Shared {
         if before.0 == 0 {
             return;
         }
-        self.note_company(match before.process() == who.process() {
-            true => Company::Connections,
-            false => Company::Processes,
-        });
+        self.note_company(before.process() != who.process());
     }
 
     /// Notes that somebody else is at it too.
-    pub fn note_company(&self, company: Company) {
+    pub fn note_company(&self, in_another_process: bool) {
         let Some(words) = self.words() else { return };
         let now = now();
-        if company >= Company::Connections {
-            words.changed.store(now, Ordering::Relaxed);
-        }
-        if company >= Company::Processes {
+        words.changed.store(now, Ordering::Relaxed);
+        if in_another_process {
             words.process_changed.store(now, Ordering::Relaxed);
         }
     }

@@ -190,11 +190,8 @@ impl Database {
         if let Some(log) = self.log().filter(|log| self.groups_commits(log))
             && self.connection.get().is_some_and(writes)
         {
-            log.shared()
-                .note_company(match log.group_commit.is_anothers_turn(self.who) {
-                    true => Company::Connections,
-                    false => Company::Processes,
-                });
+            let in_another_process = !log.group_commit.is_anothers_turn(self.who);
+            log.shared().note_company(in_another_process);
         }
     }
 
