@@ -200,13 +200,15 @@ fn files(args: &Args, directory: &Path, ftl: Ftl) -> Result<Left, String> {
     };
     let served = shown.serve(args.orders);
     let unmounted = unmount_files(session, directory);
+    let settled = shared.with(Files::settle).unwrap_or(Ok(()));
     // While the power is off, by order, the device is with `shown`.
     let ftl = match shown {
         Shown::Files { off: Some(ftl), .. } => Some(*ftl),
         _ => shared.power_off(),
     };
     let ftl = ftl.ok_or_else(|| "the device is gone".to_owned())?;
-    Ok((ftl, served.and(unmounted)))
+    let settled = settled.map_err(|error| error.to_string());
+    Ok((ftl, served.and(unmounted).and(settled)))
 }
 
 /// Somebody may have a file open, or be in the directory: then it is taken out of sight, and fails from now on.

@@ -55,6 +55,62 @@ fn commit_is_one_fsync_and_rollback_leaves_nothing() {
     assert_eq!(names.count(), 1, "there is no journal");
 }
 
+/// The change counter, as whoever reads the file sees it.
+fn counter(path: &std::path::Path) -> u32 {
+    let header = std::fs::read(path).unwrap();
+    u32::from_be_bytes(header[24..28].try_into().unwrap())
+}
+
+#[test]
+fn a_commit_is_counted_without_a_page_being_written_for_it() {
+    if !can_run() {
+        return;
+    }
+    let mut mounted = Mounted::new();
+    let connection = mounted.open("a.db");
+    connection
+        .execute_batch(&format!("PRAGMA page_size=8192; {TABLE}"))
+        .unwrap();
+    fill(&connection, 20).unwrap();
+    let stock = Connection::open(mounted.path("a.db")).unwrap();
+    let value = |connection: &Connection| {
+        ask(
+            connection,
+            "SELECT CAST(b AS INTEGER) || '' FROM t WHERE a = 1",
+        )
+        .unwrap()
+    };
+    let update = "UPDATE t SET b = format('%0900d', b + 1) WHERE a = 1";
+    assert_eq!(value(&stock), "0");
+    for round in 1..=10 {
+        let before = mounted.number("/statistics/host_writes");
+        let counted = counter(&mounted.path("a.db"));
+        connection.execute_batch(update).unwrap();
+        assert_eq!(mounted.number("/statistics/host_writes") - before, 1);
+        assert_eq!(counter(&mounted.path("a.db")), counted + 1);
+        // A connection that remembers pages sees that they are old.
+        assert_eq!(value(&stock), round.to_string());
+        connection
+            .execute_batch(&format!("BEGIN; {update}; ROLLBACK"))
+            .unwrap();
+        assert_eq!(counter(&mounted.path("a.db")), counted + 1);
+    }
+    let counted = counter(&mounted.path("a.db"));
+    drop((connection, stock));
+    mounted.lose_power();
+    assert!(counter(&mounted.path("a.db")) < counted);
+    let connection = mounted.open("a.db");
+    assert_eq!(value(&connection), "10");
+    connection.execute_batch(update).unwrap();
+    let counted = counter(&mounted.path("a.db"));
+    // When the mount ends, the count is in the device.
+    let mounted = mounted.mount_again();
+    assert_eq!(counter(&mounted.path("a.db")), counted);
+    let connection = mounted.open("a.db");
+    assert_eq!(value(&connection), "11");
+    assert_eq!(integrity(&connection), "ok");
+}
+
 #[test]
 fn several_databases_share_a_transaction() {
     if !can_run() {

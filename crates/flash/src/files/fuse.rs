@@ -6,6 +6,7 @@
 //! | ioctl [`ABORT`] | abort(t) |
 //! | ioctl [`START`] | what was written before is committed; from now on what is written to the file is aborted, not committed, if the descriptor is closed without a commit |
 //! | ioctl [`SHARE`] | the file and the one whose inode number is given share a transaction |
+//! | ioctl [`LAZY`] | bytes are written that need not outlive the mount |
 //! | `close` without [`START`] | commit(t), as an ordinary program expects that what it wrote is there |
 //!
 //! The first three ioctls are F2FS's (`F2FS_IOC_START_ATOMIC_WRITE` and so on), so that one program can
@@ -40,6 +41,9 @@ pub const COMMIT: u32 = 0xF502;
 pub const ABORT: u32 = 0xF505;
 /// `_IOW('X', 1, u64)`: ours.
 pub const SHARE: u32 = 0x4008_5801;
+
+/// `_IOW('X', 2, u8[128])`: ours. Where the bytes go (8), how many they are (4), and they.
+pub const LAZY: u32 = 0x4080_5802;
 
 /// Nothing is remembered: an abort changes sizes.
 const TTL: Duration = Duration::ZERO;
@@ -91,8 +95,7 @@ impl Shared {
         Some(ftl)
     }
 
-    /// The power is back, with these files. Descriptors of before are of files that may not be what they were: nobody
-    /// should have any.
+    /// The power is back, with these files. Descriptors of before are of files that may not be what they were: they fail.
     pub fn power_on(&self, files: Files) {
         let mut state = self.state();
         state.handles.clear();
@@ -185,6 +188,14 @@ impl State {
         Ok(attributes(ino, kind, perm, size, 8192))
     }
 
+    /// A descriptor of before a power cut is not known: who has one may remember what is not so any more.
+    fn check_handle(&self, handle: FileHandle) -> Result<(), Errno> {
+        match self.handles.contains_key(&handle.0) {
+            true => Ok(()),
+            false => Err(Errno::EIO),
+        }
+    }
+
     /// A name that is not that of a removed file.
     fn lookup(&mut self, name: &OsStr) -> Result<FileNo, Errno> {
         self.on(|files| files.lookup(name.as_bytes()))
@@ -251,19 +262,15 @@ impl State {
         data: &[u8],
     ) -> Result<(), Errno> {
         let file = file_of(ino.0).map_err(|error| errno(&error))?;
-        // A descriptor of before a power cut is not known.
-        let begun = |state: &mut Self, has_begun: Option<Process>| {
-            let known = state.handles.get_mut(&handle.0).ok_or(Errno::EIO)?;
-            known.1 = has_begun;
-            Ok::<(), Errno>(())
-        };
+        self.check_handle(handle)?;
         match command {
             START => {
                 // What somebody wrote and did not sync is none of this transaction: an abort must leave it.
                 if !self.is_begun(file) {
                     self.end(file, End::Commit)?;
                 }
-                begun(self, Some(Process::of(who)))?;
+                let known = self.handles.get_mut(&handle.0).ok_or(Errno::EIO)?;
+                known.1 = Some(Process::of(who));
             }
             COMMIT => self.end(file, End::Commit)?,
             ABORT => self.end(file, End::Abort)?,
@@ -273,6 +280,10 @@ impl State {
                     .map(u64::from_ne_bytes)
                     .map_err(|_| Errno::EINVAL)?;
                 self.on(|files| files.share(file, file_of(with)?))?;
+            }
+            LAZY => {
+                let (offset, bytes) = lazy_write(data).ok_or(Errno::EINVAL)?;
+                self.on(|files| files.write_lazily(file, offset, bytes))?;
             }
             _ => return Err(Errno::ENOTTY),
         }
@@ -343,6 +354,14 @@ impl State {
 enum End {
     Commit,
     Abort,
+}
+
+/// The argument of [`LAZY`].
+fn lazy_write(data: &[u8]) -> Option<(u64, &[u8])> {
+    let (offset, rest) = data.split_first_chunk()?;
+    let (length, bytes) = rest.split_first_chunk()?;
+    let bytes = bytes.get(..u32::from_ne_bytes(*length) as usize)?;
+    Some((u64::from_ne_bytes(*offset), bytes))
 }
 
 /// Under which a removed file lives on while it is open.
@@ -456,7 +475,7 @@ impl Filesystem for Mounted {
         &self,
         _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         size: u32,
         _flags: OpenFlags,
@@ -464,10 +483,10 @@ impl Filesystem for Mounted {
         reply: ReplyData,
     ) {
         let mut bytes = vec![0; size as usize];
-        let read = self
-            .0
-            .state()
-            .on(|files| files.read(file_of(ino.0)?, offset, &mut bytes));
+        let mut state = self.0.state();
+        let read = state
+            .check_handle(fh)
+            .and_then(|()| state.on(|files| files.read(file_of(ino.0)?, offset, &mut bytes)));
         match read {
             Ok(length) => reply.data(&bytes[..length]),
             Err(error) => reply.error(error),
@@ -478,7 +497,7 @@ impl Filesystem for Mounted {
         &self,
         _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         data: &[u8],
         _write_flags: WriteFlags,
@@ -486,11 +505,11 @@ impl Filesystem for Mounted {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self
-            .0
-            .state()
-            .on(|files| files.write(file_of(ino.0)?, offset, data))
-        {
+        let mut state = self.0.state();
+        let written = state
+            .check_handle(fh)
+            .and_then(|()| state.on(|files| files.write(file_of(ino.0)?, offset, data)));
+        match written {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(error),
         }

@@ -10,6 +10,11 @@
 //! open, and goes when the file system is mounted. What a transaction has written is kept in memory at first, as in a page cache; beyond
 //! a number of pages it is written to the device, uncommitted.
 //!
+//! Some bytes need not be what they are for longer than the file system is mounted: a counter by which whoever has the
+//! file open knows that it has changed. Written lazily ([`Files::write_lazily`]) they are part of the transaction as all
+//! others, but do not make a page be written: they are kept beside it, in memory, until it is written for another reason, or the file
+//! system is unmounted ([`Files::settle`]). A power cut leaves them as they were on the device.
+//!
 //! Which chunks are free is known from the inodes. A chunk is handed out again only when nobody
 //! needs what is in it even after a power cut, and reads as zeros.
 //!
@@ -27,6 +32,8 @@ use layout::{ChunkNo, Inode, Layout, MAX_NAME};
 
 /// Pages of a transaction that are kept in memory.
 const PAGES_IN_MEMORY: usize = 256;
+/// Pages that have lazily written bytes, at most: they are kept in memory.
+const LAZY_PAGES: usize = 64;
 
 /// Why an operation was not done.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,6 +82,10 @@ struct Transaction {
     files: BTreeSet<FileNo>,
     /// Not on the device yet.
     pages: BTreeMap<Lpn, Vec<u8>>,
+    /// As they are with what was written lazily.
+    lazy: BTreeMap<Lpn, Vec<u8>>,
+    /// Pages that had lazily written bytes before, and were written since.
+    overtaken: BTreeSet<Lpn>,
     /// Chunks that were handed out.
     taken: Vec<ChunkNo>,
     /// Chunks that are not needed once it is committed.
@@ -94,6 +105,8 @@ pub struct Files {
     /// Which transaction a file is in.
     joined: BTreeMap<FileNo, Tid>,
     free: BTreeSet<ChunkNo>,
+    /// Pages that are not on the device as they are: with what was written lazily, and committed.
+    lazy: BTreeMap<Lpn, Vec<u8>>,
 }
 
 impl Files {
@@ -147,6 +160,7 @@ impl Files {
             transactions: BTreeMap::new(),
             joined: BTreeMap::new(),
             free: BTreeSet::new(),
+            lazy: BTreeMap::new(),
         };
         // A power cut may have come between a file's end and the trim of its pages.
         files.give_back(free.into_iter().collect())?;
@@ -167,6 +181,21 @@ impl Files {
     /// The device below, for faults and statistics; what is written there breaks files.
     pub fn ftl_mut(&mut self) -> &mut Ftl {
         &mut self.ftl
+    }
+
+    /// Writes to the device what was written lazily and committed, but for pages that an active transaction has written.
+    ///
+    /// # Errors
+    /// The device.
+    pub fn settle(&mut self) -> Result<(), FilesError> {
+        for (lpn, page) in self.lazy.clone() {
+            match self.ftl.write(lpn, &page) {
+                Ok(()) => drop(self.lazy.remove(&lpn)),
+                Err(FtlError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(self.ftl.flush()?)
     }
 
     /// Takes the device out; what was not committed is lost.
@@ -358,6 +387,7 @@ impl Files {
     fn give_back(&mut self, chunks: Vec<ChunkNo>) -> Result<(), FilesError> {
         for chunk in &chunks {
             for lpn in self.layout.pages_of(*chunk) {
+                self.lazy.remove(&lpn);
                 self.ftl.trim(lpn)?;
             }
         }
@@ -393,6 +423,8 @@ impl Files {
         let Transaction {
             files,
             pages,
+            lazy,
+            overtaken,
             taken,
             left,
         } = self.transactions.remove(&from).unwrap_or_default();
@@ -402,6 +434,8 @@ impl Files {
         let transaction = self.transactions.entry(into).or_default();
         transaction.files.extend(files);
         transaction.pages.extend(pages);
+        transaction.lazy.extend(lazy);
+        transaction.overtaken.extend(overtaken);
         transaction.taken.extend(taken);
         transaction.left.extend(left);
         Ok(())
@@ -434,7 +468,16 @@ impl Files {
         look: impl FnOnce(&[u8]),
     ) -> Result<(), FilesError> {
         let tid = self.joined.get(&file).copied();
-        let in_memory = tid.and_then(|tid| self.transactions.get(&tid)?.pages.get(&lpn));
+        let transaction = tid.and_then(|tid| self.transactions.get(&tid));
+        let written = transaction.and_then(|transaction| {
+            let pages = transaction.pages.get(&lpn);
+            pages.or_else(|| transaction.lazy.get(&lpn))
+        });
+        let is_overtaken = transaction.is_some_and(|one| one.overtaken.contains(&lpn));
+        let in_memory = match is_overtaken {
+            true => written,
+            false => written.or_else(|| self.lazy.get(&lpn)),
+        };
         match (in_memory, tid) {
             (Some(page), _) => look(page),
             (None, Some(tid)) => look(&self.ftl.read_in(tid, lpn)?),
@@ -486,8 +529,53 @@ impl Files {
         Ok(())
     }
 
+    /// Writes bytes that need not outlive the mount: see the module. Where that is not possible they are written as
+    /// any others.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_lazily(
+        &mut self,
+        file: FileNo,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), FilesError> {
+        let end = offset.saturating_add(data.len() as u64);
+        let parts: Vec<Part> = self.parts(offset, data.len()).take(2).collect();
+        let place = match parts.as_slice() {
+            [part] if end <= self.inode(file)?.bytes => self.place(file, part.page)?,
+            _ => None,
+        };
+        let Some(lpn) = place else {
+            return self.write(file, offset, data);
+        };
+        let tid = self.transaction_of(file);
+        let transaction = self.transactions.entry(tid).or_default();
+        let is_full = self.lazy.len() + transaction.lazy.len() >= LAZY_PAGES;
+        if is_full || transaction.pages.contains_key(&lpn) {
+            return self.write(file, offset, data);
+        }
+        let mut page = Vec::new();
+        self.read_page(file, lpn, |bytes| page.extend_from_slice(bytes))?;
+        page[parts[0].begin..parts[0].end].copy_from_slice(data);
+        let transaction = self.transactions.entry(tid).or_default();
+        transaction.lazy.insert(lpn, page);
+        Ok(())
+    }
+
+    /// A transaction writes a page itself, with all that was lazily written to it.
+    fn overtake(&mut self, tid: Tid, lpn: Lpn) {
+        let was_lazy = self.lazy.contains_key(&lpn);
+        let transaction = self.transactions.entry(tid).or_default();
+        transaction.lazy.remove(&lpn);
+        if was_lazy {
+            transaction.overtaken.insert(lpn);
+        }
+    }
+
     /// Puts a page into a transaction: into memory, where another one makes room.
     fn put(&mut self, tid: Tid, lpn: Lpn, page: Vec<u8>) -> Result<(), FilesError> {
+        self.overtake(tid, lpn);
         let pages = &mut self.transactions.entry(tid).or_default().pages;
         pages.insert(lpn, page);
         if pages.len() > PAGES_IN_MEMORY
@@ -565,6 +653,7 @@ impl Files {
             bytes.div_ceil(page_bytes)..end.max(bytes.div_ceil(page_bytes).next_multiple_of(pages))
         {
             if let Some(lpn) = self.place(file, page)? {
+                self.overtake(tid, lpn);
                 self.transactions.entry(tid).or_default().pages.remove(&lpn);
                 self.ftl.trim_in(tid, lpn)?;
             }
@@ -612,6 +701,8 @@ impl Files {
             }
         }
         let done = self.transactions.remove(&tid).unwrap_or_default();
+        self.lazy.retain(|lpn, _| !done.overtaken.contains(lpn));
+        self.lazy.extend(done.lazy);
         // The transaction is durable whatever comes of this: chunks that could not be given back now are when the
         // file system is mounted.
         let _ = self.give_back(done.left);

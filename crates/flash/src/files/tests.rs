@@ -142,6 +142,143 @@ fn a_full_device_refuses_and_keeps_what_there_was() {
     assert_eq!(content(&mut cut(files), b"a"), Some(vec![1; 5000]));
 }
 
+#[test]
+fn what_was_written_lazily_is_seen_and_costs_no_page() {
+    let mut files = Files::format(ftl()).unwrap();
+    let (a, b) = (files.create(b"a").unwrap(), files.create(b"b").unwrap());
+    files.write(a, 0, &[1; 600]).unwrap();
+    files.commit(a).unwrap();
+    let programs = files.ftl().nand().operations().programs;
+    files.write_lazily(a, 24, &[2; 4]).unwrap();
+    files.share(a, b).unwrap();
+    files.commit(b).unwrap();
+    assert_eq!(files.ftl().nand().operations().programs, programs);
+    let expected = |byte| {
+        let mut page = vec![1; 600];
+        page[24..28].fill(byte);
+        page
+    };
+    assert_eq!(content(&mut files, b"a"), Some(expected(2)));
+    files.write_lazily(a, 24, &[3; 4]).unwrap();
+    assert_eq!(content(&mut files, b"a"), Some(expected(3)));
+    files.abort(a).unwrap();
+    assert_eq!(content(&mut files, b"a"), Some(expected(2)));
+    let mut files = cut(files);
+    assert_eq!(content(&mut files, b"a"), Some(expected(1)));
+    // Where the page is written after all, or the file system is unmounted, it is on the device.
+    files.write_lazily(a, 24, &[4; 4]).unwrap();
+    files.commit(a).unwrap();
+    files.write(a, 599, &[1]).unwrap();
+    files.write(a, 0, &[1]).unwrap();
+    files.commit(a).unwrap();
+    let mut files = cut(files);
+    assert_eq!(content(&mut files, b"a"), Some(expected(4)));
+    files.write_lazily(a, 24, &[5; 4]).unwrap();
+    files.commit(a).unwrap();
+    files.settle().unwrap();
+    assert_eq!(content(&mut cut(files), b"a"), Some(expected(5)));
+}
+
+#[test]
+fn lazily_written_bytes_take_a_bounded_number_of_pages_in_memory() {
+    let mut files = Files::format(ftl()).unwrap();
+    let file = files.create(b"a").unwrap();
+    let pages = LAZY_PAGES as u64 + 10;
+    files
+        .write(file, 0, &vec![1; pages as usize * 512])
+        .unwrap();
+    files.commit(file).unwrap();
+    for page in 0..pages {
+        files.write_lazily(file, page * 512, &[2]).unwrap();
+        files.commit(file).unwrap();
+    }
+    assert_eq!(files.lazy.len(), LAZY_PAGES);
+    let now = content(&mut files, b"a").unwrap();
+    assert!(now.iter().step_by(512).all(|byte| *byte == 2));
+    let after = content(&mut cut(files), b"a").unwrap();
+    assert_eq!(
+        after.iter().step_by(512).filter(|byte| **byte == 2).count(),
+        10
+    );
+}
+
+/// What a file of the model is.
+#[derive(Clone, Default)]
+struct Known {
+    committed: Vec<u8>,
+    now: Vec<u8>,
+    /// The bytes that are written lazily, as the device has them.
+    on_device: [u8; LAZY_BYTES],
+    /// Their page is written by the transaction.
+    is_written: bool,
+}
+
+/// At a file's beginning.
+const LAZY_BYTES: usize = 16;
+
+impl Known {
+    fn of(content: Vec<u8>) -> Self {
+        let mut known = Self {
+            now: content.clone(),
+            committed: content,
+            ..Self::default()
+        };
+        known.on_device = known.head();
+        known
+    }
+
+    fn head(&self) -> [u8; LAZY_BYTES] {
+        let mut head = [0; LAZY_BYTES];
+        let bytes = self.now.len().min(LAZY_BYTES);
+        head[..bytes].copy_from_slice(&self.now[..bytes]);
+        head
+    }
+
+    /// `now`, if it is committed and the power goes.
+    fn if_committed(&self) -> Vec<u8> {
+        let on_device = if self.is_written {
+            self.head()
+        } else {
+            self.on_device
+        };
+        Self::with_head(&self.now, &on_device)
+    }
+
+    fn with_head(content: &[u8], head: &[u8]) -> Vec<u8> {
+        let mut content = content.to_vec();
+        let bytes = content.len().min(LAZY_BYTES);
+        content[..bytes].copy_from_slice(&head[..bytes]);
+        content
+    }
+
+    fn after_cut(&self) -> Vec<u8> {
+        Self::with_head(&self.committed, &self.on_device)
+    }
+
+    fn commit(&mut self) {
+        if std::mem::take(&mut self.is_written) {
+            self.on_device = self.head();
+        }
+        self.committed.clone_from(&self.now);
+    }
+
+    fn abort(&mut self) {
+        self.is_written = false;
+        self.now.clone_from(&self.committed);
+    }
+
+    fn resize(&mut self, bytes: usize) {
+        self.is_written |= bytes < 512 && bytes < self.now.len();
+        self.now.resize(bytes, 0);
+    }
+
+    fn fill(&mut self, at: usize, length: usize, byte: u8) {
+        self.is_written |= at < 512;
+        self.now.resize(self.now.len().max(at + length), 0);
+        self.now[at..at + length].fill(byte);
+    }
+}
+
 /// Files against a map of names, under cuts in the middle of the device's operations.
 #[test]
 fn files_are_a_map_of_names_under_power_cuts() {
@@ -152,8 +289,7 @@ fn files_are_a_map_of_names_under_power_cuts() {
     println!("ONEWRITE_FLASH_SEED={seed}");
     let mut random = Random::new(seed);
     let mut files = Files::format(ftl()).unwrap();
-    // Content as committed, and as it is now.
-    let mut model: BTreeMap<Vec<u8>, (Vec<u8>, Vec<u8>)> = BTreeMap::new();
+    let mut model: BTreeMap<Vec<u8>, Known> = BTreeMap::new();
     let mut cuts = 0;
     for step in 0..6_000 {
         let name = vec![b'a' + random.below(5) as u8];
@@ -165,7 +301,7 @@ fn files_are_a_map_of_names_under_power_cuts() {
         }
         // What the file would be if this is done, and if the power goes in it.
         let (done, mut could_be): (Result<(), FilesError>, Vec<Option<Vec<u8>>>) =
-            match (known, random.below(20)) {
+            match (known, random.below(22)) {
                 (None, _) => {
                     let done = files.create(&name).map(drop);
                     if done.is_ok() {
@@ -175,10 +311,8 @@ fn files_are_a_map_of_names_under_power_cuts() {
                 }
                 (Some(file), 0..10) => {
                     let (at, length) = (random.below(9_000), 1 + random.below(3_000));
-                    let (_, now) = model.get_mut(&name).unwrap();
                     let byte = random.next() as u8;
-                    now.resize(now.len().max(at + length), 0);
-                    now[at..at + length].fill(byte);
+                    model.get_mut(&name).unwrap().fill(at, length, byte);
                     (
                         files.write(file, at as u64, &vec![byte; length]),
                         Vec::new(),
@@ -186,28 +320,39 @@ fn files_are_a_map_of_names_under_power_cuts() {
                 }
                 (Some(file), 10) => {
                     let bytes = random.below(9_000);
-                    model.get_mut(&name).unwrap().1.resize(bytes, 0);
+                    model.get_mut(&name).unwrap().resize(bytes);
                     (files.truncate(file, bytes as u64), Vec::new())
                 }
                 (Some(file), 11) => {
-                    let (committed, now) = model.get_mut(&name).unwrap();
-                    now.clone_from(committed);
+                    model.get_mut(&name).unwrap().abort();
                     (files.abort(file), Vec::new())
                 }
                 (Some(file), 12) => {
-                    let committed = model[&name].0.clone();
+                    let before = model[&name].after_cut();
                     let done = files.remove(file);
                     if done.is_ok() {
                         model.remove(&name);
                     }
-                    (done, vec![Some(committed), None])
+                    (done, vec![Some(before), None])
+                }
+                (Some(file), 13..16) => {
+                    let byte = random.next() as u8;
+                    let known = model.get_mut(&name).unwrap();
+                    // Where there is no such page it is made.
+                    let is_there = files.place(file, 0).unwrap().is_some();
+                    let was_written = known.is_written;
+                    let is_lazy = is_there && known.now.len() >= LAZY_BYTES;
+                    known.fill(0, LAZY_BYTES, byte);
+                    known.is_written = was_written || !is_lazy;
+                    let done = files.write_lazily(file, 0, &[byte; LAZY_BYTES]);
+                    (done, Vec::new())
                 }
                 (Some(file), _) => {
                     let done = files.commit(file);
-                    let (committed, now) = model.get_mut(&name).unwrap();
-                    let could_be = vec![Some(committed.clone()), Some(now.clone())];
+                    let known = model.get_mut(&name).unwrap();
+                    let could_be = vec![Some(known.after_cut()), Some(known.if_committed())];
                     if done.is_ok() {
-                        committed.clone_from(now);
+                        known.commit();
                     }
                     (done, could_be)
                 }
@@ -218,10 +363,10 @@ fn files_are_a_map_of_names_under_power_cuts() {
             Err(error) => panic!("step {step}: {error}"),
         }
         if done.is_ok() && !cut_here {
-            if let Some((_, now)) = model.get(&name) {
+            if let Some(known) = model.get(&name) {
                 assert_eq!(
                     content(&mut files, &name).as_ref(),
-                    Some(now),
+                    Some(&known.now),
                     "step {step}"
                 );
             }
@@ -230,21 +375,22 @@ fn files_are_a_map_of_names_under_power_cuts() {
         files = cut(files);
         cuts += 1;
         if done.is_ok() || could_be.is_empty() {
-            could_be = vec![model.get(&name).map(|(committed, _)| committed.clone())];
+            could_be = vec![model.get(&name).map(Known::after_cut)];
         }
         let found = content(&mut files, &name);
         assert!(could_be.contains(&found), "step {step}: {:?}", done);
         match found {
-            Some(found) => model.insert(name, (found.clone(), found)),
+            Some(found) => model.insert(name, Known::of(found)),
             None => model.remove(&name),
         };
-        for (name, (committed, now)) in &mut model {
+        for (name, known) in &mut model {
+            let expected = known.after_cut();
             assert_eq!(
                 content(&mut files, name).as_ref(),
-                Some(&*committed),
+                Some(&expected),
                 "step {step}"
             );
-            now.clone_from(committed);
+            *known = Known::of(expected);
         }
     }
     assert!(cuts > 100, "{cuts}");

@@ -24,6 +24,10 @@ const COMMIT: u32 = 0xF502;
 const ABORT: u32 = 0xF505;
 /// X-FTL's: the file shares the transaction of the one with this inode number.
 const SHARE: u32 = 0x4008_5801;
+/// X-FTL's: bytes that need not outlive the mount. Where they go (8), how many they are (4), and they.
+const LAZY: u32 = 0x4080_5802;
+/// Bytes of its argument.
+const LAZY_BYTES: usize = 128;
 
 /// F2FS's number in statfs(2).
 const F2FS: u32 = 0xF2F5_2010;
@@ -50,6 +54,9 @@ pub trait AtomicWrites {
     /// # Errors
     /// The file system's.
     fn abort(&self) -> io::Result<()>;
+    /// Writes bytes that need not be on the device: nobody looks at them but who has the file open. `false` if
+    /// that cannot be done, and nothing was written.
+    fn write_lazily(&self, offset: u64, bytes: &[u8]) -> bool;
     /// The file shares its transaction with another one's.
     ///
     /// # Errors
@@ -101,7 +108,7 @@ impl Descriptor {
         ))
     }
 
-    fn ioctl(&self, request: u32, argument: Option<u64>) -> io::Result<()> {
+    fn ioctl(&self, request: u32, argument: &[u8]) -> io::Result<()> {
         sys::ioctl(self.find()?, request, argument)
     }
 }
@@ -111,7 +118,7 @@ struct Xftl(Descriptor);
 
 impl AtomicWrites for Xftl {
     fn begin(&self) -> io::Result<()> {
-        self.0.ioctl(START, None)
+        self.0.ioctl(START, &[])
     }
 
     fn commit(&self) -> io::Result<bool> {
@@ -119,16 +126,21 @@ impl AtomicWrites for Xftl {
     }
 
     fn commit_by_ioctl(&self) -> io::Result<()> {
-        self.0.ioctl(COMMIT, None)
+        self.0.ioctl(COMMIT, &[])
     }
 
     fn abort(&self) -> io::Result<()> {
-        self.0.ioctl(ABORT, None)
+        self.0.ioctl(ABORT, &[])
+    }
+
+    fn write_lazily(&self, offset: u64, bytes: &[u8]) -> bool {
+        let argument = lazy_write(offset, bytes);
+        argument.is_some_and(|argument| self.0.ioctl(LAZY, &argument).is_ok())
     }
 
     fn share(&self, with: &Descriptor) -> io::Result<()> {
         match self.0.device == with.device {
-            true => self.0.ioctl(SHARE, Some(with.inode)),
+            true => self.0.ioctl(SHARE, &with.inode.to_ne_bytes()),
             false => Err(io::Error::from(io::ErrorKind::CrossesDevices)),
         }
     }
@@ -138,12 +150,22 @@ impl AtomicWrites for Xftl {
     }
 }
 
+/// The argument of [`LAZY`], if it has room for so many bytes.
+fn lazy_write(offset: u64, bytes: &[u8]) -> Option<[u8; LAZY_BYTES]> {
+    let mut argument = [0; LAZY_BYTES];
+    let (head, rest) = argument.split_at_mut(12);
+    head[..8].copy_from_slice(&offset.to_ne_bytes());
+    head[8..].copy_from_slice(&u32::try_from(bytes.len()).ok()?.to_ne_bytes());
+    rest.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(argument)
+}
+
 /// On F2FS. Not tested where this was written: its kernel has no F2FS.
 struct F2fs(Descriptor);
 
 impl AtomicWrites for F2fs {
     fn begin(&self) -> io::Result<()> {
-        self.0.ioctl(START, None)
+        self.0.ioctl(START, &[])
     }
 
     fn commit(&self) -> io::Result<bool> {
@@ -151,11 +173,15 @@ impl AtomicWrites for F2fs {
     }
 
     fn commit_by_ioctl(&self) -> io::Result<()> {
-        self.0.ioctl(COMMIT, None)
+        self.0.ioctl(COMMIT, &[])
     }
 
     fn abort(&self) -> io::Result<()> {
-        self.0.ioctl(ABORT, None)
+        self.0.ioctl(ABORT, &[])
+    }
+
+    fn write_lazily(&self, _offset: u64, _bytes: &[u8]) -> bool {
+        false
     }
 
     fn share(&self, _with: &Descriptor) -> io::Result<()> {
@@ -178,7 +204,7 @@ pub fn atomic_writes(path: &Path) -> io::Result<Box<dyn AtomicWrites>> {
         return Ok(Box::new(F2fs(descriptor)));
     }
     // With itself it shares a transaction in any case.
-    match descriptor.ioctl(SHARE, Some(descriptor.inode)) {
+    match descriptor.ioctl(SHARE, &descriptor.inode.to_ne_bytes()) {
         Ok(()) => Ok(Box::new(Xftl(descriptor))),
         Err(_) => Err(io::Error::new(
             io::ErrorKind::Unsupported,

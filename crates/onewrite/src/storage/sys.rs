@@ -85,14 +85,15 @@ pub(super) fn descriptor(number: i32) -> Option<(u64, u64, bool)> {
     (result == 0).then_some((stat.st_dev, stat.st_ino, writes))
 }
 
-/// An ioctl that takes nothing, or the address of a number.
-pub(super) fn ioctl(number: i32, request: u32, argument: Option<u64>) -> io::Result<()> {
-    let pointer = argument
-        .as_ref()
-        .map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the requests of `atomic.rs` make the kernel read eight bytes where there is an argument, and
-    // nothing where there is none; the argument lives on this stack frame.
-    let result = unsafe { libc::ioctl(number, request as libc::Ioctl, pointer) };
+/// An ioctl that takes nothing, or bytes, as many as its number says.
+pub(super) fn ioctl(number: i32, request: u32, argument: &[u8]) -> io::Result<()> {
+    // Fourteen bits of a request's number are the size of its argument (`asm-generic/ioctl.h`).
+    if argument.len() != (request >> 16 & 0x3FFF) as usize {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    // SAFETY: the requests of `atomic.rs` make the kernel read as many bytes as their numbers say, which
+    // are those of the argument, and write nothing.
+    let result = unsafe { libc::ioctl(number, request as libc::Ioctl, argument.as_ptr()) };
     match result {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -20,6 +20,10 @@
 //! goes from SHARED to EXCLUSIVE for that, and for nothing else, and says `SQLITE_FCNTL_SYNC` at its end. And where a write or a commit fails the transaction is aborted
 //! at once: SQLite puts back what it can, but it may keep its lock.
 //!
+//! Each commit of a rollback mode counts in page 1, so that other connections know that what they remember is old. After a
+//! power cut there are none: where a commit changes nothing else of the page, the file system may keep the count to itself, and no
+//! page is written for it.
+//!
 //! The mode is of a connection, as `memory` and `off` are. Others may use the database in any rollback mode, if
 //! they are in this mode too when they write: what another mode writes is in no transaction that survives alone.
 
@@ -30,6 +34,7 @@ use std::rc::Rc;
 
 use super::database::{Database, Switch};
 use super::ffi;
+use super::guard;
 use super::host::{Connection, SqlError};
 use super::pragma::{Answer, Failure};
 use super::super_journal;
@@ -237,6 +242,24 @@ impl Database {
             }
             Err(error) => Err(self.atomic_failed("begin a transaction", &error)),
         }
+    }
+
+    /// A write of page 1 that changes nothing but the counters: those are written lazily. `false` if it is to be written as
+    /// any other.
+    pub fn counts_lazily(&self, page: &[u8]) -> bool {
+        let Some(transaction) = self.begun() else {
+            return false;
+        };
+        // What is in the file is looked at, and not remembered: others write it too.
+        let mut present = vec![0; page.len()];
+        if self.inner.read(&mut present, 0) != ffi::SQLITE_OK {
+            return false;
+        }
+        let Some(counters) = guard::only_counters_differ(page, &present) else {
+            return false;
+        };
+        let file = &transaction.file;
+        file.write_lazily(counters.start as u64, &page[counters])
     }
 
     /// EXCLUSIVE was taken where SHARED was held: SQLite has found a journal. It plays that back, unless another

@@ -10,6 +10,7 @@
 use std::ffi::c_int;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::beside::{file_begins_with_content, open_beside};
@@ -36,12 +37,25 @@ pub(super) const READ_VERSION_AT: usize = 19;
 const ID_AT: usize = 72;
 /// Where the change counter stands: the counter itself, and the "version-valid-for" copy.
 const COUNTERS_AT: [usize; 2] = [24, 92];
+/// Behind the copy: the version of SQLite that has counted.
+const COUNTED_BY_AT: usize = 96;
 
 /// Two connections that both hold SHARED keep each other from EXCLUSIVE. Each backs out, waits a
 /// different time, and tries again; after so many times SQLite's busy handler takes over.
 pub(super) const PATIENCE: u32 = 20;
 
 pub type Header = [u8; HEADER_BYTES];
+
+/// Where the change counter and what goes with it stand, if two versions of page 1 differ in nothing else.
+pub(super) fn only_counters_differ(page: &[u8], other: &[u8]) -> Option<Range<usize>> {
+    let [counter, copy] = COUNTERS_AT;
+    let parts = [0..counter, counter + 4..copy, COUNTED_BY_AT + 4..page.len()];
+    let are_same = parts.into_iter().all(|part| {
+        let pair = page.get(part.clone()).zip(other.get(part));
+        pair.is_some_and(|(part, other)| part == other)
+    });
+    are_same.then_some(counter..COUNTED_BY_AT + 4)
+}
 
 /// What the first look under a SHARED lock came to.
 enum Look {

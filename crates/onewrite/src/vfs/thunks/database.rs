@@ -296,6 +296,9 @@ unsafe extern "C" fn db_write(
         if let Err(code) = database.begin_atomic() {
             return code;
         }
+        if offset == 0 && database.counts_lazily(data) {
+            return SQLITE_OK;
+        }
         if offset == 0
             && database.is_guarded()
             && let Some(id) = database.log().and_then(|log| log.id())
