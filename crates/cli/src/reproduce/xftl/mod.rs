@@ -31,15 +31,22 @@ use onewrite_workload::plan::Op;
 use serde::Serialize;
 
 use crate::{Outcome, directory, interrupt};
-use controllers::{Controller, USUAL};
+use controllers::{BOARD, Controller};
 use restart::Restarted;
 use targets::Judged;
-use trial::{Compared, Ran, SQLITE, Trial, Work};
+use trial::{AUTOCHECKPOINT, Compared, Fullness, Ran, SQLITE, Trial, Work};
 
-/// Transactions unless the user says otherwise; the paper does not say how many it ran.
+/// Transactions unless the user says otherwise; the paper does not say how many it ran. Of partsupply so many more that WALs are filled
+/// a whole number of times.
 const TRANSACTIONS: u32 = 500;
 /// Pages that a transaction updates in the paper's picture of I/O activities, and in its figures of merit.
 const UPDATES: u32 = 5;
+
+/// Where a figure does not vary it.
+const USUAL: Fullness = Fullness {
+    spare_percent: 30,
+    free_mib: 24,
+};
 
 /// What `reproduce` was asked for.
 pub struct Asked<'a> {
@@ -67,7 +74,7 @@ pub const FIGURES: [(&str, &str); 7] = [
     ),
     (
         "controllers",
-        "partsupply: 5 pages a transaction, by dies that work at a time and what a flush writes",
+        "partsupply: 5 pages a transaction, by dies that work at a time, what a flush writes, and ext4's clusters",
     ),
     (
         "android",
@@ -113,7 +120,7 @@ pub fn run(asked: &Asked<'_>) -> Outcome {
     }
     interrupt::install()?;
     let mut report = Report {
-        version: 2,
+        version: 3,
         paper: "xftl",
         seed: asked.seed,
         shape: "pages of 8 KiB, 128 a block, NAND openssd".to_owned(),
@@ -144,7 +151,7 @@ pub fn run(asked: &Asked<'_>) -> Outcome {
 fn run_figure(asked: &Asked<'_>, figure: &'static str, report: &mut Report) -> Result<(), String> {
     if figure == "restart" {
         for (mode, paper) in SQLITE.into_iter().zip(restart::PAPER) {
-            let restarted = restart::restart(USUAL, mode, UPDATES, asked.seed, paper)?;
+            let restarted = restart::restart(BOARD, mode, UPDATES, asked.seed, paper)?;
             report.restarts.push(restarted);
         }
         return Ok(());
@@ -167,37 +174,56 @@ fn run_figure(asked: &Asked<'_>, figure: &'static str, report: &mut Report) -> R
 /// The runs of a figure, each of which is made in every mode.
 fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
     let count = asked.count.unwrap_or(TRANSACTIONS);
-    let trial = |workload: String, work, controller: Controller, spare| Trial {
+    let trial = |workload: String, work, controller: Controller, fullness| Trial {
         figure,
         workload,
         work,
         controller,
-        spare,
+        fullness,
         // Pages in the place of transactions: ext4's journal has to come round several times.
         count: if figure == "fio" { count * 8 } else { count },
         seed: asked.seed,
     };
-    let partsupply = |updates, controller, spare| {
+    let partsupply = |updates, controller, fullness| {
         let op = Op::Partsupply;
         let name = format!("partsupply, {updates} pages");
-        trial(name, Work::Plan { op, updates }, controller, spare)
+        Trial {
+            // The WAL is filled a whole number of times: as many checkpoints are in it as belong to it.
+            count: count.next_multiple_of(AUTOCHECKPOINT / updates),
+            ..trial(name, Work::Plan { op, updates }, controller, fullness)
+        }
     };
     let shape = |name: &str, op| {
         let work = Work::Plan { op, updates: 1 };
-        trial(name.to_owned(), work, USUAL, 30)
+        trial(name.to_owned(), work, BOARD, USUAL)
     };
     match figure {
         "updates" => [1, 5, 10, 20]
-            .map(|updates| partsupply(updates, USUAL, 30))
+            .map(|updates| partsupply(updates, BOARD, USUAL))
             .into(),
-        "activities" => [60, 45, 12]
-            .map(|spare| partsupply(UPDATES, USUAL, spare))
+        "activities" => [(60, 24), (45, 24), (12, 24), (12, 6)]
+            .map(|(spare_percent, free_mib)| {
+                let fullness = Fullness {
+                    spare_percent,
+                    free_mib,
+                };
+                partsupply(UPDATES, BOARD, fullness)
+            })
             .into(),
         "controllers" => controllers::ALL
-            .map(|controller| partsupply(UPDATES, controller, 45))
+            .map(|controller| {
+                partsupply(
+                    UPDATES,
+                    controller,
+                    Fullness {
+                        spare_percent: 45,
+                        ..USUAL
+                    },
+                )
+            })
             .into(),
         "android" => vec![
-            trial("RL Benchmark".to_owned(), Work::Rl, USUAL, 30),
+            trial("RL Benchmark".to_owned(), Work::Rl, BOARD, USUAL),
             shape("Gmail's shape (mail)", Op::Mail),
             shape("Facebook's shape (sns)", Op::Sns),
             shape("a web browser's shape (messenger)", Op::Messenger),
@@ -209,7 +235,7 @@ fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
         "fio" => [1, 5, 10, 15, 20]
             .map(|every| {
                 let name = format!("random write, fsync every {every}");
-                trial(name, Work::Random { every }, USUAL, 30)
+                trial(name, Work::Random { every }, BOARD, USUAL)
             })
             .into(),
         _ => Vec::new(),

@@ -63,7 +63,7 @@ fn subtitle() -> Option<String> {
 fn bars(ran: &[&Ran], title: &str) -> Bars {
     let category = |one: &Ran| match one.figure {
         "controllers" => one.controller.name(),
-        "activities" => format!("{} % spare", one.spare_percent),
+        "activities" => one.fullness.name(),
         _ => one.workload.clone(),
     };
     let categories = each_once(ran.iter().map(|one| category(one)));

@@ -42,7 +42,7 @@ pub fn restart(
     eprintln!("onewrite: restart, {}, {}", controller.name(), mode.name);
     let name = mode.name;
     let shape = controller.shape(80, 30)?;
-    let mut station = Station::start(&shape, mode.below, &std::env::temp_dir())?;
+    let mut station = Station::start(controller, &shape, mode.below)?;
     let path = station.root().join("test.db");
     page_size(&path, 1)?;
     let stop = AtomicBool::new(false);

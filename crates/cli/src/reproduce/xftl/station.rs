@@ -12,6 +12,7 @@ use onewrite_iotrace::scratch::{FileSystem, Scratch};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::controllers::Controller;
 use crate::ftl::device::Shape;
 
 /// What is on the device.
@@ -24,10 +25,6 @@ pub enum Below {
     /// Transactional files.
     Files,
 }
-
-/// ext4 allocates in clusters of the device's page. With its usual ones of 4 KiB it puts a database's pages across two of
-/// the device's, and rollback journal and WAL write up to twice as much as they have to.
-const ALIGNED: [&str; 4] = ["-O", "bigalloc", "-C", "8192"];
 
 /// Full data journaling becomes the file system's default.
 fn journal_data(node: &Path) -> Result<(), String> {
@@ -57,11 +54,11 @@ pub struct Station {
 
 impl Station {
     /// Makes a device and mounts it.
-    pub fn start(shape: &Shape, below: Below, parent: &Path) -> Result<Self, String> {
+    pub fn start(controller: Controller, shape: &Shape, below: Below) -> Result<Self, String> {
         let text = |error: std::io::Error| format!("cannot start the device's process: {error}");
         let dir = tempfile::Builder::new()
             .prefix("onewrite-xftl-")
-            .tempdir_in(parent)
+            .tempdir()
             .map_err(text)?;
         let (nand, config) = shape.make()?;
         let file = dir.path().join("device");
@@ -95,7 +92,7 @@ impl Station {
         if below != Below::Files {
             station.node = PathBuf::from(ready);
             FileSystem::Ext4
-                .make(&station.node, &ALIGNED)
+                .make(&station.node, controller.clusters.options())
                 .map_err(|error| error.to_string())?;
             if below == Below::Ext4DataJournal {
                 journal_data(&station.node)?;

@@ -19,8 +19,8 @@ show bars and state a direction: faster than both, and than ext4's ordered mode,
 const FOOT: &str = "\
 Counts are pages a transaction (of fio: a page). Rollback journal, WAL and fio's ext4 run on ext4, X-FTL on transactional files, \
 which have no times, directories and block bitmaps to write, and trim what they free, as ext4 here does not: the paper ran ext4 \
-on both sides. Where one device is named, it is a choice (see the figure controllers, which has all): \"changed map at flush\" \
-is a cost of flushes that X-FTL's commit does not have, and this FTL would not need it.
+on both sides. Where one device is named it is the paper's board as its public firmware has it; the figure controllers varies what the slides \
+do not say: \"whole map at flush\" is a cost of flushes that X-FTL's commit does not have, and without it the ratios are smaller.
 ";
 
 /// All tables.
@@ -85,7 +85,7 @@ fn row(ran: &Ran, all: &[Ran]) -> [String; 13] {
     let each = |count: u64| format!("{:.2}", count as f64 / f64::from(ran.transactions.max(1)));
     [
         ran.workload.clone(),
-        format!("{}, {} % spare", ran.controller.name(), ran.spare_percent),
+        format!("{}, {}", ran.controller.name(), ran.fullness.name()),
         ran.mode.to_owned(),
         format!("{:.2}", ran.ms_per_transaction),
         factor.map_or_else(String::new, |factor| format!("{factor:.2}")),
@@ -106,7 +106,7 @@ pub fn to_xftl(ran: &Ran, all: &[Ran]) -> Option<f64> {
     let same = |other: &&Ran| {
         other.figure == ran.figure
             && other.workload == ran.workload
-            && other.spare_percent == ran.spare_percent
+            && other.fullness == ran.fullness
             && other.controller == ran.controller
             && other.mode == "X-FTL"
     };

@@ -20,6 +20,8 @@ use crate::interrupt;
 
 /// Bytes of a page of the device, and of the databases.
 pub const PAGE: u64 = 8192;
+/// Frames of a WAL after which SQLite checkpoints it, unless it is told otherwise.
+pub const AUTOCHECKPOINT: u32 = 1_000;
 /// Transactions before anything is measured.
 const WARM_UP: u32 = 100;
 /// Blocks that garbage collection has emptied when the transactions begin.
@@ -65,6 +67,22 @@ pub enum Work {
     Random { every: u32 },
 }
 
+/// How full device and file system are; what garbage collection finds valid follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Fullness {
+    /// Of the NAND.
+    pub spare_percent: u32,
+    /// Of the file system.
+    pub free_mib: u32,
+}
+
+impl Fullness {
+    /// As tables call it.
+    pub fn name(self) -> String {
+        format!("{} % spare, {} MiB free", self.spare_percent, self.free_mib)
+    }
+}
+
 /// What is run, but for the mode.
 #[derive(Clone, Debug)]
 pub struct Trial {
@@ -72,8 +90,7 @@ pub struct Trial {
     pub workload: String,
     pub work: Work,
     pub controller: Controller,
-    /// Percent of the NAND.
-    pub spare: u32,
+    pub fullness: Fullness,
     /// Transactions.
     pub count: u32,
     pub seed: u64,
@@ -86,7 +103,7 @@ pub struct Ran {
     pub mode: &'static str,
     pub workload: String,
     pub controller: Controller,
-    pub spare_percent: u32,
+    pub fullness: Fullness,
     /// Transactions; written pages where there is no SQLite.
     pub transactions: u32,
     /// Of the device's own time.
@@ -111,7 +128,7 @@ pub fn settings(journal: &str) -> Result<Settings, String> {
     Ok(Settings {
         mode: Mode::parse(journal).map_err(|error| error.to_string())?,
         synchronous: Synchronous::Full,
-        autocheckpoint: 1_000,
+        autocheckpoint: AUTOCHECKPOINT,
     })
 }
 
@@ -196,19 +213,19 @@ impl Trial {
     /// Runs it in a mode.
     pub fn run(&self, mode: Compared) -> Result<Ran, String> {
         eprintln!(
-            "onewrite: {}, {}, {}, {} % spare, {}",
+            "onewrite: {}, {}, {}, {}, {}",
             self.figure,
             self.workload,
             self.controller.name(),
-            self.spare,
+            self.fullness.name(),
             mode.name
         );
         let host = match self.work {
             Work::Plan { op, .. } if op.is_tpcc() => 260,
             _ => 80,
         };
-        let shape = self.controller.shape(host, self.spare)?;
-        let mut station = Station::start(&shape, mode.below, &std::env::temp_dir())?;
+        let shape = self.controller.shape(host, self.fullness.spare_percent)?;
+        let mut station = Station::start(self.controller, &shape, mode.below)?;
         let (before, after, count) = match self.work {
             Work::Plan { op, updates } => self.run_plan(&mut station, mode, op, updates)?,
             Work::Rl => {
@@ -229,7 +246,7 @@ impl Trial {
 
     /// The file system is nearly full, and garbage is being collected.
     fn occupy(&self, station: &mut Station) -> Result<(), String> {
-        fill(station, 24 << 20)?;
+        fill(station, u64::from(self.fullness.free_mib) << 20)?;
         churn(station, self.seed)
     }
 
@@ -282,7 +299,7 @@ impl Trial {
             mode: mode.name,
             workload: self.workload.clone(),
             controller: self.controller,
-            spare_percent: self.spare,
+            fullness: self.fullness,
             transactions: count,
             seconds,
             ms_per_transaction: seconds * 1e3 / f64::from(count.max(1)),
