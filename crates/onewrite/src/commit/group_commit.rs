@@ -14,25 +14,21 @@
 //! A connection alone writes and flushes inside `xSync`, in one direct write, and pays nothing for
 //! this.
 //!
-//! Whoever wants to write takes its *turn* first, before it takes SQLite's read lock: then its
-//! snapshot is that of the last commit, and the write lock is free when it asks for it. Otherwise it
-//! would be refused, and sleep in the busy handler. A turn is only a courtesy: nobody waits for it
-//! longer than [`TURN`], and nobody holds a lock of the database meanwhile.
+//! Who may write next is in [`super::turns`].
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::commit::gathering::Gathering;
+use crate::commit::turns::{TURN, Turns};
 use crate::commit::{IndexView, Writer};
-use crate::log::shared::{Committer, Company};
+use crate::log::shared::Company;
 use crate::log::{Log, LogError};
 use crate::mode::SyncPolicy;
 use crate::storage::{Access, LockByte, LockKind};
-use crate::sync::{Condvar, Instant, Mutex, MutexGuard, ThreadId, this_thread};
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
 use crate::wal::{FrameNo, Salts};
 
-/// The longest wait for a turn.
-pub const TURN: Duration = Duration::from_millis(25);
 /// Who has waited so long for the flush of another process, which may have been stopped in it, flushes
 /// beside it: that keeps flushes few, and nothing else.
 const STUCK: Duration = Duration::from_millis(500);
@@ -40,18 +36,16 @@ const STUCK: Duration = Duration::from_millis(500);
 const OVERDUE: Duration = Duration::from_millis(250);
 /// A wait for the log's restart that was in vain is tried again when the log has grown by this part.
 const RESTART_PART: u32 = 8;
-/// Another process may die in its turn, or while it flushes: it is looked after this often.
+/// Another process may die while it flushes: it is looked after this often.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// What the connections of this process share.
 #[derive(Default)]
 pub struct GroupCommit {
     leading: Mutex<Leading>,
-    led: Condvar,
     /// For a leader that waits for others to join it.
     joined: Condvar,
-    turn: Mutex<Turn>,
-    freed: Condvar,
+    turns: Turns,
     /// The last wait for the log's restart that was in vain.
     in_vain: Mutex<Option<InVain>>,
 }
@@ -66,8 +60,57 @@ struct InVain {
 #[derive(Default)]
 struct Leading {
     is_led: bool,
+    /// The leader waits for others to join it.
+    gathers: bool,
+    /// Who waits for a flush that others lead, in the order in which they came.
+    waiting: Vec<Arc<Waiting>>,
     gathering: Gathering,
     counts: Counts,
+}
+
+/// Who waits for a flush that others lead. Each is woken on its own, when its commit is durable or it is to lead:
+/// if all were woken, most would only meet at the mutex, and go back to sleep.
+struct Waiting {
+    until: (Salts, FrameNo),
+    call: Mutex<Option<Call>>,
+    called: Condvar,
+}
+
+/// Why a waiting thread is woken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// To look: it is durable, or it has failed.
+    Look,
+    /// It leads.
+    Lead,
+}
+
+impl Waiting {
+    fn new(until: (Salts, FrameNo)) -> Arc<Self> {
+        Arc::new(Self {
+            until,
+            call: Mutex::default(),
+            called: Condvar::default(),
+        })
+    }
+
+    fn call(&self, call: Call) {
+        *self.call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
+        self.called.notify_one();
+    }
+
+    fn sleep(&self) -> Call {
+        let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match *call {
+                Some(call) => return call,
+                None => {
+                    let woken = self.called.wait(call);
+                    call = woken.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
 }
 
 /// What group commit did in this process, since the log was opened.
@@ -81,24 +124,6 @@ pub struct Counts {
     pub reads: u64,
 }
 
-#[derive(Default)]
-struct Turn {
-    holder: Option<(Committer, ThreadId)>,
-    /// The holder has it among all processes.
-    among_processes: bool,
-}
-
-impl Turn {
-    fn is_anothers(&self, who: Committer) -> bool {
-        self.holder.is_some_and(|(holder, _)| holder != who)
-    }
-
-    fn is_this_threads(&self) -> bool {
-        self.holder
-            .is_some_and(|(_, thread)| thread == this_thread())
-    }
-}
-
 /// What a waiting connection looks at: the wal-index as it is now.
 pub type Look<'a> = &'a dyn Fn() -> Option<IndexView>;
 
@@ -107,8 +132,9 @@ impl GroupCommit {
         self.leading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whose turn it is to write.
+    pub fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// What was done.
@@ -131,27 +157,17 @@ impl GroupCommit {
         let (salts, frame) = until;
         let came = Instant::now();
         let mut gathers = true;
-        let mut leading = self.leading();
         if who == Waiter::Commit {
-            leading.gathering.arrive();
+            self.leading().gathering.arrive();
         }
         loop {
             log.check_poison()?;
             if log.is_durable(salts, frame) {
                 return Ok(());
             }
-            if who == Waiter::Reader {
-                leading.gathering.hurry();
-            }
-            if leading.is_led {
-                self.joined.notify_one();
-                leading = self
-                    .led
-                    .wait(leading)
-                    .unwrap_or_else(PoisonError::into_inner);
+            let Some(mut leading) = self.lead_or_wait(until, who) else {
                 continue;
-            }
-            leading.is_led = true;
+            };
             if std::mem::take(&mut gathers) {
                 leading = self.gather(leading);
             }
@@ -159,28 +175,50 @@ impl GroupCommit {
                 true => lead(log, salts, frame, look),
                 false => flush(log, salts, frame, look),
             };
-            let led;
-            (leading, led) = self.flush_for_all(leading, flush);
-            if matches!(led?, Led::Flushed) {
+            if matches!(self.flush_for_all(log, leading, flush)?, Led::Flushed) {
                 // Who may not write shared memory cannot note it there.
                 return Ok(());
             }
         }
     }
 
-    /// The leader's flush: others may come to wait meanwhile, and are woken at its end.
+    /// The lead, if it is this thread's; or waits until others have flushed.
+    fn lead_or_wait(
+        &self,
+        until: (Salts, FrameNo),
+        who: Waiter,
+    ) -> Option<MutexGuard<'_, Leading>> {
+        let mut leading = self.leading();
+        if who == Waiter::Reader {
+            leading.gathering.hurry();
+        }
+        if !leading.is_led {
+            leading.is_led = true;
+            return Some(leading);
+        }
+        let waiting = Waiting::new(until);
+        leading.waiting.push(Arc::clone(&waiting));
+        if leading.gathers && leading.gathering.is_complete() {
+            self.joined.notify_one();
+        }
+        drop(leading);
+        (waiting.sleep() == Call::Lead).then(|| self.leading())
+    }
+
+    /// The leader's flush: others may come to wait meanwhile. Those whom it has made durable are woken at its end,
+    /// and the first of the others leads.
     fn flush_for_all<'a>(
         &'a self,
+        log: &Log,
         mut leading: MutexGuard<'a, Leading>,
         flush: impl FnOnce() -> Result<Led, LogError>,
-    ) -> (MutexGuard<'a, Leading>, Result<Led, LogError>) {
+    ) -> Result<Led, LogError> {
         let begun = leading.gathering.begin();
         drop(leading);
         let began = Instant::now();
         let led = flush();
         let took = Instant::now() - began;
         leading = self.leading();
-        leading.is_led = false;
         match led {
             Ok(Led::Flushed) => {
                 leading.gathering.end(&begun, took);
@@ -188,8 +226,22 @@ impl GroupCommit {
             }
             _ => leading.gathering.give_up(&begun),
         }
-        self.led.notify_all();
-        (leading, led)
+        let has_failed = log.check_poison().is_err();
+        let is_done = |waiting: &mut Arc<Waiting>| {
+            let (salts, frame) = waiting.until;
+            has_failed || log.is_durable(salts, frame)
+        };
+        let done: Vec<_> = leading.waiting.extract_if(.., is_done).collect();
+        leading.is_led = !leading.waiting.is_empty();
+        let next = leading.is_led.then(|| leading.waiting.remove(0));
+        drop(leading);
+        if let Some(next) = next {
+            next.call(Call::Lead);
+        }
+        for waiting in done {
+            waiting.call(Call::Look);
+        }
+        led
     }
 
     /// Lets others join the flush that this thread is about to lead.
@@ -199,6 +251,7 @@ impl GroupCommit {
             return leading;
         }
         let end = Instant::now() + patience;
+        leading.gathers = true;
         while !leading.gathering.is_complete() {
             let now = Instant::now();
             if now >= end {
@@ -207,34 +260,9 @@ impl GroupCommit {
             let woken = self.joined.wait_timeout(leading, end - now);
             leading = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+        leading.gathers = false;
         leading.gathering.waited();
         leading
-    }
-
-    /// Whether another connection of this process has the turn.
-    pub fn is_anothers_turn(&self, who: Committer) -> bool {
-        self.turn().is_anothers(who)
-    }
-
-    /// Waits for the turn to write; at most [`TURN`], and not for a connection of the same thread, which
-    /// cannot end its turn meanwhile.
-    pub fn take_turn(&self, log: &Log, who: Committer) {
-        let end = Instant::now() + TURN;
-        let mut turn = self.turn();
-        while turn.is_anothers(who) {
-            let now = Instant::now();
-            if now >= end || turn.is_this_threads() {
-                return;
-            }
-            let woken = self.freed.wait_timeout(turn, end - now);
-            turn = woken.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        turn.holder = Some((who, this_thread()));
-        let among_processes = !turn.among_processes && log.shared().company() == Company::Processes;
-        drop(turn);
-        if among_processes && take_turn_among_processes(log, end) {
-            self.turn().among_processes = true;
-        }
     }
 
     /// How long a writer may wait for the log to start again.
@@ -267,45 +295,6 @@ impl GroupCommit {
     fn last_in_vain(&self, index: IndexView) -> Option<InVain> {
         let in_vain = *self.in_vain.lock().unwrap_or_else(PoisonError::into_inner);
         in_vain.filter(|in_vain| in_vain.salts == index.salts)
-    }
-
-    /// The write lock is `who`'s, whether it waited for its turn or not.
-    pub fn claim_turn(&self, who: Committer) {
-        self.turn().holder = Some((who, this_thread()));
-    }
-
-    /// The turn of `who` is over, if it has it.
-    pub fn end_turn(&self, log: &Log, who: Committer) {
-        let mut turn = self.turn();
-        if turn.holder.take_if(|(holder, _)| *holder == who).is_none() {
-            return;
-        }
-        let among_processes = std::mem::take(&mut turn.among_processes);
-        drop(turn);
-        if among_processes {
-            // If it fails, it ends with the process.
-            let _ = log.file().unlock(LockByte::Turn);
-            log.shared().note_release();
-        }
-        self.freed.notify_one();
-    }
-}
-
-/// `false` where it is not to be had in time.
-fn take_turn_among_processes(log: &Log, end: Instant) -> bool {
-    loop {
-        let seen = log.shared().releases();
-        match log.file().try_lock(LockByte::Turn, LockKind::Exclusive) {
-            Ok(true) => return true,
-            Ok(false) => {}
-            // Then without: it is no more than a courtesy.
-            Err(_) => return false,
-        }
-        let now = Instant::now();
-        if now >= end {
-            return false;
-        }
-        log.shared().wait_for_release(seen, LOOK.min(end - now));
     }
 }
 

@@ -28,6 +28,7 @@ mod gathering;
 mod read;
 mod run;
 mod seal;
+mod turns;
 mod write_out;
 
 use std::sync::Arc;

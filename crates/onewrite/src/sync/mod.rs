@@ -28,7 +28,7 @@ pub(crate) use std::thread::{Builder, JoinHandle, ThreadId};
 pub(crate) use std::time::Instant;
 
 #[cfg(shuttle)]
-pub(crate) use model::{lock_static, long_step, sleep, step};
+pub(crate) use model::{lock_static, long_step, sleep, spin_until, step};
 #[cfg(shuttle)]
 pub(crate) use shuttle::thread_local;
 
@@ -53,6 +53,21 @@ pub(crate) fn this_thread() -> ThreadId {
     return shuttle::thread::current().id();
     #[cfg(not(shuttle))]
     return std::thread::current().id();
+}
+
+/// Looks again and again whether something is so, for at most this long, without sleeping. With a single processor
+/// nothing would change meanwhile.
+#[cfg(not(shuttle))]
+pub(crate) fn spin_until(most: std::time::Duration, is_so: impl Fn() -> bool) {
+    static PROCESSORS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    let count = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if *PROCESSORS.get_or_init(count) == 1 {
+        return;
+    }
+    let end = Instant::now() + most;
+    while !is_so() && Instant::now() < end {
+        std::hint::spin_loop();
+    }
 }
 
 /// Says to the model checker that others may go on here.

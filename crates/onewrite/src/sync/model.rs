@@ -115,10 +115,6 @@ impl Condvar {
         self.changed.notify_all();
     }
 
-    pub(crate) fn notify_all(&self) {
-        self.notify_one();
-    }
-
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         self.changed.wait(guard)
     }
@@ -205,5 +201,10 @@ pub(crate) fn long_step() {
 
 /// Waits for something that takes others some time.
 pub(crate) fn sleep(_time: Duration) {
+    thread::yield_now();
+}
+
+/// Lets others go on, once.
+pub(crate) fn spin_until(_most: Duration, _is_so: impl Fn() -> bool) {
     thread::yield_now();
 }

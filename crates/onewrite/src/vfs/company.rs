@@ -49,8 +49,8 @@ impl Database {
         let Some(log) = self.log().filter(|log| self.groups_commits(log)) else {
             return false;
         };
-        let in_company =
-            log.shared().company() > Company::None || log.group_commit.is_anothers_turn(self.who);
+        let in_company = log.shared().company() > Company::None
+            || log.group_commit.turns().is_anothers(self.who);
         if !in_company || self.holds_write_lock.get() || self.has_turn.get() {
             return false;
         }
@@ -64,7 +64,7 @@ impl Database {
         }
         let look = || (self.inner.index_view(), self.inner.backfilled());
         let before = look();
-        log.group_commit.take_turn(&log, self.who);
+        log.group_commit.turns().take(&log, self.who);
         self.has_turn.set(true);
         self.wait_for_restart(&log);
         // SQLite found frames to be copied when it chose this lock. When there are none it takes another
@@ -178,7 +178,7 @@ impl Database {
         self.holds_write_lock.set(true);
         if let Some(log) = self.log() {
             self.has_turn.set(true);
-            log.group_commit.claim_turn(self.who);
+            log.group_commit.turns().claim(self.who);
         }
     }
 
@@ -190,7 +190,7 @@ impl Database {
         if let Some(log) = self.log().filter(|log| self.groups_commits(log))
             && self.connection.get().is_some_and(writes)
         {
-            let in_another_process = !log.group_commit.is_anothers_turn(self.who);
+            let in_another_process = !log.group_commit.turns().is_anothers(self.who);
             log.shared().note_company(in_another_process);
         }
     }
@@ -198,7 +198,7 @@ impl Database {
     /// The turn to write is over, if this connection has it.
     pub fn end_turn(&self) {
         if let Some(log) = self.log().filter(|_| self.has_turn.replace(false)) {
-            log.group_commit.end_turn(&log, self.who);
+            log.group_commit.turns().end(&log, self.who);
         }
     }
 }

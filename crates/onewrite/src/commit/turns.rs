@@ -1,0 +1,151 @@
+//! Whose turn it is to write.
+//!
+//! Whoever wants to write takes its *turn* first, before it takes SQLite's read lock: then its
+//! snapshot is that of the last commit, and the write lock is free when it asks for it. Otherwise it
+//! would be refused, and sleep in the busy handler. A turn is only a courtesy: nobody waits for it
+//! longer than [`TURN`], and nobody holds a lock of the database meanwhile.
+//!
+//! A turn of a small transaction is over sooner than a thread falls asleep and is woken. So the first who comes to
+//! wait looks for its end for a moment before it sleeps; the others sleep at once.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crate::log::Log;
+use crate::log::shared::{Committer, Company};
+use crate::storage::{LockByte, LockKind};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard, ThreadId, spin_until, this_thread};
+
+/// The longest wait for a turn.
+pub const TURN: Duration = Duration::from_millis(25);
+/// Another process may die in its turn: it is looked after this often.
+const LOOK: Duration = Duration::from_millis(1);
+/// For so long a turn's end is looked for without sleeping.
+const MOMENT: Duration = Duration::from_micros(30);
+
+/// The turns of a log's writers in this process, and among processes.
+#[derive(Default)]
+pub struct Turns {
+    turn: Mutex<Turn>,
+    freed: Condvar,
+    /// Whether somebody has the turn, for who looks without sleeping.
+    is_taken: AtomicBool,
+    /// Somebody looks.
+    is_watched: AtomicBool,
+}
+
+#[derive(Default)]
+struct Turn {
+    holder: Option<(Committer, ThreadId)>,
+    /// The holder has it among all processes.
+    among_processes: bool,
+    /// Threads that sleep until it is free.
+    asleep: usize,
+}
+
+impl Turn {
+    fn is_anothers(&self, who: Committer) -> bool {
+        self.holder.is_some_and(|(holder, _)| holder != who)
+    }
+
+    fn is_this_threads(&self) -> bool {
+        self.holder
+            .is_some_and(|(_, thread)| thread == this_thread())
+    }
+}
+
+impl Turns {
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give(&self, turn: &mut Turn, who: Committer) {
+        turn.holder = Some((who, this_thread()));
+        self.is_taken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether another connection of this process has the turn.
+    pub fn is_anothers(&self, who: Committer) -> bool {
+        self.turn().is_anothers(who)
+    }
+
+    /// Waits for the turn to write; at most [`TURN`], and not for a connection of the same thread, which
+    /// cannot end its turn meanwhile.
+    pub fn take(&self, log: &Log, who: Committer) {
+        let end = Instant::now() + TURN;
+        let mut turn = self.turn();
+        if turn.is_anothers(who) && !turn.is_this_threads() {
+            drop(turn);
+            self.watch();
+            turn = self.turn();
+        }
+        while turn.is_anothers(who) {
+            let now = Instant::now();
+            if now >= end || turn.is_this_threads() {
+                return;
+            }
+            turn.asleep += 1;
+            let woken = self.freed.wait_timeout(turn, end - now);
+            turn = woken.unwrap_or_else(PoisonError::into_inner).0;
+            turn.asleep -= 1;
+        }
+        self.give(&mut turn, who);
+        let among_processes = !turn.among_processes && log.shared().company() == Company::Processes;
+        drop(turn);
+        if among_processes && take_among_processes(log, end) {
+            self.turn().among_processes = true;
+        }
+    }
+
+    /// Looks for the end of the turn for a moment, unless somebody does already.
+    fn watch(&self) {
+        if !self.is_watched.swap(true, Ordering::Relaxed) {
+            spin_until(MOMENT, || !self.is_taken.load(Ordering::Relaxed));
+            self.is_watched.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The write lock is `who`'s, whether it waited for its turn or not.
+    pub fn claim(&self, who: Committer) {
+        self.give(&mut self.turn(), who);
+    }
+
+    /// The turn of `who` is over, if it has it.
+    pub fn end(&self, log: &Log, who: Committer) {
+        let mut turn = self.turn();
+        if turn.holder.take_if(|(holder, _)| *holder == who).is_none() {
+            return;
+        }
+        self.is_taken.store(false, Ordering::Relaxed);
+        let among_processes = std::mem::take(&mut turn.among_processes);
+        let is_awaited = turn.asleep > 0;
+        drop(turn);
+        if among_processes {
+            // If it fails, it ends with the process.
+            let _ = log.file().unlock(LockByte::Turn);
+            log.shared().note_release();
+        }
+        if is_awaited {
+            self.freed.notify_one();
+        }
+    }
+}
+
+/// `false` where it is not to be had in time.
+fn take_among_processes(log: &Log, end: Instant) -> bool {
+    loop {
+        let seen = log.shared().releases();
+        match log.file().try_lock(LockByte::Turn, LockKind::Exclusive) {
+            Ok(true) => return true,
+            Ok(false) => {}
+            // Then without: it is no more than a courtesy.
+            Err(_) => return false,
+        }
+        let now = Instant::now();
+        if now >= end {
+            return false;
+        }
+        log.shared().wait_for_release(seen, LOOK.min(end - now));
+    }
+}
