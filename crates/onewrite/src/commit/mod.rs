@@ -22,13 +22,13 @@
 
 pub mod group_commit;
 pub mod group_synch;
+pub mod turns;
 
 mod begun;
 mod gathering;
 mod read;
 mod run;
 mod seal;
-mod turns;
 mod write_out;
 
 use std::sync::Arc;
