@@ -46,9 +46,13 @@ pub struct Shape {
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(4..=4096))]
     pages_per_block: u32,
 
-    /// Channels, with a die each
+    /// Channels, each of which carries one transfer at a time
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     channels: u32,
+
+    /// Dies on each channel; each works on its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    ways: u32,
 
     /// Entries of the X-L2P table: pages that transactions may have written at a time
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -91,10 +95,12 @@ impl Shape {
             pages_per_block: self.pages_per_block,
             ..Geometry::openssd(blocks)
         };
-        let geometry = geometry.with_channels(self.channels);
+        let geometry = geometry.with_channels(self.channels, self.ways);
         let mut config =
             Config::with_spare(&geometry, self.spare, self.table).map_err(|error| {
-                format!("{error}; give it more --mib, fewer --channels or a smaller --table")
+                format!(
+                    "{error}; give it more --mib, fewer --channels and --ways or a smaller --table"
+                )
             })?;
         config.flush = self.flush.into();
         Ok((Nand::new(geometry, timing)?, config))

@@ -119,6 +119,7 @@ fn tables(report: &Report) -> String {
         ("commits", s.commits),
         ("aborts", s.aborts),
         ("Garbage collection: pages copied", s.gc_copies),
+        ("of these while waiting for others", s.gc_ahead),
         ("blocks emptied", s.gc_blocks),
         ("Wear levelling: pages copied", s.wear_copies),
         ("Bookkeeping: pieces of the map", s.map_writes),

@@ -10,7 +10,7 @@ fn ftl() -> Ftl {
     let geometry = Geometry {
         page_bytes: 512,
         pages_per_block: 16,
-        ..Geometry::openssd(160).with_channels(2)
+        ..Geometry::openssd(160).with_channels(2, 1)
     };
     let mut config = Config::new(1000);
     config.table_capacity = 150;

@@ -20,15 +20,18 @@ impl Ftl {
     ) -> Result<(Ppn, u64), FtlError> {
         let data_crc = crc32c::crc32c(&data);
         loop {
+            self.choose_die(stream);
             let Some(ppn) = self.streams.next(stream, self.nand.geometry()) else {
                 self.open_block(stream)?;
                 continue;
             };
+            let block = self.nand.geometry().block_of(ppn);
+            let die = self.nand.geometry().die_of(block);
             let sequence = self.next_sequence();
             let oob = Oob {
                 content,
                 sequence,
-                erases: self.blocks.erases(self.nand.geometry().block_of(ppn)),
+                erases: self.blocks.erases(block),
                 data_crc,
             };
             match self.nand.program(ppn, Arc::clone(&data), oob.encode()) {
@@ -37,6 +40,7 @@ impl Ftl {
                         self.blocks.set_state(full, State::Closed);
                     }
                     self.since_checkpoint += 1;
+                    self.copying[die as usize] = stream == Stream::Copies;
                     return Ok((ppn, sequence));
                 }
                 Err(NandError::ProgramFailed(_)) => {
@@ -47,6 +51,21 @@ impl Ftl {
                 }
                 done => done?,
             }
+        }
+    }
+
+    /// The host does not wait for a die where another is idle. Copies are not put on a die that is read from; and where
+    /// only as many blocks are free as garbage collection needs, they stay in open ones.
+    fn choose_die(&mut self, stream: Stream) {
+        let nand = &self.nand;
+        match stream {
+            Stream::Host => {
+                self.streams.seek(stream, |die, _| !nand.is_busy(die));
+            }
+            Stream::Copies if self.blocks.free() <= self.limits.room => {
+                self.streams.seek(stream, |_, is_open| is_open);
+            }
+            _ => {}
         }
     }
 
@@ -78,6 +97,7 @@ impl Ftl {
                 Ok(()) => {
                     self.blocks.set_erases(block, self.blocks.erases(block) + 1);
                     self.blocks.set_state(block, State::Open);
+                    self.ahead.forget(block);
                     self.streams.open(stream, block);
                     self.since_levelling += 1;
                     return Ok(());

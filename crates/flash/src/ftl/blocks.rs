@@ -155,6 +155,16 @@ impl Blocks {
         pages.map(|page| self.geometry.ppn(block, page)).collect()
     }
 
+    /// The first valid page of a block.
+    pub(crate) fn first_valid(&self, block: BlockNo) -> Option<Ppn> {
+        let words = (0..).zip(&self.info(block).valid);
+        let mut pages = words.filter(|(_, word)| **word != 0);
+        let page = pages
+            .next()
+            .map(|(at, word)| at * 64 + word.trailing_zeros())?;
+        Some(self.geometry.ppn(block, page))
+    }
+
     /// A free block, on a die where there is one.
     pub(crate) fn pick_free(&self, die: Option<u32>, pick: Pick) -> Option<BlockNo> {
         let free = |die: Option<u32>| {
@@ -175,10 +185,11 @@ impl Blocks {
             .filter(|block| self.state(*block) == State::Closed)
     }
 
-    /// The closed block with the fewest valid pages (greedy), and of those the least worn.
-    pub(crate) fn victim(&self) -> Option<BlockNo> {
+    /// The closed block with the fewest valid pages (greedy), and of those the least worn; of one die, or of all.
+    pub(crate) fn victim(&self, die: Option<u32>) -> Option<BlockNo> {
         let cost = |block: &BlockNo| (self.valid_count(*block), self.erases(*block));
-        self.closed().min_by_key(cost)
+        let is_there = |block: &BlockNo| die.is_none_or(|die| self.geometry.die_of(*block) == die);
+        self.closed().filter(is_there).min_by_key(cost)
     }
 
     /// A block that is to be given up.

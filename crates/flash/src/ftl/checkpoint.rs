@@ -242,16 +242,21 @@ impl Ftl {
             table: pages.clone(),
             entries,
         };
-        // Whatever the root points to, and whatever the pieces point to, is on the medium first.
-        if !self.leaves_out(Flaw::NoWaitBeforeSwitch) {
-            self.wait()?;
+        // Whatever the root points to, and whatever the pieces point to, is on the medium first. Only pieces point to copies.
+        match written.is_empty() {
+            _ if self.leaves_out(Flaw::NoWaitBeforeSwitch) => {}
+            true => self.wait_but_for_copies()?,
+            false if self.leaves_out(Flaw::CopiesNotWaitedFor) => self.wait_but_for_copies()?,
+            false => self.wait()?,
         }
         let bytes = root.encode(self.page_bytes());
         let (ppn, _) = self.append(Stream::Meta, Content::Root, bytes.into())?;
-        self.wait()?;
         self.statistics.root_writes += 1;
+        // Before the root is on the medium: nothing is erased before that, and if the power goes nobody remembers.
         self.adopt(written, pages, ppn);
-        Ok(())
+        // What fails here, but for the power, fails again where room is made.
+        let _ = self.collect_ahead();
+        self.wait_but_for_copies()
     }
 
     /// The new root holds: what only the old one needed is invalid.

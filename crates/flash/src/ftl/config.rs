@@ -2,6 +2,7 @@
 
 use super::FtlError;
 use super::checkpoint::{ROOT_HEADER_BYTES, ROOT_PIECE_BYTES, ROOT_TABLE_BYTES};
+use super::streams::most_open;
 use crate::nand::Geometry;
 use crate::xftl::table::{ENTRY_BYTES, TABLE_HEADER_BYTES};
 
@@ -79,8 +80,11 @@ pub(crate) struct Limits {
     pub(crate) table_entries: u32,
     /// Entries of the X-L2P table that there is room for in the root.
     pub(crate) root_entries: u32,
-    /// Free blocks below which garbage is collected before anything else is done.
+    /// Free blocks below which garbage is collected before anything else is done: the room that it takes, and a block
+    /// on each die to copy to.
     pub(crate) reserve: u32,
+    /// Free blocks that garbage collection can do with, however often the power goes: see [`super::gc`].
+    pub(crate) room: u32,
     /// Trimmed pages that may wait to be made durable.
     pub(crate) trims: usize,
 }
@@ -126,12 +130,14 @@ impl Limits {
         let root_entries =
             room.saturating_sub(u64::from(TABLE_HEADER_BYTES)) / u64::from(ENTRY_BYTES);
         let meta_blocks = (pieces + table_pages + 1).div_ceil(geometry.pages_per_block);
+        let room = geometry.pages_per_block.ilog2() + 4 + 2 * meta_blocks;
         Ok(Self {
             piece_entries,
             pieces,
             table_entries,
             root_entries: root_entries as u32,
-            reserve: geometry.pages_per_block.ilog2() + 4 + 2 * meta_blocks,
+            reserve: room + geometry.dies() - 1,
+            room,
             trims: (geometry.pages_per_block as usize) * 2,
         })
     }
@@ -151,7 +157,7 @@ impl Limits {
     fn needs_pages(&self, geometry: &Geometry, config: &Config) -> u32 {
         let table_pages = config.table_capacity.div_ceil(self.table_entries);
         let meta = 2 * (self.pieces + table_pages + 1);
-        let open = geometry.dies() + 3;
+        let open = most_open(geometry.dies());
         let blocks = (self.reserve + open + 1).saturating_mul(geometry.pages_per_block);
         meta.saturating_add(config.table_capacity)
             .saturating_add(self.trims as u32)

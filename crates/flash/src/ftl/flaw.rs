@@ -26,6 +26,10 @@ pub(crate) enum Flaw {
     TrimNotHeld,
     /// Recovery takes the page that it finds last, whatever its sequence number.
     SequenceIgnored,
+    /// Pieces of the map count before the copies that they name are on the medium.
+    CopiesNotWaitedFor,
+    /// What a transaction has written, and what undoing it needs, is copied while its commit's root is being programmed.
+    CopiedDuringCommit,
     /// A failed program is taken for a good one.
     FailureIgnored,
 }

@@ -6,6 +6,10 @@
 //! blocks with half of its pages each, and the next victim is the emptier one; so after as many cuts as a
 //! block's pages can be halved the victim has one page, and a cut costs no block any more.
 //!
+//! *Dies.* Copies go to an open block on each die in turn, for which the reserve has a block a die more than this
+//! argument needs. Where only as many are free as it does need, copies stay in the blocks that are open, and one is opened only if there
+//! is none: a victim then takes one block at most, as if there were one die.
+//!
 //! *Wear levelling*: free blocks are taken least worn first; and when a closed block lags behind the most worn free
 //! one by more than a gap, because what lies there never changes, that is moved onto the worn one.
 //!
@@ -50,13 +54,13 @@ impl Ftl {
     /// Empties the block that has the fewest valid pages.
     fn collect(&mut self) -> Result<(), FtlError> {
         let full = self.nand.geometry().pages_per_block;
-        let victim = self.blocks.victim();
+        let victim = self.blocks.victim(None);
         let victim = victim.filter(|victim| self.blocks.valid_count(*victim) < full);
         let victim = victim.ok_or(FtlError::WornOut {
             bad_blocks: self.blocks.bad(),
         })?;
         self.statistics.gc_copies += u64::from(self.blocks.valid_count(victim));
-        self.statistics.gc_blocks += 1;
+        self.statistics.gc_blocks += u64::from(!self.ahead.forget(victim));
         self.empty(victim, Stream::Copies)
     }
 
@@ -75,6 +79,7 @@ impl Ftl {
     /// Moves everything valid out of a block. A closed one is free then.
     fn empty(&mut self, block: BlockNo, stream: Stream) -> Result<(), FtlError> {
         let (mut pieces, mut has_meta, mut has_table) = (Vec::new(), false, false);
+        let die = self.nand.geometry().die_of(block);
         for ppn in self.blocks.valid_pages(block) {
             let (oob, data) = self.read_page(ppn)?;
             match oob.content {
@@ -86,6 +91,7 @@ impl Ftl {
                     if self.drops(owner, lpn) {
                         continue;
                     }
+                    self.streams.seek(stream, |to, _| to != die);
                     let (copy, _) = self.append(stream, owner.content(lpn), data)?;
                     self.blocks.mark_valid(copy);
                     self.moved(owner, lpn, ppn, copy);
@@ -129,7 +135,7 @@ impl Ftl {
     }
 
     /// Who needs a valid page of data.
-    fn owner(&self, lpn: super::Lpn, ppn: Ppn) -> Result<Owner, FtlError> {
+    pub(super) fn owner(&self, lpn: super::Lpn, ppn: Ppn) -> Result<Owner, FtlError> {
         if self.map.get(lpn) == Some(ppn) {
             return Ok(Owner::Map);
         }
@@ -145,7 +151,7 @@ impl Ftl {
         }
     }
 
-    fn moved(&mut self, owner: Owner, lpn: super::Lpn, from: Ppn, to: Ppn) {
+    pub(super) fn moved(&mut self, owner: Owner, lpn: super::Lpn, from: Ppn, to: Ppn) {
         match owner {
             Owner::Map => {
                 self.map.set(lpn, Some(to));
@@ -160,14 +166,14 @@ impl Ftl {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Owner {
+pub(super) enum Owner {
     Map,
     Trim,
     Transaction(super::Tid),
 }
 
 impl Owner {
-    fn content(self, lpn: super::Lpn) -> Content {
+    pub(super) fn content(self, lpn: super::Lpn) -> Content {
         match self {
             Self::Map | Self::Trim => Content::Data(lpn),
             Self::Transaction(tid) => Content::Transaction(tid, lpn),

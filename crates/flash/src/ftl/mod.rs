@@ -7,6 +7,7 @@
 //! streams     where the next page goes
 //! append      programs it; what happens when that fails
 //! gc          makes room: greedy garbage collection, wear levelling
+//! ahead       collects garbage while dies would only wait
 //! checkpoint  pieces of the map and the root to flash
 //! recovery    everything back from flash
 //! oob         what each page says of itself
@@ -34,6 +35,7 @@
 //!
 //! [`crate::xftl`] adds transactions. `docs/xftl.md` has the design, formats included.
 
+mod ahead;
 mod append;
 mod blocks;
 pub(crate) mod checkpoint;
@@ -51,6 +53,7 @@ mod streams;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ahead::Ahead;
 use blocks::Blocks;
 use config::Limits;
 use flaw::Flaw;
@@ -95,6 +98,10 @@ pub struct Ftl {
     since_checkpoint: u32,
     /// Blocks opened since wear was looked at.
     since_levelling: u32,
+    /// Garbage collection ahead of need.
+    ahead: Ahead,
+    /// By die: whether a copy was the last that it was told to program.
+    copying: Vec<bool>,
     pub(crate) statistics: Statistics,
     /// Pages that the NAND had programmed when the device was opened.
     programs_before: u64,
@@ -201,12 +208,13 @@ impl Ftl {
         }
         if self.config.flush != FlushWrites::Nothing && !self.map.changed().is_empty() {
             self.prepare()?;
+            self.collect_ahead()?;
             match self.config.flush {
                 FlushWrites::WholeMap => self.checkpoint_whole()?,
                 _ => self.checkpoint()?,
             }
         }
-        self.wait()
+        self.wait_but_for_copies()
     }
 
     /// Programs the host's next page.
@@ -218,6 +226,20 @@ impl Ftl {
     /// Waits until everything that was programmed is on the medium.
     fn wait(&mut self) -> Result<(), FtlError> {
         self.nand.wait();
+        self.check_power()
+    }
+
+    /// The same, but for copies: what they are of is on the medium, too.
+    fn wait_but_for_copies(&mut self) -> Result<(), FtlError> {
+        for (die, is_copy) in (0..).zip(&self.copying) {
+            if !is_copy {
+                self.nand.wait_for(die);
+            }
+        }
+        self.check_power()
+    }
+
+    fn check_power(&self) -> Result<(), FtlError> {
         match self.nand.is_on() {
             true => Ok(()),
             false => Err(FtlError::Nand(crate::nand::NandError::PowerOff)),

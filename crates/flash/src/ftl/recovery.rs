@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ahead::Ahead;
 use super::blocks::{Blocks, State};
 use super::checkpoint::Root;
 use super::config::{Config, Limits};
@@ -80,6 +81,8 @@ impl Ftl {
             table: Table::default(),
             since_checkpoint: 0,
             since_levelling: 0,
+            ahead: Ahead::new(geometry.dies()),
+            copying: vec![false; geometry.dies() as usize],
             statistics: Statistics::default(),
             programs_before: nand.operations().programs,
             nand,

@@ -19,6 +19,8 @@ pub struct Statistics {
     pub aborts: u64,
     /// Pages that garbage collection copied.
     pub gc_copies: u64,
+    /// Of those: copied while the device would only have waited.
+    pub gc_ahead: u64,
     /// Blocks that garbage collection emptied.
     pub gc_blocks: u64,
     /// Pages that wear levelling copied.

@@ -1,4 +1,4 @@
-//! Where the next page goes: one open block a stream, and for the host one on each die.
+//! Where the next page goes: one open block a stream, and for the host and for copies one on each die.
 //!
 //! What changes together lies together: pages that the host writes now, pages that outlived their block
 //! (and so change less), pages that never change, and bookkeeping (which changes most) have blocks of their own.
@@ -11,7 +11,7 @@ use crate::nand::{BlockNo, Geometry, Ppn};
 pub(crate) enum Stream {
     /// The host, on each die in turn.
     Host,
-    /// Garbage collection.
+    /// Garbage collection, on each die in turn.
     Copies,
     /// Wear levelling: what never changes, onto worn blocks.
     Cold,
@@ -26,6 +26,25 @@ impl Stream {
             _ => Pick::LeastWorn,
         }
     }
+
+    /// Whose turn it is among the streams that go from die to die.
+    fn turn(self) -> Option<usize> {
+        match self {
+            Self::Host => Some(0),
+            Self::Copies => Some(1),
+            Self::Cold | Self::Meta => None,
+        }
+    }
+}
+
+/// Streams that have an open block on each die.
+const SPREAD: usize = 2;
+/// Streams that have one.
+const SINGLE: usize = 2;
+
+/// Blocks that may be open at a time.
+pub(crate) fn most_open(dies: u32) -> u32 {
+    dies * SPREAD as u32 + SINGLE as u32
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,31 +58,35 @@ struct OpenBlock {
 pub(crate) struct Streams {
     open: Vec<Option<OpenBlock>>,
     dies: u32,
-    turn: u32,
+    /// The dies of the next pages of the streams that are spread.
+    turns: [u32; SPREAD],
 }
 
 impl Streams {
     pub(crate) fn new(dies: u32) -> Self {
         Self {
-            open: vec![None; dies as usize + 3],
+            open: vec![None; most_open(dies) as usize],
             dies,
-            turn: 0,
+            turns: [0; SPREAD],
         }
     }
 
     fn index(&self, stream: Stream) -> usize {
         let dies = self.dies as usize;
         match stream {
-            Stream::Host => self.turn as usize,
-            Stream::Copies => dies,
-            Stream::Cold => dies + 1,
-            Stream::Meta => dies + 2,
+            Stream::Host | Stream::Copies => {
+                let spread = stream.turn().unwrap_or_default();
+                spread * dies + self.turns[spread] as usize
+            }
+            Stream::Cold => SPREAD * dies,
+            Stream::Meta => SPREAD * dies + 1,
         }
     }
 
     /// The die that a new block is wanted on.
     pub(crate) fn die(&self, stream: Stream) -> Option<u32> {
-        (stream == Stream::Host && self.dies > 1).then_some(self.turn)
+        let spread = stream.turn()?;
+        (self.dies > 1).then_some(self.turns[spread])
     }
 
     /// The next page of a stream's open block; `None` if it has none.
@@ -72,17 +95,34 @@ impl Streams {
         Some(geometry.ppn(open.block, open.next))
     }
 
+    /// The next page of a stream that is spread is on the next die that is wanted; `false` if none is, and on the one whose turn it is then.
+    /// `is_wanted` is asked for a die, and whether the stream has a block open there.
+    pub(crate) fn seek(&mut self, stream: Stream, is_wanted: impl Fn(u32, bool) -> bool) -> bool {
+        let Some(spread) = stream.turn() else {
+            return false;
+        };
+        let turn = self.turns[spread];
+        for die in (turn..self.dies).chain(0..turn) {
+            self.turns[spread] = die;
+            if is_wanted(die, self.open[self.index(stream)].is_some()) {
+                return true;
+            }
+        }
+        self.turns[spread] = turn;
+        false
+    }
+
     pub(crate) fn open(&mut self, stream: Stream, block: BlockNo) {
         let index = self.index(stream);
         self.open[index] = Some(OpenBlock { block, next: 0 });
     }
 
-    /// The stream's next page was programmed. Returns the block if that was its last page; and the host's
-    /// next page is on the next die.
+    /// The stream's next page was programmed. Returns the block if that was its last page; and the next page of a
+    /// stream that is spread is on the next die.
     pub(crate) fn advance(&mut self, stream: Stream, geometry: &Geometry) -> Option<BlockNo> {
         let index = self.index(stream);
-        if stream == Stream::Host {
-            self.turn = (self.turn + 1) % self.dies;
+        if let Some(spread) = stream.turn() {
+            self.turns[spread] = (self.turns[spread] + 1) % self.dies;
         }
         let open = self.open[index].as_mut()?;
         open.next += 1;

@@ -38,6 +38,11 @@ impl Clock {
         self.now = self.now.max(self.dies[die as usize]);
     }
 
+    /// How long the die will still work on something.
+    pub(crate) fn busy(&self, die: u32) -> u64 {
+        self.dies[die as usize].saturating_sub(self.now)
+    }
+
     /// The controller waits until every die is free.
     pub(crate) fn wait(&mut self) {
         for die in 0..self.dies.len() {

@@ -46,14 +46,14 @@ impl Geometry {
         }
     }
 
-    /// The same number of blocks on `channels` channels with a die each, rounded up.
-    pub fn with_channels(self, channels: u32) -> Self {
-        let blocks = self.blocks().div_ceil(channels.max(1));
+    /// The same number of blocks on `channels` channels with `ways` dies each, rounded up.
+    pub fn with_channels(self, channels: u32, ways: u32) -> Self {
+        let blocks = self.blocks().div_ceil((channels * ways).max(1));
         Self {
             channels,
             blocks_per_plane: blocks,
             planes_per_die: 1,
-            dies_per_channel: 1,
+            dies_per_channel: ways,
             ..self
         }
     }

@@ -263,6 +263,28 @@ impl Nand {
         self.last.fill(Last::Nothing);
     }
 
+    /// The same of one die.
+    pub fn wait_for(&mut self, die: u32) {
+        self.clock.wait_for(die);
+        self.last[die as usize] = Last::Nothing;
+    }
+
+    /// Whether a die is still at what it was told.
+    pub fn is_busy(&self, die: u32) -> bool {
+        self.busy_nanoseconds(die) > 0
+    }
+
+    /// How long it will still be.
+    pub fn busy_nanoseconds(&self, die: u32) -> u64 {
+        self.clock.busy(die)
+    }
+
+    /// What reading a page from an idle die takes.
+    pub fn read_nanoseconds(&self) -> u64 {
+        let transfer = self.timing.transfer_ns(u64::from(self.geometry.page_bytes));
+        ns(self.timing.read_us) + transfer
+    }
+
     /// Cuts the power now.
     pub fn power_off(&mut self) {
         if !std::mem::replace(&mut self.is_on, false) {

@@ -176,12 +176,12 @@ fn dies_work_at_the_same_time_and_one_die_does_not() {
         nand.now().0
     };
     // 56 bytes at 156 MB/s are 358 ns.
-    assert_eq!(time(Ppn(0), Ppn(1)), 2 * (1_575_000 + 358));
-    assert_eq!(time(Ppn(0), Ppn(4)), 1_575_000 + 2 * 358);
+    assert_eq!(time(Ppn(0), Ppn(1)), 2 * (1_300_000 + 358));
+    assert_eq!(time(Ppn(0), Ppn(4)), 1_300_000 + 2 * 358);
     let mut nand = nand();
     nand.read(Ppn(0)).unwrap();
-    assert_eq!(nand.now().0, 56_000 + 102);
+    assert_eq!(nand.now().0, 250_000 + 102);
     nand.erase(BlockNo(0)).unwrap();
     nand.wait();
-    assert_eq!(nand.now().0, 56_102 + 3_000_000);
+    assert_eq!(nand.now().0, 250_102 + 1_500_000);
 }

@@ -3,7 +3,7 @@
 //! ```toml
 //! description = "what it is"
 //! sources = ["who measured what"]
-//! read_us = 56              # microseconds from cells into the page register
+//! read_us = 250              # microseconds from cells into the page register
 //! program_us = 1575         # from the page register into cells
 //! erase_us = 3000           # of a block
 //! transfer_mb_per_s = 156   # megabytes (10^6) a second between page register and controller
@@ -118,8 +118,8 @@ mod tests {
     fn what_is_wrong_with_a_file_is_said() {
         let good = BUILT_IN[0].1;
         for (from, to, said) in [
-            ("read_us = 56", "read_us = -1", "read_us = -1"),
-            ("read_us = 56", "read_us = nan", "read_us = NaN"),
+            ("read_us = 250", "read_us = -1", "read_us = -1"),
+            ("read_us = 250", "read_us = nan", "read_us = NaN"),
             ("erase_us", "erase_ms", "erase_ms"),
             ("= 156", "= 0", "transfer_mb_per_s = 0"),
             ("endurance = 3000", "endurance = 0", "endurance"),

@@ -88,6 +88,7 @@ impl Ftl {
         if !self.table.of(tid).is_empty() {
             // What has to be collected is collected before the entries are looked at: it moves pages.
             self.prepare()?;
+            self.collect_ahead()?;
             self.commit_entries(tid)?;
         }
         self.statistics.commits += 1;

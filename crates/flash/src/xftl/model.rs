@@ -35,7 +35,7 @@ impl Make {
         };
         let fail_one_in = [0, 0, 1000, 100][random.below(4)];
         let capacity = [12, 25, 40][random.below(3)];
-        let pages = 500 + random.below(200) as u32;
+        let pages = 640 + random.below(200) as u32;
         let per_die = pages.div_ceil(geometry.pages_per_block * geometry.dies());
         let geometry = Geometry {
             blocks_per_plane: per_die,

@@ -108,6 +108,8 @@ fn a_rule_that_is_left_out_is_found_missing() {
         Flaw::TrimNotHeld,
         Flaw::SequenceIgnored,
         Flaw::FailureIgnored,
+        Flaw::CopiesNotWaitedFor,
+        Flaw::CopiedDuringCommit,
     ];
     let seed = seed();
     for flaw in flaws {
@@ -205,6 +207,34 @@ fn a_transaction_is_seen_by_itself_until_it_commits() {
     device.abort(two).unwrap();
     assert_eq!(*device.read_in(two, Lpn(5)).unwrap(), *page(2));
     assert_eq!(device.abort(Tid(0)), Err(FtlError::NoTransaction));
+}
+
+#[test]
+fn garbage_is_collected_on_other_dies_while_a_commit_waits() {
+    let timing = Timing::built_in("openssd").unwrap();
+    let geometry = Geometry {
+        page_bytes: 512,
+        pages_per_block: 8,
+        ..Geometry::openssd(160)
+    };
+    let commits = |channels: u32| {
+        let nand = Nand::new(geometry.with_channels(channels, 1), timing.clone()).unwrap();
+        let config = Config {
+            table_capacity: 20,
+            ..Config::new(600)
+        };
+        let mut device = Ftl::open(nand, config).unwrap().0;
+        let mut random = Random::new(1);
+        for _ in 0..2_000 {
+            let lpn = Lpn(random.below(600) as u32);
+            device.write_in(Tid(1), lpn, &page(1)).unwrap();
+            device.commit(Tid(1)).unwrap();
+        }
+        device.statistics()
+    };
+    let (one, four) = (commits(1), commits(4));
+    assert!(one.gc_copies > 0 && one.gc_ahead == 0, "{one:?}");
+    assert!(four.gc_ahead * 2 > four.gc_copies, "{four:?}");
 }
 
 #[test]

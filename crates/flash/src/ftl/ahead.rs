@@ -1,0 +1,140 @@
+//! Garbage collection ahead of need, while dies have nothing else to do.
+//!
+//! A commit waits twice, for its pages and then for its root, and so does a flush that writes the map. Meanwhile most dies are idle:
+//! pages of the next victim are read from one of them and programmed on others. Nobody waits for such a copy: what it
+//! is a copy of stays readable until its block is erased, and before that everything is waited for.
+//!
+//! *While a root is being programmed* a copy has a higher sequence number than what the root commits. So what a transaction has
+//! written is left alone, the pages that undoing it needs included: a copy of the new page would be found without the root, and one of the
+//! old page in the place of the new one. Nothing else is changed by the root.
+//!
+//! No block is opened for it: that needs an erase, which waits for everything.
+
+use super::blocks::State;
+use super::flaw::Flaw;
+use super::gc::Owner;
+use super::oob::Content;
+use super::streams::Stream;
+use super::{Ftl, FtlError, Lpn};
+use crate::nand::{BlockNo, Ppn};
+
+/// Free blocks beyond the reserve up to which garbage is collected ahead.
+const BLOCKS: u32 = 2;
+/// A block is collected ahead that has at most one in so many valid pages more than the emptiest: that one's die may be busy.
+const NEARLY: u32 = 16;
+
+/// A block that is being collected.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    block: BlockNo,
+    /// Whether it holds something that has to wait until room is needed.
+    is_stuck: bool,
+}
+
+/// What is being collected, by die.
+#[derive(Clone, Debug)]
+pub(super) struct Ahead {
+    begun: Vec<Option<Begun>>,
+}
+
+impl Ahead {
+    pub(super) fn new(dies: u32) -> Self {
+        Self {
+            begun: vec![None; dies as usize],
+        }
+    }
+
+    /// A block is collected whole, or used for something else. Returns whether it had been begun.
+    pub(super) fn forget(&mut self, block: BlockNo) -> bool {
+        let begun = |begun: &Begun| begun.block == block;
+        let mut dies = self.begun.iter_mut();
+        let found = dies.find(|of_die| of_die.as_ref().is_some_and(begun));
+        found.is_some_and(|of_die| of_die.take().is_some())
+    }
+}
+
+impl Ftl {
+    /// Copies pages as long as a die is at something that will be waited for, and reading takes no longer.
+    pub(crate) fn collect_ahead(&mut self) -> Result<(), FtlError> {
+        while self.blocks.free() <= self.limits.reserve + BLOCKS
+            && self.has_to_wait()
+            && self.copy_ahead()?
+        {}
+        Ok(())
+    }
+
+    fn has_to_wait(&self) -> bool {
+        let reading = self.nand.read_nanoseconds();
+        let mut dies = (0..).zip(&self.copying);
+        dies.any(|(die, is_copy)| !is_copy && self.nand.busy_nanoseconds(die) >= reading)
+    }
+
+    /// Copies a page, if that can be done at once.
+    fn copy_ahead(&mut self) -> Result<bool, FtlError> {
+        let Some((from, page)) = self.page_ahead() else {
+            return Ok(false);
+        };
+        let nand = &self.nand;
+        let is_idle = |to: u32, is_open: bool| is_open && to != from && !nand.is_busy(to);
+        if !self.streams.seek(Stream::Copies, is_idle) {
+            return Ok(false);
+        }
+        let (oob, data) = self.read_page(page)?;
+        let owner = match oob.content {
+            Content::Data(lpn) | Content::Transaction(_, lpn) => {
+                Some((lpn, self.owner(lpn, page)?))
+            }
+            _ => None,
+        };
+        let Some((lpn, owner)) = owner.filter(|(lpn, owner)| self.may_be_copied(*owner, *lpn))
+        else {
+            let begun = self.ahead.begun[from as usize].as_mut();
+            begun.into_iter().for_each(|begun| begun.is_stuck = true);
+            return Ok(true);
+        };
+        let (copy, _) = self.append(Stream::Copies, owner.content(lpn), data)?;
+        self.blocks.mark_valid(copy);
+        self.moved(owner, lpn, page, copy);
+        self.statistics.gc_copies += 1;
+        self.statistics.gc_ahead += 1;
+        Ok(true)
+    }
+
+    fn may_be_copied(&self, owner: Owner, lpn: Lpn) -> bool {
+        match owner {
+            _ if self.leaves_out(Flaw::CopiedDuringCommit) => true,
+            Owner::Map => self.table.holder(lpn).is_none(),
+            Owner::Trim | Owner::Transaction(_) => false,
+        }
+    }
+
+    /// The next page to copy, and its die, which is idle. A block that was begun on it is emptied before another is begun there.
+    fn page_ahead(&mut self) -> Option<(u32, Ppn)> {
+        let full = self.nand.geometry().pages_per_block;
+        let emptiest = self.blocks.valid_count(self.blocks.victim(None)?);
+        let most = (emptiest + full / NEARLY).min(full - 1);
+        let idle = (0..self.nand.geometry().dies()).filter(|die| !self.nand.is_busy(*die));
+        let blocks = idle.filter_map(|die| Some((die, self.block_ahead(die)?)));
+        let (die, block) = blocks
+            .filter(|(_, block)| self.blocks.valid_count(*block) <= most)
+            .min_by_key(|(_, block)| self.blocks.valid_count(*block))?;
+        let begun = &mut self.ahead.begun[die as usize];
+        if begun.is_none_or(|begun| begun.block != block) {
+            self.statistics.gc_blocks += 1;
+            *begun = Some(Begun {
+                block,
+                is_stuck: false,
+            });
+        }
+        Some((die, self.blocks.first_valid(block)?))
+    }
+
+    /// The block that is to be collected on a die.
+    fn block_ahead(&self, die: u32) -> Option<BlockNo> {
+        let begun = self.ahead.begun[die as usize];
+        match begun.filter(|begun| self.blocks.state(begun.block) == State::Closed) {
+            Some(begun) => (!begun.is_stuck).then_some(begun.block),
+            None => self.blocks.victim(Some(die)),
+        }
+    }
+}
