@@ -370,23 +370,30 @@ fn created(number: u32) -> i64 {
     CREATED + i64::from(number)
 }
 
-/// One transaction that puts the rows there on which others work. `fill` is called for each number.
+/// Rows that are put there in a transaction: few enough for the X-L2P table of a small device.
+const POPULATED_TOGETHER: usize = 10_000;
+
+/// Puts the rows there on which others work. `fill` is called for each number.
 fn populate_with(
     connection: &mut Connection,
     stop: &AtomicBool,
     numbers: std::ops::Range<u32>,
     mut fill: impl FnMut(&Connection, u32) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let transaction = connection.transaction().map_err(Error::sqlite("begin"))?;
-    for number in numbers {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
+    let numbers: Vec<u32> = numbers.collect();
+    for together in numbers.chunks(POPULATED_TOGETHER) {
+        let transaction = connection.transaction().map_err(Error::sqlite("begin"))?;
+        for number in together {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            fill(&transaction, *number)?;
         }
-        fill(&transaction, number)?;
+        transaction
+            .commit()
+            .map_err(Error::sqlite("commit the rows to work on"))?;
     }
-    transaction
-        .commit()
-        .map_err(Error::sqlite("commit the rows to work on"))
+    Ok(())
 }
 
 #[cfg(test)]

@@ -74,10 +74,15 @@ impl Clusters {
     }
 }
 
+/// Channels of the board.
+const CHANNELS: u32 = 2;
+/// Entries of the X-L2P table: a page is kept back for each, and a device that is to be full can have few. No transaction here is larger.
+const TABLE: &str = "512";
+
 /// A setting: of the device, and of the file system on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Controller {
-    /// Dies that work at a time, each on a channel of its own.
+    /// Dies that work at a time, on [`CHANNELS`] channels, or one if there is but one die.
     pub dies: u32,
     /// What a flush writes.
     pub flush: Flush,
@@ -86,7 +91,7 @@ pub struct Controller {
 
 /// The paper's platform: see the module. Figures that vary nothing of it are run on it.
 pub const BOARD: Controller = Controller {
-    dies: 4,
+    dies: 8,
     flush: Flush::Whole,
     clusters: Clusters::Usual,
 };
@@ -102,9 +107,9 @@ pub const ALL: [Controller; 7] = {
     }
     [
         BOARD,
-        of(4, Flush::Whole),
-        of(4, Flush::Changed),
-        of(4, Flush::Nothing),
+        of(8, Flush::Whole),
+        of(8, Flush::Changed),
+        of(8, Flush::Nothing),
         of(1, Flush::Whole),
         of(1, Flush::Changed),
         of(1, Flush::Nothing),
@@ -134,7 +139,9 @@ impl Controller {
     pub fn source(self) -> String {
         let dies = match self.dies {
             1 => "one operation at a time, the least that a board can do",
-            _ => "the board's four channels (include/jasmine.h, NUM_CHNLS_MAX), one bank on each",
+            _ => {
+                "the board's eight banks, four on each of two channels (include/jasmine.h, BANK_BMP)"
+            }
         };
         format!(
             "{dies}; {}; {}",
@@ -151,9 +158,11 @@ impl Controller {
             #[command(flatten)]
             shape: Shape,
         }
-        // Bookkeeping and the reserve take some 60 MiB of this geometry.
+        // Bookkeeping and the reserve take some 50 MiB of this geometry.
         let mib = (host * 100).div_ceil(100 - spare.min(90)).max(host + 100);
-        let (mib, spare, dies) = (mib.to_string(), spare.to_string(), self.dies.to_string());
+        let (mib, spare) = (mib.to_string(), spare.to_string());
+        let channels = self.dies.min(CHANNELS);
+        let (ways, channels) = ((self.dies / channels).to_string(), channels.to_string());
         let words = [
             "x",
             "--mib",
@@ -161,7 +170,11 @@ impl Controller {
             "--spare",
             &spare,
             "--channels",
-            &dies,
+            &channels,
+            "--ways",
+            &ways,
+            "--table",
+            TABLE,
             "--flush",
             self.flush.word(),
         ];

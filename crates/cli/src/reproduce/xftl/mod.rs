@@ -201,7 +201,7 @@ fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
         "updates" => [1, 5, 10, 20]
             .map(|updates| partsupply(updates, BOARD, USUAL))
             .into(),
-        "activities" => [(60, 24), (45, 24), (12, 24), (12, 6)]
+        "activities" => [(40, 6), (30, 6), (12, 2)]
             .map(|(spare_percent, free_mib)| {
                 let fullness = Fullness {
                     spare_percent,

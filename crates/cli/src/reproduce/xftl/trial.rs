@@ -22,10 +22,11 @@ use crate::interrupt;
 pub const PAGE: u64 = 8192;
 /// Frames of a WAL after which SQLite checkpoints it, unless it is told otherwise.
 pub const AUTOCHECKPOINT: u32 = 1_000;
-/// Transactions before anything is measured.
-const WARM_UP: u32 = 100;
-/// Blocks that garbage collection has emptied when the transactions begin.
-const CHURNED_BLOCKS: u64 = 40;
+/// Transactions before anything is measured: so many that blocks of what the transactions write are being collected, too.
+const WARM_UP: u32 = 600;
+/// Blocks that garbage collection has emptied when the transactions begin: every page was overwritten by then, and how many pages a
+/// block has that are valid does not change any more.
+const CHURNED_BLOCKS: u64 = 800;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug)]
@@ -188,8 +189,8 @@ fn churn(station: &mut Station, seed: u64) -> Result<(), String> {
         .map_err(failed)?;
     let pages = file.metadata().map_err(failed)?.len() / PAGE;
     let mut random = onewrite_flash::random::Random::new(seed);
-    // At most as often as its pages could be written four times.
-    for _ in 0..pages / 64 * 4 {
+    // At most as often as its pages could be written eight times.
+    for _ in 0..pages / 64 * 8 {
         let collected = number(&station.report()?, "/statistics/gc_blocks");
         if interrupt::is_requested() || collected >= CHURNED_BLOCKS {
             break;
