@@ -1,0 +1,151 @@
+//! Transactions of files: begun by the first write, ended by commit or abort, shared on demand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::layout::ChunkNo;
+use super::{FileNo, Files, FilesError};
+use crate::ftl::{Lpn, Tid};
+
+/// What has been written since the last commit.
+#[derive(Debug, Default)]
+pub(super) struct Transaction {
+    pub(super) files: BTreeSet<FileNo>,
+    /// Not on the device yet.
+    pub(super) pages: BTreeMap<Lpn, Vec<u8>>,
+    /// As they are with what was written lazily.
+    pub(super) lazy: BTreeMap<Lpn, Vec<u8>>,
+    /// Pages that had lazily written bytes before, and were written since.
+    pub(super) overtaken: BTreeSet<Lpn>,
+    /// Chunks that were handed out.
+    pub(super) taken: Vec<ChunkNo>,
+    /// Chunks that are not needed once it is committed.
+    pub(super) left: Vec<ChunkNo>,
+}
+
+impl Files {
+    /// The files that are in a file's transaction; itself, if it is in none.
+    pub fn sharing(&self, file: FileNo) -> BTreeSet<FileNo> {
+        let tid = self.joined.get(&file);
+        let transaction = tid.and_then(|tid| self.transactions.get(tid));
+        let files = transaction.map(|transaction| transaction.files.clone());
+        files.unwrap_or_else(|| BTreeSet::from([file]))
+    }
+
+    /// Whether a file has been changed since its last commit.
+    pub fn is_changed(&self, file: FileNo) -> bool {
+        self.joined.contains_key(&file)
+    }
+
+    /// The transaction that a file is in, begun if there is none.
+    pub(super) fn transaction_of(&mut self, file: FileNo) -> Tid {
+        let tid = *self
+            .joined
+            .entry(file)
+            .or_insert(Tid(u64::from(file.0) + 1));
+        self.transactions.entry(tid).or_default().files.insert(file);
+        tid
+    }
+
+    /// Puts two files into one transaction, with what each has written.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn share(&mut self, file: FileNo, with: FileNo) -> Result<(), FilesError> {
+        self.inode(file)?;
+        self.inode(with)?;
+        let (from, into) = (self.transaction_of(file), self.transaction_of(with));
+        if from == into {
+            return Ok(());
+        }
+        self.ftl.merge(from, into)?;
+        let Transaction {
+            files,
+            pages,
+            lazy,
+            overtaken,
+            taken,
+            left,
+        } = self.transactions.remove(&from).unwrap_or_default();
+        for file in &files {
+            self.joined.insert(*file, into);
+        }
+        let transaction = self.transactions.entry(into).or_default();
+        transaction.files.extend(files);
+        transaction.pages.extend(pages);
+        transaction.lazy.extend(lazy);
+        transaction.overtaken.extend(overtaken);
+        transaction.taken.extend(taken);
+        transaction.left.extend(left);
+        Ok(())
+    }
+
+    /// fsync: commits the file's transaction, with all files that share it.
+    ///
+    /// # Errors
+    /// No room in the X-L2P table, and the transaction goes on as it was; the device.
+    pub fn commit(&mut self, file: FileNo) -> Result<(), FilesError> {
+        self.inode(file)?;
+        let Some(tid) = self.joined.get(&file).copied() else {
+            return Ok(());
+        };
+        while let Some((lpn, page)) = self.transactions.entry(tid).or_default().pages.pop_first() {
+            if let Err(error) = self.ftl.write_in(tid, lpn, &page) {
+                self.transactions
+                    .entry(tid)
+                    .or_default()
+                    .pages
+                    .insert(lpn, page);
+                return Err(error.into());
+            }
+        }
+        let files = self
+            .transactions
+            .get(&tid)
+            .map(|transaction| transaction.files.clone());
+        let files = files.unwrap_or_default();
+        for file in &files {
+            let changed = self.current.get(file) != self.committed.get(file);
+            if let Some(inode) = self.current.get(file).filter(|_| changed) {
+                let page = inode.encode(self.layout.page_bytes);
+                self.ftl
+                    .write_in(tid, self.layout.inode_page(*file), &page)?;
+            }
+        }
+        self.ftl.commit(tid)?;
+        for file in files {
+            self.joined.remove(&file);
+            if let Some(inode) = self.current.get(&file) {
+                self.committed.insert(file, inode.clone());
+            }
+        }
+        let done = self.transactions.remove(&tid).unwrap_or_default();
+        self.lazy.retain(|lpn, _| !done.overtaken.contains(lpn));
+        self.lazy.extend(done.lazy);
+        // The transaction is durable whatever comes of this: chunks that could not be given back now are when the
+        // file system is mounted.
+        let _ = self.give_back(done.left);
+        Ok(())
+    }
+
+    /// Drops what was written since the last commit, in all files that share the transaction.
+    ///
+    /// # Errors
+    /// There is no such file; the device.
+    pub fn abort(&mut self, file: FileNo) -> Result<(), FilesError> {
+        self.inode(file)?;
+        let Some(tid) = self.joined.get(&file).copied() else {
+            return Ok(());
+        };
+        self.ftl.abort(tid)?;
+        let dropped = self.transactions.remove(&tid).unwrap_or_default();
+        for file in dropped.files {
+            self.joined.remove(&file);
+            if let Some(inode) = self.committed.get(&file) {
+                self.current.insert(file, inode.clone());
+            }
+        }
+        // Nothing of them was ever committed: they read as zeros as they did.
+        self.free.extend(dropped.taken);
+        Ok(())
+    }
+}
