@@ -19,9 +19,9 @@ use super::{Ftl, FtlError, Lpn};
 use crate::nand::{BlockNo, Ppn};
 
 /// Free blocks beyond the reserve up to which garbage is collected ahead.
-const BLOCKS: u32 = 2;
+const BLOCKS: u32 = 4;
 /// A block is collected ahead that has at most one in so many valid pages more than the emptiest: that one's die may be busy.
-const NEARLY: u32 = 16;
+const NEARLY: u32 = 8;
 
 /// A block that is being collected.
 #[derive(Clone, Copy, Debug)]

@@ -371,7 +371,7 @@ fn created(number: u32) -> i64 {
 }
 
 /// Rows that are put there in a transaction: few enough for the X-L2P table of a small device.
-const POPULATED_TOGETHER: usize = 10_000;
+const POPULATED_TOGETHER: usize = 5_000;
 
 /// Puts the rows there on which others work. `fill` is called for each number.
 fn populate_with(

@@ -76,8 +76,11 @@ impl Clusters {
 
 /// Channels of the board.
 const CHANNELS: u32 = 2;
-/// Entries of the X-L2P table: a page is kept back for each, and a device that is to be full can have few. No transaction here is larger.
-const TABLE: &str = "512";
+/// Entries of the X-L2P table, as many as the largest transactions take: a page is kept back for each, and a device that is to
+/// be full can have few.
+pub const TABLE: u32 = 256;
+/// The same where TPC-C's tables are loaded.
+pub const TPCC_TABLE: u32 = 4096;
 
 /// A setting: of the device, and of the file system on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -151,7 +154,7 @@ impl Controller {
     }
 
     /// A device of `host` MiB for the host; percent of NAND are spare.
-    pub fn shape(self, host: u32, spare: u32) -> Result<Shape, String> {
+    pub fn shape(self, host: u32, spare: u32, table: u32) -> Result<Shape, String> {
         /// Only for its options.
         #[derive(Parser)]
         struct Only {
@@ -160,7 +163,7 @@ impl Controller {
         }
         // Bookkeeping and the reserve take some 50 MiB of this geometry.
         let mib = (host * 100).div_ceil(100 - spare.min(90)).max(host + 100);
-        let (mib, spare) = (mib.to_string(), spare.to_string());
+        let (mib, spare, table) = (mib.to_string(), spare.to_string(), table.to_string());
         let channels = self.dies.min(CHANNELS);
         let (ways, channels) = ((self.dies / channels).to_string(), channels.to_string());
         let words = [
@@ -174,7 +177,7 @@ impl Controller {
             "--ways",
             &ways,
             "--table",
-            TABLE,
+            &table,
             "--flush",
             self.flush.word(),
         ];
@@ -191,7 +194,7 @@ mod tests {
     #[test]
     fn every_setting_is_a_device_and_has_a_name_and_a_source_of_its_own() {
         for (index, controller) in ALL.iter().enumerate() {
-            controller.shape(80, 30).unwrap().make().unwrap();
+            controller.shape(80, 30, TABLE).unwrap().make().unwrap();
             for other in &ALL[index + 1..] {
                 assert_ne!(controller.name(), other.name());
                 assert_ne!(controller.source(), other.source());

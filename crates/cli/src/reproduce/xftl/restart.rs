@@ -8,7 +8,7 @@ use onewrite_workload::team::{self, Control};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::controllers::Controller;
+use super::controllers::{Controller, TABLE};
 use super::station::Station;
 use super::trial::{Compared, number, page_size, plan, settings};
 
@@ -41,7 +41,7 @@ pub fn restart(
 ) -> Result<Restarted, String> {
     eprintln!("onewrite: restart, {}, {}", controller.name(), mode.name);
     let name = mode.name;
-    let shape = controller.shape(80, 30)?;
+    let shape = controller.shape(80, 30, TABLE)?;
     let mut station = Station::start(controller, &shape, mode.below)?;
     let path = station.root().join("test.db");
     page_size(&path, 1)?;

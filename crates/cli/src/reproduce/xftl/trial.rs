@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::controllers::Controller;
+use super::controllers::{Controller, TABLE, TPCC_TABLE};
 use super::station::{Below, Station};
 use super::{random, rl};
 use crate::interrupt;
@@ -221,11 +221,12 @@ impl Trial {
             self.fullness.name(),
             mode.name
         );
-        let host = match self.work {
-            Work::Plan { op, .. } if op.is_tpcc() => 260,
-            _ => 80,
+        let (host, table) = match self.work {
+            Work::Plan { op, .. } if op.is_tpcc() => (260, TPCC_TABLE),
+            _ => (80, TABLE),
         };
-        let shape = self.controller.shape(host, self.fullness.spare_percent)?;
+        let spare = self.fullness.spare_percent;
+        let shape = self.controller.shape(host, spare, table)?;
         let mut station = Station::start(self.controller, &shape, mode.below)?;
         let (before, after, count) = match self.work {
             Work::Plan { op, updates } => self.run_plan(&mut station, mode, op, updates)?,
