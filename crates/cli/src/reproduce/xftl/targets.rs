@@ -85,7 +85,8 @@ fn programmed(ran: &Ran) -> String {
 }
 
 /// Pages of a transaction that are programmed one after the other: between two flushes dies take the host's pages in turn, and
-/// everything else is on one die.
+/// bookkeeping is on one die. Copies are counted whole: programmed on all dies, but read from one, and blocks are erased for them,
+/// which waits for everything.
 fn chain(ran: &Ran) -> f64 {
     let flushes = each(ran, ran.flushes + ran.commits).max(1e-12);
     let together = each(ran, ran.host_writes) / flushes / f64::from(ran.controller.dies.max(1));
