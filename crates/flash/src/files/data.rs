@@ -141,16 +141,8 @@ impl Files {
         self.overtake(tid, lpn);
         let pages = &mut self.transactions.entry(tid).or_default().pages;
         pages.insert(lpn, page);
-        if pages.len() > PAGES_IN_MEMORY
-            && let Some((first, page)) = pages.pop_first()
-            && let Err(error) = self.ftl.write_in(tid, first, &page)
-        {
-            self.transactions
-                .entry(tid)
-                .or_default()
-                .pages
-                .insert(first, page);
-            return Err(error.into());
+        if pages.len() > PAGES_IN_MEMORY {
+            self.write_first(tid)?;
         }
         Ok(())
     }

@@ -88,16 +88,7 @@ impl Files {
         let Some(tid) = self.joined.get(&file).copied() else {
             return Ok(());
         };
-        while let Some((lpn, page)) = self.transactions.entry(tid).or_default().pages.pop_first() {
-            if let Err(error) = self.ftl.write_in(tid, lpn, &page) {
-                self.transactions
-                    .entry(tid)
-                    .or_default()
-                    .pages
-                    .insert(lpn, page);
-                return Err(error.into());
-            }
-        }
+        while self.write_first(tid)? {}
         let files = self
             .transactions
             .get(&tid)
@@ -125,6 +116,18 @@ impl Files {
         // file system is mounted.
         let _ = self.give_back(done.left);
         Ok(())
+    }
+
+    /// Writes the first page of a transaction that is in memory to the device; `false` if there is none. It stays in memory where
+    /// that fails.
+    pub(super) fn write_first(&mut self, tid: Tid) -> Result<bool, FilesError> {
+        let transaction = self.transactions.entry(tid).or_default();
+        let Some((lpn, page)) = transaction.pages.first_key_value() else {
+            return Ok(false);
+        };
+        self.ftl.write_in(tid, *lpn, page)?;
+        transaction.pages.pop_first();
+        Ok(true)
     }
 
     /// Drops what was written since the last commit, in all files that share the transaction.

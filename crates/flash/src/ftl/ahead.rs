@@ -8,7 +8,7 @@
 //! written is left alone, the pages that undoing it needs included: a copy of the new page would be found without the root, and one of the
 //! old page in the place of the new one. Nothing else is changed by the root.
 //!
-//! No block is opened for it: that needs an erase, which waits for everything.
+//! No block is opened for it, unless a program fails: that needs an erase, which waits for everything.
 
 use super::blocks::State;
 use super::flaw::Flaw;

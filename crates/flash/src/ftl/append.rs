@@ -40,7 +40,8 @@ impl Ftl {
                         self.blocks.set_state(full, State::Closed);
                     }
                     self.since_checkpoint += 1;
-                    self.copying[die as usize] = stream == Stream::Copies;
+                    self.copying[die as usize] =
+                        stream == Stream::Copies && !self.counts_by_entry(content);
                     return Ok((ppn, sequence));
                 }
                 Err(NandError::ProgramFailed(_)) => {
@@ -54,8 +55,13 @@ impl Ftl {
         }
     }
 
-    /// The host does not wait for a die where another is idle. Copies are not put on a die that is read from; and where
-    /// only as many blocks are free as garbage collection needs, they stay in open ones.
+    /// Whether recovery finds a page by an entry of the X-L2P table alone, so that no older copy can stand in for it.
+    fn counts_by_entry(&self, content: Content) -> bool {
+        matches!(content, Content::Transaction(..)) && !self.leaves_out(Flaw::MovedNotWaitedFor)
+    }
+
+    /// The host does not wait for a die where another is idle. Where only as many blocks are free as garbage collection needs,
+    /// copies stay in open ones.
     fn choose_die(&mut self, stream: Stream) {
         let nand = &self.nand;
         match stream {

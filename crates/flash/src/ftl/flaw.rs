@@ -28,6 +28,8 @@ pub(crate) enum Flaw {
     SequenceIgnored,
     /// Pieces of the map count before the copies that they name are on the medium.
     CopiesNotWaitedFor,
+    /// A root names a transaction's page that garbage collection has moved, and that is not on the medium there.
+    MovedNotWaitedFor,
     /// What a transaction has written, and what undoing it needs, is copied while its commit's root is being programmed.
     CopiedDuringCommit,
     /// A failed program is taken for a good one.

@@ -100,7 +100,7 @@ pub struct Ftl {
     since_levelling: u32,
     /// Garbage collection ahead of need.
     ahead: Ahead,
-    /// By die: whether a copy was the last that it was told to program.
+    /// By die: whether what it was told to program last is a copy that nobody has to wait for.
     copying: Vec<bool>,
     pub(crate) statistics: Statistics,
     /// Pages that the NAND had programmed when the device was opened.
@@ -229,7 +229,7 @@ impl Ftl {
         self.check_power()
     }
 
-    /// The same, but for copies: what they are of is on the medium, too.
+    /// The same, but for copies: what they are of is on the medium, too, and recovery finds it there.
     fn wait_but_for_copies(&mut self) -> Result<(), FtlError> {
         for (die, is_copy) in (0..).zip(&self.copying) {
             if !is_copy {

@@ -263,10 +263,19 @@ impl Nand {
         self.last.fill(Last::Nothing);
     }
 
-    /// The same of one die.
+    /// Waits until a die has done what it was told.
     pub fn wait_for(&mut self, die: u32) {
         self.clock.wait_for(die);
         self.last[die as usize] = Last::Nothing;
+    }
+
+    /// Whether a page was programmed and not waited for.
+    #[cfg(test)]
+    pub(crate) fn is_in_flight(&self, ppn: Ppn) -> bool {
+        let block = self.geometry.block_of(ppn);
+        let last = self.last[self.geometry.die_of(block) as usize];
+        matches!(last, Last::Program(programmed) if programmed == block)
+            && self.blocks[block.0 as usize].next == self.geometry.page_in_block(ppn) + 1
     }
 
     /// Whether a die is still at what it was told.

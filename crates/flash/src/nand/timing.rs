@@ -3,9 +3,9 @@
 //! ```toml
 //! description = "what it is"
 //! sources = ["who measured what"]
-//! read_us = 250              # microseconds from cells into the page register
-//! program_us = 1575         # from the page register into cells
-//! erase_us = 3000           # of a block
+//! read_us = 250             # microseconds from cells into the page register
+//! program_us = 1300         # from the page register into cells
+//! erase_us = 1500           # of a block
 //! transfer_mb_per_s = 156   # megabytes (10^6) a second between page register and controller
 //! endurance = 3000          # times that a block can be erased
 //! ```

@@ -109,6 +109,7 @@ fn a_rule_that_is_left_out_is_found_missing() {
         Flaw::SequenceIgnored,
         Flaw::FailureIgnored,
         Flaw::CopiesNotWaitedFor,
+        Flaw::MovedNotWaitedFor,
         Flaw::CopiedDuringCommit,
     ];
     let seed = seed();
