@@ -250,8 +250,6 @@ impl Ftl {
             false if self.leaves_out(Flaw::CopiesNotWaitedFor) => self.wait_but_for_copies()?,
             false => self.wait()?,
         }
-        #[cfg(test)]
-        self.check_entries(&root);
         let bytes = root.encode(self.page_bytes());
         let (ppn, _) = self.append(Stream::Meta, Content::Root, bytes.into())?;
         self.statistics.root_writes += 1;
@@ -260,17 +258,6 @@ impl Ftl {
         // What fails here, but for the power, fails again where room is made.
         let _ = self.collect_ahead();
         self.wait_but_for_copies()
-    }
-
-    /// What a root's entries name is on the medium. A power cut that tears just such a page is too rare to be waited for.
-    #[cfg(test)]
-    fn check_entries(&self, root: &Root) {
-        let mut pages = root.entries.iter().filter_map(|(_, entry)| entry.ppn);
-        let in_flight = pages.find(|page| self.nand.is_in_flight(*page));
-        assert!(
-            in_flight.is_none() || self.leaves_out(Flaw::NoWaitBeforeSwitch),
-            "{in_flight:?} is not on the medium"
-        );
     }
 
     /// The new root holds: what only the old one needed is invalid.
