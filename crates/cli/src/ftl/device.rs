@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use onewrite_flash::ftl::saved::{load, save};
-use onewrite_flash::ftl::{Config, FlushWrites, Ftl, Recovery};
+use onewrite_flash::ftl::{Config, CopiesGo, FlushWrites, Ftl, Recovery};
 use onewrite_flash::nand::timing::Timing;
 use onewrite_flash::nand::{Geometry, Nand};
 use rustix::fs::{FlockOperation, flock};
@@ -61,6 +61,28 @@ pub struct Shape {
     /// What a flush writes beside the host's pages (docs/xftl.md)
     #[arg(long, value_enum, default_value_t = FlushArg::Nothing)]
     flush: FlushArg,
+
+    /// Where garbage collection's copies go (docs/xftl.md)
+    #[arg(long, value_enum, default_value_t = CopiesArg::Apart)]
+    copies: CopiesArg,
+}
+
+/// [`CopiesGo`] on the command line.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopiesArg {
+    /// To blocks of their own
+    Apart,
+    /// To the blocks that the host's pages go to, as the OpenSSD board's own firmware does
+    AmongHost,
+}
+
+impl From<CopiesArg> for CopiesGo {
+    fn from(copies: CopiesArg) -> Self {
+        match copies {
+            CopiesArg::Apart => Self::Apart,
+            CopiesArg::AmongHost => Self::AmongHost,
+        }
+    }
 }
 
 /// [`FlushWrites`] on the command line.
@@ -96,8 +118,9 @@ impl Shape {
             ..Geometry::openssd(blocks)
         };
         let geometry = geometry.with_channels(self.channels, self.ways);
+        let copies = self.copies.into();
         let mut config =
-            Config::with_spare(&geometry, self.spare, self.table).map_err(|error| {
+            Config::with_spare(&geometry, self.spare, self.table, copies).map_err(|error| {
                 format!(
                     "{error}; give it more --mib, fewer --channels and --ways or a smaller --table"
                 )

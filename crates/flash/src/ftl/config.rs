@@ -22,6 +22,18 @@ pub struct Config {
     pub wear_gap: u32,
     /// What a flush writes.
     pub flush: FlushWrites,
+    /// Where garbage collection's copies go.
+    pub copies: CopiesGo,
+}
+
+/// Where garbage collection's copies go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopiesGo {
+    /// To blocks of their own: what outlived its block changes less than what the host writes now.
+    Apart,
+    /// To the blocks that the host's pages go to, which are so many fewer that are open: what the OpenSSD board's own firmware does
+    /// (Jasmine 1.1.0, `ftl_greedy/ftl.c`: `garbage_collection` lets the host write on in the block that it copied to).
+    AmongHost,
 }
 
 /// What a flush writes beside the host's pages.
@@ -45,6 +57,7 @@ impl Config {
             checkpoint_every: 8192,
             wear_gap: 64,
             flush: FlushWrites::Nothing,
+            copies: CopiesGo::Apart,
         }
     }
 
@@ -56,10 +69,12 @@ impl Config {
         geometry: &Geometry,
         percent: u32,
         table_capacity: u32,
+        copies: CopiesGo,
     ) -> Result<Self, FtlError> {
         let of_percent = u64::from(geometry.pages()) * u64::from(100 - percent.min(99)) / 100;
         let mut config = Self::new(of_percent as u32);
         config.table_capacity = table_capacity;
+        config.copies = copies;
         // What the device needs grows with its pages, so one look from above is enough.
         let needs = Limits::of(geometry, &config)?.needs_pages(geometry, &config);
         let most = geometry.pages().saturating_sub(needs);
@@ -157,7 +172,7 @@ impl Limits {
     fn needs_pages(&self, geometry: &Geometry, config: &Config) -> u32 {
         let table_pages = config.table_capacity.div_ceil(self.table_entries);
         let meta = 2 * (self.pieces + table_pages + 1);
-        let open = most_open(geometry.dies());
+        let open = most_open(geometry.dies(), config.copies);
         let blocks = (self.reserve + open + 1).saturating_mul(geometry.pages_per_block);
         meta.saturating_add(config.table_capacity)
             .saturating_add(self.trims as u32)

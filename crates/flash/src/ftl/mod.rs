@@ -61,7 +61,7 @@ use map::Map;
 use oob::{Content, Oob};
 use streams::{Stream, Streams};
 
-pub use config::{Config, FlushWrites};
+pub use config::{Config, CopiesGo, FlushWrites};
 pub use error::FtlError;
 pub use recovery::Recovery;
 pub use stats::{Statistics, Wear};

@@ -74,7 +74,7 @@ impl Ftl {
             limits,
             map: Map::new(config.logical_pages, limits.piece_entries),
             blocks: Blocks::new(geometry),
-            streams: Streams::new(geometry.dies()),
+            streams: Streams::new(geometry.dies(), config.copies),
             sequence: 1,
             root: None,
             trims: BTreeMap::new(),

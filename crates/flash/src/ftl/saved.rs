@@ -1,19 +1,20 @@
 //! A device in a file: what it was made to be, and its NAND. Big-endian.
 //!
-//! `onewrtDV` (8), version 1 (4), logical pages, entries of the X-L2P table, checkpoint every so many pages, wear gap
-//! and what a flush writes (0 nothing, 1 changed pieces of the map, 2 all of them; 4 bytes each), the NAND ([`crate::nand::Nand::encode`]), CRC-32C of all that (4).
+//! `onewrtDV` (8), version 2 (4), logical pages, entries of the X-L2P table, checkpoint every so many pages, wear gap,
+//! what a flush writes (0 nothing, 1 changed pieces of the map, 2 all of them) and where copies go (0 to blocks of their own, 1 among the host's pages; 4 bytes each),
+//! the NAND ([`crate::nand::Nand::encode`]), CRC-32C of all that (4). In version 1 copies go to blocks of their own, and nothing says so.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::{Config, FlushWrites};
+use super::{Config, CopiesGo, FlushWrites};
 use crate::error::Error;
 use crate::nand::Nand;
 use crate::nand::saved::{take, word};
 
 const MAGIC: &[u8; 8] = b"onewrtDV";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Writes a device into a file, whole or not at all.
 ///
@@ -31,6 +32,10 @@ pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
             FlushWrites::Nothing => 0,
             FlushWrites::Map => 1,
             FlushWrites::WholeMap => 2,
+        },
+        match config.copies {
+            CopiesGo::Apart => 0,
+            CopiesGo::AmongHost => 1,
         },
     ];
     words
@@ -78,13 +83,11 @@ fn decode(bytes: &[u8]) -> Result<(Nand, Config), String> {
     if crc32c::crc32c(&bytes[..end]) != word(&mut crc)? {
         return Err("it is damaged".to_owned());
     }
-    match word(&mut content)? {
-        VERSION => {}
-        version => {
-            return Err(format!(
-                "it is of version {version}, and this program knows 1"
-            ));
-        }
+    let version = word(&mut content)?;
+    if !(1..=VERSION).contains(&version) {
+        return Err(format!(
+            "it is of version {version}, and this program knows 1 to {VERSION}"
+        ));
     }
     let config = Config {
         logical_pages: word(&mut content)?,
@@ -96,6 +99,11 @@ fn decode(bytes: &[u8]) -> Result<(Nand, Config), String> {
             1 => FlushWrites::Map,
             2 => FlushWrites::WholeMap,
             other => return Err(format!("a flush that writes {other} is not known")),
+        },
+        copies: match (version > 1).then(|| word(&mut content)).transpose()? {
+            None | Some(0) => CopiesGo::Apart,
+            Some(1) => CopiesGo::AmongHost,
+            Some(other) => return Err(format!("copies that go to {other} are not known")),
         },
     };
     let nand = Nand::decode(&mut content)?;

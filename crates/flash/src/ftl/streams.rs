@@ -1,9 +1,11 @@
 //! Where the next page goes: one open block a stream, and for the host and for copies one on each die.
 //!
 //! What changes together lies together: pages that the host writes now, pages that outlived their block
-//! (and so change less), pages that never change, and bookkeeping (which changes most) have blocks of their own.
+//! (and so change less), pages that never change, and bookkeeping (which changes most) have blocks of their own; unless
+//! the device is to put the first two into the same blocks ([`CopiesGo::AmongHost`]).
 
 use super::blocks::Pick;
+use super::config::CopiesGo;
 use crate::nand::{BlockNo, Geometry, Ppn};
 
 /// Who writes.
@@ -26,25 +28,22 @@ impl Stream {
             _ => Pick::LeastWorn,
         }
     }
+}
 
-    /// Whose turn it is among the streams that go from die to die.
-    fn turn(self) -> Option<usize> {
-        match self {
-            Self::Host => Some(0),
-            Self::Copies => Some(1),
-            Self::Cold | Self::Meta => None,
-        }
+/// Sets of blocks of which one is open on each die.
+const fn spread(copies: CopiesGo) -> usize {
+    match copies {
+        CopiesGo::Apart => 2,
+        CopiesGo::AmongHost => 1,
     }
 }
 
-/// Streams that have an open block on each die.
-const SPREAD: usize = 2;
-/// Streams that have one.
+/// Streams that have one block.
 const SINGLE: usize = 2;
 
 /// Blocks that may be open at a time.
-pub(crate) fn most_open(dies: u32) -> u32 {
-    dies * SPREAD as u32 + SINGLE as u32
+pub(crate) fn most_open(dies: u32, copies: CopiesGo) -> u32 {
+    dies * spread(copies) as u32 + SINGLE as u32
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,35 +57,40 @@ struct OpenBlock {
 pub(crate) struct Streams {
     open: Vec<Option<OpenBlock>>,
     dies: u32,
-    /// The dies of the next pages of the streams that are spread.
-    turns: [u32; SPREAD],
+    /// Of what is spread, the die of the next page: of the host's pages, and of copies where they go elsewhere.
+    turns: Vec<u32>,
 }
 
 impl Streams {
-    pub(crate) fn new(dies: u32) -> Self {
+    pub(crate) fn new(dies: u32, copies: CopiesGo) -> Self {
         Self {
-            open: vec![None; most_open(dies) as usize],
+            open: vec![None; most_open(dies, copies) as usize],
             dies,
-            turns: [0; SPREAD],
+            turns: vec![0; spread(copies)],
+        }
+    }
+
+    /// Whose turn it is, if the stream goes from die to die.
+    fn turn(&self, stream: Stream) -> Option<usize> {
+        match stream {
+            Stream::Host => Some(0),
+            Stream::Copies => Some(self.turns.len() - 1),
+            Stream::Cold | Stream::Meta => None,
         }
     }
 
     fn index(&self, stream: Stream) -> usize {
         let dies = self.dies as usize;
-        match stream {
-            Stream::Host | Stream::Copies => {
-                let spread = stream.turn().unwrap_or_default();
-                spread * dies + self.turns[spread] as usize
-            }
-            Stream::Cold => SPREAD * dies,
-            Stream::Meta => SPREAD * dies + 1,
+        match self.turn(stream) {
+            Some(turn) => turn * dies + self.turns[turn] as usize,
+            None => self.turns.len() * dies + usize::from(stream == Stream::Meta),
         }
     }
 
     /// The die that a new block is wanted on.
     pub(crate) fn die(&self, stream: Stream) -> Option<u32> {
-        let spread = stream.turn()?;
-        (self.dies > 1).then_some(self.turns[spread])
+        let turn = self.turn(stream)?;
+        (self.dies > 1).then_some(self.turns[turn])
     }
 
     /// The next page of a stream's open block; `None` if it has none.
@@ -98,17 +102,17 @@ impl Streams {
     /// The next page of a stream that is spread is on the next die that is wanted; `false` if none is, and on the one whose turn it is then.
     /// `is_wanted` is asked for a die, and whether the stream has a block open there.
     pub(crate) fn seek(&mut self, stream: Stream, is_wanted: impl Fn(u32, bool) -> bool) -> bool {
-        let Some(spread) = stream.turn() else {
+        let Some(turn) = self.turn(stream) else {
             return false;
         };
-        let turn = self.turns[spread];
-        for die in (turn..self.dies).chain(0..turn) {
-            self.turns[spread] = die;
+        let before = self.turns[turn];
+        for die in (before..self.dies).chain(0..before) {
+            self.turns[turn] = die;
             if is_wanted(die, self.open[self.index(stream)].is_some()) {
                 return true;
             }
         }
-        self.turns[spread] = turn;
+        self.turns[turn] = before;
         false
     }
 
@@ -121,8 +125,8 @@ impl Streams {
     /// stream that is spread is on the next die.
     pub(crate) fn advance(&mut self, stream: Stream, geometry: &Geometry) -> Option<BlockNo> {
         let index = self.index(stream);
-        if let Some(spread) = stream.turn() {
-            self.turns[spread] = (self.turns[spread] + 1) % self.dies;
+        if let Some(turn) = self.turn(stream) {
+            self.turns[turn] = (self.turns[turn] + 1) % self.dies;
         }
         let open = self.open[index].as_mut()?;
         open.next += 1;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::ftl::flaw::Flaw;
-use crate::ftl::{Config, FlushWrites, Ftl, FtlError, Lpn, Tid};
+use crate::ftl::{Config, CopiesGo, FlushWrites, Ftl, FtlError, Lpn, Tid};
 use crate::nand::timing::Timing;
 use crate::nand::{BlockNo, Geometry, Nand};
 use crate::random::Random;
@@ -42,8 +42,9 @@ impl Make {
             ..geometry
         };
         let spare = if fail_one_in > 0 { 70 } else { 0 };
+        let copies = [CopiesGo::Apart, CopiesGo::AmongHost][random.below(2)];
         let mut config =
-            Config::with_spare(&geometry, spare, capacity).expect("such a device can be");
+            Config::with_spare(&geometry, spare, capacity, copies).expect("such a device can be");
         config.checkpoint_every = [50, 400, 1_000_000][random.below(3)];
         config.wear_gap = [3, 1000][random.below(2)];
         config.flush = [

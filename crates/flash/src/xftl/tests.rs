@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::model::{Counts, Make, Pair, Violation};
 use crate::ftl::flaw::Flaw;
-use crate::ftl::{Config, Ftl, FtlError, Lpn, Tid};
+use crate::ftl::{Config, CopiesGo, Ftl, FtlError, Lpn, Tid};
 use crate::nand::timing::Timing;
 use crate::nand::{Geometry, Nand};
 use crate::random::Random;
@@ -147,8 +147,8 @@ fn every_nand_operation_can_be_the_last() {
         let mut random = Random::new(seed);
         let mut make = Make::random(&mut random);
         make.fail_one_in = 0;
-        make.config =
-            Config::with_spare(&make.geometry, 0, 25).map_err(|error| error.to_string())?;
+        make.config = Config::with_spare(&make.geometry, 0, 25, make.config.copies)
+            .map_err(|error| error.to_string())?;
         make.config.checkpoint_every = 100;
         let mut pair = Pair::new(make, seed)?;
         let begin = pair.nand_operations()?;
@@ -358,7 +358,7 @@ fn wear_is_level() {
             pages_per_block: 8,
             ..Geometry::openssd(64)
         };
-        let mut config = Config::with_spare(&geometry, 30, 20).unwrap();
+        let mut config = Config::with_spare(&geometry, 30, 20, CopiesGo::Apart).unwrap();
         config.wear_gap = gap;
         let (mut device, _) = Ftl::open(Nand::new(geometry, timing).unwrap(), config).unwrap();
         let pages = device.pages();
@@ -379,6 +379,47 @@ fn wear_is_level() {
     assert!(not > 4 * level, "{not} without levelling, {level} with");
 }
 
+/// The first half of the pages is written once, the rest again and again: where are the copies of the first half?
+#[test]
+fn copies_go_where_they_are_to_go() {
+    let is_among_host = |copies: CopiesGo| {
+        let timing = Timing::built_in("openssd").unwrap();
+        let geometry = Geometry {
+            page_bytes: 512,
+            pages_per_block: 32,
+            ..Geometry::openssd(64)
+        };
+        let config = Config::with_spare(&geometry, 0, 20, copies).unwrap();
+        let (mut device, _) = Ftl::open(Nand::new(geometry, timing).unwrap(), config).unwrap();
+        let pages = device.pages();
+        // One of the first half beside each of the rest, so that none of their blocks is left alone.
+        let (once, again) = (0..pages / 2, pages / 2..pages);
+        let both = once.zip(again.clone()).flat_map(|(a, b)| [a, b]);
+        both.for_each(|lpn| device.write(Lpn(lpn), &page(1)).unwrap());
+        let mut found = false;
+        for lpn in again.cycle().take(10 * pages as usize) {
+            device.write(Lpn(lpn), &page(2)).unwrap();
+            let block = geometry.block_of(device.map.get(Lpn(lpn)).unwrap());
+            let others = device.blocks.valid_pages(block);
+            let holds = |lpn: u32| {
+                device
+                    .map
+                    .get(Lpn(lpn))
+                    .is_some_and(|at| others.contains(&at))
+            };
+            found |= device.statistics().gc_copies > 0 && (0..pages / 2).any(holds);
+        }
+        (found, pages)
+    };
+    let (apart, apart_pages) = is_among_host(CopiesGo::Apart);
+    let (among, among_pages) = is_among_host(CopiesGo::AmongHost);
+    assert!(!apart && among);
+    assert!(
+        among_pages > apart_pages,
+        "fewer blocks are open, so a device can be fuller"
+    );
+}
+
 /// Written once, then rewritten at random: what garbage collection costs goes with how full the device is.
 #[test]
 fn write_amplification_goes_with_fullness() {
@@ -389,7 +430,7 @@ fn write_amplification_goes_with_fullness() {
             pages_per_block: 32,
             ..Geometry::openssd(128)
         };
-        let config = Config::with_spare(&geometry, percent, 20).unwrap();
+        let config = Config::with_spare(&geometry, percent, 20, CopiesGo::Apart).unwrap();
         let (mut device, _) = Ftl::open(Nand::new(geometry, timing).unwrap(), config).unwrap();
         let pages = device.pages();
         let mut random = Random::new(3);

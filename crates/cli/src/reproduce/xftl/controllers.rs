@@ -1,7 +1,7 @@
 //! What the paper's figures were run on, and what is not known of it.
 //!
 //! [`BOARD`] is the platform as the slides name it (an OpenSSD board, its Greedy FTL, ext4) and its public firmware has it. The slides say neither
-//! how many dies work at a time, nor what a flush writes, nor how ext4 was made: so `controllers` varies all three, each setting with its source.
+//! how many dies work at a time, nor what a flush writes, nor where copies go, nor how ext4 was made: so `controllers` varies all four, each setting with its source.
 
 use clap::Parser;
 use serde::Serialize;
@@ -39,6 +39,34 @@ impl Flush {
                 "a flush writes the map whole: ftl_flush and logging_pmap_table of the board's public firmware \
                  (OpenSSD Jasmine 1.1.0, ftl_greedy/ftl.c, called by ata_flush_cache), the Greedy FTL that the slides \
                  say X-FTL was added to"
+            }
+        }
+    }
+}
+
+/// Where garbage collection's copies go, as `onewrite ftl create --copies` calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Copies {
+    Apart,
+    AmongHost,
+}
+
+impl Copies {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Apart => "apart",
+            Self::AmongHost => "among-host",
+        }
+    }
+
+    fn source(self) -> &'static str {
+        match self {
+            Self::Apart => {
+                "copies go to blocks of their own: this project's own FTL, whose cold pages are not collected again and again"
+            }
+            Self::AmongHost => {
+                "copies go to the blocks of the host's pages: garbage_collection of the same firmware"
             }
         }
     }
@@ -89,6 +117,7 @@ pub struct Controller {
     pub dies: u32,
     /// What a flush writes.
     pub flush: Flush,
+    pub copies: Copies,
     pub clusters: Clusters,
 }
 
@@ -96,20 +125,26 @@ pub struct Controller {
 pub const BOARD: Controller = Controller {
     dies: 8,
     flush: Flush::Whole,
+    copies: Copies::AmongHost,
     clusters: Clusters::Usual,
 };
 
-/// The board, and every combination of dies and flushes in larger clusters.
-pub const ALL: [Controller; 7] = {
+/// The board, the same with copies apart, and every combination of dies and flushes in larger clusters.
+pub const ALL: [Controller; 8] = {
     const fn of(dies: u32, flush: Flush) -> Controller {
         Controller {
             dies,
             flush,
             clusters: Clusters::Page,
+            ..BOARD
         }
     }
     [
         BOARD,
+        Controller {
+            copies: Copies::Apart,
+            ..BOARD
+        },
         of(8, Flush::Whole),
         of(8, Flush::Changed),
         of(8, Flush::Nothing),
@@ -135,7 +170,11 @@ impl Controller {
             Clusters::Usual => "4 KiB",
             Clusters::Page => "8 KiB",
         };
-        format!("{dies}, {flush}, clusters of {clusters}")
+        let copies = match self.copies {
+            Copies::Apart => ", copies apart",
+            Copies::AmongHost => "",
+        };
+        format!("{dies}, {flush}{copies}, clusters of {clusters}")
     }
 
     /// Where it is from.
@@ -147,8 +186,9 @@ impl Controller {
             }
         };
         format!(
-            "{dies}; {}; {}",
+            "{dies}; {}; {}; {}",
             self.flush.source(),
+            self.copies.source(),
             self.clusters.source()
         )
     }
@@ -180,6 +220,8 @@ impl Controller {
             &table,
             "--flush",
             self.flush.word(),
+            "--copies",
+            self.copies.word(),
         ];
         Ok(Only::try_parse_from(words)
             .map_err(|error| error.to_string())?

@@ -74,7 +74,7 @@ pub const FIGURES: [(&str, &str); 7] = [
     ),
     (
         "controllers",
-        "partsupply: 5 pages a transaction, by dies that work at a time, what a flush writes, and ext4's clusters",
+        "partsupply: 5 pages a transaction, by dies that work at a time, what a flush writes, where copies go, and ext4's clusters",
     ),
     (
         "android",
@@ -201,11 +201,11 @@ fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
         "updates" => [1, 5, 10, 20]
             .map(|updates| partsupply(updates, BOARD, USUAL))
             .into(),
-        "activities" => [(40, 6), (30, 6), (12, 2)]
-            .map(|(spare_percent, free_mib)| {
+        "activities" => [40, 30, 15]
+            .map(|spare_percent| {
                 let fullness = Fullness {
                     spare_percent,
-                    free_mib,
+                    free_mib: 6,
                 };
                 partsupply(UPDATES, BOARD, fullness)
             })
