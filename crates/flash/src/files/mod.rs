@@ -87,6 +87,9 @@ impl fmt::Display for FilesError {
 
 impl std::error::Error for FilesError {}
 
+/// Inodes among which one is looked for, when they are read, that an idle die can read meanwhile.
+const SOON: usize = 16;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Files {
@@ -136,6 +139,8 @@ impl Files {
         let mut committed = BTreeMap::new();
         let mut free: BTreeSet<ChunkNo> = (0..layout.chunks).map(ChunkNo).collect();
         for file in (0..layout.inodes).map(FileNo) {
+            let soon = (file.0..layout.inodes).take(SOON).map(FileNo);
+            soon.for_each(|soon| ftl.load(layout.inode_page(soon)));
             let page = ftl.read(layout.inode_page(file))?;
             let inode = Inode::decode(&page, &layout);
             let inode = inode.map_err(|()| FilesError::Format("an inode cannot be understood"))?;

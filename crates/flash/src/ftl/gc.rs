@@ -80,8 +80,14 @@ impl Ftl {
     fn empty(&mut self, block: BlockNo, stream: Stream) -> Result<(), FtlError> {
         let (mut pieces, mut has_meta, mut has_table) = (Vec::new(), false, false);
         let die = self.nand.geometry().die_of(block);
-        for ppn in self.blocks.valid_pages(block) {
+        let pages = self.blocks.valid_pages(block);
+        for (at, ppn) in (1..).zip(pages.iter().copied()) {
             let (oob, data) = self.read_page(ppn)?;
+            // While this one goes to another die.
+            pages
+                .get(at)
+                .into_iter()
+                .for_each(|next| self.nand.load(*next));
             match oob.content {
                 Content::Map(piece) => pieces.push(piece),
                 Content::Table(_) => has_table = true,

@@ -110,8 +110,9 @@ impl Ftl {
             None => 0,
         };
         let mut candidates = BTreeMap::new();
-        for (block, first) in &firsts {
-            self.look_through(*block, *first, covered, &mut candidates, &mut recovery)?;
+        for blocks in self.newer(&firsts, covered)? {
+            recovery.blocks_scanned += blocks.len() as u32;
+            self.look_through(&blocks, &mut candidates, &mut recovery)?;
         }
         self.apply(candidates, &mut recovery)?;
         self.classify()?;
@@ -137,7 +138,10 @@ impl Ftl {
     fn first_pages(&mut self) -> Result<Vec<(BlockNo, Oob)>, FtlError> {
         let mut firsts = Vec::new();
         let mut unknown = Vec::new();
+        let geometry = *self.nand.geometry();
         for block in self.blocks.all() {
+            let soon = block.0..geometry.blocks().min(block.0 + geometry.dies());
+            soon.for_each(|soon| self.nand.load(geometry.ppn(BlockNo(soon), 0)));
             if self.nand.is_bad(block) {
                 self.blocks.set_state(block, State::Bad);
                 continue;
@@ -166,16 +170,7 @@ impl Ftl {
             .collect();
         blocks.sort_by_key(|(_, oob)| std::cmp::Reverse(oob.sequence));
         for (block, _) in blocks {
-            let mut newest = None;
-            for page in 0..self.nand.geometry().pages_per_block {
-                let ppn = self.nand.geometry().ppn(*block, page);
-                match self.look(ppn)? {
-                    Some(oob) if oob.content == Content::Root => newest = Some(ppn),
-                    Some(_) => {}
-                    None => break,
-                }
-            }
-            if let Some(ppn) = newest {
+            if let Some(ppn) = self.last_root(*block)? {
                 let (_, data) = self.read_page(ppn)?;
                 let root = Root::decode(&data).filter(|root| self.fits(root));
                 let root = root.ok_or_else(|| FtlError::Corrupt {
@@ -186,6 +181,26 @@ impl Ftl {
                     ),
                 })?;
                 return Ok(Some((ppn, root)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The last root in a block whose first page can be read. Behind a page that is erased or torn there is none that is neither.
+    fn last_root(&mut self, block: BlockNo) -> Result<Option<Ppn>, FtlError> {
+        let geometry = *self.nand.geometry();
+        let (mut programmed, mut end) = (1, geometry.pages_per_block);
+        while programmed < end {
+            let page = programmed.midpoint(end);
+            match self.look(geometry.ppn(block, page))? {
+                Some(_) => programmed = page + 1,
+                None => end = page,
+            }
+        }
+        for page in (0..programmed).rev() {
+            let ppn = geometry.ppn(block, page);
+            if (self.look(ppn)?).is_some_and(|oob| oob.content == Content::Root) {
+                return Ok(Some(ppn));
             }
         }
         Ok(None)
@@ -266,45 +281,88 @@ impl Ftl {
         }
     }
 
-    /// Looks for pages of data in a block, unless its last page says that all of them are in the map.
+    /// Blocks of data, but those whose last page says that all of their pages are in the map. Those of a group are on dies of their own, so that
+    /// they can be read at the same time.
+    fn newer(
+        &mut self,
+        firsts: &[(BlockNo, Oob)],
+        covered: u64,
+    ) -> Result<Vec<Vec<BlockNo>>, FtlError> {
+        let geometry = *self.nand.geometry();
+        let data = firsts.iter().filter(|(_, first)| !first.content.is_meta());
+        let lasts: Vec<Ppn> = data
+            .map(|(block, _)| geometry.ppn(*block, geometry.pages_per_block - 1))
+            .collect();
+        let mut of_dies = vec![0; geometry.dies() as usize];
+        let mut groups: Vec<Vec<BlockNo>> = Vec::new();
+        for (at, last) in lasts.iter().enumerate() {
+            let soon = lasts[at..].iter().take(of_dies.len());
+            soon.for_each(|soon| self.nand.load(*soon));
+            if self
+                .look(*last)?
+                .is_some_and(|last| last.sequence < covered)
+            {
+                continue;
+            }
+            let block = geometry.block_of(*last);
+            let group = &mut of_dies[geometry.die_of(block) as usize];
+            if *group == groups.len() {
+                groups.push(Vec::new());
+            }
+            groups[*group].push(block);
+            *group += 1;
+        }
+        Ok(groups)
+    }
+
+    /// Looks for pages of data in blocks.
     fn look_through(
         &mut self,
-        block: BlockNo,
-        first: Oob,
-        covered: u64,
+        blocks: &[BlockNo],
         candidates: &mut BTreeMap<Lpn, Candidate>,
         recovery: &mut Recovery,
     ) -> Result<(), FtlError> {
         let geometry = *self.nand.geometry();
-        let pages = geometry.pages_per_block;
-        if first.content.is_meta() {
-            return Ok(());
-        }
-        let last = self.look(geometry.ppn(block, pages - 1))?;
-        if last.is_some_and(|last| last.sequence < covered) {
-            return Ok(());
-        }
-        recovery.blocks_scanned += 1;
-        for page in 0..pages {
-            let ppn = geometry.ppn(block, page);
-            // Behind a page that was torn there is none.
-            let Some(oob) = self.look(ppn)? else { break };
-            let lpn = match oob.content {
-                Content::Data(lpn) => lpn,
-                Content::Transaction(_, lpn) => {
-                    recovery.transaction_pages += 1;
-                    if !self.leaves_out(Flaw::ActiveRecovered) {
-                        continue;
-                    }
-                    lpn
+        let mut blocks = blocks.to_vec();
+        for page in 0..geometry.pages_per_block {
+            let pages = blocks.iter().map(|block| geometry.ppn(*block, page));
+            pages.for_each(|ppn| self.nand.load(ppn));
+            let mut ended = Vec::new();
+            for block in &blocks {
+                let ppn = geometry.ppn(*block, page);
+                // Behind a page that was torn there is none.
+                match self.look(ppn)? {
+                    Some(oob) => self.found(ppn, oob, candidates, recovery),
+                    None => ended.push(*block),
                 }
-                _ => continue,
-            };
-            if lpn.0 < self.config.logical_pages {
-                self.consider(candidates, lpn, Some(ppn), oob.sequence);
             }
+            blocks.retain(|block| !ended.contains(block));
         }
         Ok(())
+    }
+
+    /// A page was found that the map may not know.
+    fn found(
+        &self,
+        ppn: Ppn,
+        oob: Oob,
+        candidates: &mut BTreeMap<Lpn, Candidate>,
+        recovery: &mut Recovery,
+    ) {
+        let lpn = match oob.content {
+            Content::Data(lpn) => lpn,
+            Content::Transaction(_, lpn) => {
+                recovery.transaction_pages += 1;
+                if !self.leaves_out(Flaw::ActiveRecovered) {
+                    return;
+                }
+                lpn
+            }
+            _ => return,
+        };
+        if lpn.0 < self.config.logical_pages {
+            self.consider(candidates, lpn, Some(ppn), oob.sequence);
+        }
     }
 
     fn consider(
@@ -334,19 +392,39 @@ impl Ftl {
                 self.consider(&mut candidates, lpn, entry.ppn, entry.sequence);
             }
         }
-        let before = self.nand.now().0;
-        for (lpn, candidate) in &candidates {
-            self.map.set(*lpn, candidate.ppn);
-            let committed = self.table.committed_at(*lpn);
-            let is_committed = committed.is_some_and(|entry| entry.sequence == candidate.sequence);
-            recovery.committed_pages += u32::from(is_committed);
-            if is_committed {
-                // The table must not have outlived the page.
-                self.read_at(*lpn, candidate.ppn)?;
+        let mut committed = Vec::new();
+        for (lpn, candidate) in candidates {
+            self.map.set(lpn, candidate.ppn);
+            let entry = self.table.committed_at(lpn);
+            if entry.is_some_and(|entry| entry.sequence == candidate.sequence) {
+                recovery.committed_pages += 1;
+                committed.extend(candidate.ppn.map(|ppn| (lpn, ppn)));
             }
         }
+        let before = self.nand.now().0;
+        self.look_at_committed(&committed)?;
         recovery.table_nanoseconds += self.nand.now().0 - before;
         recovery.pages_found = found as u32;
+        Ok(())
+    }
+
+    /// The X-L2P table must not have outlived the pages of its entries.
+    fn look_at_committed(&mut self, committed: &[(Lpn, Ppn)]) -> Result<(), FtlError> {
+        /// Pages a die among which one is looked for that it can read meanwhile.
+        const SOON: usize = 4;
+        for (at, (lpn, ppn)) in committed.iter().enumerate() {
+            let soon = committed[at..].iter().take(self.copying.len() * SOON);
+            soon.for_each(|(_, soon)| self.nand.load(*soon));
+            match self.look(*ppn)?.map(|oob| oob.content) {
+                Some(Content::Data(found) | Content::Transaction(_, found)) if found == *lpn => {}
+                _ => {
+                    return Err(FtlError::Corrupt {
+                        page: *ppn,
+                        expected: format!("logical page {}", lpn.0),
+                    });
+                }
+            }
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! Nothing sleeps. The controller does one thing after the other; a die that programs or erases does so
 //! on its own, so that dies work at the same time, while the channel that leads to them carries one
 //! transfer at a time. The controller waits for a die only when it needs it again, or when it wants to
-//! know that everything is done (`Clock::wait`). A die therefore works on one operation at most.
+//! know that something is done (`Clock::wait_for`). A die therefore works on one operation at most.
 
 use super::geometry::Geometry;
 
@@ -43,13 +43,6 @@ impl Clock {
         self.dies[die as usize].saturating_sub(self.now)
     }
 
-    /// The controller waits until every die is free.
-    pub(crate) fn wait(&mut self) {
-        for die in 0..self.dies.len() {
-            self.wait_for(die as u32);
-        }
-    }
-
     /// Cells into the page register, and from there to the controller, which waits for it.
     pub(crate) fn read(&mut self, die: u32, channel: u32, read: u64, transfer: u64) {
         self.wait_for(die);
@@ -58,6 +51,17 @@ impl Clock {
         *bus = end;
         self.dies[die as usize] = end;
         self.now = end;
+    }
+
+    /// Cells into the page register, by the die on its own. It is idle.
+    pub(crate) fn load(&mut self, die: u32, read: u64) {
+        self.wait_for(die);
+        self.dies[die as usize] = self.now + read;
+    }
+
+    /// The page register to the controller, which waits for it.
+    pub(crate) fn transfer(&mut self, die: u32, channel: u32, transfer: u64) {
+        self.read(die, channel, 0, transfer);
     }
 
     /// A transfer to the page register, which the controller waits for, and then the die on its own.

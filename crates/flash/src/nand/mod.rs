@@ -69,6 +69,8 @@ pub struct Nand {
     clock: Clock,
     /// By die.
     last: Vec<Last>,
+    /// By die: the page in its page register, to be fetched from there.
+    loaded: Vec<Option<Ppn>>,
     /// What is to go wrong.
     pub faults: Faults,
     operations: Operations,
@@ -89,6 +91,7 @@ impl Nand {
             blocks: vec![block; geometry.blocks() as usize],
             clock: Clock::new(&geometry),
             last: vec![Last::Nothing; geometry.dies() as usize],
+            loaded: vec![None; geometry.dies() as usize],
             faults: Faults::default(),
             operations: Operations::default(),
             is_on: true,
@@ -141,6 +144,20 @@ impl Nand {
         Ok(())
     }
 
+    /// Lets a page's die read it, if it has nothing else to do: a read of that page then waits for the rest of it only.
+    /// Whatever else the die does first, the page is forgotten.
+    pub fn load(&mut self, ppn: Ppn) {
+        let Ok((_, _, die)) = self.place(ppn) else {
+            return;
+        };
+        let is_free = self.loaded[die as usize].is_none() && !self.is_busy(die);
+        if self.is_on && is_free {
+            self.clock.load(die, ns(self.timing.read_us));
+            self.last[die as usize] = Last::Nothing;
+            self.loaded[die as usize] = Some(ppn);
+        }
+    }
+
     /// Reads a page.
     ///
     /// # Errors
@@ -167,7 +184,10 @@ impl Nand {
         self.operations.reads += 1;
         let (read, transfer) = (ns(self.timing.read_us), self.timing.transfer_ns(bytes));
         let channel = self.geometry.channel_of(die);
-        self.clock.read(die, channel, read, transfer);
+        match self.loaded[die as usize].take() == Some(ppn) {
+            true => self.clock.transfer(die, channel, transfer),
+            false => self.clock.read(die, channel, read, transfer),
+        }
         self.last[die as usize] = Last::Nothing;
         match self.blocks[block.0 as usize].page(page) {
             Page::Unreadable => Err(NandError::Uncorrectable(ppn)),
@@ -212,6 +232,7 @@ impl Nand {
             return Err(error);
         }
         self.operations.programs += 1;
+        self.loaded[die as usize] = None;
         let channel = self.geometry.channel_of(die);
         self.clock
             .program(die, channel, transfer, ns(self.timing.program_us));
@@ -244,6 +265,7 @@ impl Nand {
             return Err(error);
         }
         self.operations.erases += 1;
+        self.loaded[die as usize] = None;
         self.clock.erase(die, ns(self.timing.erase_us));
         let is_worn_out = self.blocks[block.0 as usize].erases >= self.timing.endurance;
         if is_worn_out || self.faults.fails() {
@@ -259,8 +281,11 @@ impl Nand {
 
     /// Waits until every die has done what it was told. What was programmed before is on the medium.
     pub fn wait(&mut self) {
-        self.clock.wait();
-        self.last.fill(Last::Nothing);
+        for die in 0..self.geometry.dies() {
+            if !matches!(self.last[die as usize], Last::Nothing) {
+                self.wait_for(die);
+            }
+        }
     }
 
     /// Waits until a die has done what it was told.
@@ -308,7 +333,8 @@ impl Nand {
                 Last::Erase(block) => self.blocks[block.0 as usize].interrupt_erase(left),
             }
         }
-        self.clock.wait();
+        self.loaded.fill(None);
+        (0..self.geometry.dies()).for_each(|die| self.clock.wait_for(die));
     }
 
     /// The power is back. It goes no more unless it is told to again.

@@ -123,6 +123,7 @@ impl Nand {
             blocks,
             clock,
             last: vec![Last::Nothing; geometry.dies() as usize],
+            loaded: vec![None; geometry.dies() as usize],
             faults: Faults::default(),
             operations,
             is_on: true,

@@ -185,3 +185,40 @@ fn dies_work_at_the_same_time_and_one_die_does_not() {
     nand.wait();
     assert_eq!(nand.now().0, 250_102 + 1_500_000);
 }
+
+/// Two pages of two dies, read one after the other, and at the same time.
+#[test]
+fn a_page_that_is_loaded_is_read_by_its_die_meanwhile_unless_that_does_something_else() {
+    // 16 bytes at 156 MB/s are 102 ns.
+    let (cells, transfer) = (250_000, 102);
+    let mut nand = nand();
+    nand.load(Ppn(0));
+    nand.load(Ppn(4));
+    // The die has one register, and it is in use.
+    nand.load(Ppn(1));
+    assert_eq!(nand.now().0, 0);
+    nand.read(Ppn(0)).unwrap();
+    nand.read(Ppn(4)).unwrap();
+    assert_eq!(nand.now().0, cells + 2 * transfer);
+    // It is read once: what was fetched is in the register no more.
+    nand.read(Ppn(0)).unwrap();
+    assert_eq!(nand.now().0, 2 * cells + 3 * transfer);
+    nand.load(Ppn(0));
+    nand.read(Ppn(1)).unwrap();
+    let before = nand.now().0;
+    nand.read(Ppn(0)).unwrap();
+    assert_eq!(nand.now().0, before + cells + transfer);
+    nand.load(Ppn(0));
+    nand.pass(cells);
+    nand.program(Ppn(0), data(1), OOB).unwrap();
+    nand.wait();
+    let before = nand.now().0;
+    assert!(matches!(nand.read(Ppn(0)), Ok(Page::Programmed { .. })));
+    assert_eq!(nand.now().0, before + cells + transfer);
+    // Nobody has to wait for it to know that what was programmed is there.
+    let before = nand.now();
+    nand.load(Ppn(4));
+    nand.wait();
+    assert_eq!(nand.now(), before);
+    assert_eq!(nand.operations().reads, 6);
+}

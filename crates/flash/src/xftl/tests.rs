@@ -347,6 +347,37 @@ fn a_commit_programs_its_pages_and_the_root_and_a_page_for_a_table_that_is_large
     }
 }
 
+/// The same pages and transactions on one die and on nine, and the power goes.
+#[test]
+fn recovery_reads_from_all_dies_at_the_same_time() {
+    let recovery = |channels| {
+        let timing = Timing::built_in("openssd").unwrap();
+        let geometry = Geometry {
+            page_bytes: 512,
+            pages_per_block: 32,
+            ..Geometry::openssd(64)
+        };
+        let geometry = geometry.with_channels(channels, channels);
+        let nand = Nand::new(geometry, timing).unwrap();
+        let mut config = Config::new(600);
+        config.table_capacity = 100;
+        let (mut device, _) = Ftl::open(nand, config).unwrap();
+        (0..600).for_each(|lpn| device.write(Lpn(lpn), &page(1)).unwrap());
+        (0..80).for_each(|lpn| device.write_in(Tid(1), Lpn(lpn), &page(2)).unwrap());
+        device.commit(Tid(1)).unwrap();
+        let mut nand = device.into_nand();
+        nand.power_off();
+        nand.power_on();
+        let (_, recovery) = Ftl::open(nand, config).unwrap();
+        assert_eq!(recovery.committed_pages, 80);
+        recovery
+    };
+    let (one, all) = (recovery(1), recovery(3));
+    assert!(all.nanoseconds * 4 < one.nanoseconds, "{all:?}, {one:?}");
+    let (one, all) = (one.table_nanoseconds, all.table_nanoseconds);
+    assert!(all * 3 < one, "{all}, {one}");
+}
+
 /// A tenth of the pages is written all the time, the rest never: without levelling, the blocks of the rest
 /// would stay new.
 #[test]
