@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Instant;
 
+use onewrite_flash::random::Random;
+
 use crate::support::{Mounted, can_run, integrity};
 
 /// How far a long run is, and how long the rest will take: said every ten seconds.
@@ -31,7 +33,8 @@ impl Progress {
     }
 }
 
-/// Power cuts under SQLite: what was committed is there, and nothing in part. `ONEWRITE_FTL_CUTS` says how many:
+/// Power cuts under SQLite: what was committed is there, and nothing in part. Half of them on a device that puts copies among the host's
+/// pages. `ONEWRITE_FTL_CUTS` says how many:
 ///
 /// ```text
 /// ONEWRITE_FTL_CUTS=20000 cargo test -p onewrite-cli --test ftl nothing_is_lost -- --nocapture
@@ -50,8 +53,13 @@ fn nothing_is_lost_and_nothing_is_partial_after_power_cuts() {
         .and_then(|seed| seed.parse().ok())
         .unwrap_or(1);
     println!("ONEWRITE_SEED={seed}");
-    let mut random = onewrite_flash::random::Random::new(seed);
-    let mut mounted = Mounted::new();
+    let mut random = Random::new(seed);
+    cut_and_look("apart", cuts - cuts / 2, &mut random);
+    cut_and_look("among-host", cuts / 2, &mut random);
+}
+
+fn cut_and_look(copies: &str, cuts: u64, random: &mut Random) {
+    let mut mounted = Mounted::with(&["--copies", copies]);
     mounted
         .open("a.db")
         .execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY, number INTEGER, b TEXT); CREATE INDEX i ON t (b)")
@@ -112,7 +120,7 @@ fn nothing_is_lost_and_nothing_is_partial_after_power_cuts() {
         drop(connection);
         mounted.lose_power();
     }
-    println!("{cuts} cuts, {committed} transactions");
+    println!("copies {copies}: {cuts} cuts, {committed} transactions");
 }
 
 /// A name that is taken over is always there, whether somebody has the old file open or not.

@@ -153,13 +153,15 @@ impl Files {
 
     /// Nobody needs what is in these chunks any more: they are free when that is durable.
     pub(super) fn give_back(&mut self, chunks: Vec<ChunkNo>) -> Result<(), FilesError> {
+        let mut are_blank = true;
         for chunk in &chunks {
             for lpn in self.layout.pages_of(*chunk) {
                 self.lazy.remove(&lpn);
+                are_blank &= self.ftl.is_blank(lpn);
                 self.ftl.trim(lpn)?;
             }
         }
-        if !chunks.is_empty() {
+        if !are_blank {
             self.ftl.flush()?;
         }
         self.free.extend(chunks);

@@ -156,6 +156,12 @@ impl Ftl {
         self.read_at(lpn, ppn)
     }
 
+    /// Whether a logical page was never written, or was trimmed and that is durable.
+    pub fn is_blank(&self, lpn: Lpn) -> bool {
+        let is_mapped = self.check_page(lpn).is_ok() && self.map.get(lpn).is_some();
+        !is_mapped && !self.trims.contains_key(&lpn)
+    }
+
     /// A logical page will be read soon, as committed: its die may do that already, if it has nothing else to do.
     pub fn load(&mut self, lpn: Lpn) {
         let ppn = self.check_page(lpn).ok().and_then(|()| self.map.get(lpn));

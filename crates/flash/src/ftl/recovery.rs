@@ -114,7 +114,7 @@ impl Ftl {
             recovery.blocks_scanned += blocks.len() as u32;
             self.look_through(&blocks, &mut candidates, &mut recovery)?;
         }
-        self.apply(candidates, &mut recovery)?;
+        self.apply(candidates, &mut recovery);
         self.classify()?;
         recovery.reads = self.nand.operations().reads - reads;
         recovery.nanoseconds = self.nand.now().0 - begin;
@@ -381,51 +381,20 @@ impl Ftl {
     }
 
     /// Maps what is newer than the pieces, pages of committed transactions among it.
-    fn apply(
-        &mut self,
-        mut candidates: BTreeMap<Lpn, Candidate>,
-        recovery: &mut Recovery,
-    ) -> Result<(), FtlError> {
+    fn apply(&mut self, mut candidates: BTreeMap<Lpn, Candidate>, recovery: &mut Recovery) {
         let found = candidates.len();
         if !self.leaves_out(Flaw::CommittedNotRecovered) {
             for (lpn, entry) in self.table.entries(|_| true, &[]) {
                 self.consider(&mut candidates, lpn, entry.ppn, entry.sequence);
             }
         }
-        let mut committed = Vec::new();
         for (lpn, candidate) in candidates {
             self.map.set(lpn, candidate.ppn);
             let entry = self.table.committed_at(lpn);
-            if entry.is_some_and(|entry| entry.sequence == candidate.sequence) {
-                recovery.committed_pages += 1;
-                committed.extend(candidate.ppn.map(|ppn| (lpn, ppn)));
-            }
+            let is_committed = entry.is_some_and(|entry| entry.sequence == candidate.sequence);
+            recovery.committed_pages += u32::from(is_committed);
         }
-        let before = self.nand.now().0;
-        self.look_at_committed(&committed)?;
-        recovery.table_nanoseconds += self.nand.now().0 - before;
         recovery.pages_found = found as u32;
-        Ok(())
-    }
-
-    /// The X-L2P table must not have outlived the pages of its entries.
-    fn look_at_committed(&mut self, committed: &[(Lpn, Ppn)]) -> Result<(), FtlError> {
-        /// Pages a die among which one is looked for that it can read meanwhile.
-        const SOON: usize = 4;
-        for (at, (lpn, ppn)) in committed.iter().enumerate() {
-            let soon = committed[at..].iter().take(self.copying.len() * SOON);
-            soon.for_each(|(_, soon)| self.nand.load(*soon));
-            match self.look(*ppn)?.map(|oob| oob.content) {
-                Some(Content::Data(found) | Content::Transaction(_, found)) if found == *lpn => {}
-                _ => {
-                    return Err(FtlError::Corrupt {
-                        page: *ppn,
-                        expected: format!("logical page {}", lpn.0),
-                    });
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Valid pages, and what each block is used for.

@@ -31,7 +31,12 @@ pub struct Restarted {
     pub paper_ms: f64,
 }
 
-/// Transactions until the power goes in the middle of one, then everything from flash up to the first rows.
+/// NAND operations until the power goes, where nothing speaks for another place.
+const CUT: u32 = 1_500;
+/// Places a few operations further on, one of which is taken where no journal is there to be played back.
+const PLACES: u32 = 12;
+
+/// A restart in which there is something to recover: a rollback journal is not there all the time.
 pub fn restart(
     controller: Controller,
     mode: Compared,
@@ -39,6 +44,28 @@ pub fn restart(
     seed: u64,
     paper_ms: f64,
 ) -> Result<Restarted, String> {
+    let mut cuts = (CUT..).step_by(7).take(PLACES as usize);
+    loop {
+        let cut = cuts.next();
+        let cut = cut.ok_or_else(|| format!("{}: no cut has left a journal", mode.name))?;
+        let (restarted, is_played_back) =
+            restart_after(cut, controller, mode, updates, seed, paper_ms)?;
+        if is_played_back || mode.journal != "delete" {
+            return Ok(restarted);
+        }
+    }
+}
+
+/// Transactions until the power goes in the middle of one, then everything from flash up to the first rows; and whether SQLite has
+/// synced anything, as it does when it has played a journal back.
+fn restart_after(
+    cut: u32,
+    controller: Controller,
+    mode: Compared,
+    updates: u32,
+    seed: u64,
+    paper_ms: f64,
+) -> Result<(Restarted, bool), String> {
     eprintln!("onewrite: restart, {}, {}", controller.name(), mode.name);
     let name = mode.name;
     let shape = controller.shape(80, 30, TABLE)?;
@@ -53,7 +80,7 @@ pub fn restart(
     plan.populate(&mut databases, &stop).map_err(text)?;
     let mut seats = vec![databases];
     team::warm_up(&plan, &mut seats[0], &Control::default(), &stop).map_err(text)?;
-    station.order("cut 1500")?;
+    station.order(&format!("cut {cut}"))?;
     let control = Control::default();
     if team::run(&plan, 0, &mut seats, &control, &stop, || Ok(())).is_ok() {
         return Err(format!("{name}: the power did not go"));
@@ -69,13 +96,17 @@ pub fn restart(
     let _ = station.unmount();
     let on: Value =
         serde_json::from_str(&station.order("on")?).map_err(|error| error.to_string())?;
-    let now = |station: &mut Station| -> Result<u64, String> {
-        Ok(number(&station.report()?, "/now_ns"))
+    let now = |station: &mut Station| -> Result<(u64, u64), String> {
+        let report = station.report()?;
+        Ok((
+            number(&report, "/now_ns"),
+            number(&report, "/statistics/flushes"),
+        ))
     };
     // Transactional files are mounted by the device's own process, ext4 by the kernel.
     let opened = off + number(&on, "/recovery/nanoseconds");
     station.mount(mode.below)?;
-    let mounted = now(&mut station)?;
+    let (mounted, flushes_before) = now(&mut station)?;
     let path = station.root().join("test.db");
     let databases = Databases::open(&settings(mode.journal)?, &path, 1).map_err(text)?;
     let query = |sql: &str| format!("{name} after the cut: {sql}");
@@ -85,7 +116,7 @@ pub fn restart(
             row.get(0)
         })
         .map_err(|error| query(&error.to_string()))?;
-    let read = now(&mut station)?;
+    let (read, flushes) = now(&mut station)?;
     let found: String = databases
         .first()
         .query_row("PRAGMA integrity_check", [], |row| row.get(0))
@@ -96,7 +127,7 @@ pub fn restart(
     databases.close().map_err(text)?;
     station.end()?;
     let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
-    Ok(Restarted {
+    let restarted = Restarted {
         mode: name,
         controller,
         ftl_ms: ms(number(&on, "/recovery/nanoseconds")),
@@ -104,5 +135,6 @@ pub fn restart(
         mount_ms: ms(mounted.saturating_sub(opened)),
         sqlite_ms: ms(read - mounted),
         paper_ms,
-    })
+    };
+    Ok((restarted, flushes > flushes_before))
 }
