@@ -337,6 +337,32 @@ fn threads_and_processes_share_the_transactions() {
     }
 }
 
+/// 400 transactions of which 2,000 a second become due, and of which a million do: the first run takes its time, and the second cannot
+/// keep up, so each transaction waits for those that were due before it.
+#[test]
+fn with_a_rate_transactions_become_due_and_latencies_count_from_then() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = |rate: &str| {
+        let args = ["--dir", path(dir.path()), "--modes", "delete"];
+        let load = ["--count", "400", "--threads", "2", "--rate", rate];
+        let document = document(&[&args[..], &load].concat());
+        let run = runs(&document)[0].clone();
+        assert_eq!(number(&run["rate"]).to_string(), rate);
+        let notes = document["notes"].to_string();
+        assert!(notes.contains("latencies count from then"), "{notes}");
+        (run, notes.contains("kept up with"))
+    };
+    let (paced, _) = run("2000");
+    let per_second = paced["ops_per_s"].as_f64().expect("a rate");
+    assert!(per_second < 4_000.0, "{per_second}");
+    let (flooded, is_behind) = run("1000000");
+    assert!(is_behind);
+    let micros = flooded["elapsed_s"].as_f64().expect("a time") * 1e6;
+    let half = number(&flooded["latency_us"]["p50"]) as f64;
+    // Half of the transactions are begun when half of the time is over, and all were due at once.
+    assert!(half > micros / 4.0, "{half} of {micros}");
+}
+
 #[test]
 fn people_get_a_table() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,6 +1,7 @@
 //! Values that depend on a seed and nothing else, the same on every machine.
 
 /// A sequence of random numbers.
+#[derive(Debug)]
 pub(crate) struct Draws {
     state: u64,
 }

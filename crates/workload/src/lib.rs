@@ -16,6 +16,7 @@ pub mod files;
 pub mod latency;
 mod mapping;
 pub mod mode;
+mod pace;
 pub mod plan;
 pub mod raw;
 pub mod team;

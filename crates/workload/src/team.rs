@@ -13,6 +13,7 @@ use crate::Error;
 use crate::clock::{Nanos, process_cpu_nanos};
 use crate::databases::Databases;
 use crate::latency::Latencies;
+use crate::pace::Pace;
 use crate::plan::{Plan, Work, Workload};
 
 /// Prepared statements that a connection keeps at least: as many as rusqlite does by itself.
@@ -36,7 +37,7 @@ pub struct Finished {
     pub last: Nanos,
     /// User and system time of this process from before the first to after the last, in nanoseconds.
     pub cpu_nanos: u64,
-    /// How long each transaction took.
+    /// How long each transaction took, from when it was due where the plan has a rate.
     pub latencies: Latencies,
     /// The same for each kind of transaction, where an op has several; and what the readers did, as
     /// [`READ`], which is in none of the other figures.
@@ -91,6 +92,7 @@ pub fn run_beside_readers(
     let workers = (first_worker..).zip(seats).map(|(worker, databases)| Seat {
         workload,
         numbers: Box::new(plan.numbers(worker)),
+        pace: Pace::of(plan, worker),
         databases,
         next: None,
     });
@@ -192,6 +194,11 @@ pub(crate) trait Worker: Send {
     /// Makes ready what is next, which is not timed; `false` when there is nothing more.
     fn prepare(&mut self) -> bool;
 
+    /// Waits until it is due. Returns from when it is timed.
+    fn wait(&mut self, _beginning: Nanos, _stop: &AtomicBool) -> Nanos {
+        Nanos::now()
+    }
+
     /// Does it, which is.
     fn execute(&mut self) -> Result<(), Error>;
 
@@ -205,6 +212,7 @@ pub(crate) trait Worker: Send {
 struct Seat<'a> {
     workload: &'a dyn Workload,
     numbers: Box<dyn Iterator<Item = u32> + Send>,
+    pace: Option<Pace>,
     databases: &'a mut Databases,
     next: Option<Work>,
 }
@@ -214,6 +222,11 @@ impl Worker for Seat<'_> {
         let number = self.numbers.next();
         self.next = number.map(|number| self.workload.work(number));
         self.next.is_some()
+    }
+
+    fn wait(&mut self, beginning: Nanos, stop: &AtomicBool) -> Nanos {
+        let paced = self.pace.as_mut().map(|pace| pace.wait(beginning, stop));
+        paced.unwrap_or_else(Nanos::now)
     }
 
     fn execute(&mut self) -> Result<(), Error> {
@@ -292,7 +305,7 @@ fn work(
         if !worker.prepare() {
             break;
         }
-        let begin = Nanos::now();
+        let begin = worker.wait(first, stop);
         worker.execute().inspect_err(|_| {
             // One failed transaction fails the run; the others need not go on.
             control.failed.store(true, Ordering::Relaxed);
@@ -337,6 +350,7 @@ mod tests {
             warm_up: 0,
             warehouses: 1,
             readers: 0,
+            rate: None,
             order: Order::Id,
             seed: 3,
             workers,

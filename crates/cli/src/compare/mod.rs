@@ -71,6 +71,10 @@ only rates and latencies can be told.
 
 A steady state: --steady checkpoints every 1000 pages of log, executes as many transactions first as fill the log twice, so that it is reused, and gives SQLite a cache of at most a quarter of the database. --autocheckpoint, --warm-up and --cache-kib say each for itself. Every run in the JSON has `state`: sizes of database, cache and log when the measurement began, and of the log when it ended. --aged ages the scratch file system: rounds of files allocated until nothing fits and deleted anywhere until 60 % are in use, until a new file of 8 MiB is in at least 12 pieces; what it came to is in the notes.
 
+The same load: without --rate each thread begins its next transaction when the one before is committed, so a faster mode is under a higher load, and where one thread goes on while others \
+sleep, p99 is of that thread's. With --rate transactions become due at random moments (a Poisson process), as from clients that do not wait for each other, and a latency counts from then. \
+A mode that cannot keep up is said so: its latencies grow with the length of the run.
+
 The raw rates are those of plain system calls on the same file system. They are measured before \
 the first run and after every run, because other work on the machine shows in both: medians are \
 shown with their range, and the JSON has for each run those just before and just after it.
@@ -140,6 +144,11 @@ struct Common {
     /// Processes, each with that many threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     processes: u32,
+
+    /// Transactions a second in all, which become due at random; latencies count from then, so modes are compared under the same load
+    /// [default: each thread begins the next at once]
+    #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    rate: Option<u32>,
 
     /// Bytes of a row as the schema sees it: 8 for id, 8 for created, the rest for value; with indexed
     /// the bytes of its body; app has sizes of its own
@@ -290,6 +299,7 @@ impl Args {
             seed: self.common.seed,
             workers,
             readers: self.readers(),
+            rate: self.common.rate,
         })
     }
 
@@ -378,6 +388,11 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
     if plan.op.trace_length().is_some() {
         notes.push(format!("{}: {GENERATED}", plan.op.name()));
     }
+    notes.extend(plan.rate.map(|rate| {
+        format!(
+            "{rate} transactions a second became due, at random moments; latencies count from then"
+        )
+    }));
     let bench = RawBench::prepare(place.root(), args.count)
         .map_err(|error| directory::explain(place.given(), &error))?
         .stopped_by(interrupt::requested());
@@ -391,6 +406,7 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
             .and_then(|(run, said)| Ok((run, said, measure_raw(&bench, progress)?)));
         match measured {
             Ok((run, said, after)) => {
+                notes.extend(behind(&run));
                 let before = samples.last().copied().unwrap_or(after);
                 let raw_beside = RawBeside::of(before, after);
                 runs.push(Run { raw_beside, ..run });
@@ -425,6 +441,19 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
         peak_rss_kib: process_peak_kib(),
         failed,
         notes,
+    })
+}
+
+/// What is to be said of a mode that did not keep up with the rate.
+fn behind(run: &Run) -> Option<String> {
+    /// The moments are drawn, and the last transaction takes its time: less than the rate is not behind it yet.
+    const MUCH: f64 = 0.8;
+    let due = run.rate.map(f64::from)?;
+    (run.ops_per_s < MUCH * due).then(|| {
+        format!(
+            "{} kept up with {:.0} of {due} transactions a second: its latencies grow with the length of the run",
+            run.mode, run.ops_per_s
+        )
     })
 }
 

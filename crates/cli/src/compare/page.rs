@@ -240,7 +240,7 @@ fn latencies(runs: &[&Run]) -> Result<Section, String> {
     let parts = vec![Part::Picture(picture, label), Part::Table(table)];
     Ok(Section::new(
         "Latency",
-        "From the beginning of a transaction until its COMMIT has returned: half of them take at most p50, 99 of 100 at most p99.",
+        "From the beginning of a transaction, or with --rate from when it was due, until its COMMIT has returned: half of them take at most p50, 99 of 100 at most p99.",
         parts,
     ))
 }

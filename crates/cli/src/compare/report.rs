@@ -160,6 +160,8 @@ pub struct Run {
     pub processes: u32,
     /// Threads that read beside the workers.
     pub readers: u32,
+    /// Transactions a second that became due, at random moments; null if each worker began the next at once.
+    pub rate: Option<u32>,
     /// Warehouses; null for an op other than TPC-C's.
     pub warehouses: Option<u32>,
     /// `PRAGMA synchronous` in force.
@@ -178,7 +180,7 @@ pub struct Run {
     pub ops_per_s: f64,
     /// User and system time of the processes that worked, during the run.
     pub cpu_s: f64,
-    /// Latency of a transaction in microseconds.
+    /// Latency of a transaction in microseconds: from its beginning, or with a rate from when it was due, until its COMMIT has returned.
     pub latency_us: Percentiles,
     /// The same for each kind of transaction, where an op has several; `read` is what the readers did, and in
     /// none of the other figures.

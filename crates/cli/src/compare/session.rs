@@ -351,6 +351,7 @@ impl Session<'_> {
             threads: self.terms.threads,
             processes: self.terms.processes,
             readers: self.plan.readers,
+            rate: self.plan.rate,
             warehouses: self.plan.op.is_tpcc().then_some(self.plan.warehouses),
             synchronous: self.settings.synchronous().name(),
             record_size: self

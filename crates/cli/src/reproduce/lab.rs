@@ -315,6 +315,7 @@ impl<'a> Lab<'a> {
             seed: self.choice.seed,
             workers: 1,
             readers: 0,
+            rate: None,
         }
     }
 

@@ -65,6 +65,7 @@ fn insert(site: &Site, mode: &Mode, count: u32, dir: &std::path::Path) -> Result
         seed: 1,
         workers: 1,
         readers: 0,
+        rate: None,
         warehouses: 1,
         warm_up: 0,
     };

@@ -214,6 +214,8 @@ pub struct Plan {
     pub workers: u32,
     /// Threads that read while the workers work, for ops that have such.
     pub readers: u32,
+    /// Transactions a second that become due, for all workers together; without it each begins the next at once.
+    pub rate: Option<u32>,
 }
 
 /// What one worker does at once and what is timed of it, made ready before.

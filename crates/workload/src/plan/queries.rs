@@ -77,6 +77,7 @@ mod tests {
             seed: 7,
             workers: 1,
             readers: 0,
+            rate: None,
         };
         let queries = plan.queries().unwrap();
         let published = Queries {

@@ -17,6 +17,7 @@ fn plan(op: Op, workers: u32) -> Plan {
         warm_up: 0,
         warehouses: 1,
         readers: 0,
+        rate: None,
         order: Order::Random,
         seed: 7,
         workers,

@@ -314,6 +314,7 @@ mod tests {
             warm_up: 0,
             warehouses: 1,
             readers: 0,
+            rate: None,
             updates: 1,
             order: Order::Id,
             seed: 3,

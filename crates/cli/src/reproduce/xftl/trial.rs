@@ -145,6 +145,7 @@ pub fn plan(op: Op, count: u32, updates: u32, seed: u64) -> Plan {
         seed,
         workers: 1,
         readers: 0,
+        rate: None,
     }
 }
 

@@ -14,6 +14,7 @@ fn plan(op: Op, count: u32, seed: u64) -> Plan {
         warm_up: 0,
         warehouses: 1,
         readers: 0,
+        rate: None,
         order: Order::Id,
         seed,
         workers: 1,

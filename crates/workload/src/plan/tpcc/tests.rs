@@ -20,6 +20,7 @@ fn plan(op: Op, count: u32, workers: u32) -> Plan {
         seed: 11,
         workers,
         readers: 0,
+        rate: None,
     }
 }
 
