@@ -8,7 +8,8 @@
 //!
 //! *Dies.* Copies go to an open block on each die in turn, for which the reserve has a block a die more than this
 //! argument needs. Where only as many are free as it does need, copies stay in the blocks that are open, and one is opened only if there
-//! is none: a victim then takes one block at most, as if there were one die.
+//! is none: a victim then takes one block at most, as if there were one die. Where copies go among the host's pages
+//! all this holds of the host's open blocks: what a copy leaves free in them is the host's.
 //!
 //! *Wear levelling*: free blocks are taken least worn first; and when a closed block lags behind the most worn free
 //! one by more than a gap, because what lies there never changes, that is moved onto the worn one.
@@ -84,10 +85,9 @@ impl Ftl {
         for (at, ppn) in (1..).zip(pages.iter().copied()) {
             let (oob, data) = self.read_page(ppn)?;
             // While this one goes to another die.
-            pages
-                .get(at)
-                .into_iter()
-                .for_each(|next| self.nand.load(*next));
+            if let Some(next) = pages.get(at) {
+                self.nand.load(*next);
+            }
             match oob.content {
                 Content::Map(piece) => pieces.push(piece),
                 Content::Table(_) => has_table = true,

@@ -164,8 +164,11 @@ impl Ftl {
 
     /// A logical page will be read soon, as committed: its die may do that already, if it has nothing else to do.
     pub fn load(&mut self, lpn: Lpn) {
-        let ppn = self.check_page(lpn).ok().and_then(|()| self.map.get(lpn));
-        ppn.into_iter().for_each(|ppn| self.nand.load(ppn));
+        if self.check_page(lpn).is_ok()
+            && let Some(ppn) = self.map.get(lpn)
+        {
+            self.nand.load(ppn);
+        }
     }
 
     /// Writes a logical page. It outlives a power cut after the next flush.
