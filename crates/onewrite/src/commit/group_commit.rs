@@ -265,21 +265,12 @@ impl GroupCommit {
         leading
     }
 
-    /// How long a writer may wait for the log to start again.
+    /// How long a writer may wait for the log to start again, and a checkpoint that leads to it for another one.
     pub fn patience_for_restart(&self, index: IndexView) -> Duration {
         match self.last_in_vain(index) {
             None => TURN,
             Some(in_vain) if index.last_frame >= in_vain.until => OVERDUE,
             Some(_) => Duration::ZERO,
-        }
-    }
-
-    /// How long a checkpoint may wait for that of another connection: where the log should have started
-    /// again and has grown since, one that is left out may be the last to come for a while.
-    pub fn patience_for_checkpoint(&self, index: IndexView) -> Duration {
-        match self.last_in_vain(index) {
-            Some(in_vain) if index.last_frame >= in_vain.until => OVERDUE,
-            _ => Duration::ZERO,
         }
     }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::database::Database;
 use super::ffi;
 use super::host::Connection;
-use crate::commit::IndexView;
 use crate::log::shared::Company;
 use crate::log::{Log, LogError};
 use crate::sync::{Instant, sleep};
@@ -24,6 +23,9 @@ pub const LOG_READ_LOCKS: c_int = 4;
 
 /// How a wait for the log's restart goes on.
 const PAUSE: Duration = Duration::from_micros(100);
+/// A commit that has come to its end needs a moment to begin its checkpoint. Where nothing has been under way for
+/// longer, nothing will let the log start again.
+const OVER: Duration = Duration::from_millis(1);
 
 impl Database {
     fn groups_commits(&self, log: &Log) -> bool {
@@ -89,15 +91,42 @@ impl Database {
             Some(_) => false,
             None => true,
         };
-        if let Some(index) = self.inner.index_view() {
-            let patience = log.group_commit.patience_for_restart(index);
-            wait(log, index, patience, may_go_on);
+        let is_under_way = || {
+            let commits = self.inner.index_view();
+            commits.is_some_and(|seen| log.may_hold_deferred(seen)) || self.somebody_checkpoints()
+        };
+        self.wait_patiently(log, is_under_way, may_go_on);
+    }
+
+    /// Waits for what lets the log start again, where that was not in vain a moment ago.
+    fn wait_patiently(
+        &self,
+        log: &Log,
+        is_under_way: impl Fn() -> bool,
+        is_done: impl Fn() -> bool,
+    ) {
+        let Some(index) = self.inner.index_view() else {
+            return;
+        };
+        let patience = log.group_commit.patience_for_restart(index);
+        if !patience.is_zero() && wait(patience, is_under_way, is_done) == Waited::InVain {
+            log.group_commit.gave_up_restart(index);
         }
     }
 
+    /// Whether another connection checkpoints now.
+    fn somebody_checkpoints(&self) -> bool {
+        let lock = |flags| {
+            let flags = flags | ffi::SQLITE_SHM_EXCLUSIVE;
+            self.inner.shm_lock(CHECKPOINT_LOCK, 1, flags) == ffi::SQLITE_OK
+        };
+        !(lock(ffi::SQLITE_SHM_LOCK) && lock(ffi::SQLITE_SHM_UNLOCK))
+    }
+
     /// `xShmLock` of a checkpoint. With many writers each of them checkpoints after its commit, and all
-    /// but one are refused. If they all wait for the log's restart then, nobody is left to copy what was
-    /// committed meanwhile: so where that has been in vain they wait for their turn to checkpoint.
+    /// but one are refused. If they all came to wait for the log's restart then, nobody would be left to copy what
+    /// was committed meanwhile: so when the most of the log is copied, and a writer lets the others come to
+    /// their end, they wait for their turn to checkpoint.
     pub fn lock_for_checkpoint(&self, flags: c_int) -> c_int {
         let code = std::cell::Cell::new(ffi::SQLITE_BUSY);
         let locked = || {
@@ -106,10 +135,9 @@ impl Database {
         };
         if !locked()
             && let Some(log) = self.log().filter(|log| self.groups_commits(log))
-            && let Some(index) = self.inner.index_view()
+            && self.may_restart().is_some()
         {
-            let patience = log.group_commit.patience_for_checkpoint(index);
-            wait(&log, index, patience, locked);
+            self.wait_patiently(&log, || true, locked);
         }
         code.get()
     }
@@ -203,18 +231,28 @@ impl Database {
     }
 }
 
-/// Waits for what lets the log start again, where that may be waited for.
-fn wait(log: &Log, index: IndexView, patience: Duration, done: impl Fn() -> bool) {
-    if patience.is_zero() || done() {
-        return;
-    }
-    let end = Instant::now() + patience;
-    while !done() {
-        if Instant::now() >= end {
-            return log.group_commit.gave_up_restart(index);
+/// Whether somebody waited for nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Waited {
+    Done,
+    InVain,
+}
+
+/// Waits until it is done: at most for `patience`, and no longer than what leads to it is under way.
+fn wait(patience: Duration, is_under_way: impl Fn() -> bool, is_done: impl Fn() -> bool) -> Waited {
+    let begun = Instant::now();
+    let mut last_under_way = begun;
+    while !is_done() {
+        let now = Instant::now();
+        if is_under_way() {
+            last_under_way = now;
+        }
+        if now - begun >= patience || now - last_under_way >= OVER {
+            return Waited::InVain;
         }
         sleep(PAUSE);
     }
+    Waited::Done
 }
 
 /// Whether `xShmLock` is asked for a read lock.
@@ -236,4 +274,33 @@ pub fn is_recovery_unlock(offset: c_int, count: c_int, flags: c_int) -> bool {
     (offset..offset.saturating_add(count)).contains(&RECOVERY_LOCK)
         && flags & ffi::SQLITE_SHM_UNLOCK != 0
         && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn nobody_waits_for_what_nobody_is_about_to_do() {
+        let begun = Instant::now();
+        assert_eq!(wait(LONG, || false, || false), Waited::InVain);
+        assert!(begun.elapsed() < LONG);
+    }
+
+    #[test]
+    fn what_is_under_way_is_waited_for() {
+        let looks = Cell::new(0);
+        let is_done = || looks.replace(looks.get() + 1) == 20;
+        assert_eq!(wait(LONG, || true, is_done), Waited::Done);
+        // What is done already is not waited for at all.
+        assert_eq!(wait(Duration::ZERO, || false, || true), Waited::Done);
+    }
+
+    #[test]
+    fn patience_ends() {
+        assert_eq!(wait(3 * OVER, || true, || false), Waited::InVain);
+    }
 }
