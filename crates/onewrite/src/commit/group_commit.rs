@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::commit::gathering::Gathering;
 use crate::commit::turns::{TURN, Turns};
 use crate::commit::{IndexView, Writer};
+use crate::log::arrivals::Arrivals;
 use crate::log::shared::Company;
 use crate::log::{Log, LogError};
 use crate::mode::SyncPolicy;
@@ -43,8 +44,8 @@ const LOOK: Duration = Duration::from_millis(1);
 #[derive(Default)]
 pub struct GroupCommit {
     leading: Mutex<Leading>,
-    /// For a leader that waits for others to join it.
-    joined: Condvar,
+    /// Only for who leads.
+    gathering: Mutex<Gathering>,
     turns: Turns,
     /// The last wait for the log's restart that was in vain.
     in_vain: Mutex<Option<InVain>>,
@@ -60,11 +61,8 @@ struct InVain {
 #[derive(Default)]
 struct Leading {
     is_led: bool,
-    /// The leader waits for others to join it.
-    gathers: bool,
     /// Who waits for a flush that others lead, in the order in which they came.
     waiting: Vec<Arc<Waiting>>,
-    gathering: Gathering,
     counts: Counts,
 }
 
@@ -156,75 +154,53 @@ impl GroupCommit {
     ) -> Result<(), LogError> {
         let (salts, frame) = until;
         let came = Instant::now();
-        let mut gathers = true;
-        if who == Waiter::Commit {
-            self.leading().gathering.arrive();
+        match who {
+            Waiter::Commit => log.shared().arrivals().arrive(),
+            Waiter::Reader => log.shared().arrivals().hurry(),
         }
         loop {
             log.check_poison()?;
             if log.is_durable(salts, frame) {
                 return Ok(());
             }
-            let Some(mut leading) = self.lead_or_wait(until, who) else {
+            if !self.lead_or_wait(until) {
                 continue;
-            };
-            if std::mem::take(&mut gathers) {
-                leading = self.gather(leading);
             }
             let flush = || match Instant::now() - came < STUCK {
-                true => lead(log, salts, frame, look),
+                true => self.lead(log, salts, frame, look),
                 false => flush(log, salts, frame, look),
             };
-            if matches!(self.flush_for_all(log, leading, flush)?, Led::Flushed) {
+            if matches!(self.flush_for_all(log, flush)?, Led::Flushed) {
                 // Who may not write shared memory cannot note it there.
                 return Ok(());
             }
         }
     }
 
-    /// The lead, if it is this thread's; or waits until others have flushed.
-    fn lead_or_wait(
-        &self,
-        until: (Salts, FrameNo),
-        who: Waiter,
-    ) -> Option<MutexGuard<'_, Leading>> {
+    /// Whether this thread leads now. If not, others have flushed.
+    fn lead_or_wait(&self, until: (Salts, FrameNo)) -> bool {
         let mut leading = self.leading();
-        if who == Waiter::Reader {
-            leading.gathering.hurry();
-        }
         if !leading.is_led {
             leading.is_led = true;
-            return Some(leading);
+            return true;
         }
         let waiting = Waiting::new(until);
         leading.waiting.push(Arc::clone(&waiting));
-        if leading.gathers && leading.gathering.is_complete() {
-            self.joined.notify_one();
-        }
         drop(leading);
-        (waiting.sleep() == Call::Lead).then(|| self.leading())
+        waiting.sleep() == Call::Lead
     }
 
     /// The leader's flush: others may come to wait meanwhile. Those whom it has made durable are woken at its end,
     /// and the first of the others leads.
-    fn flush_for_all<'a>(
-        &'a self,
+    fn flush_for_all(
+        &self,
         log: &Log,
-        mut leading: MutexGuard<'a, Leading>,
         flush: impl FnOnce() -> Result<Led, LogError>,
     ) -> Result<Led, LogError> {
-        let begun = leading.gathering.begin();
-        drop(leading);
-        let began = Instant::now();
         let led = flush();
-        let took = Instant::now() - began;
-        leading = self.leading();
-        match led {
-            Ok(Led::Flushed) => {
-                leading.gathering.end(&begun, took);
-                leading.counts.flushes += 1;
-            }
-            _ => leading.gathering.give_up(&begun),
+        let mut leading = self.leading();
+        if matches!(led, Ok(Led::Flushed)) {
+            leading.counts.flushes += 1;
         }
         let has_failed = log.check_poison().is_err();
         let is_done = |waiting: &mut Arc<Waiting>| {
@@ -244,25 +220,72 @@ impl GroupCommit {
         led
     }
 
-    /// Lets others join the flush that this thread is about to lead.
-    fn gather<'a>(&'a self, mut leading: MutexGuard<'a, Leading>) -> MutexGuard<'a, Leading> {
-        let patience = leading.gathering.patience();
-        if patience.is_zero() {
-            return leading;
+    /// Makes what is published durable, unless another process does.
+    fn lead(
+        &self,
+        log: &Log,
+        salts: Salts,
+        frame: FrameNo,
+        look: Look<'_>,
+    ) -> Result<Led, LogError> {
+        let (file, shared) = (log.file(), log.shared());
+        // Without the right to write there is no exclusive lock, and one flush too many harms nobody.
+        if file.access() != Access::ReadWrite {
+            return flush(log, salts, frame, look);
         }
-        let end = Instant::now() + patience;
-        leading.gathers = true;
-        while !leading.gathering.is_complete() {
-            let now = Instant::now();
-            if now >= end {
-                break;
+        let seen = shared.flushes();
+        if !file.try_lock(LockByte::Flush, LockKind::Exclusive)? {
+            shared.wait_for_flush(seen, LOOK);
+            return Ok(Led::Covered);
+        }
+        let led = match log.is_durable(salts, frame) {
+            true => Ok(Led::Covered),
+            false => self.flush_with_others(log, salts, frame, look),
+        };
+        file.unlock(LockByte::Flush)?;
+        shared.note_flush();
+        led
+    }
+
+    /// Flushes, after those who may be about to come.
+    fn flush_with_others(
+        &self,
+        log: &Log,
+        salts: Salts,
+        frame: FrameNo,
+        look: Look<'_>,
+    ) -> Result<Led, LogError> {
+        let arrivals = log.shared().arrivals();
+        self.gather(arrivals);
+        let begun = arrivals.begin();
+        let began = Instant::now();
+        let led = flush(log, salts, frame, look);
+        match led {
+            Ok(Led::Flushed) => {
+                arrivals.end(begun);
+                self.gathering().flushed(Instant::now() - began);
             }
-            let woken = self.joined.wait_timeout(leading, end - now);
-            leading = woken.unwrap_or_else(PoisonError::into_inner).0;
+            _ => arrivals.give_up(begun),
         }
-        leading.gathers = false;
-        leading.gathering.waited();
-        leading
+        led
+    }
+
+    /// Lets others join the flush that this thread is about to make.
+    fn gather(&self, arrivals: Arrivals<'_>) {
+        if arrivals.are_complete() {
+            return;
+        }
+        let patience = self.gathering().patience();
+        if !patience.is_zero() {
+            arrivals.wait(Instant::now() + patience);
+            self.gathering().waited(arrivals.are_complete());
+        }
+    }
+
+    fn gathering(&self) -> MutexGuard<'_, Gathering> {
+        self.gathering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long a writer may wait for the log to start again, and a checkpoint that leads to it for another one.
@@ -304,24 +327,6 @@ enum Led {
     Flushed,
     /// Another process does, or has done it.
     Covered,
-}
-
-/// Makes what is published durable, unless another process does.
-fn lead(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led, LogError> {
-    let (file, shared) = (log.file(), log.shared());
-    // Without the right to write there is no exclusive lock, and one flush too many harms nobody.
-    let excludes = file.access() == Access::ReadWrite;
-    let seen = shared.flushes();
-    if excludes && !file.try_lock(LockByte::Flush, LockKind::Exclusive)? {
-        shared.wait_for_flush(seen, LOOK);
-        return Ok(Led::Covered);
-    }
-    let led = flush(log, salts, frame, look);
-    if excludes {
-        file.unlock(LockByte::Flush)?;
-        shared.note_flush();
-    }
-    led
 }
 
 fn flush(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led, LogError> {

@@ -9,6 +9,7 @@
 //! geometry), atomic, or under a mutex. What several *processes* must agree on is in the file or
 //! in SQLite's wal-index; nothing here is believed across processes without being looked up.
 
+pub mod arrivals;
 pub mod header;
 pub mod layout;
 pub mod memory;

@@ -1,6 +1,6 @@
 //! What the processes that use a log tell each other, in a page of shared memory beside it
 //! (`-onewrite-shm`): how far the log is durable, which commits are published and not yet durable, who
-//! committed last, and whether the log is poisoned.
+//! committed last, how many have come to be flushed ([`super::arrivals`]), and whether the log is poisoned.
 //!
 //! None of it is needed after a crash. Whoever opens a log that nobody else has open begins with a
 //! page of zeros. Where there is no page to be had a process keeps these words to itself: then it
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::log::arrivals::Arrivals;
 use crate::storage::observer::company_lasts;
 use crate::storage::{Access, NewFile, SharedPage, SharedWords, StorageError, remove_file};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -206,6 +207,13 @@ impl Shared {
             (_, true) => Company::Processes,
             (true, false) => Company::Connections,
             (false, false) => Company::None,
+        }
+    }
+
+    /// Who has come to be flushed.
+    pub fn arrivals(&self) -> Arrivals<'_> {
+        Arrivals {
+            words: self.words(),
         }
     }
 

@@ -37,6 +37,16 @@ pub struct SharedWords {
     pub releases: AtomicU32,
     /// Counts flushes for a group; a futex.
     pub flushes: AtomicU32,
+    /// Counts commits that came to be flushed; a futex.
+    pub arrived: AtomicU32,
+    /// What it was when the last flush began.
+    pub found: AtomicU32,
+    /// So many commits may come before the next flush.
+    pub expected: AtomicU32,
+    /// Not 0: a leader waits for commits to come.
+    pub gathers: AtomicU32,
+    /// Not 0: somebody waits for the next flush who is not about to commit.
+    pub is_urgent: AtomicU32,
 }
 
 enum Words {
