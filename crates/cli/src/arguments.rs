@@ -20,6 +20,7 @@ impl FromStr for Modes {
 
 /// The type of a scratch file system.
 #[derive(Clone, Copy, Debug, ValueEnum)]
+#[expect(missing_docs, reason = "clap would repeat each name as its help")]
 pub enum ScratchArg {
     Ext4,
     Xfs,
@@ -38,6 +39,7 @@ impl From<ScratchArg> for FileSystem {
 
 /// A level of `PRAGMA synchronous`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
+#[expect(missing_docs, reason = "clap would repeat each name as its help")]
 pub enum SynchronousArg {
     Off,
     Normal,

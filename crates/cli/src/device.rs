@@ -1,8 +1,8 @@
 //! A device of a latency model: a process of its own that answers it, and this process's hold on it.
 //!
 //! The process that answers a device must not wait for it ([`onewrite_flash::host`]), so it is this
-//! program again, as `onewrite device-server`. It reads one line of JSON, a [`Setup`], answers with one,
-//! a [`Ready`], and then obeys one [`Order`] a line. When its standard input ends, its parent is done or
+//! program again, as `onewrite device-server`. It reads one line of JSON, a `Setup`, answers with one,
+//! a `Ready`, and then obeys one `Order` a line. When its standard input ends, its parent is done or
 //! gone: it goes on answering until nobody has the device open, takes it down, and ends.
 //!
 //! **Memory.** The content is kept in memory, blocks of zeros excepted: at most the device's bytes,

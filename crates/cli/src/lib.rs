@@ -1,9 +1,47 @@
-//! The part of the `onewrite` command that reads bytes which others wrote: a library of its own, so that
-//! they can be fuzzed (`crates/hostile`). The command itself is `main.rs`.
+//! The `onewrite` command's parts, as a library: `onewrite-lab` runs the same comparisons, and
+//! `crates/hostile` feeds arbitrary bytes to what reads files.
+//!
+//! Each subcommand is a module that parses its arguments with clap and returns an [`Outcome`].
+//! Figures go to standard output, everything else to standard error.
 
+pub mod arguments;
+pub mod compare;
+pub mod detach;
+pub mod device;
+pub mod directory;
+pub mod doctor;
+pub mod ftl;
+pub mod html;
+pub mod import;
 pub mod inspect;
+pub mod interrupt;
+pub mod output;
+pub mod place;
+pub mod preload;
+pub mod progress;
+pub mod record;
+pub mod replay;
+pub mod run;
+pub mod text_table;
+pub mod trace;
 
 use std::process::ExitCode;
 
 /// What a subcommand comes to: an exit code, or the text of an error.
 pub type Outcome = Result<ExitCode, String>;
+
+/// Turns a subcommand's outcome into the exit code of `program`, and prints its error: 0 when all was
+/// done and right, 1 when something was not, 130 when the user stopped it.
+pub fn exit(program: &str, outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(code) => code,
+        Err(_) if interrupt::is_requested() => {
+            eprintln!("{program}: stopped");
+            ExitCode::from(interrupt::EXIT_CODE)
+        }
+        Err(message) => {
+            eprintln!("{program}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

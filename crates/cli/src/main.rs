@@ -1,36 +1,14 @@
 //! The `onewrite` command.
 //!
-//! Each subcommand is a module of its own that parses its arguments with clap and returns an
-//! [`Outcome`]. Figures go to standard output, everything else to standard error; the exit code is 0
-//! when everything was done and right, 1 when something was not, 2 for a wrong command line, and 130
-//! when the user stopped it.
-
-mod arguments;
-mod compare;
-mod detach;
-mod device;
-mod directory;
-mod doctor;
-mod ftl;
-mod html;
-mod import;
-mod interrupt;
-mod output;
-mod place;
-mod powercut;
-mod preload;
-mod progress;
-mod record;
-mod replay;
-mod reproduce;
-mod run;
-mod text_table;
-mod trace;
+//! Its parts are in the library. The exit code is 0 when all was done and right, 1 when something
+//! was not, 2 for a wrong command line, and 130 when the user stopped it.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use onewrite_cli::{Outcome, inspect};
+use onewrite_cli::{
+    compare, detach, device, doctor, exit, ftl, import, inspect, record, replay, run, trace,
+};
 
 /// Durable SQLite commits in one device write: measure, explain and repair.
 #[derive(Parser)]
@@ -60,12 +38,6 @@ enum Command {
     /// Show what a log, or a database and the log beside it, hold on disk
     #[command(after_long_help = inspect::AFTER_HELP)]
     Inspect(inspect::Args),
-    /// Cut the power at many places of a recorded workload, and check what survives (root)
-    #[command(after_long_help = powercut::AFTER_HELP)]
-    Powercut(powercut::Args),
-    /// Run what a paper's tables and figures show, and print the paper's values beside ours
-    #[command(after_long_help = reproduce::AFTER_HELP)]
-    Reproduce(reproduce::Args),
     /// Tell apart what a device writes while a command runs: journal, log, database, by file and process (root)
     #[command(after_long_help = trace::AFTER_HELP)]
     Trace(trace::Args),
@@ -81,9 +53,6 @@ enum Command {
     /// Run a program under a journal mode of onewrite, as it is
     #[command(after_long_help = run::AFTER_HELP)]
     Run(run::Args),
-    /// The process of `powercut` that mounts and checks
-    #[command(hide = true)]
-    PowercutWorker,
     /// A process of `compare --processes`; reads its job from standard input
     #[command(hide = true)]
     CompareWorker,
@@ -102,26 +71,13 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Ftl(args) => ftl::run(&args),
         Command::Inspect(args) => inspect::run(&args),
-        Command::Powercut(args) => powercut::run(&args),
-        Command::Reproduce(args) => reproduce::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Run(args) => run::run(&args),
-        Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),
         Command::DeviceServer => device::run_server(),
     };
-    match outcome {
-        Ok(code) => code,
-        Err(_) if interrupt::is_requested() => {
-            eprintln!("onewrite: stopped");
-            ExitCode::from(interrupt::EXIT_CODE)
-        }
-        Err(message) => {
-            eprintln!("onewrite: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    exit("onewrite", outcome)
 }

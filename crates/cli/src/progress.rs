@@ -31,9 +31,9 @@ struct Runs {
     this: Instant,
 }
 
-impl Progress {
+impl Default for Progress {
     /// A line on standard error; invisible if that is not a terminal.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(style("{spinner} {prefix}{msg} {elapsed}"));
         if !bar.is_hidden() {
@@ -44,7 +44,9 @@ impl Progress {
             runs: RefCell::new(None),
         }
     }
+}
 
+impl Progress {
     /// So many runs are going to come, each of which [`Self::next_run`] announces.
     pub fn expect(&self, all: u32) {
         let now = Instant::now();

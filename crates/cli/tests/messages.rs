@@ -47,10 +47,8 @@ fn is_root() -> bool {
 
 #[test]
 fn an_unknown_mode_is_answered_with_the_known_ones() {
-    for args in [["compare", "--modes"], ["powercut", "--mode"]] {
-        let output = onewrite(args[0], &[args[1], "wall"]);
-        assert_says(&output, 2, &["wall", args[1], "waldio", "direct"]);
-    }
+    let output = onewrite("compare", &["--modes", "wall"]);
+    assert_says(&output, 2, &["wall", "--modes", "waldio", "direct"]);
 }
 
 #[test]
@@ -66,10 +64,6 @@ fn a_directory_that_is_none_is_named_with_the_option_for_another() {
             &["--scratch", "ext4", "--scratch-dir", path(place)],
         );
         assert_says(&output, 1, &[path(place), why, "--scratch-dir"]);
-    }
-    if is_root() {
-        let output = onewrite("powercut", &["--dir", path(&none)]);
-        assert_says(&output, 1, &[path(&none), "no such directory", "--dir"]);
     }
 }
 
@@ -125,7 +119,6 @@ fn without_root_or_permission_that_is_what_is_missing() {
         1,
         &["takes root"],
     );
-    assert_says(&nobody(&["powercut"]), 1, &["takes root"]);
     assert_says(
         &nobody(&["doctor", place]),
         1,

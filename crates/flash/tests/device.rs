@@ -127,7 +127,7 @@ fn writes_flushes_and_discards_of_a_loop_device_are_recorded_and_cut() {
     assert!(std::fs::read(&out).unwrap() == vec![9; 4096]);
 }
 
-/// What the kernel makes of a write-through write where there is no FUA: `onewrite powercut --fua` is
+/// What the kernel makes of a write-through write where there is no FUA: `onewrite-lab powercut --fua` is
 /// built on it.
 #[test]
 fn a_loop_device_passes_a_write_through_write_on_as_a_write_and_a_flush() {

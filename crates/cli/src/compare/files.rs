@@ -189,7 +189,7 @@ impl FileArgs {
 pub fn run(args: &FileArgs) -> Outcome {
     args.output.check()?;
     interrupt::install()?;
-    let progress = Progress::new();
+    let progress = Progress::default();
     let files = u64::from(args.threads) * u64::from(args.file_kib) * 1024;
     let place = place::choose(&args.place, place::bytes_with(files), &progress)?;
     let measured = measure(args, &place, &progress);

@@ -1,8 +1,8 @@
 //! `onewrite compare`: the same transactions under each journal mode, and what each of them costs.
 //!
 //! `place` finds or makes the file system, [`session`] runs one mode on it from set-up to close,
-//! [`processes`] shares a run out over several processes, [`report`] is the JSON document and
-//! [`table`] what people read. Every mode gets a fresh database and the same transactions.
+//! `processes` shares a run out over several processes, [`report`] is the JSON document and
+//! `table` what people read. Every mode gets a fresh database and the same transactions.
 
 mod bench;
 pub mod files;
@@ -372,7 +372,7 @@ pub fn run(args: &Args) -> Outcome {
     };
     args.common.output.check()?;
     interrupt::install()?;
-    let progress = Progress::new();
+    let progress = Progress::default();
     let place = place::choose(&args.common.place, args.room().bytes(), &progress)?;
     let compared = compare(args, &plan, &place, &progress);
     drop(progress);

@@ -1,7 +1,7 @@
 //! `onewrite doctor DIR`: what durable commits cost at one place, and why.
 //!
-//! [`facts`] is what the file system and the device say of themselves, [`trial`] what they do when
-//! they are measured, [`advice`] what follows for each journal mode, and [`text`] the report as
+//! `facts` is what the file system and the device say of themselves, `trial` what they do when
+//! they are measured, `advice` what follows for each journal mode, and `text` the report as
 //! people read it; `--json` prints the same as one document. Nothing stays in DIR.
 
 mod advice;

@@ -1,6 +1,6 @@
 //! `onewrite ftl`: a flash device with an FTL and X-FTL, in a file.
 //!
-//! [`device`] makes and opens devices, [`mount`] shows one to the kernel, [`inspect`] says what is on it, [`replay`] plays a
+//! [`device`] makes and opens devices, `mount` shows one to the kernel, `inspect` says what is on it, `replay` plays a
 //! block trace on it. `docs/xftl.md` is the guide.
 
 pub mod device;

@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long)]
     real_time: bool,
 
-    /// Obey orders on standard input, a line each, until it ends: for `onewrite reproduce xftl` and tests
+    /// Obey orders on standard input, a line each, until it ends: for `onewrite-lab reproduce xftl` and tests
     #[arg(long, hide = true)]
     orders: bool,
 

@@ -1,7 +1,7 @@
 //! `onewrite record`: the SQL that a program sends to SQLite, into a file.
 //!
 //! The program runs with a library of ours preloaded (`crates/preload`), which sends what it sees over a Unix
-//! socket; [`server`] receives, [`recorder`] writes the trace and copies databases as they are first
+//! socket; `server` receives, `recorder` writes the trace and copies databases as they are first
 //! opened. So the program needs no room, no time for compression, and does not notice a full disk.
 
 mod recorder;

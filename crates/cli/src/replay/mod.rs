@@ -1,6 +1,6 @@
 //! `onewrite replay`: recorded SQL under each journal mode, compared and measured.
 //!
-//! [`report`] is what is printed; the work is `onewrite_replay`'s.
+//! `report` is what is printed; the work is `onewrite_replay`'s.
 
 mod page;
 mod report;
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Outcome {
         .prefix("onewrite-replay-")
         .tempdir()
         .map_err(|error| format!("cannot make a temporary directory: {error}"))?;
-    let progress = Progress::new();
+    let progress = Progress::default();
     progress.say("reading the trace");
     let staged = stage::stage(&args.trace, temporary.path())?;
     if staged.runs == 0 {

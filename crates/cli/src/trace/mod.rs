@@ -1,8 +1,8 @@
 //! `onewrite trace`: everything that a device does while a command runs, or for a time, I/O by I/O: what
 //! for, which file, which process, and how long it took.
 //!
-//! [`watch`] finds the device and traces it, [`insert`] runs transactions of our own instead of a command;
-//! [`report`] is the JSON document, [`table`] what people read, [`events`] the list of I/Os and [`picture`]
+//! `watch` finds the device and traces it, `insert` runs transactions of our own instead of a command;
+//! `report` is the JSON document, `table` what people read, `events` the list of I/Os and `picture`
 //! the drawing. docs/trace.md has the formats.
 
 mod events;
@@ -162,8 +162,11 @@ pub struct Traced {
     pub file_system: &'static str,
     /// The device's name in the kernel.
     pub device: String,
+    /// All that the kernel reported.
     pub recording: Recording,
+    /// Where the traced work began.
     pub from: Mark,
+    /// Where it ended.
     pub to: Mark,
     /// How the command ended, if there was one.
     pub ended: Option<Ended>,

@@ -1,11 +1,11 @@
 //! What several tests of the command share.
 #![allow(dead_code)] // not every test that includes this module needs all of it
 
-use std::fs;
-use std::path::Path;
+mod support;
+
 use std::process::{Command, Output};
 
-use onewrite_iotrace::scratch::{FileSystem, Mounted};
+pub use support::*;
 
 /// `onewrite SUBCOMMAND ARGS`, run to its end.
 pub fn onewrite(subcommand: &str, args: &[&str]) -> Output {
@@ -14,47 +14,4 @@ pub fn onewrite(subcommand: &str, args: &[&str]) -> Output {
         .args(args)
         .output()
         .expect("the command")
-}
-
-pub fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("UTF-8")
-}
-
-pub fn path(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
-
-/// Whether this test can make a scratch file system; says so if not.
-pub fn can_make(file_system: FileSystem) -> bool {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: a scratch file system takes root");
-        return false;
-    }
-    if let Some(missing) = file_system.missing() {
-        println!("SKIPPED: {missing}");
-        return false;
-    }
-    true
-}
-
-/// Tracing instances of a process. The kernel's are the same wherever they are mounted, and they need not be.
-pub fn instances(pid: u32) -> usize {
-    let usual = Path::new("/sys/kernel/tracing/instances");
-    if usual.is_dir() {
-        return instances_in(usual, pid);
-    }
-    let dir = tempfile::tempdir().expect("a directory");
-    let mounted = Mounted::new(Path::new("tracefs"), dir.path(), "tracefs").expect("tracefs");
-    let found = instances_in(&dir.path().join("instances"), pid);
-    mounted.unmount().expect("unmounted");
-    found
-}
-
-fn instances_in(dir: &Path, pid: u32) -> usize {
-    let prefix = format!("onewrite-{pid}-");
-    fs::read_dir(dir)
-        .expect("the instances")
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.starts_with(&prefix))
-        .count()
 }

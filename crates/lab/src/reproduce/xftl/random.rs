@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::station::{Below, Station};
 use super::trial::{Compared, PAGE};
-use crate::interrupt;
+use onewrite_cli::interrupt;
 
 /// Bytes of the file.
 pub const BYTES: u64 = 24 << 20;
@@ -44,7 +44,7 @@ pub fn run(
     count: u32,
     seed: u64,
 ) -> Result<(Value, Value, u32), String> {
-    let failed = |error: std::io::Error| crate::directory::cannot_write(path, &error);
+    let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(path, &error);
     let file = std::fs::File::options()
         .write(true)
         .open(path)

@@ -18,7 +18,7 @@ use super::fua;
 use super::protocol::{
     Broken, Check, FileSystemArg, Found, Note, Order, Reply, Setup, Thread, Work,
 };
-use crate::interrupt;
+use onewrite_cli::interrupt;
 
 /// An order that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(180);

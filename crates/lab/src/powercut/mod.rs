@@ -1,4 +1,4 @@
-//! `onewrite powercut`: real file systems on a device that loses power.
+//! `onewrite-lab powercut`: real file systems on a device that loses power.
 //!
 //! [`station`] is a device with its worker process; [`round`] records a history on it, cuts it, and
 //! has every crash image checked by the worker ([`worker`]); [`promise`] judges what was found;
@@ -27,8 +27,8 @@ use onewrite_torture::random::fresh_seed;
 use onewrite_workload::mode::Mode;
 use serde::Serialize;
 
-use crate::{Outcome, directory, interrupt};
 use case::{Case, TearArg};
+use onewrite_cli::{Outcome, directory, interrupt};
 use promise::Contract;
 use protocol::{Broken, FileSystemArg, Setup};
 use round::{Ended, Plan, Round, Tally};
@@ -52,12 +52,12 @@ A failure ends the run with exit code 1, and is kept: the record, the medium as 
 mounted, and what was wrong. --replay makes the same cut of the same record again.
 
 Examples:
-  onewrite powercut --fs ext4 --mode waldio --cuts 2000
-  onewrite powercut --fs xfs --mode direct --workload spill --seed 7
-  onewrite powercut --mode waldio:group_synch=40/10 --fua
-  onewrite powercut --replay /tmp/powercut-7-3-120";
+  onewrite-lab powercut --fs ext4 --mode waldio --cuts 2000
+  onewrite-lab powercut --fs xfs --mode direct --workload spill --seed 7
+  onewrite-lab powercut --mode waldio:group_synch=40/10 --fua
+  onewrite-lab powercut --replay /tmp/powercut-7-3-120";
 
-/// The options of `onewrite powercut`.
+/// The options of `onewrite-lab powercut`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// File system on the device
@@ -443,7 +443,7 @@ fn print(report: &Report, json: bool) -> Outcome {
     );
     match &failure.kept {
         Ok(path) => eprintln!(
-            "kept in {}; again: onewrite powercut --replay {}",
+            "kept in {}; again: onewrite-lab powercut --replay {}",
             path.display(),
             path.display()
         ),

@@ -19,7 +19,7 @@ use super::protocol::{
     Channel, Check, FileSystemArg, Found, Note, Opening, Order, Point, Reply, Setup, Work,
 };
 use super::workload::{Place, attached, database};
-use crate::Outcome;
+use onewrite_cli::Outcome;
 
 impl FileSystemArg {
     /// What is made.
@@ -61,7 +61,7 @@ pub fn run() -> Outcome {
         .map_err(|error| format!("cannot tie this process to its parent: {error}"))?;
     let channel = Channel::new();
     let Some(Order::Begin(setup)) = channel.order().map_err(text)? else {
-        return Err("this is a part of `onewrite powercut`".to_owned());
+        return Err("this is a part of `onewrite-lab powercut`".to_owned());
     };
     private_mounts().map_err(|error| error.to_string())?;
     if setup.fua {

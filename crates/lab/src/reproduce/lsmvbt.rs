@@ -13,7 +13,7 @@ use super::Figure;
 use super::crash::{closed, crashed};
 use super::lab::{Choice, Lab, RECORD_BYTES, Trial};
 use super::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
-use crate::compare::report::Run;
+use onewrite_cli::compare::report::Run;
 
 const TRUST: &str = "lsmvbt:torn=trust";
 const DOUBLE: &str = "lsmvbt";

@@ -16,7 +16,7 @@ use super::promise::{Contract, Expected};
 use super::protocol::{Check, FileSystemArg, Found, Opening, Work};
 use super::station::{Recorded, Station, Stop};
 use super::workload::Workload;
-use crate::interrupt;
+use onewrite_cli::interrupt;
 
 /// Of a hundred cuts, so many are followed by a second one in what recovery writes.
 const SECOND_PERCENT: u32 = 25;

@@ -6,7 +6,7 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::ftl::device::Shape;
+use onewrite_cli::ftl::device::Shape;
 
 /// What a flush writes, as `onewrite ftl create --flush` calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

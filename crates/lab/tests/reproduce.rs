@@ -1,8 +1,8 @@
-//! `onewrite reproduce` as a user runs it, in small.
+//! `onewrite-lab reproduce` as a user runs it, in small.
 
 mod common;
 
-use common::{can_make, onewrite, text};
+use common::{can_make, lab, text};
 use onewrite_iotrace::scratch::FileSystem;
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ fn document(args: &[&str]) -> Option<Value> {
         return None;
     }
     let always = ["--scratch", "ext4", "--repeat", "1", "--json"];
-    let output = onewrite("reproduce", &[args, &always].concat());
+    let output = lab("reproduce", &[args, &always].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
     assert!(document["failed"].as_array().is_some_and(Vec::is_empty));
@@ -143,20 +143,20 @@ fn waldio_s_rates_stand_beside_the_paper_s() {
 
 #[test]
 fn what_can_be_reproduced_is_listed_and_what_cannot_is_refused() {
-    let output = onewrite("reproduce", &["--list"]);
+    let output = lab("reproduce", &["--list"]);
     assert!(output.status.success());
     let said = text(&output.stdout);
     for name in ["waldio:", "table-1", "figure-15"] {
         assert!(said.contains(name), "{said}");
     }
-    let output = onewrite("reproduce", &["waldio", "figure-1"]);
+    let output = lab("reproduce", &["waldio", "figure-1"]);
     assert_eq!(output.status.code(), Some(2));
     let said = text(&output.stderr);
     assert!(
         said.contains("waldio has no \"figure-1\" here; there are table-1"),
         "{said}"
     );
-    assert_eq!(onewrite("reproduce", &[]).status.code(), Some(2));
+    assert_eq!(lab("reproduce", &[]).status.code(), Some(2));
 }
 
 #[test]
@@ -171,14 +171,14 @@ fn in_a_directory_there_are_rates_and_no_bytes() {
         "5",
         "--json",
     ];
-    let output = onewrite(
+    let output = lab(
         "reproduce",
         &[&["waldio", "figure-13"], &place[..]].concat(),
     );
     assert!(output.status.success(), "{}", text(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
     holds_together(&figures(&document)[0]);
-    let output = onewrite("reproduce", &[&["waldio", "table-1"], &place[..]].concat());
+    let output = lab("reproduce", &[&["waldio", "table-1"], &place[..]].concat());
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(

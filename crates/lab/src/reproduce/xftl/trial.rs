@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::controllers::{Controller, TABLE, TPCC_TABLE};
 use super::station::{Below, Station};
 use super::{random, rl};
-use crate::interrupt;
+use onewrite_cli::interrupt;
 
 /// Bytes of a page of the device, and of the databases.
 pub const PAGE: u64 = 8192;
@@ -162,7 +162,7 @@ pub fn page_size(path: &Path, databases: usize) -> Result<(), String> {
 
 /// Makes a file of bytes. Transactions of a MiB, as X-FTL's table bounds them.
 pub fn write_file(path: &Path, bytes: u64) -> Result<(), String> {
-    let failed = |error: std::io::Error| crate::directory::cannot_write(path, &error);
+    let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(path, &error);
     let mut file = std::fs::File::create(path).map_err(failed)?;
     for _ in 0..bytes >> 20 {
         std::io::Write::write_all(&mut file, &vec![0xAA; 1 << 20]).map_err(failed)?;
@@ -174,7 +174,7 @@ pub fn write_file(path: &Path, bytes: u64) -> Result<(), String> {
 /// Fills what is left of the file system, but for `left` bytes. A page of the filler is one of the device that never changes.
 fn fill(station: &Station, left: u64) -> Result<(), String> {
     let path = station.root().join("filler");
-    let failed = |error: std::io::Error| crate::directory::cannot_write(&path, &error);
+    let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(&path, &error);
     let stat = rustix::fs::statvfs(station.root()).map_err(|error| failed(error.into()))?;
     write_file(&path, (stat.f_bavail * stat.f_frsize).saturating_sub(left))
 }
@@ -183,7 +183,7 @@ fn fill(station: &Station, left: u64) -> Result<(), String> {
 /// been in use.
 fn churn(station: &mut Station, seed: u64) -> Result<(), String> {
     let path = station.root().join("filler");
-    let failed = |error: std::io::Error| crate::directory::cannot_write(&path, &error);
+    let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(&path, &error);
     let file = std::fs::File::options()
         .write(true)
         .open(&path)

@@ -10,7 +10,7 @@ use onewrite_workload::plan::Op;
 use super::Figure;
 use super::lab::{Choice, Lab, Trial};
 use super::outcome::{Kind, Row, Shown, Stated};
-use crate::compare::report::Run;
+use onewrite_cli::compare::report::Run;
 
 const RECORD_BYTES: u32 = 8192;
 const COUNT: u32 = 1_500;

@@ -12,12 +12,12 @@ use rusqlite::Connection;
 
 use super::data::{self, KIB};
 use super::volumes::{ONE_INSERT_REASONS, SHARE_OF_JOURNAL};
-use crate::interrupt;
 use crate::reproduce::lab::Lab;
 use crate::reproduce::outcome::{
     Checked, Kind, Reason, Row, Sequence, Shown, Side, Stated, explain,
 };
-use crate::trace::Traced;
+use onewrite_cli::interrupt;
+use onewrite_cli::trace::Traced;
 
 /// Mobibench's table.
 const TABLE: &str = "CREATE TABLE test (id INTEGER PRIMARY KEY, value TEXT, created INTEGER)";

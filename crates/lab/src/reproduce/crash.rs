@@ -18,7 +18,7 @@ use onewrite_workload::team::{self, Control};
 use rustix::fs::{Advice, fadvise};
 
 use super::lab::Lab;
-use crate::interrupt;
+use onewrite_cli::interrupt;
 
 /// The median time of recovery, and what there was to recover.
 #[derive(Clone, Copy)]

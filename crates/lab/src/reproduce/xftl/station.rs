@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::controllers::Controller;
-use crate::ftl::device::Shape;
+use onewrite_cli::ftl::device::Shape;
 
 /// What is on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

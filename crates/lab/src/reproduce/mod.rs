@@ -1,4 +1,4 @@
-//! `onewrite reproduce`: what a paper's tables and figures show, run here, beside what the paper says.
+//! `onewrite-lab reproduce`: what a paper's tables and figures show, run here, beside what the paper says.
 //!
 //! [`waldio`] and [`swal`] have the figures: what the papers state, what is run for it, and the reasons why
 //! ours may differ. [`lab`] runs trials with the code of `compare`, each once; [`crash`] crashes and
@@ -23,11 +23,11 @@ use clap::ValueEnum;
 use onewrite_flash::latency::Latency;
 use serde::Serialize;
 
-use crate::compare::report::Raw;
-use crate::place::{self, Place, Where};
-use crate::progress::Progress;
-use crate::{Outcome, directory, interrupt};
 use lab::{Choice, Lab, Trial};
+use onewrite_cli::compare::report::Raw;
+use onewrite_cli::place::{self, Place, Where};
+use onewrite_cli::progress::Progress;
+use onewrite_cli::{Outcome, directory, interrupt};
 use outcome::Shown;
 
 /// Explains the tables below the options of `reproduce --help`.
@@ -49,14 +49,14 @@ that differs from the paper has a sentence that says why, with the measurement o
 out; a reason that is not borne out says so. Exact bytes and writes take a scratch file system (root).
 
 Examples:
-  onewrite reproduce --list
-  onewrite reproduce waldio
-  onewrite reproduce waldio table-1 figure-14 --device emmc
-  onewrite reproduce waldio --count 200 --json
-  onewrite reproduce swal --count 2000
-  onewrite reproduce block-remapping --device emmc";
+  onewrite-lab reproduce --list
+  onewrite-lab reproduce waldio
+  onewrite-lab reproduce waldio table-1 figure-14 --device emmc
+  onewrite-lab reproduce waldio --count 200 --json
+  onewrite-lab reproduce swal --count 2000
+  onewrite-lab reproduce block-remapping --device emmc";
 
-/// The options of `onewrite reproduce`.
+/// The options of `onewrite-lab reproduce`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Which paper
@@ -208,7 +208,7 @@ pub fn run(args: &Args) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let Some(paper) = args.paper else {
-        return Err("which paper? `onewrite reproduce --list` lists them".to_owned());
+        return Err("which paper? `onewrite-lab reproduce --list` lists them".to_owned());
     };
     if paper == PaperArg::Xftl {
         return xftl::run(&xftl::Asked {
@@ -230,7 +230,7 @@ pub fn run(args: &Args) -> Outcome {
         directory::check(dir, "give another for the pictures with --plots")?;
     }
     interrupt::install()?;
-    let progress = Progress::new();
+    let progress = Progress::default();
     let choice = Choice {
         count: args.count,
         seed: args.seed,
@@ -356,7 +356,7 @@ fn spoken(time: Duration) -> String {
 }
 
 fn show(json: bool, report: &Report) -> Outcome {
-    crate::output::print(json, report, || text::render(report))?;
+    onewrite_cli::output::print(json, report, || text::render(report))?;
     let mut code = ExitCode::SUCCESS;
     for Failed { figure, error } in &report.failed {
         eprintln!("onewrite: {figure}: {error}");

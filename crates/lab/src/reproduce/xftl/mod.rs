@@ -30,8 +30,8 @@ use std::process::ExitCode;
 use onewrite_workload::plan::Op;
 use serde::Serialize;
 
-use crate::{Outcome, directory, interrupt};
 use controllers::{BOARD, Controller};
+use onewrite_cli::{Outcome, directory, interrupt};
 use restart::Restarted;
 use targets::Judged;
 use trial::{AUTOCHECKPOINT, Compared, Fullness, Ran, SQLITE, Trial, Work};

@@ -1,4 +1,4 @@
-//! `onewrite powercut` as a user runs it: nothing is lost, and what is broken is found.
+//! `onewrite-lab powercut` as a user runs it: nothing is lost, and what is broken is found.
 //!
 //! `ONEWRITE_POWERCUT_SEED` sets the seed; the runs print theirs.
 
@@ -17,7 +17,7 @@ fn can_run() -> bool {
 }
 
 fn command(arguments: &str, directory: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite-lab"));
     command
         .arg("powercut")
         .args(arguments.split_whitespace())
@@ -268,4 +268,18 @@ fn modes_that_promise_nothing_are_refused_with_the_reason() {
         assert_eq!(output.status.code(), Some(code));
         assert!(said.contains(reason), "{said}");
     }
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    if !can_run() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let none = directory.path().join("none");
+    let output = command("", &none).output().expect("the command");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("no such directory"), "{said}");
+    assert!(said.contains("--dir"), "{said}");
 }

@@ -13,13 +13,13 @@ use onewrite_workload::plan::{Op, Order, Plan};
 use onewrite_workload::raw::{Rates, RawBench};
 use tempfile::TempDir;
 
-use crate::compare::files;
-use crate::compare::report::{Raw, Run};
-use crate::compare::session::{self, Terms};
-use crate::place::{Place, Room};
-use crate::progress::Progress;
-use crate::trace::{self, Traced};
-use crate::{directory, interrupt};
+use onewrite_cli::compare::files;
+use onewrite_cli::compare::report::{Raw, Run};
+use onewrite_cli::compare::session::{self, Terms};
+use onewrite_cli::place::{Place, Room};
+use onewrite_cli::progress::Progress;
+use onewrite_cli::trace::{self, Traced};
+use onewrite_cli::{directory, interrupt};
 
 /// Bytes of a Mobibench row, as both papers have it.
 pub const RECORD_BYTES: u32 = 100;

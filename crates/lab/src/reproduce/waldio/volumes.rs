@@ -6,9 +6,9 @@ use onewrite_workload::plan::Op;
 
 use super::data::{self, KIB, Volume};
 use super::trial;
-use crate::compare::report::Run;
 use crate::reproduce::lab::{Choice, Lab, RECORD_BYTES, Trial};
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
+use onewrite_cli::compare::report::Run;
 
 const MB: f64 = 1e6;
 

@@ -16,9 +16,9 @@ use onewrite_workload::team::{self, Control};
 
 use super::data::{self, APPLICATIONS};
 use super::{GENERATED, length};
-use crate::interrupt;
 use crate::reproduce::lab::Lab;
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, explain};
+use onewrite_cli::interrupt;
 
 /// Transactions of an application whose pages are kept, at most.
 const MOST: u32 = 1_000;

@@ -1,0 +1,81 @@
+//! The command on the SQLite with both B-tree engines: `cargo test -p onewrite-lab --features lsmvbt --test lsmvbt`.
+#![cfg(feature = "lsmvbt")]
+
+mod common;
+
+use common::{can_make, lab, path, text};
+use onewrite_iotrace::scratch::FileSystem;
+use serde_json::Value;
+
+fn document(subcommand: &str, args: &[&str]) -> Value {
+    let output = lab(subcommand, &[args, &["--json"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON document")
+}
+
+fn number(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("a whole number, not {value}"))
+}
+
+#[test]
+fn power_cuts_lose_nothing() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || !std::path::Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: needs root and /dev/fuse");
+        return;
+    }
+    for arguments in [
+        "--mode lsmvbt --cuts 100",
+        "--mode lsmvbt:torn=trust --tear 4k --cuts 100",
+        "--mode lsmvbt --fs xfs --cuts 60",
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut all: Vec<&str> = arguments.split_whitespace().collect();
+        all.extend(["--time-limit", "60", "--dir", path(dir.path())]);
+        let report = document("powercut", &all);
+        eprintln!("{arguments}: {report:#}");
+        assert!(number(&report["images"]) >= 10, "{report:#}");
+        assert_eq!(report["commits_lost_as_allowed"], 0, "{report:#}");
+    }
+}
+
+#[test]
+fn the_slides_are_reproduced_with_a_reason_for_every_count_that_differs() {
+    if !can_make(FileSystem::Ext4) {
+        return;
+    }
+    let args = [
+        "lsmvbt",
+        "--scratch",
+        "ext4",
+        "--count",
+        "200",
+        "--repeat",
+        "1",
+    ];
+    let document = document("reproduce", &args);
+    assert_eq!(
+        document["failed"].as_array().map(Vec::len),
+        Some(0),
+        "{document:#}"
+    );
+    let figures = document["figures"].as_array().expect("figures");
+    assert_eq!(figures.len(), 6);
+    for figure in figures {
+        for row in figure["rows"].as_array().expect("rows") {
+            assert!(row["ours"].is_number(), "{row:#}");
+            let differs = matches!(row["verdict"].as_str(), Some("magnitude" | "misses"));
+            let same =
+                |told: &&Value| told["row"] == row["name"] && told["quantity"] == row["quantity"];
+            if differs && row["kind"] == "counted" {
+                let told = figure["differences"]
+                    .as_array()
+                    .and_then(|all| all.iter().find(same));
+                let told = told.unwrap_or_else(|| panic!("not told: {row:#}"));
+                assert_eq!(told["holds"], true, "{told:#}");
+            }
+        }
+    }
+}
