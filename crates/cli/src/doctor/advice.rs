@@ -87,6 +87,7 @@ fn durably(facts: &Facts, write: DurableWrite) -> &'static str {
         DurableWrite::Fua => "durable by itself (FUA)",
         DurableWrite::NoCache => "durable when it completes (no volatile cache)",
         DurableWrite::Flush => "followed by a cache flush",
+        DurableWrite::Unknown => "durable by itself (the device is not known)",
         DurableWrite::PageCache => "then fdatasync",
     }
 }
@@ -494,6 +495,7 @@ mod tests {
             (DurableWrite::Flush, "cache flush"),
             (DurableWrite::NoCache, "no volatile cache"),
             (DurableWrite::Fua, "FUA"),
+            (DurableWrite::Unknown, "not known"),
             (DurableWrite::PageCache, "fdatasync"),
         ];
         for (write, words) in ways {

@@ -289,7 +289,7 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
     let everything_before = log.durable_before(run.first(), salts);
     let in_one_write = side.is_none()
         && policy == SyncPolicy::Persistent
-        && (everything_before || log.file().capabilities().fua.is_err());
+        && (everything_before || log.file().write_through_covers_all_before());
     if in_one_write && !everything_before {
         log.file().write_back()?;
     }

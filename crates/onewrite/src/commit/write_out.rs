@@ -6,7 +6,7 @@ use crate::commit::{IndexView, Writer};
 use crate::log::packed::Unpacked;
 use crate::log::{ErrorKind, Layout, LogError};
 use crate::mode::SyncPolicy;
-use crate::storage::{AlignedBuf, Durability, DurableWrite};
+use crate::storage::{AlignedBuf, Durability};
 use crate::wal::FrameNo;
 
 const BLOCK: u64 = 4096;
@@ -53,16 +53,16 @@ impl Writer {
     }
 
     /// Writes the block of frame headers that the run does not include (`gathered`), as durably as the run
-    /// will be: a flush behind the run covers it, FUA does not.
+    /// will be: a flush behind the run covers it, FUA does not, nor a device that is not known.
     fn write_headers_beside(&self, durability: Durability) -> Result<(), LogError> {
         let Some(beside) = &self.beside else {
             return Ok(());
         };
         let file = self.log.file();
-        let is_fua =
-            file.direct().is_some() && file.capabilities().durable_write() == DurableWrite::Fua;
+        // Through the page cache the run ends with a flush of the file.
+        let is_covered = file.direct().is_none() || file.write_through_covers_all_before();
         let durability = match durability {
-            Durability::WriteThrough if !is_fua => Durability::None,
+            Durability::WriteThrough if is_covered => Durability::None,
             other => other,
         };
         Ok(file.write_at(beside.bytes.as_slice(), beside.offset, durability)?)
@@ -292,10 +292,8 @@ impl Writer {
     /// whole cache, because the device has no FUA. It then covers all that the device was given;
     /// what waits in the page cache, commits at NORMAL say, must be given to it first.
     fn write_through_flushes(&self) -> bool {
-        let file = self.log.file();
         self.log.geometry().layout() != Layout::Stock
-            && file.direct().is_some()
-            && file.capabilities().durable_write().covers_all_before()
+            && self.log.file().write_through_covers_all_before()
     }
 
     /// `onewrite_sync=normal` promises that a commit survives a crash of the system: what a large

@@ -27,6 +27,9 @@ pub enum DurableWrite {
     NoCache,
     /// A direct write, and a flush of the device's whole cache that the kernel adds.
     Flush,
+    /// A direct write to a device that is not known. It may have FUA, so the write makes its own blocks
+    /// durable and is taken to cover nothing else.
+    Unknown,
     /// Through the page cache, and then fdatasync.
     PageCache,
 }
@@ -51,6 +54,9 @@ pub struct Capabilities {
     pub mount_options: Vec<String>,
     /// Name of the block device (`loop0`, `nvme0n1p2`); empty if there is none or it is unknown.
     pub device: String,
+    /// The device is known to be the only one that holds the file's data, so that what is said of it
+    /// here is true of every block.
+    pub is_only_device: bool,
     /// For a loop device, the file behind it.
     pub backing_file: Option<PathBuf>,
     /// Alignment for direct I/O, or why writes go through the page cache.
@@ -107,8 +113,10 @@ impl Capabilities {
         match (&self.direct, &self.fua, self.write_cache) {
             (Err(_), _, _) => DurableWrite::PageCache,
             (Ok(_), Ok(()), _) => DurableWrite::Fua,
+            _ if !self.is_only_device => DurableWrite::Unknown,
             (Ok(_), Err(_), WriteCache::WriteThrough) => DurableWrite::NoCache,
-            (Ok(_), Err(_), _) => DurableWrite::Flush,
+            (Ok(_), Err(_), WriteCache::WriteBack) => DurableWrite::Flush,
+            (Ok(_), Err(_), WriteCache::Unknown) => DurableWrite::Unknown,
         }
     }
 

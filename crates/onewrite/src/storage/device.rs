@@ -23,7 +23,8 @@ pub enum WriteCache {
 pub(super) struct BlockDevice {
     /// `loop0`, `nvme0n1p2`, `dm-1`.
     pub name: String,
-    pub fua: bool,
+    /// `None` where sysfs does not tell.
+    pub fua: Option<bool>,
     pub write_cache: WriteCache,
     /// Largest write-zeroes command that unmaps, in bytes; 0 without the command, `None` before
     /// Linux 6.17.
@@ -54,7 +55,7 @@ impl BlockDevice {
         let queue = whole.join("queue");
         Some(Self {
             name,
-            fua: number(&queue, "fua") == Some(1),
+            fua: number(&queue, "fua").map(|fua| fua == 1),
             write_cache: match text(&queue, "write_cache").as_deref() {
                 Some("write back") => WriteCache::WriteBack,
                 Some("write through") => WriteCache::WriteThrough,
@@ -67,6 +68,19 @@ impl BlockDevice {
             backing_file: text(&whole, "loop/backing_file").map(PathBuf::from),
         })
     }
+}
+
+/// Whether a Btrfs file system that has this device has no other. `false` where sysfs does not tell.
+pub(super) fn is_alone_in_btrfs(name: &str) -> bool {
+    let Ok(mounted) = std::fs::read_dir("/sys/fs/btrfs") else {
+        return false;
+    };
+    let devices = mounted
+        .flatten()
+        .map(|entry| entry.path().join("devices"))
+        .find(|devices| devices.join(name).exists());
+    let count = devices.and_then(|devices| Some(std::fs::read_dir(devices).ok()?.count()));
+    count == Some(1)
 }
 
 fn text(directory: &Path, name: &str) -> Option<String> {

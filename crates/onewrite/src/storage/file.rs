@@ -118,6 +118,13 @@ impl LogFile {
         }
     }
 
+    /// Whether a direct write-through write makes everything durable that the device was given before.
+    /// What waits in the page cache it does not cover: see [`LogFile::write_back`].
+    #[must_use]
+    pub fn write_through_covers_all_before(&self) -> bool {
+        self.direct().is_some() && self.capabilities().durable_write().covers_all_before()
+    }
+
     /// What this process has done to the file through this object.
     #[must_use]
     pub fn counters(&self) -> &IoCounters {

@@ -5,7 +5,7 @@
 
 use super::aligned::{AlignedBuf, BUFFER_ALIGN};
 use super::capabilities::{Capabilities, DirectAlign};
-use super::device::{BlockDevice, WriteCache};
+use super::device::{BlockDevice, WriteCache, is_alone_in_btrfs};
 use super::error::{Operation, StorageError};
 use super::mount::{Mount, mount_by_id};
 use super::remap::{Remap, try_remap};
@@ -82,16 +82,18 @@ fn from_parts(
     let nobarrier = mount_options
         .iter()
         .any(|o| o == "nobarrier" || o == "barrier=0");
+    let is_only_device = device
+        .as_ref()
+        .is_some_and(|device| is_only_device(&filesystem, &mount_options, device));
     let atomic = stat.stx_mask & STATX_WRITE_ATOMIC != 0 && stat.stx_atomic_write_unit_max > 0;
     Capabilities {
         mount_point,
         device: device.as_ref().map_or_else(String::new, |d| d.name.clone()),
+        is_only_device,
         backing_file: device.as_ref().and_then(|d| d.backing_file.clone()),
         direct: Err(String::new()),
         fua: fua(&filesystem, device.as_ref()),
-        write_cache: device
-            .as_ref()
-            .map_or(WriteCache::Unknown, |d| d.write_cache),
+        write_cache: device.as_ref().map_or(WriteCache::Unknown, write_cache),
         barriers: if nobarrier {
             Err(format!(
                 "{filesystem} is mounted with nobarrier: it never tells the device to flush its cache"
@@ -111,18 +113,37 @@ fn from_parts(
     }
 }
 
+/// Whether no other device holds data of the file system. A file system may ask one of its devices whether
+/// it has FUA, and write to another.
+fn is_only_device(filesystem: &str, options: &[String], device: &BlockDevice) -> bool {
+    match filesystem {
+        "btrfs" => is_alone_in_btrfs(&device.name),
+        "xfs" => !options.iter().any(|option| option.starts_with("rtdev=")),
+        _ => true,
+    }
+}
+
 fn fua(filesystem: &str, device: Option<&BlockDevice>) -> Result<(), String> {
     match device {
         None => Err(format!("no block device is known under this {filesystem}")),
-        Some(d) if d.fua => Ok(()),
+        Some(d) if d.fua == Some(true) => Ok(()),
         Some(d) if d.write_cache == WriteCache::WriteThrough => Err(format!(
             "{} has no volatile write cache and needs no FUA: every completed write is durable",
             d.name
         )),
+        Some(d) if d.fua.is_none() => Err(format!("sysfs does not tell whether {} has it", d.name)),
         Some(d) => Err(format!(
             "{} has no FUA: the kernel sends each durable write as a write and a cache flush",
             d.name
         )),
+    }
+}
+
+/// With a volatile cache, what a durable write covers hangs on FUA: where that is not known, nothing is.
+fn write_cache(device: &BlockDevice) -> WriteCache {
+    match (device.write_cache, device.fua) {
+        (WriteCache::WriteBack, None) => WriteCache::Unknown,
+        (known, _) => known,
     }
 }
 

@@ -237,9 +237,9 @@ impl Inode {
         let mut size = 0;
         for index in 0..=last {
             let counts = match &self.pending[index] {
-                Change::Write { reach, .. } => match device {
-                    Device::Fua => index == last,
-                    Device::NoFua => *reach != Reach::Buffered,
+                Change::Write { reach, .. } => match device.covers_all_before() {
+                    false => index == last,
+                    true => *reach != Reach::Buffered,
                 },
                 _ => false,
             };

@@ -62,6 +62,8 @@ pub enum Step {
     Beside(Vec<String>),
     /// The same, by a third connection, which is as durable as the first: they share their flushes.
     Turn(Vec<String>),
+    /// A transaction of the first connection that is a group of group synch: one frame fills it.
+    Grouped(Vec<String>),
     /// Statements that change nothing in the end.
     Sql(Vec<String>),
     /// `PRAGMA journal_mode`; `None` is that of the configuration.
@@ -80,9 +82,10 @@ impl History {
     pub fn transactions(&self) -> Vec<&Vec<String>> {
         let steps = self.steps.iter().chain(&self.spare);
         let statements = steps.filter_map(|step| match step {
-            Step::Transaction(statements) | Step::Beside(statements) | Step::Turn(statements) => {
-                Some(statements)
-            }
+            Step::Transaction(statements)
+            | Step::Beside(statements)
+            | Step::Turn(statements)
+            | Step::Grouped(statements) => Some(statements),
             _ => None,
         });
         statements.collect()
@@ -365,6 +368,15 @@ impl<'a> Player<'a> {
                 self.done += 1;
                 Ok(())
             }
+            Step::Grouped(statements) => {
+                let group = |bounds: &str| format!("PRAGMA onewrite_group_synch='{bounds}'");
+                run(self.connection()?, &group("1,10000"))?;
+                self.note(Event::Begin(self.done + 1));
+                transact(self.connection()?, statements)?;
+                self.acknowledged();
+                let usual = group(self.config.group);
+                run(self.connection()?, &usual).map(drop)
+            }
             Step::Sql(statements) => {
                 let connection = self.connection()?;
                 for statement in statements {
@@ -465,6 +477,10 @@ impl Maker<'_> {
 
     pub fn beside(&mut self) -> Step {
         Step::Beside(self.small())
+    }
+
+    pub fn grouped(&mut self) -> Step {
+        Step::Grouped(self.small())
     }
 
     pub fn turn(&mut self) -> Step {

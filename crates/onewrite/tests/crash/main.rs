@@ -62,6 +62,11 @@ fn make(name: &'static str, page: u32, random: &mut Random) -> History {
                 steps.extend([m.one(), m.one(), m.beside(), m.one()]);
             }
         }
+        "a group behind one at NORMAL" => {
+            for _ in 0..2 {
+                steps.extend([m.one(), m.beside(), m.grouped(), m.one()]);
+            }
+        }
         "in turns" => steps.extend([
             m.turn(),
             m.one(),
@@ -300,7 +305,7 @@ fn everything(test: &str, base: Config) {
             };
             let config = Config {
                 page,
-                device: [Device::Fua, Device::NoFua][random.below(2) as usize],
+                device: Device::ALL[random.below(3) as usize],
                 reserved_in_use: base.embeds_headers() && random.one_in(3),
                 pads_commits: base.pads_commits || random.one_in(4),
                 ..base
@@ -333,6 +338,47 @@ fn everything_in_mode(mode: &'static str) {
         ..Config::USUAL
     };
     everything(mode, config);
+}
+
+/// Where nothing is known of the device, a write-through write is taken to make nothing durable but its own
+/// blocks: not commits at NORMAL before it, and not the headers of `gathered`, which stand in other blocks.
+#[test]
+fn a_device_that_is_not_known_and_has_fua() {
+    let mut random = Random::new(seed("a device that is not known"));
+    let mut total = Counts::default();
+    let usual = Config {
+        device: Device::UnknownFua,
+        ..Config::USUAL
+    };
+    let in_mode = |mode| Config { mode, ..usual };
+    let gathered = Config {
+        layout: "gathered",
+        ..usual
+    };
+    for config in [
+        usual,
+        gathered,
+        in_mode("onewrite"),
+        in_mode("swal"),
+        in_mode("direct"),
+    ] {
+        for name in [
+            "beside one at NORMAL",
+            "several pages",
+            "a group behind one at NORMAL",
+        ] {
+            if name == "a group behind one at NORMAL" && config.mode != "waldio" {
+                continue; // No other mode has group synch.
+            }
+            let depth = Depth { cuts: 4, sparse: 1 };
+            let (counts, found) = crash(&config, name, &mut random, depth, |events| events);
+            total.add(&counts);
+            if let Err(wrong) = found {
+                panic!("{wrong}");
+            }
+        }
+    }
+    println!("{total:?}");
 }
 
 #[test]

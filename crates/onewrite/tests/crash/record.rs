@@ -91,6 +91,17 @@ pub enum Device {
     Fua,
     /// The kernel makes a write-through write of a write and a flush of the device's cache.
     NoFua,
+    /// Nothing is known of the device (overlayfs, a hidden `/sys`), and it has FUA.
+    UnknownFua,
+}
+
+impl Device {
+    pub const ALL: [Device; 3] = [Device::Fua, Device::NoFua, Device::UnknownFua];
+
+    /// Whether a write-through write makes durable what the device was given before.
+    pub fn covers_all_before(self) -> bool {
+        self == Device::NoFua
+    }
 }
 
 struct Recording {
@@ -192,10 +203,14 @@ impl Observer for Recorder {
             memory: 512,
             offset: 512,
         });
-        found.write_cache = WriteCache::WriteBack;
+        found.is_only_device = recording.device != Device::UnknownFua;
+        found.write_cache = match recording.device {
+            Device::UnknownFua => WriteCache::Unknown,
+            Device::Fua | Device::NoFua => WriteCache::WriteBack,
+        };
         found.fua = match recording.device {
             Device::Fua => Ok(()),
-            Device::NoFua => Err("the test says so".to_owned()),
+            Device::NoFua | Device::UnknownFua => Err("the test says so".to_owned()),
         };
     }
 }

@@ -18,10 +18,7 @@ fn ext4_on_a_loop_device_is_described_as_it_is() {
         found.fua.as_ref().is_err_and(|r| r.contains(&found.device)),
         "{found:?}"
     );
-    assert_eq!(
-        found.durable_write(),
-        onewrite::storage::DurableWrite::Flush
-    );
+    assert_eq!(found.durable_write(), DurableWrite::Flush);
     assert!(
         found
             .barriers
@@ -140,4 +137,67 @@ fn xfs_is_direct_and_btrfs_with_checksums_is_not() {
             "{found:?}"
         );
     }
+}
+
+/// An overlay shows neither its device nor what that can do; the one below it may have FUA.
+#[test]
+fn under_an_overlay_a_durable_write_covers_nothing_else() {
+    let Some(ext4) = Scratch::ext4(64, &[], "") else {
+        return;
+    };
+    let below = Capabilities::of_dir(ext4.path()).expect("capabilities");
+    assert!(below.is_only_device && below.durable_write().covers_all_before());
+    for name in ["lower", "upper", "work", "merged"] {
+        std::fs::create_dir(ext4.path().join(name)).expect("a directory");
+    }
+    let at = |name| ext4.path().join(name).display().to_string();
+    let merged = at("merged");
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        at("lower"),
+        at("upper"),
+        at("work")
+    );
+    let run = |program: &str, arguments: &[&str]| {
+        let ran = Command::new(program).args(arguments).status();
+        ran.is_ok_and(|status| status.success())
+    };
+    if !run(
+        "mount",
+        &["-t", "overlay", "overlay", "-o", &options, &merged],
+    ) {
+        eprintln!("SKIPPED: no overlay file system here");
+        return;
+    }
+    let found = Capabilities::of_dir(Path::new(&merged));
+    assert!(run("umount", &[&merged]));
+    let found = found.expect("capabilities");
+    assert_eq!(found.filesystem, "overlay");
+    assert!(found.direct.is_ok(), "{found:?}");
+    assert_eq!(found.durable_write(), DurableWrite::Unknown);
+    assert!(!found.durable_write().covers_all_before());
+}
+
+/// A file system on several devices asks one of them for FUA and writes to all.
+#[test]
+fn of_several_devices_none_stands_for_all() {
+    let Some(btrfs) = Scratch::btrfs() else {
+        return;
+    };
+    let found = Capabilities::of_dir(btrfs.path()).expect("capabilities");
+    assert!(found.is_only_device, "{found:?}");
+    let image = tempfile::NamedTempFile::new().expect("an image");
+    image.as_file().set_len(256 * MIB).expect("a size");
+    let second = LoopDevice::attach(image.path()).expect("a loop device");
+    let added = Command::new("btrfs")
+        .args(["device", "add", "-f"])
+        .args([second.node(), btrfs.path()])
+        .output()
+        .expect("btrfs-progs");
+    assert!(added.status.success(), "{added:?}");
+    second.detach_when_unused().expect("a loop device of ours");
+    let found = Capabilities::of_dir(btrfs.path()).expect("capabilities");
+    assert!(!found.is_only_device, "{found:?}");
+    // Before the device, which waits until it is free.
+    drop(btrfs);
 }

@@ -14,9 +14,10 @@ mod scratch;
 mod writes;
 
 use onewrite::storage::{
-    Access, AlignedBuf, Capabilities, Create, DirectIo, Durability, Init, LockByte, LockKind,
-    LogFile, NewFile, StorageError, WriteCache, sync_directory,
+    Access, AlignedBuf, Capabilities, Create, DirectIo, Durability, DurableWrite, Init, LockByte,
+    LockKind, LogFile, NewFile, StorageError, WriteCache, sync_directory,
 };
+use onewrite_iotrace::scratch::LoopDevice;
 use scratch::Scratch;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
