@@ -135,6 +135,15 @@ fn python_threads_commit_side_by_side() {
     assert!(!place.is_guarded());
 }
 
+/// SQLite takes what it remembers for what others have committed since, unless our VFS makes it look.
+#[test]
+fn python_leaves_the_modes_of_attached_databases_and_writes_over_no_commit() {
+    let Some(python) = python() else { return };
+    let expected = ["wal", "direct", "waldio", "onewrite"].map(|m| format!("{m} 1,2,3 delete"));
+    let printed = Place::new().python(&python, "attached.py", &[]);
+    assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn the_shell_loads_it_and_uses_it() {
     if !has_shell() {

@@ -82,8 +82,6 @@ pub struct Database {
     pub wanted: Option<JournalMode>,
     /// The application has named a journal mode itself.
     pub mode_was_named: Cell<bool>,
-    /// The application has named a rollback mode: SQLite's own log may be left for it.
-    pub may_leave_wal: Cell<bool>,
     /// The database has been converted to the wanted mode, or that has failed.
     pub conversion_tried: Cell<bool>,
     /// A connection that can write was asked to guard for this one, which cannot.

@@ -4,6 +4,7 @@
 use super::database::{Database, Switch};
 use super::ffi;
 use super::guard::{GUARD_BYTE, PATIENCE, READ_VERSION_AT, clear, pause};
+use super::host::Connection;
 use super::inner::LockLevel;
 use crate::log::shared::Shared;
 use crate::log::{ErrorKind, Layout, LogError, LogHeader, LogId};
@@ -22,7 +23,7 @@ impl Database {
         Ok(())
     }
 
-    /// Under EXCLUSIVE, if the log is deleted on the way from one mode to another. SQLite then goes on with
+    /// Under EXCLUSIVE, unless the log is deleted because its last connection closes. SQLite goes on with
     /// the pages that the connection remembers, though others may have committed to them since its last
     /// transaction, unless the change counter is another one. It means something to living connections
     /// alone, and so needs no flush.
@@ -36,11 +37,13 @@ impl Database {
         }
     }
 
-    /// Whether a log that SQLite is done with is done with for the sake of another mode. Where a pragma
-    /// has asked for a rollback mode once, it may be so any time: a prepared statement is run again
-    /// without a word to us.
+    /// Whether SQLite ends its use of a log for the sake of another mode, and not because it closes the
+    /// file. Only then is a statement running that may write: `PRAGMA journal_mode`. No pragma tells us
+    /// reliably: one without a schema's name is for attached databases too, and only the main one hears of
+    /// it; a prepared one is run again without a word to us.
     pub fn is_leaving_a_log(&self) -> bool {
-        self.switch.get() != Switch::Idle || self.may_leave_wal.get()
+        let connection = self.connection.get();
+        connection.is_none_or(Connection::is_writing)
     }
 
     /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database:

@@ -58,9 +58,6 @@ impl Database {
             return answer;
         }
         self.mode_was_named.set(true);
-        if word != "wal" {
-            self.may_leave_wal.set(true);
-        }
         let left = match self.is_atomic() {
             true => self.out_of_atomic(|| self.leave_atomic_for(&word)),
             false => self.leave_for(&word),

@@ -279,11 +279,15 @@ fn leave_after_others_committed(persists: bool) {
 }
 
 fn persist_wal(db: &rusqlite::Connection) {
+    persist_wal_of(db, c"main");
+}
+
+fn persist_wal_of(db: &rusqlite::Connection, schema: &std::ffi::CStr) {
     let mut persist: std::ffi::c_int = 1;
     // SAFETY: an open connection; this file control takes an integer.
     let code = unsafe {
         let op = ffi::SQLITE_FCNTL_PERSIST_WAL;
-        ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), op, (&raw mut persist).cast())
+        ffi::sqlite3_file_control(db.handle(), schema.as_ptr(), op, (&raw mut persist).cast())
     };
     assert_eq!((code, persist), (ffi::SQLITE_OK, 1));
 }
@@ -336,5 +340,60 @@ fn with_exclusive_locking_a_log_that_was_left_is_not_written_to_again() {
             assert_eq!(found, rows.to_string(), "{mode:?}, to {to}");
             assert_eq!(sql(&stock, "PRAGMA integrity_check"), "ok");
         }
+    }
+}
+
+/// A pragma that names no database reaches the attached ones as well, and our VFS hears of the main one
+/// alone: what makes SQLite look again must not hang on that.
+#[test]
+fn who_leaves_the_modes_of_all_databases_writes_over_no_commit() {
+    for mode in ["wal", "direct", "waldio", "onewrite"] {
+        for persists in [false, true] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = directory.path().join("attached");
+            let ours = open(&directory.path().join("main"));
+            sql(&ours, &format!("ATTACH '{}' AS second", path.display()));
+            let set = format!("PRAGMA second.journal_mode={mode}");
+            assert_eq!(sql(&ours, &set), mode);
+            sql(&ours, "CREATE TABLE second.t(x)");
+            sql(&ours, "DETACH second");
+            sql(&ours, &format!("ATTACH '{}' AS second", path.display()));
+            if persists {
+                persist_wal_of(&ours, c"second");
+            }
+            sql(&ours, "INSERT INTO t VALUES(1)");
+            assert_eq!(sql(&ours, "SELECT group_concat(x) FROM t"), "1");
+            let other = open(&path);
+            sql(&other, "INSERT INTO t VALUES(2)");
+            drop(other);
+            sql(&ours, "PRAGMA journal_mode=delete");
+            let now = sql(&ours, "PRAGMA second.journal_mode");
+            assert_eq!(now, "delete", "{mode}, {persists}");
+            sql(&ours, "INSERT INTO t VALUES(3)");
+            let found = sql(&ours, "SELECT group_concat(x) FROM t");
+            drop(ours);
+            let then = sql(&stock(&path), "SELECT group_concat(x) FROM t");
+            assert_eq!((&*found, &*then), ("1,2,3", "1,2,3"), "{mode}, {persists}");
+        }
+    }
+}
+
+/// The deletion of a log when its last connection closes makes nobody look again, for nobody is left: a
+/// program that only reads changes no byte of its database.
+#[test]
+fn a_database_that_was_only_read_keeps_its_bytes() {
+    for mode in ["wal", "direct"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = open(&path);
+        sql(&db, &format!("PRAGMA journal_mode={mode}"));
+        sql(&db, "CREATE TABLE t(x)");
+        drop(db);
+        let before = std::fs::read(&path).expect("the database");
+        let db = open(&path);
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), "0");
+        drop(db);
+        assert!(std::fs::read(&path).expect("the database") == before, "{mode}");
+        assert!(!beside(&path, "-wal").exists(), "{mode}");
     }
 }

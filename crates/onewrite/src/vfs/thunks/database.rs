@@ -61,7 +61,6 @@ pub unsafe fn open(
             switch: Cell::new(Switch::Idle),
             wanted: wanted_mode(name),
             mode_was_named: Cell::new(false),
-            may_leave_wal: Cell::new(false),
             conversion_tried: Cell::new(false),
             writer_tried: Cell::new(false),
             leftover_checked: Cell::new(false),
