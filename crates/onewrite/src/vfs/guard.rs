@@ -29,6 +29,8 @@ use crate::wal::{FRAME_HEADER_BYTES, PageSize, array, be32};
 /// The read version on disk while the database is guarded. Bit 7 keeps it above every version that
 /// SQLite could reach.
 pub const GUARD_BYTE: u8 = 0xA1;
+/// What every database begins with.
+const MAGIC: &[u8] = b"SQLite format 3\0";
 /// The read version of a database in WAL mode.
 const WAL_VERSION: u8 = 2;
 /// Bytes of the database header.
@@ -75,12 +77,12 @@ enum Look {
 /// database, and where this is no header.
 pub fn guarded_by(header: &[u8]) -> Option<LogId> {
     let header: &Header = header.first_chunk()?;
-    let is_guarded = header[READ_VERSION_AT] == GUARD_BYTE;
+    let is_guarded = header.starts_with(MAGIC) && header[READ_VERSION_AT] == GUARD_BYTE;
     is_guarded.then(|| LogId(array(&header[ID_AT..ID_AT + 8])))
 }
 
-/// Whether bytes read from the database at `offset` show that it is guarded.
-pub fn stands_in(bytes: &[u8], offset: u64) -> bool {
+/// Whether bytes read from the database at `offset` look as if it was guarded.
+fn stands_in(bytes: &[u8], offset: u64) -> bool {
     let at = (READ_VERSION_AT as u64).checked_sub(offset);
     at.and_then(|at| bytes.get(at as usize)) == Some(&GUARD_BYTE)
 }
@@ -118,6 +120,26 @@ pub(super) fn clear(header: &mut Header) {
 }
 
 impl Database {
+    /// Whether [`hide`] is for these bytes, read from the database at `offset`.
+    ///
+    /// SQLite, or a VFS over ours, may read before the first lock, when we do not know of the guard yet; it
+    /// must not see it then either. A connection that never takes a lock reads the file without its log, and
+    /// must not take that for the database. Other bytes may look like a guard by chance, such as those of a
+    /// VFS over ours that encrypts: only a header that is a database's is changed.
+    pub fn hides(&self, bytes: &[u8], offset: u64) -> bool {
+        if self.is_guarded() {
+            return true;
+        }
+        if self.takes_no_lock || !stands_in(bytes, offset) {
+            return false;
+        }
+        let header = match bytes.first_chunk() {
+            Some(header) if offset == 0 => Some(*header),
+            _ => self.read_header().ok().flatten(),
+        };
+        header.is_some_and(|header| is_of_a_database(&header))
+    }
+
     /// `xLock(SHARED)` from no lock.
     pub fn lock_shared(&self) -> c_int {
         for attempt in 0..PATIENCE {
@@ -211,8 +233,8 @@ impl Database {
                 self.log.replace(Some(self.open_guarded(&header, id)?));
                 Ok(Look::Settled)
             }
-            // SQLite says what is wrong with such a header, in its own words.
-            WAL_VERSION if page_size(&header).is_err() => Ok(Look::Settled),
+            // SQLite says what is wrong with such a header, in its own words; or it is encrypted.
+            WAL_VERSION if !is_of_a_database(&header) => Ok(Look::Settled),
             WAL_VERSION => match self.remembered_mode(&header)? {
                 None => Ok(Look::Settled),
                 Some(mode) if !mode.is_guarded() => {
@@ -568,7 +590,7 @@ impl Database {
 }
 
 fn is_of_a_database(header: &Header) -> bool {
-    header.starts_with(b"SQLite format 3\0") && page_size(header).is_ok()
+    header.starts_with(MAGIC) && page_size(header).is_ok()
 }
 
 fn page_size(header: &Header) -> Result<PageSize, LogError> {

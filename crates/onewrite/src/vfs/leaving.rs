@@ -3,7 +3,7 @@
 
 use super::database::{Database, Switch};
 use super::ffi;
-use super::guard::{GUARD_BYTE, PATIENCE, READ_VERSION_AT, clear, pause};
+use super::guard::{PATIENCE, clear, guarded_by, pause};
 use super::host::Connection;
 use super::inner::LockLevel;
 use crate::log::shared::Shared;
@@ -116,7 +116,7 @@ impl Database {
     /// Under SHARED.
     fn forget_unguarded(&self) -> Result<bool, LogError> {
         let header = self.read_header()?;
-        if header.is_some_and(|header| header[READ_VERSION_AT] == GUARD_BYTE) {
+        if header.is_some_and(|header| guarded_by(&header).is_some()) {
             return Ok(false);
         }
         self.forget_mode().map(|()| true)

@@ -1,8 +1,9 @@
 //! Logs that are missing, damaged, cut short, of another database or of a newer version; databases
 //! that were exchanged. A clear error, and nothing that was committed is touched.
+#![allow(unsafe_code)]
 
 use super::{MODES, WALDIO, beside, copy, open, open_in, outcome, sql, status};
-use rusqlite::Connection;
+use rusqlite::{Connection, ffi};
 use std::path::{Path, PathBuf};
 
 /// What a crash leaves of a database with `rows` rows, one of them to a transaction.
@@ -172,6 +173,50 @@ fn a_torn_header_that_looks_guarded_is_taken_back_by_the_journal() {
     std::fs::write(&path, &bytes).expect("a write");
     let found = outcome(&open(&path), "SELECT * FROM t");
     assert!(found.starts_with("error 26"), "{found}");
+}
+
+/// What a VFS over ours reads through us, as one that encrypts does.
+fn read_below(db: &Connection, bytes: usize, offset: i64) -> Vec<u8> {
+    let mut file: *mut ffi::sqlite3_file = std::ptr::null_mut();
+    let mut out = vec![0; bytes];
+    // SAFETY: the connection is open; the operation stores its file, whose method gets a buffer.
+    let code = unsafe {
+        let (op, found) = (ffi::SQLITE_FCNTL_FILE_POINTER, (&raw mut file).cast());
+        ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), op, found);
+        let read = (*(*file).pMethods).xRead.expect("the method");
+        read(file, out.as_mut_ptr().cast(), bytes as i32, offset)
+    };
+    assert_eq!(code, ffi::SQLITE_OK);
+    out
+}
+
+/// A page that was encrypted has any byte where the guard would stand.
+#[test]
+fn bytes_that_are_no_header_are_passed_on_as_they_are() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let mut bytes: Vec<u8> = (0..8192_u32).map(|i| (i * 37 + 11) as u8).collect();
+    for version in [onewrite::GUARD_BYTE, 2] {
+        bytes[19] = version;
+        std::fs::write(&path, &bytes).expect("a write");
+        let db = open(&path);
+        for looks in 0..2 {
+            for (offset, size) in [(0, 100), (0, 4096), (16, 16), (19, 1), (64, 64)] {
+                let range = offset..offset + size;
+                let found = read_below(&db, size, offset as i64);
+                assert!(found == bytes[range], "{version}, look {looks}, {offset}");
+            }
+            let found = outcome(&db, "SELECT * FROM t");
+            assert!(found.starts_with("error 26"), "{found}");
+        }
+        drop(db);
+        assert!(std::fs::read(&path).expect("it") == bytes);
+    }
+    // And a guard is hidden before the first lock.
+    let path = crashed(directory.path(), "guarded", 3);
+    let db = open(&path);
+    assert_eq!(read_below(&db, 100, 0)[19], 2);
+    assert_eq!(read_below(&db, 4, 17)[2], 2);
 }
 
 /// As stock SQLite treats a `-wal` that was cut short or damaged: what is whole before that counts.

@@ -393,7 +393,10 @@ fn a_database_that_was_only_read_keeps_its_bytes() {
         let db = open(&path);
         assert_eq!(sql(&db, "SELECT count(*) FROM t"), "0");
         drop(db);
-        assert!(std::fs::read(&path).expect("the database") == before, "{mode}");
+        assert!(
+            std::fs::read(&path).expect("the database") == before,
+            "{mode}"
+        );
         assert!(!beside(&path, "-wal").exists(), "{mode}");
     }
 }

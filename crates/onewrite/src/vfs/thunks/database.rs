@@ -266,12 +266,7 @@ unsafe extern "C" fn db_read(
         return code;
     }
     let code = database.inner.read(out, offset);
-    // Whoever reads before the first lock has not been told of the guard yet, and shall not meet it
-    // either: a VFS over ours may do that. Who never takes a lock reads the file without its log, and
-    // is not to take that for the database.
-    let is_guarded =
-        || database.is_guarded() || !database.takes_no_lock && guard::stands_in(out, offset as u64);
-    if offset < guard::HEADER_BYTES as i64 && is_guarded() {
+    if offset < guard::HEADER_BYTES as i64 && database.hides(out, offset as u64) {
         guard::hide(out, offset as u64);
     }
     code
