@@ -34,7 +34,7 @@ use std::rc::Rc;
 
 use super::database::{Database, Switch};
 use super::ffi;
-use super::guard;
+use super::header;
 use super::host::{Connection, SqlError};
 use super::pragma::{Answer, Failure};
 use super::super_journal;
@@ -255,7 +255,7 @@ impl Database {
         if self.inner.read(&mut present, 0) != ffi::SQLITE_OK {
             return false;
         }
-        let Some(counters) = guard::only_counters_differ(page, &present) else {
+        let Some(counters) = header::only_counters_differ(page, &present) else {
             return false;
         };
         let file = &transaction.file;

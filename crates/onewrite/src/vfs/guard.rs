@@ -10,7 +10,6 @@
 use std::ffi::c_int;
 use std::fs;
 use std::io;
-use std::ops::Range;
 use std::time::Duration;
 
 use super::beside::{file_begins_with_content, open_beside};
@@ -18,46 +17,21 @@ use super::convert;
 use super::database::{Database, Switch, shared_log};
 use super::discard::{self, Discarded};
 use super::ffi;
+use super::header::{
+    GUARD_BYTE, HEADER_BYTES, Header, ID_AT, READ_VERSION_AT, WAL_VERSION, clear, count_on,
+    guarded_by, id_in, is_of_a_database, keep, page_size, stands_in, suits,
+};
 use super::host;
 use super::inner::LockLevel;
 use crate::log::shared::Shared;
-use crate::log::{ErrorKind, Geometry, Layout, Log, LogError, LogHeader, LogId};
+use crate::log::{ErrorKind, Layout, Log, LogError, LogHeader, LogId};
 use crate::mode::JournalMode;
 use crate::sync;
-use crate::wal::{FRAME_HEADER_BYTES, PageSize, array, be32};
-
-/// The read version on disk while the database is guarded. Bit 7 keeps it above every version that
-/// SQLite could reach.
-pub const GUARD_BYTE: u8 = 0xA1;
-/// What every database begins with.
-const MAGIC: &[u8] = b"SQLite format 3\0";
-/// The read version of a database in WAL mode.
-const WAL_VERSION: u8 = 2;
-/// Bytes of the database header.
-pub const HEADER_BYTES: usize = 100;
-pub(super) const READ_VERSION_AT: usize = 19;
-const ID_AT: usize = 72;
-/// Where the change counter stands: the counter itself, and the "version-valid-for" copy.
-const COUNTERS_AT: [usize; 2] = [24, 92];
-/// Behind the copy: the version of SQLite that has counted.
-const COUNTED_BY_AT: usize = 96;
+use crate::wal::FRAME_HEADER_BYTES;
 
 /// Two connections that both hold SHARED keep each other from EXCLUSIVE. Each backs out, waits a
 /// different time, and tries again; after so many times SQLite's busy handler takes over.
 pub(super) const PATIENCE: u32 = 20;
-
-pub type Header = [u8; HEADER_BYTES];
-
-/// Where the change counter and what goes with it stand, if two versions of page 1 differ in nothing else.
-pub(super) fn only_counters_differ(page: &[u8], other: &[u8]) -> Option<Range<usize>> {
-    let [counter, copy] = COUNTERS_AT;
-    let parts = [0..counter, counter + 4..copy, COUNTED_BY_AT + 4..page.len()];
-    let are_same = parts.into_iter().all(|part| {
-        let pair = page.get(part.clone()).zip(other.get(part));
-        pair.is_some_and(|(part, other)| part == other)
-    });
-    are_same.then_some(counter..COUNTED_BY_AT + 4)
-}
 
 /// What the first look under a SHARED lock came to.
 enum Look {
@@ -71,52 +45,6 @@ enum Look {
     Convert(JournalMode),
     /// The database must be guarded, and this connection is read-only.
     NeedsWriter,
-}
-
-/// The log that a database is guarded for, by the header as it is on disk; `None` while it is a stock
-/// database, and where this is no header.
-pub fn guarded_by(header: &[u8]) -> Option<LogId> {
-    let header: &Header = header.first_chunk()?;
-    let is_guarded = header.starts_with(MAGIC) && header[READ_VERSION_AT] == GUARD_BYTE;
-    is_guarded.then(|| LogId(array(&header[ID_AT..ID_AT + 8])))
-}
-
-/// Whether bytes read from the database at `offset` look as if it was guarded.
-fn stands_in(bytes: &[u8], offset: u64) -> bool {
-    let at = (READ_VERSION_AT as u64).checked_sub(offset);
-    at.and_then(|at| bytes.get(at as usize)) == Some(&GUARD_BYTE)
-}
-
-/// Replaces the guard in bytes read from the database at `offset` by what SQLite expects there.
-pub fn hide(bytes: &mut [u8], offset: u64) {
-    if offset >= HEADER_BYTES as u64 {
-        return;
-    }
-    let at = |position: usize| position.checked_sub(offset as usize);
-    if let Some(version) = at(READ_VERSION_AT).and_then(|i| bytes.get_mut(i))
-        && *version == GUARD_BYTE
-    {
-        *version = WAL_VERSION;
-    }
-    for position in ID_AT..ID_AT + 8 {
-        if let Some(byte) = at(position).and_then(|i| bytes.get_mut(i)) {
-            *byte = 0;
-        }
-    }
-}
-
-/// Puts the guard into page 1, which is about to be written.
-pub fn keep(page: &mut [u8], id: LogId) {
-    if page.len() >= HEADER_BYTES {
-        page[READ_VERSION_AT] = GUARD_BYTE;
-        page[ID_AT..ID_AT + 8].copy_from_slice(&id.0);
-    }
-}
-
-/// Makes the header that of a stock database in WAL mode.
-pub(super) fn clear(header: &mut Header) {
-    header[READ_VERSION_AT] = WAL_VERSION;
-    header[ID_AT..ID_AT + 8].fill(0);
 }
 
 impl Database {
@@ -223,7 +151,7 @@ impl Database {
         };
         match header[READ_VERSION_AT] {
             GUARD_BYTE => {
-                let id = LogId(array(&header[ID_AT..ID_AT + 8]));
+                let id = id_in(&header);
                 if !is_of_a_database(&header) && self.present_log()?.is_none_or(|log| log.id != id)
                 {
                     // Any bytes may stand here, and look like a guard: a write that was torn, which
@@ -578,35 +506,12 @@ impl Database {
     }
 
     pub(super) fn move_counter_on(&self, header: &mut Header) -> Result<(), LogError> {
-        let counter = be32(&header[..], COUNTERS_AT[0]).wrapping_add(1);
-        for at in COUNTERS_AT {
-            header[at..at + 4].copy_from_slice(&counter.to_be_bytes());
-        }
+        count_on(header);
         match self.inner.write(&header[..], 0) {
             ffi::SQLITE_OK => Ok(()),
             code => Err(self.inner_error("write the header of", code)),
         }
     }
-}
-
-fn is_of_a_database(header: &Header) -> bool {
-    header.starts_with(MAGIC) && page_size(header).is_ok()
-}
-
-fn page_size(header: &Header) -> Result<PageSize, LogError> {
-    PageSize::from_database_header(array(&header[16..18])).ok_or_else(|| {
-        let text = "the database header has an impossible page size";
-        LogError::new(ErrorKind::Corrupt, std::path::Path::new("database"), text)
-    })
-}
-
-/// Whether a layout can carry the database's pages; the error says why not.
-fn suits(layout: Layout, header: &Header) -> Result<(), String> {
-    let page = page_size(header).map_err(|error| error.to_string())?;
-    if layout == Layout::Embedded && usize::from(header[20]) < FRAME_HEADER_BYTES {
-        return Err("it does not have the reserved bytes for journal mode waldio".into());
-    }
-    Geometry::new(layout, page, 1).map(drop)
 }
 
 /// 0.2 to 10 ms, longer with every attempt and different for every thread.

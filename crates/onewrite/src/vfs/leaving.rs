@@ -3,7 +3,8 @@
 
 use super::database::{Database, Switch};
 use super::ffi;
-use super::guard::{PATIENCE, clear, guarded_by, pause};
+use super::guard::{PATIENCE, pause};
+use super::header::{clear, guarded_by};
 use super::host::Connection;
 use super::inner::LockLevel;
 use crate::log::shared::Shared;

@@ -17,6 +17,7 @@ mod discard;
 mod entry;
 mod ffi;
 mod guard;
+mod header;
 mod host;
 mod inner;
 mod leaving;
@@ -31,7 +32,7 @@ use std::ffi::CStr;
 use std::fmt;
 
 pub use discard::{DiscardError, Discarded, discard_log};
-pub use guard::{GUARD_BYTE, HEADER_BYTES as DATABASE_HEADER_BYTES, guarded_by};
+pub use header::{GUARD_BYTE, HEADER_BYTES as DATABASE_HEADER_BYTES, guarded_by};
 use thunks::make_default;
 
 /// The name that the VFS is registered under.

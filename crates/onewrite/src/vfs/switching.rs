@@ -249,7 +249,7 @@ impl Database {
             return Ok(());
         }
         let needed = FRAME_HEADER_BYTES as u8;
-        let mut header = [0; super::guard::HEADER_BYTES];
+        let mut header = [0; super::header::HEADER_BYTES];
         match self.inner.read(&mut header, 0) {
             ffi::SQLITE_OK if header[20] >= needed => Ok(()),
             ffi::SQLITE_OK => Err(format!(

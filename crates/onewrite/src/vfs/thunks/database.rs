@@ -15,7 +15,7 @@ use crate::vfs::host::{self, Connection, Host};
 use crate::vfs::inner::{Inner, LockLevel, Mapping};
 use crate::vfs::pragma::Answer;
 use crate::vfs::remap::Remapper;
-use crate::vfs::{convert, guard};
+use crate::vfs::{convert, header};
 
 /// A database file of ours. The file of the VFS underneath follows it in the same allocation.
 #[repr(C)]
@@ -266,8 +266,8 @@ unsafe extern "C" fn db_read(
         return code;
     }
     let code = database.inner.read(out, offset);
-    if offset < guard::HEADER_BYTES as i64 && database.hides(out, offset as u64) {
-        guard::hide(out, offset as u64);
+    if offset < header::HEADER_BYTES as i64 && database.hides(out, offset as u64) {
+        header::hide(out, offset as u64);
     }
     code
 }
@@ -298,7 +298,7 @@ unsafe extern "C" fn db_write(
             && let Some(id) = database.log().and_then(|log| log.id())
         {
             let mut page = data.to_vec();
-            guard::keep(&mut page, id);
+            header::keep(&mut page, id);
             return database.inner.write(&page, 0);
         }
         database.give_up_atomic(database.inner.write(data, offset))

@@ -1,0 +1,115 @@
+//! The bytes of a database's header that the guard uses, and what they say. Pure functions: who reads and
+//! writes the header, and under which lock, is decided in [`super::guard`].
+
+use std::ops::Range;
+
+use crate::log::{ErrorKind, Geometry, Layout, LogError, LogId};
+use crate::wal::{FRAME_HEADER_BYTES, PageSize, array, be32};
+
+/// The read version on disk while the database is guarded. Bit 7 keeps it above every version that
+/// SQLite could reach.
+pub const GUARD_BYTE: u8 = 0xA1;
+/// What every database begins with.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// The read version of a database in WAL mode.
+pub(super) const WAL_VERSION: u8 = 2;
+/// Bytes of the database header.
+pub const HEADER_BYTES: usize = 100;
+pub(super) const READ_VERSION_AT: usize = 19;
+pub(super) const ID_AT: usize = 72;
+/// Where the change counter stands: the counter itself, and the "version-valid-for" copy.
+const COUNTERS_AT: [usize; 2] = [24, 92];
+/// Behind the copy: the version of SQLite that has counted.
+const COUNTED_BY_AT: usize = 96;
+
+pub type Header = [u8; HEADER_BYTES];
+
+/// Where the change counter and what goes with it stand, if two versions of page 1 differ in nothing else.
+pub(super) fn only_counters_differ(page: &[u8], other: &[u8]) -> Option<Range<usize>> {
+    let [counter, copy] = COUNTERS_AT;
+    let parts = [0..counter, counter + 4..copy, COUNTED_BY_AT + 4..page.len()];
+    let are_same = parts.into_iter().all(|part| {
+        let pair = page.get(part.clone()).zip(other.get(part));
+        pair.is_some_and(|(part, other)| part == other)
+    });
+    are_same.then_some(counter..COUNTED_BY_AT + 4)
+}
+
+/// The log that a database is guarded for, by the header as it is on disk; `None` while it is a stock
+/// database, and where this is no header.
+pub fn guarded_by(header: &[u8]) -> Option<LogId> {
+    let header: &Header = header.first_chunk()?;
+    let is_guarded = header.starts_with(MAGIC) && header[READ_VERSION_AT] == GUARD_BYTE;
+    is_guarded.then(|| LogId(array(&header[ID_AT..ID_AT + 8])))
+}
+
+/// Whether bytes read from the database at `offset` look as if it was guarded.
+pub(super) fn stands_in(bytes: &[u8], offset: u64) -> bool {
+    let at = (READ_VERSION_AT as u64).checked_sub(offset);
+    at.and_then(|at| bytes.get(at as usize)) == Some(&GUARD_BYTE)
+}
+
+/// Replaces the guard in bytes read from the database at `offset` by what SQLite expects there.
+pub fn hide(bytes: &mut [u8], offset: u64) {
+    if offset >= HEADER_BYTES as u64 {
+        return;
+    }
+    let at = |position: usize| position.checked_sub(offset as usize);
+    if let Some(version) = at(READ_VERSION_AT).and_then(|i| bytes.get_mut(i))
+        && *version == GUARD_BYTE
+    {
+        *version = WAL_VERSION;
+    }
+    for position in ID_AT..ID_AT + 8 {
+        if let Some(byte) = at(position).and_then(|i| bytes.get_mut(i)) {
+            *byte = 0;
+        }
+    }
+}
+
+/// Puts the guard into page 1, which is about to be written.
+pub fn keep(page: &mut [u8], id: LogId) {
+    if page.len() >= HEADER_BYTES {
+        page[READ_VERSION_AT] = GUARD_BYTE;
+        page[ID_AT..ID_AT + 8].copy_from_slice(&id.0);
+    }
+}
+
+/// Makes the header that of a stock database in WAL mode.
+pub(super) fn clear(header: &mut Header) {
+    header[READ_VERSION_AT] = WAL_VERSION;
+    header[ID_AT..ID_AT + 8].fill(0);
+}
+
+pub(super) fn is_of_a_database(header: &Header) -> bool {
+    header.starts_with(MAGIC) && page_size(header).is_ok()
+}
+
+pub(super) fn page_size(header: &Header) -> Result<PageSize, LogError> {
+    PageSize::from_database_header(array(&header[16..18])).ok_or_else(|| {
+        let text = "the database header has an impossible page size";
+        LogError::new(ErrorKind::Corrupt, std::path::Path::new("database"), text)
+    })
+}
+
+/// Whether a layout can carry the database's pages; the error says why not.
+pub(super) fn suits(layout: Layout, header: &Header) -> Result<(), String> {
+    let page = page_size(header).map_err(|error| error.to_string())?;
+    if layout == Layout::Embedded && usize::from(header[20]) < FRAME_HEADER_BYTES {
+        return Err("it does not have the reserved bytes for journal mode waldio".into());
+    }
+    Geometry::new(layout, page, 1).map(drop)
+}
+
+/// Moves the change counter on, in both its places.
+pub(super) fn count_on(header: &mut Header) {
+    let counter = be32(&header[..], COUNTERS_AT[0]).wrapping_add(1);
+    for at in COUNTERS_AT {
+        header[at..at + 4].copy_from_slice(&counter.to_be_bytes());
+    }
+}
+
+/// The id in a header that is guarded.
+pub(super) fn id_in(header: &Header) -> LogId {
+    LogId(array(&header[ID_AT..ID_AT + 8]))
+}
