@@ -101,10 +101,10 @@ fn is_interrupted() -> bool {
 }
 
 fn identity(descriptor: c_int) -> Option<(u64, u64)> {
-    // SAFETY: plain data that `fstat` fills.
+    // SAFETY: plain data that `fstat64` fills.
     unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        (libc::fstat(descriptor, &mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
+        let mut stat: libc::stat64 = std::mem::zeroed();
+        (libc::fstat64(descriptor, &mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
     }
 }
 

@@ -15,7 +15,7 @@ use super::open::{self, Access};
 use super::probe;
 use super::sys;
 use rustix::fs::{Advice, AtFlags, Statx, StatxFlags, fadvise, fdatasync, fstat, ftruncate, statx};
-use rustix::io::{Errno, IoSlice, IoSliceMut, ReadWriteFlags, pread, preadv, pwrite, pwritev2};
+use rustix::io::{Errno, IoSliceMut, pread, preadv, pwrite};
 use rustix::process::Pid;
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -327,8 +327,7 @@ impl LogFile {
             return retry(|| pwrite(file, buf, offset));
         }
         if !self.no_dsync_flag.load(Relaxed) {
-            let slices = [IoSlice::new(buf)];
-            match retry(|| pwritev2(file, &slices, offset, ReadWriteFlags::DSYNC)) {
+            match retry(|| sys::write_durably(file, buf, offset)) {
                 // Refused before any I/O: a kernel before 4.7, or a file system without it.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.no_dsync_flag.store(true, Relaxed),
                 Ok(n) => {

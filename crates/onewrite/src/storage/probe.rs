@@ -9,11 +9,12 @@ use super::device::{BlockDevice, WriteCache, is_alone_in_btrfs};
 use super::error::{Operation, StorageError};
 use super::mount::{Mount, mount_by_id};
 use super::remap::{Remap, try_remap};
+use super::sys;
 use rustix::fs::{
     AtFlags, FallocateFlags, IFlags, Mode, OFlags, Statx, StatxFlags, fallocate, fstatfs,
     ioctl_getflags, statx,
 };
-use rustix::io::{Errno, IoSlice, ReadWriteFlags};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -296,7 +297,10 @@ fn try_direct_write(file: &File) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(file)?;
     rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT)?;
     let block = AlignedBuf::zeroed(BUFFER_ALIGN);
-    let written = rustix::io::pwritev2(file, &[IoSlice::new(&block)], 0, ReadWriteFlags::DSYNC);
+    let written = match sys::write_durably(file, &block, 0) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => rustix::io::pwrite(file, &block, 0),
+        other => other,
+    };
     rustix::fs::fcntl_setfl(file, flags)?;
     match written? {
         BUFFER_ALIGN => Ok(()),

@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 #[cfg(not(shuttle))]
 pub(super) use mapped::Mapped;
@@ -57,28 +57,51 @@ pub(super) fn ofd_lock(
         OfdCommand::SetWait => libc::F_OFD_SETLKW,
         OfdCommand::Get => libc::F_OFD_GETLK,
     };
-    // SAFETY: flock is plain integers, for which zero is a value. l_pid must be zero here.
-    let mut request: libc::flock = unsafe { std::mem::zeroed() };
+    // SAFETY: flock64 is plain integers, for which zero is a value. l_pid must be zero here.
+    let mut request: libc::flock64 = unsafe { std::mem::zeroed() };
     request.l_type = l_type as libc::c_short;
     request.l_whence = libc::SEEK_SET as libc::c_short;
-    request.l_start = libc::off_t::from(offset);
+    request.l_start = libc::off64_t::from(offset);
     request.l_len = 1;
     // SAFETY: the descriptor is open for as long as it is borrowed, and the kernel reads and writes
-    // no more than the flock that the pointer points to.
-    let result = unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw mut request) };
+    // no more than the flock64 that the pointer points to.
+    let result = unsafe { fcntl64(fd.as_raw_fd(), command, &raw mut request) };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
     Ok(command == libc::F_OFD_GETLK && request.l_type != libc::F_UNLCK as libc::c_short)
 }
 
+/// fcntl(2) with the lock structure that the kernel wants of open-file-description locks: offsets of
+/// 64 bits, also in a process of 32.
+///
+/// # Safety
+/// `request` points to a structure that may be read and written.
+#[cfg(target_pointer_width = "64")]
+unsafe fn fcntl64(fd: i32, command: i32, request: *mut libc::flock64) -> i32 {
+    // SAFETY: the caller's promise; flock64 is flock here.
+    unsafe { libc::fcntl(fd, command, request) }
+}
+
+/// See above. The C library's fcntl() may take a structure of 32 bits for these commands; what it takes has changed
+/// between versions. The call itself has not.
+///
+/// # Safety
+/// As above.
+#[cfg(not(target_pointer_width = "64"))]
+unsafe fn fcntl64(fd: i32, command: i32, request: *mut libc::flock64) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { libc::syscall(libc::SYS_fcntl64, fd, command, request) as i32 }
+}
+
 /// Device and inode of an open descriptor, and whether it can write; `None` if there is no such one.
 pub(super) fn descriptor(number: i32) -> Option<(u64, u64, bool)> {
-    // SAFETY: stat is plain integers, for which zero is a value.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes no more than the stat that the pointer points to, and refuses a number
+    // Not stat: in a process of 32 bits that has no room for the inode numbers and sizes of some files.
+    // SAFETY: stat64 is plain integers, for which zero is a value.
+    let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes no more than the stat64 that the pointer points to, and refuses a number
     // that is no descriptor.
-    let result = unsafe { libc::fstat(number, &raw mut stat) };
+    let result = unsafe { libc::fstat64(number, &raw mut stat) };
     // SAFETY: no pointer is passed.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
     let writes = flags != -1 && flags & libc::O_ACCMODE == libc::O_RDWR;
@@ -109,8 +132,23 @@ pub(super) enum WriteBack {
     Finish,
 }
 
+/// One write that is durable when it returns (`RWF_DSYNC`).
+#[cfg(not(target_os = "android"))]
+pub(super) fn write_durably(fd: impl AsFd, buf: &[u8], offset: u64) -> rustix::io::Result<usize> {
+    use rustix::io::{ReadWriteFlags, pwritev2};
+    pwritev2(fd, &[io::IoSlice::new(buf)], offset, ReadWriteFlags::DSYNC)
+}
+
+/// Not on Android, where the filter of system calls ends a program for a call that its version's C library does not
+/// have: pwritev2(2) came with Android 13. The caller writes and flushes.
+#[cfg(target_os = "android")]
+pub(super) fn write_durably(_: impl AsFd, _: &[u8], _: u64) -> rustix::io::Result<usize> {
+    Err(rustix::io::Errno::NOSYS)
+}
+
 /// sync_file_range(2): dirty pages of a range go to the device, without a flush of its cache; to the
 /// end of the file where `bytes` is 0.
+#[cfg(not(target_os = "android"))]
 pub(super) fn write_back(
     fd: BorrowedFd<'_>,
     offset: u64,
@@ -133,6 +171,12 @@ pub(super) fn write_back(
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// See above, and [`write_durably`]: the caller does without, or flushes.
+#[cfg(target_os = "android")]
+pub(super) fn write_back(_: BorrowedFd<'_>, _: u64, _: u64, _: WriteBack) -> io::Result<()> {
+    Err(io::Error::from_raw_os_error(libc::ENOSYS))
 }
 
 /// Whether an error says that there is no such system call: a filter, or a file that has none.

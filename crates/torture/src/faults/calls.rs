@@ -1,6 +1,7 @@
 //! The system calls that can be made to fail, and which faults fit each.
 //!
-//! The table is x86-64's: numbers, and which argument is a path, a descriptor or a length.
+//! Which argument is a path, a descriptor or a length is the same on every processor; numbers are libc's.
+//! Newer processors lack the calls that others replace.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -64,58 +65,77 @@ pub struct SystemCall {
     pub work: Work,
 }
 
-const fn call(number: i64, name: &'static str, target: Target, work: Work) -> SystemCall {
-    SystemCall {
-        number,
-        name,
-        target,
-        work,
-    }
+macro_rules! calls {
+    ($($(#[$only:meta])? $number:ident $name:literal $target:expr, $work:ident;)*) => {
+        &[$(
+            $(#[$only])?
+            SystemCall {
+                number: nix::libc::$number,
+                name: $name,
+                target: $target,
+                work: Work::$work,
+            },
+        )*]
+    };
 }
 
 /// All that are watched.
-pub const CALLS: &[SystemCall] = &[
-    call(0, "read", Target::Descriptor(0), Work::Read),
-    call(1, "write", Target::Descriptor(0), Work::Write),
-    call(2, "open", Target::Path(0), Work::Open),
-    call(3, "close", Target::Descriptor(0), Work::Close),
-    call(4, "stat", Target::Path(0), Work::Look),
-    call(5, "fstat", Target::Descriptor(0), Work::Look),
-    call(6, "lstat", Target::Path(0), Work::Look),
-    call(8, "lseek", Target::Descriptor(0), Work::Look),
-    call(9, "mmap", Target::Descriptor(4), Work::Map),
-    call(16, "ioctl", Target::Descriptor(0), Work::Control),
-    call(17, "pread64", Target::Descriptor(0), Work::Read),
-    call(18, "pwrite64", Target::Descriptor(0), Work::Write),
-    call(21, "access", Target::Path(0), Work::Look),
-    call(25, "mremap", Target::Mapping, Work::Map),
-    call(72, "fcntl", Target::Descriptor(0), Work::Control),
-    call(74, "fsync", Target::Descriptor(0), Work::Flush),
-    call(75, "fdatasync", Target::Descriptor(0), Work::Flush),
-    call(77, "ftruncate", Target::Descriptor(0), Work::Space),
-    call(79, "getcwd", Target::Nothing, Work::Look),
-    call(83, "mkdir", Target::Path(0), Work::Name),
-    call(84, "rmdir", Target::Path(0), Work::Name),
-    call(87, "unlink", Target::Path(0), Work::Name),
-    call(89, "readlink", Target::Path(0), Work::Look),
-    call(91, "fchmod", Target::Descriptor(0), Work::Permission),
-    call(93, "fchown", Target::Descriptor(0), Work::Permission),
-    call(138, "fstatfs", Target::Descriptor(0), Work::Look),
-    call(257, "openat", Target::PathAt(1), Work::Open),
-    call(262, "newfstatat", Target::PathAt(1), Work::Look),
-    call(263, "unlinkat", Target::PathAt(1), Work::Name),
-    call(267, "readlinkat", Target::PathAt(1), Work::Look),
-    call(269, "faccessat", Target::PathAt(1), Work::Look),
-    call(277, "sync_file_range", Target::Descriptor(0), Work::Flush),
-    call(285, "fallocate", Target::Descriptor(0), Work::Space),
-    call(295, "preadv", Target::Descriptor(0), Work::Read),
-    call(296, "pwritev", Target::Descriptor(0), Work::Write),
-    call(327, "preadv2", Target::Descriptor(0), Work::Read),
-    call(328, "pwritev2", Target::Descriptor(0), Work::Write),
-    call(332, "statx", Target::PathAt(1), Work::Look),
-    call(435, "clone3", Target::Nothing, Work::Thread),
-    call(439, "faccessat2", Target::PathAt(1), Work::Look),
-];
+#[cfg(target_pointer_width = "64")]
+pub const CALLS: &[SystemCall] = calls! {
+    SYS_read "read" Target::Descriptor(0), Read;
+    SYS_write "write" Target::Descriptor(0), Write;
+    #[cfg(target_arch = "x86_64")]
+    SYS_open "open" Target::Path(0), Open;
+    SYS_close "close" Target::Descriptor(0), Close;
+    #[cfg(target_arch = "x86_64")]
+    SYS_stat "stat" Target::Path(0), Look;
+    SYS_fstat "fstat" Target::Descriptor(0), Look;
+    #[cfg(target_arch = "x86_64")]
+    SYS_lstat "lstat" Target::Path(0), Look;
+    SYS_lseek "lseek" Target::Descriptor(0), Look;
+    SYS_mmap "mmap" Target::Descriptor(4), Map;
+    SYS_ioctl "ioctl" Target::Descriptor(0), Control;
+    SYS_pread64 "pread64" Target::Descriptor(0), Read;
+    SYS_pwrite64 "pwrite64" Target::Descriptor(0), Write;
+    #[cfg(target_arch = "x86_64")]
+    SYS_access "access" Target::Path(0), Look;
+    SYS_mremap "mremap" Target::Mapping, Map;
+    SYS_fcntl "fcntl" Target::Descriptor(0), Control;
+    SYS_fsync "fsync" Target::Descriptor(0), Flush;
+    SYS_fdatasync "fdatasync" Target::Descriptor(0), Flush;
+    SYS_ftruncate "ftruncate" Target::Descriptor(0), Space;
+    SYS_getcwd "getcwd" Target::Nothing, Look;
+    #[cfg(target_arch = "x86_64")]
+    SYS_mkdir "mkdir" Target::Path(0), Name;
+    #[cfg(target_arch = "x86_64")]
+    SYS_rmdir "rmdir" Target::Path(0), Name;
+    SYS_mkdirat "mkdirat" Target::PathAt(1), Name;
+    #[cfg(target_arch = "x86_64")]
+    SYS_unlink "unlink" Target::Path(0), Name;
+    #[cfg(target_arch = "x86_64")]
+    SYS_readlink "readlink" Target::Path(0), Look;
+    SYS_fchmod "fchmod" Target::Descriptor(0), Permission;
+    SYS_fchown "fchown" Target::Descriptor(0), Permission;
+    SYS_fstatfs "fstatfs" Target::Descriptor(0), Look;
+    SYS_openat "openat" Target::PathAt(1), Open;
+    SYS_newfstatat "newfstatat" Target::PathAt(1), Look;
+    SYS_unlinkat "unlinkat" Target::PathAt(1), Name;
+    SYS_readlinkat "readlinkat" Target::PathAt(1), Look;
+    SYS_faccessat "faccessat" Target::PathAt(1), Look;
+    SYS_sync_file_range "sync_file_range" Target::Descriptor(0), Flush;
+    SYS_fallocate "fallocate" Target::Descriptor(0), Space;
+    SYS_preadv "preadv" Target::Descriptor(0), Read;
+    SYS_pwritev "pwritev" Target::Descriptor(0), Write;
+    SYS_preadv2 "preadv2" Target::Descriptor(0), Read;
+    SYS_pwritev2 "pwritev2" Target::Descriptor(0), Write;
+    SYS_statx "statx" Target::PathAt(1), Look;
+    SYS_clone3 "clone3" Target::Nothing, Thread;
+    SYS_faccessat2 "faccessat2" Target::PathAt(1), Look;
+};
+
+/// None: there is no tracer, and calls have other numbers and arguments.
+#[cfg(not(target_pointer_width = "64"))]
+pub const CALLS: &[SystemCall] = calls! {};
 
 /// The call with this number, if it is watched.
 pub fn by_number(number: i64) -> Option<&'static SystemCall> {

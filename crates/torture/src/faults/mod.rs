@@ -18,6 +18,7 @@ pub mod inspect;
 pub mod judge;
 mod matrix;
 mod place;
+mod registers;
 mod report;
 pub mod scenario;
 mod sqlite;
@@ -90,11 +91,11 @@ pub struct FaultArguments {
 /// # Errors
 /// A broken promise, or the harness'.
 pub fn run(arguments: &FaultArguments) -> Result<String, Failure> {
-    if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) {
-        return Err(Failure::Harness(
-            "faults are put in by a tracer that knows the system calls of Linux on x86-64 alone"
-                .to_owned(),
-        ));
+    if !registers::ARE_KNOWN {
+        return Err(Failure::Harness(format!(
+            "faults are put in by a tracer, which knows x86-64 and aarch64; this is {}",
+            std::env::consts::ARCH
+        )));
     }
     interrupt::install()?;
     let place = place::Place::make(arguments.dir.as_deref())?;

@@ -2,11 +2,15 @@
 //!
 //! The worker asks to be traced and installs a seccomp filter that stops it before every call of
 //! [`CALLS`], whoever makes it: SQLite, the engine, the C library, on whichever thread. What is
-//! between two marks (a look at a path that does not exist) is counted, and the wanted call is not
-//! run but given an error number, shortened, or run and then said to have failed. So there is no
+//! between two marks (a look at a path that does not exist) is counted, and the wanted call is refused
+//! with an error number, shortened, or run and then said to have failed. So there is no
 //! call site that a hook could miss; what cannot be seen is a page fault in a mapping (SIGBUS).
+//!
+//! A call is refused by giving it arguments that the kernel must refuse, and then another result. Every
+//! processor can do that; skipping a call takes a register set of its own on some.
 
 use super::calls::{self, CALLS, Fault, Shape, SystemCall, Target, Work};
+use super::registers::Registers;
 use crate::failure::Failure;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -65,11 +69,13 @@ pub fn be_traced() -> Result<(), Failure> {
     ptrace::traceme().map_err(|e| harness(&e))?;
     nix::sys::signal::raise(Signal::SIGSTOP).map_err(|e| harness(&e))?;
     let rules = CALLS.iter().map(|call| (call.number, Vec::new())).collect();
+    let processor = std::env::consts::ARCH;
+    let processor = processor.try_into().map_err(|e| harness(&e))?;
     let filter = SeccompFilter::new(
         rules,
         SeccompAction::Allow,
         SeccompAction::Trace(0),
-        seccompiler::TargetArch::x86_64,
+        processor,
     )
     .map_err(|e| harness(&e))?;
     let program: BpfProgram = filter.try_into().map_err(|e| harness(&e))?;
@@ -305,30 +311,22 @@ impl<'a> Tracer<'a> {
         pid: Pid,
         snapshot: &mut dyn FnMut() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let Ok(mut registers) = ptrace::getregs(pid) else {
+        let Ok(mut registers) = Registers::of(pid) else {
             return Ok(());
         };
-        let arguments = [
-            registers.rdi,
-            registers.rsi,
-            registers.rdx,
-            registers.r10,
-            registers.r8,
-            registers.r9,
-        ];
-        let fault = match calls::by_number(registers.orig_rax.cast_signed()) {
-            Some(call) => self.look_at(call, &arguments, snapshot)?,
-            None => None,
+        let Some(call) = calls::by_number(registers.number()) else {
+            let _ = ptrace::cont(pid, None);
+            return Ok(());
         };
+        let fault = self.look_at(call, &registers.arguments(), snapshot)?;
         match fault {
             None => {}
-            Some(fault @ Fault::Fails(_)) => {
-                registers.orig_rax = u64::MAX;
-                registers.rax = negated(fault);
-                ptrace::setregs(pid, registers).map_err(|e| harness("registers", e))?;
-            }
-            Some(Fault::Short) => self.shorten(pid, &mut registers)?,
-            Some(fault @ Fault::DoneButFails(_)) => {
+            Some(Fault::Short) => self.shorten(pid, call, &mut registers)?,
+            Some(fault @ (Fault::Fails(_) | Fault::DoneButFails(_))) => {
+                if matches!(fault, Fault::Fails(_)) {
+                    spoil(call, &mut registers);
+                    registers.store(pid).map_err(|e| harness("registers", e))?;
+                }
                 self.fail_after.insert(pid, fault.errno().unwrap_or(5));
                 let _ = ptrace::syscall(pid, None);
                 return Ok(());
@@ -340,10 +338,10 @@ impl<'a> Tracer<'a> {
 
     fn after_call(&mut self, pid: Pid) {
         if let Some(errno) = self.fail_after.remove(&pid)
-            && let Ok(mut registers) = ptrace::getregs(pid)
+            && let Ok(mut registers) = Registers::of(pid)
         {
-            registers.rax = (-i64::from(errno)).cast_unsigned();
-            let _ = ptrace::setregs(pid, registers);
+            registers.set_result(-i64::from(errno));
+            let _ = registers.store(pid);
         }
         let _ = ptrace::cont(pid, None);
     }
@@ -352,26 +350,25 @@ impl<'a> Tracer<'a> {
     fn shorten(
         &self,
         pid: Pid,
-        registers: &mut nix::libc::user_regs_struct,
+        call: &SystemCall,
+        registers: &mut Registers,
     ) -> Result<(), Failure> {
         let half = |length: u64| match length / 2 {
             half if half >= 512 => half - half % 512,
             0 | 256 => length,
             half => half,
         };
-        let is_vector = calls::by_number(registers.orig_rax.cast_signed()).is_some_and(|call| {
-            call.name.starts_with("preadv") || call.name.starts_with("pwritev")
-        });
-        if !is_vector {
-            registers.rdx = half(registers.rdx);
-            return ptrace::setregs(pid, *registers).map_err(|e| harness("registers", e));
+        let arguments = registers.arguments();
+        if !(call.name.starts_with("preadv") || call.name.starts_with("pwritev")) {
+            registers.set_argument(2, half(arguments[2]));
+            return registers.store(pid).map_err(|e| harness("registers", e));
         }
-        let at = registers.rsi + 8;
+        let at = arguments[1] + 8;
         let mut bytes = [0; 8];
         self.memory.read_exact_at(&mut bytes, at)?;
         let length = half(u64::from_ne_bytes(bytes)).cast_signed();
         let address = std::ptr::without_provenance_mut(usize::try_from(at).unwrap_or(0));
-        ptrace::write(pid, address, length).map_err(|e| harness("memory", e))
+        ptrace::write(pid, address, length as nix::libc::c_long).map_err(|e| harness("memory", e))
     }
 
     /// What is to happen to a call.
@@ -506,8 +503,26 @@ impl<'a> Tracer<'a> {
     }
 }
 
-fn negated(fault: Fault) -> u64 {
-    (-i64::from(fault.errno().unwrap_or(5))).cast_unsigned()
+/// Gives a call arguments that the kernel refuses, whatever it does.
+fn spoil(call: &SystemCall, registers: &mut Registers) {
+    const NO_DESCRIPTOR: u64 = u64::MAX;
+    const NO_ADDRESS: u64 = 0;
+    match call.target {
+        Target::Descriptor(at) => registers.set_argument(at, NO_DESCRIPTOR),
+        Target::Path(at) => registers.set_argument(at, NO_ADDRESS),
+        // Some take no path at all as that of the descriptor.
+        Target::PathAt(at) => {
+            registers.set_argument(at - 1, NO_DESCRIPTOR);
+            registers.set_argument(at, NO_ADDRESS);
+        }
+        // No page begins at an odd address.
+        Target::Mapping => registers.set_argument(0, 1),
+        // A buffer or a request of no bytes.
+        Target::Nothing => {
+            registers.set_argument(0, NO_ADDRESS);
+            registers.set_argument(1, 0);
+        }
+    }
 }
 
 /// `None` for what belongs to the program itself: its code and libraries.
