@@ -97,7 +97,7 @@ fn crash_while_guarded(
         let before = ledger::read(&place.ledgers, writer)?.len();
         let mut process = Worker::start(
             "writer",
-            &worker.writer_arguments(writer, None),
+            &worker.writer_arguments(&[writer], None),
             &scene.log(),
         )?;
         while ledger::read(&place.ledgers, writer)?.len() < before + 20 {

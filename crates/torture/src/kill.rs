@@ -37,6 +37,9 @@ pub struct KillArguments {
     /// Writer processes.
     #[arg(long, default_value_t = 4)]
     pub writers: u32,
+    /// Writers in each of these, with a thread and a connection each.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub threads: u32,
     /// Reader processes.
     #[arg(long, default_value_t = 2)]
     pub readers: u32,
@@ -164,7 +167,7 @@ impl<'a> Run<'a> {
                     let lie = self.arguments.lie;
                     (
                         format!("writer {writer}"),
-                        worker.writer_arguments(WriterId(writer), lie),
+                        worker.writer_arguments(&self.writers_of(writer), lie),
                     )
                 }
                 _ => (format!("reader {index}"), worker.reader_arguments()),
@@ -172,6 +175,13 @@ impl<'a> Run<'a> {
             self.workers[index] = Some(Worker::start(&name, &arguments, &self.scene.log())?);
         }
         Ok(())
+    }
+
+    /// The writers that a process runs.
+    fn writers_of(&self, process: u32) -> Vec<WriterId> {
+        (0..self.arguments.threads)
+            .map(|thread| WriterId(thread * self.arguments.writers + process))
+            .collect()
     }
 
     fn check_workers(&mut self) -> Result<(), Failure> {
@@ -279,7 +289,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits until every writer has committed once more: nobody waits for ever.
+    /// Waits until every process has committed once more: nobody waits for ever.
     ///
     /// SQLite's busy handler is not fair: beside others that write without a pause, a writer may
     /// find the lock taken for as long as they go on. Those that have had their turn are killed for
@@ -315,7 +325,7 @@ impl<'a> Run<'a> {
             }
             if begun.elapsed() > LONGEST_WAIT {
                 let detail = format!(
-                    "none of the writers {starved:?} has committed for {} s",
+                    "none of the writing processes {starved:?} has committed for {} s",
                     LONGEST_WAIT.as_secs()
                 );
                 return Err(Failure::broken(Promise::Progress, detail));
@@ -325,13 +335,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Records in the ledger of every writer.
+    /// Records in the ledgers of every process.
     fn commits_written(&self) -> Result<Vec<usize>, Failure> {
+        let of_writer = |writer| -> Result<usize, Failure> {
+            Ok(crate::ledger::read(&self.place.ledgers, writer)?.len())
+        };
         (0..self.arguments.writers)
-            .map(|writer| {
-                crate::ledger::read(&self.place.ledgers, WriterId(writer))
-                    .map(|records| records.len())
-            })
+            .map(|process| self.writers_of(process).into_iter().map(of_writer).sum())
             .collect()
     }
 }

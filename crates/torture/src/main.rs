@@ -68,10 +68,10 @@ enum Command {
         /// How, where and with which choices.
         #[command(flatten)]
         worker: WorkerArguments,
-        /// Which writer.
-        #[arg(long)]
-        writer: u32,
-        /// The lie that it tells.
+        /// Which writer; several have a thread each.
+        #[arg(long, required = true)]
+        writer: Vec<u32>,
+        /// The lie that they tell.
         #[arg(long, value_enum)]
         lie: Option<Lie>,
     },
@@ -151,7 +151,10 @@ fn run(command: Command) -> Result<String, Failure> {
             worker,
             writer,
             lie,
-        } => document(&workers::write(&worker, WriterId(writer), lie)?),
+        } => {
+            let writers: Vec<_> = writer.into_iter().map(WriterId).collect();
+            document(&workers::write(&worker, &writers, lie)?)
+        }
         Command::Reader { worker } => document(&workers::read(&worker)?),
         Command::Check(arguments) => {
             processes::die_with_parent()?;

@@ -47,10 +47,12 @@ impl WorkerArguments {
         arguments
     }
 
-    /// The arguments of a writer.
-    pub fn writer_arguments(&self, writer: WriterId, lie: Option<Lie>) -> Vec<String> {
+    /// The arguments of a process of writers, each of which has a thread and a connection of its own.
+    pub fn writer_arguments(&self, writers: &[WriterId], lie: Option<Lie>) -> Vec<String> {
         let mut arguments = self.arguments("writer");
-        arguments.extend(["--writer".to_owned(), writer.0.to_string()]);
+        for writer in writers {
+            arguments.extend(["--writer".to_owned(), writer.0.to_string()]);
+        }
         if let Some(lie) = lie {
             arguments.extend(["--lie".to_owned(), crate::database::value_name(lie)]);
         }
@@ -78,16 +80,38 @@ const STEPS: [(Step, u64); 6] = [
     (Step::Pause, 28),
 ];
 
-/// Writes until it is killed.
+/// Writes until it is killed, each writer on a thread of its own.
 ///
 /// # Errors
-/// What it finds.
+/// What one of them finds first.
 pub fn write(
+    arguments: &WorkerArguments,
+    writers: &[WriterId],
+    lie: Option<Lie>,
+) -> Result<(), Failure> {
+    crate::processes::die_with_parent()?;
+    if let [writer] = writers {
+        return write_as(arguments, *writer, lie);
+    }
+    let (found, first) = std::sync::mpsc::channel();
+    for writer in writers.iter().copied() {
+        let found = found.clone();
+        let mut arguments = arguments.clone();
+        // The choices of each are its own.
+        arguments.seed ^= u64::from(writer.0) << 32;
+        std::thread::spawn(move || found.send(write_as(&arguments, writer, lie)));
+    }
+    drop(found);
+    // The end of this thread is that of the process.
+    let none = || Failure::Harness("no writer says how it ended".to_owned());
+    first.recv().map_err(|_| none())?
+}
+
+fn write_as(
     arguments: &WorkerArguments,
     writer: WriterId,
     lie: Option<Lie>,
 ) -> Result<(), Failure> {
-    crate::processes::die_with_parent()?;
     let ledger = Ledger::open(&arguments.ledgers, writer)?;
     let mut writer = Writer::new(writer, arguments.seed, ledger, lie);
     let mut session = connect_patiently(&arguments.database)?;

@@ -30,6 +30,12 @@ fn onewrite_and_swal_lose_nothing() {
     }
 }
 
+#[test]
+fn threads_and_processes_that_share_flushes_lose_nothing() {
+    let run = "kill --mode onewrite --writers 3 --threads 3 --kills 30 --max-seconds 60";
+    expect_work_and_checks(&expect_clean(run), 10);
+}
+
 #[cfg(feature = "lsmvbt")]
 #[test]
 fn lsmvbt_loses_nothing() {

@@ -25,7 +25,8 @@ fn frame(page: u32, commit_pages: u32, salts: Salts, content: u32) -> Vec<u8> {
     let mut bytes = header.to_bytes().to_vec();
     // Alike from one content to the next, as the versions of a page are; now and then unlike any.
     let noise = |seed: u32, i: usize| {
-        (seed as usize * 2_654_435_761 + i * 40_503)
+        seed.wrapping_mul(2_654_435_761)
+            .wrapping_add((i as u32).wrapping_mul(40_503))
             .wrapping_mul(0x9e37_79b9)
             .to_le_bytes()[3]
     };
