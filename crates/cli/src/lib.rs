@@ -24,6 +24,7 @@ pub mod replay;
 pub mod run;
 pub mod text_table;
 pub mod trace;
+pub mod verify;
 
 use std::process::ExitCode;
 

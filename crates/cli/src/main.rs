@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use onewrite_cli::{
-    compare, detach, device, doctor, exit, ftl, import, inspect, record, replay, run, trace,
+    compare, detach, device, doctor, exit, ftl, import, inspect, record, replay, run, trace, verify,
 };
 
 /// Durable SQLite commits in one device write: measure, explain and repair.
@@ -38,6 +38,9 @@ enum Command {
     /// Show what a log, or a database and the log beside it, hold on disk
     #[command(after_long_help = inspect::AFTER_HELP)]
     Inspect(inspect::Args),
+    /// Say whether a database and its logs are whole, and what would be lost
+    #[command(after_long_help = verify::AFTER_HELP)]
+    Verify(verify::Args),
     /// Tell apart what a device writes while a command runs: journal, log, database, by file and process (root)
     #[command(after_long_help = trace::AFTER_HELP)]
     Trace(trace::Args),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Ftl(args) => ftl::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),

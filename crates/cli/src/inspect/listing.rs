@@ -1,6 +1,7 @@
 //! The frames of a log, one after another, read while they are shown.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::io;
 
 use onewrite::log::Geometry;
@@ -16,6 +17,7 @@ const BEHIND: u32 = 4;
 /// See the module.
 pub struct Listing {
     file: LogFile,
+    database: Option<File>,
     geometry: Geometry,
     wal: WalHeader,
     first: u32,
@@ -41,6 +43,7 @@ impl Listing {
         };
         Listing {
             file,
+            database: None,
             geometry,
             wal,
             first: survey.valid.saturating_sub(wanted).saturating_add(1),
@@ -48,6 +51,12 @@ impl Listing {
             last: survey.valid.saturating_add(behind),
             error: RefCell::new(None),
         }
+    }
+
+    /// Looks for pages in the database as well; see [`Scan::with_database`].
+    pub fn with_database(mut self, database: Option<File>) -> Listing {
+        self.database = database;
+        self
     }
 
     /// The number of the first frame that is listed.
@@ -63,7 +72,8 @@ impl Listing {
         &self,
         mut show: impl FnMut(&Found) -> Result<(), E>,
     ) -> Result<(), E> {
-        let scan = Scan::new(&self.file, self.geometry, self.wal, Writers::None)?;
+        let scan = Scan::new(&self.file, self.geometry, self.wal, Writers::None)?
+            .with_database(self.database.as_ref());
         for found in scan {
             let found = found?;
             let FrameNo(number) = found.frame;

@@ -5,23 +5,35 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use onewrite::DATABASE_HEADER_BYTES;
 use onewrite::log::header::HEADER_BYTES;
-use onewrite::log::scan::{Survey, Verdict, Writers};
-use onewrite::log::{Geometry, HeaderError, Layout, LogHeader, LogId};
+use onewrite::log::scan::{Survey, Writers};
+use onewrite::log::{Geometry, HeaderError, Layout, LogHeader};
 use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
 use onewrite::wal::{self, PageSize, WalHeader};
-use onewrite::{DATABASE_HEADER_BYTES, guarded_by};
 
+use super::header::DatabaseHeader;
+use super::judge::{Judge, Owner};
 use super::listing::Listing;
-use super::report::{self, Database, Frames, Header, Kind, Log, Report, counted, hex};
+use super::report::{self, Database, Frames, Header, Kind, Log, Report, hex};
+use super::{advice, users};
 
 /// A database in use may be guarded, or its log start again, between two looks: something wrong is
 /// believed when it is still wrong after so many.
 const LOOKS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// How much of a log is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// The headers alone.
+    Headers,
+    /// Every frame; so many of the last valid ones are listed.
+    Frames(u32),
+}
+
 /// Looks at a file.
-pub fn at(file: &Path, wanted: u32) -> io::Result<Report> {
+pub fn at(file: &Path, wanted: Wanted) -> io::Result<Report> {
     let named = |e: io::Error| {
         let why = super::why_unread(&e);
         io::Error::new(e.kind(), format!("{}: {why}", file.display()))
@@ -39,18 +51,24 @@ pub fn at(file: &Path, wanted: u32) -> io::Result<Report> {
 }
 
 /// Looks at a file that nobody is writing.
-pub fn once(file: &Path, wanted: u32) -> io::Result<Report> {
+pub fn once(file: &Path, wanted: Wanted) -> io::Result<Report> {
     look(file, file, wanted)
 }
 
-fn look(file: &Path, path: &Path, wanted: u32) -> io::Result<Report> {
+fn look(file: &Path, path: &Path, wanted: Wanted) -> io::Result<Report> {
     let (head, size) = head_of(path)?;
     let kind = kind_of(path, &head);
     let mut report = Report::new(file.to_owned(), kind);
     match kind {
         Kind::Database => database(&mut report, path, &head, size, wanted)?,
-        Kind::Log => report.log = Some(our_log(&mut report, path, wanted)?.0),
-        Kind::Wal => report.wal = Some(stock_log(&mut report, path, wanted)?),
+        Kind::Log => {
+            let owner = Owner::of_log(path);
+            report.log = Some(our_log(&mut report, path, wanted, &owner)?.0);
+        }
+        Kind::Wal => {
+            let owner = Owner::of_log(path);
+            report.wal = Some(stock_log(&mut report, path, wanted, &owner)?);
+        }
         Kind::Empty => report.notes.push(
             "the file is empty: no log, or a database that nothing was ever written to".into(),
         ),
@@ -101,55 +119,13 @@ fn kind_of(path: &Path, head: &[u8]) -> Kind {
     }
 }
 
-/// The fields of a database's header that concern us.
-pub struct DatabaseHeader {
-    /// Bytes of a page; `None` where the header has an impossible number.
-    pub page_size: Option<PageSize>,
-    /// Byte 18.
-    pub write_version: u8,
-    /// Byte 19: the guard.
-    pub read_version: u8,
-    /// At the end of every page.
-    pub reserved_bytes: u8,
-    /// Changes with every transaction in a rollback mode, and with the guard.
-    pub change_counter: u32,
-    /// Size of the database, in pages.
-    pub pages: u32,
-    /// The change counter that the page count is valid for.
-    pub version_valid_for: u32,
-    /// The log that the database is guarded for.
-    pub guard: Option<LogId>,
-}
-
-impl DatabaseHeader {
-    /// `None` where this is no database's header.
-    pub fn parse(head: &[u8]) -> Option<DatabaseHeader> {
-        let head: &[u8; DATABASE_HEADER_BYTES] = head.first_chunk()?;
-        let word = |at: usize| {
-            head[at..]
-                .first_chunk()
-                .map_or(0, |w| u32::from_be_bytes(*w))
-        };
-        head.starts_with(b"SQLite format 3\0")
-            .then(|| DatabaseHeader {
-                page_size: PageSize::from_database_header([head[16], head[17]]),
-                write_version: head[18],
-                read_version: head[19],
-                reserved_bytes: head[20],
-                change_counter: word(24),
-                pages: word(28),
-                version_valid_for: word(92),
-                guard: guarded_by(head),
-            })
-    }
-}
-
 /// The log of ours that belongs to a database.
 pub fn log_beside(database: &Path) -> PathBuf {
     beside(database, "-onewrite")
 }
 
-fn beside(database: &Path, suffix: &str) -> PathBuf {
+/// A file of a database's, by what is added to its name.
+pub fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -160,7 +136,7 @@ fn database(
     path: &Path,
     head: &[u8],
     size: u64,
-    wanted: u32,
+    wanted: Wanted,
 ) -> io::Result<()> {
     let Some(header) = DatabaseHeader::parse(head) else {
         let what = format!(
@@ -186,6 +162,7 @@ fn database(
         version_valid_for: header.version_valid_for,
         pages: header.pages,
     });
+    report.in_use = users::has_users(path)?;
     logs_of_database(report, path, &header, wanted)
 }
 
@@ -193,47 +170,33 @@ fn logs_of_database(
     report: &mut Report,
     path: &Path,
     header: &DatabaseHeader,
-    wanted: u32,
+    wanted: Wanted,
 ) -> io::Result<()> {
     let log_path = log_beside(path);
+    let owner = Owner::of_database(path);
     let is_there = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() > 0);
     let found = match is_there(&log_path) {
-        true => Some(our_log(report, &log_path, wanted)?),
+        true => Some(our_log(report, &log_path, wanted, &owner)?),
         false => None,
     };
     match (header.guard, found.as_ref().map(|(_, header)| header)) {
         (Some(id), None) => {
-            let what = format!(
-                "missing: the database is guarded for the log {id}, which holds its newest \
-                 transactions; put it back beside the database (\"onewrite detach --discard\" gives \
-                 up what was in it)"
-            );
-            report.problem(&log_path, None, what);
+            report.problem(&log_path, None, advice::log_missing(id));
         }
         (Some(id), Some(Some(log))) if log.id != id => {
-            let what = format!(
-                "of another database: its id is {}, the database is guarded for {id}; put the right \
-                 log back (\"onewrite detach --discard\" gives up what was in it)",
-                log.id
-            );
-            report.problem(&log_path, Some(24), what);
+            report.problem(&log_path, Some(24), advice::log_of_another(log.id, id));
         }
-        (None, Some(Some(log))) if !log.is_empty() => report.problem(
-            &log_path,
-            Some(32),
-            "it holds transactions, but the database is not guarded: they are those of another \
-             database that once had this name, and are never replayed",
-        ),
+        (None, Some(Some(log))) if !log.is_empty() => {
+            report.problem(&log_path, Some(32), advice::log_without_guard(&log_path));
+        }
         _ => {}
     }
     report.log = found.map(|(log, _)| log);
     let wal = beside(path, "-wal");
     if is_there(&wal) {
-        report.wal = Some(stock_log(report, &wal, wanted)?);
+        report.wal = Some(stock_log(report, &wal, wanted, &owner)?);
         if header.guard.is_some() {
-            let what = "a log of stock SQLite's beside a guarded database: stock SQLite would read it \
-                        before it meets the guard; move it away";
-            report.problem(&wal, None, what);
+            report.problem(&wal, None, advice::stock_file_beside_guard());
         }
     }
     Ok(())
@@ -250,12 +213,19 @@ fn read_head<const N: usize>(file: &LogFile) -> io::Result<([u8; N], usize)> {
 }
 
 /// A log of ours; its header where it can be read.
-fn our_log(report: &mut Report, path: &Path, wanted: u32) -> io::Result<(Log, Option<LogHeader>)> {
+fn our_log(
+    report: &mut Report,
+    path: &Path,
+    wanted: Wanted,
+    owner: &Owner,
+) -> io::Result<(Log, Option<LogHeader>)> {
     let file = open(path)?;
     let size = file.size().map_err(io::Error::other)?;
-    let in_use = file
-        .is_locked_by_other(LockByte::Presence, LockKind::Exclusive)
-        .map_err(io::Error::other)?;
+    let in_use = owner.has_users
+        || file
+            .is_locked_by_other(LockByte::Presence, LockKind::Exclusive)
+            .map_err(io::Error::other)?;
+    report.in_use |= in_use;
     if file
         .is_locked_by_other(LockByte::Poison, LockKind::Shared)
         .map_err(io::Error::other)?
@@ -295,12 +265,16 @@ fn our_log(report: &mut Report, path: &Path, wanted: u32) -> io::Result<(Log, Op
     let Ok(geometry) = Geometry::new(header.layout, wal.page_size, 1) else {
         return Ok((log, Some(header)));
     };
+    let Wanted::Frames(listed) = wanted else {
+        return Ok((log, Some(header)));
+    };
     let writers = if in_use {
         Writers::Maybe
     } else {
         Writers::None
     };
-    let survey = match Survey::of(&file, geometry, wal, writers) {
+    let database = owner.file();
+    let survey = match Survey::with_database(&file, geometry, wal, writers, database.as_ref()) {
         // Records of a newer version, or damage that looks like them.
         Err(e) if e.kind() == io::ErrorKind::Unsupported => {
             report.problem(path, None, e.to_string());
@@ -322,10 +296,21 @@ fn our_log(report: &mut Report, path: &Path, wanted: u32) -> io::Result<(Log, Op
             path.display()
         ));
     } else {
-        judge(report, path, &survey);
+        // A process that keeps a group back has published frames that are not in the file yet.
+        let keeps_back = file
+            .is_locked_by_other(LockByte::Presence, LockKind::Shared)
+            .map_err(io::Error::other)?;
+        let published = owner.published.filter(|_| in_use && !keeps_back);
+        let judge = Judge {
+            path,
+            survey: &survey,
+            in_use,
+            published: published.filter(|published| published.salts == wal.salts.0),
+        };
+        judge.judge(report, owner);
     }
     let slot_bytes = geometry.slot_bytes();
-    let listing = Listing::new(file, geometry, wal, &survey, wanted);
+    let listing = Listing::new(file, geometry, wal, &survey, listed).with_database(database);
     log.frames = Some(Frames::of(&survey, slot_bytes, listing));
     Ok((log, Some(header)))
 }
@@ -363,14 +348,14 @@ fn wal_of(report: &mut Report, path: &Path, header: &LogHeader) -> Option<WalHea
 }
 
 /// SQLite's own log.
-fn stock_log(report: &mut Report, path: &Path, wanted: u32) -> io::Result<Log> {
+fn stock_log(report: &mut Report, path: &Path, wanted: Wanted, owner: &Owner) -> io::Result<Log> {
     let file = open(path)?;
     let size = file.size().map_err(io::Error::other)?;
     let mut log = Log {
         path: path.to_owned(),
         size,
         // SQLite locks nothing in its log.
-        in_use: None,
+        in_use: owner.database.is_some().then_some(owner.has_users),
         header: None,
         wal_header: None,
         frames: None,
@@ -395,54 +380,29 @@ fn stock_log(report: &mut Report, path: &Path, wanted: u32) -> io::Result<Log> {
     let Ok(geometry) = Geometry::new(Layout::Stock, wal.page_size, 1) else {
         return Ok(log);
     };
+    let Wanted::Frames(listed) = wanted else {
+        return Ok(log);
+    };
+    report.in_use |= owner.has_users;
     let survey = Survey::of(&file, geometry, wal, Writers::Maybe)?;
-    judge(report, path, &survey);
-    let listing = Listing::new(file, geometry, wal, &survey, wanted);
+    if read_head::<{ wal::HEADER_BYTES }>(&file)?.0 != head {
+        report.notes.push(format!(
+            "{}: the log started again while it was read; look again",
+            path.display()
+        ));
+    } else {
+        let published = owner.published.filter(|_| owner.has_users);
+        let judge = Judge {
+            path,
+            survey: &survey,
+            in_use: owner.has_users,
+            published: published.filter(|published| published.salts == wal.salts.0),
+        };
+        judge.judge(report, owner);
+    }
+    let listing = Listing::new(file, geometry, wal, &survey, listed);
     log.frames = Some(Frames::of(&survey, geometry.slot_bytes(), listing));
     Ok(log)
-}
-
-/// What the end of a log means.
-fn judge(report: &mut Report, path: &Path, survey: &Survey) {
-    let committed = survey.committed.map_or(0, |commit| commit.frame.0);
-    if survey.valid > committed {
-        report.notes.push(format!(
-            "{}: frames {} to {} follow, but none of them ends their transaction: recovery drops them",
-            path.display(),
-            committed + 1,
-            survey.valid
-        ));
-    }
-    let Some(end) = survey.end else { return };
-    if survey.grew {
-        let note = format!("{}: frames were appended while it was read", path.display());
-        report.notes.push(note);
-        return;
-    }
-    let commits = survey.behind.present_commits;
-    if commits > 0 {
-        let what = format!(
-            "frame {} is {}: recovery ends there and drops {} of this log: a write was torn before \
-             its commit was acknowledged, or the log was damaged",
-            end.frame,
-            end.verdict,
-            counted(commits, "transaction")
-        );
-        report.problem(path, Some(end.offset), what);
-    } else if end.verdict == Verdict::CutShort {
-        let what = format!(
-            "the file ends inside frame {}, at byte {}",
-            end.frame, survey.size
-        );
-        report.problem(path, Some(end.offset), what);
-    } else if end.is_present {
-        report.notes.push(format!(
-            "{}: frame {} is {}: what is left of a transaction that was rolled back or never finished",
-            path.display(),
-            end.frame,
-            end.verdict
-        ));
-    }
 }
 
 fn describe(header: &LogHeader) -> Header {

@@ -5,18 +5,24 @@
 //! write meanwhile is read again until it makes sense. Frames are listed in a second walk over the
 //! log, one at a time, so that a log of any size is shown in little memory.
 
+pub(crate) mod advice;
+mod header;
 mod json;
+mod judge;
 mod listing;
-mod look;
-mod report;
+pub(crate) mod look;
+pub(crate) mod report;
 mod text;
+pub(crate) mod users;
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::Outcome;
-pub use look::{DatabaseHeader, log_beside};
+pub use header::DatabaseHeader;
+use look::Wanted;
+pub use look::log_beside;
 use report::Report;
 pub use report::counted;
 
@@ -68,7 +74,7 @@ pub struct Args {
 /// # Errors
 /// FILE cannot be read at all.
 pub fn run(args: &Args) -> Outcome {
-    let wanted = if args.all { u32::MAX } else { args.frames };
+    let wanted = Wanted::Frames(if args.all { u32::MAX } else { args.frames });
     let mut report = look::at(&args.file, wanted).map_err(|e| e.to_string())?;
     let mut out = BufWriter::new(io::stdout().lock());
     let shown = match args.json {
@@ -89,7 +95,7 @@ pub fn run(args: &Args) -> Outcome {
 /// # Errors
 /// The file cannot be read at all, or `out` not be written.
 pub fn describe(file: &Path, frames: u32, out: &mut impl Write) -> io::Result<usize> {
-    let mut report = look::once(file, frames)?;
+    let mut report = look::once(file, Wanted::Frames(frames))?;
     json::write(&mut report, out)?;
     Ok(report.problems.len())
 }

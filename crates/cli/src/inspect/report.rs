@@ -15,6 +15,8 @@ pub struct Report {
     pub file: PathBuf,
     pub kind: Kind,
     pub damaged: bool,
+    /// Another process has the database open, as far as locks tell.
+    pub in_use: bool,
     pub problems: Vec<Problem>,
     /// What is worth knowing, and nothing wrong.
     pub notes: Vec<String>,
@@ -155,6 +157,7 @@ impl Report {
             file,
             kind,
             damaged: false,
+            in_use: false,
             problems: Vec::new(),
             notes: Vec::new(),
             database: None,

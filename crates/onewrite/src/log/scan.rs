@@ -8,23 +8,24 @@
 //!
 //! [`Scan`] is the walk from frame to frame; [`Survey`] is what a whole walk comes to.
 
-use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use crate::log::layout::{Geometry, Layout, Slot};
 use crate::log::packed::{Form, Packed};
-use crate::log::{ErrorKind, HeaderError, LogError, LogHeader, header};
-use crate::storage::{Access, Create, DirectIo, LogFile};
-use crate::wal::{Checksum, FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, WalHeader, array};
+use crate::storage::LogFile;
+use crate::wal::{Checksum, FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, WalHeader};
+
+mod survey;
+
+pub use survey::{Behind, Commit, MAX_DISTINCT_PAGES, OpenedLog, Survey, survey_file};
 
 /// So much of the file is looked at behind the last valid frame, in bytes.
 pub const MAX_BEHIND_BYTES: u64 = 1 << 30;
-/// Pages are told apart up to so many; it bounds the memory of a [`Survey`].
-pub const MAX_DISTINCT_PAGES: usize = 1 << 20;
 
 /// A log that somebody writes shows half a frame for a moment: such a frame is read again so often,
 /// with this pause between.
@@ -144,6 +145,8 @@ pub struct Found {
     pub verdict: Verdict,
     /// Whether it has the salts of the log's present generation.
     pub is_present: bool,
+    /// Its page is in the database: an exchange moved it there (layout `gathered`).
+    pub is_in_database: bool,
 }
 
 impl Found {
@@ -178,6 +181,8 @@ pub struct Scan<'a, B: ?Sized> {
     ended_at: Option<u64>,
     is_done: bool,
     page: Vec<u8>,
+    /// Where pages of the layout `gathered` may be as well.
+    database: Option<&'a File>,
     /// Where frames have no fixed positions: where they are, and the last that there is.
     packed: Option<(Packed, FrameNo)>,
 }
@@ -204,8 +209,22 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
             ended_at: None,
             is_done: false,
             page: vec![0; geometry.page().bytes()],
+            database: None,
             packed: walked(bytes, geometry, &wal)?,
         })
+    }
+
+    /// The same walk over the log of `database`: an exchange may have moved pages there, and
+    /// recovery looks for them there.
+    #[must_use]
+    pub fn with_database(mut self, database: Option<&'a File>) -> Self {
+        self.database = database;
+        self
+    }
+
+    /// The page of the frame that was found last, where that frame is valid.
+    pub fn page(&self) -> &[u8] {
+        &self.page
     }
 
     fn step(&mut self) -> io::Result<Option<Found>> {
@@ -265,6 +284,7 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
             is_escaped: false,
             verdict: Verdict::Mismatch,
             is_present: false,
+            is_in_database: false,
         };
         if self.next > *last {
             (found.verdict, found.is_present) = packed.behind(self.bytes, self.wal.salts)?;
@@ -292,6 +312,7 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
         let is_zero = header == [0; FRAME_HEADER_BYTES] && self.page.iter().all(|&b| b == 0);
         let header = FrameHeader::parse(&header);
         let is_present = header.salts == self.wal.salts;
+        let mut is_in_database = false;
         let verdict = if is_zero {
             Verdict::Zeros
         } else if offset + self.geometry.slot_bytes() > self.size {
@@ -304,6 +325,9 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
             Verdict::OtherGeneration
         } else if self.ended_at.is_none() && header.follows(&self.wal, self.previous, &self.page) {
             Verdict::Valid
+        } else if self.ended_at.is_none() && self.was_exchanged(&header)? {
+            is_in_database = true;
+            Verdict::Valid
         } else {
             Verdict::Mismatch
         };
@@ -315,7 +339,28 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
             is_escaped: slot == Slot::Escaped,
             verdict,
             is_present,
+            is_in_database,
         })
+    }
+
+    /// Whether the frame's page is in the database; then it has been read.
+    fn was_exchanged(&mut self, header: &FrameHeader) -> io::Result<bool> {
+        let (Some(database), Layout::Gathered) = (self.database, self.geometry.layout()) else {
+            return Ok(false);
+        };
+        let size = self.page.len();
+        let at = u64::from(header.page.0.saturating_sub(1)) * size as u64;
+        let mut page = vec![0; size];
+        match database.read_exact_at(&mut page, at) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(e) => return Err(e),
+        }
+        let follows = header.follows(&self.wal, self.previous, &page);
+        if follows {
+            self.page = page;
+        }
+        Ok(follows)
     }
 
     /// Reads header and page; what the file does not have is zeros.
@@ -377,178 +422,6 @@ fn read_padded<B: LogBytes + ?Sized>(bytes: &B, out: &mut [u8], at: u64) -> io::
     let n = bytes.read_at(out, at)?;
     out[n..].fill(0);
     Ok(())
-}
-
-/// The last transaction that recovery finds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Commit {
-    /// Its last frame.
-    pub frame: FrameNo,
-    /// Pages of the database after it.
-    pub pages: u32,
-}
-
-/// What stands behind the last valid frame: counts of places.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Behind {
-    /// Never written.
-    pub zeros: u64,
-    /// Frames with other salts.
-    pub other_generation: u64,
-    /// Frames with the log's present salts.
-    pub present: u64,
-    /// Those of them that end a transaction.
-    pub present_commits: u64,
-    /// Anything else.
-    pub other: u64,
-}
-
-/// What a whole walk comes to.
-#[derive(Clone, Debug, Default)]
-pub struct Survey {
-    /// The last frame that follows; 0 where not even frame 1 does.
-    pub valid: u32,
-    /// The last commit.
-    pub committed: Option<Commit>,
-    /// Commits among the valid frames.
-    pub transactions: u64,
-    /// Escaped frames among the valid ones.
-    pub escaped: u64,
-    /// What stands where the next frame would be; `None` at the end of the file.
-    pub end: Option<Found>,
-    /// What stands from there on.
-    pub behind: Behind,
-    /// Where the valid frames end, in bytes.
-    pub used_bytes: u64,
-    /// Bytes of the file.
-    pub size: u64,
-    /// Somebody appended frames meanwhile: what is said of the places behind is not to be relied on.
-    pub grew: bool,
-    /// Page to the first frame that holds it; `None` beyond [`MAX_DISTINCT_PAGES`].
-    pages: Option<BTreeMap<u32, u32>>,
-}
-
-impl Survey {
-    /// Walks over a log.
-    ///
-    /// # Errors
-    /// An I/O error.
-    pub fn of<B: LogBytes + ?Sized>(
-        bytes: &B,
-        geometry: Geometry,
-        wal: WalHeader,
-        writers: Writers,
-    ) -> io::Result<Survey> {
-        let mut scan = Scan::new(bytes, geometry, wal, writers)?;
-        let mut survey = Survey {
-            size: scan.size,
-            used_bytes: geometry.slot(FrameNo(1)).min(scan.size),
-            pages: Some(BTreeMap::new()),
-            ..Survey::default()
-        };
-        let mut resumes_from = None;
-        for found in scan.by_ref() {
-            let found = found?;
-            match found.verdict {
-                Verdict::Valid => survey.count_valid(&found, found.offset + found.bytes),
-                _ => survey.count_behind(&found),
-            }
-            resumes_from = resumes_from.or(survey.end.map(|end| end.frame));
-        }
-        if let Some(end) = resumes_from.filter(|_| writers == Writers::Maybe) {
-            (scan.next, scan.ended_at) = (end, None);
-            survey.grew = match walked(bytes, geometry, &wal)? {
-                Some((_, last)) => last >= end,
-                None => scan.look()?.verdict == Verdict::Valid,
-            };
-        }
-        Ok(survey)
-    }
-
-    fn count_valid(&mut self, found: &Found, ends_at: u64) {
-        self.valid = found.frame.0;
-        self.used_bytes = ends_at;
-        self.escaped += u64::from(found.is_escaped);
-        if let Some(pages) = &mut self.pages {
-            pages.entry(found.header.page.0).or_insert(found.frame.0);
-        }
-        if self
-            .pages
-            .as_ref()
-            .is_some_and(|p| p.len() > MAX_DISTINCT_PAGES)
-        {
-            self.pages = None;
-        }
-        if found.header.commit_pages != 0 {
-            self.transactions += 1;
-            self.committed = Some(Commit {
-                frame: found.frame,
-                pages: found.header.commit_pages,
-            });
-        }
-    }
-
-    fn count_behind(&mut self, found: &Found) {
-        self.end.get_or_insert(*found);
-        match found.verdict {
-            Verdict::Zeros => self.behind.zeros += 1,
-            Verdict::OtherGeneration => self.behind.other_generation += 1,
-            Verdict::NoFrame => self.behind.other += 1,
-            _ if found.is_present => self.behind.present += 1,
-            _ => self.behind.other += 1,
-        }
-        self.behind.present_commits += u64::from(found.is_present_commit());
-    }
-
-    /// Bytes of the file behind the last valid frame.
-    pub fn bytes_beyond(&self) -> u64 {
-        self.size.saturating_sub(self.used_bytes)
-    }
-
-    /// Different pages in the valid frames; `None` where there are more than are told apart.
-    pub fn distinct_pages(&self) -> Option<usize> {
-        self.pages.as_ref().map(BTreeMap::len)
-    }
-
-    /// How many pages a checkpoint of everything that is committed writes; `None` as above.
-    pub fn pages_to_checkpoint(&self) -> Option<usize> {
-        let Some(last) = self.committed else {
-            return Some(0);
-        };
-        let committed =
-            |&(&page, &first): &(&u32, &u32)| page <= last.pages && first <= last.frame.0;
-        Some(self.pages.as_ref()?.iter().filter(committed).count())
-    }
-}
-
-/// Surveys the log at `path`: one of ours, or, without a header of ours, SQLite's own. `None` where
-/// it is empty, or where its WAL header is none that SQLite would go by.
-///
-/// # Errors
-/// It is missing, damaged, of a newer version, or cannot be read.
-pub fn survey_file(path: &Path) -> Result<Option<Survey>, LogError> {
-    let file = LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never)?;
-    let mut head = [0; header::HEADER_BYTES];
-    let n = LogFile::read_at(&file, &mut head, 0)?;
-    if head[..n].iter().all(|&byte| byte == 0) {
-        // Made, and never written.
-        return Ok(None);
-    }
-    let ours = match LogHeader::parse(&head[..n]) {
-        Ok(header) => Some(header),
-        Err(HeaderError::Magic) if WalHeader::parse(&array(&head)).is_some() => None,
-        Err(e) => return Err(LogError::new(ErrorKind::CantOpen, path, e.to_string())),
-    };
-    let (wal, layout) = match ours {
-        Some(header) => (header.wal_header(), header.layout),
-        None => (WalHeader::parse(&array(&head)), Layout::Stock),
-    };
-    let Some(wal) = wal else { return Ok(None) };
-    let geometry = Geometry::new(layout, wal.page_size, 1)
-        .map_err(|why| LogError::new(ErrorKind::Unsuited, path, why))?;
-    Survey::of(&file, geometry, wal, Writers::Maybe)
-        .map(Some)
-        .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))
 }
 
 #[cfg(test)]

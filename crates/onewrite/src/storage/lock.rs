@@ -16,6 +16,7 @@ use super::file::LogFile;
 use super::sys::{OfdCommand, OfdType, ofd_lock};
 use rustix::io::Errno;
 use std::io;
+use std::os::fd::AsFd;
 
 /// First locked byte. The locks are advisory and on no data, so that the byte may lie anywhere; this
 /// place fits a 32-bit `off_t`, so that 32- and 64-bit processes agree on it. SQLite locks bytes of
@@ -74,6 +75,15 @@ impl LockKind {
             Self::Exclusive => OfdType::Write,
         }
     }
+}
+
+/// Whether any open file, of this process or another, holds a lock on one byte of a file, SQLite's POSIX
+/// locks included. Asks, and locks nothing; the file may be open for reading alone.
+///
+/// # Errors
+/// Whatever fcntl(2) reports.
+pub fn is_byte_locked(file: impl AsFd, offset: i32) -> io::Result<bool> {
+    ofd_lock(file.as_fd(), OfdCommand::Get, OfdType::Write, offset)
 }
 
 impl LogFile {

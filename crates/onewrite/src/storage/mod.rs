@@ -41,7 +41,7 @@ pub use device::WriteCache;
 pub use error::{Operation, StorageError};
 pub use file::{Durability, LogFile};
 pub use initialize::{Init, ParseInitError};
-pub use lock::{LockByte, LockKind};
+pub use lock::{LockByte, LockKind, is_byte_locked};
 pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};
 pub use remap::{Move, Remap, Remapped, Remapping, close_kept_databases};
 pub use shared::{SharedPage, SharedWords};

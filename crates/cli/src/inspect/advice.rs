@@ -1,0 +1,39 @@
+//! What to do about files that do not belong together. No advice here may lose a committed transaction.
+
+use std::path::Path;
+
+use onewrite::log::LogId;
+
+/// A guarded database without its log.
+pub fn log_missing(id: LogId) -> String {
+    format!(
+        "missing: the database is guarded for the log {id}, which holds its newest transactions; put \
+         that log back next to the database. What the database holds without it: \
+         \"onewrite salvage DB -o OUT\""
+    )
+}
+
+/// A guarded database with the log of another.
+pub fn log_of_another(found: LogId, guard: LogId) -> String {
+    format!(
+        "of another database: its id is {found}, the database is guarded for {guard}. Keep both files and \
+         put the right log back. \"onewrite salvage LOG -o OUT\" reads this one by itself"
+    )
+}
+
+/// A log with transactions next to a database that is not guarded.
+pub fn log_without_guard(log: &Path) -> String {
+    format!(
+        "it holds transactions, but the database is not guarded for it: the database was replaced or \
+         restored since. They are never replayed into this one. Keep the log: \
+         \"onewrite salvage {} -o OUT\" reads it",
+        log.display()
+    )
+}
+
+/// A `-wal` or hot `-journal` of stock SQLite's next to a guarded database.
+pub fn stock_file_beside_guard() -> &'static str {
+    "a file of stock SQLite's next to a guarded database: it belongs to another database, and stock SQLite \
+     would read it before it meets the guard. Keep it under another name; \
+     \"onewrite salvage DB --log FILE -o OUT\" tries it on a copy"
+}

@@ -1,0 +1,48 @@
+//! The header of a database, as far as it concerns us.
+
+use onewrite::log::LogId;
+use onewrite::wal::PageSize;
+use onewrite::{DATABASE_HEADER_BYTES, guarded_by};
+
+/// The fields of a database's header that concern us.
+pub struct DatabaseHeader {
+    /// Bytes of a page; `None` where the header has an impossible number.
+    pub page_size: Option<PageSize>,
+    /// Byte 18.
+    pub write_version: u8,
+    /// Byte 19: the guard.
+    pub read_version: u8,
+    /// At the end of every page.
+    pub reserved_bytes: u8,
+    /// Changes with every transaction in a rollback mode, and with the guard.
+    pub change_counter: u32,
+    /// Size of the database, in pages.
+    pub pages: u32,
+    /// The change counter that the page count is valid for.
+    pub version_valid_for: u32,
+    /// The log that the database is guarded for.
+    pub guard: Option<LogId>,
+}
+
+impl DatabaseHeader {
+    /// `None` where this is no database's header.
+    pub fn parse(head: &[u8]) -> Option<DatabaseHeader> {
+        let head: &[u8; DATABASE_HEADER_BYTES] = head.first_chunk()?;
+        let word = |at: usize| {
+            head[at..]
+                .first_chunk()
+                .map_or(0, |w| u32::from_be_bytes(*w))
+        };
+        head.starts_with(b"SQLite format 3\0")
+            .then(|| DatabaseHeader {
+                page_size: PageSize::from_database_header([head[16], head[17]]),
+                write_version: head[18],
+                read_version: head[19],
+                reserved_bytes: head[20],
+                change_counter: word(24),
+                pages: word(28),
+                version_valid_for: word(92),
+                guard: guarded_by(head),
+            })
+    }
+}

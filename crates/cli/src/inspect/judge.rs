@@ -1,0 +1,177 @@
+//! What the end of a log means: to recovery, and where the log is in use, to those who use it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use onewrite::log::scan::{Survey, Verdict};
+
+use super::report::{Report, counted};
+use super::users::{self, Published};
+
+/// The database of a log, and who uses it.
+pub struct Owner {
+    /// `None` where there is no such file.
+    pub database: Option<PathBuf>,
+    /// Another process has it open.
+    pub has_users: bool,
+    /// What the wal-index says. Read before the log is: the log holds at least that.
+    pub published: Option<Published>,
+}
+
+impl Owner {
+    /// The database itself.
+    pub fn of_database(database: &Path) -> Owner {
+        Owner {
+            has_users: users::has_users(database).unwrap_or(false),
+            published: users::published(database),
+            database: Some(database.to_owned()),
+        }
+    }
+
+    /// The database whose log this is by its name.
+    pub fn of_log(log: &Path) -> Owner {
+        let name = log.as_os_str().as_bytes();
+        let suffixes = [&b"-onewrite"[..], b"-wal"];
+        let database = suffixes
+            .iter()
+            .find_map(|suffix| name.strip_suffix(*suffix))
+            .map(|name| PathBuf::from(OsStr::from_bytes(name)))
+            .filter(|database| database.is_file());
+        match database {
+            Some(database) => Owner::of_database(&database),
+            None => Owner {
+                database: None,
+                has_users: false,
+                published: None,
+            },
+        }
+    }
+
+    /// The database, to look for pages that an exchange moved there.
+    pub fn file(&self) -> Option<File> {
+        File::open(self.database.as_ref()?).ok()
+    }
+}
+
+/// What was found in a log, and who writes it.
+pub struct Judge<'a> {
+    /// The log.
+    pub path: &'a Path,
+    /// Of all of it.
+    pub survey: &'a Survey,
+    /// Somebody may write it.
+    pub in_use: bool,
+    /// What the wal-index promises of this generation; `None` where nothing can be held against it.
+    pub published: Option<Published>,
+}
+
+impl Judge<'_> {
+    /// Adds problems and notes to the report.
+    pub fn judge(&self, report: &mut Report, owner: &Owner) {
+        let survey = self.survey;
+        if self.in_use {
+            return self.judge_live(report);
+        }
+        let committed = survey.committed.map_or(0, |commit| commit.frame.0);
+        if survey.valid > committed {
+            let (first, last) = (committed + 1, survey.valid);
+            self.note(report, format_args!(
+                "frames {first} to {last} follow, but none of them ends their transaction: recovery drops them"
+            ));
+        }
+        self.judge_end(report);
+        self.judge_size(report, owner);
+    }
+
+    /// What stands behind the last published commit is somebody's work under way.
+    fn judge_live(&self, report: &mut Report) {
+        let valid = self.survey.valid;
+        match self.published {
+            Some(published) if published.last_frame > valid => {
+                let what = format!(
+                    "frame {} is {}, but the wal-index says that frames up to {} are committed: the log was \
+                     damaged or replaced while it is in use",
+                    valid.saturating_add(1),
+                    self.survey
+                        .end
+                        .map_or("not there", |end| end.verdict.word()),
+                    published.last_frame
+                );
+                report.problem(self.path, self.survey.end.map(|end| end.offset), what);
+            }
+            Some(published) => self.note(
+                report,
+                format_args!("in use: committed up to frame {}", published.last_frame),
+            ),
+            None => self.note(report, format_args!("in use")),
+        }
+        if self.survey.grew {
+            self.note(
+                report,
+                format_args!("frames were appended while it was read"),
+            );
+        }
+    }
+
+    fn judge_end(&self, report: &mut Report) {
+        let survey = self.survey;
+        let Some(end) = survey.end else { return };
+        if survey.grew {
+            return self.note(
+                report,
+                format_args!("frames were appended while it was read"),
+            );
+        }
+        let commits = survey.behind.present_commits;
+        if commits > 0 {
+            let what = format!(
+                "frame {} is {}: recovery ends there and drops {} of this log: a write was torn before \
+                 its commit was acknowledged, or the log was damaged",
+                end.frame,
+                end.verdict,
+                counted(commits, "transaction")
+            );
+            report.problem(self.path, Some(end.offset), what);
+        } else if end.verdict == Verdict::CutShort {
+            let what = format!(
+                "the file ends inside frame {}, at byte {}",
+                end.frame, survey.size
+            );
+            report.problem(self.path, Some(end.offset), what);
+        } else if end.is_present {
+            self.note(report, format_args!(
+                "frame {} is {}: what is left of a transaction that was rolled back or never finished",
+                end.frame, end.verdict
+            ));
+        }
+    }
+
+    /// Pages that the last commit counts must be in the log or in the database.
+    fn judge_size(&self, report: &mut Report, owner: &Owner) {
+        let page_size = report.database.as_ref().and_then(|found| found.page_size);
+        let (Some(database), Some(page_size)) = (&owner.database, page_size) else {
+            return;
+        };
+        let size = report.database.as_ref().map_or(0, |found| found.size);
+        let first = u32::try_from(size / u64::from(page_size.max(1)) + 1).unwrap_or(u32::MAX);
+        if let Some(missing) = self
+            .survey
+            .pages_missing_from(first)
+            .filter(|&pages| pages > 0)
+        {
+            let what = format!(
+                "cut short: {} that the log counts in it are neither there nor in the log",
+                counted(missing.into(), "page")
+            );
+            report.problem(database, Some(size), what);
+        }
+    }
+
+    fn note(&self, report: &mut Report, what: std::fmt::Arguments<'_>) {
+        report
+            .notes
+            .push(format!("{}: {what}", self.path.display()));
+    }
+}

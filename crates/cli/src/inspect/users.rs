@@ -1,0 +1,70 @@
+//! Who uses a database: its locks, and what the wal-index says is committed.
+//!
+//! Everything is asked and read, nothing locked. The files are opened and closed, so no connection of
+//! this process may have the database open: closing a descriptor would drop SQLite's locks.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use onewrite::storage::is_byte_locked;
+
+use super::look::beside;
+
+/// A byte of the database that SQLite locks with every lock it takes: the first of the range for SHARED.
+const SHARED_BYTE: i32 = 0x4000_0002;
+/// The byte of `-shm` that everybody holds who has the wal-index open.
+const INDEX_BYTE: i32 = 128;
+
+/// Bytes of one copy of the wal-index' header; there are two.
+const INDEX_HEADER_BYTES: usize = 48;
+/// SQLite changes one copy after the other: they are compared so often.
+const READS: u32 = 20;
+
+/// What the wal-index says is committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Published {
+    /// Of the generation.
+    pub salts: [u8; 8],
+    /// The last frame of the last commit.
+    pub last_frame: u32,
+}
+
+/// Whether another process has the database open, as far as locks tell: in a rollback mode they tell
+/// of transactions alone.
+///
+/// # Errors
+/// A file cannot be opened.
+pub fn has_users(database: &Path) -> io::Result<bool> {
+    if is_byte_locked(File::open(database)?, SHARED_BYTE)? {
+        return Ok(true);
+    }
+    match File::open(beside(database, "-shm")) {
+        Ok(index) => is_byte_locked(index, INDEX_BYTE),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// What the wal-index of the database says; `None` where there is none, or none that is valid.
+pub fn published(database: &Path) -> Option<Published> {
+    let path = beside(database, "-shm");
+    (0..READS).find_map(|_| {
+        let mut bytes = [0; 2 * INDEX_HEADER_BYTES];
+        File::open(&path).ok()?.read_exact(&mut bytes).ok()?;
+        parse(&bytes)
+    })
+}
+
+/// Two copies of SQLite's `WalIndexHdr`, in the machine's byte order: byte 12 is `isInit`, 16 `mxFrame`,
+/// 32 `aSalt` (as in the log).
+fn parse(bytes: &[u8; 2 * INDEX_HEADER_BYTES]) -> Option<Published> {
+    let (one, other) = bytes.split_at(INDEX_HEADER_BYTES);
+    if one != other || one[12] == 0 {
+        return None;
+    }
+    Some(Published {
+        salts: *one[32..].first_chunk()?,
+        last_frame: u32::from_ne_bytes(*one[16..].first_chunk()?),
+    })
+}

@@ -1,0 +1,160 @@
+//! What lies around a database: logs that were set aside, a hot journal; and whether the file is as
+//! long as its header says.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use onewrite::log::scan::{OpenedLog, Survey, Writers};
+
+use super::report::{Orphan, Report};
+use crate::inspect::look::beside;
+use crate::inspect::{advice, counted};
+
+/// What the engine adds to a database's name for a log that it sets aside; the log's id follows.
+pub const ORPHAN_SUFFIX: &str = "-onewrite-orphan-";
+
+/// So many set-aside logs are read; the others are counted.
+const MOST_ORPHANS: usize = 100;
+
+/// The magic number of a rollback journal. SQLite zeroes it in a journal that it keeps.
+const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+
+/// Adds what lies around the database at `path`.
+pub fn look(path: &Path, report: &mut Report) -> io::Result<()> {
+    if report.database().is_some() {
+        journal(path, report)?;
+        size(path, report);
+    }
+    orphans(path, report)
+}
+
+fn journal(path: &Path, report: &mut Report) -> io::Result<()> {
+    let journal = beside(path, "-journal");
+    let mut magic = [0; 8];
+    match File::open(&journal).and_then(|mut file| file.read_exact(&mut magic)) {
+        Ok(()) if magic == JOURNAL_MAGIC => {}
+        Ok(()) => return Ok(()),
+        Err(e) if is_absent(&e) => return Ok(()),
+        Err(e) => return Err(named(&journal, e)),
+    }
+    if report.database().is_some_and(|found| found.guarded) {
+        report.problem(&journal, None, advice::stock_file_beside_guard());
+    } else if report.in_use {
+        report
+            .notes
+            .push(format!("{}: a transaction is under way", journal.display()));
+    } else {
+        report.notes.push(format!(
+            "{}: a transaction was cut off; opening the database rolls it back",
+            journal.display()
+        ));
+    }
+    Ok(())
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof
+    )
+}
+
+fn named(path: &Path, e: io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("{}: {e}", path.display()))
+}
+
+/// Without frames in a log, all pages that the header counts are in the file.
+fn size(path: &Path, report: &mut Report) {
+    let Some(database) = report.database() else {
+        return;
+    };
+    let is_counted = database.change_counter == database.version_valid_for;
+    let page_size = u64::from(database.page_size.unwrap_or(0));
+    let (wanted, size) = (u64::from(database.pages) * page_size, database.size);
+    if is_counted && size < wanted && !report.in_use && !report.has_frames() {
+        let what = format!("cut short: {size} bytes, and its header counts {wanted}");
+        report.problem(path, Some(size), what);
+    }
+}
+
+fn orphans(path: &Path, report: &mut Report) -> io::Result<()> {
+    let paths = set_aside(path, report)?;
+    for (nth, path) in paths.iter().enumerate() {
+        if nth == MOST_ORPHANS {
+            let more = counted((paths.len() - nth) as u64, "more log");
+            report.notes.push(format!("{more} set aside, not read"));
+            break;
+        }
+        let orphan = orphan(path);
+        let what = match (orphan.frames, orphan.transactions) {
+            (Some(0), _) => {
+                report
+                    .notes
+                    .push(format!("{}: set aside, and empty", path.display()));
+                report.orphans.push(orphan);
+                continue;
+            }
+            (Some(_), Some(transactions)) => {
+                format!("holds {}", counted(transactions, "transaction"))
+            }
+            _ => "cannot be read as a log".to_owned(),
+        };
+        let what = format!(
+            "set aside from a database that was here before: {what}. \"onewrite salvage {} -o OUT\" reads it",
+            path.display()
+        );
+        report.problem(path, None, what);
+        report.orphans.push(orphan);
+    }
+    Ok(())
+}
+
+/// The logs that were set aside from databases of this name.
+fn set_aside(path: &Path, report: &mut Report) -> io::Result<Vec<PathBuf>> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let begin = beside(path, ORPHAN_SUFFIX);
+    let Some(begin) = begin.file_name() else {
+        return Ok(Vec::new());
+    };
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        // Who may use the database need not be allowed to list its directory.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            let directory = directory.display();
+            report.notes.push(format!(
+                "{directory}: no permission to list it: logs that were set aside are not looked for"
+            ));
+            return Ok(Vec::new());
+        }
+        Err(e) => return Err(named(directory, e)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        if name.starts_with(begin.as_encoded_bytes()) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn orphan(path: &Path) -> Orphan {
+    let log = OpenedLog::at(path);
+    let survey = match &log {
+        Ok(Some(log)) => Survey::of(&log.file, log.geometry, log.wal, Writers::None).ok(),
+        Ok(None) => Some(Survey::default()),
+        Err(_) => None,
+    };
+    let header = log.ok().flatten().and_then(|log| log.header);
+    Orphan {
+        path: path.to_owned(),
+        id: header.map(|header| header.id.to_string()),
+        frames: survey
+            .as_ref()
+            .map(|survey| survey.committed.map_or(0, |commit| commit.frame.0)),
+        transactions: survey.map(|survey| survey.transactions),
+    }
+}

@@ -1,0 +1,118 @@
+//! `onewrite verify`: whether a database and its logs are whole, and what would be lost.
+//!
+//! It looks as `inspect` does ([`crate::inspect`]): files are opened for reading alone, nothing is locked,
+//! no SQLite is involved. It adds what lies around: set-aside logs, a hot journal, a database that is
+//! too short.
+
+mod around;
+mod report;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::Outcome;
+use crate::inspect::look::{self, Wanted};
+use report::Report;
+
+/// Explains the words below the options of `verify --help`.
+pub const AFTER_HELP: &str = "\
+Reads the database's header, the guard, the log of onewrite and SQLite's own next to it, every frame's
+checksum, and logs that were set aside (DB-onewrite-orphan-*). Nothing is changed or locked; the database
+may be in use meanwhile, which is said. DB may be a log as well.
+
+It does not read the database's tables: that is PRAGMA integrity_check.
+
+Exit code:
+  0  whole: nothing is wrong, and everything that is committed is found again by opening the database
+  1  something is wrong, or holds transactions that opening the database does not bring back
+  2  could not look
+
+Never delete a log that this command names. `onewrite salvage` reads it into a new database.
+
+Examples:
+  onewrite verify app.db
+  onewrite verify --quick app.db
+  onewrite verify app.db --json | jq .problems";
+
+/// The options of `onewrite verify`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A database, or a log
+    #[arg(value_name = "DB")]
+    file: PathBuf,
+
+    /// Read headers alone, no frames
+    #[arg(long)]
+    quick: bool,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Exit code where nothing could be looked at.
+const COULD_NOT_LOOK: u8 = 2;
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn run(args: &Args) -> Outcome {
+    let report = match verify(&args.file, args.quick) {
+        Ok(report) => report,
+        Err(e) => {
+            if args.json {
+                let failed = serde_json::json!({
+                    "version": report::VERSION, "file": args.file, "verdict": "unread", "error": e.to_string(),
+                });
+                print(&format!("{failed:#}\n"))?;
+            }
+            eprintln!("onewrite: {e}");
+            return Ok(ExitCode::from(COULD_NOT_LOOK));
+        }
+    };
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&report).map_err(|e| e.to_string())? + "\n",
+        false => report.render(),
+    };
+    print(&text)?;
+    Ok(match report.is_whole() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn print(text: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {e}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Looks at a database or a log.
+fn verify(file: &Path, quick: bool) -> io::Result<Report> {
+    let wanted = match quick {
+        true => Wanted::Headers,
+        false => Wanted::Frames(0),
+    };
+    let found = look::at(file, wanted)?;
+    let path = fs::canonicalize(file)?;
+    let mut report = Report::of(found, quick);
+    around::look(&path, &mut report)?;
+    Ok(report)
+}
+
+/// Verifies a file and writes the JSON document; whether it is whole.
+///
+/// # Errors
+/// The file cannot be read at all, or `out` not be written.
+pub fn describe(file: &Path, quick: bool, out: &mut impl Write) -> io::Result<bool> {
+    let report = verify(file, quick)?;
+    serde_json::to_writer(out, &report).map_err(io::Error::from)?;
+    Ok(report.is_whole())
+}

@@ -1,0 +1,179 @@
+//! What `onewrite verify` has found: as text, or as one JSON document whose field names are part of the
+//! command's interface.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::inspect::counted;
+use crate::inspect::report::{self as inspected, Kind, Log, Problem};
+
+/// Version of the JSON document.
+pub const VERSION: u32 = 1;
+
+/// The JSON document.
+#[derive(Serialize)]
+pub struct Report {
+    version: u32,
+    file: PathBuf,
+    kind: Kind,
+    verdict: Verdict,
+    /// Another process has it open, as far as locks tell.
+    pub in_use: bool,
+    /// Headers alone were read.
+    quick: bool,
+    /// What is wrong or would be lost, and the way out.
+    problems: Vec<Problem>,
+    /// What is worth knowing, and nothing wrong.
+    pub notes: Vec<String>,
+    database: Option<inspected::Database>,
+    /// What opening the database brings back; null where there is nothing, or with `quick`.
+    recovery: Option<Recovery>,
+    /// Logs that were set aside.
+    pub orphans: Vec<Orphan>,
+}
+
+/// The whole in a word.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    /// Nothing is wrong.
+    Whole,
+    /// See the problems.
+    Broken,
+}
+
+/// What a log holds that recovery takes.
+#[derive(Serialize)]
+struct Recovery {
+    log: PathBuf,
+    frames: u32,
+    transactions: u64,
+    /// Of the database afterwards.
+    database_pages: u32,
+}
+
+/// A log that was set aside.
+#[derive(Serialize)]
+pub struct Orphan {
+    pub path: PathBuf,
+    pub id: Option<String>,
+    /// Null where it cannot be read.
+    pub frames: Option<u32>,
+    /// Null where it cannot be read.
+    pub transactions: Option<u64>,
+}
+
+impl Report {
+    /// What `inspect` sees in the file.
+    pub fn of(found: inspected::Report, quick: bool) -> Self {
+        let logs = [&found.log, &found.wal];
+        let recovery = logs.into_iter().flatten().find_map(Recovery::of);
+        let mut report = Report {
+            version: VERSION,
+            file: found.file,
+            kind: found.kind,
+            verdict: Verdict::Whole,
+            in_use: found.in_use,
+            quick,
+            problems: Vec::new(),
+            notes: found.notes,
+            database: found.database,
+            recovery,
+            orphans: Vec::new(),
+        };
+        for problem in found.problems {
+            report.add(problem);
+        }
+        report
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_whole(&self) -> bool {
+        self.verdict == Verdict::Whole
+    }
+
+    /// The database's header.
+    pub fn database(&self) -> Option<&inspected::Database> {
+        self.database.as_ref()
+    }
+
+    /// Whether a log has frames that recovery takes.
+    pub fn has_frames(&self) -> bool {
+        self.recovery.is_some()
+    }
+
+    /// Adds a problem.
+    pub fn problem(&mut self, file: &Path, offset: Option<u64>, what: impl Into<String>) {
+        self.add(Problem {
+            file: file.to_owned(),
+            offset,
+            what: what.into(),
+        });
+    }
+
+    fn add(&mut self, problem: Problem) {
+        self.verdict = Verdict::Broken;
+        self.problems.push(problem);
+    }
+
+    /// The report as people read it.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        let file = self.file.display();
+        let verdict = match (self.is_whole(), self.in_use) {
+            (true, true) => "whole, in use",
+            (true, false) => "whole",
+            (false, true) => "NOT WHOLE, in use",
+            (false, false) => "NOT WHOLE",
+        };
+        let depth = if self.quick { " (headers alone)" } else { "" };
+        let _ = writeln!(text, "{file}: {verdict}{depth}");
+        if let Some(database) = &self.database {
+            let guard = match &database.log_id {
+                Some(id) => format!("guarded for the log {id}"),
+                None => "not guarded: a stock database".to_owned(),
+            };
+            let _ = writeln!(
+                text,
+                "  {guard}, {}",
+                counted(database.pages.into(), "page")
+            );
+        }
+        if let Some(recovery) = &self.recovery {
+            let _ = writeln!(
+                text,
+                "  {}: {} in {}, all checksums right; a database of {}",
+                recovery.log.display(),
+                counted(recovery.transactions, "transaction"),
+                counted(recovery.frames.into(), "frame"),
+                counted(recovery.database_pages.into(), "page")
+            );
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "note: {note}");
+        }
+        for problem in &self.problems {
+            let file = problem.file.display();
+            let _ = match problem.offset {
+                Some(offset) => writeln!(text, "problem: {file}, byte {offset}: {}", problem.what),
+                None => writeln!(text, "problem: {file}: {}", problem.what),
+            };
+        }
+        text
+    }
+}
+
+impl Recovery {
+    fn of(log: &Log) -> Option<Recovery> {
+        let frames = log.frames.as_ref()?;
+        let committed = frames.committed.as_ref()?;
+        Some(Recovery {
+            log: log.path.clone(),
+            frames: committed.frame,
+            transactions: frames.totals.transactions,
+            database_pages: committed.database_pages,
+        })
+    }
+}

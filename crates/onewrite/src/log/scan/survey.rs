@@ -1,0 +1,255 @@
+//! What a whole walk over a log comes to.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::{Found, LogBytes, Scan, Verdict, Writers, walked};
+use crate::log::layout::{Geometry, Layout};
+use crate::log::{ErrorKind, HeaderError, LogError, LogHeader, header};
+use crate::storage::{Access, Create, DirectIo, LogFile};
+use crate::wal::{FrameNo, WalHeader, array};
+
+/// Pages are told apart up to so many; it bounds the memory of a [`Survey`].
+pub const MAX_DISTINCT_PAGES: usize = 1 << 20;
+
+/// The last transaction that recovery finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Commit {
+    /// Its last frame.
+    pub frame: FrameNo,
+    /// Pages of the database after it.
+    pub pages: u32,
+}
+
+/// What stands behind the last valid frame: counts of places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Behind {
+    /// Never written.
+    pub zeros: u64,
+    /// Frames with other salts.
+    pub other_generation: u64,
+    /// Frames with the log's present salts.
+    pub present: u64,
+    /// Those of them that end a transaction.
+    pub present_commits: u64,
+    /// Anything else.
+    pub other: u64,
+}
+
+/// What a whole walk comes to.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// The last frame that follows; 0 where not even frame 1 does.
+    pub valid: u32,
+    /// The last commit.
+    pub committed: Option<Commit>,
+    /// Commits among the valid frames.
+    pub transactions: u64,
+    /// Escaped frames among the valid ones.
+    pub escaped: u64,
+    /// What stands where the next frame would be; `None` at the end of the file.
+    pub end: Option<Found>,
+    /// What stands from there on.
+    pub behind: Behind,
+    /// Where the valid frames end, in bytes.
+    pub used_bytes: u64,
+    /// Bytes of the file.
+    pub size: u64,
+    /// Somebody appended frames meanwhile: what is said of the places behind is not to be relied on.
+    pub grew: bool,
+    /// Page to the first frame that holds it; `None` beyond [`MAX_DISTINCT_PAGES`].
+    pages: Option<BTreeMap<u32, u32>>,
+}
+
+impl Survey {
+    /// Walks over a log.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn of<B: LogBytes + ?Sized>(
+        bytes: &B,
+        geometry: Geometry,
+        wal: WalHeader,
+        writers: Writers,
+    ) -> io::Result<Survey> {
+        Self::with_database(bytes, geometry, wal, writers, None)
+    }
+
+    /// Walks over the log of `database`; see [`Scan::with_database`].
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn with_database<B: LogBytes + ?Sized>(
+        bytes: &B,
+        geometry: Geometry,
+        wal: WalHeader,
+        writers: Writers,
+        database: Option<&File>,
+    ) -> io::Result<Survey> {
+        let mut scan = Scan::new(bytes, geometry, wal, writers)?.with_database(database);
+        let mut survey = Survey {
+            size: scan.size,
+            used_bytes: geometry.slot(FrameNo(1)).min(scan.size),
+            pages: Some(BTreeMap::new()),
+            ..Survey::default()
+        };
+        let mut resumes_from = None;
+        for found in scan.by_ref() {
+            let found = found?;
+            match found.verdict {
+                Verdict::Valid => survey.count_valid(&found, found.offset + found.bytes),
+                _ => survey.count_behind(&found),
+            }
+            resumes_from = resumes_from.or(survey.end.map(|end| end.frame));
+        }
+        if let Some(end) = resumes_from.filter(|_| writers == Writers::Maybe) {
+            (scan.next, scan.ended_at) = (end, None);
+            survey.grew = match walked(bytes, geometry, &wal)? {
+                Some((_, last)) => last >= end,
+                None => scan.look()?.verdict == Verdict::Valid,
+            };
+        }
+        Ok(survey)
+    }
+
+    fn count_valid(&mut self, found: &Found, ends_at: u64) {
+        self.valid = found.frame.0;
+        self.used_bytes = ends_at;
+        self.escaped += u64::from(found.is_escaped);
+        if let Some(pages) = &mut self.pages {
+            pages.entry(found.header.page.0).or_insert(found.frame.0);
+        }
+        if self
+            .pages
+            .as_ref()
+            .is_some_and(|p| p.len() > MAX_DISTINCT_PAGES)
+        {
+            self.pages = None;
+        }
+        if found.header.commit_pages != 0 {
+            self.transactions += 1;
+            self.committed = Some(Commit {
+                frame: found.frame,
+                pages: found.header.commit_pages,
+            });
+        }
+    }
+
+    fn count_behind(&mut self, found: &Found) {
+        self.end.get_or_insert(*found);
+        match found.verdict {
+            Verdict::Zeros => self.behind.zeros += 1,
+            Verdict::OtherGeneration => self.behind.other_generation += 1,
+            Verdict::NoFrame => self.behind.other += 1,
+            _ if found.is_present => self.behind.present += 1,
+            _ => self.behind.other += 1,
+        }
+        self.behind.present_commits += u64::from(found.is_present_commit());
+    }
+
+    /// Bytes of the file behind the last valid frame.
+    pub fn bytes_beyond(&self) -> u64 {
+        self.size.saturating_sub(self.used_bytes)
+    }
+
+    /// Different pages in the valid frames; `None` where there are more than are told apart.
+    pub fn distinct_pages(&self) -> Option<usize> {
+        self.pages.as_ref().map(BTreeMap::len)
+    }
+
+    /// How many of the pages from `first` on are in no committed frame, in a database as large as the last commit
+    /// says; `None` as above.
+    pub fn pages_missing_from(&self, first: u32) -> Option<u32> {
+        let last = self.committed?;
+        let pages = self.pages.as_ref()?;
+        let wanted = (u64::from(last.pages) + 1).saturating_sub(u64::from(first)) as u32;
+        let behind = pages.range(first..=last.pages.max(first));
+        let held = behind.filter(|&(&page, &frame)| page <= last.pages && frame <= last.frame.0);
+        Some(wanted.saturating_sub(held.count() as u32))
+    }
+
+    /// How many pages a checkpoint of everything that is committed writes; `None` as above.
+    pub fn pages_to_checkpoint(&self) -> Option<usize> {
+        let Some(last) = self.committed else {
+            return Some(0);
+        };
+        let committed =
+            |&(&page, &first): &(&u32, &u32)| page <= last.pages && first <= last.frame.0;
+        Some(self.pages.as_ref()?.iter().filter(committed).count())
+    }
+}
+
+/// A log on disk that has a WAL header which SQLite would go by, opened for reading alone.
+pub struct OpenedLog {
+    /// The file.
+    pub file: LogFile,
+    /// Our own header; `None` in a log of SQLite's own.
+    pub header: Option<LogHeader>,
+    /// SQLite's header.
+    pub wal: WalHeader,
+    /// Where its frames are.
+    pub geometry: Geometry,
+}
+
+impl OpenedLog {
+    /// The log at `path`: one of ours, or, without a header of ours, SQLite's own. `None` where it is
+    /// empty, or where its WAL header is none that SQLite would go by.
+    ///
+    /// # Errors
+    /// It is missing, damaged, of a newer version, or cannot be read.
+    pub fn at(path: &Path) -> Result<Option<OpenedLog>, LogError> {
+        let file = LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never)?;
+        let mut head = [0; header::HEADER_BYTES];
+        let n = LogFile::read_at(&file, &mut head, 0)?;
+        if head[..n].iter().all(|&byte| byte == 0) {
+            // Made, and never written.
+            return Ok(None);
+        }
+        let header = match LogHeader::parse(&head[..n]) {
+            Ok(header) => Some(header),
+            Err(HeaderError::Magic) if WalHeader::parse(&array(&head)).is_some() => None,
+            Err(e) => return Err(LogError::new(ErrorKind::CantOpen, path, e.to_string())),
+        };
+        let (wal, layout) = match &header {
+            Some(header) => (header.wal_header(), header.layout),
+            None => (WalHeader::parse(&array(&head)), Layout::Stock),
+        };
+        let Some(wal) = wal else { return Ok(None) };
+        let geometry = Geometry::new(layout, wal.page_size, 1)
+            .map_err(|why| LogError::new(ErrorKind::Unsuited, path, why))?;
+        Ok(Some(OpenedLog {
+            file,
+            header,
+            wal,
+            geometry,
+        }))
+    }
+
+    /// A walk over its frames; `database` is the one that it belongs to, see [`Scan::with_database`].
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn scan<'a>(
+        &'a self,
+        writers: Writers,
+        database: Option<&'a File>,
+    ) -> io::Result<Scan<'a, LogFile>> {
+        let scan = Scan::new(&self.file, self.geometry, self.wal, writers)?;
+        Ok(scan.with_database(database))
+    }
+}
+
+/// Surveys the log at `path`; `None` where [`OpenedLog::at`] finds none to go by.
+///
+/// # Errors
+/// It is missing, damaged, of a newer version, or cannot be read.
+pub fn survey_file(path: &Path) -> Result<Option<Survey>, LogError> {
+    let Some(log) = OpenedLog::at(path)? else {
+        return Ok(None);
+    };
+    Survey::of(&log.file, log.geometry, log.wal, Writers::Maybe)
+        .map(Some)
+        .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))
+}
