@@ -5,6 +5,7 @@
 //! Figures go to standard output, everything else to standard error.
 
 pub mod arguments;
+pub mod backup;
 pub mod compare;
 pub mod detach;
 pub mod device;
@@ -16,12 +17,14 @@ pub mod import;
 pub mod inspect;
 pub mod interrupt;
 pub mod output;
+pub mod partial;
 pub mod place;
 pub mod preload;
 pub mod progress;
 pub mod record;
 pub mod replay;
 pub mod run;
+pub mod shell;
 pub mod text_table;
 pub mod trace;
 pub mod verify;

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use onewrite_cli::{
-    compare, detach, device, doctor, exit, ftl, import, inspect, record, replay, run, trace, verify,
+    backup, compare, detach, device, doctor, exit, ftl, import, inspect, record, replay, run,
+    shell, trace, verify,
 };
 
 /// Durable SQLite commits in one device write: measure, explain and repair.
@@ -26,6 +27,12 @@ enum Command {
     /// Run a published workload at its full length under each journal mode
     #[command(after_long_help = compare::BENCH_AFTER_HELP)]
     Bench(compare::BenchArgs),
+    /// Copy a database in use, as it is at one moment, into a stock database
+    #[command(after_long_help = backup::AFTER_HELP)]
+    Backup(backup::Args),
+    /// The stock sqlite3 shell on a database in any journal mode
+    #[command(after_long_help = shell::AFTER_HELP)]
+    Shell(shell::Args),
     /// Make a stock database of one that could not be closed cleanly
     #[command(after_long_help = detach::AFTER_HELP)]
     Detach(detach::Args),
@@ -70,6 +77,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Compare(args) => compare::run(&args),
         Command::Bench(args) => compare::run_bench(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Shell(args) => shell::run(&args),
         Command::Detach(args) => detach::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Ftl(args) => ftl::run(&args),

@@ -115,11 +115,7 @@ pub fn why_nothing_was_seen(word: &OsString) -> String {
     if let Some(obstacle) = obstacle(word) {
         return obstacle;
     }
-    let carries = find(word).is_some_and(|path| {
-        let mut head = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
-        read.is_ok() && contains(&head, b"SQLite format 3\0")
-    });
+    let carries = find(word).is_some_and(|path| holds(&path, b"SQLite format 3\0"));
     match carries {
         true => {
             "the program holds an SQLite of its own, linked statically: only one that is linked \
@@ -134,11 +130,23 @@ pub fn why_nothing_was_seen(word: &OsString) -> String {
     }
 }
 
+/// Whether a program that uses SQLite has it linked into its own file: it is one, and names no library for it.
+pub fn carries_sqlite(program: &Path) -> bool {
+    holds(program, b"SQLite format 3\0") && !holds(program, b"libsqlite3.so")
+}
+
+fn holds(program: &Path, what: &[u8]) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(program).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+    read.is_ok() && contains(&head, what)
+}
+
 fn contains(bytes: &[u8], what: &[u8]) -> bool {
     bytes.windows(what.len()).any(|window| window == what)
 }
 
-fn find(word: &OsString) -> Option<PathBuf> {
+/// The file of a program, as a shell finds it.
+pub fn find(word: &OsString) -> Option<PathBuf> {
     let given = PathBuf::from(word);
     if given.components().count() > 1 {
         return given.is_file().then_some(given);

@@ -77,6 +77,17 @@ impl Progress {
         self.bar.set_message(message.to_owned());
     }
 
+    /// Says how much of it is done.
+    pub fn amount(&self, message: &str, done: u64, all: u64) {
+        if self.bar.length() != Some(all) {
+            self.bar
+                .set_style(style("{spinner} {msg} {bar:20} {percent}%, {eta} left"));
+            self.bar.set_length(all);
+            self.bar.set_message(message.to_owned());
+        }
+        self.bar.set_position(done);
+    }
+
     /// Leaves a line above, on standard error, also where that is no terminal.
     pub fn tell(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
 use onewrite_record::{EXTENSION_VARIABLE, REPORT_VARIABLE};
 use onewrite_workload::mode::{Mode, Vfs};
@@ -52,11 +52,19 @@ fn mode(name: &str) -> Result<Mode, String> {
     Ok(mode)
 }
 
-/// Runs the program.
-pub fn run(args: &Args) -> Outcome {
+/// How a program ended.
+pub enum Ended {
+    /// It could not be started, which has been said.
+    NotStarted(ExitCode),
+    /// Its status, and what the library reported: a line for each SQLite that it was loaded into.
+    Exited(ExitStatus, String),
+}
+
+/// Runs a program with the extension preloaded, and these variables set.
+pub fn preloaded(command: &[OsString], variables: &[(&str, &str)]) -> Result<Ended, String> {
     let library = preload::library(preload::PRELOAD, "ONEWRITE_PRELOAD_LIBRARY")?;
     let extension = preload::library(preload::EXTENSION, "ONEWRITE_EXTENSION_LIBRARY")?;
-    let Some(program) = args.command.first() else {
+    let Some(program) = command.first() else {
         return Err("no command given".to_owned());
     };
     if let Some(obstacle) = preload::obstacle(program) {
@@ -66,16 +74,16 @@ pub fn run(args: &Args) -> Outcome {
         .prefix("onewrite-run-")
         .tempfile()
         .map_err(|error| format!("cannot make a temporary file: {error}"))?;
-    let started = preload::command(&args.command, &library)
+    let started = preload::command(command, &library)
         .env(EXTENSION_VARIABLE, &extension)
         .env(REPORT_VARIABLE, report.path())
-        .env("ONEWRITE_MAKE_DEFAULT", "1")
-        .env("ONEWRITE_JOURNAL_MODE", args.mode.journal().name)
-        .env("ONEWRITE_UPGRADE_WAL", "1")
+        .env_remove("ONEWRITE_JOURNAL_MODE")
+        .env_remove("ONEWRITE_UPGRADE_WAL")
+        .envs(variables.iter().copied())
         .spawn();
     let mut child = match started {
         Ok(child) => child,
-        Err(error) => return Ok(preload::not_started(program, &error)),
+        Err(error) => return Ok(Ended::NotStarted(preload::not_started(program, &error))),
     };
     // The terminal's signals reach the program too; it decides when this ends.
     crate::interrupt::install()?;
@@ -83,7 +91,21 @@ pub fn run(args: &Args) -> Outcome {
         .wait()
         .map_err(|error| format!("cannot wait for the program: {error}"))?;
     let told = fs::read_to_string(report.path()).unwrap_or_default();
-    if told.is_empty() {
+    Ok(Ended::Exited(status, told))
+}
+
+/// Runs the program.
+pub fn run(args: &Args) -> Outcome {
+    let variables = [
+        ("ONEWRITE_MAKE_DEFAULT", "1"),
+        ("ONEWRITE_JOURNAL_MODE", args.mode.journal().name),
+        ("ONEWRITE_UPGRADE_WAL", "1"),
+    ];
+    let (status, told) = match preloaded(&args.command, &variables)? {
+        Ended::NotStarted(code) => return Ok(code),
+        Ended::Exited(status, told) => (status, told),
+    };
+    if let Some(program) = args.command.first().filter(|_| told.is_empty()) {
         let why = preload::why_nothing_was_seen(program);
         eprintln!("onewrite: nothing ran in mode {}: {why}", args.mode);
         return Ok(match status.success() {

@@ -4,6 +4,7 @@
 mod support;
 
 use std::process::{Command, Output};
+use std::sync::Once;
 
 pub use support::*;
 
@@ -14,4 +15,18 @@ pub fn onewrite(subcommand: &str, args: &[&str]) -> Output {
         .args(args)
         .output()
         .expect("the command")
+}
+
+/// Builds the libraries that `record`, `run` and `shell` preload.
+pub fn build_libraries() {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| {
+        // A build of one package has other features than one of all, and would change the libraries
+        // under other tests: only where the whole workspace was not built before.
+        if std::env::var_os("ONEWRITE_BUILT").is_none() {
+            let packages = ["build", "-p", "onewrite-preload", "-p", "onewrite"];
+            let built = Command::new(env!("CARGO")).args(packages).status();
+            assert!(built.expect("cargo").success());
+        }
+    });
 }

@@ -6,23 +6,13 @@ mod programs;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Once;
 
 use common::{path, text};
 use serde_json::Value;
 
 /// `onewrite` with these words, the libraries beside it.
 fn onewrite(words: &[&str]) -> Output {
-    static BUILT: Once = Once::new();
-    BUILT.call_once(|| {
-        // A build of one package has other features than one of all, and would change the libraries
-        // under other tests: only where the whole workspace was not built before.
-        if std::env::var_os("ONEWRITE_BUILT").is_none() {
-            let packages = ["build", "-p", "onewrite-preload", "-p", "onewrite"];
-            let built = Command::new(env!("CARGO")).args(packages).status();
-            assert!(built.expect("cargo").success());
-        }
-    });
+    common::build_libraries();
     Command::new(env!("CARGO_BIN_EXE_onewrite"))
         .args(words)
         .output()

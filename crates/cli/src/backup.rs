@@ -1,0 +1,339 @@
+//! `onewrite backup`: a consistent copy of a database in use, as a stock database.
+//!
+//! SQLite's backup API copies pages through our VFS, which knows every mode. In the modes with a log one
+//! read transaction holds the snapshot: it stops no writer. In a rollback mode it would stop all of them,
+//! so there each step has its own, and a commit in between makes SQLite begin again; after some of these
+//! one read transaction is held for the rest.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::inspect::{DatabaseHeader, counted, why_unread};
+use crate::partial::{Existing, IMAGE, Partial};
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use serde::Serialize;
+
+use crate::progress::Progress;
+use crate::{Outcome, interrupt};
+
+/// What stands below the options of `backup --help`.
+pub const AFTER_HELP: &str = "\
+DB may be in use, in any journal mode. FILE is a stock database in journal mode delete, as DB was at one
+moment, and any tool may copy or open it. It gets its name when it is complete and on the device; until
+then the work is in FILE-onewrite-partial, which the next backup to FILE takes away if this one is killed.
+
+Writers go on meanwhile. In a mode with a log (onewrite, waldio, swal, direct, wal) the log may grow until
+the backup ends, because no checkpoint can pass it. In a rollback mode (delete, truncate, persist) a commit
+makes the backup begin again; after some of these it holds writers up until it is done, and says so.
+
+A database that a killed process left is recovered first, as by any program that opens it.
+
+Examples:
+  onewrite backup app.db /backup/app.db
+  onewrite backup --force app.db /backup/app.db
+  onewrite backup --pause 20 app.db /backup/app.db --json";
+
+/// The options of `onewrite backup`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The database
+    #[arg(value_name = "DB")]
+    database: PathBuf,
+
+    /// The copy
+    file: PathBuf,
+
+    /// Replace FILE, as a whole and at the end
+    #[arg(long)]
+    force: bool,
+
+    /// Pause between steps of about 1 MiB, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pause: u64,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Bytes of a step, about.
+const STEP_BYTES: u32 = 1 << 20;
+/// So often SQLite may begin again before writers have to wait.
+const RESTARTS: u32 = 3;
+/// Others may have the database locked for so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two attempts to get at a locked database.
+const RETRY: Duration = Duration::from_millis(5);
+/// In a rollback mode writers get in between two steps.
+const BREATH: Duration = Duration::from_millis(1);
+
+/// The JSON document.
+#[derive(Serialize)]
+struct Report {
+    version: u32,
+    database: PathBuf,
+    output: PathBuf,
+    /// Of the database.
+    journal_mode: String,
+    pages: i64,
+    page_size: i64,
+    bytes: i64,
+    /// How often a commit made the backup begin again.
+    restarts: u32,
+    /// Writers waited for the rest of it.
+    held_writers: bool,
+    seconds: f64,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// The database cannot be read, or FILE not be made; then there is no FILE, or the one that was there.
+pub fn run(args: &Args) -> Outcome {
+    let named = |e: String| format!("{}: {e}", args.database.display());
+    let path = fs::canonicalize(&args.database).map_err(|e| named(why_unread(&e)))?;
+    check_source(&path).map_err(named)?;
+    if fs::canonicalize(&args.file).is_ok_and(|file| file == path) {
+        return Err(named("cannot be its own backup".to_owned()));
+    }
+    interrupt::install()?;
+    let existing = match args.force {
+        true => Existing::Replace,
+        false => Existing::Keep,
+    };
+    let hint = |e: String| match args.force || !e.contains("already") {
+        true => e,
+        false => format!("{e}, or replace it with --force"),
+    };
+    let target = std::path::absolute(&args.file).map_err(|e| e.to_string())?;
+    let partial = Partial::begin(&target, existing).map_err(hint)?;
+    let begun = Instant::now();
+    let image = partial.create(IMAGE, &path)?;
+    let mut report = copy(&path, &partial, args).map_err(named)?;
+    as_stock(&image).map_err(|e| partial.failed(&e))?;
+    check_copy(&partial.path(IMAGE), report.pages)?;
+    if interrupt::is_requested() {
+        return Err("stopped".to_owned());
+    }
+    partial.finish(IMAGE)?;
+    report.seconds = begun.elapsed().as_secs_f64();
+    crate::output::print(args.json, &report, || report.render())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// SQLite would make a database of an empty file, and of one that is none only says so at the end.
+fn check_source(path: &Path) -> Result<(), String> {
+    let found = fs::metadata(path).map_err(|e| why_unread(&e))?;
+    match (found.is_file(), found.len()) {
+        (false, _) => Err("not a regular file".to_owned()),
+        (true, 0) => Err("the database is empty".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn copy(path: &Path, partial: &Partial, args: &Args) -> Result<Report, String> {
+    onewrite::register().map_err(|e| e.to_string())?;
+    let source = open_source(path).map_err(in_words)?;
+    let text = |sql| source.query_row(sql, [], |row| row.get::<_, String>(0));
+    let number = |sql| source.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let journal_mode = text("PRAGMA journal_mode").map_err(in_words)?;
+    let has_log = !["delete", "truncate", "persist", "memory", "off"].contains(&&*journal_mode);
+    if has_log {
+        hold(&source)?;
+    }
+    let page_size = number("PRAGMA page_size").map_err(in_words)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let image = partial.path(IMAGE);
+    let mut copy = Connection::open_with_flags_and_vfs(image, flags, "unix").map_err(in_words)?;
+    copy.execute_batch("PRAGMA journal_mode=off; PRAGMA synchronous=off")
+        .map_err(in_words)?;
+    let steps = Steps {
+        pages: (i64::from(STEP_BYTES) / page_size.max(1)).clamp(1, 4096) as i32,
+        pause: Duration::from_millis(args.pause),
+        is_held: has_log,
+    };
+    let done = steps.run(&source, &mut copy)?;
+    copy.close().map_err(|(_, e)| in_words(e))?;
+    // What closing fails with, the next open makes good: the copy is complete.
+    let _ = source.close();
+    Ok(Report {
+        version: 1,
+        database: path.to_owned(),
+        output: args.file.clone(),
+        journal_mode,
+        pages: done.pages,
+        page_size,
+        bytes: done.pages * page_size,
+        restarts: done.restarts,
+        held_writers: done.is_held && !has_log,
+        seconds: 0.0,
+    })
+}
+
+/// Opens the database in the mode that it has, whatever the environment wishes.
+fn open_source(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let uri = format!("file:{}?journal_mode=wal", escaped(path));
+    let source = Connection::open_with_flags_and_vfs(uri, flags, onewrite::VFS_NAME)?;
+    source.busy_timeout(PATIENCE)?;
+    source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(source)
+}
+
+/// A path as it stands in a URI.
+fn escaped(path: &Path) -> String {
+    let mut text = String::new();
+    for &byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+                text.push(char::from(byte));
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+/// Begins a read transaction, which lasts until the connection is closed.
+fn hold(source: &Connection) -> Result<(), String> {
+    let sql = "BEGIN; SELECT count(*) FROM sqlite_schema";
+    source.execute_batch(sql).map_err(in_words)
+}
+
+/// How the pages are copied.
+struct Steps {
+    /// Of a step.
+    pages: i32,
+    pause: Duration,
+    /// A read transaction holds the snapshot.
+    is_held: bool,
+}
+
+/// What copying came to.
+struct Copied {
+    pages: i64,
+    restarts: u32,
+    is_held: bool,
+}
+
+impl Steps {
+    fn run(mut self, source: &Connection, copy: &mut Connection) -> Result<Copied, String> {
+        let progress = Progress::default();
+        let backup = Backup::new(source, copy).map_err(in_words)?;
+        let (mut restarts, mut left, mut waits_since) = (0, i32::MAX, None);
+        loop {
+            if interrupt::is_requested() {
+                return Err("stopped".to_owned());
+            }
+            let step = backup.step(self.pages).map_err(in_words)?;
+            let at = backup.progress();
+            progress.amount(
+                "copying",
+                (at.pagecount - at.remaining) as u64,
+                at.pagecount as u64,
+            );
+            match step {
+                StepResult::Done => {
+                    return Ok(Copied {
+                        pages: at.pagecount.into(),
+                        restarts,
+                        is_held: self.is_held,
+                    });
+                }
+                StepResult::More => waits_since = None,
+                _ => {
+                    let since = *waits_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > PATIENCE {
+                        return Err(in_use());
+                    }
+                    thread::sleep(RETRY);
+                    continue;
+                }
+            }
+            if at.remaining > left {
+                restarts += 1;
+            }
+            left = at.remaining;
+            if restarts >= RESTARTS && !self.is_held {
+                hold(source)?;
+                self.is_held = true;
+                progress.tell(
+                    "onewrite: commits made the backup begin again: writers wait until it is done",
+                );
+            }
+            thread::sleep(
+                self.pause
+                    .max(if self.is_held { Duration::ZERO } else { BREATH }),
+            );
+        }
+    }
+}
+
+fn in_words(error: rusqlite::Error) -> String {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => in_use(),
+        Some(ErrorCode::DiskFull) => "no space is left for the copy".to_owned(),
+        Some(ErrorCode::CannotOpen) => format!(
+            "{error}: \"onewrite verify\" says why; \"onewrite salvage\" reads what is there"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+fn in_use() -> String {
+    "another process has it locked: try again".to_owned()
+}
+
+/// Makes a copied header that of a stock database in a rollback mode: no file next to it is needed, also
+/// where it is only to be read.
+fn as_stock(image: &File) -> io::Result<()> {
+    const VERSIONS_AT: u64 = 18;
+    image.write_all_at(&[1, 1], VERSIONS_AT)
+}
+
+/// Whether stock SQLite opens the copy.
+fn check_copy(image: &Path, pages: i64) -> Result<(), String> {
+    let mut head = Vec::new();
+    let read = File::open(image).and_then(|file| {
+        file.take(onewrite::DATABASE_HEADER_BYTES as u64)
+            .read_to_end(&mut head)
+    });
+    let header = read.ok().and_then(|_| DatabaseHeader::parse(&head));
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = Connection::open_with_flags_and_vfs(image, flags, "unix").and_then(|copy| {
+        copy.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        copy.query_row("PRAGMA page_count", [], |row| row.get::<_, i64>(0))
+    });
+    let is_stock = header.is_some_and(|header| header.guard.is_none());
+    match opened {
+        Ok(found) if found == pages && is_stock => Ok(()),
+        Ok(found) => Err(format!(
+            "the copy has {found} pages, and {pages} were copied"
+        )),
+        Err(e) => Err(format!("the copy cannot be opened: {e}")),
+    }
+}
+
+impl Report {
+    fn render(&self) -> String {
+        let held = match self.held_writers {
+            true => "; writers had to wait",
+            false => "",
+        };
+        format!(
+            "{}: a stock database of {} ({} bytes), as {} was at one moment{held}\n",
+            self.output.display(),
+            counted(self.pages as u64, "page"),
+            self.bytes,
+            self.database.display()
+        )
+    }
+}

@@ -1,0 +1,74 @@
+//! `onewrite shell`: the stock `sqlite3` shell on a database in any mode of ours.
+//!
+//! The shell is started with our library preloaded, as `run` does, but without a wish for a journal mode:
+//! the database stays in the one that it has.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::{Outcome, preload, run};
+
+/// What stands below the options of `shell --help`.
+pub const AFTER_HELP: &str = "\
+Everything that the sqlite3 shell does: an interactive prompt, SQL and dot-commands as arguments or from
+standard input, its own options behind DB. The exit code is the shell's. The database stays in the journal
+mode that it has; sqlite3 alone says \"file is not a database\" while another process uses it in one of ours,
+and `sqlite3 DB .dump` then writes that into the dump and exits with 0.
+
+Examples:
+  onewrite shell app.db
+  onewrite shell app.db .dump > app.sql
+  onewrite shell app.db -csv \"SELECT * FROM t\"
+  onewrite shell app.db < report.sql";
+
+/// The options of `onewrite shell`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The shell's program
+    #[arg(long, value_name = "PATH", default_value = "sqlite3")]
+    sqlite3: OsString,
+
+    /// The database
+    #[arg(value_name = "DB")]
+    database: PathBuf,
+
+    /// SQL, dot-commands, and options of the shell's
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "SQL"
+    )]
+    words: Vec<OsString>,
+}
+
+/// Runs the shell.
+///
+/// # Errors
+/// There is none, or it cannot be reached by preloading.
+pub fn run(args: &Args) -> Outcome {
+    let Some(program) = preload::find(&args.sqlite3) else {
+        return Err(format!(
+            "there is no {}: install it (Debian, Ubuntu: apt install sqlite3; Fedora: dnf install sqlite; Alpine: \
+             apk add sqlite), or name one with --sqlite3. \"onewrite backup\" needs none",
+            args.sqlite3.to_string_lossy()
+        ));
+    };
+    if preload::carries_sqlite(&program) {
+        return Err(format!(
+            "{} has an SQLite of its own linked into it, which cannot be reached: name a sqlite3 that uses \
+             libsqlite3.so with --sqlite3",
+            program.display()
+        ));
+    }
+    let mut words = vec![program.into_os_string(), args.database.clone().into()];
+    words.extend(args.words.iter().cloned());
+    let (status, told) = match run::preloaded(&words, &[("ONEWRITE_MAKE_DEFAULT", "1")])? {
+        run::Ended::NotStarted(code) => return Ok(code),
+        run::Ended::Exited(status, told) => (status, told),
+    };
+    if told.lines().any(|line| line.starts_with("failed")) {
+        // The library has said why; what the shell has printed is not to be trusted.
+        return Err("the shell ran without onewrite".to_owned());
+    }
+    Ok(preload::exit_code(status))
+}

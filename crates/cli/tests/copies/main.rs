@@ -1,0 +1,70 @@
+//! `onewrite backup` and `onewrite shell`: what they make of databases in use is read by the system's own
+//! sqlite3.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../logs/writer.rs"]
+mod writer;
+
+mod backup;
+mod shell;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use common::path;
+
+/// Every journal mode, with the layouts that differ.
+const MODES: [&str; 9] = [
+    "onewrite", "waldio", "swal", "direct", "wal", "delete", "truncate", "persist", "memory",
+];
+
+/// The command, with an environment that asks for nothing.
+fn onewrite(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));
+    command.args(arguments);
+    without_wishes(&mut command);
+    command
+}
+
+fn without_wishes(command: &mut Command) {
+    for name in [
+        "ONEWRITE_JOURNAL_MODE",
+        "ONEWRITE_MAKE_DEFAULT",
+        "ONEWRITE_UPGRADE_WAL",
+    ] {
+        command.env_remove(name);
+    }
+}
+
+fn run(mut command: Command) -> Output {
+    command.stdin(Stdio::null()).output().expect("it starts")
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the system's own sqlite3 answers.
+fn stock_shell(database: &Path, sql: &str) -> String {
+    let output = Command::new("sqlite3").arg(database).arg(sql).output();
+    let output = output.expect("sqlite3 is installed");
+    lossy(&output.stdout).trim().to_owned() + lossy(&output.stderr).trim()
+}
+
+fn beside(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// The names in a directory that begin so, sorted.
+fn names(directory: &Path, begin: &str) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
+    let mut names: Vec<_> = names.map(|name| name.expect("UTF-8")).collect();
+    names.retain(|name| name.starts_with(begin));
+    names.sort();
+    names
+}
