@@ -145,10 +145,7 @@ fn a_log_that_is_being_written_is_never_broken() {
 fn last_slot(case: &Case) -> (usize, usize) {
     let (found, _) = super::inspect_json(&case.file("-onewrite"), &["--all"]);
     let frames = found["log"]["frames"].as_array().expect("frames");
-    let last = frames
-        .iter()
-        .filter(|frame| frame["state"] == "valid")
-        .next_back();
+    let last = frames.iter().rfind(|frame| frame["state"] == "valid");
     let at = last.expect("a frame")["offset"].as_u64().expect("a number");
     let bytes = found["log"]["slot_bytes"].as_u64().expect("a number");
     (at as usize, bytes as usize)
@@ -285,10 +282,7 @@ fn a_page_that_an_exchange_has_moved_is_found_in_the_database() {
     let mut log = fs::read(case.file("-onewrite")).expect("the log");
     let (found, _) = super::inspect_json(&case.file("-onewrite"), &["--all"]);
     let frames = found["log"]["frames"].as_array().expect("frames");
-    let last = frames
-        .iter()
-        .filter(|frame| frame["state"] == "valid")
-        .next_back();
+    let last = frames.iter().rfind(|frame| frame["state"] == "valid");
     let page = last.expect("a frame")["page"].as_u64().expect("a number") as usize;
     assert!(page > 1, "page 1 is never exchanged");
     let mut database = fs::read(case.database()).expect("the database");
