@@ -145,6 +145,17 @@ fn python_leaves_the_modes_of_attached_databases_and_writes_over_no_commit() {
 }
 
 #[test]
+fn python_goes_on_in_wal_next_to_an_idle_stock_connection() {
+    let Some(python) = python() else { return };
+    let environment = [
+        ("ONEWRITE_MAKE_DEFAULT", "1"),
+        ("ONEWRITE_UPGRADE_WAL", "onewrite"),
+    ];
+    let printed = Place::new().python(&python, "idle_stock.py", &environment);
+    assert_eq!(printed, "True 0 wal 1\n1 True");
+}
+
+#[test]
 fn the_shell_loads_it_and_uses_it() {
     if !has_shell() {
         return;

@@ -1,6 +1,6 @@
 //! Work on a database that needs a connection of its own, while ours holds no lock: recovery by
 //! stock SQLite, conversion to the mode that the URI or the environment ask for, and the guard for a
-//! read-only connection.
+//! read-only connection, which can neither set nor clear it.
 
 use std::cell::Cell;
 
@@ -84,4 +84,31 @@ pub fn beside_a_writer(paths: &Paths, work: impl FnOnce() -> bool) -> bool {
     });
     CONVERTING.with(|it| it.set(outer));
     done.unwrap_or(false)
+}
+
+/// Ends the guard of a database that a connection which cannot write has left as the last one: by one that
+/// can, which opens and closes it. Where there is none, the database stays guarded.
+pub fn end_guard(paths: &Paths) {
+    let outer = CONVERTING.with(|it| it.replace(true));
+    let ended = host::with_connection(&paths.database, super::VFS_NAME, |query| {
+        // SQLite opens a file that it may not write for reading alone, and says nothing.
+        query("BEGIN IMMEDIATE")?;
+        query("ROLLBACK").map(drop)
+    });
+    CONVERTING.with(|it| it.set(outer));
+    let Err(e) = ended else { return };
+    if e.code & 0xff == ffi::SQLITE_BUSY {
+        // Somebody uses it, and ends the guard in time.
+        return;
+    }
+    let database = paths.database.display();
+    host::log(
+        ffi::SQLITE_WARNING,
+        &format!(
+            "{database}: other SQLite programs cannot read it yet, for its newest transactions are in its \
+             log, and this connection could only read ({}). The next connection through onewrite that can \
+             write ends that when it closes; so does \"onewrite detach {database}\"",
+            e.message
+        ),
+    );
 }

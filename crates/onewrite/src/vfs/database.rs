@@ -86,6 +86,13 @@ pub struct Database {
     pub conversion_tried: Cell<bool>,
     /// A connection that can write was asked to guard for this one, which cannot.
     pub writer_tried: Cell<bool>,
+    /// This is the last attempt at the first lock before SQLite's busy handler is asked.
+    pub is_last_attempt: Cell<bool>,
+    /// The mode that the database remembers, while it is used in SQLite's WAL because a stock connection
+    /// keeps us from guarding it.
+    pub kept_out_of: Cell<Option<JournalMode>>,
+    /// The log of a guarded database that this connection, which cannot write, has let go of.
+    pub left_guarded: RefCell<Option<Arc<Log>>>,
     /// A log that nobody guards was looked for.
     pub leftover_checked: Cell<bool>,
     /// The log while the database is in one of our modes, decided anew with every first lock.

@@ -23,6 +23,7 @@ use super::header::{
 };
 use super::host;
 use super::inner::LockLevel;
+use super::status;
 use crate::log::shared::Shared;
 use crate::log::{ErrorKind, Layout, Log, LogError, LogHeader, LogId};
 use crate::mode::JournalMode;
@@ -71,6 +72,7 @@ impl Database {
     /// `xLock(SHARED)` from no lock.
     pub fn lock_shared(&self) -> c_int {
         for attempt in 0..PATIENCE {
+            self.is_last_attempt.set(attempt + 1 == PATIENCE);
             let look = match self.lock_and_look() {
                 Ok(look) => look,
                 Err(code) => return code,
@@ -128,6 +130,10 @@ impl Database {
     /// lock: the last chance to guard.
     pub fn settle_exclusively(&self) -> Result<(), LogError> {
         if self.mode().is_some() || self.lock.get() != LockLevel::EXCLUSIVE {
+            return Ok(());
+        }
+        if self.kept_out_of.get().is_some() {
+            // The stock connection may have left a log, which we would hide. Only a first lock recovers it.
             return Ok(());
         }
         let Some(header) = self.read_header()? else {
@@ -397,7 +403,7 @@ impl Database {
     fn guard_from_shared(&self, mode: JournalMode) -> Result<Look, LogError> {
         match self.inner.lock(LockLevel::EXCLUSIVE) {
             ffi::SQLITE_OK => {}
-            code if code & 0xff == ffi::SQLITE_BUSY => return Ok(Look::Refused),
+            code if code & 0xff == ffi::SQLITE_BUSY => return self.stay_in_wal(mode),
             code => return Err(self.inner_error("lock", code)),
         }
         // Between the look under SHARED and the EXCLUSIVE lock nothing can have changed: nobody
@@ -413,6 +419,30 @@ impl Database {
             ffi::SQLITE_OK => Ok(Look::Settled),
             code => Err(self.inner_error("unlock", code)),
         }
+    }
+
+    /// EXCLUSIVE was refused. After some patience, and where a `-wal` file shows that a stock connection has
+    /// the database open, which may be so for days: the database is used as that one uses it, in SQLite's
+    /// WAL. Nobody can guard it while we hold SHARED. The next first lock tries again.
+    fn stay_in_wal(&self, mode: JournalMode) -> Result<Look, LogError> {
+        if !self.is_last_attempt.get() || !self.paths.wal.exists() {
+            return Ok(Look::Refused);
+        }
+        // What SQLite holds of a refused EXCLUSIVE would keep new readers out.
+        match self.inner.unlock(LockLevel::SHARED) {
+            ffi::SQLITE_OK => {}
+            code => return Err(self.inner_error("unlock", code)),
+        }
+        self.kept_out_of.set(Some(mode));
+        host::log(
+            ffi::SQLITE_WARNING,
+            &format!(
+                "{}: used in wal, not in its journal mode {mode}: {}",
+                self.paths.database.display(),
+                status::KEPT_OUT
+            ),
+        );
+        Ok(Look::Settled)
     }
 
     /// Under SHARED: gives up the log, so that the database is a stock one as it stands. First the

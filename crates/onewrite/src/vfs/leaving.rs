@@ -2,15 +2,17 @@
 //! of the mode. The interleavings are argued in `docs/durability.md`, "Leaving a mode".
 
 use super::database::{Database, Switch};
-use super::ffi;
 use super::guard::{PATIENCE, pause};
 use super::header::{clear, guarded_by};
 use super::host::Connection;
 use super::inner::LockLevel;
+use super::{convert, ffi};
 use crate::log::shared::Shared;
+use std::sync::Arc;
+
 use crate::log::{ErrorKind, Layout, LogError, LogHeader, LogId};
 use crate::mode::JournalMode;
-use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
+use crate::storage::{Access, Create, DirectIo, Durability, LockByte, LockKind, LogFile};
 use crate::sync;
 
 impl Database {
@@ -74,6 +76,29 @@ impl Database {
             Switch::Idle => Ok(()),
             Switch::ToStock | Switch::To(_) => self.forget_mode(),
         }
+    }
+
+    /// With the last lock: the log belongs to others now, or to nobody. A connection that cannot write
+    /// could not end the guard.
+    pub fn let_go_of_log(&self) {
+        let log = self.log.replace(None);
+        if self.read_only && !convert::is_converting() {
+            self.left_guarded
+                .replace(log.filter(|log| log.id().is_some()));
+        }
+    }
+
+    /// Before the file is closed: whether this connection, which cannot write, leaves a guarded database
+    /// that nobody else uses. If somebody does, that one ends the guard.
+    pub fn must_end_guard(&self) -> bool {
+        let Some(log) = self.left_guarded.take() else {
+            return false;
+        };
+        let used_here = Arc::strong_count(&log) > 1;
+        let used_elsewhere = log
+            .file()
+            .is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
+        !used_here && !used_elsewhere.unwrap_or(true)
     }
 
     /// Writes the file that remembers a mode which has no log of its own.

@@ -12,11 +12,17 @@ use crate::log::packed::Compressed;
 use crate::mode::JournalMode;
 use crate::storage::IoCounts;
 
+/// Why a database is not used in the mode that it remembers.
+pub const KEPT_OUT: &str = "a program with stock SQLite has it open in wal; the mode is taken when the \
+                            database is next opened after that program has closed it";
+
 #[derive(Serialize)]
 struct Status<'a> {
     version: &'static str,
     /// The mode of ours; null in SQLite's own modes.
     mode: Option<&'static str>,
+    /// The mode that the database remembers and is not used in now, and why.
+    kept_out_of: Option<KeptOut>,
     layout: Option<String>,
     sync: String,
     /// What `auto` has come to.
@@ -37,6 +43,12 @@ struct Status<'a> {
     log: Option<LogStatus<'a>>,
     /// The last thing that went wrong on this connection.
     error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct KeptOut {
+    mode: &'static str,
+    why: &'static str,
 }
 
 #[derive(Serialize)]
@@ -83,6 +95,10 @@ pub fn json(database: &Database) -> String {
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         mode: database.mode().map(|mode| mode.name()),
+        kept_out_of: database.kept_out_of.get().map(|mode| KeptOut {
+            mode: mode.name(),
+            why: KEPT_OUT,
+        }),
         layout: log.as_ref().map(|log| log.geometry().layout().to_string()),
         sync: settings.commit.sync.to_string(),
         sync_in_use: settings.commit.sync.resolved().to_string(),

@@ -87,6 +87,8 @@ impl Database {
     /// goes to SQLite's log; `None`.
     fn upgrade_wal(&self, mode: JournalMode) -> Option<Answer> {
         match self.switch_to(mode) {
+            // It is in WAL, as was asked, and goes on to remember the mode.
+            Answer::Fail(_) if self.kept_out_of.get() == Some(mode) => Some(Answer::Pass),
             Answer::Fail(failure) if self.mode().is_none() && failure.is_no_fault() => {
                 let database = self.paths.database.display();
                 host::log(
@@ -151,6 +153,13 @@ impl Database {
         self.settle().map_err(|e| self.why(e))?;
         if self.mode() == Some(mode) {
             return Ok(());
+        }
+        if self.kept_out_of.get() == Some(mode) {
+            // Not by way of DELETE, which would be refused when the mode is forgotten already.
+            return Err(Failure::busy(format!(
+                "cannot change into {mode} mode: {}",
+                super::status::KEPT_OUT
+            )));
         }
         if !connection.is_autocommit() {
             return Err(format!("cannot change into {mode} mode from within a transaction").into());

@@ -5,6 +5,7 @@ mod compare;
 mod damage;
 mod deletion;
 mod grouping;
+mod idle_stock;
 mod places;
 #[path = "../common/random.rs"]
 mod random;

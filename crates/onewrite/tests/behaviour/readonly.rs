@@ -53,9 +53,36 @@ fn mode_ro_reads_everything_that_was_committed_and_changes_nothing() {
             drop(writer);
             assert_eq!(sql(&db, COUNT), "3", "{mode:?}: alone again");
             drop(db);
-            // The last one to go was a reader, who cannot end a guard.
-            sql(&open(path), COUNT);
             assert_eq!(sql(&stock(path), COUNT), "3");
+        }
+    }
+}
+
+/// A connection that only reads cannot end the guard by itself.
+#[test]
+fn after_the_last_close_the_database_is_a_stock_one_also_where_that_only_read() {
+    for mode in MODES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (rest, crashed) = made(directory.path(), mode);
+        for path in [&rest, &crashed] {
+            let readers = [by_uri(path, "mode=ro"), by_uri(path, "mode=ro")];
+            for db in readers {
+                assert_eq!(sql(&db, COUNT), "3", "{mode:?}");
+            }
+            assert_eq!(outcome(&stock(path), COUNT), "3", "{mode:?}");
+            // Next to another connection the guard stays, and goes with that one.
+            let reader = by_uri(path, "mode=ro");
+            assert_eq!(sql(&reader, COUNT), "3");
+            let writer = open(path);
+            sql(&writer, "BEGIN IMMEDIATE");
+            drop(reader);
+            sql(&writer, "COMMIT");
+            if mode.name != "direct" {
+                let found = outcome(&stock(path), COUNT);
+                assert!(found.starts_with("error 26"), "{mode:?}: {found}");
+            }
+            drop(writer);
+            assert_eq!(outcome(&stock(path), COUNT), "3", "{mode:?}");
         }
     }
 }

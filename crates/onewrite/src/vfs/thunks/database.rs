@@ -63,6 +63,9 @@ pub unsafe fn open(
             mode_was_named: Cell::new(false),
             conversion_tried: Cell::new(false),
             writer_tried: Cell::new(false),
+            is_last_attempt: Cell::new(false),
+            kept_out_of: Cell::new(None),
+            left_guarded: RefCell::new(None),
             leftover_checked: Cell::new(false),
             log: RefCell::new(None),
             writer: RefCell::new(None),
@@ -250,7 +253,12 @@ unsafe extern "C" fn db_close(file: *mut sqlite3_file) -> c_int {
         let database = unsafe { Box::from_raw((*file.cast::<DatabaseFile>()).database) };
         names::forget(&raw const *database);
         database.end_turn();
-        database.inner.close()
+        let left_guarded = database.must_end_guard();
+        let code = database.inner.close();
+        if left_guarded {
+            convert::end_guard(&database.paths);
+        }
+        code
     })
 }
 
@@ -379,7 +387,8 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
             database.end_turn();
             database.last_snapshot.set(None);
             database.must_look_again.set(false);
-            database.log.replace(None);
+            database.kept_out_of.set(None);
+            database.let_go_of_log();
         }
         code
     })
