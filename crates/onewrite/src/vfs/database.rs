@@ -93,6 +93,8 @@ pub struct Database {
     pub kept_out_of: Cell<Option<JournalMode>>,
     /// The log of a guarded database that this connection, which cannot write, has let go of.
     pub left_guarded: RefCell<Option<Arc<Log>>>,
+    /// Where the log of a removed database was set aside to.
+    pub set_aside: RefCell<Option<String>>,
     /// A log that nobody guards was looked for.
     pub leftover_checked: Cell<bool>,
     /// The log while the database is in one of our modes, decided anew with every first lock.
@@ -131,6 +133,7 @@ pub struct Paths {
     pub wal: PathBuf,
     pub journal: PathBuf,
     pub log: PathBuf,
+    pub shm: PathBuf,
 }
 
 impl Paths {
@@ -144,6 +147,7 @@ impl Paths {
             wal: beside("-wal"),
             journal: beside("-journal"),
             log: beside("-onewrite"),
+            shm: beside("-shm"),
             database,
         }
     }

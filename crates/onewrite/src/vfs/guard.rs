@@ -35,7 +35,7 @@ use crate::wal::FRAME_HEADER_BYTES;
 pub(super) const PATIENCE: u32 = 20;
 
 /// What the first look under a SHARED lock came to.
-enum Look {
+pub(super) enum Look {
     /// The mode is decided, the lock stays.
     Settled,
     /// Somebody else has the database open, and EXCLUSIVE is needed.
@@ -152,7 +152,11 @@ impl Database {
                 .discard()
                 .inspect_err(|e| discard::failed(e.to_string()));
         }
-        let Some(header) = self.read_header()? else {
+        let header = self.read_header()?;
+        if let Some(look) = self.set_orphan_aside(header.as_ref())? {
+            return Ok(look);
+        }
+        let Some(header) = header else {
             return self.look_at_empty();
         };
         match header[READ_VERSION_AT] {
@@ -245,19 +249,14 @@ impl Database {
             return Ok(());
         }
         if self.present_log()?.is_some_and(|header| !header.is_empty()) {
-            return Err(LogError::new(
-                ErrorKind::CantOpen,
-                &self.paths.log,
-                "this log holds transactions of a database that is no longer here: put that \
-                 database back, or move the log away",
-            ));
+            return Err(self.leftover_error());
         }
         self.leftover_checked.set(true);
         Ok(())
     }
 
     /// The header of the log file, if there is one.
-    fn present_log(&self) -> Result<Option<LogHeader>, LogError> {
+    pub(super) fn present_log(&self) -> Result<Option<LogHeader>, LogError> {
         let path = &self.paths.log;
         let Some(mut file) = open_beside(path)? else {
             return Ok(None);
@@ -505,6 +504,7 @@ impl Database {
 
     /// Under EXCLUSIVE: makes an empty log, then guards the database with its id.
     fn guard(&self, mut header: Header, mode: JournalMode) -> Result<(), LogError> {
+        self.part_from_strangers()?;
         let present = self.present_log()?;
         if present.is_some() {
             // Who cleared the last guard may have died before that was durable, or have seen the flush

@@ -101,6 +101,18 @@ pub(super) fn suits(layout: Layout, header: &Header) -> Result<(), String> {
     Geometry::new(layout, page, 1).map(drop)
 }
 
+/// Whether a database's first page, of which `page` is the beginning, says that no table ever was in it, in
+/// one page: the schema has not changed, and its table is a leaf without cells.
+pub(super) fn holds_no_table(page: &[u8]) -> bool {
+    const SCHEMA_COUNTER_AT: usize = 40;
+    const LEAF_OF_A_TABLE: u8 = 13;
+    page.len() >= HEADER_BYTES + 8
+        && page.starts_with(MAGIC)
+        && be32(page, SCHEMA_COUNTER_AT) == 0
+        && page[HEADER_BYTES] == LEAF_OF_A_TABLE
+        && page[HEADER_BYTES + 3..HEADER_BYTES + 5] == [0, 0]
+}
+
 /// Moves the change counter on, in both its places.
 pub(super) fn count_on(header: &mut Header) {
     let counter = be32(&header[..], COUNTERS_AT[0]).wrapping_add(1);

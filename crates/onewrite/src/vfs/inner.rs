@@ -112,6 +112,16 @@ impl Inner {
         }
     }
 
+    /// The file's size in bytes; the error is SQLite's code.
+    pub fn size(&self) -> Result<u64, c_int> {
+        let mut size = 0;
+        // SAFETY: the file is open; there is room for one integer.
+        match unsafe { (self.methods().xFileSize)(self.file, &raw mut size) } {
+            ffi::SQLITE_OK => Ok(size as u64),
+            code => Err(code),
+        }
+    }
+
     pub fn sync(&self) -> c_int {
         step();
         // SAFETY: the file is open.

@@ -70,8 +70,10 @@ impl Database {
             log.set_guard_in_doubt(true);
         })?;
         self.log.replace(None);
-        // Under EXCLUSIVE nobody uses it. One that stays is made anew by the next to come.
-        let _ = Shared::remove(&self.paths.log);
+        if !self.has_moved() {
+            // Under EXCLUSIVE nobody uses it. One that stays is made anew by the next to come.
+            let _ = Shared::remove(&self.paths.log);
+        }
         match self.switch.get() {
             Switch::Idle => Ok(()),
             Switch::ToStock | Switch::To(_) => self.forget_mode(),
@@ -104,6 +106,9 @@ impl Database {
     /// Writes the file that remembers a mode which has no log of its own.
     pub fn remember_mode(&self, mode: JournalMode) -> Result<(), LogError> {
         let path = &self.paths.log;
+        if self.has_moved() {
+            return Ok(());
+        }
         let id = LogId::random()
             .map_err(|e| LogError::io(ErrorKind::CantOpen, path, "make an id for", &e))?;
         let header = LogHeader::empty(mode, Layout::Stock, None, id).to_bytes();
@@ -151,6 +156,10 @@ impl Database {
     /// Removes the file that remembers the mode. Only where nobody can be using it as a log: under
     /// EXCLUSIVE, or as [`Database::forget_unused_mode`] does.
     pub(super) fn forget_mode(&self) -> Result<(), LogError> {
+        if self.has_moved() {
+            // The name is another database's by now.
+            return Ok(());
+        }
         Ok(crate::storage::remove_file(&self.paths.log)?)
     }
 }

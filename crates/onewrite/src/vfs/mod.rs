@@ -21,6 +21,7 @@ mod header;
 mod host;
 mod inner;
 mod leaving;
+mod orphan;
 mod pragma;
 mod remap;
 mod status;

@@ -39,6 +39,8 @@ struct Status<'a> {
     /// `onewrite_checkpoint`; what came of it is in `remapped`.
     checkpoint: String,
     guarded: bool,
+    /// Where this connection has set the log of a removed database aside to.
+    set_aside: Option<&'a str>,
     #[serde(flatten)]
     log: Option<LogStatus<'a>>,
     /// The last thing that went wrong on this connection.
@@ -90,6 +92,7 @@ pub fn json(database: &Database) -> String {
     let settings = database.settings.get();
     let log = database.log();
     let error = database.last_error.borrow();
+    let set_aside = database.set_aside.borrow();
     let compresses = database.mode().is_some_and(JournalMode::compresses);
     let compressing = Some(settings.commit.compressing).filter(|_| compresses);
     let status = Status {
@@ -113,6 +116,7 @@ pub fn json(database: &Database) -> String {
         init: log.as_ref().map(|log| log.init().to_string()),
         checkpoint: settings.checkpoint.to_string(),
         guarded: database.is_guarded(),
+        set_aside: set_aside.as_deref(),
         log: log.as_deref().map(|log| log_status(database, log)),
         error: error.as_deref(),
     };

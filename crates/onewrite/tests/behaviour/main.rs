@@ -6,6 +6,7 @@ mod damage;
 mod deletion;
 mod grouping;
 mod idle_stock;
+mod orphan;
 mod places;
 #[path = "../common/random.rs"]
 mod random;

@@ -66,6 +66,7 @@ pub unsafe fn open(
             is_last_attempt: Cell::new(false),
             kept_out_of: Cell::new(None),
             left_guarded: RefCell::new(None),
+            set_aside: RefCell::new(None),
             leftover_checked: Cell::new(false),
             log: RefCell::new(None),
             writer: RefCell::new(None),

@@ -1,0 +1,189 @@
+//! Databases that are removed, and made anew, while their log has transactions: after a kill, and with a
+//! connection that was never closed.
+
+use super::{MODES, Mode, beside, copy, open, open_flags, open_in, outcome, sql, status, stock};
+use rusqlite::{Connection, OpenFlags};
+use std::path::{Path, PathBuf};
+
+const COUNT: &str = "SELECT count(*) FROM t";
+
+fn guarded() -> impl Iterator<Item = Mode> {
+    MODES.into_iter().filter(|mode| mode.name != "direct")
+}
+
+fn fill(db: &Connection, rows: u32) {
+    sql(db, "CREATE TABLE t(id INTEGER PRIMARY KEY, x)");
+    for _ in 0..rows {
+        sql(db, "INSERT INTO t(x) VALUES(randomblob(300))");
+    }
+}
+
+/// What a kill leaves of a database with nine rows.
+fn killed(directory: &Path, mode: Mode) -> PathBuf {
+    let (origin, path) = (directory.join("origin"), directory.join("db"));
+    let db = open_in(&origin, mode);
+    fill(&db, 9);
+    copy(&origin, &path);
+    path
+}
+
+/// The logs that were set aside next to a database.
+fn orphans(path: &Path) -> Vec<PathBuf> {
+    let begin = beside(path, "-onewrite-orphan-");
+    let entries = std::fs::read_dir(path.parent().expect("a directory")).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let begins = |path: &PathBuf| {
+        path.to_string_lossy()
+            .starts_with(&*begin.to_string_lossy())
+    };
+    paths.filter(begins).collect()
+}
+
+#[test]
+fn the_log_of_a_removed_database_is_set_aside_and_kept_whole() {
+    for mode in guarded() {
+        // How the new database comes to be: not yet; by a stock connection that makes no table.
+        for made_by_stock in [false, true] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = killed(directory.path(), mode);
+            let (log, old) = (beside(&path, "-onewrite"), directory.path().join("old"));
+            let whole = std::fs::read(&log).expect("the log");
+            std::fs::rename(&path, &old).expect("a rename");
+            if made_by_stock {
+                let db = stock(&path);
+                sql(&db, "PRAGMA journal_mode=wal");
+                sql(&db, "PRAGMA user_version=7");
+            }
+            let mode = match made_by_stock {
+                // It has no reserved bytes.
+                true if mode.name == "waldio" => MODES[2],
+                _ => mode,
+            };
+            let db = open_in(&path, mode);
+            fill(&db, 3);
+            assert_eq!(sql(&db, COUNT), "3", "{mode:?}");
+            drop(db);
+
+            let orphans = orphans(&path);
+            assert_eq!(orphans.len(), 1, "{mode:?}: {orphans:?}");
+            assert!(std::fs::read(&orphans[0]).expect("it") == whole, "{mode:?}");
+            assert_eq!(sql(&stock(&path), COUNT), "3", "{mode:?}");
+            // Back under its name it is the log that it was.
+            std::fs::rename(&orphans[0], &log).expect("a rename");
+            std::fs::rename(&old, &path).expect("a rename");
+            let db = open(&path);
+            assert_eq!(sql(&db, COUNT), "9", "{mode:?}");
+            assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+        }
+    }
+}
+
+#[test]
+fn the_connection_that_set_a_log_aside_says_where_to() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = killed(directory.path(), MODES[6]);
+    std::fs::remove_file(&path).expect("the database");
+    let db = open(&path);
+    sql(&db, "SELECT count(*) FROM sqlite_schema");
+    let said = status(&db)["set_aside"].as_str().map(PathBuf::from);
+    assert_eq!(said, orphans(&path).first().cloned());
+    assert!(said.is_some_and(|aside| aside.exists()));
+}
+
+/// A test suite that forgets to close: each connection holds the log of its removed database.
+#[test]
+fn databases_removed_under_a_connection_are_made_anew_as_often_as_one_likes() {
+    for mode in guarded() {
+        // A connection that has not committed has its log open all the same.
+        for commits in [true, false] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = directory.path().join("db");
+            let mut leaked = Vec::new();
+            for round in 0..4 {
+                let db = open_in(&path, mode);
+                if commits {
+                    fill(&db, 2);
+                } else {
+                    sql(&db, "PRAGMA schema_version");
+                }
+                for (nth, old) in leaked.iter().enumerate() {
+                    let table = format!("CREATE TABLE u{round}_{nth}(x)");
+                    outcome(old, &table);
+                    outcome(old, "PRAGMA wal_checkpoint");
+                }
+                leaked.push(db);
+                if round < 3 {
+                    std::fs::remove_file(&path).expect("the database");
+                }
+            }
+            let last = leaked.pop().expect("a connection");
+            if !commits {
+                fill(&last, 2);
+            }
+            for old in &leaked {
+                outcome(old, "CREATE TABLE v(x)");
+                outcome(old, "PRAGMA journal_mode=delete");
+                outcome(old, "PRAGMA journal_mode=direct");
+            }
+            sql(&last, "INSERT INTO t(x) VALUES(1)");
+            let left = directory.path().join("left");
+            copy(&path, &left);
+            let after = open(&left);
+            assert_eq!(sql(&after, COUNT), "3", "{mode:?}, {commits}: killed");
+            assert_eq!(sql(&after, "PRAGMA integrity_check"), "ok");
+            drop((last, leaked));
+            let db = stock(&path);
+            assert_eq!(sql(&db, COUNT), "3", "{mode:?}, {commits}");
+            assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_no_log_does_not_keep_a_new_database_from_a_mode() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    std::fs::write(beside(&path, "-onewrite"), "something else").expect("a write");
+    let db = open_in(&path, MODES[6]);
+    fill(&db, 3);
+    assert_eq!(sql(&db, COUNT), "3");
+    let kept = std::fs::read(&orphans(&path)[0]).expect("it");
+    assert_eq!(kept, b"something else");
+}
+
+/// Who may only read sets nothing aside; and a database with content is not new.
+#[test]
+fn a_log_is_not_set_aside_for_a_database_with_a_table_nor_by_a_reader() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = killed(directory.path(), MODES[6]);
+    std::fs::write(&path, "").expect("an empty database");
+    let reader = open_flags(&path, "onewrite", OpenFlags::SQLITE_OPEN_READ_ONLY);
+    let found = outcome(&reader.expect("a connection"), COUNT);
+    assert!(found.starts_with("error 14"), "{found}");
+
+    let db = stock(&path);
+    sql(&db, "CREATE TABLE t(x)");
+    // A table that is gone again has been there.
+    for statement in ["SELECT 1", "DROP TABLE t"] {
+        sql(&db, statement);
+        super::damage::refused(&path, "onewrite salvage");
+        assert_eq!(orphans(&path).len(), 0, "{statement}");
+    }
+}
+
+#[test]
+fn logs_that_nobody_looks_at_are_not_followed_by_any_number() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = killed(directory.path(), MODES[6]);
+    std::fs::remove_file(&path).expect("the database");
+    for n in 0..1000 {
+        let name = beside(&path, &format!("-onewrite-orphan-{n}"));
+        std::fs::write(name, "").expect("a file");
+    }
+    let db = open(&path);
+    let found = outcome(&db, "SELECT count(*) FROM sqlite_schema");
+    assert!(found.starts_with("error 14"), "{found}");
+    let said = status(&db)["error"].to_string();
+    assert!(said.contains("onewrite salvage"), "{said}");
+    assert!(beside(&path, "-onewrite").exists());
+}
