@@ -1,0 +1,176 @@
+//! The simulated system: Linux's calls, on files in memory. It never blocks: the outcome of a call says that the process
+//! must wait.
+
+pub mod calls;
+pub mod files;
+pub mod locks;
+
+use files::{Files, Inode};
+use locks::{Locks, Owner};
+
+/// Simulated processes at most.
+pub const PROCESSES: usize = 3;
+
+/// An open file description.
+#[derive(Clone, Copy, Debug)]
+struct Description {
+    inode: Option<Inode>,
+    position: u64,
+    flags: i32,
+    references: u32,
+}
+
+/// Everything but the bytes of files.
+#[derive(Clone, Default)]
+pub struct Tables {
+    locks: Locks,
+    descriptions: Vec<Option<Description>>,
+    /// By process: which description a descriptor names.
+    descriptors: [Vec<Option<u32>>; PROCESSES],
+    /// Nanoseconds since the system began.
+    pub clock: u64,
+    random: u64,
+}
+
+/// A state of the whole system.
+pub struct Snapshot {
+    tables: Tables,
+    files: files::Snapshot,
+}
+
+/// A planted fault: it shows that the search can see one like it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, clap::ValueEnum)]
+pub enum Mutant {
+    /// A shared lock of the checkpointer's byte is granted though somebody checkpoints. That disables the rule against
+    /// the WAL-reset fault.
+    ResetRule,
+    /// The writer's lock is granted though somebody writes.
+    TwoWriters,
+    /// The readers' locks are granted to a writer that restarts the log, though there are readers.
+    ReadersIgnored,
+    /// A checkpointer claims that it has copied all of the log.
+    StaleBackfill,
+    /// The second copy of the wal-index header stays as it was when a writer is done.
+    OldSecondCopy,
+    /// The engine's locks on its log are granted though taken.
+    LogLocks,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Kernel {
+    pub files: Files,
+    pub tables: Tables,
+    pub mutant: Option<Mutant>,
+    /// The header of the wal-index when somebody began to write, for a mutant.
+    pub old_header: Option<[u8; 48]>,
+    /// Calls that nobody has foreseen.
+    pub unknown: Vec<i64>,
+}
+
+impl Kernel {
+    pub fn snapshot(&mut self) -> Snapshot {
+        Snapshot {
+            tables: self.tables.clone(),
+            files: self.files.snapshot(),
+        }
+    }
+
+    pub fn restore(&mut self, to: &Snapshot, all: bool) {
+        self.tables.clone_from(&to.tables);
+        self.files.restore(&to.files, all);
+        self.old_header = None;
+    }
+
+    fn description(&self, process: usize, fd: i64) -> Option<u32> {
+        *self.tables.descriptors[process].get(usize::try_from(fd).ok()?)?
+    }
+
+    fn described(&mut self, process: usize, fd: i64) -> Option<&mut Description> {
+        let number = self.description(process, fd)?;
+        self.tables.descriptions[number as usize].as_mut()
+    }
+
+    /// Which file a descriptor is open on.
+    pub fn inode(&self, process: usize, fd: i64) -> Option<Inode> {
+        let number = self.description(process, fd)?;
+        self.tables.descriptions[number as usize]?.inode
+    }
+
+    fn open_description(&mut self, process: usize, inode: Option<Inode>, flags: i32) -> i64 {
+        let description = Description {
+            inode,
+            position: 0,
+            flags,
+            references: 0,
+        };
+        let descriptions = &mut self.tables.descriptions;
+        let number = match descriptions.iter().position(Option::is_none) {
+            Some(free) => free,
+            None => {
+                descriptions.push(None);
+                descriptions.len() - 1
+            }
+        };
+        descriptions[number] = Some(description);
+        self.descriptor(process, number as u32, 3)
+    }
+
+    fn descriptor(&mut self, process: usize, description: u32, least: usize) -> i64 {
+        if let Some(description) = &mut self.tables.descriptions[description as usize] {
+            description.references += 1;
+        }
+        let table = &mut self.tables.descriptors[process];
+        let mut fd = least.max(3);
+        while table.get(fd).is_some_and(Option::is_some) {
+            fd += 1;
+        }
+        if table.len() <= fd {
+            table.resize(fd + 1, None);
+        }
+        table[fd] = Some(description);
+        fd as i64
+    }
+
+    /// Closing any descriptor of a file drops all of the process's own locks on it.
+    fn close(&mut self, process: usize, fd: i64) -> bool {
+        let Some(number) = self.description(process, fd) else {
+            return false;
+        };
+        self.tables.descriptors[process][fd as usize] = None;
+        let Some(description) = &mut self.tables.descriptions[number as usize] else {
+            return false;
+        };
+        description.references -= 1;
+        let (inode, is_last) = (description.inode, description.references == 0);
+        if inode.is_some() {
+            self.tables
+                .locks
+                .release(inode, Owner::Process(process as u8));
+        }
+        if is_last {
+            self.tables.locks.release(None, Owner::Description(number));
+            self.tables.descriptions[number as usize] = None;
+        }
+        true
+    }
+
+    /// The process is no more: its descriptors are closed, and its locks gone.
+    pub fn death(&mut self, process: usize) {
+        for fd in 0..self.tables.descriptors[process].len() {
+            self.close(process, fd as i64);
+        }
+        self.tables
+            .locks
+            .release(None, Owner::Process(process as u8));
+    }
+
+    /// Random numbers that are the same in every run.
+    fn random(&mut self) -> u64 {
+        self.tables.random = self.tables.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.tables.random;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+}
