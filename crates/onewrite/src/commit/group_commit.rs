@@ -191,17 +191,26 @@ impl GroupCommit {
     }
 
     /// The leader's flush: others may come to wait meanwhile. Those whom it has made durable are woken at its end,
-    /// and the first of the others leads.
+    /// and the first of the others leads. So it is too where the flush panics.
     fn flush_for_all(
         &self,
         log: &Log,
         flush: impl FnOnce() -> Result<Led, LogError>,
     ) -> Result<Led, LogError> {
+        let mut lead = Lead {
+            group: self,
+            log,
+            has_flushed: false,
+        };
         let led = flush();
+        lead.has_flushed = matches!(led, Ok(Led::Flushed));
+        led
+    }
+
+    /// The lead is over: see [`GroupCommit::flush_for_all`].
+    fn pass_lead(&self, log: &Log, has_flushed: bool) {
         let mut leading = self.leading();
-        if matches!(led, Ok(Led::Flushed)) {
-            leading.counts.flushes += 1;
-        }
+        leading.counts.flushes += u64::from(has_flushed);
         let has_failed = log.check_poison().is_err();
         let is_done = |waiting: &mut Arc<Waiting>| {
             let (salts, frame) = waiting.until;
@@ -217,7 +226,6 @@ impl GroupCommit {
         for waiting in done {
             waiting.call(Call::Look);
         }
-        led
     }
 
     /// Makes what is published durable, unless another process does.
@@ -238,13 +246,11 @@ impl GroupCommit {
             shared.wait_for_flush(seen, LOOK);
             return Ok(Led::Covered);
         }
-        let led = match log.is_durable(salts, frame) {
+        let _ends = FlushLock(log);
+        match log.is_durable(salts, frame) {
             true => Ok(Led::Covered),
             false => self.flush_with_others(log, salts, frame, look),
-        };
-        file.unlock(LockByte::Flush)?;
-        shared.note_flush();
-        led
+        }
     }
 
     /// Flushes, after those who may be about to come.
@@ -309,6 +315,30 @@ impl GroupCommit {
     fn last_in_vain(&self, index: IndexView) -> Option<InVain> {
         let in_vain = *self.in_vain.lock().unwrap_or_else(PoisonError::into_inner);
         in_vain.filter(|in_vain| in_vain.salts == index.salts)
+    }
+}
+
+/// A thread of this process leads. However that ends, the others are woken or led on.
+struct Lead<'a> {
+    group: &'a GroupCommit,
+    log: &'a Log,
+    has_flushed: bool,
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.group.pass_lead(self.log, self.has_flushed);
+    }
+}
+
+/// This process leads among all.
+struct FlushLock<'a>(&'a Log);
+
+impl Drop for FlushLock<'_> {
+    fn drop(&mut self) {
+        // If it fails, it ends with the process.
+        let _ = self.0.file().unlock(LockByte::Flush);
+        self.0.shared().note_flush();
     }
 }
 
@@ -424,5 +454,49 @@ impl Writer {
         };
         let log = std::sync::Arc::clone(&self.log);
         log.group_commit.wait(&log, until, Waiter::Commit, look)
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::log::{Layout, OpenLog};
+    use crate::mode::{InitPolicy, JournalMode};
+    use crate::storage::{DirectIo, Init, NewFile};
+    use crate::wal::PageSize;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_leader_that_panics_passes_the_lead_on() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = OpenLog {
+            path: &directory.path().join("db-onewrite"),
+            mode: JournalMode::Onewrite,
+            page: PageSize::new(4096).expect("a page size"),
+            access: Access::ReadWrite,
+            new_file: NewFile {
+                mode: 0o600,
+                owner: None,
+            },
+            init: InitPolicy::Always(Init::ZeroFill),
+            direct: DirectIo::Never,
+        };
+        let log = Arc::new(Log::create(&open, Layout::Packed).expect("a log"));
+        let until = (Salts([1; 8]), FrameNo(7));
+        assert!(log.group_commit.lead_or_wait(until), "nobody else leads");
+        let (leads, led) = mpsc::channel();
+        let its_log = Arc::clone(&log);
+        // Not joined where the test fails: it would wait for ever.
+        std::thread::spawn(move || leads.send(its_log.group_commit.lead_or_wait(until)));
+        while log.group_commit.leading().waiting.is_empty() {
+            std::thread::yield_now();
+        }
+        let flushed = catch_unwind(AssertUnwindSafe(|| {
+            log.group_commit
+                .flush_for_all(&log, || panic!("a planted panic"))
+        }));
+        assert!(flushed.is_err());
+        assert_eq!(led.recv_timeout(Duration::from_secs(60)), Ok(true));
     }
 }

@@ -2,9 +2,10 @@
 //! no I/O. A direct write leaves nothing in the page cache; without this, the first reader of every
 //! logged page would go to the device.
 //!
-//! Bounded: at most [`MAX_BYTES`] for each open log, taken in slabs of 64 KiB as frames
-//! arrive, because the allocator would ask the kernel for every single page. A frame number always
-//! falls on the same place, so that lookup is one comparison and the newest frames win.
+//! Bounded twice: at most [`MAX_BYTES`] for each open log, and [`PROCESS_BYTES`] for all logs of the process. Memory is
+//! taken in slabs of 64 KiB as frames arrive, because the allocator would ask the kernel for every single page. A
+//! frame number always falls on the same place, so that lookup is one comparison and the newest frames win. Where
+//! the process has all of its slabs, a log takes one that nobody has used for some time, of whatever log.
 //!
 //! Slabs that a closed log leaves are kept for the next one, as many as one log may have: where memory is
 //! new to the process, the kernel takes longer to hand out a page than reading the frame again takes.
@@ -12,27 +13,98 @@
 //! Only published frames are remembered. Within one generation (one pair of salts) a published
 //! frame never changes, so a hit whose salts are those of the reader's snapshot is the frame.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError, Weak};
 
-use crate::sync::{RwLock, RwLockWriteGuard};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{self, RwLock, RwLockWriteGuard};
 use crate::wal::{FrameNo, PageSize, Salts};
 
 /// The bound of the frame memory of one log, in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
+/// The bound of the frame memory of all logs of the process, open or closed, in bytes.
+pub const PROCESS_BYTES: usize = 32 << 20;
 /// Memory is taken in pieces of this size, in bytes; a page of any size fits.
 const SLAB_BYTES: usize = 64 << 10;
 /// Frames that are remembered at most, where pages are small.
 const MAX_FRAMES: usize = 1024;
 
-/// Pages of slabs that nobody uses. Not of [`crate::sync`]: nothing waits here, and no order matters.
-static FREE: std::sync::Mutex<Vec<Vec<u8>>> = std::sync::Mutex::new(Vec::new());
-
-fn take_pages() -> Vec<u8> {
-    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    free.unwrap_or_else(|| vec![0; SLAB_BYTES])
+/// The slabs' pages, of the whole process.
+#[derive(Default)]
+struct Pool {
+    /// Of closed logs.
+    free: Vec<Vec<u8>>,
+    /// Slabs that have pages.
+    slabs: Vec<Weak<Place>>,
+    /// Which of them is looked at next, when one must give its pages away.
+    hand: usize,
+    /// Pages in `slabs` and on their way there.
+    taken: usize,
 }
 
-/// Places of frames that share an allocation.
+/// Not of [`crate::sync`]: it outlives the runs of a model.
+type Shared = std::sync::Mutex<Pool>;
+
+static POOL: Shared = Shared::new(Pool {
+    free: Vec::new(),
+    slabs: Vec::new(),
+    hand: 0,
+    taken: 0,
+});
+
+impl Pool {
+    /// Pages for a slab; `None` where all are in use at this moment.
+    fn take(&mut self, place: &Arc<Place>) -> Option<Vec<u8>> {
+        let pages = match self.free.pop() {
+            Some(pages) => pages,
+            None if (self.taken + 1) * SLAB_BYTES <= PROCESS_BYTES => vec![0; SLAB_BYTES],
+            None => self.take_from_another()?,
+        };
+        self.taken += 1;
+        self.slabs.push(Arc::downgrade(place));
+        Some(pages)
+    }
+
+    /// The pages of a slab that was not used since the hand came by last.
+    fn take_from_another(&mut self) -> Option<Vec<u8>> {
+        // Once around to note who is used, once to find who is not.
+        for _ in 0..2 * self.slabs.len() {
+            self.hand = (self.hand + 1) % self.slabs.len().max(1);
+            // One that is being dropped gives its pages back by itself.
+            let Some(place) = self.slabs.get(self.hand).and_then(Weak::upgrade) else {
+                continue;
+            };
+            if place.is_used.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            // Whoever asks holds a slab of his own, so that nobody is waited for.
+            if let Ok(mut slab) = place.slab.try_write() {
+                self.slabs.swap_remove(self.hand);
+                self.taken -= 1;
+                slab.tags = Vec::new();
+                return Some(std::mem::take(&mut slab.pages));
+            }
+        }
+        None
+    }
+
+    fn give_back(&mut self, place: &Arc<Place>, pages: Vec<u8>) {
+        self.slabs
+            .retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(place)));
+        self.taken -= 1;
+        if self.free.len() < MAX_BYTES / SLAB_BYTES {
+            self.free.push(pages);
+        }
+    }
+}
+
+/// Where frames are remembered that share an allocation.
+#[derive(Default)]
+struct Place {
+    slab: RwLock<Slab>,
+    /// Since somebody looked for a slab to take.
+    is_used: AtomicBool,
+}
+
 #[derive(Default)]
 struct Slab {
     /// What is in each place; empty until the first frame comes.
@@ -43,65 +115,75 @@ struct Slab {
 /// See the module.
 pub struct FrameMemory {
     page_bytes: usize,
-    slabs: Vec<RwLock<Slab>>,
+    slabs: Vec<Arc<Place>>,
+    pool: &'static Shared,
 }
 
 impl FrameMemory {
     /// An empty memory for pages of one size; it takes no memory for pages until they come.
     pub fn new(page: PageSize) -> FrameMemory {
+        FrameMemory::of_pool(page, &POOL)
+    }
+
+    fn of_pool(page: PageSize, pool: &'static Shared) -> FrameMemory {
         let bytes = MAX_BYTES.min(MAX_FRAMES * page.bytes());
         FrameMemory {
             page_bytes: page.bytes(),
             slabs: (0..bytes.div_ceil(SLAB_BYTES))
-                .map(|_| RwLock::default())
+                .map(|_| Arc::default())
                 .collect(),
+            pool,
         }
     }
 
     /// The slab of a frame, and the place in it.
-    fn place(&self, frame: FrameNo) -> (&RwLock<Slab>, usize) {
+    fn place(&self, frame: FrameNo) -> (&Arc<Place>, usize) {
         let places = SLAB_BYTES / self.page_bytes;
         let index = (frame.index() % (self.slabs.len() * places) as u64) as usize;
         (&self.slabs[index / places], index % places)
     }
 
-    fn change(slab: &RwLock<Slab>) -> RwLockWriteGuard<'_, Slab> {
-        slab.write().unwrap_or_else(PoisonError::into_inner)
+    fn change(place: &Place) -> RwLockWriteGuard<'_, Slab> {
+        place.slab.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a published frame, in place of an older one.
     pub fn insert(&self, frame: FrameNo, salts: Salts, page: &[u8]) {
         let (slab, place) = self.place(frame);
-        self.put(Self::change(slab), place, frame, salts, page);
+        self.put(slab, Self::change(slab), place, (frame, salts), page);
     }
 
     /// Remembers a published frame that was read, unless a newer one would have to go: those are what
     /// commits find their differences from.
     pub fn offer(&self, frame: FrameNo, salts: Salts, page: &[u8]) {
         let (slab, place) = self.place(frame);
-        let slab = Self::change(slab);
-        let present = slab.tags.get(place).copied().flatten();
+        let guard = Self::change(slab);
+        let present = guard.tags.get(place).copied().flatten();
         if present.is_none_or(|(there, of)| of != salts || there < frame) {
-            self.put(slab, place, frame, salts, page);
+            self.put(slab, guard, place, (frame, salts), page);
         }
     }
 
     fn put(
         &self,
+        of: &Arc<Place>,
         mut slab: RwLockWriteGuard<'_, Slab>,
         place: usize,
-        frame: FrameNo,
-        salts: Salts,
+        tag: (FrameNo, Salts),
         page: &[u8],
     ) {
         if slab.tags.is_empty() {
+            let Some(pages) = sync::lock_static(self.pool).take(of) else {
+                return;
+            };
             slab.tags = vec![None; SLAB_BYTES / self.page_bytes];
-            slab.pages = take_pages();
+            slab.pages = pages;
         }
+        of.is_used.store(true, Ordering::Relaxed);
         let at = place * self.page_bytes;
         if page.len() == self.page_bytes {
             slab.pages[at..at + page.len()].copy_from_slice(page);
-            slab.tags[place] = Some((frame, salts));
+            slab.tags[place] = Some(tag);
         }
     }
 
@@ -117,8 +199,8 @@ impl FrameMemory {
 
     /// Copies a part of a remembered page, from byte `at` on; `false` where it is not remembered.
     pub fn read(&self, frame: FrameNo, salts: Salts, at: usize, out: &mut [u8]) -> bool {
-        let (slab, place) = self.place(frame);
-        let slab = slab.read().unwrap_or_else(PoisonError::into_inner);
+        let (of, place) = self.place(frame);
+        let slab = of.slab.read().unwrap_or_else(PoisonError::into_inner);
         let page = place * self.page_bytes;
         let found = slab.tags.get(place) == Some(&Some((frame, salts)));
         let within = slab.pages.get(page..page + self.page_bytes);
@@ -129,17 +211,20 @@ impl FrameMemory {
             return false;
         };
         out.copy_from_slice(bytes);
+        of.is_used.store(true, Ordering::Relaxed);
         true
     }
 }
 
 impl Drop for FrameMemory {
     fn drop(&mut self) {
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        for slab in &mut self.slabs {
-            let slab = slab.get_mut().unwrap_or_else(PoisonError::into_inner);
-            if !slab.pages.is_empty() && free.len() < MAX_BYTES / SLAB_BYTES {
-                free.push(std::mem::take(&mut slab.pages));
+        for place in &self.slabs {
+            // The slab first and the pool then, as everybody does.
+            let mut slab = Self::change(place);
+            if !slab.pages.is_empty() {
+                slab.tags = Vec::new();
+                let pages = std::mem::take(&mut slab.pages);
+                sync::lock_static(self.pool).give_back(place, pages);
             }
         }
     }
@@ -152,8 +237,17 @@ mod tests {
     const OLD: Salts = Salts([1; 8]);
     const NEW: Salts = Salts([2; 8]);
 
+    /// A process of its own: tests run side by side.
+    fn process() -> &'static Shared {
+        Box::leak(Box::default())
+    }
+
+    fn of(pool: &'static Shared) -> FrameMemory {
+        FrameMemory::of_pool(PageSize::new(65_536).expect("a page size"), pool)
+    }
+
     fn memory() -> FrameMemory {
-        FrameMemory::new(PageSize::new(65_536).expect("a page size"))
+        of(process())
     }
 
     fn read(memory: &FrameMemory, frame: u32, salts: Salts) -> Option<u8> {
@@ -198,18 +292,17 @@ mod tests {
 
     #[test]
     fn what_another_log_has_left_is_not_found() {
-        let log = memory();
+        let process = process();
+        let log = of(process);
         log.insert(FrameNo(5), OLD, &[7; 65_536]);
         drop(log);
         for _ in 0..3 {
-            let log = memory();
+            let log = of(process);
             assert_eq!(read(&log, 5, OLD), None);
             log.insert(FrameNo(6), OLD, &[8; 65_536]);
             assert_eq!(read(&log, 6, OLD), Some(8));
-            assert!(
-                FREE.lock()
-                    .is_ok_and(|free| free.len() <= MAX_BYTES / SLAB_BYTES)
-            );
+            let free = sync::lock_static(process).free.len();
+            assert!(free <= MAX_BYTES / SLAB_BYTES);
         }
     }
 
@@ -226,9 +319,62 @@ mod tests {
         let taken: usize = memory
             .slabs
             .iter()
-            .map(|slab| slab.read().map_or(0, |slab| slab.pages.capacity()))
+            .map(|of| of.slab.read().map_or(0, |slab| slab.pages.capacity()))
             .sum();
         assert_eq!(taken, MAX_BYTES);
+    }
+
+    /// Bytes of all slabs, those that are kept for the next log among them, as their vectors tell.
+    fn bytes_of(memories: &[FrameMemory], process: &'static Shared) -> usize {
+        let slabs = memories.iter().flat_map(|memory| &memory.slabs);
+        let taken = slabs.map(|of| of.slab.read().map_or(0, |slab| slab.pages.capacity()));
+        let pool = sync::lock_static(process);
+        taken.sum::<usize>() + pool.free.iter().map(Vec::capacity).sum::<usize>()
+    }
+
+    #[test]
+    fn a_thousand_logs_stay_within_the_bound_of_the_process() {
+        let process = process();
+        let mut memories = Vec::new();
+        for number in 0..1_000u32 {
+            let memory = of(process);
+            for frame in 1..=8 {
+                memory.insert(FrameNo(frame), OLD, &[number as u8; 65_536]);
+            }
+            // Whoever commits has what it has just committed.
+            assert_eq!(read(&memory, 8, OLD), Some(number as u8), "log {number}");
+            memories.push(memory);
+        }
+        let (bytes, bound) = (bytes_of(&memories, process), PROCESS_BYTES);
+        assert!(bytes > bound / 2 && bytes <= bound, "{bytes} bytes");
+        // What was taken away is not found, and what is found is right.
+        let mut found = 0;
+        for (number, memory) in memories.iter().enumerate() {
+            for frame in 1..=8 {
+                let byte = read(memory, frame, OLD);
+                assert!(byte.is_none_or(|byte| byte == number as u8), "log {number}");
+                found += usize::from(byte.is_some());
+            }
+        }
+        assert!(found * 65_536 <= bound && found > 0);
+        drop(memories);
+        assert!(bytes_of(&[], process) <= MAX_BYTES);
+    }
+
+    #[test]
+    fn what_is_in_use_is_taken_from_nobody() {
+        let process = process();
+        let busy = of(process);
+        busy.insert(FrameNo(1), OLD, &[1; 65_536]);
+        let mut others = Vec::new();
+        for _ in 0..2 * PROCESS_BYTES / MAX_BYTES {
+            let other = of(process);
+            for frame in 1..=MAX_BYTES as u32 / 65_536 {
+                assert_eq!(read(&busy, 1, OLD), Some(1));
+                other.insert(FrameNo(frame), OLD, &[2; 65_536]);
+            }
+            others.push(other);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! Called by `vfs::remap`, with all readers and writers of the database kept out.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -91,7 +92,14 @@ pub struct Remapping<'a> {
 
 /// Databases that were opened a second time, by device and inode: an open file keeps its inode from being
 /// used again.
-static KEPT: Mutex<Option<HashMap<Identity, Arc<File>>>> = Mutex::new(None);
+static KEPT: Mutex<Option<HashMap<Identity, Kept>>> = Mutex::new(None);
+
+/// Open files of one inode.
+struct Kept {
+    file: Arc<File>,
+    /// Opened once more, because the path came to name this file between a look and the opening.
+    more: Vec<File>,
+}
 
 /// Device and inode.
 type Identity = (u64, u64);
@@ -249,26 +257,46 @@ impl LogFile {
 
 /// A descriptor of the file at a path, for good, and what file that is.
 fn kept(path: &Path) -> io::Result<(Arc<File>, Identity)> {
+    kept_as(identity_of(stat(path)), || {
+        // Whatever writes to a standard stream that was closed would write into the database.
+        if (0..LEAST_DESCRIPTOR).any(|number| !sys::is_open(number)) {
+            return Err(io::Error::other("a standard stream is closed"));
+        }
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?.into())
+    })
+}
+
+/// The descriptor that is kept of the file that was `seen`, or the one that `open` opens. What was opened is never
+/// closed, whatever file it came to be of: SQLite may have locks on it.
+fn kept_as(
+    seen: Option<Identity>,
+    open: impl FnOnce() -> io::Result<File>,
+) -> io::Result<(Arc<File>, Identity)> {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let kept = kept.get_or_insert_default();
-    if let Some(identity) = identity_of(stat(path))
-        && let Some(file) = kept.get(&identity)
+    if let Some(identity) = seen
+        && let Some(kept) = kept.get(&identity)
     {
-        return Ok((Arc::clone(file), identity));
+        return Ok((Arc::clone(&kept.file), identity));
     }
-    // Whatever writes to a standard stream that was closed would write into the database.
-    if (0..LEAST_DESCRIPTOR).any(|number| !sys::is_open(number)) {
-        return Err(io::Error::other("a standard stream is closed"));
-    }
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    let file = File::from(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?);
+    let file = open()?;
     let Some(identity) = identity_of(fstat(&file)) else {
-        // Not to be closed, whatever it is.
         std::mem::forget(file);
         return Err(io::Error::other("its inode is not known"));
     };
-    let file = kept.entry(identity).or_insert_with(|| Arc::new(file));
-    Ok((Arc::clone(file), identity))
+    let kept = match kept.entry(identity) {
+        Entry::Vacant(place) => place.insert(Kept {
+            file: Arc::new(file),
+            more: Vec::new(),
+        }),
+        Entry::Occupied(place) => {
+            let kept = place.into_mut();
+            kept.more.push(file);
+            kept
+        }
+    };
+    Ok((Arc::clone(&kept.file), identity))
 }
 
 fn identity_of(stat: rustix::io::Result<rustix::fs::Stat>) -> Option<Identity> {
@@ -333,5 +361,47 @@ pub(super) fn try_remap(how: Remap, from: &File, to: &File) -> Result<(), String
         Ok(true) => Ok(()),
         Ok(false) => Err("it was accepted, and moved nothing".to_owned()),
         Err(e) => Err(e.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lock::LockByte;
+    use super::super::open::{Access, Create, NewFile};
+    use super::super::{DirectIo, LockKind};
+    use super::*;
+
+    /// Whether this process has a POSIX lock on the first byte that [`LockByte`] names, as seen by an open file of its
+    /// own.
+    fn is_locked(seen_by: &LogFile) -> bool {
+        let seen = seen_by.is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
+        seen.expect("an answer")
+    }
+
+    #[test]
+    fn no_descriptor_of_a_file_that_came_in_between_is_closed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let create = Create::IfMissing(NewFile {
+            mode: 0o600,
+            owner: None,
+        });
+        // Never dropped, as SQLite's own: closing it would release the lock as well.
+        let watcher = LogFile::open(&path, create, Access::ReadWrite, DirectIo::Never);
+        let watcher = std::mem::ManuallyDrop::new(watcher.expect("a file"));
+        let (_, identity) = kept(&path).expect("a descriptor");
+        let sqlites = std::mem::ManuallyDrop::new(File::options().write(true).open(&path));
+        let sqlites = sqlites.as_ref().expect("a file");
+        rustix::fs::fcntl_lock(
+            sqlites,
+            rustix::fs::FlockOperation::NonBlockingLockExclusive,
+        )
+        .expect("a lock");
+        assert!(is_locked(&watcher));
+        // The path named another file when it was looked at, and names this one again.
+        let (_, found) = kept_as(Some((0, 0)), || File::options().write(true).open(&path))
+            .expect("a descriptor");
+        assert_eq!(found, identity);
+        assert!(is_locked(&watcher), "a descriptor of the file was closed");
     }
 }
