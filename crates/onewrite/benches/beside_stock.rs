@@ -348,7 +348,15 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 fn remove(path: &Path) {
-    for suffix in ["", "-wal", "-shm", "-journal", "-onewrite", "-onewrite-shm"] {
+    for suffix in [
+        "",
+        "-wal",
+        "-shm",
+        "-journal",
+        "-onewrite",
+        "-onewrite-shm",
+        "-onewrite-lock",
+    ] {
         // What is not there need not be removed.
         let _ = std::fs::remove_file(beside(path, suffix));
     }

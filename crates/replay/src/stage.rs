@@ -231,7 +231,14 @@ pub fn plain(file: &Path) -> Result<(), String> {
         }
     }
     drop(connection);
-    for suffix in ["-wal", "-shm", "-journal", "-onewrite", "-onewrite-shm"] {
+    for suffix in [
+        "-wal",
+        "-shm",
+        "-journal",
+        "-onewrite",
+        "-onewrite-shm",
+        "-onewrite-lock",
+    ] {
         let beside = with_suffix(file, suffix);
         if beside.exists() {
             fs::remove_file(&beside).map_err(|error| error.to_string())?;

@@ -20,6 +20,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::commit::gathering::Gathering;
+use crate::commit::stuck::Stuck;
 use crate::commit::turns::{TURN, Turns};
 use crate::commit::{IndexView, Writer};
 use crate::log::arrivals::Arrivals;
@@ -31,7 +32,7 @@ use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
 use crate::wal::{FrameNo, Salts};
 
 /// Who has waited so long for the flush of another process, which may have been stopped in it, flushes
-/// beside it: that keeps flushes few, and nothing else.
+/// beside it: that keeps flushes few, and nothing else. The next does so at once, until the lock is let go.
 const STUCK: Duration = Duration::from_millis(500);
 /// The longest wait for the log's restart, where a shorter one was in vain before.
 const OVERDUE: Duration = Duration::from_millis(250);
@@ -47,6 +48,8 @@ pub struct GroupCommit {
     /// Only for who leads.
     gathering: Mutex<Gathering>,
     turns: Turns,
+    /// Another process leads, and comes to no end.
+    stuck: Stuck,
     /// The last wait for the log's restart that was in vain.
     in_vain: Mutex<Option<InVain>>,
 }
@@ -120,6 +123,10 @@ pub struct Counts {
     pub commits: u64,
     /// Statements that waited for the commits they were about to read.
     pub reads: u64,
+    /// How often somebody waited for another process to flush, which came to no end.
+    pub in_vain: u64,
+    /// How often a checkpoint that follows a commit waited for another one.
+    pub checkpoint_waits: u64,
 }
 
 /// What a waiting connection looks at: the wal-index as it is now.
@@ -140,6 +147,11 @@ impl GroupCommit {
         self.leading().counts
     }
 
+    /// A checkpoint waits for another one.
+    pub fn note_checkpoint_wait(&self) {
+        self.leading().counts.checkpoint_waits += 1;
+    }
+
     /// Returns when everything up to a published frame is durable, `until`.
     ///
     /// # Errors
@@ -154,6 +166,7 @@ impl GroupCommit {
     ) -> Result<(), LogError> {
         let (salts, frame) = until;
         let came = Instant::now();
+        let flushes = log.shared().flushes();
         match who {
             Waiter::Commit => log.shared().arrivals().arrive(),
             Waiter::Reader => log.shared().arrivals().hurry(),
@@ -166,9 +179,13 @@ impl GroupCommit {
             if !self.lead_or_wait(until) {
                 continue;
             }
-            let flush = || match Instant::now() - came < STUCK {
-                true => self.lead(log, salts, frame, look),
-                false => flush(log, salts, frame, look),
+            let flush = || {
+                if Instant::now() - came < STUCK {
+                    return self.lead(log, salts, frame, look);
+                }
+                self.stuck.note(flushes);
+                self.leading().counts.in_vain += 1;
+                flush(log, salts, frame, look)
             };
             if matches!(self.flush_for_all(log, flush)?, Led::Flushed) {
                 // Who may not write shared memory cannot note it there.
@@ -243,6 +260,9 @@ impl GroupCommit {
         }
         let seen = shared.flushes();
         if !file.try_lock(LockByte::Flush, LockKind::Exclusive)? {
+            if self.stuck.is(seen) {
+                return flush(log, salts, frame, look);
+            }
             shared.wait_for_flush(seen, LOOK);
             return Ok(Led::Covered);
         }
@@ -481,6 +501,7 @@ mod tests {
             },
             init: InitPolicy::Always(Init::ZeroFill),
             direct: DirectIo::Never,
+            patience: &crate::storage::Short,
         };
         let log = Arc::new(Log::create(&open, Layout::Packed).expect("a log"));
         let until = (Salts([1; 8]), FrameNo(7));

@@ -17,7 +17,7 @@ use crate::commit::Writer;
 use crate::commit::run::Run;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::{GroupSynch, SyncPolicy};
-use crate::storage::{AlignedBuf, Durability, LockByte, LockKind};
+use crate::storage::{AlignedBuf, Durability, Patience, Short};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
 use crate::wal::{FrameNo, Salts, array};
@@ -132,8 +132,7 @@ impl Group {
         let mut run = run;
         run.clear();
         waiting.run = Some(run);
-        log.file().lock(LockByte::Presence, LockKind::Shared)?;
-        Ok(())
+        log.show()
     }
 
     /// Takes a commit in. `false` where it cannot wait, because other processes use the log.
@@ -141,8 +140,8 @@ impl Group {
         &self,
         log: &Arc<Log>,
         commit: &Run,
-        bounds: GroupSynch,
-        policy: SyncPolicy,
+        (bounds, policy): (GroupSynch, SyncPolicy),
+        patience: &dyn Patience,
     ) -> Result<bool, LogError> {
         let mut guard = self.waiting();
         // Whoever asked before it had the mutex may have asked too early.
@@ -151,11 +150,8 @@ impl Group {
         let run = waiting
             .run
             .get_or_insert_with(|| Run::new(log.geometry().page()));
-        if run.is_empty()
-            && !log
-                .file()
-                .try_lock(LockByte::Presence, LockKind::Exclusive)?
-        {
+        let begins = run.is_empty();
+        if begins && !log.hide()? {
             return Ok(false);
         }
         if commit.first() <= run.last() && !run.is_empty() {
@@ -167,7 +163,14 @@ impl Group {
             return Ok(false);
         }
         // Room is made before the commit is acknowledged: a full disk fails it, and no other.
-        log.make_room(log.geometry().end_of(commit.last()))?;
+        let end = log.geometry().end_of(commit.last());
+        if let Err(e) = log.make_room(end, patience) {
+            if begins {
+                // There is no group that would show the log again.
+                log.show()?;
+            }
+            return Err(e);
+        }
         waiting.published = FrameNo(commit.first().0.saturating_sub(1));
         run.append(commit);
         let full = run.frames() >= bounds.frames;
@@ -263,7 +266,8 @@ fn strictest(a: Option<SyncPolicy>, b: SyncPolicy) -> SyncPolicy {
 
 fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogError> {
     let geometry = log.geometry();
-    log.make_room(geometry.end_of(run.last()))?;
+    // It was made when the commits joined; and no other process has the log open.
+    log.make_room(geometry.end_of(run.last()), &Short)?;
     let mut load = |offset: u64, out: &mut [u8]| log.load_block(offset, out);
     let (offset, side) = geometry
         .encode(
@@ -294,7 +298,7 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
         log.file().write_back()?;
     }
     if let Some(side) = side {
-        log.make_room(side.offset + side.bytes.len() as u64)?;
+        log.make_room(side.offset + side.bytes.len() as u64, &Short)?;
         log.file()
             .write_at(side.bytes.as_slice(), side.offset, Durability::None)?;
     }
@@ -333,7 +337,8 @@ impl Writer {
         for frame in self.run.first().0..=self.run.last().0 {
             log.memory().forget(FrameNo(frame));
         }
-        let joined = log.group.join(&log, &self.run, bounds, policy)?;
+        let how = (bounds, policy);
+        let joined = log.group.join(&log, &self.run, how, &*self.patience)?;
         self.run_is_out |= joined;
         Ok(joined)
     }

@@ -29,8 +29,10 @@ mod gathering;
 mod read;
 mod run;
 mod seal;
+mod stuck;
 mod write_out;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::log::layout::SideBlock;
@@ -38,7 +40,7 @@ use crate::log::packed::Packing;
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::{Compressing, GroupSynch, JournalMode, SyncPolicy};
-use crate::storage::{AlignedBuf, Durability};
+use crate::storage::{AlignedBuf, Durability, Patience, Short};
 use crate::wal::{self, FrameNo, Salts, array};
 use begun::BegunFrame;
 use run::Run;
@@ -47,6 +49,9 @@ use write_out::StockTail;
 
 /// A transaction's frames are gathered up to this size, in bytes.
 pub const MAX_RUN_BYTES: usize = 256 << 10;
+
+/// What frames without fixed positions may take beside their own length, in bytes: a batch begins and ends with a block.
+const SLACK: usize = 16 << 10;
 
 /// What a connection keeps of a buffer between transactions, in bytes.
 const KEPT_BYTES: usize = 64 << 10;
@@ -88,6 +93,8 @@ pub struct Writer {
     log: Arc<Log>,
     /// What the connection has set.
     pub config: CommitConfig,
+    /// How long the connection waits for other processes.
+    pub patience: Rc<dyn Patience>,
     /// The frames gathered, or those last written, until the next transaction begins.
     run: Run,
     /// Whether `run` stands in the file (or in the group) as it is.
@@ -136,6 +143,7 @@ impl Writer {
         Writer {
             log,
             config,
+            patience: Rc::new(Short),
             run: Run::new(page),
             run_is_out: false,
             header: None,
@@ -231,10 +239,28 @@ impl Writer {
         // published comes late; if it cannot be written, the log is lost for everybody.
         self.expects_sync = false;
         self.leave_out_begun();
-        self.write_out(Durability::Begun).inspect_err(|e| {
+        // Room was made before the commit was published. Now nothing can be refused, and nobody is waited for.
+        let patience = std::mem::replace(&mut self.patience, Rc::new(Short));
+        let written = self.write_out(Durability::Begun);
+        self.patience = patience;
+        written.inspect_err(|e| {
             self.log
                 .poison(&format!("a published commit could not be written: {e}"));
         })
+    }
+
+    /// Makes room for the gathered frames, wherever they will be written.
+    fn make_room_for_run(&self) -> Result<(), LogError> {
+        self.log.make_room(self.end_at_most(), &*self.patience)
+    }
+
+    /// Where the gathered frames end at the latest.
+    fn end_at_most(&self) -> u64 {
+        match self.log.packed() {
+            // What cannot be compressed is as long as it was, and has its record's head.
+            Some(packed) => packed.end() + (self.run.len() + self.run.len() / 64 + SLACK) as u64,
+            None => self.log.geometry().end_of(self.run.last()),
+        }
     }
 
     fn has_published(&self, index: &IndexView) -> bool {
@@ -427,7 +453,10 @@ impl Writer {
                 return self.seal(from, frame, index);
             }
             let is_last_chance = !self.expects_sync || self.synced;
-            if is_sealed && is_last_chance && !self.try_group(SyncPolicy::Normal)? {
+            if !is_sealed || !is_last_chance {
+                // Should no `xSync` come, it is written when it is published already.
+                self.make_room_for_run()?;
+            } else if !self.try_group(SyncPolicy::Normal)? {
                 self.write_out(Durability::Begun)?;
             }
             self.commit_written = true;
@@ -498,7 +527,7 @@ impl Writer {
                 .write_wal_header(&[0; wal::HEADER_BYTES], Durability::WriteThrough)?;
         }
         self.stock_tail = None;
-        self.log.shrink(size)
+        self.log.shrink(size, &*self.patience)
     }
 
     /// `xFileSize`.

@@ -11,6 +11,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use crate::commit::stuck::Stuck;
 use crate::log::Log;
 use crate::log::shared::{Committer, Company};
 use crate::storage::{LockByte, LockKind};
@@ -33,6 +34,8 @@ pub struct Turns {
     is_taken: AtomicBool,
     /// Somebody looks.
     is_watched: AtomicBool,
+    /// Another process has the turn, and does not end it.
+    stuck: Stuck,
 }
 
 #[derive(Default)]
@@ -93,7 +96,7 @@ impl Turns {
         self.give(&mut turn, who);
         let among_processes = !turn.among_processes && log.shared().company() == Company::Processes;
         drop(turn);
-        if among_processes && take_among_processes(log, end) {
+        if among_processes && self.take_among_processes(log, end) {
             self.turn().among_processes = true;
         }
     }
@@ -130,22 +133,26 @@ impl Turns {
             self.freed.notify_one();
         }
     }
-}
 
-/// `false` where it is not to be had in time.
-fn take_among_processes(log: &Log, end: Instant) -> bool {
-    loop {
-        let seen = log.shared().releases();
-        match log.file().try_lock(LockByte::Turn, LockKind::Exclusive) {
-            Ok(true) => return true,
-            Ok(false) => {}
-            // Then without: it is no more than a courtesy.
-            Err(_) => return false,
+    /// `false` where it is not to be had in time.
+    fn take_among_processes(&self, log: &Log, end: Instant) -> bool {
+        let first_seen = log.shared().releases();
+        loop {
+            let seen = log.shared().releases();
+            match log.file().try_lock(LockByte::Turn, LockKind::Exclusive) {
+                Ok(true) => return true,
+                Ok(false) if self.stuck.is(seen) => return false,
+                Ok(false) => {}
+                // Then without: it is no more than a courtesy.
+                Err(_) => return false,
+            }
+            let now = Instant::now();
+            if now >= end {
+                // Nobody was let in for all of that time.
+                self.stuck.note(first_seen);
+                return false;
+            }
+            log.shared().wait_for_release(seen, LOOK.min(end - now));
         }
-        let now = Instant::now();
-        if now >= end {
-            return false;
-        }
-        log.shared().wait_for_release(seen, LOOK.min(end - now));
     }
 }

@@ -42,7 +42,7 @@ impl Writer {
         if self.blocks.is_empty() {
             return Ok(());
         }
-        self.log.make_room(self.end)?;
+        self.log.make_room(self.end, &*self.patience)?;
         self.write_headers_beside(durability)?;
         self.log
             .file()
@@ -88,6 +88,8 @@ impl Writer {
         if self.run.is_empty() || self.run_is_out {
             return Ok(());
         }
+        // SQLite asks for this again with every page that it would like to write early.
+        self.log.check_room(self.end_at_most(), &*self.patience)?;
         self.log.group.write_all(&self.log)?;
         self.write_header()?;
         self.stock_tail = None;
@@ -101,7 +103,7 @@ impl Writer {
         }
         let write = || file.write_buffered_at(self.blocks.as_slice(), offset);
         match self.log.lacks_room(self.end) {
-            true => self.log.write_beyond(write)?,
+            true => self.log.write_beyond(&*self.patience, write)?,
             false => write()?,
         }
         self.note_written();
@@ -184,7 +186,7 @@ impl Writer {
         if log.geometry().layout() == Layout::Gathered {
             self.beside = side;
         } else if let Some(side) = side {
-            log.make_room(side.offset + side.bytes.len() as u64)?;
+            log.make_room(side.offset + side.bytes.len() as u64, &*self.patience)?;
             log.file()
                 .write_at(side.bytes.as_slice(), side.offset, Durability::None)?;
             // The frames must not become durable before what they lean on.
@@ -229,7 +231,7 @@ impl Writer {
         let Some(header) = self.header else {
             return Ok(());
         };
-        self.log.make_room(BLOCK)?;
+        self.log.make_room(BLOCK, &*self.patience)?;
         self.log.write_wal_header(&header, Durability::None)?;
         self.header = None;
         // Frames of the new generation must not be durable alone.
@@ -313,7 +315,7 @@ impl Writer {
             && let Some(header) = self.header
         {
             // Only the header is new, and it depends on nothing: one write-through write.
-            self.log.make_room(BLOCK)?;
+            self.log.make_room(BLOCK, &*self.patience)?;
             self.log
                 .write_wal_header(&header, Durability::WriteThrough)?;
             self.header = None;
@@ -375,7 +377,11 @@ impl Writer {
         // Without room for the frames nothing was written. But where the room was there, it is the
         // device or an earlier write that found none.
         let end = self.end_of_run();
-        let no_room = |e: &LogError| e.kind() == ErrorKind::Full && self.log.lacks_room(end);
+        let no_room = |e: &LogError| match e.kind() {
+            ErrorKind::Full => self.log.lacks_room(end),
+            // Nobody is waited for but to make room.
+            kind => kind == ErrorKind::Busy,
+        };
         if let Err(e) = &result
             && !everything_before
             && !no_room(e)

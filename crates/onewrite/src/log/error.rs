@@ -26,6 +26,8 @@ pub enum ErrorKind {
     Flush,
     /// `SQLITE_IOERR_LOCK`.
     Lock,
+    /// `SQLITE_BUSY`: another process holds a lock, for longer than the connection waits.
+    Busy,
     /// `SQLITE_READONLY`.
     ReadOnly,
     /// `SQLITE_IOERR_DATA`: what was read is not what was written.
@@ -108,6 +110,7 @@ impl From<StorageError> for LogError {
                 Operation::Lock(_) => ErrorKind::Lock,
             },
             StorageError::ReadOnly { .. } => ErrorKind::ReadOnly,
+            StorageError::Busy { .. } => ErrorKind::Busy,
             StorageError::NotAFile { .. } | StorageError::Replaced { .. } => ErrorKind::CantOpen,
             _ => ErrorKind::Write,
         };

@@ -3,7 +3,8 @@
 //! ```text
 //! offset  bytes
 //!      0      8  "onewrite"
-//!      8      4  format version: 2 with layout gathered, else 1
+//!      8      4  format version: 3 where writers lock each other out in a file of its own; before that was so, 2 with
+//!                layout gathered, else 1
 //!     12      4  journal mode that the file remembers: 1 direct, 2 waldio
 //!     16      4  layout: 0 stock, 1 embedded, 2 sector, 3 page4k, 4 page8k, 5 compressed, 6 packed,
 //!                7 gathered
@@ -31,9 +32,10 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const HEADER_BYTES: usize = 128;
 
 const MAGIC: &[u8; 8] = b"onewrite";
-/// The newest version of the format that is written and read. A log is of the oldest version that has
-/// its layout, so that older programs go on reading the others.
-pub const VERSION: u32 = 2;
+/// The newest version of the format that is written and read.
+pub const VERSION: u32 = 3;
+/// The version of the layout `gathered`, while writers locked the log itself.
+const VERSION_2: u32 = 2;
 /// The version before there was the layout `gathered`.
 const VERSION_1: u32 = 1;
 const CRC_AT: usize = HEADER_BYTES - 4;
@@ -61,6 +63,15 @@ impl fmt::Display for LogId {
     }
 }
 
+/// Where writers lock each other out: all who have a log open must do so in one place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Locks {
+    /// In the log, where who only reads it can keep them out. So before version 3, and where nobody locks.
+    InTheLog,
+    /// In a file of their own.
+    InAFileOfTheirOwn,
+}
+
 /// What the first block of a log says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogHeader {
@@ -72,6 +83,8 @@ pub struct LogHeader {
     pub page_size: Option<PageSize>,
     /// Which database the log belongs to.
     pub id: LogId,
+    /// Where writers lock each other out.
+    pub locks: Locks,
     /// SQLite's WAL header as it was written, zeros in an empty log.
     pub wal: [u8; wal::HEADER_BYTES],
 }
@@ -89,6 +102,11 @@ impl LogHeader {
             layout,
             page_size,
             id,
+            locks: match layout {
+                // It only remembers a mode.
+                Layout::Stock => Locks::InTheLog,
+                _ => Locks::InAFileOfTheirOwn,
+            },
             wal: [0; wal::HEADER_BYTES],
         }
     }
@@ -105,9 +123,10 @@ impl LogHeader {
 
     /// The format version of a log with this header.
     pub fn version(&self) -> u32 {
-        match self.layout {
-            Layout::Gathered => VERSION,
-            _ => VERSION_1,
+        match (self.locks, self.layout) {
+            (Locks::InAFileOfTheirOwn, _) => VERSION,
+            (Locks::InTheLog, Layout::Gathered) => VERSION_2,
+            (Locks::InTheLog, _) => VERSION_1,
         }
     }
 
@@ -139,10 +158,11 @@ impl LogHeader {
             return Err(HeaderError::Magic);
         }
         // The version before the checksum: a later format may keep its checksum elsewhere.
-        match be32(bytes, 8) {
-            VERSION_1 | VERSION => {}
+        let locks = match be32(bytes, 8) {
+            VERSION_1 | VERSION_2 => Locks::InTheLog,
+            VERSION => Locks::InAFileOfTheirOwn,
             newer => return Err(HeaderError::Version(newer)),
-        }
+        };
         let (found, expected) = (be32(bytes, CRC_AT), crc32c::crc32c(&bytes[..CRC_AT]));
         if found != expected {
             return Err(HeaderError::Checksum { found, expected });
@@ -163,6 +183,7 @@ impl LogHeader {
             layout: Layout::from_code(be32(bytes, 16)).ok_or(field("layout", 16))?,
             page_size,
             id: LogId(array(&bytes[24..32])),
+            locks,
             wal: array(&bytes[32..64]),
         };
         match header.version() == be32(bytes, 8) {
@@ -289,12 +310,16 @@ mod tests {
     }
 
     #[test]
-    fn each_layout_has_its_version() {
-        let mut gathered = header();
+    fn a_log_keeps_its_version() {
+        assert_eq!(header().to_bytes()[11], 3);
+        let mut older = header();
+        older.locks = Locks::InTheLog;
+        assert_eq!(older.to_bytes()[11], 1);
+        assert_eq!(LogHeader::parse(&older.to_bytes()), Ok(older));
+        let mut gathered = older;
         gathered.layout = Layout::Gathered;
         let mut bytes = gathered.to_bytes();
         assert_eq!(bytes[11], 2);
-        assert_eq!(header().to_bytes()[11], 1);
         assert_eq!(LogHeader::parse(&bytes), Ok(gathered));
         // An older version has no such layout.
         bytes[11] = 1;

@@ -24,26 +24,27 @@ mod space;
 
 use std::path::Path;
 use std::sync::{OnceLock, PoisonError};
+use std::time::Duration;
 
 use crate::checkpoint::Counters;
 use crate::commit::group_commit::GroupCommit;
 use crate::commit::group_synch::Group;
 use crate::mode::{InitPolicy, JournalMode};
 use crate::storage::{
-    Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, NewFile,
-    StorageError,
+    Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, MOMENT,
+    NewFile, Patience, StorageError, try_within,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
 use crate::wal::{self, FrameNo, PageSize, Salts, WalHeader};
 
 pub use error::{ErrorKind, LogError};
-pub use header::{HeaderError, LogHeader, LogId};
+pub use header::{HeaderError, Locks, LogHeader, LogId};
 pub use layout::{Geometry, Layout};
 use memory::FrameMemory;
 use packed::{Form, Packed};
 use shared::Shared;
-use space::Space;
+use space::{Excludes, Space};
 
 /// Why a log is poisoned that this process has not failed to write.
 const ELSEWHERE: &str = "another process could not write this log";
@@ -63,6 +64,7 @@ pub struct Log {
     mode: JournalMode,
     /// `None` in a `-wal` file.
     id: Option<LogId>,
+    locks: Locks,
     geometry: Geometry,
     init: InitPolicy,
     memory: FrameMemory,
@@ -102,6 +104,8 @@ pub struct OpenLog<'a> {
     pub init: InitPolicy,
     /// Whether direct I/O may be used.
     pub direct: DirectIo,
+    /// How long it may be waited for other processes.
+    pub patience: &'a dyn Patience,
 }
 
 impl OpenLog<'_> {
@@ -126,7 +130,8 @@ impl Log {
             return Err(LogError::other_database(open.path, header.id, id));
         }
         let page = header.page_size.unwrap_or(open.page);
-        let mut log = Log::assemble(file, open, header.layout, page, Some(id))?;
+        let ties = Some((id, header.locks));
+        let mut log = Log::assemble(file, open, header.layout, page, ties)?;
         log.known().salts = header.wal_header().map(|wal| wal.salts);
         log.join(open)?;
         Ok(log)
@@ -150,12 +155,15 @@ impl Log {
         file.give_permissions(open.new_file);
         let id = LogId::random()
             .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
-        let mut log = Log::assemble(file, open, layout, open.page, Some(id))?;
-        log.join(open)?;
         let header = LogHeader::empty(open.mode, layout, Some(open.page), id);
+        let ties = Some((id, header.locks));
+        let mut log = Log::assemble(file, open, layout, open.page, ties)?;
+        log.join(open)?;
         log.write_header(&header, Durability::None)?;
         // The header block counts as ready from here on; the rest of the first chunk follows.
-        log.space.prepare(&log.file, &log.geometry, log.init())?;
+        let first = |size| space::chunk_end(&log.geometry, 0).max(size);
+        log.space
+            .extend(&log.file, log.init(), open.patience, first)?;
         log.file.flush()?;
         // Also where the file was there before: whoever made it may have died before it came to
         // this; and SQLite removes its journals and logs without it. One of those that came back
@@ -186,7 +194,7 @@ impl Log {
         open: &OpenLog<'_>,
         layout: Layout,
         page: PageSize,
-        id: Option<LogId>,
+        ties: Option<(LogId, Locks)>,
     ) -> Result<Log, LogError> {
         let form = match layout {
             Layout::Packed => Some(Form::Packed),
@@ -201,11 +209,17 @@ impl Log {
                 .resolved(file.capabilities())
                 .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
         }
-        let space = Space::new(file.size()?);
+        // Who writes a log of SQLite's, or changes its size, holds SQLite's write lock.
+        let excludes = match ties {
+            Some(_) => Excludes::Processes,
+            None => Excludes::Threads,
+        };
+        let space = Space::new(file.size()?, excludes);
         Ok(Log {
             file,
             mode: open.mode,
-            id,
+            id: ties.map(|(id, _)| id),
+            locks: ties.map_or(Locks::InTheLog, |(_, locks)| locks),
             geometry,
             init: open.init,
             memory: FrameMemory::new(page),
@@ -228,31 +242,87 @@ impl Log {
     /// Says to other processes that this one uses the log: nobody may keep published frames to
     /// itself from here on.
     fn join(&mut self, open: &OpenLog<'_>) -> Result<(), LogError> {
-        if self
-            .file
-            .is_locked_by_other(LockByte::Poison, LockKind::Shared)?
-        {
-            return Err(self.error(
-                ErrorKind::Poisoned,
-                "another process could not write this log: close every connection, then open it \
-                 again to recover",
-            ));
-        }
+        self.check_poison_of_others()?;
         let writes = open.access == Access::ReadWrite;
         let alone = writes
             && self
                 .file
                 .try_lock(LockByte::Presence, LockKind::Exclusive)?;
-        let shared = |alone| Shared::open(open.path, open.access, open.new_file, alone);
         if alone {
             // Nobody comes in before the lock is shared again.
-            self.shared = shared(true).unwrap_or_else(|_| Shared::private());
+            self.open_beside(open, true)?;
         }
-        self.file.lock(LockByte::Presence, LockKind::Shared)?;
+        self.lock_presence(open.patience)?;
         if !alone {
-            self.shared = shared(false).unwrap_or_else(|_| Shared::private());
+            self.open_beside(open, false)?;
+            self.check_poison_of_others()?;
         }
         Ok(())
+    }
+
+    /// Opens what the log's processes share. `alone`: nobody else has it.
+    fn open_beside(&mut self, open: &OpenLog<'_>, alone: bool) -> Result<(), LogError> {
+        let shared = Shared::open(open.path, open.access, open.new_file, alone);
+        self.shared = shared.unwrap_or_else(|_| Shared::private());
+        if self.locks == Locks::InAFileOfTheirOwn && open.access == Access::ReadWrite {
+            self.file.lock_in_own_file(open.new_file, alone)?;
+        }
+        Ok(())
+    }
+
+    fn check_poison_of_others(&self) -> Result<(), LogError> {
+        match self
+            .file
+            .is_locked_by_other(LockByte::Poison, LockKind::Shared)?
+        {
+            false => Ok(()),
+            true => Err(self.error(
+                ErrorKind::Poisoned,
+                "another process could not write this log: close every connection, then open it \
+                 again to recover",
+            )),
+        }
+    }
+
+    /// Who has the lock exclusively writes a group soon, and is asked not to begin another.
+    fn lock_presence(&self, patience: &dyn Patience) -> Result<(), LogError> {
+        let file = &self.file;
+        let lock = || file.try_lock(LockByte::Presence, LockKind::Shared);
+        if lock()? {
+            return Ok(());
+        }
+        file.try_lock(LockByte::Knock, LockKind::Shared)?;
+        let locked = try_within(MOMENT, patience, || {
+            // If its group cannot be written it keeps the lock.
+            self.check_poison_of_others()?;
+            Ok::<_, LogError>(lock()?)
+        });
+        file.unlock(LockByte::Knock)?;
+        match locked? {
+            true => Ok(()),
+            false => Err(file.busy(LockByte::Presence).into()),
+        }
+    }
+
+    /// Lets a group's frames stay unwritten for a while: only where no other process has the log open, nor waits
+    /// until it can. Shared again by [`Log::show`].
+    pub(crate) fn hide(&self) -> Result<bool, LogError> {
+        let is_awaited = self
+            .file
+            .is_locked_by_other(LockByte::Knock, LockKind::Exclusive)?;
+        let is_hidden = !is_awaited
+            && self
+                .file
+                .try_lock(LockByte::Presence, LockKind::Exclusive)?;
+        Ok(is_hidden)
+    }
+
+    /// Others may look again. Nobody is waited for: a lock that is held exclusively can be shared at once.
+    pub(crate) fn show(&self) -> Result<(), LogError> {
+        match self.file.try_lock(LockByte::Presence, LockKind::Shared)? {
+            true => Ok(()),
+            false => Err(self.file.busy(LockByte::Presence).into()),
+        }
     }
 
     /// What the processes that use the log tell each other.
@@ -370,9 +440,7 @@ impl Log {
             // A flush that failed leaves pages in the cache that pass for written: recovery would
             // find frames there which the device does not have.
             self.file.drop_page_cache();
-            // Others that hold the byte shared said the same; that we cannot say it is no reason
-            // to trust the log.
-            let _ = self.file.try_lock(LockByte::Poison, LockKind::Exclusive);
+            self.file.lock_poison();
         }
     }
 
@@ -436,10 +504,16 @@ impl Log {
     /// Makes room for frames up to byte `end`, by initialized blocks where time allows.
     ///
     /// # Errors
-    /// No space left; an I/O error. The log is poisoned where it was the flush that failed.
-    pub fn make_room(&self, end: u64) -> Result<(), LogError> {
-        let space = &self.space;
-        self.made_ready(space.ensure(&self.file, &self.geometry, self.init(), end))
+    /// No space left; an I/O error; somebody else changes the log's size, for longer than patience lasts. The log is
+    /// poisoned where it was the flush that failed.
+    pub fn make_room(&self, end: u64, patience: &dyn Patience) -> Result<(), LogError> {
+        if !self.lacks_room(end) {
+            return Ok(());
+        }
+        let made = self
+            .space
+            .ensure(&self.file, &self.geometry, self.init(), patience, end);
+        self.made_ready(made)
     }
 
     /// New blocks are made durable by a flush of the whole file. One that fails may have lost commits
@@ -457,6 +531,22 @@ impl Log {
     /// Whether byte `end` lies beyond the blocks that are ready.
     pub fn lacks_room(&self, end: u64) -> bool {
         self.space.lacks(end)
+    }
+
+    /// Whether room for frames up to byte `end` can be made, as far as that is known without trying.
+    ///
+    /// # Errors
+    /// Another process changes the size, and has not let others do so for some time.
+    pub fn check_room(&self, end: u64, patience: &dyn Patience) -> Result<(), LogError> {
+        if !self.lacks_room(end) || !self.space.is_stuck() {
+            return Ok(());
+        }
+        let (byte, kind) = (LockByte::Extension, LockKind::Exclusive);
+        let is_free = || Ok::<_, LogError>(!self.file.is_locked_by_other(byte, kind)?);
+        match try_within(Duration::ZERO, patience, is_free)? {
+            true => Ok(()),
+            false => Err(self.file.busy(byte).into()),
+        }
     }
 
     /// Whether it is time to prepare the next chunk in the background.
@@ -478,9 +568,10 @@ impl Log {
     /// Those of `write`.
     pub fn write_beyond(
         &self,
+        patience: &dyn Patience,
         write: impl FnOnce() -> Result<(), StorageError>,
     ) -> Result<(), LogError> {
-        Ok(self.space.write_beyond(&self.file, write)?)
+        Ok(self.space.locked(&self.file, patience, write)?)
     }
 
     /// The log's header block as it stands in the file now.
@@ -520,6 +611,8 @@ impl Log {
         self.write_header(
             &LogHeader {
                 wal: *bytes,
+                // Of an older version it stays as long as it is in use: all must lock in one place.
+                locks: self.locks,
                 ..empty
             },
             durability,
@@ -561,7 +654,7 @@ impl Log {
     ///
     /// # Errors
     /// An I/O error.
-    pub fn shrink(&self, size: u64) -> Result<(), LogError> {
+    pub fn shrink(&self, size: u64, patience: &dyn Patience) -> Result<(), LogError> {
         let keep = match self.id {
             None => size,
             Some(_) => {
@@ -574,7 +667,7 @@ impl Log {
                 end.max(space::chunk_end(&self.geometry, 0))
             }
         };
-        Ok(self.space.shrink(&self.file, keep)?)
+        Ok(self.space.shrink(&self.file, patience, keep)?)
     }
 
     /// Whether SQLite would find a log here: one that has a WAL header, if no frames yet.

@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use crate::log::arrivals::Arrivals;
 use crate::storage::observer::company_lasts;
-use crate::storage::{Access, NewFile, SharedPage, SharedWords, StorageError, remove_file};
+use crate::storage::{
+    Access, NewFile, SharedPage, SharedWords, StorageError, lock_path, remove_file,
+};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::wal::{FrameNo, Salts, be32};
 
@@ -112,11 +114,12 @@ impl Shared {
         }
     }
 
-    /// Removes the page of a log that nobody uses any more.
+    /// Removes the page of a log that nobody uses any more, and the file that its writers locked.
     ///
     /// # Errors
     /// It is there and cannot be removed.
     pub fn remove(log: &Path) -> Result<(), StorageError> {
+        remove_file(&lock_path(log))?;
         remove_file(&path_of(log))
     }
 

@@ -9,11 +9,12 @@
 //! [`LOW_WATER_FRAMES`] are left the next chunk is prepared by a thread of its own.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use crate::log::Geometry;
-use crate::storage::{Init, LockByte, LockKind, LogFile, StorageError};
-use crate::sync::Mutex;
+use crate::storage::{Init, LockByte, LockKind, LogFile, MOMENT, Patience, Short, StorageError};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Instant, Mutex};
 use crate::wal::FrameNo;
 
 /// Frames of a chunk, where pages are of ordinary size.
@@ -23,13 +24,29 @@ const CHUNK_BYTES: u64 = 16 << 20;
 /// So many frames before the end the next chunk is prepared.
 const LOW_WATER_FRAMES: u64 = if cfg!(shuttle) { 4 } else { 160 };
 
+/// Where another process does not let go, nobody waits longer for it than he must until so much later.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// See the module.
 pub struct Space {
     /// What this process saw to be ready when it looked last, in bytes.
     ready: AtomicU64,
     preparing: AtomicBool,
-    /// The threads of this process share the file's extension lock; this keeps them apart.
-    extending: Mutex<()>,
+    /// The threads of this process share the file's extension lock; this keeps them apart. And when the lock was last
+    /// not to be had in time.
+    extending: Mutex<Option<Instant>>,
+    /// It was not to be had when it was last asked for.
+    is_stuck: AtomicBool,
+    excludes: Excludes,
+}
+
+/// Who else may change the size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Excludes {
+    /// Other processes, and threads of this one.
+    Processes,
+    /// Threads of this process: against others SQLite's write lock is held.
+    Threads,
 }
 
 /// Where the chunk ends that begins at `from`, or at the log's start.
@@ -40,11 +57,13 @@ pub fn chunk_end(geometry: &Geometry, from: u64) -> u64 {
 }
 
 impl Space {
-    pub fn new(size: u64) -> Space {
+    pub fn new(size: u64, excludes: Excludes) -> Space {
         Space {
             ready: AtomicU64::new(size),
             preparing: AtomicBool::new(false),
-            extending: Mutex::new(()),
+            extending: Mutex::new(None),
+            is_stuck: AtomicBool::new(false),
+            excludes,
         }
     }
 
@@ -57,22 +76,17 @@ impl Space {
         self.ready.store(size, Ordering::Relaxed);
     }
 
+    /// Whether another process did not let the size be changed when it was last to be.
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
+    }
+
     pub fn is_running_low(&self, geometry: &Geometry, end: u64) -> bool {
         let low = (LOW_WATER_FRAMES * geometry.slot_bytes()).min(CHUNK_BYTES / 8);
         self.lacks(end + low) && !self.preparing.load(Ordering::Relaxed)
     }
 
-    /// Initializes the first chunk of a new log.
-    pub fn prepare(
-        &self,
-        file: &LogFile,
-        geometry: &Geometry,
-        init: Init,
-    ) -> Result<(), StorageError> {
-        self.extend(file, init, |size| chunk_end(geometry, 0).max(size))
-    }
-
-    /// Initializes one more chunk, unless another thread is at it.
+    /// Initializes one more chunk, unless somebody else is at it.
     pub fn prepare_next(
         &self,
         file: &LogFile,
@@ -84,62 +98,62 @@ impl Space {
         }
         let known = self.ready.load(Ordering::Relaxed);
         // Another process may have added the chunk meanwhile.
-        let done = self.extend(file, init, |size| match size > known {
+        let target = |size| match size > known {
             true => size,
             false => chunk_end(geometry, size),
-        });
+        };
+        let done = match file.is_locked_by_other(LockByte::Extension, LockKind::Exclusive) {
+            Ok(false) => self.extend(file, init, &Short, target),
+            other => other.map(drop),
+        };
         self.preparing.store(false, Ordering::Release);
         done
     }
 
-    /// Makes sure that everything up to `end` is ready: a whole chunk where there is room for it,
+    /// Makes everything up to `end` ready: a whole chunk where there is room for it,
     /// else as much as is needed.
     pub fn ensure(
         &self,
         file: &LogFile,
         geometry: &Geometry,
         init: Init,
+        patience: &dyn Patience,
         end: u64,
     ) -> Result<(), StorageError> {
-        if !self.lacks(end) {
-            return Ok(());
-        }
-        let chunk = self.extend(file, init, |size| match size >= end {
+        let chunk = self.extend(file, init, patience, |size| match size >= end {
             true => size,
             false => chunk_end(geometry, size).max(end),
         });
         match chunk {
             // A flush that found no space has lost what was written before, and is not tried again.
             Err(e) if e.is_no_space() && !e.is_of_flush() => {
-                self.extend(file, init, |size| size.max(end))
+                self.extend(file, init, patience, |size| size.max(end))
             }
             other => other,
         }
     }
 
-    /// Runs a write that makes its own blocks, behind those that are ready.
-    pub fn write_beyond(
+    pub fn shrink(
         &self,
         file: &LogFile,
-        write: impl FnOnce() -> Result<(), StorageError>,
+        patience: &dyn Patience,
+        size: u64,
     ) -> Result<(), StorageError> {
-        self.locked(file, write)
-    }
-
-    pub fn shrink(&self, file: &LogFile, size: u64) -> Result<(), StorageError> {
-        self.locked(file, || match file.size()? > size {
+        self.locked(file, patience, || match file.size()? > size {
             true => file.truncate(size),
             false => Ok(()),
         })
     }
 
-    fn extend(
+    /// Initializes what `target` makes of the size, if that is more.
+    pub fn extend(
         &self,
         file: &LogFile,
         init: Init,
+        patience: &dyn Patience,
         target: impl FnOnce(u64) -> u64,
     ) -> Result<(), StorageError> {
-        self.locked(file, || {
+        self.locked(file, patience, || {
             let size = file.size()?;
             let end = target(size);
             if end > size {
@@ -150,19 +164,36 @@ impl Space {
         })
     }
 
-    fn locked(
+    /// Changes the file's size, or writes what makes its own blocks behind those that are ready. A thread of this
+    /// process is waited for: it is at the device. A process, which may have been stopped, for as long as patience
+    /// lasts.
+    pub fn locked(
         &self,
         file: &LogFile,
+        patience: &dyn Patience,
         change: impl FnOnce() -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
-        let _extending = self
+        let mut gave_up = self
             .extending
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        file.lock(LockByte::Extension, LockKind::Exclusive)?;
-        let changed = change();
+        let excludes_processes = self.excludes == Excludes::Processes;
+        if excludes_processes {
+            // A transaction that must spill asks for every page.
+            let is_stuck = gave_up.is_some_and(|then| Instant::now() - then < AGAIN);
+            let moment = if is_stuck { Duration::ZERO } else { MOMENT };
+            let (byte, kind) = (LockByte::Extension, LockKind::Exclusive);
+            let locked = file.lock(byte, kind, (moment, patience));
+            *gave_up = locked.is_err().then(Instant::now);
+            self.is_stuck.store(locked.is_err(), Ordering::Relaxed);
+            locked?;
+        }
+        let changed = file.check_locks().and_then(|()| change());
         let size = file.size();
-        let unlocked = file.unlock(LockByte::Extension);
+        let unlocked = match excludes_processes {
+            true => file.unlock(LockByte::Extension),
+            false => Ok(()),
+        };
         self.ready
             .store(*size.as_ref().unwrap_or(&0), Ordering::Relaxed);
         changed.and(size.map(drop)).and(unlocked)

@@ -93,6 +93,13 @@ pub enum StorageError {
         /// The path.
         path: PathBuf,
     },
+    /// Another process holds a lock for too long.
+    Busy {
+        /// The file.
+        path: PathBuf,
+        /// What is locked.
+        byte: LockByte,
+    },
     /// A write or an exclusive lock on a file that was opened read-only.
     ReadOnly {
         /// The file.
@@ -121,6 +128,7 @@ impl StorageError {
             | Self::NotAFile { path }
             | Self::Deleted { path }
             | Self::Replaced { path }
+            | Self::Busy { path, .. }
             | Self::ReadOnly { path, .. } => path,
         }
     }
@@ -133,6 +141,7 @@ impl StorageError {
             Self::Misaligned { .. } | Self::NotAFile { .. } => io::ErrorKind::InvalidInput,
             Self::Deleted { .. } | Self::Replaced { .. } => io::ErrorKind::Other,
             Self::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
+            Self::Busy { .. } => io::ErrorKind::WouldBlock,
         }
     }
 
@@ -246,6 +255,11 @@ impl fmt::Display for StorageError {
             Self::Replaced { path } => write!(
                 f,
                 "{} was replaced by another file while it was being opened",
+                path.display()
+            )?,
+            Self::Busy { path, byte } => write!(
+                f,
+                "another process keeps the {byte:?} byte of {} locked, and may have been stopped",
                 path.display()
             )?,
             Self::ReadOnly { path, operation } => {

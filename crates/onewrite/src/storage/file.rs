@@ -61,6 +61,8 @@ pub struct LogFile {
     /// The process that opened it. A forked child shares the descriptors, and with them the locks.
     pub(super) opened_by: Pid,
     pub(super) counters: IoCounters,
+    /// Where writers lock each other out, if not here.
+    pub(super) locks: Option<File>,
 }
 
 /// The descriptor for direct writes.

@@ -10,13 +10,23 @@
 //! leave that to the closing, which a child's copy would delay; and only in the process that opened
 //! it, so that a child that drops its copy does not release its parent's. If the parent is killed
 //! while such a child lives, its locks live on with the child.
+//!
+//! Whoever may only read a file can take shared locks on it, and keep them. So the bytes that writers wait for are
+//! locked in a file of their own, empty, which only those can open who may write the log
+//! ([`LogFile::lock_in_own_file`]).
 
 use super::error::{Operation, StorageError};
 use super::file::LogFile;
+use super::observer::{self, Call};
+use super::open::{Access, Create, NewFile, open_buffered, remove_file};
+use super::patience::{Patience, try_within};
 use super::sys::{OfdCommand, OfdType, ofd_lock};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// First locked byte. The locks are advisory and on no data, so that the byte may lie anywhere; this
 /// place fits a 32-bit `off_t`, so that 32- and 64-bit processes agree on it. SQLite locks bytes of
@@ -36,16 +46,24 @@ pub enum LockByte {
     Flush,
     /// Held exclusively by the process whose turn it is to ask for SQLite's write lock.
     Turn,
+    /// Held shared by who waits for the presence lock: nobody is to take that exclusively meanwhile.
+    Knock,
 }
 
 impl LockByte {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Presence,
         Self::Extension,
         Self::Poison,
         Self::Flush,
         Self::Turn,
+        Self::Knock,
     ];
+
+    /// Whether writers wait for it, or must not be kept from it.
+    fn is_for_writers(self) -> bool {
+        !matches!(self, Self::Presence | Self::Knock)
+    }
 
     fn offset(self) -> i32 {
         LOCK_BASE
@@ -55,6 +73,7 @@ impl LockByte {
                 Self::Poison => 2,
                 Self::Flush => 3,
                 Self::Turn => 4,
+                Self::Knock => 5,
             }
     }
 }
@@ -86,22 +105,95 @@ pub fn is_byte_locked(file: impl AsFd, offset: i32) -> io::Result<bool> {
     ofd_lock(file.as_fd(), OfdCommand::Get, OfdType::Write, offset)
 }
 
+/// The path of the file in which a log's writers lock each other out.
+#[must_use]
+pub fn lock_path(log: &Path) -> PathBuf {
+    let mut name = log.to_owned().into_os_string();
+    name.push("-lock");
+    name.into()
+}
+
+/// Permissions of a file that nobody can open who may not write a file of these: who may write it may read and write,
+/// and nobody else may do anything.
+fn for_writers_only(mode: u32) -> u32 {
+    let writes = mode & 0o222;
+    writes | writes << 1
+}
+
 impl LogFile {
-    /// Takes the lock, waiting as long as it takes (a signal does not end the wait). Taking a byte
-    /// that this file already holds changes its kind.
+    /// Locks the bytes that writers wait for in a file of their own from here on. `new` is for one that must be made.
+    /// `is_alone`: nobody else has the log open, nor can open it now; one that was left behind, with other permissions
+    /// maybe, is made anew.
     ///
     /// # Errors
-    /// [`LockKind::Exclusive`] on a read-only file, and whatever fcntl(2) reports.
-    pub fn lock(&self, byte: LockByte, kind: LockKind) -> Result<(), StorageError> {
-        self.check_lockable(byte, kind)?;
-        #[cfg(shuttle)]
-        return crate::sync::wait_for_lock(|| self.try_lock(byte, kind));
-        #[cfg(not(shuttle))]
-        loop {
-            match self.ofd(OfdCommand::SetWait, kind.ofd(), byte) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => return other.map(|_| ()).map_err(|e| self.lock_error(byte, e)),
-            }
+    /// The file cannot be opened or made.
+    pub fn lock_in_own_file(&mut self, new: NewFile, is_alone: bool) -> Result<(), StorageError> {
+        let path = lock_path(&self.path);
+        if is_alone {
+            remove_file(&path)?;
+        }
+        let new = NewFile {
+            mode: for_writers_only(new.mode),
+            ..new
+        };
+        observer::before(&path, Operation::Open, &Call::Open)?;
+        let file = open_buffered(&path, Create::IfMissing(new), Access::ReadWrite)?;
+        self.locks = Some(file);
+        Ok(())
+    }
+
+    /// Takes the lock, waiting for a moment and then for as long as patience lasts. Taking a byte that this file already holds changes its
+    /// kind.
+    ///
+    /// # Errors
+    /// [`StorageError::Busy`] where it was not to be had in time; [`LockKind::Exclusive`] on a read-only file;
+    /// whatever fcntl(2) reports.
+    pub fn lock(
+        &self,
+        byte: LockByte,
+        kind: LockKind,
+        (moment, patience): (Duration, &dyn Patience),
+    ) -> Result<(), StorageError> {
+        match try_within(moment, patience, || self.try_lock(byte, kind))? {
+            true => Ok(()),
+            false => Err(self.busy(byte)),
+        }
+    }
+
+    /// A lock that was not to be had in time.
+    #[must_use]
+    pub fn busy(&self, byte: LockByte) -> StorageError {
+        StorageError::Busy {
+            path: self.path.clone(),
+            byte,
+        }
+    }
+
+    /// Whether locks of writers still exclude everybody: not where the file with them was deleted, and who came later
+    /// has made another.
+    ///
+    /// # Errors
+    /// It was; whatever fstat(2) reports.
+    pub fn check_locks(&self) -> Result<(), StorageError> {
+        let Some(locks) = &self.locks else {
+            return Ok(());
+        };
+        let path = || lock_path(&self.path);
+        match fstat(locks) {
+            Ok(stat) if stat.st_nlink == 0 => Err(StorageError::Deleted { path: path() }),
+            Ok(_) => Ok(()),
+            Err(e) => Err(StorageError::io(&path(), Operation::Inspect, e)),
+        }
+    }
+
+    /// Says to all who use the log that it is poisoned, for as long as it is open here.
+    pub fn lock_poison(&self) {
+        // Others that hold the byte shared said the same; that we cannot say it is no reason to trust the log.
+        let _ = self.try_lock(LockByte::Poison, LockKind::Exclusive);
+        if self.locks.is_some() && self.access == Access::ReadWrite {
+            // Who only reads looks here, and so does who has yet to open the other file.
+            let (set, write) = (OfdCommand::Set, OfdType::Write);
+            let _ = ofd_lock(self.buffered_fd(), set, write, LockByte::Poison.offset());
         }
     }
 
@@ -148,7 +240,15 @@ impl LogFile {
     }
 
     fn ofd(&self, command: OfdCommand, kind: OfdType, byte: LockByte) -> io::Result<bool> {
-        ofd_lock(self.buffered_fd(), command, kind, byte.offset())
+        ofd_lock(self.locked_fd(byte), command, kind, byte.offset())
+    }
+
+    /// Where the byte is locked.
+    fn locked_fd(&self, byte: LockByte) -> BorrowedFd<'_> {
+        match &self.locks {
+            Some(locks) if byte.is_for_writers() => locks.as_fd(),
+            _ => self.buffered_fd(),
+        }
     }
 
     fn lock_error(&self, byte: LockByte, source: io::Error) -> StorageError {
@@ -165,6 +265,8 @@ impl Drop for LogFile {
             // Closing the descriptor is the second chance.
             let _ = self.unlock(byte);
         }
+        let (set, unlock) = (OfdCommand::Set, OfdType::Unlock);
+        let _ = ofd_lock(self.buffered_fd(), set, unlock, LockByte::Poison.offset());
     }
 }
 
@@ -206,12 +308,46 @@ mod tests {
     }
 
     #[test]
+    fn only_who_may_write_can_open_the_file_with_the_locks() {
+        let modes = [0o600, 0o644, 0o640, 0o664, 0o660, 0o666, 0o444];
+        let writers = [0o600, 0o600, 0o600, 0o660, 0o660, 0o666, 0];
+        assert_eq!(modes.map(for_writers_only), writers);
+    }
+
+    #[test]
+    fn shared_locks_on_the_log_keep_no_writer_out() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("log");
+        let new = NewFile {
+            mode: 0o644,
+            owner: None,
+        };
+        let reader = open(&path);
+        let [mut file, mut other] = [open(&path), open(&path)];
+        for (file, is_alone) in [(&mut file, true), (&mut other, false)] {
+            file.lock_in_own_file(new, is_alone).expect("a file");
+        }
+        for byte in LockByte::ALL {
+            assert!(reader.try_lock(byte, LockKind::Shared).expect("a lock"));
+            let is_taken = file.try_lock(byte, LockKind::Exclusive).expect("an answer");
+            assert_eq!(is_taken, byte.is_for_writers(), "{byte:?}");
+            let is_seen = other.is_locked_by_other(byte, LockKind::Shared);
+            assert_eq!(is_seen.expect("an answer"), is_taken, "{byte:?}");
+        }
+        assert!(file.check_locks().is_ok());
+        remove_file(&lock_path(&path)).expect("removed");
+        assert!(file.check_locks().is_err(), "others may lock another file");
+    }
+
+    #[test]
     fn dropping_a_copy_in_another_process_keeps_the_locks_of_the_opener() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("log");
         let (mut file, other) = (open(&path), open(&path));
-        file.lock(LockByte::Presence, LockKind::Shared)
-            .expect("a lock");
+        assert!(
+            file.try_lock(LockByte::Presence, LockKind::Shared)
+                .expect("a lock")
+        );
         let parent = file.buffered_fd().try_clone_to_owned().expect("a copy");
         // As the child of fork sees it: opened by another process, with the parent's descriptor.
         file.opened_by = rustix::process::Pid::INIT;

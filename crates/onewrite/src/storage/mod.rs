@@ -28,6 +28,7 @@ mod mount;
 #[doc(hidden)]
 pub mod observer;
 mod open;
+mod patience;
 mod probe;
 mod remap;
 mod shared;
@@ -41,7 +42,8 @@ pub use device::WriteCache;
 pub use error::{Operation, StorageError};
 pub use file::{Durability, LogFile};
 pub use initialize::{Init, ParseInitError};
-pub use lock::{LockByte, LockKind, is_byte_locked};
+pub use lock::{LockByte, LockKind, is_byte_locked, lock_path};
 pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};
+pub use patience::{MOMENT, Patience, Short, try_within};
 pub use remap::{Move, Remap, Remapped, Remapping, close_kept_databases};
 pub use shared::{SharedPage, SharedWords};

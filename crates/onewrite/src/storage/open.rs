@@ -87,6 +87,7 @@ impl LogFile {
             no_dsync_flag: AtomicBool::new(false),
             opened_by: rustix::process::getpid(),
             counters: IoCounters::default(),
+            locks: None,
         };
         if no_direct.is_none() {
             file.open_direct()?;

@@ -29,12 +29,6 @@ pub(super) enum OfdType {
 pub(super) enum OfdCommand {
     /// `F_OFD_SETLK`: take or release at once, or fail with EAGAIN.
     Set,
-    /// `F_OFD_SETLKW`: the same, waiting; EINTR when a signal arrives.
-    #[cfg_attr(
-        shuttle,
-        expect(dead_code, reason = "would block every thread of the model")
-    )]
-    SetWait,
     /// `F_OFD_GETLK`: could the lock be taken?
     Get,
 }
@@ -54,7 +48,6 @@ pub(super) fn ofd_lock(
     };
     let command = match command {
         OfdCommand::Set => libc::F_OFD_SETLK,
-        OfdCommand::SetWait => libc::F_OFD_SETLKW,
         OfdCommand::Get => libc::F_OFD_GETLK,
     };
     // SAFETY: flock64 is plain integers, for which zero is a value. l_pid must be zero here.

@@ -8,7 +8,7 @@
 mod model;
 
 #[cfg(shuttle)]
-pub(crate) use model::{Condvar, forget_finished, wait_for_lock};
+pub(crate) use model::{Condvar, forget_finished};
 #[cfg(shuttle)]
 pub use model::{Instant, reset_clock};
 #[cfg(shuttle)]

@@ -159,14 +159,6 @@ impl Condvar {
 /// Which threads have ended cannot be asked: they are joined in the end.
 pub(crate) fn forget_finished(_threads: &mut Vec<JoinHandle<()>>) {}
 
-/// Waits for a lock of a file by asking again and again: a call that blocks would block the model.
-pub(crate) fn wait_for_lock<E>(mut try_lock: impl FnMut() -> Result<bool, E>) -> Result<(), E> {
-    while !try_lock()? {
-        thread::yield_now();
-    }
-    Ok(())
-}
-
 /// Locks what outlives every connection, and so every run of the model: by asking again and again.
 pub(crate) fn lock_static<T>(
     mutex: &'static std::sync::Mutex<T>,

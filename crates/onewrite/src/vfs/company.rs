@@ -127,16 +127,27 @@ impl Database {
     /// but one are refused. If they all came to wait for the log's restart then, nobody would be left to copy what
     /// was committed meanwhile: so when the most of the log is copied, and a writer lets the others come to
     /// their end, they wait for their turn to checkpoint.
+    ///
+    /// Only those: a checkpoint that an application asks for does not wait, if it is not to (PASSIVE). What follows a
+    /// commit comes within the call that has committed, so that nothing has come in between and no statement runs any
+    /// more; a pragma is a statement that runs.
     pub fn lock_for_checkpoint(&self, flags: c_int) -> c_int {
+        let follows_commit = self.has_just_committed.take()
+            && self
+                .connection
+                .get()
+                .is_some_and(|connection| !connection.is_running());
         let code = std::cell::Cell::new(ffi::SQLITE_BUSY);
         let locked = || {
             code.set(self.inner.shm_lock(CHECKPOINT_LOCK, 1, flags));
             code.get() != ffi::SQLITE_BUSY
         };
         if !locked()
+            && follows_commit
             && let Some(log) = self.log().filter(|log| self.groups_commits(log))
             && self.may_restart().is_some()
         {
+            log.group_commit.note_checkpoint_wait();
             self.wait_patiently(&log, || true, locked);
         }
         code.get()

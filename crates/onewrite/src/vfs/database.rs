@@ -7,19 +7,20 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 
 use super::atomic::Atomic;
 use super::ffi;
-use super::host::{self, Connection};
+use super::host::{self, BusyHandler, Connection};
 use super::inner::{Inner, LockLevel};
 use super::remap::Remapper;
 use crate::commit::{CommitConfig, IndexView, Writer};
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Layout, Log, LogError, OpenLog};
 use crate::mode::{CheckpointPolicy, InitPolicy, JournalMode};
-use crate::storage::{Access, DirectIo, NewFile};
+use crate::storage::{Access, DirectIo, MOMENT, NewFile, try_within};
 use crate::sync;
 use crate::wal::PageSize;
 
@@ -71,6 +72,8 @@ pub struct Database {
     /// Who this connection is to others that use the log.
     pub who: Committer,
     pub connection: Cell<Option<Connection>>,
+    /// How long it waits for other processes.
+    pub patience: Rc<BusyHandler>,
     pub paths: Paths,
     pub read_only: bool,
     /// `immutable=1` or `nolock=1`: SQLite never asks for a lock.
@@ -102,6 +105,8 @@ pub struct Database {
     /// SQLite's open log, while `log` is that.
     pub writer: RefCell<Option<Writer>>,
     pub holds_write_lock: Cell<bool>,
+    /// It has committed, and done nothing since.
+    pub has_just_committed: Cell<bool>,
     /// A checkpoint by block remapping.
     pub remapper: Remapper,
     /// It is this connection's turn to write.
@@ -187,7 +192,7 @@ impl Database {
 
     /// What a log of this database is opened with.
     pub fn open_log<'a>(
-        &self,
+        &'a self,
         path: &'a Path,
         mode: JournalMode,
         page: PageSize,
@@ -204,6 +209,7 @@ impl Database {
             new_file: self.permissions()?,
             init: self.settings.get().init,
             direct: self.settings.get().direct,
+            patience: &*self.patience,
         })
     }
 
@@ -227,7 +233,8 @@ impl Database {
     /// SQLite opens its log, and the log is ours.
     pub fn open_writer(&self) -> bool {
         let Some(log) = self.log() else { return false };
-        let writer = Writer::new(log, self.settings.get().commit, self.who);
+        let mut writer = Writer::new(log, self.settings.get().commit, self.who);
+        writer.patience = self.patience.clone();
         self.writer.replace(Some(writer));
         true
     }
@@ -235,18 +242,21 @@ impl Database {
     /// After an error of the log: makes a poisoned log known to the other processes.
     pub fn spread_poison(&self) {
         let poisoned = self.log().is_some_and(|log| log.poisoned().is_some());
-        if !poisoned || self.index_invalidated.replace(true) {
+        if !poisoned || self.index_invalidated.get() {
             return;
         }
         const WRITE_LOCK: c_int = 0;
         if self.holds_write_lock.get() || self.remapper.has_write_lock() {
             self.inner.invalidate_index();
+            self.index_invalidated.set(true);
         } else if self
             .inner
             .shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_LOCK_EXCLUSIVE)
             == ffi::SQLITE_OK
         {
             self.inner.invalidate_index();
+            // Not where the lock was refused: the next call that fails asks again.
+            self.index_invalidated.set(true);
             self.inner
                 .shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_UNLOCK_EXCLUSIVE);
         }
@@ -263,6 +273,7 @@ pub fn code_of(kind: ErrorKind) -> c_int {
         ErrorKind::Write => ffi::SQLITE_IOERR_WRITE,
         ErrorKind::Flush | ErrorKind::Poisoned => ffi::SQLITE_IOERR_FSYNC,
         ErrorKind::Lock => ffi::SQLITE_IOERR_LOCK,
+        ErrorKind::Busy => ffi::SQLITE_BUSY,
         ErrorKind::ReadOnly => ffi::SQLITE_READONLY,
         ErrorKind::Corrupt => ffi::SQLITE_IOERR_DATA,
         ErrorKind::Underneath(code) => code,
@@ -285,27 +296,54 @@ pub fn new_committer() -> Committer {
 
 /// The logs that are open in this process, so that connections to one database share one. There may
 /// be several at a path: one of readers, one of writers, one whose file was replaced.
-static LOGS: Mutex<Option<HashMap<PathBuf, Vec<Weak<Log>>>>> = Mutex::new(None);
+static LOGS: Mutex<Option<HashMap<PathBuf, Arc<Slot>>>> = Mutex::new(None);
 
-/// The log that this process has open at `path`, if one `fits`; else the one that `open` opens.
+/// The logs at a path. Whoever opens one may have to wait for another process: that keeps nobody from other paths.
+type Slot = Mutex<Vec<Weak<Log>>>;
+
+/// The slot of a path; those that nobody needs any more are forgotten.
+fn slot_of(path: &Path) -> Arc<Slot> {
+    let mut slots = sync::lock_static(&LOGS);
+    let slots = slots.get_or_insert_default();
+    if let Some(slot) = slots.get(path) {
+        return Arc::clone(slot);
+    }
+    slots.retain(|_, slot| {
+        let is_open = |log: &Weak<Log>| log.strong_count() > 0;
+        // Nobody comes to one meanwhile. Where a thread has panicked with it nothing is known.
+        Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|logs| logs.iter().any(is_open))
+    });
+    Arc::clone(slots.entry(path.to_owned()).or_default())
+}
+
+/// The log that this process has open at the path, if one `fits`; else the one that `open` opens.
 pub fn shared_log(
-    path: &Path,
+    place: &OpenLog<'_>,
     fits: impl Fn(&Log) -> bool,
     open: impl FnOnce() -> Result<Log, LogError>,
 ) -> Result<Arc<Log>, LogError> {
-    let mut logs = sync::lock_static(&LOGS);
-    let logs = logs.get_or_insert_default();
-    let mut here = logs.get(path).into_iter().flatten();
-    if let Some(log) = here.find_map(|log| log.upgrade().filter(|log| fits(log))) {
+    let slot = slot_of(place.path);
+    let mut logs = None;
+    try_within(MOMENT, place.patience, || {
+        logs = match slot.try_lock() {
+            Ok(logs) => Some(logs),
+            Err(TryLockError::Poisoned(logs)) => Some(logs.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        Ok::<_, LogError>(logs.is_some())
+    })?;
+    let Some(mut logs) = logs else {
+        let what = "another connection is opening it, and waits for another process";
+        return Err(LogError::new(ErrorKind::Busy, place.path, what));
+    };
+    if let Some(log) = logs
+        .iter()
+        .find_map(|log| log.upgrade().filter(|log| fits(log)))
+    {
         return Ok(log);
     }
-    logs.retain(|_, logs| {
-        logs.retain(|log| log.strong_count() > 0);
-        !logs.is_empty()
-    });
+    logs.retain(|log| log.strong_count() > 0);
     let log = Arc::new(open()?);
-    logs.entry(path.to_owned())
-        .or_default()
-        .push(Arc::downgrade(&log));
+    logs.push(Arc::downgrade(&log));
     Ok(log)
 }

@@ -337,7 +337,7 @@ impl Database {
                 && file.access() == open.access
                 && file.same_as_path().unwrap_or(false)
         };
-        shared_log(path, fits, || {
+        shared_log(&open, fits, || {
             let log = Log::open_guarded(&open, id)?;
             if present.is_none_or(|log| log.is_empty()) && !self.read_only {
                 // Who set the guard may have died before it was durable. Before the first frame it
@@ -394,7 +394,7 @@ impl Database {
             return Ok(());
         }
         self.log
-            .replace(Some(shared_log(path, fits, || Log::open_stock(&open))?));
+            .replace(Some(shared_log(&open, fits, || Log::open_stock(&open))?));
         Ok(())
     }
 
@@ -520,7 +520,7 @@ impl Database {
             .layout_of_new_log(&header, mode, present.as_ref())
             .map_err(|why| LogError::new(ErrorKind::Unsuited, path, why))?;
         let open = self.open_log(path, mode, page_size(&header)?)?;
-        let log = shared_log(path, |_| false, || Log::create(&open, layout))?;
+        let log = shared_log(&open, |_| false, || Log::create(&open, layout))?;
         let id = log.id().unwrap_or(LogId([0; 8]));
         keep(&mut header, id);
         self.write_header(&mut header)?;

@@ -4,6 +4,7 @@
 //! offers to the rest of the module is safe to call.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use super::ffi::{self, Api, sqlite3, sqlite3_file, sqlite3_vfs};
+use crate::storage::Patience;
 
 /// The functions of SQLite, and the VFS underneath ours.
 pub struct Host {
@@ -111,6 +113,32 @@ pub struct Connection {
     file: *mut sqlite3_file,
 }
 
+/// A function of SQLite's that calls the application's busy handler, if there is one.
+type AskBusyHandler = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// The busy handler of the connection that a database file belongs to (`SQLITE_FCNTL_BUSYHANDLER`), `busy_timeout` too.
+#[derive(Default)]
+pub struct BusyHandler(Cell<Option<(AskBusyHandler, *mut c_void)>>);
+
+impl BusyHandler {
+    /// # Safety
+    /// `pair` is what came with `SQLITE_FCNTL_BUSYHANDLER`: a function and its argument, which live for as long as the
+    /// file is open. It is not asked after `xClose`.
+    pub unsafe fn set(&self, pair: *const *mut c_void) {
+        // SAFETY: by this function's contract; a function's pointer may be null.
+        let (ask, argument) = unsafe { (*pair.cast::<Option<AskBusyHandler>>(), *pair.add(1)) };
+        self.0.set(ask.map(|ask| (ask, argument)));
+    }
+}
+
+impl Patience for BusyHandler {
+    fn goes_on(&self) -> bool {
+        let handler = self.0.get();
+        // SAFETY: SQLite is in a call of this thread on the connection, as when it asks itself.
+        handler.is_some_and(|(ask, argument)| unsafe { ask(argument) } != 0)
+    }
+}
+
 /// An SQL statement's failure: SQLite's code and message.
 #[derive(Clone, Debug)]
 pub struct SqlError {
@@ -143,6 +171,12 @@ impl Connection {
 
     /// Whether a statement is running that writes.
     pub fn is_writing(self) -> bool {
+        // SAFETY: a statement that is alive.
+        self.runs(|host, statement| unsafe { (host.api.stmt_readonly)(statement) } == 0)
+    }
+
+    /// Whether such a statement is running.
+    fn runs(self, is_such: impl Fn(&Host, *mut ffi::sqlite3_stmt) -> bool) -> bool {
         let Some(host) = get() else { return false };
         let mut statement = ptr::null_mut();
         loop {
@@ -153,12 +187,16 @@ impl Connection {
                 if statement.is_null() {
                     return false;
                 }
-                if (host.api.stmt_busy)(statement) != 0 && (host.api.stmt_readonly)(statement) == 0
-                {
+                if (host.api.stmt_busy)(statement) != 0 && is_such(host, statement) {
                     return true;
                 }
             }
         }
+    }
+
+    /// Whether a statement is running.
+    pub fn is_running(self) -> bool {
+        self.runs(|_, _| true)
     }
 
     /// In how many databases of the connection a write transaction is open.

@@ -259,13 +259,18 @@ fn a_failed_flush_fails_all_who_wait_and_all_who_come() {
 /// A process that was stopped in its flush, or in its turn, keeps nobody waiting for good.
 #[test]
 fn nobody_waits_for_a_process_that_was_stopped() {
-    use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
+    use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile, NewFile};
     let directory = directory();
     let path = directory.path().join("db");
     let [db, other] = in_company(&path);
     let log = beside(&path, "-onewrite");
     let stopped = LogFile::open(&log, Create::Never, Access::ReadWrite, DirectIo::Never);
-    let stopped = stopped.expect("the log");
+    let mut stopped = stopped.expect("the log");
+    let new = NewFile {
+        mode: 0o600,
+        owner: None,
+    };
+    stopped.lock_in_own_file(new, false).expect("the locks");
     for byte in [LockByte::Flush, LockByte::Turn] {
         assert!(stopped.try_lock(byte, LockKind::Exclusive).expect("a lock"));
     }

@@ -53,6 +53,7 @@ impl Stock {
             },
             init: InitPolicy::Auto,
             direct: DirectIo::Auto,
+            patience: &onewrite::storage::Short,
         };
         let log = Arc::new(Log::create(&open, layout).expect("a log"));
         let config = CommitConfig::default();

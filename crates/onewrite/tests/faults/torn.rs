@@ -24,6 +24,7 @@ fn a_new_header_of_a_stock_log_changes_nothing_but_itself() {
         },
         init: InitPolicy::Auto,
         direct: DirectIo::Auto,
+        patience: &onewrite::storage::Short,
     };
     let log = Log::open_stock(&open).expect("the log");
     log.write_wal_header(&[9; HEADER_BYTES], Durability::WriteThrough)

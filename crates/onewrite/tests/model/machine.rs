@@ -178,6 +178,7 @@ fn open<'a>(path: &'a Path, page: PageSize) -> OpenLog<'a> {
         },
         init: InitPolicy::Always(Init::ZeroFill),
         direct: DirectIo::Never,
+        patience: &onewrite::storage::Short,
     }
 }
 

@@ -51,20 +51,40 @@ fn a_waiting_lock_waits_until_the_holder_lets_go() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("log");
     let (a, b) = (open(&path, DirectIo::Auto), open(&path, DirectIo::Auto));
-    a.lock(LockByte::Extension, LockKind::Exclusive)
-        .expect("a lock");
+    let lock =
+        |file: &LogFile| file.lock(LockByte::Extension, LockKind::Exclusive, (MOMENT, &Short));
+    lock(&a).expect("a lock");
     let wait = Duration::from_millis(150);
     std::thread::scope(|scope| {
         let started = Instant::now();
         let waiter = scope.spawn(move || {
-            b.lock(LockByte::Extension, LockKind::Exclusive)
-                .expect("a lock");
+            lock(&b).expect("a lock");
             started.elapsed()
         });
         std::thread::sleep(wait);
         a.unlock(LockByte::Extension).expect("unlocked");
         assert!(waiter.join().expect("the waiter") >= wait);
     });
+}
+
+#[test]
+fn a_waiting_lock_waits_no_longer_than_it_may() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("log");
+    let (a, b) = (open(&path, DirectIo::Auto), open(&path, DirectIo::Auto));
+    let lock =
+        |file: &LogFile| file.lock(LockByte::Extension, LockKind::Exclusive, (MOMENT, &Short));
+    lock(&a).expect("a lock");
+    let refused = lock(&b).expect_err("it is held");
+    assert!(matches!(
+        refused,
+        StorageError::Busy {
+            byte: LockByte::Extension,
+            ..
+        }
+    ));
+    a.unlock(LockByte::Extension).expect("unlocked");
+    lock(&b).expect("a lock");
 }
 
 #[test]

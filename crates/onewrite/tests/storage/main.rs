@@ -15,7 +15,7 @@ mod writes;
 
 use onewrite::storage::{
     Access, AlignedBuf, Capabilities, Create, DirectIo, Durability, DurableWrite, Init, LockByte,
-    LockKind, LogFile, NewFile, StorageError, WriteCache, sync_directory,
+    LockKind, LogFile, MOMENT, NewFile, Short, StorageError, WriteCache, sync_directory,
 };
 use onewrite_iotrace::scratch::LoopDevice;
 use scratch::Scratch;

@@ -73,7 +73,7 @@ fn a_read_only_file_reads_and_locks_shared_and_refuses_the_rest() {
         file.write_buffered_at(&[0], 0),
         file.truncate(0),
         file.initialize(0..4096, Init::ZeroFill),
-        file.lock(LockByte::Presence, LockKind::Exclusive),
+        file.lock(LockByte::Presence, LockKind::Exclusive, (MOMENT, &Short)),
         file.try_lock(LockByte::Presence, LockKind::Exclusive)
             .map(|_| ()),
     ];

@@ -14,7 +14,14 @@ use crate::stage::{Beginning, Staged, with_suffix};
 use crate::{clock, digest};
 
 /// What SQLite and onewrite keep beside a database.
-const BESIDE: [&str; 5] = ["-wal", "-shm", "-journal", "-onewrite", "-onewrite-shm"];
+const BESIDE: [&str; 6] = [
+    "-wal",
+    "-shm",
+    "-journal",
+    "-onewrite",
+    "-onewrite-shm",
+    "-onewrite-lock",
+];
 
 /// The name of the first database; the others have a number behind it.
 pub const FIRST: &str = "replay.db";

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
+use std::rc::Rc;
 
 use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with_writer};
 use crate::mode::{JournalMode, UpgradeOfWal};
@@ -53,6 +54,7 @@ pub unsafe fn open(
             inner: Inner::new(below),
             who: new_committer(),
             connection: Cell::new(None),
+            patience: Rc::default(),
             paths: Paths::of(host::path(name)),
             read_only: opened_as & ffi::SQLITE_OPEN_READONLY != 0,
             takes_no_lock: is_set(name, c"immutable") || is_set(name, c"nolock"),
@@ -71,6 +73,7 @@ pub unsafe fn open(
             log: RefCell::new(None),
             writer: RefCell::new(None),
             holds_write_lock: Cell::new(false),
+            has_just_committed: Cell::new(false),
             remapper: Remapper::default(),
             has_turn: Cell::new(false),
             snapshot: Cell::new(None),
@@ -426,6 +429,10 @@ unsafe extern "C" fn db_file_control(
                     database.connection.set(Some(connection));
                     database.inner.control(op, argument)
                 }
+                ffi::SQLITE_FCNTL_BUSYHANDLER => {
+                    database.patience.set(argument.cast_const().cast());
+                    database.inner.control(op, argument)
+                }
                 ffi::FCNTL_DATABASE => {
                     *argument.cast::<*mut sqlite3_file>() = file;
                     SQLITE_OK
@@ -449,6 +456,7 @@ unsafe extern "C" fn db_file_control(
                         writer.published(index)?;
                         writer.await_own(&|| database.inner.index_view())
                     });
+                    database.has_just_committed.set(code == SQLITE_OK);
                     match code {
                         SQLITE_OK => database.inner.control(op, argument),
                         code => code,
@@ -499,6 +507,7 @@ unsafe fn pragma(database: &Database, arguments: *mut *mut c_char) -> c_int {
             name.to_owned(),
             host::text(*arguments.add(2)).map(str::to_owned),
         );
+        database.has_just_committed.set(false);
         match database.pragma(&name, value.as_deref()) {
             Answer::Pass => database
                 .inner
@@ -574,6 +583,9 @@ pub unsafe extern "C" fn db_shm_lock(
             return SQLITE_OK;
         }
         database.before_shm_unlock(offset, flags);
+        if offset != CHECKPOINT_LOCK && flags & ffi::SQLITE_SHM_LOCK != 0 {
+            database.has_just_committed.set(false);
+        }
         match offset {
             WRITE_LOCK if flags & ffi::SQLITE_SHM_UNLOCK != 0 => {
                 write_unlock(database, count, flags)

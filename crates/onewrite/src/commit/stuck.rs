@@ -1,0 +1,35 @@
+//! A lock that its holder does not let go of: the process may have been stopped. Whoever has waited for it in vain
+//! does not wait for the same holder again.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// What was seen of a lock that is counted each time that it is let go.
+#[derive(Default)]
+pub(super) struct Stuck(AtomicU64);
+
+impl Stuck {
+    /// The count has been this for as long as anybody waits.
+    pub(super) fn note(&self, count: u32) {
+        self.0.store(1 << 32 | u64::from(count), Ordering::Relaxed);
+    }
+
+    /// Whether it is the same still.
+    pub(super) fn is(&self, count: u32) -> bool {
+        self.0.load(Ordering::Relaxed) == 1 << 32 | u64::from(count)
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_stuck_until_it_is_let_go() {
+        let stuck = Stuck::default();
+        assert!(!stuck.is(0));
+        stuck.note(0);
+        assert!(stuck.is(0) && !stuck.is(1));
+        stuck.note(u32::MAX);
+        assert!(stuck.is(u32::MAX) && !stuck.is(0));
+    }
+}

@@ -1,0 +1,41 @@
+//! Which checkpoint waits for another one.
+
+use super::helper::Helper;
+use super::{beside, count, made, open, sql};
+
+const CHECKPOINT: i64 = 121;
+
+/// A checkpoint that an application asks for without wanting to wait does not wait: as a pragma, prepared anew or
+/// before. One that follows a commit does, so that the log starts again under many writers.
+#[test]
+fn a_passive_checkpoint_waits_for_nobody() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let db = made(&path, "onewrite");
+    let other = open(&path);
+    sql(&db, "PRAGMA wal_autocheckpoint=0");
+    // The most of the log is copied, so that it may start again soon; a reader keeps it from that.
+    for _ in 0..20 {
+        sql(&db, "INSERT INTO t VALUES('more')");
+    }
+    sql(&other, "BEGIN");
+    sql(&other, "SELECT count(*) FROM t");
+    sql(&db, "PRAGMA wal_checkpoint(PASSIVE)");
+    let mut helper = Helper::start();
+    helper.lock(&beside(&path, "-shm"), "write", CHECKPOINT, 1);
+    let waits = || count(&db, "checkpoint_waits");
+    let mut prepared = db.prepare("PRAGMA wal_checkpoint(PASSIVE)").expect("SQL");
+    let passive = |statement: &mut rusqlite::Statement<'_>| {
+        let busy: i64 = statement.query_row([], |row| row.get(0)).expect("a row");
+        assert_eq!(busy, 1, "another one has the lock");
+    };
+    let before = waits();
+    sql(&db, "INSERT INTO t VALUES('more')");
+    passive(&mut db.prepare("PRAGMA wal_checkpoint(PASSIVE)").expect("SQL"));
+    sql(&db, "INSERT INTO t VALUES('more')");
+    passive(&mut prepared);
+    assert_eq!(waits(), before);
+    sql(&db, "PRAGMA wal_autocheckpoint=1");
+    sql(&db, "INSERT INTO t VALUES('more')");
+    assert_eq!(waits(), before + 1, "one that follows a commit");
+}

@@ -1,0 +1,72 @@
+//! Another user, who may only read, locks what can be opened.
+
+use super::helper::Helper;
+use super::{beside, count, made, sql};
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
+
+const NOBODY: u32 = 65_534;
+const LARGE: &str = "INSERT INTO t VALUES(randomblob(12000000))";
+
+/// Commits, alone and in company, and the log's growth go on as if nobody were there.
+#[test]
+fn shared_locks_on_every_byte_keep_no_writer() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: needs root, to be another user");
+    }
+    for mode in ["onewrite", "waldio", "swal"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("a mode");
+        let path = directory.path().join("db");
+        std::fs::write(&path, []).expect("a file");
+        set_permissions(&path, Permissions::from_mode(0o644)).expect("a mode");
+        let db = made(&path, mode);
+        sql(&db, "PRAGMA onewrite_group_commit=on");
+        let mut other = Helper::with(&path);
+        other.ask("PRAGMA onewrite_group_commit=on");
+        let mut reader = Helper::start();
+        reader.ask(&format!("user {NOBODY}"));
+        for file in ["-onewrite", "-onewrite-shm"] {
+            reader.lock(&beside(&path, file), "read", 0, 0);
+        }
+        let locks = beside(&path, "-onewrite-lock");
+        let refused = reader.answer(&format!("lock read 0 0 {}", locks.display()));
+        assert!(refused.contains("denied"), "{mode}: {refused}");
+        for _ in 0..30 {
+            sql(&db, "INSERT INTO t VALUES('more')");
+            other.ask("INSERT INTO t VALUES('more')");
+        }
+        sql(&db, LARGE);
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), "62", "{mode}");
+        assert!(count(&db, "commits") > 0, "{mode}: in company");
+        assert_eq!(count(&db, "in_vain"), 0, "{mode}");
+        drop(other);
+        drop(db);
+        assert!(!locks.exists(), "{mode}: it is gone when nobody uses it");
+    }
+}
+
+/// Group synch needs to know that nobody looks. Somebody always does: then every commit is written at once.
+#[test]
+fn who_looks_all_the_time_makes_group_synch_write_at_once() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: needs root, to be another user");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("a mode");
+    let path = directory.path().join("db");
+    std::fs::write(&path, []).expect("a file");
+    set_permissions(&path, Permissions::from_mode(0o644)).expect("a mode");
+    let db = made(&path, "waldio");
+    let mut reader = Helper::start();
+    reader.ask(&format!("user {NOBODY}"));
+    reader.lock(&beside(&path, "-onewrite"), "read", 0, 0);
+    sql(&db, "PRAGMA onewrite_group_synch='8,10000'");
+    for _ in 0..20 {
+        sql(&db, "INSERT INTO t VALUES('more')");
+    }
+    assert_eq!(super::status(&db)["groups"]["commits"], 0);
+    // All of them are there for who opens it now.
+    let mut other = Helper::with(&path);
+    assert_eq!(other.ask("SELECT count(*) FROM t"), "21");
+}
