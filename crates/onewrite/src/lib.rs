@@ -19,10 +19,10 @@ pub mod log;
 pub mod mode;
 pub mod plan;
 pub mod storage;
-#[cfg_attr(shuttle, doc(hidden))]
-#[cfg(shuttle)]
+#[cfg(any(shuttle, loom))]
+#[doc(hidden)]
 pub mod sync;
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 mod sync;
 mod vfs;
 pub mod wal;

@@ -28,7 +28,8 @@ use crate::log::shared::Company;
 use crate::log::{Log, LogError};
 use crate::mode::SyncPolicy;
 use crate::storage::{Access, LockByte, LockKind};
-use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard, fence};
 use crate::wal::{FrameNo, Salts};
 
 /// Who has waited so long for the flush of another process, which may have been stopped in it, flushes
@@ -387,6 +388,8 @@ fn flush(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led,
     // Seen before the flush: these frames are in the file, for they were before they were published.
     let published = look().filter(|index| index.salts == salts);
     let last = published.map_or(frame, |index| index.last_frame.max(frame));
+    // The flush is not begun before that was seen: the other half is in `Shared::set_deferred`.
+    fence(Ordering::Acquire);
     log.file().flush().inspect_err(|e| {
         log.poison(&format!("a flush failed: {e}"));
     })?;

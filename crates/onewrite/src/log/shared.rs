@@ -20,6 +20,7 @@ use crate::storage::{
     Access, NewFile, SharedPage, SharedWords, StorageError, lock_path, remove_file,
 };
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::fence;
 use crate::wal::{FrameNo, Salts, be32};
 
 /// The form of the words that this version understands: "ows" and a number. The lower half of the word
@@ -158,15 +159,23 @@ impl Shared {
     }
 
     /// The last frame of a commit that is published before it is durable. Under the write lock.
+    ///
+    /// Whoever sees the frame published sees this mark, too, and finds the frame in the page cache: SQLite
+    /// publishes it by plain stores, which the fence keeps behind all that came before.
     pub fn set_deferred(&self, salts: Salts, frame: FrameNo) {
         if let Some(words) = self.words() {
             words.deferred.store(mark(salts, frame), Ordering::Release);
         }
+        fence(Ordering::Release);
     }
 
     /// The frame up to which commits of this generation may not be durable yet; `None` where all are
     /// that were promised to be.
+    ///
+    /// Of what the caller has seen published before: the fence keeps this look behind that one, and is the other half
+    /// of that in [`Shared::set_deferred`].
     pub fn deferred(&self, salts: Salts) -> Option<FrameNo> {
+        fence(Ordering::Acquire);
         let deferred = frame_of(&self.page.deferred, salts)?;
         (self.durable(salts) < Some(deferred)).then_some(deferred)
     }

@@ -6,7 +6,7 @@
 use super::error::{Operation, StorageError};
 use super::observer::{self, Call};
 use super::open::{Access, Create, NewFile, open_buffered};
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 use super::sys::Mapped;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use std::ops::Deref;
@@ -37,23 +37,23 @@ pub struct SharedWords {
     pub releases: AtomicU32,
     /// Counts flushes for a group; a futex.
     pub flushes: AtomicU32,
-    /// Counts commits that came to be flushed; a futex.
+    /// Counts commits that came to be flushed.
     pub arrived: AtomicU32,
     /// What it was when the last flush began.
     pub found: AtomicU32,
     /// So many commits may come before the next flush.
     pub expected: AtomicU32,
-    /// Not 0: a leader waits for commits to come.
+    /// Not 0: a leader waits for commits to come; a futex.
     pub gathers: AtomicU32,
     /// Not 0: somebody waits for the next flush who is not about to commit.
     pub is_urgent: AtomicU32,
 }
 
 enum Words {
-    #[cfg(not(shuttle))]
+    #[cfg(not(any(shuttle, loom)))]
     Mapped(Mapped),
     /// The processes of a model are one.
-    #[cfg(shuttle)]
+    #[cfg(any(shuttle, loom))]
     Mapped(std::sync::Arc<SharedWords>),
     Own(Box<SharedWords>),
 }
@@ -91,9 +91,9 @@ impl SharedPage {
         } else if rustix::fs::fstat(&file).map_err(error)?.st_size < SHARED_BYTES as i64 {
             return Err(error(rustix::io::Errno::NODATA));
         }
-        #[cfg(not(shuttle))]
+        #[cfg(not(any(shuttle, loom)))]
         let words = Words::Mapped(Mapped::new(&file, access).map_err(error)?);
-        #[cfg(shuttle)]
+        #[cfg(any(shuttle, loom))]
         let words = Words::Mapped(of_model(&file).map_err(error)?);
         Ok(SharedPage {
             words,
@@ -124,7 +124,7 @@ impl Deref for SharedPage {
 }
 
 /// The words of a file, in the model checker.
-#[cfg(shuttle)]
+#[cfg(any(shuttle, loom))]
 fn of_model(file: &std::fs::File) -> rustix::io::Result<std::sync::Arc<SharedWords>> {
     use std::collections::HashMap;
     use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -140,7 +140,7 @@ fn of_model(file: &std::fs::File) -> rustix::io::Result<std::sync::Arc<SharedWor
     Ok(words)
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(all(test, not(any(shuttle, loom))))]
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;

@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 pub(super) use mapped::Mapped;
 
 /// What `l_type` of a lock request says.
@@ -263,7 +263,7 @@ pub(super) fn clone_range(
     }
 }
 
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 mod mapped {
     use super::super::open::Access;
     use super::super::shared::{SHARED_BYTES, SharedWords};

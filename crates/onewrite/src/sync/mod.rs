@@ -2,10 +2,20 @@
 //!
 //! They are std's. Under `--cfg shuttle` they are those of the model checker shuttle, which runs the
 //! threads of a test one at a time, in thousands of orders one after the other (`tests/model`;
-//! docs/testing.md says how to run it).
+//! docs/testing.md says how to run it). Under `--cfg loom` atomics and futexes are those of loom, which knows weak
+//! memory (`tests/orders.rs`).
 
 #[cfg(shuttle)]
 mod model;
+#[cfg(loom)]
+mod weak;
+
+#[cfg(loom)]
+pub use std::time::Instant;
+#[cfg(loom)]
+pub use weak::{LeftOut, fence, leave_out};
+#[cfg(loom)]
+pub(crate) use weak::{atomic, futex_wait, futex_wake};
 
 #[cfg(shuttle)]
 pub(crate) use model::{Condvar, forget_finished};
@@ -13,18 +23,18 @@ pub(crate) use model::{Condvar, forget_finished};
 pub use model::{Instant, reset_clock};
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{
-    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
+    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, atomic::fence,
 };
 #[cfg(shuttle)]
 pub(crate) use shuttle::thread::{Builder, JoinHandle, ThreadId};
 
 #[cfg(not(shuttle))]
-pub(crate) use std::sync::{
-    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
-};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(not(any(shuttle, loom)))]
+pub(crate) use std::sync::{atomic, atomic::fence};
 #[cfg(not(shuttle))]
 pub(crate) use std::thread::{Builder, JoinHandle, ThreadId};
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 pub(crate) use std::time::Instant;
 
 #[cfg(shuttle)]
@@ -88,7 +98,7 @@ pub(crate) fn forget_finished(threads: &mut Vec<JoinHandle<()>>) {
 
 /// Waits until the word is no longer `seen` and somebody says so, or some time has passed. Works
 /// between processes.
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 pub(crate) fn futex_wait(word: &atomic::AtomicU32, seen: u32, most: std::time::Duration) {
     use rustix::thread::futex;
     let most = futex::Timespec {
@@ -100,7 +110,7 @@ pub(crate) fn futex_wait(word: &atomic::AtomicU32, seen: u32, most: std::time::D
 }
 
 /// Wakes some of those who wait for the word to change.
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, loom)))]
 pub(crate) fn futex_wake(word: &atomic::AtomicU32, most: u32) {
     use rustix::thread::futex;
     let most = most.min(i32::MAX as u32);

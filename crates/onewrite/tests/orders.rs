@@ -1,0 +1,175 @@
+//! What processes tell each other in shared memory, under the model checker loom: it tries every order of the threads'
+//! steps, and lets each load see whatever the memory model allows. Shuttle (`tests/model`) tries large orders, but is
+//! sequentially consistent; here the protocols are small and the memory is weak.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p onewrite --release --test orders
+//! ```
+//!
+//! What is real: [`onewrite::log::shared`] and [`onewrite::log::arrivals`]. SQLite's wal-index, the log's page cache and
+//! the device are a word each. Each model is run again with fences left out, or with all accesses relaxed, and
+//! must find that.
+
+#![cfg(loom)]
+
+use loom::sync::atomic::AtomicU32;
+use loom::thread;
+use onewrite::log::shared::Shared;
+use onewrite::sync::{Instant, LeftOut, fence, leave_out};
+use onewrite::wal::{FrameNo, Salts};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{self, Relaxed};
+use std::time::Duration;
+
+const SALTS: Salts = Salts([1, 2, 3, 4, 5, 6, 7, 8]);
+
+/// Runs a model with something left out.
+fn explore(left_out: LeftOut, model: impl Fn() + Send + Sync + 'static) {
+    leave_out(left_out);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// A leader waits for those whom the last flush let go, and is woken: by the last of them, or by a reader.
+fn a_leader_is_woken(left_out: LeftOut, commits: u32, hurries: bool) {
+    explore(left_out, move || {
+        let shared = Arc::new(Shared::private());
+        let arrivals = shared.arrivals();
+        let first = arrivals.begin();
+        (0..2).for_each(|_| arrivals.arrive());
+        arrivals.end(first);
+        let second = arrivals.begin();
+        arrivals.end(second);
+        assert!(!arrivals.are_complete());
+        let mut threads: Vec<_> = (0..commits)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.arrivals().arrive())
+            })
+            .collect();
+        if hurries {
+            let shared = Arc::clone(&shared);
+            threads.push(thread::spawn(move || shared.arrivals().hurry()));
+        }
+        // One that sleeps for ever is a deadlock.
+        arrivals.wait(Instant::now() + Duration::from_secs(1 << 30));
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn a_leader_is_woken_by_the_last_who_comes() {
+    a_leader_is_woken(LeftOut::Nothing, 2, false);
+}
+
+#[test]
+fn a_leader_is_woken_by_a_reader() {
+    a_leader_is_woken(LeftOut::Nothing, 0, true);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_fences_a_leader_sleeps_on_when_all_have_come() {
+    a_leader_is_woken(LeftOut::Fences, 2, false);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_fences_a_leader_sleeps_on_when_a_reader_waits() {
+    a_leader_is_woken(LeftOut::Fences, 0, true);
+}
+
+/// Where a log's frames are.
+#[derive(Default)]
+struct Places {
+    /// The log's page cache.
+    file: AtomicU32,
+    /// The wal-index.
+    published: AtomicU32,
+    device: AtomicU32,
+}
+
+impl Places {
+    /// As `flush` of group commit.
+    fn flush(&self, shared: &Shared) {
+        let last = self.published.load(Relaxed);
+        fence(Ordering::Acquire);
+        let found = self.file.load(Relaxed);
+        assert!(found >= last, "a flush finds all that is published");
+        self.device.fetch_max(found, Relaxed);
+        shared.set_durable(SALTS, FrameNo(last));
+    }
+}
+
+/// A commit is published before it is durable; a leader flushes; a reader that need not wait finds it durable.
+fn readers_see_what_is_durable(left_out: LeftOut) {
+    explore(left_out, || {
+        let both = Arc::new((Shared::private(), Places::default()));
+        let writer = Arc::clone(&both);
+        let writer = thread::spawn(move || {
+            let (shared, places) = &*writer;
+            places.file.store(1, Relaxed);
+            shared.set_deferred(SALTS, FrameNo(1));
+            places.published.store(1, Relaxed);
+        });
+        let leader = Arc::clone(&both);
+        let leader = thread::spawn(move || leader.1.flush(&leader.0));
+        let (shared, places) = &*both;
+        let seen = places.published.load(Relaxed);
+        if seen > 0 && shared.deferred(SALTS).is_none() {
+            assert!(places.device.load(Relaxed) >= seen, "read, and not durable");
+        }
+        writer.join().expect("no panic");
+        leader.join().expect("no panic");
+    });
+}
+
+#[test]
+fn what_a_reader_need_not_wait_for_is_durable() {
+    readers_see_what_is_durable(LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn without_fences_a_flush_or_a_reader_is_deceived() {
+    readers_see_what_is_durable(LeftOut::Fences);
+}
+
+/// Two leaders raise the mark; it is true whenever it is read, and keeps the highest.
+fn marks_are_true(left_out: LeftOut) {
+    explore(left_out, || {
+        let both = Arc::new((Shared::private(), AtomicU32::new(0)));
+        let leaders: Vec<_> = [1, 2]
+            .map(|frame| {
+                let both = Arc::clone(&both);
+                thread::spawn(move || {
+                    both.1.fetch_max(frame, Relaxed);
+                    both.0.set_durable(SALTS, FrameNo(frame));
+                })
+            })
+            .into();
+        let (shared, device) = &*both;
+        let first = shared.durable(SALTS);
+        let durable = first.map_or(0, |frame| frame.0);
+        assert!(device.load(Relaxed) >= durable, "a mark is false");
+        assert!(shared.durable(SALTS) >= first, "a mark has sunk");
+        leaders
+            .into_iter()
+            .for_each(|leader| leader.join().expect("no panic"));
+        assert_eq!(shared.durable(SALTS), Some(FrameNo(2)));
+    });
+}
+
+#[test]
+fn a_durable_mark_is_true_and_never_sinks() {
+    marks_are_true(LeftOut::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "a mark is false")]
+fn with_relaxed_marks_one_is_false() {
+    marks_are_true(LeftOut::Orders);
+}
