@@ -15,6 +15,7 @@ use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use onewrite_record::SOCKET_VARIABLE;
 use onewrite_record::event::{Outcome, UNKNOWN};
 
+use crate::environment;
 use crate::real::{Handle, Real};
 use crate::sink::say;
 use crate::state;
@@ -66,7 +67,7 @@ unsafe extern "C" fn sqlite3_onewritepreload_init(
     _error: *mut *mut c_char,
     routines: *const Option<Function>,
 ) -> c_int {
-    if std::env::var_os(SOCKET_VARIABLE).is_none() {
+    if environment::variable(SOCKET_VARIABLE).is_none() {
         say("ONEWRITE_RECORD names no recorder: nothing is recorded");
         return LOADED_FOR_GOOD;
     }

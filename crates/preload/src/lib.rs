@@ -12,6 +12,7 @@
 //! a forked child records for itself.
 #![allow(unsafe_code)]
 
+mod environment;
 mod extension;
 mod hooks;
 mod load;

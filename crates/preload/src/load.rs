@@ -1,8 +1,7 @@
 //! `onewrite run`: our extension is loaded before the program opens its first database, as the VFS that
 //! databases get which name none.
 
-use std::env;
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +10,7 @@ use std::sync::Mutex;
 
 use onewrite_record::{EXTENSION_VARIABLE, REPORT_VARIABLE};
 
+use crate::environment;
 use crate::real::Real;
 use crate::sink::say;
 use crate::state;
@@ -24,7 +24,7 @@ static LOADED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// Loads the extension that the environment names into a SQLite, once. Where that cannot be, standard
 /// error says why, and the program has SQLite's own journal modes.
 pub fn extension(real: &'static Real) {
-    let Some(path) = env::var_os(EXTENSION_VARIABLE) else {
+    let Some(path) = environment::variable(EXTENSION_VARIABLE) else {
         return;
     };
     let Ok(mut loaded) = LOADED.lock() else {
@@ -46,7 +46,7 @@ pub fn extension(real: &'static Real) {
 
 /// A line for the command that started this.
 fn report(result: Result<(), String>) {
-    let Some(file) = env::var_os(REPORT_VARIABLE) else {
+    let Some(file) = environment::variable(REPORT_VARIABLE) else {
         return;
     };
     let line = match result {
@@ -82,17 +82,26 @@ unsafe fn load(real: &Real, path: &CStr) -> Result<(), String> {
         let no_answer: *mut c_int = ptr::null_mut();
         configure(db, ENABLE_LOAD_EXTENSION, 1 as c_int, no_answer);
         let entry = c"sqlite3_onewrite_init";
-        let code = load(db, path.as_ptr(), entry.as_ptr(), ptr::null_mut());
+        // What the extension says itself comes here, and nowhere else.
+        let mut said: *mut c_char = ptr::null_mut();
+        let code = load(db, path.as_ptr(), entry.as_ptr(), &mut said);
         let result = match code {
             0 => Ok(()),
             code => {
-                let text = CStr::from_ptr(errmsg(db)).to_string_lossy().into_owned();
+                let text = match said.is_null() {
+                    true => errmsg(db),
+                    false => said,
+                };
+                let text = CStr::from_ptr(text).to_string_lossy().into_owned();
                 Err(format!(
                     "SQLite does not load {}: {text} ({code})",
                     path.to_string_lossy()
                 ))
             }
         };
+        if let Some(free) = real.free.filter(|_| !said.is_null()) {
+            free(said.cast());
+        }
         close(db);
         result
     }

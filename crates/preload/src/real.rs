@@ -113,6 +113,7 @@ functions! {
     wal_checkpoint(Handle, *const c_char) -> c_int;
     wal_checkpoint_v2(Handle, *const c_char, c_int, *mut c_int, *mut c_int) -> c_int;
     errmsg(Handle) -> *const c_char;
+    free(*mut c_void) -> ();
     libversion() -> *const c_char;
 }
 

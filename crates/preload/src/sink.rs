@@ -4,13 +4,14 @@
 //! in its place. So before anything is sent the descriptor is compared with what was opened, and if it
 //! is another, left alone for good, and a new one opened. A recorder that is gone ends the recording.
 
-use std::env;
 use std::ffi::c_int;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 
 use onewrite_record::SOCKET_VARIABLE;
+
+use crate::environment;
 use onewrite_record::event::Event;
 
 /// Bytes that may wait; what ends a transaction does not wait.
@@ -33,7 +34,7 @@ struct Socket {
 
 impl Socket {
     fn open() -> Option<Self> {
-        let stream = UnixStream::connect(env::var_os(SOCKET_VARIABLE)?).ok()?;
+        let stream = UnixStream::connect(environment::variable(SOCKET_VARIABLE)?).ok()?;
         let low = stream.into_raw_fd();
         // SAFETY: a descriptor of ours.
         let high = unsafe { libc::fcntl(low, libc::F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) };
@@ -118,7 +119,7 @@ pub fn say(text: &str) {
 impl Sink {
     /// Where the environment names a recorder and it answers.
     pub fn open() -> Option<Self> {
-        env::var_os(SOCKET_VARIABLE)?;
+        environment::variable(SOCKET_VARIABLE)?;
         let process = (u64::from(std::process::id()) << 32) | (super::state::now() & 0xFFFF_FFFF);
         let mut sink = Self {
             socket: None,
@@ -138,7 +139,7 @@ impl Sink {
             return false;
         };
         let mut arguments = Vec::new();
-        for argument in env::args_os() {
+        for argument in std::env::args_os() {
             arguments.extend_from_slice(argument.as_bytes());
             arguments.push(0);
         }

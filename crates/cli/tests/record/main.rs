@@ -473,3 +473,36 @@ fn a_program_that_loads_the_extension_is_recorded() {
     assert_right(&document);
     assert_eq!(document["runs"][0]["commits"], 2, "{document:#}");
 }
+
+/// `onewrite run` loads the extension, which knows why a SQLite cannot be its host.
+#[test]
+fn what_the_extension_says_when_it_fails_reaches_the_user() {
+    let Some(python) = python("sys") else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    // Builds the libraries.
+    assert!(onewrite(&["--version"]).status.success());
+    let preload =
+        Path::new(env!("CARGO_BIN_EXE_onewrite")).with_file_name("libonewrite_preload.so");
+    let (source, library) = (dir.path().join("fails.c"), dir.path().join("fails.so"));
+    // `sqlite3_mprintf` is number 69 of SQLite's table.
+    let fails = "typedef char *(*Print)(const char *, ...);\n\
+                 int sqlite3_onewrite_init(void *db, char **error, void **routines) {\n\
+                 (void)db; *error = ((Print)routines[69])(\"needs a newer one\"); return 1; }\n";
+    std::fs::write(&source, fails).expect("a source file");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o", path(&library), path(&source)])
+        .status();
+    assert!(compiled.expect("a C compiler").success());
+    let ran = Command::new(&python)
+        .args(["-c", "import sqlite3; sqlite3.connect(':memory:')"])
+        .env("LD_PRELOAD", preload)
+        .env("ONEWRITE_RUN_EXTENSION", &library)
+        .output()
+        .expect("python");
+    assert!(ran.status.success());
+    let said = text(&ran.stderr);
+    assert!(
+        said.contains("runs without onewrite") && said.contains("needs a newer one"),
+        "{said}"
+    );
+}

@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use onewrite_record::SOCKET_VARIABLE;
 
 use crate::real::{self, Handle, Real};
-use crate::{load, state};
+use crate::{environment, load, state};
 
 const OK: c_int = 0;
 const MISUSE: c_int = 21;
@@ -29,7 +29,7 @@ const READ_WRITE_CREATE: u64 = 6;
 /// Whether the environment asks for a recording.
 fn is_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
-    *WANTED.get_or_init(|| std::env::var_os(SOCKET_VARIABLE).is_some())
+    *WANTED.get_or_init(|| environment::variable(SOCKET_VARIABLE).is_some())
 }
 
 /// Whether this call is to be recorded.
