@@ -68,9 +68,16 @@ int onewrite_register_with(const onewrite_api *api, size_t size, int sqlite_vers
                            int make_default);
 
 /*
+** Why the last onewrite_register() of this process failed: an English sentence, which stays valid. Empty
+** where it did not fail, or where sqlite3_initialize() did.
+*/
+const char *onewrite_register_message(void);
+
+/*
 ** Registers the VFS "onewrite"; with make_default other than 0 it becomes the VFS of every database
-** that is opened without the name of one. May be called again. Returns SQLITE_OK, SQLITE_ERROR
-** where this SQLite is older than 3.40 or has no default VFS, or what sqlite3_vfs_register() says.
+** that is opened without the name of one. May be called again, and for each SQLite of the process. Returns
+** SQLITE_OK, SQLITE_ERROR where this SQLite is older than 3.40 or has no default VFS, or what
+** sqlite3_vfs_register() says; onewrite_register_message() says it in words.
 */
 static inline int onewrite_register(int make_default) {
   onewrite_api api;

@@ -54,6 +54,7 @@ int main(int argc, char **argv) {
   /* A structure of another size, and a SQLite that is too old. */
   if (onewrite_register_with(&api, sizeof api - 1, SQLITE_VERSION_NUMBER, 0) == SQLITE_OK) return 3;
   if (onewrite_register_with(&api, sizeof api, 3039000, 0) == SQLITE_OK) return 4;
+  if (strstr(onewrite_register_message(), "needs SQLite 3.40") == NULL) return 23;
   if (sqlite3_vfs_find("onewrite") != NULL) return 5;
   if (onewrite_register(0) != SQLITE_OK) return 6;
   if (onewrite_register(0) != SQLITE_OK) return 7;
@@ -213,6 +214,41 @@ fn a_c_program_with_the_systems_sqlite_uses_it() {
     let mut arguments = vec![path_text(static_library()), "-lsqlite3"];
     arguments.extend(LIBRARIES);
     compile_and_run(directory.path(), &arguments);
+}
+
+/// A process may hold several SQLites, each of which gets the VFS; and may unload one, and load it again.
+#[test]
+fn every_sqlite_of_a_process_gets_the_vfs() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| directory.path().join(name);
+    let sqlite = sqlite_source();
+    let shared = ["-O0", "-w", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-o"];
+    let compiled = Command::new("cc")
+        .args(shared)
+        .args([&at("one.so"), &sqlite.join("sqlite3.c")])
+        .output();
+    succeeded(compiled.expect("a C compiler"));
+    for name in ["two.so", "three.so"] {
+        std::fs::copy(at("one.so"), at(name)).expect("a copy");
+    }
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c_abi/several.c");
+    let include = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
+    let compiled = Command::new("cc")
+        .args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-o"])
+        .args([&at("program"), Path::new(source)])
+        .args(["-I", include, "-I", path_text(&sqlite)])
+        .arg(static_library())
+        // Named in a function that is not called here.
+        .arg("-Wl,--unresolved-symbols=ignore-all")
+        .args(LIBRARIES)
+        .output();
+    succeeded(compiled.expect("a C compiler"));
+    let mut program = Command::new(at("program"));
+    program.arg(directory.path());
+    program.args(["one.so", "two.so", "three.so"].map(at));
+    program.env_remove("ONEWRITE_MAKE_DEFAULT");
+    program.env_remove("ONEWRITE_JOURNAL_MODE");
+    assert_eq!(succeeded(program.output().expect("the program")), "done\n");
 }
 
 /// A program without any SQLite at link time (it loads one when it runs, say) can be linked: nothing

@@ -127,6 +127,12 @@ impl LogFile {
         self.direct().is_some() && self.capabilities().durable_write().covers_all_before()
     }
 
+    /// Whether this process has opened it. A child of fork must not use its parent's: it shares the locks.
+    #[must_use]
+    pub fn is_of_this_process(&self) -> bool {
+        rustix::process::getpid() == self.opened_by
+    }
+
     /// What this process has done to the file through this object.
     #[must_use]
     pub fn counters(&self) -> &IoCounters {

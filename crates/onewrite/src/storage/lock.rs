@@ -258,7 +258,7 @@ impl LogFile {
 
 impl Drop for LogFile {
     fn drop(&mut self) {
-        if rustix::process::getpid() != self.opened_by {
+        if !self.is_of_this_process() {
             return;
         }
         for byte in LockByte::ALL {

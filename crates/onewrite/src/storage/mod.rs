@@ -47,3 +47,4 @@ pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};
 pub use patience::{MOMENT, Patience, Short, try_within};
 pub use remap::{Move, Remap, Remapped, Remapping, close_kept_databases};
 pub use shared::{SharedPage, SharedWords};
+pub(crate) use sys::has_raised_privileges;

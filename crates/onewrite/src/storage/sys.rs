@@ -4,7 +4,7 @@
 //! sync_file_range(2), called by `file.rs`; fstat(2), fcntl(2) and ioctl(2) of a descriptor's number, called by
 //! `atomic.rs`; close_range(2) and two ioctls, called by `remap.rs`: their arguments live on this stack
 //! frame. And mmap(2) of
-//! the page that `shared.rs` hands out. This is the only file of the storage layer with unsafe code.
+//! the page that `shared.rs` hands out; getauxval(3). This is the only file of the storage layer with unsafe code.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,6 +12,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 #[cfg(not(any(shuttle, loom)))]
 pub(super) use mapped::Mapped;
+
+/// Whether the program runs with privileges that the user does not have who has started it (`AT_SECURE` of
+/// getauxval(3)).
+pub(crate) fn has_raised_privileges() -> bool {
+    // SAFETY: it reads what the kernel gave this process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
 
 /// What `l_type` of a lock request says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -65,6 +65,18 @@ pub(crate) fn this_thread() -> ThreadId {
     return std::thread::current().id();
 }
 
+/// Works with what a thread keeps; with a new one where the thread is ending and has lost it: a destructor may close a
+/// connection that late.
+pub(crate) fn with_kept<K: Default + 'static, T>(
+    kept: &'static std::thread::LocalKey<std::cell::RefCell<K>>,
+    work: impl FnOnce(&mut K) -> T,
+) -> T {
+    match kept.try_with(|_| ()) {
+        Ok(()) => kept.with_borrow_mut(work),
+        Err(_) => work(&mut K::default()),
+    }
+}
+
 /// Looks again and again whether something is so, for at most this long, without sleeping. With a single processor
 /// nothing would change meanwhile.
 #[cfg(not(shuttle))]

@@ -110,7 +110,8 @@ impl Transaction {
 
 /// No transaction over several databases goes on.
 pub(super) fn forget_first() {
-    FIRST.set(None);
+    // A thread that ends has none any more.
+    let _ = FIRST.try_with(|first| first.take());
 }
 
 /// How far a journal is played back that another mode left.
@@ -350,14 +351,18 @@ impl Database {
         if self.alone_in_transaction() {
             return self.commit_atomic_file(&transaction).map(|()| true);
         }
-        let shared = FIRST.with_borrow_mut(|first| match first {
+        let share = |first: &mut Option<(usize, Descriptor)>| match first {
             Some((whose, first)) if *whose == connection.number() => transaction.file.share(first),
             _ => {
                 let descriptor = transaction.file.descriptor().clone();
                 *first = Some((connection.number(), descriptor));
                 Ok(())
             }
-        });
+        };
+        // Without it the files would be committed one by one.
+        let shared = FIRST
+            .try_with(|first| share(&mut first.borrow_mut()))
+            .unwrap_or_else(|_| Err(std::io::Error::other("its thread is ending")));
         match shared {
             Ok(()) => Ok(true),
             Err(error) => {

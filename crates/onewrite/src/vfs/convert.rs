@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 use super::database::{Paths, Settings};
 use super::ffi;
-use super::host::{self, SqlError};
+use super::host::{self, Host, SqlError};
 use crate::mode::JournalMode;
 use crate::storage::DirectIo;
 use crate::sync;
@@ -23,11 +23,9 @@ pub fn is_converting() -> bool {
 
 /// Lets stock SQLite roll back a hot journal, or recover and checkpoint a `-wal` file, with its own
 /// code through its own VFS. The log is gone afterwards, unless others use it: then it is busy.
-pub fn recover_with_stock(paths: &Paths) -> Result<(), SqlError> {
-    let Some(base) = super::base_name() else {
-        return Ok(());
-    };
-    let recovered = host::with_connection(&paths.database, base, |query| {
+pub fn recover_with_stock(host: &'static Host, paths: &Paths) -> Result<(), SqlError> {
+    let base = host.base_name();
+    let recovered = host::with_connection(host, &paths.database, base, |query| {
         query("SELECT count(*) FROM sqlite_schema").map(drop)
     });
     recovered.inspect_err(|e| {
@@ -45,9 +43,9 @@ pub fn recover_with_stock(paths: &Paths) -> Result<(), SqlError> {
 /// Converts the database to a mode of ours, with a log as these settings shape it. Where that is not
 /// possible now, the database stays as it is, which is correct if slower; the reason goes to SQLite's
 /// log.
-pub fn convert(paths: &Paths, mode: JournalMode, settings: &Settings) {
+pub fn convert(host: &'static Host, paths: &Paths, mode: JournalMode, settings: &Settings) {
     CONVERTING.with(|it| it.set(true));
-    let converted = host::with_connection(&paths.database, super::VFS_NAME, |query| {
+    let converted = host::with_connection(host, &paths.database, super::VFS_NAME, |query| {
         if let Some(layout) = settings.layout {
             query(&format!("PRAGMA onewrite_layout={layout}"))?;
         }
@@ -76,9 +74,9 @@ pub fn convert(paths: &Paths, mode: JournalMode, settings: &Settings) {
 
 /// Does something while a connection that can write has the database open in its mode. `false`
 /// where there is no such connection, or the work says so.
-pub fn beside_a_writer(paths: &Paths, work: impl FnOnce() -> bool) -> bool {
+pub fn beside_a_writer(host: &'static Host, paths: &Paths, work: impl FnOnce() -> bool) -> bool {
     let outer = CONVERTING.with(|it| it.replace(true));
-    let done = host::with_connection(&paths.database, super::VFS_NAME, |query| {
+    let done = host::with_connection(host, &paths.database, super::VFS_NAME, |query| {
         query("SELECT count(*) FROM sqlite_schema")?;
         Ok(work())
     });
@@ -88,9 +86,9 @@ pub fn beside_a_writer(paths: &Paths, work: impl FnOnce() -> bool) -> bool {
 
 /// Ends the guard of a database that a connection which cannot write has left as the last one: by one that
 /// can, which opens and closes it. Where there is none, the database stays guarded.
-pub fn end_guard(paths: &Paths) {
+pub fn end_guard(host: &'static Host, paths: &Paths) {
     let outer = CONVERTING.with(|it| it.replace(true));
-    let ended = host::with_connection(&paths.database, super::VFS_NAME, |query| {
+    let ended = host::with_connection(host, &paths.database, super::VFS_NAME, |query| {
         // SQLite opens a file that it may not write for reading alone, and says nothing.
         query("BEGIN IMMEDIATE")?;
         query("ROLLBACK").map(drop)

@@ -9,11 +9,12 @@ use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use super::atomic::Atomic;
+use super::claim::Claim;
 use super::ffi;
-use super::host::{self, BusyHandler, Connection};
+use super::host::{self, BusyHandler, Connection, Host};
 use super::inner::{Inner, LockLevel};
 use super::remap::Remapper;
 use crate::commit::{CommitConfig, IndexView, Writer};
@@ -68,6 +69,10 @@ pub enum Switch {
 /// nothing here is ever borrowed mutably as a whole: what changes is in cells, and no borrow of a
 /// cell is held over a call into SQLite.
 pub struct Database {
+    /// The SQLite that has opened it.
+    pub host: &'static Host,
+    /// No other SQLite of this process has the file open. Given up after the file is closed.
+    pub _claim: Option<Claim>,
     pub inner: Inner,
     /// Who this connection is to others that use the log.
     pub who: Committer,
@@ -282,16 +287,21 @@ pub fn code_of(kind: ErrorKind) -> c_int {
 
 /// Tells connections apart, of this process and of others.
 pub fn new_committer() -> Committer {
-    static PROCESS: OnceLock<u32> = OnceLock::new();
+    // With the process that it is the number of: a child of fork inherits this.
+    static PROCESS: Mutex<Option<(u32, u32)>> = Mutex::new(None);
     static CONNECTIONS: AtomicU32 = AtomicU32::new(1);
-    let process = PROCESS.get_or_init(|| {
+    let this = std::process::id();
+    let mut process = sync::lock_static(&PROCESS);
+    process.take_if(|(whose, _)| *whose != this);
+    let (_, number) = *process.get_or_insert_with(|| {
         let mut random = [0; 4];
         // Without: some connections of two processes take each other for one, and group less.
         let _ = getrandom::fill(&mut random);
-        u32::from_ne_bytes(random)
+        (this, u32::from_ne_bytes(random))
     });
+    drop(process);
     let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-    Committer(u64::from(*process) << 32 | u64::from(connection))
+    Committer(u64::from(number) << 32 | u64::from(connection))
 }
 
 /// The logs that are open in this process, so that connections to one database share one. There may
@@ -336,10 +346,10 @@ pub fn shared_log(
         let what = "another connection is opening it, and waits for another process";
         return Err(LogError::new(ErrorKind::Busy, place.path, what));
     };
-    if let Some(log) = logs
-        .iter()
-        .find_map(|log| log.upgrade().filter(|log| fits(log)))
-    {
+    if let Some(log) = logs.iter().find_map(|log| {
+        log.upgrade()
+            .filter(|log| log.file().is_of_this_process() && fits(log))
+    }) {
         return Ok(log);
     }
     logs.retain(|log| log.strong_count() > 0);

@@ -58,17 +58,26 @@ thread_local! {
 
 /// Whether this thread opens the database in order to give up its log.
 pub(super) fn is_wanted() -> bool {
-    ORDER.with_borrow(|order| matches!(order, Order::Discard))
+    ORDER
+        .try_with(|order| matches!(*order.borrow(), Order::Discard))
+        .unwrap_or(false)
 }
 
 /// The log is given up, and the database unguarded.
 pub(super) fn done(discarded: Discarded) {
-    ORDER.replace(Order::Done(discarded));
+    leave(Order::Done(discarded));
 }
 
 /// The log cannot be given up; SQLite knows only a code for that.
 pub(super) fn failed(why: String) {
-    ORDER.replace(Order::Failed(why));
+    leave(Order::Failed(why));
+}
+
+/// Leaves an order, and takes the one before. A thread that ends gives none.
+fn leave(order: Order) -> Order {
+    ORDER
+        .try_with(|present| present.replace(order))
+        .unwrap_or(Order::Keep)
 }
 
 /// Makes a stock database of the one at `database`, as it stands without its log, and removes the
@@ -78,12 +87,15 @@ pub(super) fn failed(why: String) {
 /// # Errors
 /// The database is in use, cannot be written, or is none.
 pub fn discard_log(database: &Path) -> Result<Discarded, DiscardError> {
-    ORDER.replace(Order::Discard);
-    let queried = host::with_connection(database, super::VFS_NAME, |query| {
+    let Some(host) = host::get() else {
+        return Err(DiscardError::Failed("there is no SQLite".to_owned()));
+    };
+    leave(Order::Discard);
+    let queried = host::with_connection(host, database, super::VFS_NAME, |query| {
         query("PRAGMA busy_timeout=1000")?;
         query("PRAGMA schema_version")
     });
-    match (ORDER.replace(Order::Keep), queried) {
+    match (leave(Order::Keep), queried) {
         // What SQLite thinks of the database that is left does not matter here.
         (Order::Done(discarded), _) => Ok(discarded),
         (Order::Failed(why), _) => Err(DiscardError::Failed(why)),

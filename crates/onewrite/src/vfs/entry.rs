@@ -1,19 +1,26 @@
 //! The ways in: the loadable extension's entry point, and the function behind `onewrite.h`.
 #![allow(unsafe_code)]
 
-use std::env;
-use std::ffi::{c_char, c_int};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem;
+use std::ptr;
+use std::sync::Mutex;
 
-use super::ffi::{self, Api, Untyped, VERSION_SLOT, sqlite3};
-use super::{RegisterError, host, thunks};
+use super::ffi::{self, Api, MALLOC_SLOT, Untyped, VERSION_SLOT, sqlite3};
+use super::{RegisterError, environment, host, thunks};
+use crate::sync;
 
 /// SQLite 3.40.0.
 const OLDEST: c_int = 3_040_000;
 
-/// Whether the environment asks that databases without a VFS name use ours.
-pub fn default_is_wanted() -> bool {
-    env::var_os("ONEWRITE_MAKE_DEFAULT").is_some_and(|on| on == "1")
+/// Registers the VFS with a SQLite of this version, whose functions these are.
+pub fn register(api: Api, version: c_int, make_default: bool) -> Result<(), RegisterError> {
+    if version < OLDEST {
+        return Err(RegisterError::TooOld(version));
+    }
+    // Whether the environment asks that databases without a VFS name use ours.
+    let is_wanted = environment::variable("ONEWRITE_MAKE_DEFAULT").is_some_and(|on| on == "1");
+    thunks::register(api, make_default || is_wanted)
 }
 
 /// The entry point of the loadable extension: `.load ./libonewrite` in the sqlite3 shell,
@@ -28,34 +35,51 @@ pub unsafe extern "C" fn sqlite3_onewrite_init(
     error: *mut *mut c_char,
     routines: *const Option<Untyped>,
 ) -> c_int {
-    // SAFETY: by this function's contract.
-    let registered =
-        unsafe { api_of(routines) }.and_then(|api| thunks::register(api, default_is_wanted()));
-    match registered {
-        Ok(()) => ffi::SQLITE_OK_LOAD_PERMANENTLY,
-        Err(e) => {
-            // SAFETY: SQLite passes a place for a message, or null.
-            unsafe {
+    // SAFETY: by this function's contract. SQLite passes a place for a message, or null.
+    unsafe {
+        match register_with(routines) {
+            Ok(()) => ffi::SQLITE_OK_LOAD_PERMANENTLY,
+            Err(e) => {
                 if !error.is_null() {
-                    *error = host::sqlite_string(&e.to_string());
+                    *error = message_of(routines, &e.to_string());
                 }
+                ffi::SQLITE_ERROR
             }
-            ffi::SQLITE_ERROR
         }
     }
 }
 
 /// # Safety
 /// `routines` is the function table of some SQLite.
-unsafe fn api_of(routines: *const Option<Untyped>) -> Result<Api, RegisterError> {
+unsafe fn register_with(routines: *const Option<Untyped>) -> Result<(), RegisterError> {
     // SAFETY: every SQLite that can load extensions has this function in this slot.
     unsafe {
         let version = (*routines.add(VERSION_SLOT)).ok_or(RegisterError::NoFunctions)?;
         let version = mem::transmute::<Untyped, unsafe extern "C" fn() -> c_int>(version)();
+        // Before anything else of the table is looked at: an old one is shorter.
         if version < OLDEST {
             return Err(RegisterError::TooOld(version));
         }
-        Api::from_routines(routines).ok_or(RegisterError::NoFunctions)
+        let api = Api::from_routines(routines).ok_or(RegisterError::NoFunctions)?;
+        register(api, version, false)
+    }
+}
+
+/// A message in memory of a SQLite that may be too old to be our host, for it to free.
+///
+/// # Safety
+/// As for [`register_with`].
+unsafe fn message_of(routines: *const Option<Untyped>, text: &str) -> *mut c_char {
+    type Malloc = unsafe extern "C" fn(c_int) -> *mut c_void;
+    // SAFETY: as in `register_with`.
+    unsafe {
+        match *routines.add(MALLOC_SLOT) {
+            Some(malloc) => {
+                let malloc = mem::transmute::<Untyped, Malloc>(malloc);
+                host::copied(text, |bytes| malloc(bytes as c_int))
+            }
+            None => ptr::null_mut(),
+        }
     }
 }
 
@@ -71,14 +95,96 @@ pub unsafe extern "C" fn onewrite_register_with(
     version: c_int,
     make_default: c_int,
 ) -> c_int {
-    if size != size_of::<Api>() || version < OLDEST {
-        return ffi::SQLITE_ERROR;
-    }
-    // SAFETY: by this function's contract.
-    let api = unsafe { *api };
-    match thunks::register(api, make_default != 0 || default_is_wanted()) {
+    let registered = match size == size_of::<Api>() {
+        // SAFETY: by this function's contract.
+        true => register(unsafe { *api }, version, make_default != 0),
+        false => Err(RegisterError::Header),
+    };
+    note(registered.err());
+    match registered {
         Ok(()) => ffi::SQLITE_OK,
         Err(RegisterError::Refused(code)) => code,
         Err(_) => ffi::SQLITE_ERROR,
+    }
+}
+
+/// Why the last registration from C failed. What was handed out stays for ever: messages are few, and one that comes
+/// again is not kept again.
+static WHY: Mutex<Why> = Mutex::new(Why {
+    last: None,
+    told: Vec::new(),
+});
+
+struct Why {
+    last: Option<RegisterError>,
+    told: Vec<(RegisterError, CString)>,
+}
+
+fn note(error: Option<RegisterError>) {
+    let mut why = sync::lock_static(&WHY);
+    why.last = error;
+    if let Some(error) = error
+        && !why.told.iter().any(|(known, _)| *known == error)
+    {
+        // A message has no zero byte.
+        let text = CString::new(error.to_string()).unwrap_or_default();
+        why.told.push((error, text));
+    }
+}
+
+/// Why the last `onewrite_register()` of this process failed: an English sentence; empty where it did not.
+#[unsafe(no_mangle)]
+pub extern "C" fn onewrite_register_message() -> *const c_char {
+    let why = sync::lock_static(&WHY);
+    let found = why.told.iter().find(|(known, _)| Some(*known) == why.last);
+    found.map_or(c"".as_ptr(), |(_, text)| text.as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    unsafe extern "C" fn version_3_39() -> c_int {
+        3_039_004
+    }
+
+    unsafe extern "C" fn malloc(bytes: c_int) -> *mut c_void {
+        // SAFETY: as C does.
+        unsafe { libc::malloc(bytes as usize) }
+    }
+
+    /// What the entry point says to a SQLite that has these functions.
+    fn said(version: unsafe extern "C" fn() -> c_int) -> String {
+        let mut routines: Vec<Option<Untyped>> = vec![None; 300];
+        // SAFETY: the types are those of the slots.
+        unsafe {
+            routines[VERSION_SLOT] = Some(
+                mem::transmute::<unsafe extern "C" fn() -> c_int, Untyped>(version),
+            );
+            routines[MALLOC_SLOT] = Some(mem::transmute::<
+                unsafe extern "C" fn(c_int) -> *mut c_void,
+                Untyped,
+            >(malloc));
+            let mut error = ptr::null_mut();
+            let code = sqlite3_onewrite_init(ptr::null_mut(), &mut error, routines.as_ptr());
+            assert_eq!(code, ffi::SQLITE_ERROR);
+            assert!(!error.is_null(), "no message");
+            let text = CStr::from_ptr(error).to_string_lossy().into_owned();
+            libc::free(error.cast());
+            text
+        }
+    }
+
+    /// Before any SQLite is our host there is a message all the same.
+    #[test]
+    fn a_sqlite_that_cannot_be_the_host_is_told_why() {
+        let text = said(version_3_39);
+        assert!(text.contains("3.40") && text.contains("3.39.4"), "{text}");
+        unsafe extern "C" fn version_3_40() -> c_int {
+            OLDEST
+        }
+        let text = said(version_3_40);
+        assert!(text.contains("functions"), "{text}");
     }
 }

@@ -111,6 +111,7 @@ pub const SQLITE_IOERR_CORRUPTFS: c_int = SQLITE_IOERR | 33 << 8;
 
 pub const SQLITE_OPEN_READONLY: c_int = 0x1;
 pub const SQLITE_OPEN_READWRITE: c_int = 0x2;
+pub const SQLITE_OPEN_PRIVATECACHE: c_int = 0x4_0000;
 pub const SQLITE_OPEN_MAIN_DB: c_int = 0x100;
 pub const SQLITE_OPEN_SUPER_JOURNAL: c_int = 0x4000;
 pub const SQLITE_OPEN_WAL: c_int = 0x80000;
@@ -203,15 +204,29 @@ macro_rules! api {
                 }
             }
 
+            /// Whether these are the same functions, at the same addresses.
+            pub fn is_same(&self, other: &Api) -> bool {
+                self.log as usize == other.log as usize
+                    $( && self.$field as usize == other.$field as usize )*
+            }
+
             /// The functions of the SQLite that this program is linked with.
             #[inline] // see vfs::register
             pub fn linked() -> Api {
                 Api { log: sqlite3_log, $( $field: $symbol, )* }
             }
+
+            /// The version of that SQLite.
+            #[inline]
+            pub fn linked_version() -> c_int {
+                // SAFETY: it takes nothing and returns a constant.
+                unsafe { sqlite3_libversion_number() }
+            }
         }
 
         unsafe extern "C" {
             fn sqlite3_log(_: c_int, _: *const c_char, ...);
+            fn sqlite3_libversion_number() -> c_int;
             $( fn $symbol($(_: $arg),*) -> $ret; )*
         }
     };
@@ -220,6 +235,8 @@ macro_rules! api {
 const LOG_SLOT: usize = 167;
 /// `sqlite3_libversion_number`, to be asked before anything else of the table is touched.
 pub const VERSION_SLOT: usize = 67;
+/// `sqlite3_malloc`, which every SQLite has that loads extensions.
+pub const MALLOC_SLOT: usize = 68;
 
 api! {
     exec = 55 sqlite3_exec(*mut sqlite3, *const c_char, Option<ExecCallback>, *mut c_void, *mut *mut c_char) -> c_int;
@@ -276,10 +293,8 @@ mod tests {
         for &(name, slot) in Api::SLOTS {
             assert_eq!(routines.get(slot), Some(&name), "{name}");
         }
-        assert_eq!(
-            routines.get(super::VERSION_SLOT),
-            Some(&"libversion_number")
-        );
+        assert_eq!(routines[super::VERSION_SLOT], "libversion_number");
+        assert_eq!(routines[super::MALLOC_SLOT], "malloc");
     }
 
     #[test]

@@ -82,17 +82,17 @@ impl Database {
                 Ok(Look::NeedsWriter) => {
                     self.writer_tried.set(true);
                     let settled = || matches!(self.lock_and_look(), Ok(Ok(Look::Settled)));
-                    if convert::beside_a_writer(&self.paths, settled) {
+                    if convert::beside_a_writer(self.host, &self.paths, settled) {
                         return ffi::SQLITE_OK;
                     }
                 }
-                Ok(Look::StockFirst) => match convert::recover_with_stock(&self.paths) {
+                Ok(Look::StockFirst) => match convert::recover_with_stock(self.host, &self.paths) {
                     Ok(()) => {}
                     Err(e) => return e.code,
                 },
                 Ok(Look::Convert(mode)) => {
                     self.conversion_tried.set(true);
-                    convert::convert(&self.paths, mode, &self.settings.get());
+                    convert::convert(self.host, &self.paths, mode, &self.settings.get());
                 }
                 Ok(_) => sync::sleep(pause(attempt)),
                 Err(e) => return self.fail(&e),

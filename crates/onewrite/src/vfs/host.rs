@@ -9,32 +9,85 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::Mutex;
 
 use super::ffi::{self, Api, sqlite3, sqlite3_file, sqlite3_vfs};
 use crate::storage::Patience;
+use crate::sync;
 
-/// The functions of SQLite, and the VFS underneath ours.
+/// One SQLite of this process: its functions, the VFS underneath ours, and ours.
+///
+/// A process may hold several, as shared libraries or linked into it. Each has one of these, to which the
+/// `pAppData` of its VFS points. None is ever freed: a SQLite that is unloaded leaves it behind, and nothing
+/// calls through it any more, because only that SQLite would.
 pub struct Host {
     pub api: Api,
     pub base: *mut sqlite3_vfs,
+    pub ours: *mut sqlite3_vfs,
 }
 
-// SAFETY: function pointers, and a VFS that SQLite itself shares between threads.
+// SAFETY: function pointers, and VFSs that SQLite itself shares between threads.
 unsafe impl Send for Host {}
 // SAFETY: as above; nothing is changed after registration.
 unsafe impl Sync for Host {}
 
-static HOST: OnceLock<Host> = OnceLock::new();
+static HOSTS: Mutex<Vec<&'static Host>> = Mutex::new(Vec::new());
 
-/// Sets the host once; later calls keep the first.
-pub fn set(host: Host) -> &'static Host {
-    HOST.get_or_init(|| host)
+thread_local! {
+    /// Without a destructor, so that it is there for as long as the thread is.
+    static CURRENT: Cell<Option<&'static Host>> = const { Cell::new(None) };
 }
 
-/// The host, once the VFS is registered.
+impl Host {
+    /// The name of the VFS underneath.
+    pub fn base_name(&self) -> &CStr {
+        // SAFETY: a VFS's name is a C string that lives as long as it.
+        unsafe { CStr::from_ptr((*self.base).zName) }
+    }
+}
+
+/// Makes the host of a SQLite, with a VFS of ours as `make` forms it for the one underneath; or finds the one
+/// that was made with the same.
+pub fn host_for(
+    api: Api,
+    base: *mut sqlite3_vfs,
+    make: impl FnOnce(&sqlite3_vfs) -> sqlite3_vfs,
+) -> &'static Host {
+    let mut hosts = sync::lock_static(&HOSTS);
+    // SAFETY: the VFS underneath is registered.
+    let mut vfs = make(unsafe { &*base });
+    let fits = |host: &&&Host| {
+        // SAFETY: ours is never freed.
+        let before = unsafe { &*host.ours };
+        // A SQLite that was unloaded and loaded again to the same place has the same, all of it.
+        host.api.is_same(&api)
+            && host.base == base
+            && (before.szOsFile, before.iVersion) == (vfs.szOsFile, vfs.iVersion)
+    };
+    if let Some(host) = hosts.iter().find(fits) {
+        return host;
+    }
+    let host = Box::leak(Box::new(Host {
+        api,
+        base,
+        ours: ptr::null_mut(),
+    }));
+    vfs.pAppData = ptr::from_mut(host).cast();
+    host.ours = Box::into_raw(Box::new(vfs));
+    hosts.push(host);
+    host
+}
+
+/// The SQLite that has called this thread; outside of its calls, the first one.
 pub fn get() -> Option<&'static Host> {
-    HOST.get()
+    CURRENT
+        .get()
+        .or_else(|| sync::lock_static(&HOSTS).first().copied())
+}
+
+/// A SQLite calls.
+pub fn enter(host: &'static Host) {
+    CURRENT.set(Some(host));
 }
 
 /// Writes to SQLite's error log (`SQLITE_CONFIG_LOG`).
@@ -44,17 +97,24 @@ pub fn log(code: c_int, message: &str) {
     };
     // SAFETY: a constant format with one string.
     unsafe { (host.api.log)(code, c"%s".as_ptr(), text.as_ptr()) }
+    // The application hears of it, and may have used another SQLite.
+    enter(host);
 }
 
-/// A copy of `text` in memory of SQLite's, for SQLite to free; null where there is none left.
+/// A copy of `text` in memory of the SQLite that calls, for it to free; null where there is none left.
 pub fn sqlite_string(text: &str) -> *mut c_char {
+    get().map_or(ptr::null_mut(), |host| {
+        // SAFETY: SQLite's own function.
+        copied(text, |bytes| unsafe { (host.api.malloc64)(bytes as u64) })
+    })
+}
+
+/// A copy of `text` in memory that `allocate` gives; null where that gives none.
+pub fn copied(text: &str, allocate: impl FnOnce(usize) -> *mut c_void) -> *mut c_char {
     let bytes = text.as_bytes();
-    let Some(host) = get() else {
-        return ptr::null_mut();
-    };
     // SAFETY: the memory has room for the text and its terminator.
     unsafe {
-        let copy = (host.api.malloc64)(bytes.len() as u64 + 1).cast::<u8>();
+        let copy = allocate(bytes.len() + 1).cast::<u8>();
         if !copy.is_null() {
             ptr::copy_nonoverlapping(bytes.as_ptr(), copy, bytes.len());
             *copy.add(bytes.len()) = 0;
@@ -107,6 +167,7 @@ pub unsafe fn wal_name(name: *const c_char) -> *const c_char {
 /// The connection that a database file belongs to (`SQLITE_FCNTL_PDB`).
 #[derive(Clone, Copy)]
 pub struct Connection {
+    host: &'static Host,
     /// SQLite keeps the connection here for as long as the file is open; with a shared cache the
     /// one that uses it now.
     slot: *const *mut sqlite3,
@@ -149,8 +210,12 @@ pub struct SqlError {
 impl Connection {
     /// # Safety
     /// `slot` came with `SQLITE_FCNTL_PDB` on `file`, and neither is used after `xClose`.
-    pub unsafe fn new(slot: *const *mut sqlite3, file: *mut sqlite3_file) -> Connection {
-        Connection { slot, file }
+    pub unsafe fn new(
+        host: &'static Host,
+        slot: *const *mut sqlite3,
+        file: *mut sqlite3_file,
+    ) -> Connection {
+        Connection { host, slot, file }
     }
 
     /// Tells connections that are open at the same time from each other.
@@ -166,7 +231,7 @@ impl Connection {
     /// Whether no transaction is open.
     pub fn is_autocommit(self) -> bool {
         // SAFETY: the connection lives as long as its file is open.
-        get().is_some_and(|host| unsafe { (host.api.get_autocommit)(self.handle()) } != 0)
+        unsafe { (self.host.api.get_autocommit)(self.handle()) != 0 }
     }
 
     /// Whether a statement is running that writes.
@@ -177,7 +242,7 @@ impl Connection {
 
     /// Whether such a statement is running.
     fn runs(self, is_such: impl Fn(&Host, *mut ffi::sqlite3_stmt) -> bool) -> bool {
-        let Some(host) = get() else { return false };
+        let host = self.host;
         let mut statement = ptr::null_mut();
         loop {
             // SAFETY: the connection is alive, and its statements are not freed while SQLite is in a
@@ -201,7 +266,7 @@ impl Connection {
 
     /// In how many databases of the connection a write transaction is open.
     pub fn written_databases(self) -> usize {
-        let Some(host) = get() else { return 0 };
+        let host = self.host;
         let mut written = 0;
         for index in 0.. {
             // SAFETY: the connection is alive; SQLite returns null behind the last database.
@@ -223,7 +288,7 @@ impl Connection {
     /// # Errors
     /// SQLite's code, where it cannot say: memory may be short.
     pub fn schema(self) -> Result<Option<String>, c_int> {
-        let Some(host) = get() else { return Ok(None) };
+        let host = self.host;
         for index in 0.. {
             // SAFETY: the connection is alive; SQLite returns null behind the last database.
             let name = unsafe { (host.api.db_name)(self.handle(), index) };
@@ -253,10 +318,10 @@ impl Connection {
     pub fn reserve_bytes(self, schema: &str, bytes: c_int) -> c_int {
         let mut value = bytes;
         let name = schema.trim_matches('"').replace("\"\"", "\"");
-        if let (Some(host), Ok(name)) = (get(), CString::new(name)) {
+        if let Ok(name) = CString::new(name) {
             // SAFETY: the operation reads and writes one integer.
             unsafe {
-                (host.api.file_control)(
+                (self.host.api.file_control)(
                     self.handle(),
                     name.as_ptr(),
                     ffi::SQLITE_FCNTL_RESERVE_BYTES,
@@ -270,12 +335,16 @@ impl Connection {
     /// Runs a statement on this connection; the first column of its first row, if there is one.
     pub fn query(self, sql: &str) -> Result<Option<String>, SqlError> {
         // SAFETY: the connection is alive.
-        unsafe { query(self.handle(), sql) }
+        unsafe { query(self.host, self.handle(), sql) }
     }
 }
 
 /// Opens a connection of our own to `path`, for as long as `work` runs.
+///
+/// It has a cache of its own. A connection that shares its cache holds the mutex of that while it calls us, and
+/// `sqlite3_enable_shared_cache` would make this one wait for it.
 pub fn with_connection<T>(
+    host: &'static Host,
     path: &Path,
     vfs: &CStr,
     work: impl FnOnce(&dyn Fn(&str) -> Result<Option<String>, SqlError>) -> Result<T, SqlError>,
@@ -284,7 +353,6 @@ pub fn with_connection<T>(
         code: ffi::SQLITE_CANTOPEN,
         message: message.to_owned(),
     };
-    let host = get().ok_or_else(|| unusable("no SQLite"))?;
     let name =
         CString::new(path.as_os_str().as_bytes()).map_err(|_| unusable("the path has a NUL"))?;
     let mut db = ptr::null_mut();
@@ -293,32 +361,37 @@ pub fn with_connection<T>(
         let code = (host.api.open_v2)(
             name.as_ptr(),
             &raw mut db,
-            ffi::SQLITE_OPEN_READWRITE,
+            ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_PRIVATECACHE,
             vfs.as_ptr(),
         );
         let result = match code {
-            ffi::SQLITE_OK => work(&|sql| query(db, sql)),
+            ffi::SQLITE_OK => work(&|sql| query(host, db, sql)),
             code => Err(SqlError {
                 code,
-                message: errmsg(db),
+                message: errmsg(host, db),
             }),
         };
         (host.api.close_v2)(db);
+        enter(host);
         result
     }
 }
 
 /// # Safety
 /// `db` is an open connection, or null.
-unsafe fn errmsg(db: *mut sqlite3) -> String {
+unsafe fn errmsg(host: &Host, db: *mut sqlite3) -> String {
     // SAFETY: by this function's contract; sqlite3_errmsg takes null.
-    let message = get().and_then(|host| unsafe { text((host.api.errmsg)(db)) });
+    let message = unsafe { text((host.api.errmsg)(db)) };
     message.unwrap_or("unknown error").to_owned()
 }
 
 /// # Safety
-/// `db` is an open connection.
-unsafe fn query(db: *mut sqlite3, sql: &str) -> Result<Option<String>, SqlError> {
+/// `db` is an open connection of this SQLite.
+unsafe fn query(
+    host: &'static Host,
+    db: *mut sqlite3,
+    sql: &str,
+) -> Result<Option<String>, SqlError> {
     unsafe extern "C" fn first_column(
         found: *mut c_void,
         columns: c_int,
@@ -338,7 +411,6 @@ unsafe fn query(db: *mut sqlite3, sql: &str) -> Result<Option<String>, SqlError>
         code: ffi::SQLITE_ERROR,
         message: message.to_owned(),
     };
-    let host = get().ok_or_else(|| misuse("no SQLite"))?;
     let sql = CString::new(sql).map_err(|_| misuse("the statement has a NUL"))?;
     let mut found: Option<String> = None;
     // SAFETY: by this function's contract; the callback gets the Option of this frame.
@@ -351,12 +423,14 @@ unsafe fn query(db: *mut sqlite3, sql: &str) -> Result<Option<String>, SqlError>
             ptr::null_mut(),
         )
     };
+    // A function of the application's may have used another SQLite.
+    enter(host);
     match code {
         ffi::SQLITE_OK => Ok(found),
         // SAFETY: by this function's contract.
         code => Err(SqlError {
             code,
-            message: unsafe { errmsg(db) },
+            message: unsafe { errmsg(host, db) },
         }),
     }
 }

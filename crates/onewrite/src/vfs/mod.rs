@@ -10,11 +10,13 @@
 
 mod atomic;
 mod beside;
+mod claim;
 mod company;
 mod convert;
 mod database;
 mod discard;
 mod entry;
+mod environment;
 mod ffi;
 mod guard;
 mod header;
@@ -46,6 +48,8 @@ pub enum RegisterError {
     TooOld(i32),
     /// The host's function table lacks functions.
     NoFunctions,
+    /// `onewrite.h` is of another version than the library.
+    Header,
     /// There is no default VFS to build on, or it lacks shared memory.
     NoBase,
     /// SQLite refused, with this result code.
@@ -65,6 +69,9 @@ impl fmt::Display for RegisterError {
             RegisterError::NoFunctions => {
                 f.write_str("this SQLite does not offer the functions that onewrite needs")
             }
+            RegisterError::Header => f.write_str(
+                "onewrite.h and the onewrite library are of different versions: compile with the header that came with the library",
+            ),
             RegisterError::NoBase => f.write_str("this SQLite has no default VFS to build on"),
             RegisterError::Refused(code) => {
                 write!(
@@ -86,10 +93,5 @@ impl std::error::Error for RegisterError {}
 // static library for C needs no SQLite to be linked.
 #[inline]
 pub fn register(default: bool) -> Result<(), RegisterError> {
-    thunks::register(ffi::Api::linked(), default || entry::default_is_wanted())
-}
-
-/// The name of the VFS underneath.
-fn base_name() -> Option<&'static CStr> {
-    thunks::base_name()
+    entry::register(ffi::Api::linked(), ffi::Api::linked_version(), default)
 }

@@ -119,7 +119,7 @@ impl Database {
             }
             "onewrite_status" => self.status_pragma(),
             "onewrite_reserve_bytes" => self.reserve_bytes(value),
-            "onewrite_make_default" => match super::make_default() {
+            "onewrite_make_default" => match super::make_default(self.host) {
                 true => Answer::Text("onewrite".into()),
                 false => Answer::Fail("onewrite cannot be made the default VFS".into()),
             },

@@ -184,7 +184,7 @@ impl Database {
             CheckpointPolicy::Auto => checkpoint::automatic(&log.file().capabilities().filesystem),
         };
         // Another VFS may keep other bytes in the file than SQLite gave it.
-        let is_plain = super::base_name().is_some_and(|name| name.to_bytes().starts_with(b"unix"));
+        let is_plain = self.host.base_name().to_bytes().starts_with(b"unix");
         if how.is_some() && !is_plain {
             return Err("the VFS underneath is not SQLite's own");
         }

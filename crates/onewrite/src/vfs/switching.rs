@@ -1,13 +1,11 @@
 //! `PRAGMA journal_mode`, as far as it concerns our modes: from one mode to another, always by way of
 //! DELETE, with SQLite's own statements.
 
-use std::env;
-
 use super::database::{Database, Switch};
 use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::pragma::{Answer, Failure, no_group_synch_in};
-use super::{convert, ffi, host};
+use super::{convert, environment, ffi, host};
 use crate::log::{Geometry, Layout};
 use crate::mode::{JournalMode, UpgradeOfWal, is_stock_mode};
 use crate::wal::{FRAME_HEADER_BYTES, PageSize};
@@ -74,7 +72,7 @@ impl Database {
         if convert::is_converting() {
             return None;
         }
-        match env::var("ONEWRITE_UPGRADE_WAL").ok()?.parse() {
+        match environment::text("ONEWRITE_UPGRADE_WAL")?.parse() {
             Ok(UpgradeOfWal::To(mode)) => Some(mode),
             Ok(UpgradeOfWal::ToWanted) => self.wanted,
             // Told when the database was opened.

@@ -15,6 +15,8 @@ use std::cell::RefCell;
 
 use zstd_safe::{CCtx, DCtx};
 
+use crate::sync::with_kept;
+
 /// The least effort of zstd: on pages of 4 KiB higher levels bring one or two percent at a multiple of
 /// the time.
 const ZSTD_LEVEL: i32 = 1;
@@ -41,7 +43,7 @@ pub fn compress(method: Method, page: &[u8], base: Option<&[u8]>, out: &mut [u8]
     let bytes = match (method, base) {
         (Method::Lz4, None) => compress_into(page, out).ok(),
         (Method::Lz4, Some(base)) => compress_into_with_dict(page, out, base).ok(),
-        (Method::Zstd, base) => ZSTD_OUT.with_borrow_mut(|context| {
+        (Method::Zstd, base) => with_kept(&ZSTD_OUT, |context| {
             let context = context_in(context, CCtx::try_create)?;
             match base {
                 None => context.compress(out, page, ZSTD_LEVEL).ok(),
@@ -65,7 +67,7 @@ pub fn decompress(method: Method, data: &[u8], base: Option<&[u8]>, page: &mut [
     let bytes = match (method, base) {
         (Method::Lz4, None) => lz4::decompress(data, page).ok(),
         (Method::Lz4, Some(base)) => lz4::decompress_with_dict(data, page, base).ok(),
-        (Method::Zstd, base) => ZSTD_IN.with_borrow_mut(|context| {
+        (Method::Zstd, base) => with_kept(&ZSTD_IN, |context| {
             let context = context_in(context, DCtx::try_create)?;
             match base {
                 None => context.decompress(page, data).ok(),

@@ -36,7 +36,7 @@ use crate::log::scan::{LogBytes, Verdict};
 use crate::mode::Compressing;
 use crate::storage::AlignedBuf;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, with_kept};
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, Salts};
 use batch::Batch;
 use chain::{Chain, Link, Place};
@@ -546,7 +546,7 @@ impl Packed {
                 Ok(kind.map_or(Found::Damaged, |_| Found::Page))
             })?;
         }
-        SCRATCH.with_borrow_mut(|bytes| {
+        with_kept(&SCRATCH, |bytes| {
             read_into(log, place, bytes)?;
             let base = |of| self.read_base(log, memory, salts, of, published);
             let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;

@@ -2,13 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
-use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::rc::Rc;
 
 use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with_writer};
 use crate::mode::{JournalMode, UpgradeOfWal};
+use crate::vfs::claim::{Claim, Taken};
 use crate::vfs::company::{self, CHECKPOINT_LOCK, WRITE_LOCK};
 use crate::vfs::database::{Database, Paths, Settings, Switch, new_committer};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
@@ -16,7 +16,7 @@ use crate::vfs::host::{self, Connection, Host};
 use crate::vfs::inner::{Inner, LockLevel, Mapping};
 use crate::vfs::pragma::Answer;
 use crate::vfs::remap::Remapper;
-use crate::vfs::{convert, header};
+use crate::vfs::{convert, environment, header};
 
 /// A database file of ours. The file of the VFS underneath follows it in the same allocation.
 #[repr(C)]
@@ -30,7 +30,7 @@ pub struct DatabaseFile {
 /// # Safety
 /// SQLite passes memory of szOsFile bytes, and a name.
 pub unsafe fn open(
-    host: &Host,
+    host: &'static Host,
     name: *const c_char,
     file: *mut sqlite3_file,
     flags: c_int,
@@ -42,6 +42,11 @@ pub unsafe fn open(
         let below = ours.add(1).cast::<sqlite3_file>();
         (*below).pMethods = ptr::null();
         (*ours).base.pMethods = ptr::null();
+        let path = host::path(name);
+        let mut claim = match Claim::of(&path, host) {
+            Ok(claim) => claim,
+            Err(taken) => return refused(&taken),
+        };
         let mut opened_as = flags;
         let code = ((*host.base).xOpen)(host.base, name, below, flags, &raw mut opened_as);
         if !out_flags.is_null() {
@@ -50,12 +55,24 @@ pub unsafe fn open(
         if code != SQLITE_OK {
             return code;
         }
+        if claim.is_none() {
+            // It was made just now.
+            claim = match Claim::of(&path, host) {
+                Ok(claim) => claim,
+                Err(taken) => {
+                    Inner::new(below).close();
+                    return refused(&taken);
+                }
+            };
+        }
         let database = Box::new(Database {
+            host,
+            _claim: claim,
             inner: Inner::new(below),
             who: new_committer(),
             connection: Cell::new(None),
             patience: Rc::default(),
-            paths: Paths::of(host::path(name)),
+            paths: Paths::of(path),
             read_only: opened_as & ffi::SQLITE_OPEN_READONLY != 0,
             takes_no_lock: is_set(name, c"immutable") || is_set(name, c"nolock"),
             lock: Cell::new(LockLevel::NONE),
@@ -104,6 +121,11 @@ pub unsafe fn open(
     }
 }
 
+fn refused(taken: &Taken) -> c_int {
+    host::log(ffi::SQLITE_CANTOPEN, &taken.to_string());
+    ffi::SQLITE_CANTOPEN
+}
+
 /// The journal mode that the URI (`journal_mode=`), or else the environment
 /// (`ONEWRITE_JOURNAL_MODE`), ask for.
 ///
@@ -115,7 +137,7 @@ unsafe fn wanted_mode(name: *const c_char) -> Option<JournalMode> {
     }
     // SAFETY: by this function's contract.
     let uri = unsafe { host::uri_parameter(name, c"journal_mode") };
-    let word = uri.or_else(|| env::var("ONEWRITE_JOURNAL_MODE").ok())?;
+    let word = uri.or_else(|| environment::text("ONEWRITE_JOURNAL_MODE"))?;
     JournalMode::wanted(&word).unwrap_or_else(|e| {
         host::log(ffi::SQLITE_WARNING, &format!("journal_mode: {e}"));
         None
@@ -148,7 +170,7 @@ unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result
         ("ONEWRITE_COMPRESSION", "compression"),
         ("ONEWRITE_CHECKPOINT", "checkpoint"),
     ] {
-        if let Ok(value) = env::var(variable)
+        if let Some(value) = environment::text(variable)
             && let Err(message) = database.set(setting, &value)
         {
             host::log(ffi::SQLITE_WARNING, &format!("{variable}: {message}"));
@@ -180,11 +202,12 @@ unsafe fn is_set(name: *const c_char, parameter: &CStr) -> bool {
 
 /// Why `ONEWRITE_UPGRADE_WAL` upgrades nothing, where that cannot be what was meant.
 fn senseless_upgrade(database: &Database) -> Option<String> {
-    let upgrade = env::var("ONEWRITE_UPGRADE_WAL").ok()?.parse();
+    let upgrade = environment::text("ONEWRITE_UPGRADE_WAL")?.parse();
     match upgrade {
         Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
         Ok(UpgradeOfWal::ToWanted)
-            if database.wanted.is_none() && env::var_os("ONEWRITE_JOURNAL_MODE").is_none() =>
+            if database.wanted.is_none()
+                && environment::variable("ONEWRITE_JOURNAL_MODE").is_none() =>
         {
             Some("1 is for the mode that ONEWRITE_JOURNAL_MODE names, and that is not set".into())
         }
@@ -196,7 +219,9 @@ fn senseless_upgrade(database: &Database) -> Option<String> {
 /// `file` is a database that [`open`] opened.
 unsafe fn database<'a>(file: *mut sqlite3_file) -> &'a Database {
     // SAFETY: by this function's contract.
-    unsafe { &*(*file.cast::<DatabaseFile>()).database }
+    let database = unsafe { &*(*file.cast::<DatabaseFile>()).database };
+    host::enter(database.host);
+    database
 }
 
 const fn database_methods(version: c_int) -> sqlite3_io_methods {
@@ -255,12 +280,13 @@ unsafe extern "C" fn db_close(file: *mut sqlite3_file) -> c_int {
     shielded(|| {
         // SAFETY: SQLite closes a file once, after its log.
         let database = unsafe { Box::from_raw((*file.cast::<DatabaseFile>()).database) };
+        host::enter(database.host);
         names::forget(&raw const *database);
         database.end_turn();
         let left_guarded = database.must_end_guard();
         let code = database.inner.close();
         if left_guarded {
-            convert::end_guard(&database.paths);
+            convert::end_guard(database.host, &database.paths);
         }
         code
     })
@@ -425,7 +451,8 @@ unsafe extern "C" fn db_file_control(
             match op {
                 ffi::SQLITE_FCNTL_PRAGMA => pragma(database, argument.cast()),
                 ffi::SQLITE_FCNTL_PDB => {
-                    let connection = Connection::new(argument.cast_const().cast(), file);
+                    let connection =
+                        Connection::new(database.host, argument.cast_const().cast(), file);
                     database.connection.set(Some(connection));
                     database.inner.control(op, argument)
                 }
@@ -486,7 +513,7 @@ unsafe extern "C" fn db_file_control(
                 }
                 ffi::SQLITE_FCNTL_VFSNAME => {
                     let code = database.inner.control(op, argument);
-                    prefix_vfs_name(argument.cast());
+                    prefix_vfs_name(database.host, argument.cast());
                     code
                 }
                 _ => database.inner.control(op, argument),
@@ -532,14 +559,12 @@ unsafe fn pragma(database: &Database, arguments: *mut *mut c_char) -> c_int {
 
 /// # Safety
 /// `name` is what `SQLITE_FCNTL_VFSNAME` passes: a place for a string of SQLite's memory.
-unsafe fn prefix_vfs_name(name: *mut *mut c_char) {
+unsafe fn prefix_vfs_name(host: &Host, name: *mut *mut c_char) {
     // SAFETY: by this function's contract.
     unsafe {
         let below = host::text(*name).unwrap_or_default();
         let ours = host::sqlite_string(&format!("onewrite/{below}"));
-        if let Some(host) = host::get() {
-            (host.api.free)((*name).cast());
-        }
+        (host.api.free)((*name).cast());
         *name = ours;
     }
 }

@@ -9,6 +9,7 @@ use super::database::{
 use super::{await_snapshot, failed, in_buffer, out_buffer, shielded, with_writer};
 use crate::vfs::database::Database;
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
+use crate::vfs::host;
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo};
 
 /// A log of ours: it belongs to a database, which SQLite closes after it.
@@ -44,7 +45,9 @@ pub unsafe fn open(
 /// `file` is a log that [`open`] opened.
 unsafe fn log_database<'a>(file: *mut sqlite3_file) -> &'a Database {
     // SAFETY: by this function's contract.
-    unsafe { &*(*file.cast::<LogHandle>()).database }
+    let database = unsafe { &*(*file.cast::<LogHandle>()).database };
+    host::enter(database.host);
+    database
 }
 
 static LOG_METHODS: sqlite3_io_methods = sqlite3_io_methods {

@@ -13,7 +13,7 @@ mod vfs;
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use vfs::{base_name, make_default, register};
+pub use vfs::{make_default, register};
 
 use super::database::Database;
 use super::ffi::SQLITE_OK;

@@ -1,10 +1,9 @@
 //! The VFS itself: its registration, and the methods that take a file's name.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
-use std::sync::OnceLock;
 
 use super::names::named;
 use super::{database, log, shielded};
@@ -13,109 +12,92 @@ use crate::vfs::ffi::{self, Api, SQLITE_NOTFOUND, SQLITE_OK, Untyped, sqlite3_fi
 use crate::vfs::host::{self, Host};
 use crate::vfs::{RegisterError, VFS_NAME, super_journal};
 
-struct Registered(Box<sqlite3_vfs>);
-
-// SAFETY: SQLite itself shares a VFS between threads; we never change it once it is registered.
-unsafe impl Send for Registered {}
-// SAFETY: as above.
-unsafe impl Sync for Registered {}
-
-static VFS: OnceLock<Registered> = OnceLock::new();
-
-/// The default VFS when ours was registered.
-fn base() -> Option<&'static sqlite3_vfs> {
-    // SAFETY: a registered VFS lives as long as the process.
-    host::get().map(|host| unsafe { &*host.base })
-}
-
-pub fn base_name() -> Option<&'static CStr> {
-    // SAFETY: a VFS's name is a C string that lives as long as it.
-    base().map(|base| unsafe { CStr::from_ptr(base.zName) })
+/// The host that a VFS of ours is registered with, from now on the one that this thread is in.
+///
+/// # Safety
+/// `vfs` was registered by [`register`].
+unsafe fn host_of(vfs: *mut sqlite3_vfs) -> &'static Host {
+    // SAFETY: by this function's contract; hosts are never freed.
+    let host = unsafe { &*(*vfs).pAppData.cast::<Host>() };
+    host::enter(host);
+    host
 }
 
 /// Registers the VFS `onewrite` with the SQLite whose functions these are; once is enough, more is
-/// allowed.
+/// allowed. Other SQLites of the process get a VFS each.
 ///
 /// # Errors
 /// See [`RegisterError`].
 pub fn register(api: Api, make_default: bool) -> Result<(), RegisterError> {
-    if VFS.get().is_none() {
-        let host = host::get().map_or_else(
-            || {
-                // SAFETY: null asks for the default VFS.
-                let base = unsafe { (api.vfs_find)(ptr::null()) };
-                Host { api, base }
-            },
-            |host| Host {
-                api: host.api,
-                base: host.base,
-            },
-        );
-        if host.base.is_null() {
-            return Err(RegisterError::NoBase);
-        }
-        let base = host::set(host).base;
-        // SAFETY: the default VFS is alive.
-        let base = unsafe { &*base };
-        let ours = sqlite3_vfs {
-            iVersion: base.iVersion.min(3),
-            szOsFile: base.szOsFile + size_of::<database::DatabaseFile>() as c_int,
-            pNext: ptr::null_mut(),
-            zName: VFS_NAME.as_ptr(),
-            pAppData: ptr::null_mut(),
-            xOpen: vfs_open,
-            xDelete: vfs_delete,
-            xAccess: vfs_access,
-            xFullPathname: base.xFullPathname.map(|_| vfs_full_pathname as _),
-            xDlOpen: base.xDlOpen.map(|_| vfs_dl_open as _),
-            xDlError: base.xDlError.map(|_| vfs_dl_error as _),
-            xDlSym: base.xDlSym.map(|_| vfs_dl_sym as _),
-            xDlClose: base.xDlClose.map(|_| vfs_dl_close as _),
-            xRandomness: base.xRandomness.map(|_| vfs_randomness as _),
-            xSleep: base.xSleep.map(|_| vfs_sleep as _),
-            xCurrentTime: base.xCurrentTime.map(|_| vfs_current_time as _),
-            xGetLastError: base.xGetLastError.map(|_| vfs_get_last_error as _),
-            xCurrentTimeInt64: base.xCurrentTimeInt64.map(|_| vfs_current_time_int64 as _),
-            xSetSystemCall: base.xSetSystemCall.map(|_| vfs_set_system_call as _),
-            xGetSystemCall: base.xGetSystemCall.map(|_| vfs_get_system_call as _),
-            xNextSystemCall: base.xNextSystemCall.map(|_| vfs_next_system_call as _),
-            mxPathname: base.mxPathname,
-        };
-        let _ = VFS.set(Registered(Box::new(ours)));
-    }
-    register_again(make_default)
+    // What was registered is asked of SQLite itself: it may have been unloaded and loaded again. Another
+    // copy of this library may have done it, too: then its VFS is the one.
+    // SAFETY: a name, and null for the default VFS.
+    let (present, base) = unsafe {
+        (
+            (api.vfs_find)(VFS_NAME.as_ptr()),
+            (api.vfs_find)(ptr::null()),
+        )
+    };
+    let ours = match (present.is_null(), base.is_null()) {
+        (false, _) => present,
+        (true, true) => return Err(RegisterError::NoBase),
+        (true, false) => host::host_for(api, base, over).ours,
+    };
+    enlist(&api, ours, make_default)
 }
 
-fn register_again(make_default: bool) -> Result<(), RegisterError> {
-    let (Some(host), Some(vfs)) = (host::get(), VFS.get()) else {
-        return Err(RegisterError::NoBase);
-    };
-    let vfs = ptr::from_ref::<sqlite3_vfs>(&vfs.0).cast_mut();
-    // SAFETY: the VFS is static. SQLite links it into its list, which it guards itself.
-    match unsafe { (host.api.vfs_register)(vfs, c_int::from(make_default)) } {
+fn enlist(api: &Api, vfs: *mut sqlite3_vfs, make_default: bool) -> Result<(), RegisterError> {
+    // SAFETY: a VFS that is never freed. SQLite links it into its list, which it guards itself.
+    match unsafe { (api.vfs_register)(vfs, c_int::from(make_default)) } {
         SQLITE_OK => Ok(()),
         code => Err(RegisterError::Refused(code)),
     }
 }
 
-/// Makes `onewrite` the VFS of every database that is opened from now on without another's name.
-pub fn make_default() -> bool {
-    register_again(true).is_ok()
+/// Makes `onewrite` the VFS of every database that this SQLite opens from now on without another's name.
+pub fn make_default(host: &Host) -> bool {
+    enlist(&host.api, host.ours, true).is_ok()
+}
+
+/// Our VFS over another. Its `pAppData` is still to be set.
+fn over(base: &sqlite3_vfs) -> sqlite3_vfs {
+    sqlite3_vfs {
+        iVersion: base.iVersion.min(3),
+        szOsFile: base.szOsFile + size_of::<database::DatabaseFile>() as c_int,
+        mxPathname: base.mxPathname,
+        pNext: ptr::null_mut(),
+        zName: VFS_NAME.as_ptr(),
+        pAppData: ptr::null_mut(),
+        xOpen: vfs_open,
+        xDelete: vfs_delete,
+        xAccess: vfs_access,
+        xFullPathname: base.xFullPathname.map(|_| vfs_full_pathname as _),
+        xDlOpen: base.xDlOpen.map(|_| vfs_dl_open as _),
+        xDlError: base.xDlError.map(|_| vfs_dl_error as _),
+        xDlSym: base.xDlSym.map(|_| vfs_dl_sym as _),
+        xDlClose: base.xDlClose.map(|_| vfs_dl_close as _),
+        xRandomness: base.xRandomness.map(|_| vfs_randomness as _),
+        xSleep: base.xSleep.map(|_| vfs_sleep as _),
+        xCurrentTime: base.xCurrentTime.map(|_| vfs_current_time as _),
+        xGetLastError: base.xGetLastError.map(|_| vfs_get_last_error as _),
+        xCurrentTimeInt64: base.xCurrentTimeInt64.map(|_| vfs_current_time_int64 as _),
+        xSetSystemCall: base.xSetSystemCall.map(|_| vfs_set_system_call as _),
+        xGetSystemCall: base.xGetSystemCall.map(|_| vfs_get_system_call as _),
+        xNextSystemCall: base.xNextSystemCall.map(|_| vfs_next_system_call as _),
+    }
 }
 
 unsafe extern "C" fn vfs_open(
-    _vfs: *mut sqlite3_vfs,
+    vfs: *mut sqlite3_vfs,
     name: *const c_char,
     file: *mut sqlite3_file,
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
     shielded(|| {
-        let Some(host) = host::get() else {
-            return ffi::SQLITE_CANTOPEN;
-        };
-        // SAFETY: SQLite passes memory of szOsFile bytes, and a name unless the file is temporary.
+        // SAFETY: SQLite passes the VFS, memory of szOsFile bytes, and a name unless the file is temporary.
         unsafe {
+            let host = host_of(vfs);
             if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 && !name.is_null() {
                 return database::open(host, name, file, flags, out_flags);
             }
@@ -159,13 +141,13 @@ unsafe fn is_journal_of_ours(name: *const c_char) -> bool {
 }
 
 unsafe extern "C" fn vfs_delete(
-    _vfs: *mut sqlite3_vfs,
+    vfs: *mut sqlite3_vfs,
     name: *const c_char,
     sync_directory: c_int,
 ) -> c_int {
     shielded(|| {
-        // SAFETY: a name from SQLite.
-        let database = unsafe { named(name) };
+        // SAFETY: a VFS of ours, and a name from SQLite.
+        let (host, database) = unsafe { (host_of(vfs), named(name)) };
         // Without a wal-index SQLite does not know what is in the log. After a full disk has kept it
         // from making one it takes the log for an empty one when it closes, and would delete it.
         if let Some(database) = database.filter(|d| d.index_failed.get()) {
@@ -202,9 +184,6 @@ unsafe extern "C" fn vfs_delete(
         {
             return code;
         }
-        let Some(host) = host::get() else {
-            return ffi::SQLITE_IOERR;
-        };
         // SAFETY: a name from SQLite.
         let sync_directory = match sync_directory == 0 && unsafe { is_journal_of_ours(name) } {
             true => 1,
@@ -225,12 +204,14 @@ unsafe extern "C" fn vfs_delete(
 }
 
 unsafe extern "C" fn vfs_access(
-    _vfs: *mut sqlite3_vfs,
+    vfs: *mut sqlite3_vfs,
     name: *const c_char,
     flags: c_int,
     out: *mut c_int,
 ) -> c_int {
     shielded(|| {
+        // SAFETY: a VFS of ours.
+        let host = unsafe { host_of(vfs) };
         if flags == ffi::SQLITE_ACCESS_EXISTS
             // SAFETY: a name from SQLite.
             && let Some(database) = unsafe { named(name) }.filter(|d| d.is_guarded())
@@ -246,9 +227,6 @@ unsafe extern "C" fn vfs_access(
             unsafe { *out = c_int::from(exists) };
             return SQLITE_OK;
         }
-        let Some(host) = host::get() else {
-            return ffi::SQLITE_IOERR;
-        };
         // SAFETY: passed on as it came.
         unsafe { ((*host.base).xAccess)(host.base, name, flags, out) }
     })
@@ -257,20 +235,17 @@ unsafe extern "C" fn vfs_access(
 /// Methods of the VFS that are passed on as they come.
 macro_rules! pass_to_base {
     ($($name:ident => $method:ident($($argument:ident: $type:ty),*) -> $ret:ty = $absent:expr;)*) => {$(
-        unsafe extern "C" fn $name(_vfs: *mut sqlite3_vfs, $($argument: $type),*) -> $ret {
-            match host::get() {
-                // SAFETY: passed on as it came, to a method that is there.
-                Some(host) => unsafe { pass_to_base!(@call host, $method, ($($argument),*), $absent) },
-                None => $absent,
+        unsafe extern "C" fn $name(vfs: *mut sqlite3_vfs, $($argument: $type),*) -> $ret {
+            // SAFETY: a VFS of ours; passed on as it came.
+            unsafe {
+                let base = host_of(vfs).base;
+                match (*base).$method {
+                    Some(method) => method(base, $($argument),*),
+                    None => $absent,
+                }
             }
         }
     )*};
-    (@call $host:ident, $method:ident, ($($argument:ident),*), $absent:expr) => {
-        match (*$host.base).$method {
-            Some(method) => method($host.base, $($argument),*),
-            None => $absent,
-        }
-    };
 }
 
 pass_to_base! {

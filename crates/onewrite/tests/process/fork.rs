@@ -1,0 +1,76 @@
+//! A child of `fork` is another process to all who use the log, and to the engine itself.
+
+use super::children::{self, printed, this_program};
+use super::{open, sql};
+use std::path::Path;
+
+/// Where the page that processes share says who committed last: a number of the process, and one of the
+/// connection (docs/formats.md).
+const LAST_COMMITTER: usize = 24;
+
+fn last_committer(database: &Path) -> (u32, u32) {
+    let shared = std::fs::read(format!("{}-onewrite-shm", database.display()));
+    let shared = shared.expect("the shared page");
+    let word = shared[LAST_COMMITTER..LAST_COMMITTER + 8].try_into();
+    let word = u64::from_ne_bytes(word.expect("8 bytes"));
+    ((word >> 32) as u32, word as u32)
+}
+
+/// How many descriptors of the log this process has open.
+fn open_logs(database: &Path) -> usize {
+    let log = format!("{}-onewrite", database.display());
+    let all = std::fs::read_dir("/proc/self/fd").expect("/proc");
+    let targets = all
+        .flatten()
+        .filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    targets.filter(|target| *target == Path::new(&log)).count()
+}
+
+/// Otherwise two processes take each other for one: a leader does not wait for the other's commits, and locks of open
+/// file descriptions, which a child shares, keep neither out.
+#[test]
+fn a_child_of_fork_is_another_committer_and_opens_the_log_itself() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let mut child = children::child(&this_program(), "fork::child", &path);
+    let text = printed(&mut child);
+    assert!(text.contains("both committed"), "{text}");
+}
+
+#[test]
+#[ignore = "a part of another test, for a process of its own"]
+fn child() {
+    let path = std::env::var(children::DATABASE).expect("a database");
+    let path = Path::new(&path);
+    let parents = open(path);
+    assert_eq!(sql(&parents, "PRAGMA journal_mode=onewrite"), "onewrite");
+    sql(&parents, "CREATE TABLE t(x)");
+    let before = last_committer(path);
+    let logs = open_logs(path);
+    // SAFETY: the parent's other threads hold nothing: they wait for this test.
+    match unsafe { libc::fork() } {
+        0 => {
+            let childs = open(path);
+            sql(&childs, "INSERT INTO t VALUES(1)");
+            let is_another = last_committer(path).0 != before.0 && last_committer(path).0 != 0;
+            let has_its_own = open_logs(path) > logs;
+            let code = i32::from(!is_another) | i32::from(!has_its_own) << 1;
+            // SAFETY: ends the child at once; the parent's connection is not its own to close.
+            unsafe { libc::_exit(code) }
+        }
+        -1 => panic!("fork failed"),
+        child => {
+            let mut status = 0;
+            // SAFETY: a child of ours.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(
+                status, 0,
+                "1: the same committer, 2: the same log (in the upper byte)"
+            );
+        }
+    }
+    sql(&parents, "INSERT INTO t VALUES(2)");
+    assert_eq!(last_committer(path), before);
+    assert_eq!(sql(&parents, "SELECT count(*) FROM t"), "2");
+    println!("both committed");
+}
