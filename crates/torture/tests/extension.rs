@@ -1,30 +1,15 @@
 //! The loadable extension in programs that are not ours: Python's sqlite3 module and the shell.
 
 mod common;
+#[path = "extension/wal_faults.rs"]
+mod wal_faults;
 
-use common::{extension, skip};
+use common::{extension, python, skip};
 use onewrite_torture::files::header;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
-
-/// A Python whose sqlite3 module can load extensions; some builds are made without.
-fn python() -> Option<PathBuf> {
-    let named = std::env::var_os("ONEWRITE_PYTHON").map(PathBuf::from);
-    let usual = ["/usr/bin/python3", "python3", "/usr/local/bin/python3"].map(PathBuf::from);
-    let test = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension(True)";
-    let found = named.into_iter().chain(usual).find(|python| {
-        Command::new(python)
-            .args(["-c", test])
-            .output()
-            .is_ok_and(|output| output.status.success())
-    });
-    if found.is_none() {
-        skip("no python3 whose sqlite3 module can load extensions");
-    }
-    found
-}
 
 fn has_shell() -> bool {
     let installed = onewrite_torture::session::shell::is_installed();

@@ -159,6 +159,8 @@ impl Writer {
         }
     }
 
+    /// A page of a log without fixed positions. A frame that is published, or of this transaction, is there: what
+    /// stands in its place would be read, or copied into the database, as its page.
     fn read_packed_page(
         &self,
         packed: &Packed,
@@ -169,16 +171,23 @@ impl Writer {
     ) -> Result<(), LogError> {
         let (salts, published) = self.whose(frame, index);
         let mut header = [0; FRAME_HEADER_BYTES];
-        if out.len() == self.log.geometry().page().bytes() {
+        let whole = self.log.geometry().page().bytes();
+        let is_there = if out.len() == whole {
             let out = (&mut header, out);
-            return self.log.read_packed(packed, salts, frame, published, out);
+            self.log.read_packed(packed, salts, frame, published, out)?
+        } else {
+            let mut page = vec![0; whole];
+            let all = (&mut header, page.as_mut_slice());
+            let is_there = self.log.read_packed(packed, salts, frame, published, all)?;
+            out.copy_from_slice(&page[at..at + out.len()]);
+            is_there
+        };
+        let is_own = self.in_transaction && frame <= self.live_until;
+        let is_promised = published.is_some() || index.is_none() || is_own;
+        match is_there || !is_promised {
+            true => Ok(()),
+            false => Err(self.log.missing(frame)),
         }
-        let mut page = vec![0; self.log.geometry().page().bytes()];
-        let whole = (&mut header, page.as_mut_slice());
-        self.log
-            .read_packed(packed, salts, frame, published, whole)?;
-        out.copy_from_slice(&page[at..at + out.len()]);
-        Ok(())
     }
 
     /// The generation of a frame, and the last published one where the frame is published: not one of
@@ -217,6 +226,7 @@ impl Writer {
         let salts = salts.or(self.log.header_salts()).unwrap_or(UNSEALED);
         let (header, page) = out.split_at_mut(FRAME_HEADER_BYTES);
         let mut bytes = [0; FRAME_HEADER_BYTES];
+        // Where it is missing SQLite's checksums refuse the zeros.
         self.log
             .read_packed(packed, salts, frame, None, (&mut bytes, page))?;
         header.copy_from_slice(&bytes);

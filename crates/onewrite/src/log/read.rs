@@ -164,10 +164,11 @@ impl Log {
         self.error(ErrorKind::Corrupt, &what)
     }
 
-    /// Reads a frame of a log without fixed positions; see [`Packed::read`].
+    /// Reads a frame of a log without fixed positions; see [`Packed::read`]. `false`, and zeros, where it is
+    /// missing or damaged.
     ///
     /// # Errors
-    /// A published frame is missing or damaged; an I/O error.
+    /// An I/O error.
     pub fn read_packed(
         &self,
         packed: &Packed,
@@ -175,7 +176,7 @@ impl Log {
         frame: FrameNo,
         published: Option<FrameNo>,
         out: (&mut [u8; FRAME_HEADER_BYTES], &mut [u8]),
-    ) -> Result<(), LogError> {
+    ) -> Result<bool, LogError> {
         let (header, page) = out;
         let read = packed.read(
             &self.file,
@@ -185,16 +186,12 @@ impl Log {
             published,
             (header, page),
         );
-        match (self.reading(read)?, published) {
-            (Found::Page, _) => Ok(()),
-            (_, Some(_)) => Err(self.missing(frame)),
-            // Recovery: for SQLite's checksums to refuse.
-            (_, None) => {
-                header.fill(0);
-                page.fill(0);
-                Ok(())
-            }
+        let is_there = self.reading(read)? == Found::Page;
+        if !is_there {
+            header.fill(0);
+            page.fill(0);
         }
+        Ok(is_there)
     }
 
     fn read_slot(

@@ -5,11 +5,12 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use super::database::Database;
+use super::database::{CheckpointLock, Database};
 use super::ffi;
 use super::host::Connection;
+use crate::commit::IndexView;
 use crate::log::shared::Company;
-use crate::log::{Log, LogError};
+use crate::log::{ErrorKind, Log, LogError};
 use crate::sync::{Instant, sleep};
 use crate::wal::FrameNo;
 
@@ -116,8 +117,9 @@ impl Database {
 
     /// Whether another connection checkpoints now.
     fn somebody_checkpoints(&self) -> bool {
+        // A connection that starts the log again shares it, and does not checkpoint.
         let lock = |flags| {
-            let flags = flags | ffi::SQLITE_SHM_EXCLUSIVE;
+            let flags = flags | ffi::SQLITE_SHM_SHARED;
             self.inner.shm_lock(CHECKPOINT_LOCK, 1, flags) == ffi::SQLITE_OK
         };
         !(lock(ffi::SQLITE_SHM_LOCK) && lock(ffi::SQLITE_SHM_UNLOCK))
@@ -150,7 +152,68 @@ impl Database {
             log.group_commit.note_checkpoint_wait();
             self.wait_patiently(&log, || true, locked);
         }
+        self.note_checkpoint_lock(CHECKPOINT_LOCK, 1, flags, code.get());
         code.get()
+    }
+
+    /// `xShmLock`, once it is done: whether it was for the lock of checkpoints. Recovery takes it as well.
+    pub fn note_checkpoint_lock(&self, offset: c_int, count: c_int, flags: c_int, code: c_int) {
+        let is_it = (offset..offset.saturating_add(count)).contains(&CHECKPOINT_LOCK);
+        if !is_it || flags & ffi::SQLITE_SHM_EXCLUSIVE == 0 || code != ffi::SQLITE_OK {
+            return;
+        }
+        let is_taken = flags & ffi::SQLITE_SHM_LOCK != 0;
+        self.checkpoint_lock.set(match is_taken {
+            true => CheckpointLock::Exclusive,
+            false => CheckpointLock::Free,
+        });
+        if is_taken && !self.remapper.reads_the_log() {
+            self.seen.set(self.inner.index_view());
+        }
+    }
+
+    /// Recovery is over, and its locks are about to be released.
+    pub fn recovered(&self) {
+        let index = self.inner.index_view();
+        self.seen.set(index);
+        if let Some(writer) = self.writer.borrow().as_ref() {
+            writer.recovered(index);
+        }
+    }
+
+    /// `xShmLock` of all readers' locks but the first: the log starts again.
+    ///
+    /// SQLite 3.7.0 to 3.51.2 loses commits where a writer does that while a checkpoint has read the wal-index and
+    /// has not begun to copy: the checkpoint then copies frames of the old generation from a log of the new one,
+    /// and says that the new one is in the database. So who starts the log again keeps checkpoints out for as
+    /// long, and does not start it while there is one: then SQLite goes on behind the log's end.
+    pub fn lock_for_restart(&self, flags: c_int) -> c_int {
+        let lock_log = || {
+            self.inner
+                .shm_lock(FIRST_READ_LOCK + 1, LOG_READ_LOCKS, flags)
+        };
+        if self.checkpoint_lock.get() != CheckpointLock::Free {
+            return lock_log();
+        }
+        let shared = ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_SHARED;
+        match self.inner.shm_lock(CHECKPOINT_LOCK, 1, shared) {
+            ffi::SQLITE_OK => self.checkpoint_lock.set(CheckpointLock::ForRestart),
+            refused => return refused,
+        }
+        let code = lock_log();
+        if code != ffi::SQLITE_OK {
+            self.restart_is_over();
+        }
+        code
+    }
+
+    /// The readers' locks are free again.
+    pub fn restart_is_over(&self) {
+        if self.checkpoint_lock.get() == CheckpointLock::ForRestart {
+            let flags = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_SHARED;
+            self.inner.shm_lock(CHECKPOINT_LOCK, 1, flags);
+            self.checkpoint_lock.set(CheckpointLock::Free);
+        }
     }
 
     /// Whether no connection reads frames of the log now: SQLite's locks for that are all free.
@@ -167,7 +230,8 @@ impl Database {
     /// SQLite has taken a read lock: what it will read is what is published now.
     pub fn read_locked(&self, lock: c_int) -> Result<(), LogError> {
         self.snapshot.set(None);
-        let (Some(log), Some(index)) = (self.log(), self.inner.index_view()) else {
+        self.seen.set(self.inner.index_view());
+        let (Some(log), Some(index)) = (self.log(), self.seen.get()) else {
             return Ok(());
         };
         let before = self.last_snapshot.replace(Some(index));
@@ -191,6 +255,7 @@ impl Database {
     /// The read lock was released.
     pub fn read_unlocked(&self) {
         self.snapshot.set(None);
+        self.seen.set(None);
         if !self.holds_write_lock.get() {
             self.end_turn();
         }
@@ -206,10 +271,36 @@ impl Database {
 
     /// Before a checkpoint: returns when everything is durable that it may copy.
     pub fn await_published(&self) -> Result<(), LogError> {
-        let (Some(index), Some(log)) = (self.inner.index_view(), self.log()) else {
+        let (Some(index), Some(log)) = (self.read_view(), self.log()) else {
             return Ok(());
         };
         log.await_deferred(index, &|| self.inner.index_view())
+    }
+
+    /// What the wal-index says, or, while another connection makes it anew, what it said last. As long as this
+    /// connection holds a lock under which it reads the log, the log does not start again: the generation is the
+    /// same, and what was published stays.
+    fn read_view(&self) -> Option<IndexView> {
+        let view = self.inner.index_view();
+        // Without shared memory there are no others.
+        if view.is_some() || !self.inner.has_index() {
+            self.seen.set(view);
+        }
+        self.seen.get()
+    }
+
+    /// What a page of the log is read by; `None` where the connection has no wal-index in shared memory.
+    ///
+    /// # Errors
+    /// It has one, and that has not been valid under this lock. What the log's header says may be of another
+    /// generation.
+    pub fn view_of_reads(&self) -> Result<Option<IndexView>, LogError> {
+        let view = self.read_view();
+        if view.is_none() && self.inner.has_index() {
+            let what = "the wal-index is not valid";
+            return Err(LogError::new(ErrorKind::Read, &self.paths.log, what));
+        }
+        Ok(view)
     }
 
     /// The write lock was taken.
@@ -278,6 +369,13 @@ pub fn is_read_unlock(offset: c_int, flags: c_int) -> bool {
     offset >= FIRST_READ_LOCK
         && flags & ffi::SQLITE_SHM_UNLOCK != 0
         && flags & ffi::SQLITE_SHM_SHARED != 0
+}
+
+/// Whether `xShmLock` is asked for the locks under which the log starts again, or to release them.
+pub fn is_restart_lock(offset: c_int, count: c_int, flags: c_int) -> bool {
+    offset == FIRST_READ_LOCK + 1
+        && count == LOG_READ_LOCKS
+        && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0
 }
 
 /// Whether `xShmLock` is asked to release what recovery alone takes.

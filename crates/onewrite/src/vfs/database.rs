@@ -63,6 +63,16 @@ pub enum Switch {
     To(JournalMode),
 }
 
+/// How a connection holds SQLite's lock of checkpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CheckpointLock {
+    Free,
+    /// For a checkpoint, or for recovery.
+    Exclusive,
+    /// With the locks under which the log starts again; see `company::lock_for_restart`.
+    ForRestart,
+}
+
 /// See the module.
 ///
 /// SQLite calls back into this file while a method of it runs a statement on the connection. So
@@ -112,6 +122,9 @@ pub struct Database {
     pub holds_write_lock: Cell<bool>,
     /// It has committed, and done nothing since.
     pub has_just_committed: Cell<bool>,
+    pub checkpoint_lock: Cell<CheckpointLock>,
+    /// What the wal-index said last, under a lock of this connection that keeps the log from starting again.
+    pub seen: Cell<Option<IndexView>>,
     /// A checkpoint by block remapping.
     pub remapper: Remapper,
     /// It is this connection's turn to write.

@@ -4,12 +4,12 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::ffi::{self, sqlite3_file, sqlite3_io_methods};
 use crate::commit::IndexView;
 use crate::sync::{long_step, step};
-use crate::wal::{FrameNo, Salts, checksum};
+use crate::wal::{Checksum, FrameNo, Salts, checksum};
 
 /// SQLite's locks on a database file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -31,6 +31,8 @@ pub struct Inner {
 
 /// Words of one copy of the wal-index' header.
 const INDEX_HEADER_WORDS: usize = 12;
+/// A copy whose checksum does not fit is being written, or was when its writer died.
+const INDEX_LOOKS: usize = 64;
 
 /// SQLite's `WalIndexHdr`: version, unused, change counter, flags and page size, last frame, pages,
 /// checksum of the last frame, salts, checksum of the words before.
@@ -48,13 +50,42 @@ impl IndexHeader {
         let first = u32::from_be_bytes(words[8].to_ne_bytes()).wrapping_add(1);
         words[8] = u32::from_ne_bytes(first.to_be_bytes());
         words[9] = u32::from_ne_bytes(salt);
-        let bytes: Vec<u8> = words[..10]
-            .iter()
-            .flat_map(|word| word.to_ne_bytes())
-            .collect();
-        let sum = checksum(cfg!(target_endian = "big"), [0, 0], &bytes);
-        words[10..].copy_from_slice(&sum);
-        IndexHeader { words }
+        IndexHeader { words }.summed()
+    }
+
+    fn summed(mut self) -> IndexHeader {
+        let sum = self.checksum();
+        self.words[10..].copy_from_slice(&sum);
+        self
+    }
+
+    /// SQLite's checksum of the words before it, in this machine's byte order.
+    fn checksum(&self) -> Checksum {
+        let mut bytes = [0; 40];
+        for (bytes, word) in bytes.chunks_exact_mut(4).zip(self.words) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        checksum(cfg!(target_endian = "big"), [0, 0], &bytes)
+    }
+
+    /// `isInit` is set, and the checksum fits: not one that is being written.
+    fn is_whole(&self) -> bool {
+        self.words[3].to_ne_bytes()[0] != 0 && self.words[10..] == self.checksum()
+    }
+
+    fn view(&self) -> IndexView {
+        let pair = |first: [u8; 4], second: [u8; 4]| {
+            let mut both = [0; 8];
+            both[..4].copy_from_slice(&first);
+            both[4..].copy_from_slice(&second);
+            both
+        };
+        let words = &self.words;
+        IndexView {
+            salts: Salts(pair(words[8].to_ne_bytes(), words[9].to_ne_bytes())),
+            last_frame: FrameNo(words[4]),
+            checksum: pair(words[6].to_be_bytes(), words[7].to_be_bytes()),
+        }
     }
 }
 
@@ -175,42 +206,49 @@ impl Inner {
         self.index.set(ptr::null());
     }
 
+    /// A word of the mapped wal-index.
     fn index_word(&self, word: usize) -> u32 {
-        // SAFETY: `index` is mapped and not null here, and its header has 34 words. Other
-        // processes write it: hence volatile.
-        unsafe { ptr::read_volatile(self.index.get().add(word)) }
+        self.index_place(word).load(Ordering::Relaxed)
+    }
+
+    fn index_place(&self, word: usize) -> &AtomicU32 {
+        // SAFETY: `index` is mapped and not null here, aligned, and its header has 34 words. Other
+        // processes write it: hence atomic.
+        unsafe { AtomicU32::from_ptr(self.index.get().cast_mut().add(word)) }
+    }
+
+    fn index_copy(&self, from: usize) -> IndexHeader {
+        IndexHeader {
+            words: std::array::from_fn(|word| self.index_word(from + word)),
+        }
     }
 
     /// What the wal-index says now; `None` while it is not mapped or not valid.
     ///
-    /// The header is that of SQLite's "WAL-Index File Format": word 3 begins with `isInit`, words 4,
-    /// 6-7 and 8-9 are `mxFrame`, `aFrameCksum` and `aSalt`.
+    /// It has two copies of its header. SQLite writes the second, then the first, each with a checksum:
+    /// while one is being written the other is whole. A copy whose checksum does not fit says nothing:
+    /// taken as it stands it could name a generation that never was.
     pub fn index_view(&self) -> Option<IndexView> {
-        if self.index.get().is_null() || self.index_word(3).to_ne_bytes()[0] == 0 {
+        if self.index.get().is_null() {
             return None;
         }
-        loop {
-            let salts = self.index_salts();
-            let mut checksum = [0; 8];
-            checksum[..4].copy_from_slice(&self.index_word(6).to_be_bytes());
-            checksum[4..].copy_from_slice(&self.index_word(7).to_be_bytes());
-            let last_frame = FrameNo(self.index_word(4));
-            // The log may have started again in between.
-            if self.index_salts() == salts {
-                return Some(IndexView {
-                    salts,
-                    last_frame,
-                    checksum,
-                });
+        for _ in 0..INDEX_LOOKS {
+            let copies = [self.index_copy(0), self.index_copy(INDEX_HEADER_WORDS)];
+            // What is read of the log afterwards is not older.
+            fence(Ordering::Acquire);
+            if let Some(whole) = copies.iter().find(|copy| copy.is_whole()) {
+                return Some(whole.view());
+            }
+            if copies.iter().all(|copy| copy.words[3] == 0) {
+                break;
             }
         }
+        None
     }
 
-    fn index_salts(&self) -> Salts {
-        let mut salts = [0; 8];
-        salts[..4].copy_from_slice(&self.index_word(8).to_ne_bytes());
-        salts[4..].copy_from_slice(&self.index_word(9).to_ne_bytes());
-        Salts(salts)
+    /// Whether the wal-index is mapped, valid or not.
+    pub fn has_index(&self) -> bool {
+        !self.index.get().is_null()
     }
 
     /// How many frames checkpoints have written to the database (`nBackfill`).
@@ -235,9 +273,8 @@ impl Inner {
         if self.mapping.get() == Mapping::ReadOnly {
             return None;
         }
-        let copy = |from: usize| std::array::from_fn(|word| self.index_word(from + word));
-        let words: [u32; INDEX_HEADER_WORDS] = copy(0);
-        (words == copy(INDEX_HEADER_WORDS)).then_some(IndexHeader { words })
+        let header = self.index_copy(0);
+        (header == self.index_copy(INDEX_HEADER_WORDS)).then_some(header)
     }
 
     /// Makes the wal-index say that the log begins anew, without frames, as SQLite's `walRestartHdr` does:
@@ -247,11 +284,6 @@ impl Inner {
         if self.index.get().is_null() || self.mapping.get() == Mapping::ReadOnly {
             return;
         }
-        let words = before.restarted(salt).words;
-        let put = |word: usize, value: u32| {
-            // SAFETY: as in `index_word`; the locks keep everybody else out.
-            unsafe { ptr::write_volatile(self.index.get().cast_mut().add(word), value) }
-        };
         const UNUSED: u32 = 0xffff_ffff;
         // nBackfill, aReadMark[1 to 4], nBackfillAttempted.
         for (word, value) in [
@@ -262,17 +294,25 @@ impl Inner {
             (29, UNUSED),
             (32, 0),
         ] {
-            put(word, value);
+            self.put_index_word(word, value);
+        }
+        self.publish(&before.restarted(salt));
+    }
+
+    /// Writes the header as SQLite's `walIndexWriteHdr` does: the second copy first, so that whoever reads both
+    /// finds them equal, or looks again.
+    fn publish(&self, header: &IndexHeader) {
+        for copy in [INDEX_HEADER_WORDS, 0] {
+            fence(Ordering::SeqCst);
+            for (word, value) in header.words.into_iter().enumerate() {
+                self.put_index_word(copy + word, value);
+            }
         }
         fence(Ordering::SeqCst);
-        // The second copy first, as SQLite does: who reads both finds them equal, or looks again.
-        for (word, value) in words.into_iter().enumerate() {
-            put(INDEX_HEADER_WORDS + word, value);
-        }
-        fence(Ordering::SeqCst);
-        for (word, value) in words.into_iter().enumerate() {
-            put(word, value);
-        }
+    }
+
+    fn put_index_word(&self, word: usize, value: u32) {
+        self.index_place(word).store(value, Ordering::Relaxed);
     }
 
     /// Makes both copies of the wal-index header invalid, so that every connection, in every
@@ -282,8 +322,7 @@ impl Inner {
             return;
         }
         for word in 0..24 {
-            // SAFETY: as in `index_word`; the write lock keeps other writers out.
-            unsafe { ptr::write_volatile(self.index.get().cast_mut().add(word), 0) }
+            self.put_index_word(word, 0);
         }
     }
 }

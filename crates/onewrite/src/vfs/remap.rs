@@ -107,6 +107,11 @@ impl Remapper {
         });
     }
 
+    /// Whether the connection has a lock of a reader that uses the log.
+    pub fn reads_the_log(&self) -> bool {
+        self.read_locks.get() & !1 != 0
+    }
+
     /// Whether SQLite asks for locks that are kept for it.
     pub fn keeps(&self, offset: c_int, flags: c_int) -> bool {
         let keeps_readers = || {

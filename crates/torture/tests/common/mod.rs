@@ -103,3 +103,20 @@ pub fn extension() -> PathBuf {
     assert!(extension.exists(), "there is no {}", extension.display());
     extension
 }
+
+/// A Python whose sqlite3 module can load extensions; some builds are made without.
+pub fn python() -> Option<PathBuf> {
+    let named = std::env::var_os("ONEWRITE_PYTHON").map(PathBuf::from);
+    let usual = ["/usr/bin/python3", "python3", "/usr/local/bin/python3"].map(PathBuf::from);
+    let test = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension(True)";
+    let found = named.into_iter().chain(usual).find(|python| {
+        Command::new(python)
+            .args(["-c", test])
+            .output()
+            .is_ok_and(|output| output.status.success())
+    });
+    if found.is_none() {
+        skip("no python3 whose sqlite3 module can load extensions");
+    }
+    found
+}

@@ -10,7 +10,7 @@ use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with
 use crate::mode::{JournalMode, UpgradeOfWal};
 use crate::vfs::claim::{Claim, Taken};
 use crate::vfs::company::{self, CHECKPOINT_LOCK, WRITE_LOCK};
-use crate::vfs::database::{Database, Paths, Settings, Switch, new_committer};
+use crate::vfs::database::{CheckpointLock, Database, Paths, Settings, Switch, new_committer};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
 use crate::vfs::inner::{Inner, LockLevel, Mapping};
@@ -91,6 +91,8 @@ pub unsafe fn open(
             writer: RefCell::new(None),
             holds_write_lock: Cell::new(false),
             has_just_committed: Cell::new(false),
+            checkpoint_lock: Cell::new(CheckpointLock::Free),
+            seen: Cell::new(None),
             remapper: Remapper::default(),
             has_turn: Cell::new(false),
             snapshot: Cell::new(None),
@@ -620,13 +622,20 @@ pub unsafe extern "C" fn db_shm_lock(
                 database.lock_for_checkpoint(flags)
             }
             _ if company::is_read_lock(offset, flags) => read_lock(database, offset, flags),
+            _ if company::is_restart_lock(offset, count, flags)
+                && flags & ffi::SQLITE_SHM_LOCK != 0 =>
+            {
+                database.lock_for_restart(flags)
+            }
             _ => {
-                if company::is_recovery_unlock(offset, count, flags)
-                    && let Some(writer) = database.writer.borrow().as_ref()
-                {
-                    writer.recovered(database.inner.index_view());
+                if company::is_recovery_unlock(offset, count, flags) {
+                    database.recovered();
                 }
                 let code = database.inner.shm_lock(offset, count, flags);
+                database.note_checkpoint_lock(offset, count, flags, code);
+                if company::is_restart_lock(offset, count, flags) {
+                    database.restart_is_over();
+                }
                 if company::is_read_unlock(offset, flags) {
                     database.remapper.note_read_lock(offset, false);
                     database.read_unlocked();

@@ -95,9 +95,16 @@ unsafe extern "C" fn log_read(
         if let Err(code) = await_snapshot(database) {
             return code;
         }
-        let index = database.inner.index_view();
-        let code = with_writer(database, |writer| writer.read(out, offset as u64, index));
         let place = frame_of(database, out.len(), offset as u64);
+        let index = match place {
+            Some((_, Part::Page)) => database.view_of_reads(),
+            _ => Ok(database.inner.index_view()),
+        };
+        let index = match index {
+            Ok(index) => index,
+            Err(e) => return failed(database, &e),
+        };
+        let code = with_writer(database, |writer| writer.read(out, offset as u64, index));
         database.remapper.note_read(match place {
             Some((frame, Part::Page)) if code == SQLITE_OK => Some(frame),
             _ => None,

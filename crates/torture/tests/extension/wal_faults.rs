@@ -1,0 +1,76 @@
+//! SQLite's own WAL faults, with the SQLite that is installed (Debian's 3.40.1 has both), where processes are
+//! ours: commits without checksums, and a log that starts again beside a checkpoint. And a wal-index that is not
+//! valid, or being written, beside a reader: for others it is so when they recover.
+
+use super::{Place, printed};
+use crate::common::{extension, python, skip};
+use sqlite_source::sqlite_source;
+use std::path::PathBuf;
+use std::process::Command;
+
+#[path = "../../../onewrite/tests/common/sqlite_source.rs"]
+mod sqlite_source;
+
+const MODES: [&str; 4] = ["waldio", "onewrite", "swal", "direct"];
+
+/// Plays a scenario of `wal_faults.py` in each mode.
+fn play(scenario: &str) {
+    let Some(python) = python() else { return };
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/extension/wal_faults.py");
+    for mode in MODES {
+        let place = Place::new();
+        let mut command = Command::new(&python);
+        command.arg(&script).arg(extension()).arg(place.database());
+        let said = printed(command.args([scenario, mode]));
+        assert_eq!(said, "done", "{mode}");
+    }
+}
+
+#[test]
+fn a_reader_goes_on_while_others_recover() {
+    play("invalid");
+}
+
+#[test]
+fn a_header_that_is_being_written_is_not_believed() {
+    play("torn");
+}
+
+/// Links a C program with the SQLite that is installed; only that has the fault.
+fn linked(place: &Place, source: &str) -> Option<PathBuf> {
+    let program = place.directory.path().join("program");
+    let output = Command::new("cc")
+        .arg(
+            PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/extension")
+                .join(source),
+        )
+        .arg("-I")
+        .arg(sqlite_source())
+        .arg("-o")
+        .arg(&program)
+        .arg("-l:libsqlite3.so.0")
+        .output()
+        .expect("cc, which the bundled SQLite was compiled with");
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        skip(&format!("no libsqlite3.so.0 to link with: {why}"));
+        return None;
+    }
+    Some(program)
+}
+
+#[test]
+fn a_log_does_not_start_again_beside_a_checkpoint() {
+    let place = Place::new();
+    let Some(program) = linked(&place, "wal_reset.c") else {
+        return;
+    };
+    // SQLite's own mode is safe as well, through our VFS.
+    for mode in MODES.into_iter().chain(["wal"]) {
+        let place = Place::new();
+        let mut command = Command::new(&program);
+        command.arg(extension()).arg(place.database()).arg(mode);
+        assert_eq!(printed(&mut command), "done", "{mode}");
+    }
+}
