@@ -453,7 +453,6 @@ impl Writer {
         self.config.groups_commits(self.log.mode())
             && policy != SyncPolicy::Normal
             && shared.is_shared()
-            && !self.is_resealed()
             && in_company()
             && alone_in_transaction()
     }

@@ -44,6 +44,7 @@ use crate::storage::{AlignedBuf, Durability, Patience, Short};
 use crate::wal::{self, FrameNo, Salts, array};
 use begun::BegunFrame;
 use run::Run;
+pub use seal::Resealed;
 use seal::Unfinished;
 use write_out::StockTail;
 
@@ -115,7 +116,7 @@ pub struct Writer {
     synced: bool,
     begun: Option<BegunFrame>,
     unfinished: Unfinished,
-    resealed: bool,
+    resealed: Option<Resealed>,
     who: Committer,
     /// A commit that is, or will be, published before it is durable: its generation and last frame.
     deferred: Option<(Salts, FrameNo)>,
@@ -155,7 +156,7 @@ impl Writer {
             synced: false,
             begun: None,
             unfinished: Unfinished::default(),
-            resealed: false,
+            resealed: None,
             who,
             deferred: None,
             durable: None,
@@ -187,7 +188,7 @@ impl Writer {
     /// The connection has the write lock: what it gathered before belongs to nothing any more.
     pub fn transaction_may_begin(&mut self) {
         self.end_transaction();
-        self.resealed = false;
+        self.resealed = None;
         self.durable = None;
         self.forget_run();
         self.forget_header();
@@ -450,7 +451,7 @@ impl Writer {
             self.run.truncate(frame.plus(1));
             let is_sealed = self.run.is_sealed(frame);
             if let Some(from) = self.unfinished.left_by(frame, is_sealed) {
-                return self.seal(from, frame, index);
+                return self.seal_commit(from, frame, index);
             }
             let is_last_chance = !self.expects_sync || self.synced;
             if !is_sealed || !is_last_chance {
@@ -460,6 +461,7 @@ impl Writer {
                 self.write_out(Durability::Begun)?;
             }
             self.commit_written = true;
+            self.unfinished.note_complete(frame);
         } else if self.run.len() >= MAX_RUN_BYTES && frame == self.run.last() {
             return self.spill();
         }

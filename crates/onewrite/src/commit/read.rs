@@ -28,12 +28,15 @@ impl Writer {
     /// The log is poisoned or damaged; [`ErrorKind::ShortRead`] behind its end, the rest being
     /// filled with zeros.
     pub fn read(
-        &self,
+        &mut self,
         out: &mut [u8],
         offset: u64,
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
         self.log.check_poison()?;
+        if self.read_checksum(out, offset, index)? {
+            return Ok(());
+        }
         let header_end = wal::HEADER_BYTES as u64;
         let mut at = offset;
         let mut rest = out;

@@ -7,15 +7,21 @@
 //! SQLite reads them as long as its wal-index lives, but no recovery finds them, nor any commit after
 //! them.
 //!
-//! So the log does what SQLite has left undone: it computes these headers before the commit is written.
-//! SQLite goes on from another checksum than the one that now stands there; so when the transaction is
-//! published the wal-index is made invalid, and the next connection to read recovers it from the log.
-//! (In `locking_mode=EXCLUSIVE` SQLite does not look at the wal-index again: there it stays as SQLite
-//! has it, and such a commit is not recovered after a crash.)
+//! So the log does what SQLite has left undone. When all frames are there SQLite reads one checksum back, that
+//! of the frame before the overwritten one, and goes on from it ([`Writer::read_checksum`]). Before it is
+//! answered the headers up to that frame are finished: the answer is right, and so is all that SQLite
+//! makes of it, the wal-index too. Where the transaction ends before that frame, the answer is the checksum of
+//! its last one.
+//!
+//! A VFS over ours may answer that read by itself. Then the headers are finished before the commit is written,
+//! and SQLite goes on from another checksum than the log's; [`Writer::take_resealed`] tells the right one, for
+//! the wal-index.
 
 use crate::commit::{IndexView, Writer};
 use crate::log::{ErrorKind, LogError};
-use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, WalHeader, array};
+use crate::wal::{
+    Checksum, FRAME_CHECKSUM, FRAME_HEADER_BYTES, FrameHeader, FrameNo, WalHeader, array,
+};
 
 /// What of a transaction's headers is still to come; see the module.
 #[derive(Clone, Copy, Default, Debug)]
@@ -26,11 +32,23 @@ pub(super) struct Unfinished {
     overwritten_from: Option<FrameNo>,
     /// The first frame with an unfinished header.
     unsealed_from: Option<FrameNo>,
+    /// The transaction's last frame, where that was complete with the piece that came last.
+    complete: Option<FrameNo>,
+}
+
+/// A commit that SQLite goes on from by a checksum of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resealed {
+    /// Its last frame.
+    pub commit: FrameNo,
+    /// The log's checksum there.
+    pub checksum: Checksum,
 }
 
 impl Unfinished {
     /// A piece of a frame is written: its header, or its page.
     pub(super) fn note(&mut self, frame: FrameNo, within: usize, piece: &[u8]) {
+        self.complete = None;
         if within == 0 {
             self.header_of = Some(frame);
             let is_unsealed = piece.len() >= FRAME_HEADER_BYTES
@@ -41,6 +59,11 @@ impl Unfinished {
         } else if self.header_of.take() != Some(frame) {
             self.overwritten_from = Some(self.overwritten_from.map_or(frame, |f| f.min(frame)));
         }
+    }
+
+    /// All frames of the transaction are there.
+    pub(super) fn note_complete(&mut self, commit: FrameNo) {
+        self.complete = Some(commit);
     }
 
     /// The log starts again in the middle of a transaction that was rolled back to its beginning.
@@ -59,23 +82,64 @@ impl Unfinished {
 }
 
 impl Writer {
-    /// Finishes the headers from `from` to the commit frame.
-    pub(super) fn seal(
+    /// `xRead` of a frame's checksum alone, right behind the transaction's last frame: SQLite is about to finish
+    /// headers behind that one, and goes on from what it reads. `false` where it is a read like any other.
+    pub(super) fn read_checksum(
+        &mut self,
+        out: &mut [u8],
+        offset: u64,
+        index: Option<IndexView>,
+    ) -> Result<bool, LogError> {
+        let place = self.log.geometry().page().locate(offset);
+        let commit = self.unfinished.complete.filter(|_| self.in_transaction);
+        let (Some((before, within)), Some(commit)) = (place, commit) else {
+            return Ok(false);
+        };
+        if within != FRAME_CHECKSUM.start || out.len() != FRAME_CHECKSUM.len() {
+            return Ok(false);
+        }
+        // Behind the commit frame nothing counts.
+        let last = before.min(commit);
+        let unsealed = self.unfinished.unsealed_from.filter(|from| *from <= last);
+        if let Some(from) = unsealed {
+            self.seal(from, last, index)?;
+            // The others SQLite finishes.
+            self.unfinished.unsealed_from = None;
+        }
+        let mut frame = vec![0; self.log.geometry().page().frame_bytes()];
+        self.read_whole_frame(last, &mut frame, index)?;
+        out.copy_from_slice(&frame[FRAME_CHECKSUM]);
+        self.resealed = None;
+        Ok(true)
+    }
+
+    /// Finishes the headers from `from` to the commit frame, which SQLite will not.
+    pub(super) fn seal_commit(
         &mut self,
         from: FrameNo,
         commit: FrameNo,
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
         self.unfinished = Unfinished::default();
-        self.resealed = true;
-        // Neither grouped nor made durable by a write-through write alone.
-        self.spilled = true;
         self.commit_written = true;
         // SQLite may have finished the commit frame, and not those before it. Where the log begins to be
         // written before the last header is right, that frame must not pass for a commit.
         if let Some(bytes) = self.run.frame_mut(commit) {
             bytes[8..FRAME_HEADER_BYTES].fill(0);
         }
+        let checksum = self.seal(from, commit, index)?;
+        self.resealed = Some(Resealed { commit, checksum });
+        self.unfinished.note_complete(commit);
+        Ok(())
+    }
+
+    /// Finishes the headers from `from` to `last`, and returns the checksum there.
+    fn seal(
+        &mut self,
+        from: FrameNo,
+        last: FrameNo,
+        index: Option<IndexView>,
+    ) -> Result<Checksum, LogError> {
         let damaged = |what| self.log.error(ErrorKind::Corrupt, what);
         let header = WalHeader::parse(&self.read_wal_header()?)
             .ok_or_else(|| damaged("its WAL header is not one of SQLite's"))?;
@@ -85,7 +149,7 @@ impl Writer {
             self.read_whole_frame(FrameNo(from.0 - 1), &mut frame_bytes, index)?;
             sum = FrameHeader::parse(&array(&frame_bytes[..FRAME_HEADER_BYTES])).checksum;
         }
-        for frame in (from.0..=commit.0).map(FrameNo) {
+        for frame in (from.0..=last.0).map(FrameNo) {
             self.read_whole_frame(frame, &mut frame_bytes, index)?;
             let (head, page) = frame_bytes.split_at(FRAME_HEADER_BYTES);
             let head = FrameHeader::parse(&array(head));
@@ -93,18 +157,13 @@ impl Writer {
             sum = head.checksum;
             self.write_piece(frame, 0, &head.to_bytes(), index)?;
         }
-        Ok(())
+        Ok(sum)
     }
 
-    /// Whether the log has finished headers of this transaction.
-    pub(super) fn is_resealed(&self) -> bool {
-        self.resealed
-    }
-
-    /// Whether SQLite's wal-index says another checksum than the log, since the last call: it is to be
-    /// made invalid once the transaction is published.
-    pub fn take_resealed(&mut self) -> bool {
-        std::mem::take(&mut self.resealed)
+    /// The commit whose checksum the published wal-index has wrong, once.
+    pub fn take_resealed(&mut self, index: Option<IndexView>) -> Option<Resealed> {
+        let is_published = index.is_some_and(|index| self.has_published(&index));
+        self.resealed.take().filter(|_| is_published)
     }
 }
 

@@ -53,6 +53,13 @@ impl IndexHeader {
         IndexHeader { words }.summed()
     }
 
+    /// The same header with another checksum of the last frame.
+    fn with_frame_checksum(&self, sum: Checksum) -> IndexHeader {
+        let mut words = self.words;
+        words[6..8].copy_from_slice(&sum);
+        IndexHeader { words }.summed()
+    }
+
     fn summed(mut self) -> IndexHeader {
         let sum = self.checksum();
         self.words[10..].copy_from_slice(&sum);
@@ -297,6 +304,14 @@ impl Inner {
             self.put_index_word(word, value);
         }
         self.publish(&before.restarted(salt));
+    }
+
+    /// Puts another checksum of the last frame into the wal-index' header: that of the log, where SQLite has
+    /// published one of its own. The caller holds the write lock.
+    pub fn correct_index(&self, sum: Checksum) {
+        if let Some(header) = self.index_header() {
+            self.publish(&header.with_frame_checksum(sum));
+        }
     }
 
     /// Writes the header as SQLite's `walIndexWriteHdr` does: the second copy first, so that whoever reads both

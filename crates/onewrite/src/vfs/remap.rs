@@ -417,7 +417,7 @@ impl Database {
         let mut page = vec![0; size.bytes()];
         let at = size.frame_range(logged.frame).start + FRAME_HEADER_BYTES as u64;
         // The wal-index itself may be invalid by now.
-        match self.writer.borrow().as_ref() {
+        match self.writer.borrow_mut().as_mut() {
             Some(writer) => writer.read(&mut page, at, Some(view))?,
             None if log.read_page(logged.frame, 0, &mut page, &[view.salts])? => {}
             None => return Err(log.missing(logged.frame)),

@@ -16,6 +16,8 @@ use std::ops::Range;
 pub const HEADER_BYTES: usize = 32;
 /// Bytes of a frame's header.
 pub const FRAME_HEADER_BYTES: usize = 24;
+/// Where in it the checksum stands.
+pub const FRAME_CHECKSUM: Range<usize> = 16..24;
 /// The WAL header's first word, without the bit that gives the checksum's byte order.
 const MAGIC: u32 = 0x377f_0682;
 /// The only version of the format.

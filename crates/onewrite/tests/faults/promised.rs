@@ -17,7 +17,7 @@ fn commit_and_promise(stock: &mut Stock, promised: u32) {
     stock.commit(promised);
 }
 
-fn read_page(stock: &Stock, frame: u32) -> Result<Vec<u8>, LogError> {
+fn read_page(stock: &mut Stock, frame: u32) -> Result<Vec<u8>, LogError> {
     let mut page = vec![0; PAGE_BYTES];
     let at = stock.page.frame_range(FrameNo(frame)).start + 24;
     stock
@@ -45,10 +45,10 @@ fn a_promised_frame_that_is_not_in_the_log_is_an_error() {
         restart(&mut stock, Salts(*b"promised"));
         commit_and_promise(&mut stock, 3);
         for frame in 1..=2 {
-            let page = read_page(&stock, frame).expect("a page");
+            let page = read_page(&mut stock, frame).expect("a page");
             assert!(page == Stock::page_of(frame), "{layout}: frame {frame}");
         }
-        let error = read_page(&stock, 3).expect_err("a page of another generation");
+        let error = read_page(&mut stock, 3).expect_err("a page of another generation");
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{layout}");
         assert!(
             error.to_string().contains("does not hold frame 3"),
@@ -68,7 +68,7 @@ fn the_begin_of_a_frame_is_not_written_over_one_that_was_rolled_back() {
         }
         stock.checksum = stock.header.checksum();
         commit_and_promise(&mut stock, 3);
-        let Err(error) = read_page(&stock, 3) else {
+        let Err(error) = read_page(&mut stock, 3) else {
             panic!("{layout}: a page that was rolled back")
         };
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{layout}");
@@ -83,7 +83,7 @@ fn what_nobody_promised_is_read_as_it_stands() {
         let mut stock = Stock::new(layout);
         stock.transaction(1..=3);
         stock.commit(3);
-        match (layout, read_page(&stock, 4)) {
+        match (layout, read_page(&mut stock, 4)) {
             (Layout::Embedded | Layout::Compressed | Layout::Packed, _) => {}
             (_, page) => assert!(page.expect("a page") == [0; PAGE_BYTES], "{layout}"),
         }

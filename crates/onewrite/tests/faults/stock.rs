@@ -1,12 +1,14 @@
 //! What SQLite writes to its log, made here frame by frame: so that a test can stop where SQLite would not.
 
-use onewrite::commit::{CommitConfig, IndexView, Writer};
+use onewrite::commit::{CommitConfig, IndexView, Resealed, Writer};
 use onewrite::log::scan::survey_file;
 use onewrite::log::shared::Committer;
 use onewrite::log::{Layout, Log, OpenLog};
 use onewrite::mode::{InitPolicy, JournalMode};
 use onewrite::storage::{Access, DirectIo, NewFile};
-use onewrite::wal::{Checksum, FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader};
+use onewrite::wal::{
+    Checksum, FRAME_CHECKSUM, FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader,
+};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -130,13 +132,23 @@ impl Stock {
         }
     }
 
-    /// The end of a commit; whether the log wants the wal-index to be made anew.
-    pub fn commit(&mut self, last: u32) -> bool {
+    /// SQLite reads the checksum that it goes on from.
+    pub fn go_on_from(&mut self, frame: u32) {
+        let at = self.page.frame_range(FrameNo(frame)).start + FRAME_CHECKSUM.start as u64;
+        let mut sum = [0; 8];
+        let read = self.writer.read(&mut sum, at, Some(self.published));
+        read.expect("a checksum");
+        let (first, second) = sum.split_at(4);
+        self.checksum = [first, second].map(|word| u32::from_be_bytes(word.try_into().expect("4")));
+    }
+
+    /// The end of a commit; the checksum that the log has, where the published one is another.
+    pub fn commit(&mut self, last: u32) -> Option<Resealed> {
         let synced = self.writer.sync(Some(self.published), &|| true);
         synced.expect("a flush");
         self.published.last_frame = FrameNo(last);
         self.published.checksum = big_endian(self.checksum);
-        let resealed = self.writer.take_resealed();
+        let resealed = self.writer.take_resealed(Some(self.published));
         let ended = self.writer.transaction_ends(Some(self.published));
         ended.expect("the end of the transaction");
         self.writer

@@ -1,31 +1,65 @@
 //! What SQLite before 3.53 writes where a transaction overwrites a frame of its own and a `ROLLBACK TO`
-//! then goes back behind it: a commit without checksums. The linked SQLite does not, so that its writes
-//! are made here.
+//! then goes back behind it: a commit without checksums. The linked SQLite does not, so that its calls
+//! are made here. `crates/torture/tests/extension/wal_faults.rs` has SQLite make them.
 
 use super::stock::{LAYOUTS, Stock};
 use onewrite::wal::{FrameHeader, FrameNo, PageNo};
 
+/// Three committed frames, and a transaction of which frame 9 was written twice before it was rolled back
+/// behind frame 5.
+fn rolled_back(layout: onewrite::log::Layout) -> Stock {
+    let mut stock = Stock::new(layout);
+    stock.transaction(1..=3);
+    assert_eq!(stock.commit(3), None, "{layout}: nothing was left");
+    assert_eq!(stock.last_commit(), Some(3), "{layout}");
+    stock.writer.transaction_may_begin();
+    for frame in 4..=9 {
+        stock.frame(frame, false, true);
+    }
+    stock.overwrite_page(9);
+    stock
+}
+
+/// SQLite goes on from the checksum of frame 8, which is unfinished, or rolled back: the commits that follow
+/// go on from the log's, and so does the wal-index.
+#[test]
+fn the_checksum_that_sqlite_goes_on_from_is_the_logs() {
+    for layout in LAYOUTS {
+        for commit in [6, 7, 8, 9, 12] {
+            let mut stock = rolled_back(layout);
+            for frame in 6..=commit {
+                stock.frame(frame, frame == commit, false);
+            }
+            stock.go_on_from(8);
+            stock.finish(9, commit);
+            assert_eq!(stock.commit(commit), None, "{layout}, {commit} frames");
+            assert_eq!(stock.last_commit(), Some(commit), "{layout}");
+            stock.writer.transaction_may_begin();
+            stock.frame(commit + 1, true, true);
+            assert_eq!(stock.commit(commit + 1), None, "{layout}");
+            assert_eq!(stock.last_commit(), Some(commit + 1), "{layout}");
+        }
+    }
+}
+
+/// A VFS between may answer for the log.
 #[test]
 fn a_commit_that_sqlite_leaves_without_checksums_is_recovered() {
     for layout in LAYOUTS {
-        let mut stock = Stock::new(layout);
-        stock.transaction(1..=3);
-        assert!(!stock.commit(3), "{layout}: nothing was left");
-        assert_eq!(stock.last_commit(), Some(3), "{layout}");
-        stock.writer.transaction_may_begin();
-        for frame in 4..=9 {
-            stock.frame(frame, false, true);
-        }
-        stock.overwrite_page(9);
+        let mut stock = rolled_back(layout);
         // Back behind frame 5, and on from there: frame 9, from which SQLite would begin, is never reached.
         for frame in 6..=7 {
             stock.frame(frame, frame == 7, false);
         }
-        assert!(
-            stock.commit(7),
-            "{layout}: the wal-index says another checksum"
-        );
+        let resealed = stock.commit(7).expect("SQLite has another checksum");
+        assert_eq!(resealed.commit, FrameNo(7), "{layout}");
         assert_eq!(stock.last_commit(), Some(7), "{layout}");
+        // The next one goes on from what the wal-index says.
+        stock.checksum = resealed.checksum;
+        stock.writer.transaction_may_begin();
+        stock.frame(8, true, true);
+        stock.commit(8);
+        assert_eq!(stock.last_commit(), Some(8), "{layout}");
     }
 }
 
@@ -34,21 +68,26 @@ fn a_commit_that_sqlite_leaves_without_checksums_is_recovered() {
 #[test]
 fn a_large_commit_that_sqlite_finishes_in_part_is_recovered() {
     for layout in LAYOUTS {
-        let mut stock = Stock::new(layout);
-        stock.transaction(1..=3);
-        stock.commit(3);
-        stock.writer.transaction_may_begin();
-        for frame in 4..=900 {
-            stock.frame(frame, false, true);
+        for asks in [true, false] {
+            let mut stock = Stock::new(layout);
+            stock.transaction(1..=3);
+            stock.commit(3);
+            stock.writer.transaction_may_begin();
+            for frame in 4..=900 {
+                stock.frame(frame, false, true);
+            }
+            stock.overwrite_page(790);
+            for frame in 6..=800 {
+                stock.frame(frame, frame == 800, false);
+            }
+            if asks {
+                stock.go_on_from(789);
+            }
+            stock.finish(790, 800);
+            assert_eq!(stock.commit(800).is_none(), asks, "{layout}");
+            assert_eq!(stock.last_commit(), Some(800), "{layout}");
+            stock.writer.transaction_may_begin();
         }
-        stock.overwrite_page(790);
-        for frame in 6..=800 {
-            stock.frame(frame, frame == 800, false);
-        }
-        stock.finish(790, 800);
-        assert!(stock.commit(800), "{layout}");
-        assert_eq!(stock.last_commit(), Some(800), "{layout}");
-        stock.writer.transaction_may_begin();
     }
 }
 

@@ -36,6 +36,16 @@ fn a_header_that_is_being_written_is_not_believed() {
     play("torn");
 }
 
+#[test]
+fn commits_that_sqlite_leaves_without_checksums_are_kept_and_nobody_recovers() {
+    play("resealed");
+}
+
+#[test]
+fn with_exclusive_locking_they_are_kept_too() {
+    play("resealed-exclusive");
+}
+
 /// Links a C program with the SQLite that is installed; only that has the fault.
 fn linked(place: &Place, source: &str) -> Option<PathBuf> {
     let program = place.directory.path().join("program");

@@ -665,13 +665,17 @@ fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
     let mut ended = SQLITE_OK;
     if database.holds_write_lock.replace(false) {
         let index = database.inner.index_view();
-        let mut resealed = false;
+        let mut resealed = None;
         ended = with_writer(database, |writer| {
-            resealed = writer.take_resealed();
+            resealed = writer.take_resealed(index);
             writer.transaction_ends(index)
         });
-        if resealed {
-            database.inner.invalidate_index();
+        if let (Some(resealed), Some(index)) = (resealed, index) {
+            match resealed.commit == index.last_frame {
+                true => database.inner.correct_index(resealed.checksum),
+                // SQLite has filled a sector behind it: to be recovered without that.
+                false => database.inner.invalidate_index(),
+            }
         }
     }
     let code = database.inner.shm_lock(WRITE_LOCK, count, flags);
