@@ -1,6 +1,6 @@
 //! Processes that write, read and are killed, and the checks that nothing was lost.
 //!
-//! The command `onewrite-torture` (and the integration tests, which run it) proves four things of
+//! The command `onewrite-torture` (and the integration tests, which run it) proves five things of
 //! a journal mode on a running machine; power cuts are tested elsewhere.
 //!
 //! - [`kill`]: processes die by kill -9 at any moment, and every acknowledged commit survives.
@@ -8,6 +8,7 @@
 //!   and neither harms the other.
 //! - [`crash`]: stock SQLite is kept out of what a crash leaves, and let in after a clean close.
 //! - [`group_synch`]: the relaxed mode loses no more than it says, and never out of order.
+//! - [`soak`]: a bank on another SQLite than the linked one, whose own faults lose nothing.
 //!
 //! An orchestrator never opens SQLite itself: it looks at the database's bytes, which a process
 //! with a connection must not. Everything else happens in workers, which are this same program.
@@ -31,5 +32,6 @@ pub mod races;
 pub mod random;
 pub mod scene;
 pub mod session;
+pub mod soak;
 pub mod transactions;
 pub mod workers;

@@ -15,6 +15,7 @@ use onewrite_torture::group_synch::{self, GroupSynchArguments, RingArguments};
 use onewrite_torture::kill::{self, KillArguments};
 use onewrite_torture::model::{self, WriterId};
 use onewrite_torture::races::{self, RaceArguments};
+use onewrite_torture::soak::{self, SoakArguments};
 use onewrite_torture::transactions::Lie;
 use onewrite_torture::workers::{self, WorkerArguments};
 use onewrite_torture::{actor, probe, processes};
@@ -40,6 +41,8 @@ enum Command {
     Races(RaceArguments),
     /// Kill a writer, and show the guarded database to stock SQLite.
     Crash(CrashArguments),
+    /// Run a bank on a chosen SQLite, under kills, checkpoints and long readers.
+    Soak(SoakArguments),
     /// Make every system call fail in turn, and check after each.
     Faults(FaultArguments),
     /// Worker: do what a scenario says while a call fails.
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<String, Failure> {
     match command {
         Command::Kill(arguments) => document(&kill::run(&arguments)?),
+        Command::Soak(arguments) => document(&soak::run(&arguments)?),
         Command::GroupSynch(arguments) => document(&group_synch::run(&arguments)?),
         Command::RingWriter(arguments) => document(&group_synch::write(&arguments)?),
         Command::RingCheck { database } => document(&group_synch::check(&database)?),
