@@ -193,6 +193,11 @@ fn limits(mode: JournalMode, plan: &Plan) -> Vec<String> {
              first commit"
                 .to_owned(),
         );
+        limits.push(
+            "a stock program that writes next to onewrite needs SQLite 3.50.7 or 3.51.3 and later: others \
+             can lose commits where a log starts again next to a checkpoint, or after ROLLBACK TO"
+                .to_owned(),
+        );
     }
     if plan.layout == Layout::Embedded {
         limits.push(
@@ -521,6 +526,7 @@ mod tests {
         let found = modes(&place, &rates(Some(1.0), 1.0, 1.0));
         let says = |advice: &ModeAdvice, word: &str| advice.limits.iter().any(|l| l.contains(word));
         assert!(says(&found[1], "group_synch") && says(&found[1], "deleted"));
+        assert!(says(&found[1], "3.51.3") && !says(&found[2], "3.51.3"));
         assert!(says(&found[2], "reserved bytes") && !says(&found[2], "group_synch"));
         place.plans[1].1 = Err("use onewrite_layout=page4k".to_owned());
         let found = modes(&place, &rates(Some(1.0), 1.0, 1.0));

@@ -2,7 +2,7 @@
 //!
 //! Where a transaction overwrites a frame of its own, SQLite leaves salts and checksums zero in what
 //! follows, and writes those headers again, from the overwritten frame on, when it commits. Up to
-//! some version (3.46 has it, 3.53 has not) it forgets that a `ROLLBACK TO` may have gone back behind
+//! some version (3.49 has it, 3.50.2 has not) it forgets that a `ROLLBACK TO` may have gone back behind
 //! the overwritten frame since: then frames before it are committed with zeros for checksums. That
 //! SQLite reads them as long as its wal-index lives, but no recovery finds them, nor any commit after
 //! them.

@@ -11,6 +11,7 @@ use crate::log::memory::MAX_BYTES;
 use crate::log::packed::Compressed;
 use crate::mode::JournalMode;
 use crate::storage::IoCounts;
+use crate::wal::faults::Fault;
 
 /// Why a database is not used in the mode that it remembers.
 pub const KEPT_OUT: &str = "a program with stock SQLite has it open in wal; the mode is taken when the \
@@ -19,6 +20,9 @@ pub const KEPT_OUT: &str = "a program with stock SQLite has it open in wal; the 
 #[derive(Serialize)]
 struct Status<'a> {
     version: &'static str,
+    /// The version of the SQLite that runs here, and its own faults in WAL mode.
+    sqlite: Option<String>,
+    sqlite_faults: Vec<String>,
     /// The mode of ours; null in SQLite's own modes.
     mode: Option<&'static str>,
     /// The mode that the database remembers and is not used in now, and why.
@@ -95,8 +99,14 @@ pub fn json(database: &Database) -> String {
     let set_aside = database.set_aside.borrow();
     let compresses = database.mode().is_some_and(JournalMode::compresses);
     let compressing = Some(settings.commit.compressing).filter(|_| compresses);
+    let connection = database.connection.get();
+    let sqlite =
+        connection.and_then(|connection| connection.query("SELECT sqlite_version()").ok()?);
+    let faults = Fault::of(sqlite.as_deref().unwrap_or_default());
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
+        sqlite,
+        sqlite_faults: faults.iter().map(Fault::to_string).collect(),
         mode: database.mode().map(|mode| mode.name()),
         kept_out_of: database.kept_out_of.get().map(|mode| KeptOut {
             mode: mode.name(),

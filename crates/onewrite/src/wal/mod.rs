@@ -9,6 +9,8 @@
 //! All integers are big-endian. Source: SQLite's "WAL file format" (<https://sqlite.org/fileformat2.html#walformat>).
 //! A leaf module: everything that needs to know where a frame lies in SQLite's own log asks here.
 
+pub mod faults;
+
 use std::fmt;
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 """Two processes on one database, and what SQLite's own WAL code may do to it. Argument 3 says what, 4 in which mode."""
 
 import ctypes
-import os
+import json
 import random
 import signal
 import subprocess
@@ -177,7 +177,19 @@ def survivors(setting):
     assert all(recovered == "0" for recovered in found), f"{MODE}: {found} recoveries"
 
 
+def status():
+    """The status names the version that runs, and its faults."""
+    process = Process()
+    create(process)
+    found = json.loads(process.run("PRAGMA onewrite_status"))
+    assert found["sqlite"] == sqlite3.sqlite_version, found
+    named = " ".join(found["sqlite_faults"])
+    assert ("ROLLBACK TO" in named) == (sqlite3.sqlite_version_info < (3, 50)), found
+    process.end()
+
+
 SCENARIOS = {
+    "status": status,
     "serve": serve,
     "invalid": invalid,
     "torn": torn,

@@ -46,6 +46,11 @@ fn with_exclusive_locking_they_are_kept_too() {
     play("resealed-exclusive");
 }
 
+#[test]
+fn the_status_names_the_faults_of_the_sqlite_that_runs() {
+    play("status");
+}
+
 /// Links a C program with the SQLite that is installed; only that has the fault.
 fn linked(place: &Place, source: &str) -> Option<PathBuf> {
     let program = place.directory.path().join("program");
