@@ -24,6 +24,7 @@ pub mod progress;
 pub mod record;
 pub mod replay;
 pub mod run;
+pub mod salvage;
 pub mod shell;
 pub mod text_table;
 pub mod trace;

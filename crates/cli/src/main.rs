@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use onewrite_cli::{
     backup, compare, detach, device, doctor, exit, ftl, import, inspect, record, replay, run,
-    shell, trace, verify,
+    salvage, shell, trace, verify,
 };
 
 /// Durable SQLite commits in one device write: measure, explain and repair.
@@ -45,6 +45,9 @@ enum Command {
     /// Show what a log, or a database and the log beside it, hold on disk
     #[command(after_long_help = inspect::AFTER_HELP)]
     Inspect(inspect::Args),
+    /// Make a new database of everything that can be proven whole in a database and a log
+    #[command(after_long_help = salvage::AFTER_HELP)]
+    Salvage(salvage::Args),
     /// Say whether a database and its logs are whole, and what would be lost
     #[command(after_long_help = verify::AFTER_HELP)]
     Verify(verify::Args),
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Ftl(args) => ftl::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Salvage(args) => salvage::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Record(args) => record::run(&args),

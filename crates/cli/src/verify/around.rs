@@ -31,26 +31,32 @@ pub fn look(path: &Path, report: &mut Report) -> io::Result<()> {
 
 fn journal(path: &Path, report: &mut Report) -> io::Result<()> {
     let journal = beside(path, "-journal");
-    let mut magic = [0; 8];
-    match File::open(&journal).and_then(|mut file| file.read_exact(&mut magic)) {
-        Ok(()) if magic == JOURNAL_MAGIC => {}
-        Ok(()) => return Ok(()),
-        Err(e) if is_absent(&e) => return Ok(()),
-        Err(e) => return Err(named(&journal, e)),
+    if !is_hot_journal(&journal)? {
+        return Ok(());
     }
     if report.database().is_some_and(|found| found.guarded) {
         report.problem(&journal, None, advice::stock_file_beside_guard());
-    } else if report.in_use {
-        report
-            .notes
-            .push(format!("{}: a transaction is under way", journal.display()));
-    } else {
-        report.notes.push(format!(
-            "{}: a transaction was cut off; opening the database rolls it back",
-            journal.display()
-        ));
+        return Ok(());
     }
+    let what = match report.in_use {
+        true => "a transaction is under way",
+        false => "a transaction was cut off; opening the database rolls it back",
+    };
+    report.notes.push(format!("{}: {what}", journal.display()));
     Ok(())
+}
+
+/// Whether a rollback journal is there that SQLite would play back.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_hot_journal(journal: &Path) -> io::Result<bool> {
+    let mut magic = [0; 8];
+    match File::open(journal).and_then(|mut file| file.read_exact(&mut magic)) {
+        Ok(()) => Ok(magic == JOURNAL_MAGIC),
+        Err(e) if is_absent(&e) => Ok(false),
+        Err(e) => Err(named(journal, e)),
+    }
 }
 
 fn is_absent(error: &io::Error) -> bool {
@@ -79,7 +85,16 @@ fn size(path: &Path, report: &mut Report) {
 }
 
 fn orphans(path: &Path, report: &mut Report) -> io::Result<()> {
-    let paths = set_aside(path, report)?;
+    let paths = match set_aside(path) {
+        // Who may use the database need not be allowed to list its directory.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            report
+                .notes
+                .push(format!("{e}: logs that were set aside are not looked for"));
+            return Ok(());
+        }
+        paths => paths?,
+    };
     for (nth, path) in paths.iter().enumerate() {
         if nth == MOST_ORPHANS {
             let more = counted((paths.len() - nth) as u64, "more log");
@@ -111,26 +126,17 @@ fn orphans(path: &Path, report: &mut Report) -> io::Result<()> {
 }
 
 /// The logs that were set aside from databases of this name.
-fn set_aside(path: &Path, report: &mut Report) -> io::Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn set_aside(path: &Path) -> io::Result<Vec<PathBuf>> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let begin = beside(path, ORPHAN_SUFFIX);
     let Some(begin) = begin.file_name() else {
         return Ok(Vec::new());
     };
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        // Who may use the database need not be allowed to list its directory.
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            let directory = directory.display();
-            report.notes.push(format!(
-                "{directory}: no permission to list it: logs that were set aside are not looked for"
-            ));
-            return Ok(Vec::new());
-        }
-        Err(e) => return Err(named(directory, e)),
-    };
     let mut found = Vec::new();
-    for entry in entries {
+    for entry in fs::read_dir(directory).map_err(|e| named(directory, e))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         if name.starts_with(begin.as_encoded_bytes()) {

@@ -1,7 +1,8 @@
-//! `onewrite inspect`, `verify` and `detach` on logs that a real writer left behind, or is writing.
+//! `onewrite inspect`, `verify`, `salvage` and `detach` on logs that a real writer left behind, or is writing.
 
 mod detach;
 mod inspect;
+mod salvage;
 mod verify;
 mod writer;
 

@@ -10,7 +10,7 @@ use super::writer::{FOUR_COMMITS, Then, Writer};
 use super::{beside, lossy, onewrite, run, snapshot, stock};
 
 /// Journal modes, and the layouts that their logs may have.
-const MODES: [(&str, &str); 9] = [
+pub const MODES: [(&str, &str); 9] = [
     ("onewrite", "auto"),
     ("swal", "auto"),
     ("direct", "auto"),

@@ -1,0 +1,209 @@
+//! Pages of a database in the making: which there are, and frames of a log written over them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use onewrite::log::scan::{OpenedLog, Survey, Verdict, Writers};
+use serde::Serialize;
+
+use crate::interrupt;
+
+/// Ranges of pages that are told apart; it bounds memory, for a log may name pages at random.
+const MOST_RANGES: usize = 1 << 22;
+
+/// Frames between two looks whether the user wants to stop.
+const BETWEEN_LOOKS: u32 = 1024;
+
+/// A set of page numbers, kept as ranges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageSet {
+    /// First to last.
+    ranges: BTreeMap<u32, u32>,
+}
+
+impl PageSet {
+    /// The pages from 1 to `last`.
+    pub fn up_to(last: u32) -> Self {
+        let mut set = Self::default();
+        if last > 0 {
+            set.ranges.insert(1, last);
+        }
+        set
+    }
+
+    /// Adds a page; whether it is new.
+    ///
+    /// # Errors
+    /// The pages are too scattered to be kept apart.
+    pub fn insert(&mut self, page: u32) -> io::Result<bool> {
+        if self.contains(page) {
+            return Ok(false);
+        }
+        let before = page.checked_sub(1).and_then(|before| {
+            let (&first, &last) = self.ranges.range(..=before).next_back()?;
+            (last == before).then_some(first)
+        });
+        let after = page
+            .checked_add(1)
+            .and_then(|after| self.ranges.remove(&after));
+        self.ranges
+            .insert(before.unwrap_or(page), after.unwrap_or(page));
+        match self.ranges.len() > MOST_RANGES {
+            true => Err(io::Error::other("its pages are too scattered")),
+            false => Ok(true),
+        }
+    }
+
+    /// Whether a page is in it.
+    pub fn contains(&self, page: u32) -> bool {
+        let range = self.ranges.range(..=page).next_back();
+        range.is_some_and(|(_, &last)| page <= last)
+    }
+
+    /// Takes out the pages behind `last`.
+    pub fn truncate(&mut self, last: u32) {
+        if let Some(behind) = last.checked_add(1) {
+            self.ranges.split_off(&behind);
+        }
+        if let Some((_, end)) = self.ranges.range_mut(..=last).next_back() {
+            *end = (*end).min(last);
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        let lengths = self
+            .ranges
+            .iter()
+            .map(|(first, last)| u64::from(last - first) + 1);
+        lengths.sum()
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ranges.iter().flat_map(|(&first, &last)| first..=last)
+    }
+}
+
+/// What was taken from a log.
+#[derive(Serialize, Clone, Debug)]
+pub struct Applied {
+    /// Frames up to the last commit.
+    pub frames: u32,
+    /// Commits.
+    pub transactions: u64,
+    /// Of the database after the last of them.
+    pub database_pages: u32,
+    /// Whole frames behind it, of a transaction that was not committed.
+    pub unfinished_frames: u32,
+    /// Transactions behind a frame that does not follow, which nothing proves.
+    pub dropped_transactions: u64,
+    /// The frame that does not follow, where transactions stand behind it.
+    pub ended_by: Option<EndedBy>,
+}
+
+/// A frame that ends a log before its time.
+#[derive(Serialize, Clone, Debug)]
+pub struct EndedBy {
+    pub frame: u32,
+    /// In bytes.
+    pub offset: u64,
+    pub what: &'static str,
+}
+
+impl Applied {
+    fn of(survey: &Survey) -> Option<Applied> {
+        let committed = survey.committed?;
+        let dropped = survey.behind.present_commits;
+        let is_cut = survey
+            .end
+            .is_some_and(|end| end.verdict == Verdict::CutShort);
+        let end = survey.end.filter(|_| dropped > 0 || is_cut);
+        Some(Applied {
+            frames: committed.frame.0,
+            transactions: survey.transactions,
+            database_pages: committed.pages,
+            unfinished_frames: survey.valid - committed.frame.0.min(survey.valid),
+            dropped_transactions: dropped,
+            ended_by: end.map(|end| EndedBy {
+                frame: end.frame.0,
+                offset: end.offset,
+                what: end.verdict.word(),
+            }),
+        })
+    }
+}
+
+/// Writes the committed frames of a log over the pages of an image, as a checkpoint would, and makes it as
+/// long as the last commit says. `database` is where an exchange may have moved pages. `None` where
+/// nothing is committed.
+///
+/// # Errors
+/// Those of reading and writing; the pages are too scattered; the user wants to stop.
+pub fn apply(
+    log: &OpenedLog,
+    database: Option<&File>,
+    image: &File,
+    present: &mut PageSet,
+) -> io::Result<Option<Applied>> {
+    let survey = Survey::with_database(&log.file, log.geometry, log.wal, Writers::None, database)?;
+    let Some(applied) = Applied::of(&survey) else {
+        return Ok(None);
+    };
+    let page_size = log.wal.page_size.bytes() as u64;
+    let mut scan = log.scan(Writers::None, database)?;
+    while let Some(found) = scan.next() {
+        let found = found?;
+        if found.frame.0 > applied.frames || found.verdict != Verdict::Valid {
+            break;
+        }
+        if found.frame.0 % BETWEEN_LOOKS == 0 {
+            look_up()?;
+        }
+        let page = found.header.page.0;
+        if page <= applied.database_pages {
+            present.insert(page)?;
+            image.write_all_at(scan.page(), u64::from(page - 1) * page_size)?;
+        }
+    }
+    image.set_len(u64::from(applied.database_pages) * page_size)?;
+    present.truncate(applied.database_pages);
+    Ok(Some(applied))
+}
+
+/// Whether the user wants to stop, as an error.
+pub fn look_up() -> io::Result<()> {
+    match interrupt::is_requested() {
+        true => Err(io::Error::from(io::ErrorKind::Interrupted)),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_pages_is_what_was_put_into_it() {
+        let mut set = PageSet::up_to(3);
+        let mut known: std::collections::BTreeSet<u32> = (1..=3).collect();
+        for step in 0..4000u32 {
+            let page = step.wrapping_mul(2_654_435_761) >> 22;
+            assert_eq!(set.insert(page).expect("few ranges"), known.insert(page));
+        }
+        assert!(set.iter().eq(known.iter().copied()));
+        assert_eq!(set.count(), known.len() as u64);
+        set.truncate(500);
+        known.retain(|&page| page <= 500);
+        assert!(set.iter().eq(known.iter().copied()));
+        assert!((0..1100).all(|page| set.contains(page) == known.contains(&page)));
+        for page in [u32::MAX, u32::MAX - 1, 0] {
+            set.insert(page).expect("few ranges");
+            assert!(set.contains(page));
+        }
+        set.truncate(0);
+        assert_eq!(set.count(), 1);
+    }
+}

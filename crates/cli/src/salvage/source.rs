@@ -1,0 +1,310 @@
+//! What `onewrite salvage` has to work with: a database, a log, and whether they belong together.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use onewrite::DATABASE_HEADER_BYTES;
+use onewrite::log::LogId;
+use onewrite::log::scan::{OpenedLog, Survey, Writers};
+use onewrite::storage::{LockByte, LockKind};
+use onewrite::wal::PageSize;
+
+use crate::inspect::look::beside;
+use crate::inspect::{DatabaseHeader, counted, log_beside, users, why_unread};
+use crate::verify::{is_hot_journal, set_aside};
+
+/// Why a log is applied to a database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Belongs {
+    /// The database is guarded for it.
+    ById,
+    /// It is SQLite's own, by its name.
+    ByName,
+    /// The user says so.
+    NotProven,
+}
+
+/// A log that is read.
+pub struct Log {
+    pub path: PathBuf,
+    pub opened: OpenedLog,
+    pub belongs: Belongs,
+}
+
+/// A database whose pages are the ground.
+pub struct Database {
+    pub path: PathBuf,
+    pub page_size: PageSize,
+    pub guard: Option<LogId>,
+    /// A hot journal of its own, which is to be rolled back first.
+    pub journal: Option<PathBuf>,
+}
+
+/// See the module.
+pub struct Source {
+    pub database: Option<Database>,
+    pub log: Option<Log>,
+    /// What the reader must know.
+    pub notes: Vec<String>,
+    /// Something that is committed is known to be in no file here.
+    pub is_incomplete: bool,
+    /// Each file, its size and when it was changed.
+    seen: Vec<(PathBuf, u64, SystemTime)>,
+}
+
+impl Source {
+    /// Looks at what the user named: a database or a log, and another log.
+    ///
+    /// # Errors
+    /// In words: what is there cannot be used, or is in use.
+    pub fn of(input: &Path, log: Option<&Path>) -> Result<Source, String> {
+        let named = |path: &Path, e: &io::Error| format!("{}: {}", path.display(), why_unread(e));
+        let input = fs::canonicalize(input).map_err(|e| named(input, &e))?;
+        let log = match log {
+            Some(log) => Some(fs::canonicalize(log).map_err(|e| named(log, &e))?),
+            None => None,
+        };
+        let head = head_of(&input).map_err(|e| named(&input, &e))?;
+        let mut source = Source {
+            database: None,
+            log: None,
+            notes: Vec::new(),
+            is_incomplete: false,
+            seen: Vec::new(),
+        };
+        match DatabaseHeader::parse(&head) {
+            Some(header) => source.from_database(&input, &header, log.as_deref())?,
+            None if log.is_some() => {
+                return Err(format!(
+                    "{}: not a database; --log is for one",
+                    input.display()
+                ));
+            }
+            None => source.from_log(&input)?,
+        }
+        source.check_unused()?;
+        source.seen = source.look().map_err(|e| e.to_string())?;
+        Ok(source)
+    }
+
+    fn from_database(
+        &mut self,
+        path: &Path,
+        header: &DatabaseHeader,
+        log: Option<&Path>,
+    ) -> Result<(), String> {
+        let name = path.display();
+        let page_size = header.page_size;
+        let page_size =
+            page_size.ok_or_else(|| format!("{name}: its header has an impossible page size"))?;
+        let journal = beside(path, "-journal");
+        let is_hot = is_hot_journal(&journal).map_err(|e| e.to_string())?;
+        if is_hot && header.guard.is_some() {
+            self.notes.push(format!(
+                "{}: of another database, not used",
+                journal.display()
+            ));
+        }
+        self.database = Some(Database {
+            path: path.to_owned(),
+            page_size,
+            guard: header.guard,
+            journal: (is_hot && header.guard.is_none()).then_some(journal),
+        });
+        match log {
+            Some(log) => self.with_log(log, header),
+            None => self.own_log(path, header),
+        }
+    }
+
+    /// The log that the user names.
+    fn with_log(&mut self, path: &Path, header: &DatabaseHeader) -> Result<(), String> {
+        let opened = OpenedLog::at(path).map_err(|e| e.to_string())?;
+        let opened = opened.ok_or_else(|| format!("{}: this log is empty", path.display()))?;
+        let belongs = match (opened.header, header.guard) {
+            (Some(log), Some(id)) if log.id == id => Belongs::ById,
+            _ => Belongs::NotProven,
+        };
+        self.log = Some(Log {
+            path: path.to_owned(),
+            opened,
+            belongs,
+        });
+        Ok(())
+    }
+
+    /// The log that belongs to the database, wherever it is.
+    fn own_log(&mut self, path: &Path, header: &DatabaseHeader) -> Result<(), String> {
+        let own = log_beside(path);
+        let Some(id) = header.guard else {
+            self.tell_of_foreign(&own);
+            return self.stock_log(path);
+        };
+        let aside = set_aside(path).unwrap_or_default();
+        for candidate in [&own].into_iter().chain(&aside) {
+            match OpenedLog::at(candidate) {
+                Ok(Some(opened)) if opened.header.is_some_and(|log| log.id == id) => {
+                    self.log = Some(Log {
+                        path: candidate.clone(),
+                        opened,
+                        belongs: Belongs::ById,
+                    });
+                    return Ok(());
+                }
+                // The database holds everything.
+                Ok(None) if is_empty_log(candidate, id) => return Ok(()),
+                Err(e) if candidate.exists() => self.notes.push(e.to_string()),
+                _ => {}
+            }
+        }
+        self.is_incomplete = true;
+        self.notes.push(format!(
+            "the log {id} is not here: what was committed since the last checkpoint is missing"
+        ));
+        Ok(())
+    }
+
+    /// A log next to a database that is not guarded for it is not applied.
+    fn tell_of_foreign(&mut self, log: &Path) {
+        let Ok(Some(opened)) = OpenedLog::at(log) else {
+            return;
+        };
+        let survey = Survey::of(&opened.file, opened.geometry, opened.wal, Writers::None);
+        let transactions = survey.map_or(0, |survey| survey.transactions);
+        if transactions == 0 {
+            return;
+        }
+        self.is_incomplete = true;
+        let (held, name) = (counted(transactions, "transaction"), log.display());
+        self.notes.push(format!(
+            "{name} holds {held}, and this database is not guarded for it: not used. \"onewrite salvage {name} \
+             -o OUT\" reads it by itself, --log {name} tries it on a copy of this database"
+        ));
+    }
+
+    fn stock_log(&mut self, path: &Path) -> Result<(), String> {
+        let wal = beside(path, "-wal");
+        if !fs::metadata(&wal).is_ok_and(|wal| wal.len() > 0) {
+            return Ok(());
+        }
+        match OpenedLog::at(&wal) {
+            Ok(Some(opened)) => {
+                self.log = Some(Log {
+                    path: wal,
+                    opened,
+                    belongs: Belongs::ByName,
+                });
+            }
+            Ok(None) => {}
+            Err(e) => {
+                self.is_incomplete = true;
+                self.notes.push(e.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// A log; and its database, where that stands next to it and says so.
+    fn from_log(&mut self, path: &Path) -> Result<(), String> {
+        let name = path.display();
+        let opened = OpenedLog::at(path).map_err(|e| e.to_string())?;
+        let opened =
+            opened.ok_or_else(|| format!("{name}: neither a database nor a log with frames"))?;
+        let bytes = path.as_os_str().as_encoded_bytes();
+        let owner = bytes.strip_suffix(b"-onewrite").map(|name| {
+            use std::os::unix::ffi::OsStrExt;
+            PathBuf::from(std::ffi::OsStr::from_bytes(name))
+        });
+        if let (Some(owner), Some(log)) = (owner, opened.header) {
+            let head = head_of(&owner).unwrap_or_default();
+            let header = DatabaseHeader::parse(&head);
+            if let Some(header) = header.filter(|header| header.guard == Some(log.id)) {
+                self.notes
+                    .push(format!("{} is its database: used as well", owner.display()));
+                return self.from_database(&owner, &header, Some(path));
+            }
+        }
+        self.log = Some(Log {
+            path: path.to_owned(),
+            opened,
+            belongs: Belongs::NotProven,
+        });
+        Ok(())
+    }
+
+    fn check_unused(&self) -> Result<(), String> {
+        let in_use = |path: &Path| {
+            format!(
+                "{} is in use by another process: \"onewrite backup DB FILE\" copies a database in use",
+                path.display()
+            )
+        };
+        if let Some(database) = &self.database
+            && users::has_users(&database.path).map_err(|e| e.to_string())?
+        {
+            return Err(in_use(&database.path));
+        }
+        let Some(log) = &self.log else { return Ok(()) };
+        let file = &log.opened.file;
+        let is_locked = file.is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
+        match is_locked.map_err(|e| e.to_string())? {
+            true => Err(in_use(&log.path)),
+            false => Ok(()),
+        }
+    }
+
+    fn look(&self) -> io::Result<Vec<(PathBuf, u64, SystemTime)>> {
+        let database = self.database.iter().map(|database| &database.path);
+        let log = self.log.iter().map(|log| &log.path);
+        let files = database.chain(log);
+        files
+            .map(|path| {
+                let found = fs::metadata(path)?;
+                Ok((path.clone(), found.len(), found.modified()?))
+            })
+            .collect()
+    }
+
+    /// Whether nobody has changed or opened the files meanwhile.
+    ///
+    /// # Errors
+    /// Somebody has.
+    pub fn check_unchanged(&self) -> Result<(), String> {
+        self.check_unused()?;
+        match self.look() {
+            Ok(now) if now == self.seen => Ok(()),
+            _ => Err("the files were changed meanwhile: run this again".to_owned()),
+        }
+    }
+
+    /// The file whose permissions the result gets.
+    pub fn like(&self) -> &Path {
+        let database = self
+            .database
+            .as_ref()
+            .map(|database| database.path.as_path());
+        let log = self.log.as_ref().map(|log| log.path.as_path());
+        database.or(log).unwrap_or(Path::new("/"))
+    }
+}
+
+/// Whether a log of this id is there, and holds no frames.
+fn is_empty_log(path: &Path, id: LogId) -> bool {
+    let head = head_of(path).unwrap_or_default();
+    let header = onewrite::log::LogHeader::parse(&head);
+    header.is_ok_and(|log| log.id == id && log.is_empty())
+}
+
+/// The first bytes of a file.
+fn head_of(path: &Path) -> io::Result<Vec<u8>> {
+    const HEAD: usize = onewrite::log::header::HEADER_BYTES;
+    const _: () = assert!(HEAD >= DATABASE_HEADER_BYTES);
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut head = Vec::new();
+    File::open(path)?.take(HEAD as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
