@@ -3,7 +3,7 @@
 //! ```text
 //! headers   the log's header, SQLite's, the guard in the database's
 //! frames    each layout's walk over its frames
-//! tools     inspect, the kernel's trace ring, the record of a power cut
+//! tools     inspect, verify, salvage, the kernel's trace ring, the record of a power cut
 //! pair      a database and its log through real SQLite
 //! ```
 //!
@@ -33,12 +33,14 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 10] = [
     target("wal", headers::wal, 200_000, 4096 + 64),
     target("log_header", headers::log, 200_000, 256),
     target("database_header", headers::database, 200_000, 256),
     target("frames", frames::run, 20_000, 256),
     target("inspect", tools::inspect, 3_000, 256),
+    target("verify", tools::verify, 2_000, 256),
+    target("salvage", tools::salvage, 1_500, 256),
     target("trace", tools::trace, 200_000, 4096),
     target("history", tools::history, 50_000, 9000),
     target("pair", pair::run, 6_000, 256),

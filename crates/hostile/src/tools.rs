@@ -1,16 +1,27 @@
 //! What the tools read: logs and databases (`inspect`), the kernel's trace, records of power cuts.
 
 use std::fs;
+use std::path::PathBuf;
 
-use onewrite_cli::inspect;
+use onewrite_cli::{inspect, salvage, verify};
 use onewrite_iotrace::{format::Format, ring};
 
 use crate::bytes::Bytes;
 use crate::change::{change, mend_header, mend_log, mend_stock_log};
 use crate::pair::{self, Files};
 
-/// `onewrite inspect` of a database and the logs beside it, or of one of them.
-pub fn inspect(data: &[u8]) {
+/// Files that were changed, and which of them the user names.
+struct Named {
+    directory: tempfile::TempDir,
+    /// The database.
+    path: PathBuf,
+    /// What is looked at.
+    file: PathBuf,
+    /// A choice that is left to the target.
+    choice: u8,
+}
+
+fn named(data: &[u8]) -> Named {
     let mut input = Bytes::new(data);
     let bases = pair::bases();
     let base = &bases[input.below(bases.len())];
@@ -36,14 +47,72 @@ pub fn inspect(data: &[u8]) {
     if suffix == "-other" {
         fs::write(&file, input.rest()).expect("a file");
     }
-    let wanted = [0, 3, u32::MAX][usize::from(which / 4 % 3)];
+    Named {
+        directory,
+        path,
+        file,
+        choice: which / 4,
+    }
+}
+
+fn assert_json(document: &[u8]) {
+    let document = serde_json::from_slice::<serde_json::Value>(document);
+    assert!(document.is_ok(), "no JSON document: {document:?}");
+}
+
+/// `onewrite inspect` of a database and the logs next to it, or of one of them.
+pub fn inspect(data: &[u8]) {
+    let Named {
+        file,
+        choice,
+        directory,
+        ..
+    } = named(data);
+    let wanted = [0, 3, u32::MAX][usize::from(choice % 3)];
     let mut shown = Vec::new();
     match inspect::describe(&file, wanted, &mut shown) {
-        Ok(_) => {
-            let document = serde_json::from_slice::<serde_json::Value>(&shown);
-            assert!(document.is_ok(), "no JSON document: {document:?}");
-        }
+        Ok(_) => assert_json(&shown),
         Err(e) => assert!(!file.exists(), "{e}"),
+    }
+    drop(directory);
+}
+
+/// `onewrite verify` of the same.
+pub fn verify(data: &[u8]) {
+    let named = named(data);
+    if named.choice.is_multiple_of(3) {
+        let aside = pair::beside(&named.path, "-onewrite-orphan-0123456789abcdef");
+        let _ = fs::copy(pair::beside(&named.path, "-onewrite"), aside);
+    }
+    let mut shown = Vec::new();
+    match verify::describe(&named.file, named.choice.is_multiple_of(2), &mut shown) {
+        Ok(_) => assert_json(&shown),
+        Err(e) => assert!(!named.file.exists(), "{e}"),
+    }
+    drop(named.directory);
+}
+
+/// `onewrite salvage` of the same: what it reads stays as it is, and what it makes SQLite opens.
+pub fn salvage(data: &[u8]) {
+    let named = named(data);
+    let before = Files::read(&named.path);
+    let log = pair::beside(&named.path, "-onewrite");
+    let log = (named.choice.is_multiple_of(2) && log.exists()).then_some(log);
+    let output = named.directory.path().join("saved");
+    let made = salvage::salvage(&named.file, log.as_deref(), &output);
+    assert_eq!(made.is_ok(), output.exists(), "{:?}", made.err());
+    assert_eq!(Files::read(&named.path), before, "it reads only");
+    let partial = pair::beside(&output, "-onewrite-partial");
+    assert!(!partial.exists(), "nothing half made is left");
+    if let Ok(report) = made {
+        assert_json(&serde_json::to_vec(&report).expect("a document"));
+        let saved = pair::connect(&output, "unix", rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY);
+        let schema = saved.and_then(|saved| {
+            saved.query_row("SELECT count(*) FROM sqlite_schema", [], |row| {
+                row.get::<_, i64>(0)
+            })
+        });
+        assert!(schema.is_ok(), "{schema:?}");
     }
 }
 

@@ -116,15 +116,17 @@ impl Broken {
     fn way_out(&self) -> String {
         let log = match self.guard {
             Some(id) => format!(
-                "put the log {id} back beside the database, if you have it. Otherwise \"onewrite detach \
-                 --discard\" gives up what was in it: the database is then as it was left by its last \
-                 checkpoint (change counter {}, {}), and transactions since then are lost",
+                "put the log {id} back next to the database, if you have it. \"onewrite salvage DB -o OUT\" \
+                 makes a new database of what is here, and changes nothing. \"onewrite detach --discard\" \
+                 makes this one a stock database without that log: as it was left by its last checkpoint \
+                 (change counter {}, {}), without the transactions since then",
                 self.change_counter,
                 counted(self.pages.into(), "page")
             ),
             None => {
-                "put the database that it belongs to back, or move the log away; \"onewrite detach \
-                     --discard\" removes it and leaves this database as it is"
+                "put the database that it belongs to back. \"onewrite salvage LOG -o OUT\" makes a new \
+                     database of what it holds. \"onewrite detach --discard\" sets it aside and leaves this \
+                     database as it is"
                     .to_owned()
             }
         };
@@ -186,8 +188,8 @@ fn state_of(path: &Path) -> Result<State, String> {
         (Ok(_), Some(_)) => match foreign_file(path) {
             Some(file) => {
                 return Err(format!(
-                    "{} stands beside it, which cannot be its own, and SQLite would read it into the \
-                     database: move it away first",
+                    "{} stands next to it, which cannot be its own, and SQLite would read it into the \
+                     database: keep it under another name first (\"onewrite verify\" says what it holds)",
                     file.display()
                 ));
             }

@@ -205,7 +205,11 @@ fn limits(mode: JournalMode, plan: &Plan) -> Vec<String> {
         );
     }
     if mode.is_guarded() {
-        limits.push("while it is in use, only programs with onewrite open the database".into());
+        limits.push(
+            "while it is in use, only programs with onewrite open the database: \"onewrite shell\" is sqlite3 for \
+             it, \"onewrite backup\" makes a stock copy"
+                .into(),
+        );
     }
     limits
 }

@@ -93,10 +93,28 @@ pub fn recover(pages: &Pages<'_>, path: &Path) -> Result<Rows, String> {
         rows: Rows::default(),
     };
     work.all(head)?;
-    let rows = work.rows;
+    let mut rows = work.rows;
     new.execute_batch("COMMIT").map_err(in_words)?;
     new.close().map_err(|(_, e)| in_words(e))?;
+    if let Err(e) = check_schema(path) {
+        drop_virtual_tables(path).map_err(in_words)?;
+        rows.not_made.push(format!("virtual tables: {e}"));
+    }
     Ok(rows)
+}
+
+fn check_schema(path: &Path) -> rusqlite::Result<()> {
+    let new = Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_WRITE, "unix")?;
+    new.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+}
+
+/// They alone stand in the schema as they were found, and SQLite cannot read it with one that is none.
+fn drop_virtual_tables(path: &Path) -> rusqlite::Result<()> {
+    let new = Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_WRITE, "unix")?;
+    new.execute_batch(
+        "PRAGMA writable_schema=on;
+         DELETE FROM sqlite_schema WHERE type = 'table' AND rootpage = 0",
+    )
 }
 
 fn in_words(error: rusqlite::Error) -> String {

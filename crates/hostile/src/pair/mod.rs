@@ -12,7 +12,7 @@ mod check;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub use base::{Base, bases};
+pub use base::{Base, bases, connect};
 
 use crate::bytes::Bytes;
 use crate::change::{change, mend_header, mend_log, mend_stock_log, overwrite};

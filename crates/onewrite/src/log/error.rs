@@ -64,7 +64,8 @@ impl LogError {
     pub(super) fn missing(path: &Path, error: &StorageError) -> LogError {
         let text = if error.is_not_found() {
             "the database's newest transactions are in this log, and it is missing: put it back \
-             beside the database; \"onewrite detach --discard DB\" gives up what was in it"
+             next to the database. \"onewrite verify DB\" says what is there, \"onewrite salvage DB \
+             -o OUT\" copies what the database holds without it"
                 .to_owned()
         } else {
             error.to_string()
@@ -78,7 +79,8 @@ impl LogError {
             path,
             format!(
                 "this log belongs to another database (id {found}, the database says {expected}): \
-                 put the right log back; \"onewrite detach --discard DB\" gives up what was in it"
+                 keep both files, and put the right log back. \"onewrite verify DB\" says what is \
+                 there, \"onewrite salvage\" reads either into a new database"
             ),
         )
     }

@@ -462,8 +462,8 @@ impl Database {
                 return Err(LogError::new(
                     ErrorKind::CantOpen,
                     &self.paths.database,
-                    "a -journal or -wal file of another database stands beside it, and SQLite would \
-                     read that into it: move it away first",
+                    "a -journal or -wal file of another database stands next to it, and SQLite would \
+                     read that into it: keep it under another name first",
                 ));
             }
             clear(&mut header);
