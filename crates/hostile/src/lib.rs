@@ -40,7 +40,7 @@ pub const TARGETS: [Target; 10] = [
     target("frames", frames::run, 20_000, 256),
     target("inspect", tools::inspect, 3_000, 256),
     target("verify", tools::verify, 2_000, 256),
-    target("salvage", tools::salvage, 1_500, 256),
+    target("salvage", tools::salvage, 3_000, 256),
     target("trace", tools::trace, 200_000, 4096),
     target("history", tools::history, 50_000, 9000),
     target("pair", pair::run, 6_000, 256),

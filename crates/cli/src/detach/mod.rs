@@ -2,8 +2,8 @@
 //!
 //! What can be recovered is recovered by SQLite itself, through our VFS: it reads the log, copies it
 //! into the database and closes as the last connection, which ends the guard. Only where the log is
-//! missing, damaged or that of another database is there something to give up, and then only if the
-//! user says so.
+//! missing, damaged or that of another database the database goes on without it, and then only if the
+//! user says so. The log is set aside.
 //!
 //! The files are looked at directly only while this process has no connection to the database: a
 //! second descriptor on it would drop SQLite's locks.
@@ -36,10 +36,11 @@ Afterwards DB is a stock database in SQLite's WAL mode, DB-onewrite is removed a
 mode, so that any program may use the file and any tool may copy it alone. The result is checked with
 stock SQLite (PRAGMA integrity_check). To use onewrite again, say PRAGMA journal_mode=waldio again.
 
---discard is for a database whose log is missing, damaged, or that of another database. What was only
-in that log is lost: at least everything since the last checkpoint. If a checkpoint was interrupted
-there, the database may be damaged without it; the check at the end tells. A log that can be recovered
-is never discarded, with or without --discard.
+--discard is for a database whose log is missing, damaged, or that of another database. What is only in
+that log is not in the database afterwards: at least everything since the last checkpoint. If a checkpoint
+was interrupted, the database may be damaged without it; the check at the end tells. The log is kept as
+DB-onewrite-orphan-ID, and a log that can be recovered is recovered, with or without --discard. First look
+at what is there with `onewrite verify DB`, and save it with `onewrite salvage DB -o OUT`.
 
 Nothing is done while another process has the database open.
 
@@ -55,7 +56,7 @@ pub struct Args {
     #[arg(value_name = "DB")]
     database: PathBuf,
 
-    /// Give up a log that cannot be recovered, and what was in it
+    /// Go on without a log that cannot be recovered, and keep that under another name
     #[arg(long)]
     discard: bool,
 
@@ -321,7 +322,7 @@ fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<Survey>, St
     }
 }
 
-/// Gives up what cannot be recovered.
+/// Parts with what cannot be recovered.
 fn discard(path: &Path, broken: &Broken) -> Result<GivenUp, String> {
     let log = log_beside(path);
     let survey = survey_file(&log).ok().flatten();
@@ -329,6 +330,7 @@ fn discard(path: &Path, broken: &Broken) -> Result<GivenUp, String> {
     let given_up = GivenUp {
         why: broken.why.clone(),
         log,
+        kept_as: None,
         frames: survey.as_ref().map(frames),
         transactions: survey.as_ref().map(|survey| survey.transactions),
         was_guarded: broken.guard.is_some(),
@@ -336,7 +338,10 @@ fn discard(path: &Path, broken: &Broken) -> Result<GivenUp, String> {
         pages: broken.pages,
     };
     match onewrite::discard_log(path) {
-        Ok(_) => Ok(given_up),
+        Ok(done) => Ok(GivenUp {
+            kept_as: done.kept_as,
+            ..given_up
+        }),
         Err(DiscardError::InUse) => Err(in_use()),
         Err(other) => Err(other.to_string()),
     }

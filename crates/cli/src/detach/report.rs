@@ -61,6 +61,8 @@ pub struct GivenUp {
     /// Why it could not be recovered.
     pub why: String,
     pub log: PathBuf,
+    /// Its new name; null where there was none, or one that held nothing.
+    pub kept_as: Option<PathBuf>,
     /// Null where that cannot be told.
     pub frames: Option<u32>,
     /// Null where that cannot be told.
@@ -133,18 +135,26 @@ impl GivenUp {
     fn render(&self, text: &mut String) {
         let _ = writeln!(text, "{}", self.why);
         let log = self.log.display();
+        if let Some(kept) = &self.kept_as {
+            let kept = kept.display();
+            let _ = writeln!(
+                text,
+                "kept the log as {kept}: \"onewrite salvage {kept} -o OUT\" reads it"
+            );
+        }
         let _ = match (self.frames, self.transactions) {
             (Some(frames), Some(transactions)) => writeln!(
                 text,
-                "gave up {log}: {} of {}",
+                "without {log}: {} of {} are not in the database",
                 counted(frames.into(), "frame"),
                 counted(transactions, "transaction")
             ),
             _ if self.was_guarded => writeln!(
                 text,
-                "gave up the log: how many transactions were in it cannot be told"
+                "without the log: how many transactions are in it cannot be told"
             ),
-            _ => writeln!(text, "removed {log}"),
+            _ if self.kept_as.is_none() => writeln!(text, "removed {log}, which held nothing"),
+            _ => Ok(()),
         };
         if self.was_guarded {
             let _ = writeln!(

@@ -15,6 +15,7 @@ mod btree;
 mod pages;
 mod report;
 mod rows;
+mod shape;
 mod source;
 
 use std::fs::File;

@@ -75,21 +75,21 @@ impl Source {
             seen: Vec::new(),
         };
         match DatabaseHeader::parse(&head) {
-            Some(header) => source.from_database(&input, &header, log.as_deref())?,
+            Some(header) => source.look_at_database(&input, &header, log.as_deref())?,
             None if log.is_some() => {
                 return Err(format!(
                     "{}: not a database; --log is for one",
                     input.display()
                 ));
             }
-            None => source.from_log(&input)?,
+            None => source.look_at_log(&input)?,
         }
         source.check_unused()?;
         source.seen = source.look().map_err(|e| e.to_string())?;
         Ok(source)
     }
 
-    fn from_database(
+    fn look_at_database(
         &mut self,
         path: &Path,
         header: &DatabaseHeader,
@@ -207,7 +207,7 @@ impl Source {
     }
 
     /// A log; and its database, where that stands next to it and says so.
-    fn from_log(&mut self, path: &Path) -> Result<(), String> {
+    fn look_at_log(&mut self, path: &Path) -> Result<(), String> {
         let name = path.display();
         let opened = OpenedLog::at(path).map_err(|e| e.to_string())?;
         let opened =
@@ -223,7 +223,7 @@ impl Source {
             if let Some(header) = header.filter(|header| header.guard == Some(log.id)) {
                 self.notes
                     .push(format!("{} is its database: used as well", owner.display()));
-                return self.from_database(&owner, &header, Some(path));
+                return self.look_at_database(&owner, &header, Some(path));
             }
         }
         self.log = Some(Log {

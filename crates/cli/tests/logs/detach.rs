@@ -39,6 +39,14 @@ impl Case {
         beside(&self.database, "-onewrite")
     }
 
+    /// The log that was set aside.
+    fn kept(&self) -> PathBuf {
+        let entries = fs::read_dir(self.directory.path()).expect("a directory");
+        let mut paths = entries.map(|entry| entry.expect("an entry").path());
+        let kept = paths.find(|path| path.to_string_lossy().contains("-onewrite-orphan-"));
+        kept.expect("it is kept")
+    }
+
     fn detach(&self, more: &[&str]) -> Output {
         let database = self.database.to_str().expect("a path in UTF-8");
         run(onewrite(&[&["detach", database], more].concat()))
@@ -74,7 +82,12 @@ impl Case {
         );
         let entries = fs::read_dir(self.directory.path()).expect("a directory");
         let names = entries.map(|entry| entry.expect("an entry").file_name());
-        assert_eq!(names.collect::<Vec<_>>(), ["test.db"]);
+        let is_kept = |name: &std::ffi::OsString| {
+            let name = name.to_string_lossy();
+            name.starts_with("test.db-onewrite-orphan-")
+        };
+        let own: Vec<_> = names.filter(|name| !is_kept(name)).collect();
+        assert_eq!(own, ["test.db"]);
     }
 }
 
@@ -159,7 +172,7 @@ fn a_missing_log_is_given_up_only_on_request() {
     );
     let before = counter(&header(&case.database));
     let told = case.detached(&["--discard"]);
-    assert!(told.contains("gave up"), "{told}");
+    assert!(told.contains("without the log"), "{told}");
     assert!(
         counter(&header(&case.database)) > before,
         "idle connections must notice"
@@ -220,7 +233,7 @@ fn a_log_is_not_given_up_while_stock_sqlite_would_replay_another() {
         fs::remove_file(case.log()).expect("the log");
         let why = case.refused(&["--discard"]);
         assert!(
-            why.contains(suffix) && why.contains("move it away"),
+            why.contains(suffix) && why.contains("another name"),
             "{why}"
         );
         fs::remove_file(beside(&case.database, suffix)).expect("the file");
@@ -235,8 +248,16 @@ fn the_log_of_another_database_is_never_replayed() {
     fs::copy(other.log(), case.log()).expect("a copy");
     let why = case.refused(&[]);
     assert!(why.contains("belongs to another database"), "{why}");
+    let log = fs::read(case.log()).expect("the log");
     let told = case.detached(&["--discard"]);
     assert!(told.contains("frames of 4 transactions"), "{told}");
+    let kept = case.kept();
+    assert!(
+        told.contains(&format!("onewrite salvage {} -o", kept.display())),
+        "{told}"
+    );
+    let whole = fs::read(&kept).expect("the log");
+    assert_eq!(whole[..32768], log[..32768], "it is kept as it was");
     let connection = stock(&case.database).expect("a stock database");
     assert_eq!(number(&connection, "SELECT count(*) FROM sqlite_schema"), 0);
 }
@@ -253,6 +274,7 @@ fn a_damaged_log_is_given_up_only_on_request() {
         "{why}"
     );
     case.detached(&["--discard"]);
+    assert!(case.kept().is_file(), "a damaged one may be of use");
 }
 
 #[test]
@@ -282,7 +304,7 @@ fn a_log_that_can_be_recovered_is_not_discarded() {
 }
 
 #[test]
-fn a_log_left_by_another_database_of_that_name_is_removed_on_request() {
+fn a_log_left_by_another_database_of_that_name_is_set_aside_on_request() {
     let case = Case::killed();
     fs::remove_file(&case.database).expect("the database");
     let sql = "PRAGMA journal_mode=wal; CREATE TABLE other(a); INSERT INTO other VALUES(7);";
@@ -299,6 +321,14 @@ fn a_log_left_by_another_database_of_that_name_is_removed_on_request() {
             "SELECT a FROM other"
         ),
         7
+    );
+    let saved = case.directory.path().join("saved.db");
+    let words = [&case.kept(), &saved].map(|path| path.to_str().expect("UTF-8").to_owned());
+    let output = run(onewrite(&["salvage", &words[0], "-o", &words[1]]));
+    assert!(output.status.success(), "{}", lossy(&output.stderr));
+    assert_eq!(
+        number(&stock(&saved).expect("it"), "SELECT count(*) FROM t"),
+        3
     );
 }
 

@@ -1,23 +1,23 @@
-//! Giving up a log: for `onewrite detach --discard`, where the log is missing, damaged, or that of
-//! another database, so that the database cannot be opened any more.
+//! Parting with a log: for `onewrite detach --discard`, where the log is missing, damaged, or that of
+//! another database, so that the database cannot be opened any more. The log is kept under another name.
 //!
 //! The work is done under SQLite's own EXCLUSIVE lock by a connection of our own, at the moment when
 //! it would look which mode the database is in ([`super::guard`]).
 
 use std::cell::RefCell;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{ffi, host};
 use crate::log::LogId;
 
-/// What was given up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What the database parted with.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Discarded {
     /// The log that the database was guarded for; `None` where it was not guarded.
     pub guard: Option<LogId>,
-    /// There was a log file, and it is removed.
-    pub log_removed: bool,
+    /// The log's new name; `None` where there was no log, or none that could hold anything.
+    pub kept_as: Option<PathBuf>,
 }
 
 /// Why a log could not be given up.
@@ -80,9 +80,9 @@ fn leave(order: Order) -> Order {
         .unwrap_or(Order::Keep)
 }
 
-/// Makes a stock database of the one at `database`, as it stands without its log, and removes the
-/// log: **what was only in the log is lost**. The VFS must be registered. When this returns, all of
-/// it is on the device.
+/// Makes a stock database of the one at `database`, as it stands without its log: **what is only in the log
+/// is not in it**. The log is set aside as `<db>-onewrite-orphan-<id>`, as those of removed databases are. The
+/// VFS must be registered. When this returns, all of it is on the device.
 ///
 /// # Errors
 /// The database is in use, cannot be written, or is none.

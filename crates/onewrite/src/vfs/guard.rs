@@ -444,9 +444,9 @@ impl Database {
         Ok(Look::Settled)
     }
 
-    /// Under SHARED: gives up the log, so that the database is a stock one as it stands. First the
-    /// guard goes, then the log: whoever dies in between leaves an unguarded database with a log that
-    /// nobody replays.
+    /// Under SHARED: parts with the log, so that the database is a stock one as it stands. First the
+    /// guard goes, then the log's name: whoever dies in between leaves an unguarded database with a log
+    /// that nobody replays.
     fn discard(&self) -> Result<Look, LogError> {
         // An environment that asks for a mode of ours does not mean this connection.
         self.conversion_tried.set(true);
@@ -469,11 +469,10 @@ impl Database {
             clear(&mut header);
             self.write_header(&mut header)?;
         }
-        let log_removed = self.paths.log.exists();
         let _ = Shared::remove(&self.paths.log);
-        self.forget_mode()?;
+        let kept_as = self.set_given_up_aside()?;
         crate::storage::sync_directory(&self.paths.log)?;
-        discard::done(Discarded { guard, log_removed });
+        discard::done(Discarded { guard, kept_as });
         match self.inner.unlock(LockLevel::SHARED) {
             ffi::SQLITE_OK => Ok(Look::Settled),
             code => Err(self.inner_error("unlock", code)),

@@ -73,6 +73,21 @@ impl Database {
         }
     }
 
+    /// Under EXCLUSIVE: the log of a database that is to be used without it gets another name, and that is
+    /// returned. One that holds nothing is removed.
+    pub(super) fn set_given_up_aside(&self) -> Result<Option<PathBuf>, LogError> {
+        let holds_something = match self.present_log() {
+            Ok(log) => log.is_some_and(|log| !log.is_empty()),
+            // Damaged, or no log at all: who knows.
+            Err(e) if e.kind() == ErrorKind::CantOpen => self.paths.log.is_file(),
+            Err(e) => return Err(e),
+        };
+        match holds_something {
+            true => set_aside(&self.paths.log).map(Some),
+            false => self.forget_mode().map(|()| None),
+        }
+    }
+
     /// Whether a file stands in the log's place that this database, as its header is, does not lead to.
     fn is_leftover(&self, header: Option<&Header>) -> Result<bool, LogError> {
         if header.is_some_and(|header| guarded_by(header).is_some()) {
