@@ -101,27 +101,35 @@ fn while_it_changes_the_logs_size() {
     }
 }
 
-/// A COMMIT that was refused for want of room can be tried again.
+/// A COMMIT that was refused for want of room can be tried again: also where a part of it is in the log already.
 #[test]
 fn a_commit_that_found_it_busy_is_tried_again() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("db");
-    let db = made(&path, "onewrite");
-    // So much fits into what is gathered, so that the log is not asked for room before the end.
-    sql(&db, "PRAGMA cache_size=-100000");
-    let mut helper = Helper::start();
-    helper.lock(&beside(&path, "-onewrite-lock"), "write", EXTENSION, 1);
-    helper.stop();
-    sql(&db, "BEGIN");
-    sql(&db, LARGE);
-    let refused = rows::query(&db, "COMMIT");
-    assert_eq!(code(&refused), Some(BUSY), "{refused:?}");
-    drop(helper);
-    sql(&db, "COMMIT");
-    drop(db);
-    let db = open(&path);
-    assert_eq!(sql(&db, "SELECT sum(length(x)) FROM t"), "12000005");
-    assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+    for mode in ["waldio", "onewrite", "swal"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = made(&path, mode);
+        // Nothing is written before the end.
+        sql(&db, "PRAGMA cache_size=-100000");
+        let mut helper = Helper::start();
+        helper.lock(&beside(&path, "-onewrite-lock"), "write", EXTENSION, 1);
+        helper.stop();
+        sql(&db, "BEGIN");
+        sql(&db, LARGE);
+        for _ in 0..2 {
+            let refused = rows::query(&db, "COMMIT");
+            assert_eq!(code(&refused), Some(BUSY), "{mode}: {refused:?}");
+        }
+        drop(helper);
+        sql(&db, "COMMIT");
+        drop(db);
+        let db = open(&path);
+        assert_eq!(
+            sql(&db, "SELECT sum(length(x)) FROM t"),
+            "12000005",
+            "{mode}"
+        );
+        assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok", "{mode}");
+    }
 }
 
 /// A commit that was to begin a group, and found no room, has hidden nothing: everybody can open the log.
@@ -131,6 +139,7 @@ fn a_group_that_finds_no_room_keeps_nobody_out() {
     let path = directory.path().join("db");
     let db = made(&path, "waldio");
     sql(&db, "PRAGMA wal_autocheckpoint=0");
+    sql(&db, "PRAGMA synchronous=NORMAL");
     sql(&db, "PRAGMA onewrite_group_synch='1,1'");
     let mut helper = Helper::start();
     helper.lock(&beside(&path, "-onewrite-lock"), "write", EXTENSION, 1);
