@@ -479,7 +479,7 @@ impl Writer {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(all(test, not(any(shuttle, loom))))]
 mod tests {
     use super::*;
     use crate::log::{Layout, OpenLog};

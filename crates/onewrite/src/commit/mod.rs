@@ -32,7 +32,6 @@ mod seal;
 mod stuck;
 mod write_out;
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::log::layout::SideBlock;
@@ -95,7 +94,7 @@ pub struct Writer {
     /// What the connection has set.
     pub config: CommitConfig,
     /// How long the connection waits for other processes.
-    pub patience: Rc<dyn Patience>,
+    pub patience: Arc<dyn Patience>,
     /// The frames gathered, or those last written, until the next transaction begins.
     run: Run,
     /// Whether `run` stands in the file (or in the group) as it is.
@@ -144,7 +143,7 @@ impl Writer {
         Writer {
             log,
             config,
-            patience: Rc::new(Short),
+            patience: Arc::new(Short),
             run: Run::new(page),
             run_is_out: false,
             header: None,
@@ -241,7 +240,7 @@ impl Writer {
         self.expects_sync = false;
         self.leave_out_begun();
         // Room was made before the commit was published. Now nothing can be refused, and nobody is waited for.
-        let patience = std::mem::replace(&mut self.patience, Rc::new(Short));
+        let patience = std::mem::replace(&mut self.patience, Arc::new(Short));
         let written = self.write_out(Durability::Begun);
         self.patience = patience;
         written.inspect_err(|e| {

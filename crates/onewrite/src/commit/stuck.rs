@@ -19,7 +19,7 @@ impl Stuck {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(all(test, not(any(shuttle, loom))))]
 mod tests {
     use super::*;
 

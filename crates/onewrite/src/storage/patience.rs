@@ -11,7 +11,7 @@ pub const MOMENT: Duration = Duration::from_millis(500);
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
 
 /// Whether somebody goes on waiting beyond a [`MOMENT`].
-pub trait Patience {
+pub trait Patience: Send + Sync {
     /// Returns when it is worth to try again; `false`: it is enough.
     fn goes_on(&self) -> bool;
 }
@@ -49,26 +49,26 @@ pub fn try_within<E>(
     Ok(true)
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(all(test, not(any(shuttle, loom))))]
 mod tests {
     use super::*;
     use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    struct Times(Cell<u32>);
+    struct Times(AtomicU32);
 
     impl Patience for Times {
         fn goes_on(&self) -> bool {
-            self.0.set(self.0.get().saturating_sub(1));
-            self.0.get() > 0
+            self.0.fetch_sub(1, Ordering::Relaxed) > 1
         }
     }
 
     #[test]
     fn a_wait_ends_when_patience_does() {
         let began = Instant::now();
-        let times = Times(Cell::new(3));
+        let times = Times(AtomicU32::new(3));
         let tried = try_within(MOMENT, &times, || Ok::<_, ()>(false));
-        assert_eq!((tried, times.0.get()), (Ok(false), 0));
+        assert_eq!((tried, times.0.into_inner()), (Ok(false), 0));
         assert!(Instant::now() - began >= MOMENT);
         assert_eq!(
             try_within(Duration::ZERO, &Short, || Ok::<_, ()>(false)),

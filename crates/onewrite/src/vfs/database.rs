@@ -7,7 +7,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
@@ -88,7 +87,7 @@ pub struct Database {
     pub who: Committer,
     pub connection: Cell<Option<Connection>>,
     /// How long it waits for other processes.
-    pub patience: Rc<BusyHandler>,
+    pub patience: Arc<BusyHandler>,
     pub paths: Paths,
     pub read_only: bool,
     /// `immutable=1` or `nolock=1`: SQLite never asks for a lock.

@@ -181,6 +181,11 @@ type AskBusyHandler = unsafe extern "C" fn(*mut c_void) -> c_int;
 #[derive(Default)]
 pub struct BusyHandler(Cell<Option<(AskBusyHandler, *mut c_void)>>);
 
+// SAFETY: SQLite uses a file of a connection by one thread at a time, whichever it is, and so does this.
+unsafe impl Send for BusyHandler {}
+// SAFETY: as above.
+unsafe impl Sync for BusyHandler {}
+
 impl BusyHandler {
     /// # Safety
     /// `pair` is what came with `SQLITE_FCNTL_BUSYHANDLER`: a function and its argument, which live for as long as the

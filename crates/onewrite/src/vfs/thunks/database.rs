@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with_writer};
 use crate::mode::{JournalMode, UpgradeOfWal};
@@ -71,7 +71,7 @@ pub unsafe fn open(
             inner: Inner::new(below),
             who: new_committer(),
             connection: Cell::new(None),
-            patience: Rc::default(),
+            patience: Arc::default(),
             paths: Paths::of(path),
             read_only: opened_as & ffi::SQLITE_OPEN_READONLY != 0,
             takes_no_lock: is_set(name, c"immutable") || is_set(name, c"nolock"),
