@@ -231,16 +231,15 @@ pub enum SyncPolicy {
     Persistent,
     /// `normal`: write only; survives a crash of the system, not a power cut (WALDIO-NS).
     Normal,
-    /// `auto`: `persistent`.
-    ///
-    /// On a device with FUA that is one write-through write. On one without, the kernel turns it
-    /// into a write and a flush, which is `full` with one system call less.
+    /// `auto`: the faster one of `persistent` and `full`, where the device has FUA or is not known. Both were
+    /// timed when the log was made ([`crate::storage::pace`]). Elsewhere `persistent`: without FUA the kernel
+    /// turns a write-through write into a write and a flush, which is `full` with one system call less.
     #[default]
     Auto,
 }
 
 impl SyncPolicy {
-    /// The policy with `auto` decided.
+    /// The policy with `auto` decided, where nothing was timed.
     pub fn resolved(self) -> SyncPolicy {
         match self {
             SyncPolicy::Auto => SyncPolicy::Persistent,

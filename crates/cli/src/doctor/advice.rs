@@ -432,6 +432,7 @@ mod tests {
             direct_4k_per_s: direct,
             buffered_fdatasync_4k_per_s: Some(buffered),
             append_fdatasync_per_s: Some(append),
+            durable: None,
             samples: 1,
             writes_per_sample: 1000,
         }

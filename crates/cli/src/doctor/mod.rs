@@ -168,6 +168,10 @@ mod tests {
             json["raw"]["direct_dsync_4k_per_s"].is_number(),
             has_direct_io
         );
+        assert_eq!(
+            json["raw"]["durable"]["write_through_us"].is_number(),
+            json["raw"]["durable"]["auto"].is_string()
+        );
         assert!(json["raw"]["append_fdatasync_per_s"].as_f64().unwrap() > 0.0);
         let modes: Vec<_> = report.modes.iter().map(|m| m.mode).collect();
         assert_eq!(modes, ["wal", "direct", "waldio", "swal", "onewrite"]);

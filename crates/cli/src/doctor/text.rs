@@ -27,6 +27,13 @@ pub fn render(report: &Report) -> String {
     for (name, rate) in rates(&report.raw) {
         let _ = writeln!(text, "  {name:<46}{:>9}", per_second(rate));
     }
+    if let Some(durable) = &report.raw.durable {
+        let of = |what: &str, us: u32| format!("  {what:<46}{us:>6} us\n");
+        text += &of("one write-through write", durable.pace.write_through_us);
+        text += &of("one write and a flush", durable.pace.write_and_flush_us);
+        let chosen = format!("{}: {}", durable.auto, durable.why);
+        let _ = writeln!(text, "\n{}", wrap("onewrite_sync=auto is ", &chosen));
+    }
     let _ = writeln!(text, "\n{}", modes(report));
     for advice in &report.modes {
         let label = format!("{}: ", advice.mode);

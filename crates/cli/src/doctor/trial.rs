@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
+use onewrite::storage::pace::{self, Pace, Way};
 use onewrite::storage::{
     Access, AlignedBuf, Capabilities, Create, DirectIo, Durability, Init, LogFile, NewFile,
 };
@@ -17,6 +18,9 @@ const WRITES: u32 = 1_000;
 
 /// Bytes of one write.
 const BLOCK_BYTES: usize = 4096;
+
+/// Bytes that both ways of a durable write are timed on.
+const PACE_BYTES: u64 = 128 << 10;
 
 /// Measurements of each kind, unless one takes long.
 const SAMPLES: usize = 3;
@@ -35,10 +39,25 @@ pub struct Rates {
     pub buffered_fdatasync_4k_per_s: Option<f64>,
     /// Appends of 4,120 bytes with fdatasync, as a growing log does them.
     pub append_fdatasync_per_s: Option<f64>,
+    /// How long one durable write takes in the two ways that `onewrite_sync=auto` chooses from; null
+    /// without direct I/O.
+    pub durable: Option<Durable>,
     /// Measurements of each kind.
     pub samples: usize,
     /// Writes of each kind in one of them.
     pub writes_per_sample: u32,
+}
+
+/// Two ways of one durable write, and the one that a log which is made here would take.
+#[derive(Clone, Debug, Serialize)]
+pub struct Durable {
+    /// Their medians.
+    #[serde(flatten)]
+    pub pace: Pace,
+    /// `persistent` or `full`, as `onewrite_sync` says it.
+    pub auto: &'static str,
+    /// Why.
+    pub why: String,
 }
 
 /// Measures in a directory of its own inside `dir`, which is removed again.
@@ -82,6 +101,7 @@ fn samples(dir: &Path, scratch: &Path, found: &Capabilities) -> Result<Rates, St
         buffered.push(overwrite(&log)?);
     }
     Ok(Rates {
+        durable: durable(scratch).map_err(|error| directory::explain(dir, &error))?,
         samples: append.len(),
         writes_per_sample: bench.writes(),
         direct_dsync_4k_per_s: median(dsync),
@@ -89,6 +109,30 @@ fn samples(dir: &Path, scratch: &Path, found: &Capabilities) -> Result<Rates, St
         buffered_fdatasync_4k_per_s: median(buffered),
         append_fdatasync_per_s: median(append),
     })
+}
+
+/// Times both ways as the engine does.
+fn durable(dir: &Path) -> Result<Option<Durable>, onewrite::storage::StorageError> {
+    let new = NewFile {
+        mode: 0o600,
+        owner: None,
+    };
+    let path = dir.join("onewrite-doctor-pace");
+    let log = LogFile::open(&path, Create::New(new), Access::ReadWrite, DirectIo::Auto)?;
+    if log.direct().is_none() {
+        return Ok(None);
+    }
+    log.initialize(0..PACE_BYTES, Init::ZeroFill)?;
+    let timed = pace::time(&log, 0..PACE_BYTES)?;
+    let same = pace::why_the_same(log.capabilities(), true);
+    Ok(timed.map(|pace| Durable {
+        pace,
+        auto: match same.map_or(pace.way(), |_| Way::WriteThrough) {
+            Way::WriteThrough => "persistent",
+            Way::WriteAndFlush => "full",
+        },
+        why: same.map_or_else(|| pace.to_string(), str::to_owned),
+    }))
 }
 
 /// A preallocated log that is written as the engine does without direct I/O.

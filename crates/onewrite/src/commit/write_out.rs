@@ -245,7 +245,7 @@ impl Writer {
         index: Option<IndexView>,
         alone_in_transaction: &dyn Fn() -> bool,
     ) -> Result<(), LogError> {
-        let policy = self.config.sync.resolved();
+        let policy = self.log.sync_policy(self.config.sync);
         if self.try_group(policy)? {
             return Ok(());
         }

@@ -11,7 +11,10 @@
 //!     20      4  page size in bytes, 0 while no database uses the log
 //!     24      8  log id: the database's header carries the same while it is guarded
 //!     32     32  SQLite's WAL header; all zero while the log is empty
-//!     64     60  zero
+//!     64      4  the device whose pace follows, by a checksum of its identity; 0 if none was timed
+//!     68      4  microseconds that a write-through write takes there
+//!     72      4  microseconds that a write and a flush take there
+//!     76     48  zero
 //!    124      4  CRC-32C of bytes 0 to 123
 //! ```
 //!
@@ -24,6 +27,7 @@ use std::time::Duration;
 
 use crate::log::Layout;
 use crate::mode::JournalMode;
+use crate::storage::pace::{KnownPace, Pace};
 use crate::wal::{self, PageSize, WalHeader, array, be32};
 
 /// Bytes of the block that the header stands in.
@@ -87,6 +91,8 @@ pub struct LogHeader {
     pub locks: Locks,
     /// SQLite's WAL header as it was written, zeros in an empty log.
     pub wal: [u8; wal::HEADER_BYTES],
+    /// How long durable writes take. A program that ignores it is right all the same.
+    pub pace: Option<KnownPace>,
 }
 
 impl LogHeader {
@@ -108,6 +114,7 @@ impl LogHeader {
                 _ => Locks::InAFileOfTheirOwn,
             },
             wal: [0; wal::HEADER_BYTES],
+            pace: None,
         }
     }
 
@@ -141,6 +148,11 @@ impl LogHeader {
         bytes[20..24].copy_from_slice(&page_size.to_be_bytes());
         bytes[24..32].copy_from_slice(&self.id.0);
         bytes[32..64].copy_from_slice(&self.wal);
+        if let Some(KnownPace { device, pace }) = self.pace {
+            bytes[64..68].copy_from_slice(&device.to_be_bytes());
+            bytes[68..72].copy_from_slice(&pace.write_through_us.to_be_bytes());
+            bytes[72..76].copy_from_slice(&pace.write_and_flush_us.to_be_bytes());
+        }
         let crc = crc32c::crc32c(&bytes[..CRC_AT]);
         bytes[CRC_AT..].copy_from_slice(&crc.to_be_bytes());
         bytes
@@ -185,12 +197,25 @@ impl LogHeader {
             id: LogId(array(&bytes[24..32])),
             locks,
             wal: array(&bytes[32..64]),
+            pace: parse_pace(bytes),
         };
         match header.version() == be32(bytes, 8) {
             true => Ok(header),
             false => Err(field("layout", 16)),
         }
     }
+}
+
+/// Whatever does not make sense there is no reason to refuse a log: it is timed again.
+fn parse_pace(bytes: &[u8; HEADER_BYTES]) -> Option<KnownPace> {
+    let [device, through, flush] = [64, 68, 72].map(|at| be32(bytes, at));
+    (device != 0 && through != 0 && flush != 0).then_some(KnownPace {
+        device,
+        pace: Pace {
+            write_through_us: through,
+            write_and_flush_us: flush,
+        },
+    })
 }
 
 /// How often a header with a wrong checksum is read again, and how long is waited before that.
@@ -298,6 +323,23 @@ mod tests {
         assert_eq!(LogHeader::parse(&header().to_bytes()), Ok(header()));
         assert!(!header().is_empty());
         assert!(header().wal_header().is_some());
+    }
+
+    #[test]
+    fn the_pace_is_read_back_and_one_that_makes_no_sense_is_none() {
+        let pace = Pace {
+            write_through_us: 1640,
+            write_and_flush_us: 660,
+        };
+        let mut header = header();
+        header.pace = Some(KnownPace { device: 7, pace });
+        assert_eq!(LogHeader::parse(&header.to_bytes()), Ok(header));
+        let mut bytes = header.to_bytes();
+        bytes[68..72].fill(0);
+        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_be_bytes());
+        header.pace = None;
+        assert_eq!(LogHeader::parse(&bytes), Ok(header));
     }
 
     #[test]

@@ -29,7 +29,8 @@ use std::time::Duration;
 use crate::checkpoint::Counters;
 use crate::commit::group_commit::GroupCommit;
 use crate::commit::group_synch::Group;
-use crate::mode::{InitPolicy, JournalMode};
+use crate::mode::{InitPolicy, JournalMode, SyncPolicy};
+use crate::storage::pace::{self, KnownPace, Pace, Way};
 use crate::storage::{
     Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, MOMENT,
     NewFile, Patience, StorageError, try_within,
@@ -58,6 +59,9 @@ struct Known {
     committed: Option<FrameNo>,
 }
 
+/// How much of a new log the timing of durable writes writes to.
+const PACE_BYTES: u64 = 128 << 10;
+
 /// See the module.
 pub struct Log {
     file: LogFile,
@@ -75,6 +79,8 @@ pub struct Log {
     shared: Shared,
     poison: OnceLock<String>,
     guard_in_doubt: AtomicBool,
+    /// How long durable writes take, if it was timed.
+    pace: Option<KnownPace>,
     /// Where the next piece of the region begins, in bytes: see [`forward`].
     next_piece: AtomicU64,
     /// This process has begun to make the region.
@@ -132,6 +138,7 @@ impl Log {
         let page = header.page_size.unwrap_or(open.page);
         let ties = Some((id, header.locks));
         let mut log = Log::assemble(file, open, header.layout, page, ties)?;
+        log.pace = header.pace;
         log.known().salts = header.wal_header().map(|wal| wal.salts);
         log.join(open)?;
         Ok(log)
@@ -155,7 +162,8 @@ impl Log {
         file.give_permissions(open.new_file);
         let id = LogId::random()
             .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
-        let header = LogHeader::empty(open.mode, layout, Some(open.page), id);
+        let remembers = read_header(&file).ok().and_then(|header| header.pace);
+        let mut header = LogHeader::empty(open.mode, layout, Some(open.page), id);
         let ties = Some((id, header.locks));
         let mut log = Log::assemble(file, open, layout, open.page, ties)?;
         log.join(open)?;
@@ -164,12 +172,41 @@ impl Log {
         let first = |size| space::chunk_end(&log.geometry, 0).max(size);
         log.space
             .extend(&log.file, log.init(), open.patience, first)?;
+        log.find_pace(remembers)?;
+        if log.pace.is_some() {
+            header.pace = log.pace;
+            log.write_header(&header, Durability::None)?;
+        }
         log.file.flush()?;
         // Also where the file was there before: whoever made it may have died before it came to
         // this; and SQLite removes its journals and logs without it. One of those that came back
         // after a power cut would be read before the guard.
         log.file.sync_directory()?;
         Ok(log)
+    }
+
+    /// Of a new log, whose blocks are ready and hold nothing. Where they are unwritten, what is timed would be the file
+    /// system's journal.
+    fn find_pace(&mut self, remembers: Option<KnownPace>) -> Result<(), LogError> {
+        if self.init() != Init::Unwritten {
+            let first = (header::BLOCK_BYTES as u64).next_multiple_of(self.geometry.unit());
+            let end = self.file.size()?.min(first + PACE_BYTES);
+            self.pace = pace::of_new_log(&self.file, remembers, first..end)?;
+        }
+        Ok(())
+    }
+
+    /// How long durable writes take here; `None` where there is nothing to choose.
+    pub fn pace(&self) -> Option<Pace> {
+        self.pace.map(|known| known.pace)
+    }
+
+    /// The policy with `auto` decided, by the pace of the device.
+    pub fn sync_policy(&self, policy: SyncPolicy) -> SyncPolicy {
+        match (policy, self.pace().map(Pace::way)) {
+            (SyncPolicy::Auto, Some(Way::WriteAndFlush)) => SyncPolicy::Full,
+            (policy, _) => policy.resolved(),
+        }
     }
 
     /// Opens SQLite's own `-wal` file, which stock connections may use at the same time.
@@ -229,6 +266,7 @@ impl Log {
             shared: Shared::private(),
             poison: OnceLock::new(),
             guard_in_doubt: AtomicBool::new(false),
+            pace: None,
             next_piece: AtomicU64::new(0),
             region_begun: AtomicBool::new(false),
             remapped: Counters::default(),
@@ -611,6 +649,7 @@ impl Log {
         self.write_header(
             &LogHeader {
                 wal: *bytes,
+                pace: self.pace,
                 // Of an older version it stays as long as it is in use: all must lock in one place.
                 locks: self.locks,
                 ..empty

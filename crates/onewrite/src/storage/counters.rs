@@ -45,6 +45,29 @@ pub struct IoCounts {
 }
 
 impl IoCounters {
+    /// What was done since `before` was set-up.
+    pub(super) fn was_setup(&self, before: &IoCounts) {
+        let now = self.snapshot();
+        for (from, to, count) in [
+            (&self.writes, &self.setup_writes, now.writes - before.writes),
+            (
+                &self.write_bytes,
+                &self.setup_write_bytes,
+                now.write_bytes - before.write_bytes,
+            ),
+            (
+                &self.flushes,
+                &self.setup_flushes,
+                now.flushes - before.flushes,
+            ),
+        ] {
+            from.fetch_sub(count, Relaxed);
+            to.fetch_add(count, Relaxed);
+        }
+        self.write_through
+            .fetch_sub(now.write_through - before.write_through, Relaxed);
+    }
+
     /// The values now.
     #[must_use]
     pub fn snapshot(&self) -> IoCounts {

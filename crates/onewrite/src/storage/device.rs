@@ -46,12 +46,7 @@ impl BlockDevice {
     fn at(link: &Path) -> Option<Self> {
         let directory = link.canonicalize().ok()?;
         let name = directory.file_name()?.to_string_lossy().into_owned();
-        // A partition has no queue of its own; its parent directory is the whole device.
-        let whole = if directory.join("partition").exists() {
-            directory.parent()?.to_owned()
-        } else {
-            directory
-        };
+        let whole = whole_device(directory)?;
         let queue = whole.join("queue");
         Some(Self {
             name,
@@ -67,6 +62,39 @@ impl BlockDevice {
             physical_block_bytes: small(&queue, "physical_block_size")?,
             backing_file: text(&whole, "loop/backing_file").map(PathBuf::from),
         })
+    }
+}
+
+/// What tells a device from others, also on another machine: its name, size and what it says of itself.
+pub(super) fn identity(name: &str) -> String {
+    let Ok(directory) = Path::new("/sys/class/block").join(name).canonicalize() else {
+        return name.to_owned();
+    };
+    let of_itself = [
+        "size",
+        "wwid",
+        "serial",
+        "device/wwid",
+        "device/serial",
+        "device/model",
+        "device/cid",
+        "dm/uuid",
+        "loop/backing_file",
+    ];
+    let whole = whole_device(directory.clone());
+    let texts = of_itself.map(|file| {
+        text(&directory, file)
+            .or_else(|| text(whole.as_deref()?, file))
+            .unwrap_or_default()
+    });
+    format!("{name} {}", texts.join(" "))
+}
+
+/// A partition has no queue of its own; its parent directory is the whole device.
+fn whole_device(directory: PathBuf) -> Option<PathBuf> {
+    match directory.join("partition").exists() {
+        true => directory.parent().map(Path::to_owned),
+        false => Some(directory),
     }
 }
 

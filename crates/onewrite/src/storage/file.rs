@@ -120,6 +120,23 @@ impl LogFile {
         }
     }
 
+    /// A number for the device under the file, from what identifies it; never 0. Of a device that is not known it
+    /// changes with every run of the system.
+    pub(super) fn device_tag(&self) -> u32 {
+        let found = self.capabilities();
+        let identity = match found.device.as_str() {
+            "" => format!(
+                "{} {}:{} {}",
+                found.filesystem,
+                self.stat.stx_dev_major,
+                self.stat.stx_dev_minor,
+                std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+            ),
+            name => super::device::identity(name),
+        };
+        crc32c::crc32c(identity.as_bytes()).max(1)
+    }
+
     /// Whether a direct write-through write makes everything durable that the device was given before.
     /// What waits in the page cache it does not cover: see [`LogFile::write_back`].
     #[must_use]

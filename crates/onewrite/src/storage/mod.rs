@@ -28,6 +28,7 @@ mod mount;
 #[doc(hidden)]
 pub mod observer;
 mod open;
+pub mod pace;
 mod patience;
 mod probe;
 mod remap;

@@ -14,7 +14,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How the bytes of a write travel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +84,11 @@ pub trait Observer: Send + Sync {
     /// May change what is believed about a file that was opened.
     fn capabilities(&self, _path: &Path, _found: &mut Capabilities) {}
 
+    /// A clock of the test's own, for what is measured.
+    fn clock(&self) -> Option<Duration> {
+        None
+    }
+
     /// May change for how long who has committed is taken to be at work still: a test that needs several
     /// at work, on a machine where any of them may be kept waiting.
     fn company_lasts(&self, usually: Duration) -> Duration {
@@ -109,6 +114,16 @@ pub(super) fn before(
             .before(path, call)
             .map_err(|e| StorageError::io(path, operation, e)),
     }
+}
+
+/// The time on a clock that only goes forward.
+pub(super) fn now() -> Duration {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    let usual = || BEGIN.get_or_init(Instant::now).elapsed();
+    let observer = OBSERVER.get();
+    observer
+        .and_then(|observer| observer.clock())
+        .unwrap_or_else(usual)
 }
 
 pub(crate) fn company_lasts(usually: Duration) -> Duration {

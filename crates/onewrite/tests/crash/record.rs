@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
 /// The files of a database, apart from the wal-index, which a crash of the system removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -193,6 +194,11 @@ impl Observer for Recorder {
             })
         });
         Ok(())
+    }
+
+    /// It stands still, so that `auto` writes through.
+    fn clock(&self) -> Option<Duration> {
+        Some(Duration::ZERO)
     }
 
     fn capabilities(&self, path: &Path, found: &mut Capabilities) {
