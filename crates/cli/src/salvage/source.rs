@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use onewrite::DATABASE_HEADER_BYTES;
-use onewrite::log::LogId;
 use onewrite::log::scan::{OpenedLog, Survey, Writers};
+use onewrite::log::{HeaderError, LogHeader, LogId};
 use onewrite::storage::{LockByte, LockKind};
 use onewrite::wal::PageSize;
 
@@ -121,10 +121,10 @@ impl Source {
 
     /// The log that the user names.
     fn with_log(&mut self, path: &Path, header: &DatabaseHeader) -> Result<(), String> {
-        let opened = OpenedLog::at(path).map_err(|e| e.to_string())?;
+        let opened = self.open(path)?;
         let opened = opened.ok_or_else(|| format!("{}: this log is empty", path.display()))?;
-        let belongs = match (opened.header, header.guard) {
-            (Some(log), Some(id)) if log.id == id => Belongs::ById,
+        let belongs = match header.guard {
+            Some(id) if id_of(path) == Some(id) => Belongs::ById,
             _ => Belongs::NotProven,
         };
         self.log = Some(Log {
@@ -144,8 +144,8 @@ impl Source {
         };
         let aside = set_aside(path).unwrap_or_default();
         for candidate in [&own].into_iter().chain(&aside) {
-            match OpenedLog::at(candidate) {
-                Ok(Some(opened)) if opened.header.is_some_and(|log| log.id == id) => {
+            match self.open(candidate) {
+                Ok(Some(opened)) if id_of(candidate) == Some(id) => {
                     self.log = Some(Log {
                         path: candidate.clone(),
                         opened,
@@ -155,7 +155,7 @@ impl Source {
                 }
                 // The database holds everything.
                 Ok(None) if is_empty_log(candidate, id) => return Ok(()),
-                Err(e) if candidate.exists() => self.notes.push(e.to_string()),
+                Err(e) if candidate.exists() => self.notes.push(e),
                 _ => {}
             }
         }
@@ -209,7 +209,7 @@ impl Source {
     /// A log; and its database, where that stands next to it and says so.
     fn look_at_log(&mut self, path: &Path) -> Result<(), String> {
         let name = path.display();
-        let opened = OpenedLog::at(path).map_err(|e| e.to_string())?;
+        let opened = self.open(path)?;
         let opened =
             opened.ok_or_else(|| format!("{name}: neither a database nor a log with frames"))?;
         let bytes = path.as_os_str().as_encoded_bytes();
@@ -217,10 +217,10 @@ impl Source {
             use std::os::unix::ffi::OsStrExt;
             PathBuf::from(std::ffi::OsStr::from_bytes(name))
         });
-        if let (Some(owner), Some(log)) = (owner, opened.header) {
+        if let (Some(owner), Some(id)) = (owner, id_of(path)) {
             let head = head_of(&owner).unwrap_or_default();
             let header = DatabaseHeader::parse(&head);
-            if let Some(header) = header.filter(|header| header.guard == Some(log.id)) {
+            if let Some(header) = header.filter(|header| header.guard == Some(id)) {
                 self.notes
                     .push(format!("{} is its database: used as well", owner.display()));
                 return self.look_at_database(&owner, &header, Some(path));
@@ -232,6 +232,28 @@ impl Source {
             belongs: Belongs::NotProven,
         });
         Ok(())
+    }
+
+    /// Opens a log, also one whose header block is damaged around SQLite's header.
+    fn open(&mut self, path: &Path) -> Result<Option<OpenedLog>, String> {
+        let error = match OpenedLog::at(path) {
+            Ok(opened) => return Ok(opened),
+            Err(e) => e,
+        };
+        let is_newer = matches!(
+            LogHeader::parse(&head_of(path).unwrap_or_default()),
+            Err(HeaderError::Version(_))
+        );
+        match OpenedLog::without_header(path) {
+            Ok(Some(opened)) if !is_newer => {
+                self.notes.push(format!(
+                    "{error}: read by SQLite's own header in it, in layout {}",
+                    opened.geometry.layout()
+                ));
+                Ok(Some(opened))
+            }
+            _ => Err(error.to_string()),
+        }
     }
 
     fn check_unused(&self) -> Result<(), String> {
@@ -290,10 +312,17 @@ impl Source {
     }
 }
 
+/// The id in a log of ours, whatever else of its header is damaged.
+fn id_of(path: &Path) -> Option<LogId> {
+    const ID_AT: usize = 24;
+    let head = head_of(path).ok()?;
+    head.get(ID_AT..)?.first_chunk().map(|id| LogId(*id))
+}
+
 /// Whether a log of this id is there, and holds no frames.
 fn is_empty_log(path: &Path, id: LogId) -> bool {
     let head = head_of(path).unwrap_or_default();
-    let header = onewrite::log::LogHeader::parse(&head);
+    let header = LogHeader::parse(&head);
     header.is_ok_and(|log| log.id == id && log.is_empty())
 }
 

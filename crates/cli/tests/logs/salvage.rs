@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use onewrite_iotrace::scratch::{Mounted, private_mounts};
 use serde_json::{Value, json};
 
 use super::writer::{FOUR_COMMITS, Then, Writer};
@@ -452,6 +453,83 @@ fn a_log_without_the_database_gives_the_rows_of_the_pages_in_it() {
             "7,2000"
         );
     }
+}
+
+/// Layout, mode or id are damaged, or the checksum over them: SQLite's own header proves the frames.
+#[test]
+fn a_damaged_header_costs_nothing_where_sqlites_own_is_whole() {
+    for (mode, layout) in MODES
+        .into_iter()
+        .filter(|(mode, _)| !["direct", "wal"].contains(mode))
+    {
+        for at in [3, 14, 19, 100, 125] {
+            let case = Case::killed(mode, layout, FOUR_COMMITS);
+            let mut bytes = fs::read(case.log()).expect("the log");
+            bytes[at] ^= 1;
+            fs::write(case.log(), bytes).expect("the log");
+            let (said, code) = case.salvage(&case.database(), &[]);
+            assert_eq!(
+                (code, &said["proof"]),
+                (0, &json!("id")),
+                "{mode} {layout} {at}: {said:#}"
+            );
+            assert_eq!(case.ask(ASK), WHOLE, "{mode} {layout} {at}");
+        }
+    }
+    // Without that header no checksum has a beginning.
+    let case = Case::killed("onewrite", "auto", FOUR_COMMITS);
+    let mut bytes = fs::read(case.log()).expect("the log");
+    bytes[57] ^= 1;
+    fs::write(case.log(), bytes).expect("the log");
+    let why = case.refused(&case.log(), &[]);
+    assert!(why.contains("CRC-32C"), "{why}");
+}
+
+#[test]
+fn a_full_disk_and_the_user_end_it_and_nothing_is_left() {
+    let case = Case::new();
+    let (mode, sql) = (
+        "waldio",
+        "CREATE TABLE t(a); INSERT INTO t VALUES(zeroblob(3000000))",
+    );
+    Writer::start(&case.database(), mode, "sector", sql, Then::Wait).kill();
+    let nothing = |directory: &Path| fs::read_dir(directory).expect("a directory").count() == 0;
+    if rustix::process::geteuid().is_root() {
+        private_mounts().expect("a mount namespace");
+        let (source, small) = (Path::new("onewrite-test"), case.results.path());
+        let mounted = Mounted::with_options(source, small, "tmpfs", Some(c"size=1m"));
+        let mounted = mounted.expect("a file system");
+        let why = case.refused(&case.database(), &[]);
+        assert!(why.contains("no space is left"), "{why}");
+        assert!(nothing(small));
+        mounted.unmount().expect("unmounted");
+    } else {
+        println!("SKIPPED: a small file system takes root");
+    }
+    // Long enough to be stopped: it is all zeros.
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(case.database())
+        .expect("the database");
+    file.set_len(64 << 30).expect("a sparse file");
+    let output = case.output();
+    let (from, to) = (case.database(), output.to_str().expect("UTF-8").to_owned());
+    let mut child = onewrite(&["salvage", from.to_str().expect("UTF-8"), "-o", &to])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let image = beside(&output, "-onewrite-partial").join("image");
+    while fs::metadata(&image).map_or(0, |image| image.len()) < 1 << 20 {
+        assert!(
+            child.try_wait().expect("a child").is_none(),
+            "it ended by itself"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a signal");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert!(nothing(case.results.path()));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `onewrite verify`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use onewrite_torture::random::{Random, fresh_seed};
@@ -170,6 +172,46 @@ fn what_stands_behind_the_last_commit_is_work_under_way_while_it_is_in_use() {
     assert_eq!((code, &found["in_use"]), (0, &json!(true)), "{found:#}");
     writer.kill();
     assert!(case.problem().contains("drops 1 transaction "));
+}
+
+#[test]
+fn a_group_that_is_kept_back_is_no_damage() {
+    let case = Case::new();
+    let sql = format!("PRAGMA onewrite_group_synch='1000,10000'; {FOUR_COMMITS}");
+    let writer = Writer::start(&case.database(), "waldio", "sector", &sql, Then::Wait);
+    let (found, code) = verify_json(&case.database(), &[]);
+    assert_eq!((code, &found["in_use"]), (0, &json!(true)), "{found:#}");
+    writer.finish();
+}
+
+#[test]
+fn without_permission_it_could_not_look() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: takes root");
+        return;
+    }
+    let case = Case::killed("onewrite", "auto");
+    let open = |path: &Path, mode| {
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(path, permissions).expect("permissions");
+    };
+    open(case.directory.path(), 0o755);
+    let program = case.directory.path().join("onewrite");
+    fs::copy(env!("CARGO_BIN_EXE_onewrite"), &program).expect("a copy that others may run");
+    open(&program, 0o755);
+    for suffix in ["-onewrite", ""] {
+        open(&case.file(suffix), 0o600);
+        let database = case.database();
+        let mut command = std::process::Command::new(&program);
+        command
+            .args(["verify", database.to_str().expect("UTF-8")])
+            .uid(65_534)
+            .gid(65_534);
+        let output = run(command);
+        let said = lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.to_lowercase().contains("permission"), "{said}");
+    }
 }
 
 #[test]

@@ -35,6 +35,9 @@ pub const BLOCK_BYTES: usize = 4096;
 /// Bytes of the header itself: less than a sector.
 pub const HEADER_BYTES: usize = 128;
 
+/// Where SQLite's WAL header stands in it.
+pub const WAL_AT: usize = 32;
+
 const MAGIC: &[u8; 8] = b"onewrite";
 /// The newest version of the format that is written and read.
 pub const VERSION: u32 = 3;

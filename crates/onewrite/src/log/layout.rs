@@ -73,6 +73,18 @@ impl Layout {
         }
     }
 
+    /// All of them.
+    pub const ALL: [Layout; 8] = [
+        Layout::Stock,
+        Layout::Embedded,
+        Layout::Sector,
+        Layout::Page4k,
+        Layout::Page8k,
+        Layout::Compressed,
+        Layout::Packed,
+        Layout::Gathered,
+    ];
+
     /// Whether a frame's position follows from its number.
     pub fn has_fixed_positions(self) -> bool {
         !matches!(self, Layout::Compressed | Layout::Packed)
@@ -80,17 +92,7 @@ impl Layout {
 
     /// The layout with this number.
     pub fn from_code(code: u32) -> Option<Layout> {
-        let all = [
-            Layout::Stock,
-            Layout::Embedded,
-            Layout::Sector,
-            Layout::Page4k,
-            Layout::Page8k,
-            Layout::Compressed,
-            Layout::Packed,
-            Layout::Gathered,
-        ];
-        all.into_iter().find(|layout| layout.code() == code)
+        Layout::ALL.into_iter().find(|layout| layout.code() == code)
     }
 }
 

@@ -227,6 +227,42 @@ impl OpenedLog {
         }))
     }
 
+    /// The log of ours at `path`, where our header in it is damaged and SQLite's is whole: in the layout in which
+    /// most frames are valid, each of which SQLite's checksums prove. `None` where none is valid.
+    ///
+    /// # Errors
+    /// It is missing, or cannot be read.
+    pub fn without_header(path: &Path) -> Result<Option<OpenedLog>, LogError> {
+        let mut found = None;
+        for layout in Layout::ALL
+            .into_iter()
+            .filter(|layout| *layout != Layout::Stock)
+        {
+            let file = LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never)?;
+            let mut head = [0; header::HEADER_BYTES];
+            LogFile::read_at(&file, &mut head, 0)?;
+            let Some(wal) = WalHeader::parse(&array(&head[header::WAL_AT..])) else {
+                return Ok(None);
+            };
+            let Ok(geometry) = Geometry::new(layout, wal.page_size, 1) else {
+                continue;
+            };
+            // Records that look as if they were of a newer version are none of this layout.
+            let survey = Survey::of(&file, geometry, wal, Writers::None);
+            let valid = survey.map_or(0, |survey| survey.valid);
+            if valid > found.as_ref().map_or(0, |(most, _)| *most) {
+                let log = OpenedLog {
+                    file,
+                    header: None,
+                    wal,
+                    geometry,
+                };
+                found = Some((valid, log));
+            }
+        }
+        Ok(found.map(|(_, log)| log))
+    }
+
     /// A walk over its frames; `database` is the one that it belongs to, see [`Scan::with_database`].
     ///
     /// # Errors
