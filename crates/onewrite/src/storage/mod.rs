@@ -11,14 +11,15 @@
 //!   [`Capabilities`] says why.
 //! - Every error names the file, the operation and the offset ([`StorageError`]).
 //!
-//! It knows nothing of SQLite, frames or transactions. It is called by the log layer alone, and
-//! with log files alone: opening and closing a database file or its `-shm` in this process would
-//! drop all POSIX locks that SQLite holds on it.
+//! It knows nothing of SQLite, frames or transactions. It is called by the log layer, with log files
+//! alone: opening and closing a database file or its `-shm` in this process would drop all POSIX locks
+//! that are held on it. [`Description`] is the exception: it holds SQLite's locks for `vfs::locks`.
 
 mod aligned;
 mod atomic;
 mod capabilities;
 mod counters;
+mod description;
 mod device;
 mod error;
 mod file;
@@ -39,6 +40,7 @@ pub use aligned::{AlignedBuf, BUFFER_ALIGN};
 pub use atomic::{AtomicWrites, Descriptor, atomic_writes};
 pub use capabilities::{Capabilities, DirectAlign, DurableWrite};
 pub use counters::{IoCounters, IoCounts};
+pub(crate) use description::{Description, close_in_child, open_descriptors, own_locks};
 pub use device::WriteCache;
 pub use error::{Operation, StorageError};
 pub use file::{Durability, LogFile};
@@ -49,3 +51,4 @@ pub use patience::{MOMENT, Patience, Short, try_within};
 pub use remap::{Move, Remap, Remapped, Remapping, close_kept_databases};
 pub use shared::{SharedPage, SharedWords};
 pub(crate) use sys::has_raised_privileges;
+pub(crate) use sys::{OfdCommand, OfdConflict, OfdRange, OfdType, descriptor as descriptor_of};

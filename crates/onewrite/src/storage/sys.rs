@@ -1,6 +1,6 @@
 //! What needs unsafe code: system calls that rustix lacks, and mapped memory.
 //!
-//! `fcntl(F_OFD_*)` of fcntl(2), open-file-description locks, called by `lock.rs`;
+//! `fcntl(F_OFD_*)` of fcntl(2), open-file-description locks, called by `lock.rs` and `description.rs`;
 //! sync_file_range(2), called by `file.rs`; fstat(2), fcntl(2) and ioctl(2) of a descriptor's number, called by
 //! `atomic.rs`; close_range(2) and two ioctls, called by `remap.rs`: their arguments live on this stack
 //! frame. And mmap(2) of
@@ -22,7 +22,7 @@ pub(crate) fn has_raised_privileges() -> bool {
 
 /// What `l_type` of a lock request says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum OfdType {
+pub(crate) enum OfdType {
     /// `F_RDLCK`.
     Read,
     /// `F_WRLCK`.
@@ -33,9 +33,11 @@ pub(super) enum OfdType {
 
 /// Which `fcntl` command carries it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum OfdCommand {
+pub(crate) enum OfdCommand {
     /// `F_OFD_SETLK`: take or release at once, or fail with EAGAIN.
     Set,
+    /// `F_OFD_SETLKW`: the same, waiting; EINTR when a signal arrives. Only where SQLite waits so itself.
+    SetWait,
     /// `F_OFD_GETLK`: could the lock be taken?
     Get,
 }
@@ -48,6 +50,37 @@ pub(super) fn ofd_lock(
     kind: OfdType,
     offset: i32,
 ) -> io::Result<bool> {
+    let range = OfdRange {
+        start: offset.into(),
+        len: 1,
+    };
+    ofd_lock_range(fd, command, kind, range).map(|conflict| conflict.is_some())
+}
+
+/// Bytes of a file; to its end, wherever that will be, where `len` is 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OfdRange {
+    pub start: i64,
+    pub len: i64,
+}
+
+/// A lock of somebody else that stands in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OfdConflict {
+    pub kind: OfdType,
+    pub range: OfdRange,
+    /// The process that holds it; -1 for an open file description.
+    pub pid: i32,
+}
+
+/// Applies `command` to a range of `fd`. Returns who is in the way after [`OfdCommand::Get`], and nobody
+/// after the others.
+pub(super) fn ofd_lock_range(
+    fd: BorrowedFd<'_>,
+    command: OfdCommand,
+    kind: OfdType,
+    range: OfdRange,
+) -> io::Result<Option<OfdConflict>> {
     let l_type = match kind {
         OfdType::Read => libc::F_RDLCK,
         OfdType::Write => libc::F_WRLCK,
@@ -55,21 +88,41 @@ pub(super) fn ofd_lock(
     };
     let command = match command {
         OfdCommand::Set => libc::F_OFD_SETLK,
+        OfdCommand::SetWait => libc::F_OFD_SETLKW,
         OfdCommand::Get => libc::F_OFD_GETLK,
     };
     // SAFETY: flock64 is plain integers, for which zero is a value. l_pid must be zero here.
     let mut request: libc::flock64 = unsafe { std::mem::zeroed() };
     request.l_type = l_type as libc::c_short;
     request.l_whence = libc::SEEK_SET as libc::c_short;
-    request.l_start = libc::off64_t::from(offset);
-    request.l_len = 1;
+    request.l_start = range.start;
+    request.l_len = range.len;
     // SAFETY: the descriptor is open for as long as it is borrowed, and the kernel reads and writes
     // no more than the flock64 that the pointer points to.
     let result = unsafe { fcntl64(fd.as_raw_fd(), command, &raw mut request) };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
-    Ok(command == libc::F_OFD_GETLK && request.l_type != libc::F_UNLCK as libc::c_short)
+    let kind = match libc::c_int::from(request.l_type) {
+        _ if command != libc::F_OFD_GETLK => return Ok(None),
+        libc::F_UNLCK => return Ok(None),
+        libc::F_RDLCK => OfdType::Read,
+        _ => OfdType::Write,
+    };
+    Ok(Some(OfdConflict {
+        kind,
+        range: OfdRange {
+            start: request.l_start,
+            len: request.l_len,
+        },
+        pid: request.l_pid,
+    }))
+}
+
+/// Closes descriptors by their number, in a child of fork: nothing of the child's uses them.
+pub(super) fn close_number(number: i32) {
+    // SAFETY: no pointer is passed; the number is of a descriptor that only its parent's locks used.
+    unsafe { libc::close(number) };
 }
 
 /// fcntl(2) with the lock structure that the kernel wants of open-file-description locks: offsets of
@@ -95,7 +148,7 @@ unsafe fn fcntl64(fd: i32, command: i32, request: *mut libc::flock64) -> i32 {
 }
 
 /// Device and inode of an open descriptor, and whether it can write; `None` if there is no such one.
-pub(super) fn descriptor(number: i32) -> Option<(u64, u64, bool)> {
+pub(crate) fn descriptor(number: i32) -> Option<(u64, u64, bool)> {
     // Not stat: in a process of 32 bits that has no room for the inode numbers and sizes of some files.
     // SAFETY: stat64 is plain integers, for which zero is a value.
     let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };

@@ -23,6 +23,7 @@ mod header;
 mod host;
 mod inner;
 mod leaving;
+mod locks;
 mod orphan;
 mod pragma;
 mod remap;

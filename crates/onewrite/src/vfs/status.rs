@@ -3,6 +3,9 @@
 use serde::Serialize;
 
 use super::database::Database;
+use super::inner::LockLevel;
+use super::locks::Held;
+use super::thunks;
 use crate::checkpoint::{self, cost::Cost};
 use crate::commit::group_commit::Counts;
 use crate::commit::group_synch::Sizes;
@@ -48,6 +51,11 @@ struct Status<'a> {
     guarded: bool,
     /// Where this connection has set the log of a removed database aside to.
     set_aside: Option<&'a str>,
+    /// How SQLite's locks on the database are held: `ofd` outlive a `close`, `posix` do not. Null before the
+    /// first one.
+    locks: Option<&'static str>,
+    /// Why they are `posix`.
+    locks_why_not: Option<String>,
     #[serde(flatten)]
     log: Option<LogStatus<'a>>,
     /// The last thing that went wrong on this connection.
@@ -109,6 +117,8 @@ pub fn json(database: &Database) -> String {
     let sqlite =
         connection.and_then(|connection| connection.query("SELECT sqlite_version()").ok()?);
     let faults = Fault::of(sqlite.as_deref().unwrap_or_default());
+    let is_locked = database.lock.get() > LockLevel::NONE;
+    let held = thunks::locks_on(database.host, &database.paths.database, is_locked);
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         sqlite,
@@ -138,6 +148,15 @@ pub fn json(database: &Database) -> String {
         checkpoint: settings.checkpoint.to_string(),
         guarded: database.is_guarded(),
         set_aside: set_aside.as_deref(),
+        locks: match held {
+            Held::NotYet => None,
+            Held::Ofd => Some("ofd"),
+            Held::Posix(_) => Some("posix"),
+        },
+        locks_why_not: match held {
+            Held::Posix(why) => Some(why.to_string()),
+            _ => None,
+        },
         log: log.as_deref().map(|log| log_status(database, log)),
         error: error.as_deref(),
     };

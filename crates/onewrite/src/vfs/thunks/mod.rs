@@ -1,5 +1,5 @@
 //! The functions that SQLite calls: of the VFS ([`vfs`]), of a database ([`database`]), of a log
-//! ([`log`]).
+//! ([`log`]), and system calls for locks ([`syscalls`]).
 //!
 //! Each finds its object, calls the safe code, and turns the result into one of SQLite's codes. A
 //! panic does not leave them: it becomes an error of the call.
@@ -8,12 +8,13 @@
 mod database;
 mod log;
 mod names;
+mod syscalls;
 mod vfs;
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use vfs::{make_default, register};
+pub use vfs::{locks_on, make_default, register};
 
 use super::database::Database;
 use super::ffi::SQLITE_OK;

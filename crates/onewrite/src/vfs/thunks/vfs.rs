@@ -3,13 +3,15 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr;
 
 use super::names::named;
-use super::{database, log, shielded};
+use super::{database, log, shielded, syscalls};
 use crate::vfs::database::Switch;
 use crate::vfs::ffi::{self, Api, SQLITE_NOTFOUND, SQLITE_OK, Untyped, sqlite3_file, sqlite3_vfs};
 use crate::vfs::host::{self, Host};
+use crate::vfs::locks::Held;
 use crate::vfs::{RegisterError, VFS_NAME, super_journal};
 
 /// The host that a VFS of ours is registered with, from now on the one that this thread is in.
@@ -41,7 +43,10 @@ pub fn register(api: Api, make_default: bool) -> Result<(), RegisterError> {
     let ours = match (present.is_null(), base.is_null()) {
         (false, _) => present,
         (true, true) => return Err(RegisterError::NoBase),
-        (true, false) => host::host_for(api, base, over).ours,
+        (true, false) => {
+            syscalls::install(&api);
+            host::host_for(api, base, over).ours
+        }
     };
     enlist(&api, ours, make_default)
 }
@@ -85,6 +90,31 @@ fn over(base: &sqlite3_vfs) -> sqlite3_vfs {
         xGetSystemCall: base.xGetSystemCall.map(|_| vfs_get_system_call as _),
         xNextSystemCall: base.xNextSystemCall.map(|_| vfs_next_system_call as _),
     }
+}
+
+/// How SQLite's locks on a database are held, which a connection has locked or has not.
+pub fn locks_on(host: &Host, database: &Path, is_locked: bool) -> Held {
+    syscalls::held_on(&host.api, database, is_locked)
+}
+
+/// `xSetSystemCall`. Who puts back SQLite's own calls does not mean to take ours away while locks are held by them.
+unsafe extern "C" fn vfs_set_system_call(
+    vfs: *mut sqlite3_vfs,
+    name: *const c_char,
+    call: Option<Untyped>,
+) -> c_int {
+    // SAFETY: a VFS of ours; passed on as it came, to a method that is there.
+    let (host, code) = unsafe {
+        let host = host_of(vfs);
+        match (*host.base).xSetSystemCall {
+            Some(set) => (host, set(host.base, name, call)),
+            None => return SQLITE_NOTFOUND,
+        }
+    };
+    if call.is_none() {
+        syscalls::install(&host.api);
+    }
+    code
 }
 
 unsafe extern "C" fn vfs_open(
@@ -254,7 +284,6 @@ pass_to_base! {
     vfs_dl_sym => xDlSym(library: *mut c_void, name: *const c_char) -> Option<Untyped> = None;
     vfs_dl_close => xDlClose(library: *mut c_void) -> () = ();
     vfs_current_time_int64 => xCurrentTimeInt64(out: *mut i64) -> c_int = ffi::SQLITE_ERROR;
-    vfs_set_system_call => xSetSystemCall(name: *const c_char, call: Option<Untyped>) -> c_int = SQLITE_NOTFOUND;
     vfs_get_system_call => xGetSystemCall(name: *const c_char) -> Option<Untyped> = None;
     vfs_next_system_call => xNextSystemCall(name: *const c_char) -> *const c_char = ptr::null();
     vfs_full_pathname => xFullPathname(name: *const c_char, size: c_int, out: *mut c_char) -> c_int = ffi::SQLITE_CANTOPEN;

@@ -1,0 +1,212 @@
+//! SQLite's file locks, held so that they survive `close`.
+//!
+//! POSIX drops all locks of a process on a file when the process closes any descriptor of it. So
+//! SQLite's calls of `fcntl` come here (`thunks/syscalls.rs` puts us into its table of system calls),
+//! and its locks become open-file-description locks on one description a file. They are on the same bytes, and
+//! exclude other processes' POSIX locks as those did. The argument is in `docs/durability.md`,
+//! "Locks that survive close()".
+//!
+//! SQLite keeps count of the locks of its connections by inode, and calls `fcntl` for all of them on
+//! whichever descriptor is at hand. So does this: a [`Node`] an inode, found by descriptor.
+
+mod held;
+mod node;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use crate::storage::{OfdCommand, OfdConflict, OfdRange, OfdType, descriptor_of, open_descriptors};
+use node::Node;
+pub use node::Why;
+
+/// Device and inode.
+type Inode = (u64, u64);
+
+/// A lock that SQLite asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    pub kind: OfdType,
+    pub range: OfdRange,
+}
+
+/// What `fcntl` returns to SQLite.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Not for us: the call goes to the system as it came.
+    PassOn,
+    /// It succeeded; who is in the way, if that was the question.
+    Done(Option<OfdConflict>),
+    /// It failed with this error number.
+    Failed(i32),
+}
+
+impl Answer {
+    fn of_error(error: &io::Error) -> Answer {
+        Answer::Failed(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+/// How the locks of a database are held.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Held {
+    /// None has been asked for.
+    NotYet,
+    Ofd,
+    Posix(Why),
+}
+
+/// A descriptor of SQLite's.
+#[derive(Clone)]
+struct Known {
+    node: Arc<Node>,
+    writes: bool,
+}
+
+#[derive(Default)]
+struct Maps {
+    has_begun: bool,
+    /// Descriptors from before SQLite's calls came here: it may hold POSIX locks on their files.
+    open_before: BTreeMap<i32, Inode>,
+    descriptors: BTreeMap<i32, Known>,
+    nodes: BTreeMap<Inode, Weak<Node>>,
+}
+
+/// What one SQLite's locks are; in a child of fork it begins anew, because the child has none of its
+/// parent's.
+pub struct Table {
+    maps: Mutex<Maps>,
+    is_over: AtomicBool,
+    next: OnceLock<Box<Table>>,
+}
+
+impl Maps {
+    /// SQLite's calls come here from now on.
+    fn begin(&mut self) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        let numbers = open_descriptors().into_iter();
+        let inode_of = |number| descriptor_of(number).map(|(device, inode, _)| (device, inode));
+        let inodes = numbers.filter_map(|number| Some((number, inode_of(number)?)));
+        self.open_before = inodes.collect();
+    }
+
+    fn know(&mut self, fd: BorrowedFd<'_>) -> Option<Known> {
+        let number = fd.as_raw_fd();
+        if let Some(known) = self.descriptors.get(&number) {
+            return Some(known.clone());
+        }
+        let (device, inode, writes) = descriptor_of(number)?;
+        let inode = (device, inode);
+        let present = self.nodes.get(&inode).and_then(Weak::upgrade);
+        let node = present.unwrap_or_else(|| {
+            let was_open_before = self.open_before.values().any(|before| *before == inode);
+            let node = Arc::new(Node::new(inode, was_open_before));
+            self.nodes.insert(inode, Arc::downgrade(&node));
+            node
+        });
+        let known = Known { node, writes };
+        self.descriptors.insert(number, known.clone());
+        Some(known)
+    }
+
+    /// The node is returned so that it ends, if this was its last descriptor, without the maps' lock.
+    fn forget(&mut self, number: i32) -> Option<Known> {
+        self.open_before.remove(&number);
+        let known = self.descriptors.remove(&number)?;
+        if Arc::strong_count(&known.node) == 1 {
+            self.nodes.remove(&known.node.inode);
+        }
+        Some(known)
+    }
+}
+
+impl Table {
+    pub const fn new() -> Table {
+        Table {
+            maps: Mutex::new(Maps {
+                has_begun: false,
+                open_before: BTreeMap::new(),
+                descriptors: BTreeMap::new(),
+                nodes: BTreeMap::new(),
+            }),
+            is_over: AtomicBool::new(false),
+            next: OnceLock::new(),
+        }
+    }
+
+    fn maps(&self) -> MutexGuard<'_, Maps> {
+        let mut table = self;
+        while table.is_over.load(Ordering::Acquire) {
+            table = table.next.get_or_init(|| Box::new(Table::new()));
+        }
+        table.maps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This is a child of fork. Takes no lock: a thread of the parent's may have held it.
+    pub fn forked(&self) {
+        let mut table = Some(self);
+        while let Some(part) = table {
+            let was_over = part.is_over.swap(true, Ordering::AcqRel);
+            table = part.next.get().map(Box::as_ref).filter(|_| was_over);
+        }
+    }
+
+    /// Before SQLite opens a file.
+    pub fn before_open(&self) {
+        self.maps().begin();
+    }
+
+    /// SQLite has opened a descriptor of this number, or is about to close it: what was known of it is over.
+    /// (It closes one only while it holds no lock on the file, for that drops all POSIX locks on it.)
+    pub fn forget(&self, number: i32) {
+        let forgotten = {
+            let mut maps = self.maps();
+            maps.begin();
+            maps.forget(number)
+        };
+        drop(forgotten);
+    }
+
+    /// `fcntl` of SQLite's on `fd`, for a lock.
+    pub fn answer(&self, fd: BorrowedFd<'_>, command: OfdCommand, request: Request) -> Answer {
+        let known = {
+            let mut maps = self.maps();
+            maps.begin();
+            maps.know(fd)
+        };
+        match known {
+            Some(known) => known.node.answer(fd, known.writes, command, request),
+            // The system says what is wrong with it.
+            None => Answer::PassOn,
+        }
+    }
+
+    /// How the locks on a file are held, which a connection has locked or has not.
+    pub fn held_on(&self, path: &Path, is_locked: bool) -> Held {
+        let Ok(file) = std::fs::metadata(path) else {
+            return Held::NotYet;
+        };
+        let inode = (file.dev(), file.ino());
+        let (node, was_open_before) = {
+            let maps = self.maps();
+            let was_open_before = maps.open_before.values().any(|before| *before == inode);
+            let node = maps.nodes.get(&inode).and_then(Weak::upgrade);
+            (node, was_open_before)
+        };
+        match node {
+            Some(node) if node.is_ofd() => Held::Ofd,
+            Some(node) => node.why_posix().map_or(Held::NotYet, Held::Posix),
+            None if !is_locked => Held::NotYet,
+            None if was_open_before => Held::Posix(Why::OpenBefore),
+            None => Held::Posix(Why::NoTable),
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Three of the system calls that SQLite's VFS "unix" makes, put into its table (`xSetSystemCall`):
+//! `fcntl` for locks goes to [`Table::answer`]; `open` and `close` say which descriptors are SQLite's.
+//!
+//! The table is one for all connections of a SQLite, also of those that do not use our VFS. They share
+//! SQLite's count of locks, so they must share ours. It is called for as long as that SQLite is loaded:
+//! so this library stays loaded, too.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_short, c_void};
+use std::mem;
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::storage::{OfdCommand, OfdConflict, OfdRange, OfdType, close_in_child};
+use crate::vfs::ffi::{Api, SQLITE_OK, Untyped, sqlite3_vfs};
+use crate::vfs::locks::{Answer, Held, Request, Table, Why};
+
+type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
+type Close = unsafe extern "C" fn(c_int) -> c_int;
+/// SQLite calls it with `...`, and what we put in its place takes a pointer instead. In the calling conventions
+/// of Linux (x86-64, AArch64, 32-bit ARM, RISC-V) integers and pointers of variable arguments come
+/// where they come without them: in the next registers.
+type Fcntl = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
+type VariadicFcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
+
+/// One SQLite in this process.
+struct Host {
+    /// Its VFS "unix".
+    unix: AtomicPtr<sqlite3_vfs>,
+    open: AtomicPtr<c_void>,
+    close: AtomicPtr<c_void>,
+    fcntl: AtomicPtr<c_void>,
+    table: Table,
+}
+
+/// What is put into a table. The functions are told apart by the number of the host, because SQLite
+/// does not say who calls.
+struct Thunks {
+    open: Open,
+    close: Close,
+    fcntl: Fcntl,
+}
+
+const MOST_HOSTS: usize = 4;
+static HOSTS: [Host; MOST_HOSTS] = [const { Host::new() }; MOST_HOSTS];
+const THUNKS: [Thunks; MOST_HOSTS] = [
+    Thunks::of::<0>(),
+    Thunks::of::<1>(),
+    Thunks::of::<2>(),
+    Thunks::of::<3>(),
+];
+
+impl Host {
+    const fn new() -> Host {
+        Host {
+            unix: AtomicPtr::new(ptr::null_mut()),
+            open: AtomicPtr::new(ptr::null_mut()),
+            close: AtomicPtr::new(ptr::null_mut()),
+            fcntl: AtomicPtr::new(ptr::null_mut()),
+            table: Table::new(),
+        }
+    }
+}
+
+impl Thunks {
+    const fn of<const HOST: usize>() -> Thunks {
+        Thunks {
+            open: open::<HOST>,
+            close: close::<HOST>,
+            fcntl: fcntl::<HOST>,
+        }
+    }
+}
+
+/// The VFS "unix" of a SQLite, if its system calls can be replaced.
+fn unix_of(api: &Api) -> Option<&'static sqlite3_vfs> {
+    // SAFETY: SQLite's own VFS lives as long as SQLite.
+    let unix = unsafe { (api.vfs_find)(c"unix".as_ptr()).as_ref() }?;
+    let has_table =
+        unix.iVersion >= 3 && unix.xGetSystemCall.is_some() && unix.xSetSystemCall.is_some();
+    has_table.then_some(unix)
+}
+
+fn present(unix: &sqlite3_vfs, name: &CStr) -> Option<Untyped> {
+    let get = unix.xGetSystemCall?;
+    // SAFETY: a method of the VFS, and a C string.
+    unsafe { get(ptr::from_ref(unix).cast_mut(), name.as_ptr()) }
+}
+
+fn replace(unix: &sqlite3_vfs, name: &CStr, call: Untyped) -> bool {
+    let Some(set) = unix.xSetSystemCall else {
+        return false;
+    };
+    // SAFETY: as above; `call` has the type that SQLite calls `name` with.
+    unsafe { set(ptr::from_ref(unix).cast_mut(), name.as_ptr(), Some(call)) == SQLITE_OK }
+}
+
+fn host_of(unix: &sqlite3_vfs) -> Option<usize> {
+    let address = ptr::from_ref(unix).cast_mut();
+    HOSTS.iter().position(|host| {
+        let taken = host.unix.compare_exchange(
+            ptr::null_mut(),
+            address,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        taken.is_ok_and(|before| before.is_null()) || taken == Err(address)
+    })
+}
+
+/// Puts our calls into the table of a SQLite. May be called again: what stands there is left, and what was
+/// taken out (SQLite's tests do that) is put back.
+pub fn install(api: &Api) {
+    if cfg!(any(shuttle, loom)) {
+        // The processes of a model are one: its locks are the model's own.
+        return;
+    }
+    static ONCE: Once = Once::new();
+    let Some((unix, number)) = unix_of(api).and_then(|unix| Some((unix, host_of(unix)?))) else {
+        return;
+    };
+    ONCE.call_once(|| {
+        stay_loaded();
+        // SAFETY: the handler neither locks nor allocates.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    let (host, thunks) = (&HOSTS[number], &THUNKS[number]);
+    // SAFETY: as SQLite itself keeps functions of any type.
+    let untyped = unsafe {
+        [
+            mem::transmute::<Open, Untyped>(thunks.open),
+            mem::transmute::<Close, Untyped>(thunks.close),
+            mem::transmute::<Fcntl, Untyped>(thunks.fcntl),
+        ]
+    };
+    let places = [&host.open, &host.close, &host.fcntl];
+    let names = [c"open", c"close", c"fcntl"];
+    // `fcntl` is the last: the others must know its descriptors.
+    for ((name, ours), place) in names.into_iter().zip(untyped).zip(places) {
+        let Some(before) = present(unix, name) else {
+            return;
+        };
+        if before as usize == ours as usize {
+            continue;
+        }
+        if place.load(Ordering::Acquire).is_null() {
+            place.store(before as *mut c_void, Ordering::Release);
+        }
+        if !replace(unix, name, ours) {
+            return;
+        }
+    }
+}
+
+/// How the locks of a database are held, which a connection has locked or has not.
+pub fn held_on(api: &Api, path: &Path, is_locked: bool) -> Held {
+    let number = unix_of(api).and_then(host_of);
+    let Some(number) =
+        number.filter(|number| !HOSTS[*number].fcntl.load(Ordering::Acquire).is_null())
+    else {
+        return Held::Posix(Why::NoTable);
+    };
+    HOSTS[number].table.held_on(path, is_locked)
+}
+
+/// A library that was loaded by a plugin may be unloaded with it; from now on this one is not.
+fn stay_loaded() {
+    // SAFETY: dladdr fills the structure, or returns 0; the name is that of a loaded library.
+    unsafe {
+        let mut here: libc::Dl_info = mem::zeroed();
+        if libc::dladdr(in_child as *const c_void, &raw mut here) != 0 && !here.dli_fname.is_null()
+        {
+            let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+            libc::dlopen(here.dli_fname, flags);
+        }
+    }
+}
+
+/// The parent's locks are not this child's.
+unsafe extern "C" fn in_child() {
+    close_in_child();
+    for host in &HOSTS {
+        host.table.forked();
+    }
+}
+
+unsafe extern "C" fn open<const HOST: usize>(
+    path: *const c_char,
+    flags: c_int,
+    mode: c_int,
+) -> c_int {
+    let host = &HOSTS[HOST];
+    quietly(|| host.table.before_open());
+    // SAFETY: what stood in the table, called as it would have been.
+    let fd = unsafe {
+        mem::transmute::<*mut c_void, Open>(host.open.load(Ordering::Acquire))(path, flags, mode)
+    };
+    if fd >= 0 {
+        quietly(|| host.table.forget(fd));
+    }
+    fd
+}
+
+unsafe extern "C" fn close<const HOST: usize>(fd: c_int) -> c_int {
+    let host = &HOSTS[HOST];
+    quietly(|| host.table.forget(fd));
+    // SAFETY: as in `open`.
+    unsafe { mem::transmute::<*mut c_void, Close>(host.close.load(Ordering::Acquire))(fd) }
+}
+
+unsafe extern "C" fn fcntl<const HOST: usize>(
+    fd: c_int,
+    command: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    let host = &HOSTS[HOST];
+    // SAFETY: for these commands SQLite passes a lock structure.
+    let asked = unsafe { LockPointer::of(command, argument) };
+    let answer = asked.map_or(Answer::PassOn, |(kind, lock)| {
+        // SAFETY: SQLite has the descriptor open during the call.
+        let borrowed = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) });
+        let Some((fd, request)) = borrowed.zip(lock.request()) else {
+            return Answer::PassOn;
+        };
+        let answer = catch_unwind(AssertUnwindSafe(|| host.table.answer(fd, kind, request)));
+        let answer = answer.unwrap_or(Answer::Failed(libc::EIO));
+        if let (Answer::Done(conflict), OfdCommand::Get) = (answer, kind) {
+            lock.say(conflict);
+        }
+        answer
+    });
+    match answer {
+        // SAFETY: as in `open`; this one takes its last argument as `...`.
+        Answer::PassOn => unsafe {
+            let original = host.fcntl.load(Ordering::Acquire);
+            mem::transmute::<*mut c_void, VariadicFcntl>(original)(fd, command, argument)
+        },
+        Answer::Done(_) => 0,
+        Answer::Failed(error) => {
+            set_errno(error);
+            -1
+        }
+    }
+}
+
+/// What goes wrong here must not go up into SQLite.
+fn quietly(work: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(work));
+}
+
+fn set_errno(error: c_int) {
+    // SAFETY: the place is the thread's own.
+    unsafe {
+        #[cfg(target_os = "android")]
+        let errno = libc::__errno();
+        #[cfg(not(target_os = "android"))]
+        let errno = libc::__errno_location();
+        *errno = error;
+    }
+}
+
+/// The lock structure of a call: which one it is depends on the command.
+enum LockPointer {
+    Native(*mut libc::flock),
+    /// 32-bit programs that are built for large files use commands of their own.
+    #[cfg(all(target_pointer_width = "32", target_env = "gnu"))]
+    Large(*mut libc::flock64),
+}
+
+impl LockPointer {
+    /// # Safety
+    /// `argument` is what a program passes with `command`.
+    unsafe fn of(command: c_int, argument: *mut c_void) -> Option<(OfdCommand, LockPointer)> {
+        let native = LockPointer::Native(argument.cast());
+        Some(match command {
+            libc::F_GETLK => (OfdCommand::Get, native),
+            libc::F_SETLK => (OfdCommand::Set, native),
+            libc::F_SETLKW => (OfdCommand::SetWait, native),
+            #[cfg(all(target_pointer_width = "32", target_env = "gnu"))]
+            12..=14 => {
+                let commands = [OfdCommand::Get, OfdCommand::Set, OfdCommand::SetWait];
+                let large = LockPointer::Large(argument.cast());
+                (commands[(command - 12) as usize], large)
+            }
+            _ => return None,
+        })
+    }
+
+    /// What is asked for; `None` for what SQLite never asks.
+    fn request(&self) -> Option<Request> {
+        // SAFETY: a lock structure of SQLite's, for the length of its call.
+        let (kind, whence, start, len) = unsafe {
+            match self {
+                LockPointer::Native(lock) => fields(
+                    (**lock).l_type,
+                    (**lock).l_whence,
+                    (**lock).l_start,
+                    (**lock).l_len,
+                ),
+                #[cfg(all(target_pointer_width = "32", target_env = "gnu"))]
+                LockPointer::Large(lock) => fields(
+                    (**lock).l_type,
+                    (**lock).l_whence,
+                    (**lock).l_start,
+                    (**lock).l_len,
+                ),
+            }
+        };
+        let kind = match kind {
+            libc::F_RDLCK => OfdType::Read,
+            libc::F_WRLCK => OfdType::Write,
+            libc::F_UNLCK => OfdType::Unlock,
+            _ => return None,
+        };
+        let is_plain = whence == libc::SEEK_SET && start >= 0 && len >= 0;
+        is_plain.then_some(Request {
+            kind,
+            range: OfdRange { start, len },
+        })
+    }
+
+    /// The answer to `F_GETLK`.
+    fn say(&self, conflict: Option<OfdConflict>) {
+        let kind = match conflict.map(|conflict| conflict.kind) {
+            None | Some(OfdType::Unlock) => libc::F_UNLCK,
+            Some(OfdType::Read) => libc::F_RDLCK,
+            Some(OfdType::Write) => libc::F_WRLCK,
+        };
+        // SAFETY: as in `request`.
+        unsafe {
+            match self {
+                LockPointer::Native(lock) => {
+                    (**lock).l_type = kind as c_short;
+                    if let Some(conflict) = conflict {
+                        (**lock).l_pid = conflict.pid;
+                        (**lock).l_start = conflict.range.start as libc::off_t;
+                        (**lock).l_len = conflict.range.len as libc::off_t;
+                    }
+                }
+                #[cfg(all(target_pointer_width = "32", target_env = "gnu"))]
+                LockPointer::Large(lock) => {
+                    (**lock).l_type = kind as c_short;
+                    if let Some(conflict) = conflict {
+                        (**lock).l_pid = conflict.pid;
+                        (**lock).l_start = conflict.range.start;
+                        (**lock).l_len = conflict.range.len;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Offsets of whichever width.
+fn fields(
+    kind: c_short,
+    whence: c_short,
+    start: impl Into<i64>,
+    len: impl Into<i64>,
+) -> (c_int, c_int, i64, i64) {
+    (kind.into(), whence.into(), start.into(), len.into())
+}
