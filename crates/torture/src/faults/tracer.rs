@@ -416,7 +416,10 @@ impl<'a> Tracer<'a> {
     /// and tries for ten seconds in each statement from then on: it is not ours to change.
     fn is_unlock_of_sqlite(&self, arguments: &[u64; 6], path: &Path) -> bool {
         let mut kind = [0; 2];
-        arguments[1] == nix::libc::F_SETLK as u64
+        // By the VFS itself, and as ours does it for that.
+        [nix::libc::F_SETLK, nix::libc::F_OFD_SETLK]
+            .iter()
+            .any(|set| arguments[1] == *set as u64)
             && !path.to_string_lossy().ends_with("-onewrite")
             && self.memory.read_exact_at(&mut kind, arguments[2]).is_ok()
             && i32::from(i16::from_ne_bytes(kind)) == nix::libc::F_UNLCK
