@@ -13,7 +13,7 @@
 //!
 //! It knows nothing of SQLite, frames or transactions. It is called by the log layer, with log files
 //! alone: opening and closing a database file or its `-shm` in this process would drop all POSIX locks
-//! that are held on it. [`Description`] is the exception: it holds SQLite's locks for `vfs::locks`.
+//! that are held on it. A `Description` is the exception: it holds SQLite's locks for `vfs::locks`.
 
 mod aligned;
 mod atomic;
