@@ -88,6 +88,7 @@ fn durably(facts: &Facts, write: DurableWrite) -> &'static str {
         DurableWrite::NoCache => "durable when it completes (no volatile cache)",
         DurableWrite::Flush => "followed by a cache flush",
         DurableWrite::Unknown => "durable by itself (the device is not known)",
+        DurableWrite::WriteThenFlush => "then fdatasync, for F2FS may not flush by itself",
         DurableWrite::PageCache => "then fdatasync",
     }
 }

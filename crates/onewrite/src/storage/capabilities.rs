@@ -27,6 +27,8 @@ pub enum DurableWrite {
     NoCache,
     /// A direct write, and a flush of the device's whole cache that the kernel adds.
     Flush,
+    /// A direct write, and then fdatasync: the file system's write-through is not to be trusted.
+    WriteThenFlush,
     /// A direct write to a device that is not known. It may have FUA, so the write makes its own blocks
     /// durable and is taken to cover nothing else.
     Unknown,
@@ -38,7 +40,8 @@ impl DurableWrite {
     /// Whether everything that the device was given before is durable too.
     #[must_use]
     pub fn covers_all_before(self) -> bool {
-        matches!(self, DurableWrite::NoCache | DurableWrite::Flush)
+        use DurableWrite::{Flush, NoCache, WriteThenFlush};
+        matches!(self, NoCache | Flush | WriteThenFlush)
     }
 }
 
@@ -61,6 +64,8 @@ pub struct Capabilities {
     pub backing_file: Option<PathBuf>,
     /// Alignment for direct I/O, or why writes go through the page cache.
     pub direct: Result<DirectAlign, String>,
+    /// Whether a direct write-through write (`RWF_DSYNC`) is durable, or why it must be flushed by a call of its own.
+    pub write_through: Result<(), String>,
     /// Whether the device has FUA, so that a durable write is one command, or why not.
     pub fua: Result<(), String>,
     /// The device's volatile cache. Without one every completed write is durable and neither FUA
@@ -112,6 +117,7 @@ impl Capabilities {
     pub fn durable_write(&self) -> DurableWrite {
         match (&self.direct, &self.fua, self.write_cache) {
             (Err(_), _, _) => DurableWrite::PageCache,
+            _ if self.write_through.is_err() => DurableWrite::WriteThenFlush,
             (Ok(_), Ok(()), _) => DurableWrite::Fua,
             _ if !self.is_only_device => DurableWrite::Unknown,
             (Ok(_), Err(_), WriteCache::WriteThrough) => DurableWrite::NoCache,

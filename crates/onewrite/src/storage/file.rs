@@ -56,7 +56,7 @@ pub struct LogFile {
     pub(super) no_direct: Option<&'static str>,
     /// Probed when they are first asked for: who only reads never does.
     pub(super) capabilities: OnceLock<Capabilities>,
-    /// The kernel or the file system does not take RWF_DSYNC; fdatasync does its work.
+    /// The kernel or the file system does not take RWF_DSYNC, or does not keep to it; fdatasync does its work.
     pub(super) no_dsync_flag: AtomicBool,
     /// The process that opened it. A forked child shares the descriptors, and with them the locks.
     pub(super) opened_by: Pid,

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Descriptors below this are stdin, stdout and stderr of somebody: in a process that closed them,
 /// a stray message would land in the log. SQLite keeps off them too.
@@ -126,6 +126,8 @@ impl LogFile {
                 path: self.path.clone(),
             });
         }
+        let is_durable = self.capabilities().write_through.is_ok();
+        self.no_dsync_flag.store(!is_durable, Ordering::Relaxed);
         self.direct = Some(Direct {
             file,
             align,
@@ -226,4 +228,38 @@ fn open_descriptor(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Er
         return Ok(fd);
     }
     retry(|| rustix::io::fcntl_dupfd_cloexec(&fd, LEAST_DESCRIPTOR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AlignedBuf, Durability};
+    use super::*;
+
+    #[test]
+    fn where_write_through_is_not_durable_a_flush_follows() {
+        let directory = tempfile::tempdir_in(".").expect("a temporary directory");
+        let path = directory.path().join("log");
+        let new = Create::New(NewFile {
+            mode: 0o600,
+            owner: None,
+        });
+        let mut file =
+            LogFile::open(&path, new, Access::ReadWrite, DirectIo::Auto).expect("a log file");
+        if file.direct().is_none() {
+            eprintln!("SKIPPED: no direct I/O in this directory");
+            return;
+        }
+        let found = file.capabilities.get_mut().expect("asked for");
+        found.write_through = Err("as F2FS".to_owned());
+        assert!(found.durable_write().covers_all_before());
+        file.open_direct().expect("the same file");
+        let block = AlignedBuf::zeroed(4096);
+        file.write_at(&block, 0, Durability::WriteThrough)
+            .expect("a write");
+        let counts = file.counters().snapshot();
+        assert_eq!(
+            (counts.writes, counts.write_through, counts.flushes),
+            (1, 0, 1)
+        );
+    }
 }
