@@ -198,3 +198,94 @@ fn a_name_without_room_for_our_suffix_keeps_no_other_mode_from_working() {
         assert_eq!(sql(&db, tables), "4");
     }
 }
+
+/// Direct writes are multiples of the device's sectors there, of 4,096 bytes; a frame may be larger by its header.
+#[test]
+fn a_device_with_large_sectors_takes_direct_writes_in_every_mode() {
+    for mode in MODES {
+        let Some(disk) = Scratch::ext4_on_large_sectors(64) else {
+            return;
+        };
+        let path = disk.path().join("db");
+        if mode.before == ["PRAGMA onewrite_layout=sector"] {
+            // Units of 512 bytes are what that layout is.
+            let db = open(&path);
+            sql(&db, mode.before[0]);
+            let refused = outcome(&db, "PRAGMA journal_mode=waldio");
+            assert!(refused.contains("use onewrite_layout=page4k"), "{refused}");
+            continue;
+        }
+        let db = open_in(&path, mode);
+        sql(&db, "CREATE TABLE t(x)");
+        let status = status(&db);
+        // The paper's log goes through the page cache everywhere.
+        let is_direct = mode.name != "swal";
+        assert_eq!(status["direct_io"], is_direct, "{mode:?}: {status}");
+        for n in 0..60 {
+            sql(
+                &db,
+                &format!("INSERT INTO t VALUES(randomblob({}))", n * 97),
+            );
+        }
+        sql(&db, "PRAGMA wal_checkpoint(RESTART)");
+        sql(&db, "INSERT INTO t VALUES(randomblob(20000))");
+        assert_eq!(self::status(&db)["direct_io"], is_direct, "{mode:?}");
+        let crashed = disk.path().join("crashed");
+        copy(&path, &crashed);
+        drop(db);
+        for path in [&path, &crashed] {
+            let db = open(path);
+            assert_eq!(sql(&db, "SELECT count(*) FROM t"), "61", "{mode:?}");
+            assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+        }
+    }
+}
+
+/// Databases over 4 GiB: page numbers and offsets beyond 32 bits, in a sparse file.
+#[test]
+fn a_database_of_more_than_four_gibibytes_is_written_at_its_end() {
+    for mode in [WALDIO, MODES[4], MODES[6]] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = open_in(&path, mode);
+        sql(&db, "CREATE TABLE t(x)");
+        sql(&db, "PRAGMA journal_mode=delete");
+        drop(db);
+        let pages = enlarge(&path, 5 << 30);
+        let db = open_in(&path, mode);
+        assert_eq!(sql(&db, "PRAGMA page_count"), pages.to_string());
+        for n in 0..20 {
+            sql(
+                &db,
+                &format!("INSERT INTO t VALUES(randomblob(20000 + {n}))"),
+            );
+        }
+        let crashed = directory.path().join("crashed");
+        copy(&path, &crashed);
+        sql(&db, "PRAGMA wal_checkpoint(TRUNCATE)");
+        drop(db);
+        for path in [&path, &crashed] {
+            let db = open(path);
+            assert_eq!(
+                sql(&db, "SELECT count(*), sum(length(x)) > 400000 FROM t"),
+                "20|1"
+            );
+            let all: u64 = sql(&db, "PRAGMA page_count").parse().expect("a number");
+            assert!(all > pages, "the rows lie beyond: {all}");
+        }
+    }
+}
+
+/// Makes a database at rest larger by a hole. Returns its pages.
+fn enlarge(path: &std::path::Path, bytes: u64) -> u64 {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().read(true).write(true).open(path);
+    let file = file.expect("the database");
+    let mut header = [0; 100];
+    file.read_exact_at(&mut header, 0).expect("a header");
+    let pages = bytes / u64::from(u16::from_be_bytes([header[16], header[17]]));
+    let number = u32::try_from(pages).expect("32 bits").to_be_bytes();
+    file.write_all_at(&number, 28).expect("the page count");
+    file.set_len(bytes).expect("a hole");
+    pages
+}

@@ -48,7 +48,32 @@ impl Scratch {
         Self::make(128, &["mkfs.btrfs", "-q"], &[], "")
     }
 
+    /// An ext4 on a device that addresses 4,096 bytes at a time.
+    #[allow(dead_code)] // as for remount
+    pub fn ext4_on_large_sectors(megabytes: u64) -> Option<Self> {
+        let mkfs = ["mkfs.ext4", "-q", "-F", "-b", "4096"];
+        // Detached with the last mount: whoever ends this shell leaves at most a device without a name.
+        let script = "device=$(losetup --find --show --sector-size 4096 \"$1\") || exit 1; \
+                      mount \"$device\" \"$2\"; mounted=$?; losetup --detach \"$device\"; exit $mounted";
+        Self::make_and(megabytes, &mkfs, &[], |image, mount_point| {
+            run("sh", &["-c", script, "sh", image, mount_point]);
+        })
+    }
+
     fn make(megabytes: u64, mkfs: &[&str], tune: &[&str], mount_options: &str) -> Option<Self> {
+        let options = format!("loop,{mount_options}");
+        let options = options.trim_end_matches(',');
+        Self::make_and(megabytes, mkfs, tune, |image, mount_point| {
+            run("mount", &["-o", options, image, mount_point]);
+        })
+    }
+
+    fn make_and(
+        megabytes: u64,
+        mkfs: &[&str],
+        tune: &[&str],
+        mount: impl FnOnce(&str, &str),
+    ) -> Option<Self> {
         let (mkfs, args) = mkfs.split_first().expect("a program");
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED with {mkfs}: mounting a loop image needs root");
@@ -77,11 +102,9 @@ impl Scratch {
             mount_point,
             _directory: directory,
         };
-        let options = format!("loop,{mount_options}");
-        let options = options.trim_end_matches(',');
         onewrite_iotrace::scratch::private_mounts().expect("mounts of our own");
         // In another process, which binds the loop device and mounts it even if we are killed now.
-        run("mount", &["-o", options, image, scratch.mount_point_text()]);
+        mount(image, scratch.mount_point_text());
         std::fs::remove_file(image).expect("the image's name");
         Some(scratch)
     }

@@ -310,3 +310,20 @@ fn every_layout_carries_every_page_size_over_a_group_s_end() {
         }
     }
 }
+
+/// Frames whose bytes lie beyond 2 and 4 GiB: 32 bits would not do, on any processor.
+#[test]
+fn frames_beyond_four_gibibytes_lie_one_behind_the_other() {
+    for (layout, page) in LAYOUTS.into_iter().zip(SIZES.into_iter().cycle().skip(3)) {
+        let geometry = geometry(layout, page);
+        let page = geometry.page.bytes() as u64;
+        for frame in [524_287, 1_048_576, 8_388_608, u32::MAX - 1] {
+            let (slot, next) = (
+                geometry.slot(FrameNo(frame)),
+                geometry.slot(FrameNo(frame + 1)),
+            );
+            assert!(slot >= u64::from(frame - 1) * page, "{layout:?} {frame}");
+            assert!(next >= slot + geometry.slot_bytes(), "{layout:?} {frame}");
+        }
+    }
+}
