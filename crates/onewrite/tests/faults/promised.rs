@@ -2,6 +2,7 @@
 //! given to us, because a VFS between SQLite and ours kept them back.
 
 use super::stock::{LAYOUTS, PAGE_BYTES, Stock};
+use onewrite::commit::IndexView;
 use onewrite::log::{ErrorKind, Layout, LogError};
 use onewrite::wal::{FrameHeader, FrameNo, PageNo, Salts, WalHeader};
 
@@ -18,12 +19,18 @@ fn commit_and_promise(stock: &mut Stock, promised: u32) {
 }
 
 fn read_page(stock: &mut Stock, frame: u32) -> Result<Vec<u8>, LogError> {
+    let index = Some(stock.published);
+    read_page_by(stock, frame, index)
+}
+
+fn read_page_by(
+    stock: &mut Stock,
+    frame: u32,
+    index: Option<IndexView>,
+) -> Result<Vec<u8>, LogError> {
     let mut page = vec![0; PAGE_BYTES];
     let at = stock.page.frame_range(FrameNo(frame)).start + 24;
-    stock
-        .writer
-        .read(&mut page, at, Some(stock.published))
-        .map(|()| page)
+    stock.writer.read(&mut page, at, index).map(|()| page)
 }
 
 fn restart(stock: &mut Stock, salts: Salts) {
@@ -87,5 +94,19 @@ fn what_nobody_promised_is_read_as_it_stands() {
             (Layout::Embedded | Layout::Compressed | Layout::Packed, _) => {}
             (_, page) => assert!(page.expect("a page") == [0; PAGE_BYTES], "{layout}"),
         }
+    }
+}
+
+/// A connection whose wal-index is its own (`locking_mode=EXCLUSIVE`) asks for frames that it has published.
+#[test]
+fn a_page_that_is_missing_is_never_zeros() {
+    for layout in [Layout::Embedded, Layout::Compressed, Layout::Packed] {
+        let mut stock = Stock::new(layout);
+        stock.transaction(1..=3);
+        stock.commit(3);
+        let page = read_page_by(&mut stock, 3, None).expect("a page");
+        assert!(page == Stock::page_of(3), "{layout}");
+        let error = read_page_by(&mut stock, 4, None).expect_err("there is no frame 4");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{layout}");
     }
 }

@@ -76,6 +76,28 @@ fn linked(place: &Place, source: &str) -> Option<PathBuf> {
 }
 
 #[test]
+fn where_a_vfs_over_ours_hides_the_checksum_the_wal_index_is_put_right() {
+    let place = Place::new();
+    let Some(program) = linked(&place, "wal_over.c") else {
+        return;
+    };
+    for mode in MODES {
+        let place = Place::new();
+        let run = |what: &str| {
+            let mut command = Command::new(&program);
+            command.arg(extension()).arg(place.database());
+            printed(command.args([mode, what]))
+        };
+        assert_eq!(
+            run("write"),
+            "8 0",
+            "{mode}: the last commit, and recoveries"
+        );
+        assert_eq!(run("read"), "8 ok", "{mode}");
+    }
+}
+
+#[test]
 fn a_log_does_not_start_again_beside_a_checkpoint() {
     let place = Place::new();
     let Some(program) = linked(&place, "wal_reset.c") else {
