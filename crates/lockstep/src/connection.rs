@@ -33,8 +33,11 @@ impl From<String> for Stop {
     }
 }
 
+const READ: &str = "SELECT v FROM t ORDER BY id";
+const COUNT: &str = "SELECT count(*), coalesce(sum(a), 0) FROM u";
+
 macro_rules! statements {
-    ($($name:ident = $sql:literal,)*) => {
+    ($($name:ident = $sql:expr,)*) => {
         /// Prepared statements.
         #[derive(Clone, Copy)]
         struct Statements { $($name: Statement,)* }
@@ -59,8 +62,8 @@ statements! {
     savepoint = "SAVEPOINT s",
     rollback_to = "ROLLBACK TO s",
     release = "RELEASE s",
-    read = "SELECT v FROM t ORDER BY id",
-    count = "SELECT count(*), coalesce(sum(a), 0) FROM u",
+    read = READ,
+    count = COUNT,
     update = "UPDATE t SET v = ?1 WHERE id = ?2",
     scribble = "UPDATE t SET v = -v - 1, pad = pad || 'x' WHERE id > 5",
     fill = "INSERT INTO u(a, pad) SELECT -1, pad FROM t",
@@ -318,12 +321,14 @@ impl Connection {
 
     /// Reads the whole snapshot.
     fn look(&self) -> Result<Seen, Stop> {
-        let mut seen = Seen::default();
         let statements = self.statements();
-        self.run(statements.read, &[], "read", |column| {
-            seen.rows.push(column(0))
-        })?;
-        self.run(statements.count, &[], "count", |column| {
+        self.look_with(statements.read, statements.count)
+    }
+
+    fn look_with(&self, read: Statement, count: Statement) -> Result<Seen, Stop> {
+        let mut seen = Seen::default();
+        self.run(read, &[], "read", |column| seen.rows.push(column(0)))?;
+        self.run(count, &[], "count", |column| {
             (seen.inserted, seen.sum) = (column(0), column(1));
         })?;
         Ok(seen)
@@ -415,9 +420,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Everything is there, and nothing is broken.
+    /// Everything is there, and nothing is broken. Nobody else runs.
     pub fn check_all(&self, history: &Ledger) -> Result<(), Stop> {
-        self.read(1, history)?;
+        let least = history.borrow().acknowledged();
+        let (read, count) = (self.prepare(READ)?, self.prepare(COUNT)?);
+        let seen = self.look_with(read, count)?;
+        for statement in [read, count] {
+            // SAFETY: statements of this connection, not used any more.
+            unsafe { (self.api.finalize)(statement) };
+        }
+        history
+            .borrow_mut()
+            .check("the next process", least, &seen)?;
         match self.text("PRAGMA integrity_check")?.as_str() {
             "ok" => Ok(()),
             broken => Err(Stop::Wrong(format!("integrity_check: {broken}"))),

@@ -118,7 +118,11 @@ impl World {
         self.kernel.restore(&beginning.kernel, false);
         self.history.replace(beginning.history.clone());
         self.script = Some(beginning.script);
-        let parts = beginning.memories.iter().zip(&beginning.connections);
+        // The others do not run.
+        let count = beginning.script.programs.len();
+        let parts = beginning.memories[..count]
+            .iter()
+            .zip(&beginning.connections);
         for (process, (memory, connection)) in self.processes.iter_mut().zip(parts) {
             process.image.restore(memory);
             process.connection = *connection;
@@ -184,7 +188,6 @@ impl World {
         process.image.restore(&process.fresh);
         let mut found = Connection::closed(process.image.api, 0);
         found.open(self.mode, setting)?;
-        found.make_ready()?;
         found.check_all(&self.history)
     }
 }
