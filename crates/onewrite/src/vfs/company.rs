@@ -230,7 +230,11 @@ impl Database {
     /// SQLite has taken a read lock: what it will read is what is published now.
     pub fn read_locked(&self, lock: c_int) -> Result<(), LogError> {
         self.snapshot.set(None);
+        let copied = self.inner.backfilled();
         self.seen.set(self.inner.index_view());
+        if lock != FIRST_READ_LOCK {
+            self.finish_restart(copied);
+        }
         let (Some(log), Some(index)) = (self.log(), self.seen.get()) else {
             return Ok(());
         };
@@ -250,6 +254,19 @@ impl Database {
         // If something is published meanwhile, it looks anew: so not now, but when it reads.
         self.snapshot.set(Some(index));
         Ok(())
+    }
+
+    /// Finishes the restart of a log in which a writer died. SQLite publishes the new header before it sets
+    /// `nBackfill` to 0. With the old one it would take the next commits for copied, and not read them.
+    ///
+    /// Under a read lock other than the first nobody restarts the log. `copied` is `nBackfill` as it stood
+    /// before `mxFrame` was read, so it is not larger unless a writer died.
+    fn finish_restart(&self, copied: Option<FrameNo>) {
+        if let (Some(copied), Some(index)) = (copied, self.seen.get())
+            && copied > index.last_frame
+        {
+            self.inner.forget_backfill(copied);
+        }
     }
 
     /// The read lock was released.

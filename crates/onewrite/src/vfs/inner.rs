@@ -263,6 +263,15 @@ impl Inner {
         (!self.index.get().is_null()).then(|| FrameNo(self.index_word(24)))
     }
 
+    /// Sets `nBackfill` to 0, if it still is this: checkpoints copy once more.
+    pub fn forget_backfill(&self, known: FrameNo) {
+        if self.can_write_index() {
+            let place = self.index_place(24);
+            // Where it has changed another connection was first.
+            let _ = place.compare_exchange(known.0, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the wal-index is mapped, and not for reading alone.
     pub fn can_write_index(&self) -> bool {
         !self.index.get().is_null() && self.mapping.get() == Mapping::Writable

@@ -1,8 +1,11 @@
 //! Checkpoints in every mode under readers, the log's size, and VACUUM.
 
 use super::{MODES, Mode, beside, copy, open, open_in, sql, status};
+use onewrite::wal::checksum;
 use rusqlite::Connection;
+use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 fn checkpoint(db: &Connection, how: &str) -> (bool, i64, i64) {
     let found = sql(db, &format!("PRAGMA wal_checkpoint({how})"));
@@ -160,5 +163,64 @@ fn vacuum_shrinks_in_every_mode_and_changes_the_page_size_on_the_way_through_del
                 assert_eq!(sql(db, "PRAGMA integrity_check"), "ok");
             }
         }
+    }
+}
+
+/// Publishes the header of a restarted log, as SQLite's `walRestartHdr` does, and nothing else of the restart: the writer
+/// has died behind it. Other processes do it, because closing a descriptor here would drop SQLite's locks.
+fn die_in_restart(path: &Path) {
+    let index = beside(path, "-shm");
+    let bytes = Command::new("cat")
+        .arg(&index)
+        .output()
+        .expect("cat")
+        .stdout;
+    let mut header: [u8; 48] = bytes[..48].try_into().expect("a header");
+    header[16..20].fill(0); // mxFrame
+    let salt = u32::from_be_bytes(header[32..36].try_into().expect("a salt"));
+    header[32..36].copy_from_slice(&salt.wrapping_add(1).to_be_bytes());
+    header[36..40].copy_from_slice(&[1, 2, 3, 4]);
+    let sums = checksum(cfg!(target_endian = "big"), [0, 0], &header[..40]);
+    header[40..44].copy_from_slice(&sums[0].to_ne_bytes());
+    header[44..].copy_from_slice(&sums[1].to_ne_bytes());
+    let mut dd = Command::new("dd")
+        .args(["conv=notrunc", "status=none"])
+        .arg(format!("of={}", index.display()))
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("dd");
+    let mut input = dd.stdin.take().expect("a pipe");
+    input
+        .write_all(&[header, header].concat())
+        .expect("dd reads");
+    drop(input);
+    assert!(dd.wait().expect("dd").success());
+}
+
+#[test]
+fn a_writer_that_dies_while_it_restarts_the_log_hides_no_commit() {
+    const WAL: Mode = Mode {
+        name: "wal",
+        before: &[],
+    };
+    for mode in MODES.into_iter().chain([WAL]) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = open_in(&path, mode);
+        sql(&db, "CREATE TABLE t(x)");
+        for _ in 0..5 {
+            sql(&db, "INSERT INTO t VALUES(1)");
+        }
+        let other = open(&path);
+        assert_eq!(sql(&other, "SELECT count(*) FROM t"), "5");
+        let (busy, frames, done) = checkpoint(&db, "PASSIVE");
+        assert!(!busy && frames == done && frames > 2, "{mode:?}");
+        die_in_restart(&path);
+        sql(&other, "INSERT INTO t VALUES(2)");
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), "6", "{mode:?}");
+        sql(&db, "PRAGMA wal_checkpoint(PASSIVE)");
+        sql(&db, "INSERT INTO t VALUES(3)");
+        assert_eq!(sql(&other, "SELECT count(*) FROM t"), "7", "{mode:?}");
+        assert_eq!(sql(&other, "PRAGMA integrity_check"), "ok", "{mode:?}");
     }
 }
