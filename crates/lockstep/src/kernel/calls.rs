@@ -494,7 +494,6 @@ impl Kernel {
             Some(Mutant::ReadersIgnored) => {
                 self.is_index(inode) && range.0 > FIRST_READER && is_exclusive
             }
-            Some(Mutant::LogLocks) => self.files.name(inode).ends_with("-onewrite"),
             _ => false,
         }
     }

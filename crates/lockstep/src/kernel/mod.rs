@@ -40,6 +40,7 @@ pub struct Snapshot {
 
 /// A planted fault: it shows that the search can see one like it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mutant {
     /// A shared lock of the checkpointer's byte is granted though somebody checkpoints. That disables the rule against
     /// the WAL-reset fault.
@@ -52,8 +53,6 @@ pub enum Mutant {
     StaleBackfill,
     /// The second copy of the wal-index header stays as it was when a writer is done.
     OldSecondCopy,
-    /// The engine's locks on its log are granted though taken.
-    LogLocks,
 }
 
 /// See the module.
