@@ -30,6 +30,8 @@ pub enum ErrorKind {
     Busy,
     /// `SQLITE_READONLY`.
     ReadOnly,
+    /// `SQLITE_READONLY_DBMOVED`: the database is no longer the one that the log belongs to.
+    Taken,
     /// `SQLITE_IOERR_DATA`: what was read is not what was written.
     Corrupt,
     /// `SQLITE_IOERR_FSYNC`: an earlier write failed; see "Poison" in `docs/durability.md`.

@@ -363,6 +363,17 @@ impl Log {
         }
     }
 
+    /// Whether somebody else has the log open.
+    ///
+    /// # Errors
+    /// The lock that says so cannot be asked for.
+    pub fn is_used_elsewhere(&self) -> Result<bool, LogError> {
+        let others = self
+            .file
+            .is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
+        Ok(others?)
+    }
+
     /// What the processes that use the log tell each other.
     pub fn shared(&self) -> &Shared {
         &self.shared

@@ -134,6 +134,9 @@ impl Database {
     /// commit comes within the call that has committed, so that nothing has come in between and no statement runs any
     /// more; a pragma is a statement that runs.
     pub fn lock_for_checkpoint(&self, flags: c_int) -> c_int {
+        if let Err(e) = self.check_not_taken() {
+            return self.fail(&e);
+        }
         let follows_commit = self.has_just_committed.take()
             && self
                 .connection

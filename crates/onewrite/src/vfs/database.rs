@@ -292,6 +292,7 @@ pub fn code_of(kind: ErrorKind) -> c_int {
         ErrorKind::Lock => ffi::SQLITE_IOERR_LOCK,
         ErrorKind::Busy => ffi::SQLITE_BUSY,
         ErrorKind::ReadOnly => ffi::SQLITE_READONLY,
+        ErrorKind::Taken => ffi::SQLITE_READONLY_DBMOVED,
         ErrorKind::Corrupt => ffi::SQLITE_IOERR_DATA,
         ErrorKind::Underneath(code) => code,
     }

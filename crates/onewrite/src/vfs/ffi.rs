@@ -93,6 +93,7 @@ pub const SQLITE_ERROR: c_int = 1;
 pub const SQLITE_BUSY: c_int = 5;
 pub const SQLITE_NOMEM: c_int = 7;
 pub const SQLITE_READONLY: c_int = 8;
+pub const SQLITE_READONLY_DBMOVED: c_int = SQLITE_READONLY | 4 << 8;
 pub const SQLITE_IOERR: c_int = 10;
 pub const SQLITE_NOTFOUND: c_int = 12;
 pub const SQLITE_FULL: c_int = 13;

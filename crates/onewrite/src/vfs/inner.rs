@@ -187,6 +187,13 @@ impl Inner {
         unsafe { (self.methods().xFileControl)(self.file, op, argument) }
     }
 
+    /// Whether the path leads to another file by now, or to none; `None` where the VFS underneath does not tell.
+    pub fn has_moved(&self) -> Option<bool> {
+        let mut moved: c_int = 0;
+        let code = self.control(ffi::SQLITE_FCNTL_HAS_MOVED, (&raw mut moved).cast());
+        (code == ffi::SQLITE_OK).then_some(moved != 0)
+    }
+
     /// The system's error number of the last call that failed; 0 where the VFS underneath does not tell.
     pub fn last_errno(&self) -> i32 {
         let mut errno = 0;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::log::{ErrorKind, Layout, LogError, LogHeader, LogId};
 use crate::mode::JournalMode;
-use crate::storage::{Access, Create, DirectIo, Durability, LockByte, LockKind, LogFile};
+use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
 use crate::sync;
 
 impl Database {
@@ -97,10 +97,7 @@ impl Database {
             return false;
         };
         let used_here = Arc::strong_count(&log) > 1;
-        let used_elsewhere = log
-            .file()
-            .is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
-        !used_here && !used_elsewhere.unwrap_or(true)
+        !used_here && !log.is_used_elsewhere().unwrap_or(true)
     }
 
     /// Writes the file that remembers a mode which has no log of its own.

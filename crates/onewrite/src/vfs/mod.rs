@@ -30,6 +30,7 @@ mod remap;
 mod status;
 mod super_journal;
 mod switching;
+mod taken;
 mod thunks;
 
 use std::ffi::CStr;

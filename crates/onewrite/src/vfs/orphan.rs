@@ -9,7 +9,7 @@
 //! make a new one. A connection to the *removed* database may use the log still. It goes on with the file that
 //! it has open, under the new name. The interleavings are argued in `docs/durability.md`.
 
-use std::ffi::{OsString, c_int};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -154,10 +154,7 @@ impl Database {
 
     /// Whether the database's name stands for another file by now.
     pub(super) fn has_moved(&self) -> bool {
-        let mut moved: c_int = 0;
-        let argument = (&raw mut moved).cast();
-        let code = self.inner.control(ffi::SQLITE_FCNTL_HAS_MOVED, argument);
-        code == ffi::SQLITE_OK && moved != 0
+        self.inner.has_moved() == Some(true)
     }
 
     fn tell_of_orphan(&self, aside: &Path) {

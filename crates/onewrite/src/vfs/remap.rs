@@ -22,7 +22,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -430,12 +429,7 @@ impl Database {
     }
 
     fn is_at_its_path(&self) -> bool {
-        let mut has_moved: c_int = 1;
-        let code = self.inner.control(
-            ffi::SQLITE_FCNTL_HAS_MOVED,
-            ptr::from_mut(&mut has_moved).cast(),
-        );
-        code == SQLITE_OK && has_moved == 0
+        self.inner.has_moved() == Some(false)
     }
 
     /// SQLite is about to release one of its locks. With the last that keeps writers out the checkpoint is

@@ -19,6 +19,7 @@ mod scratch;
 mod settings;
 mod several;
 mod switching;
+mod taken;
 
 use rusqlite::{Connection, OpenFlags};
 use std::ffi::CString;

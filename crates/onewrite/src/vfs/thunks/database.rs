@@ -394,15 +394,7 @@ unsafe extern "C" fn db_lock(file: *mut sqlite3_file, level: c_int) -> c_int {
         if database.lock.get() == LockLevel::NONE && level == LockLevel::SHARED {
             return database.lock_shared();
         }
-        let code = database.inner.lock(level);
-        if code == SQLITE_OK {
-            if level == LockLevel::EXCLUSIVE && database.lock.get() == LockLevel::SHARED {
-                database.note_exclusive();
-                database.begin_playback();
-            }
-            database.lock.set(database.lock.get().max(level));
-        }
-        code
+        database.lock_further(level)
     })
 }
 
@@ -413,15 +405,16 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
         if let Err(code) = database.abort_atomic() {
             return code;
         }
-        let code = database.inner.unlock(LockLevel(level));
-        database.lock.set(database.lock.get().min(LockLevel(level)));
-        if database.lock.get() == LockLevel::NONE {
+        if LockLevel(level) == LockLevel::NONE {
             database.end_turn();
             database.last_snapshot.set(None);
             database.must_look_again.set(false);
             database.kept_out_of.set(None);
+            // While the lock is held: who has the log open has the database open.
             database.let_go_of_log();
         }
+        let code = database.inner.unlock(LockLevel(level));
+        database.lock.set(database.lock.get().min(LockLevel(level)));
         code
     })
 }

@@ -10,7 +10,10 @@ use super::{await_snapshot, failed, in_buffer, out_buffer, shielded, with_writer
 use crate::vfs::database::Database;
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host;
-use crate::wal::{FRAME_HEADER_BYTES, FrameNo};
+use crate::wal::{FRAME_HEADER_BYTES, FrameNo, be32};
+
+/// Where a frame's header has the pages of the database after a commit; 0 in other frames.
+const PAGES_AT: usize = 4;
 
 /// A log of ours: it belongs to a database, which SQLite closes after it.
 #[repr(C)]
@@ -149,9 +152,24 @@ unsafe extern "C" fn log_write(
     shielded(|| {
         // SAFETY: a log of ours, `size` bytes.
         let (database, data) = unsafe { (log_database(file), in_buffer(data, size)) };
+        if is_commit(database, data, offset as u64)
+            && let Err(e) = database.check_not_taken()
+        {
+            return failed(database, &e);
+        }
         let index = database.inner.index_view();
         with_writer(database, |writer| writer.write(data, offset as u64, index))
     })
+}
+
+/// Whether a write begins with the header of a frame that ends a transaction.
+fn is_commit(database: &Database, data: &[u8], offset: u64) -> bool {
+    let log = database.log.borrow();
+    let place = log
+        .as_ref()
+        .and_then(|log| log.geometry().page().locate(offset));
+    let header = data.first_chunk::<FRAME_HEADER_BYTES>();
+    matches!((place, header), (Some((_, 0)), Some(header)) if be32(header, PAGES_AT) != 0)
 }
 
 unsafe extern "C" fn log_truncate(file: *mut sqlite3_file, size: i64) -> c_int {

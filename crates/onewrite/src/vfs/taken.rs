@@ -1,0 +1,103 @@
+//! A database that was taken from under its connections: its file was replaced, removed or overwritten, or
+//! another process has ended its guard while this one was at work. What was committed to the log is in a log that
+//! nobody will read for this database, and stays there. Nothing more may be acknowledged.
+//!
+//! SQLite's locks keep other connections from it, as long as they hold (`docs/durability.md`, "Locks that survive
+//! close()"). Nothing keeps a `cp` from it.
+
+use std::ffi::c_int;
+
+use super::database::Database;
+use super::ffi;
+use super::guard;
+use super::header::{HEADER_BYTES, guarded_by};
+use super::host;
+use super::inner::LockLevel;
+use crate::log::{ErrorKind, LogError};
+use crate::sync;
+
+/// Somebody who was killed lets go of the database a moment before the log.
+const MOMENTS: u32 = 10;
+
+impl Database {
+    /// Looks whether the database is still the one that the log belongs to: before a commit is written, and
+    /// before a checkpoint. Two system calls, in the modes that guard.
+    ///
+    /// # Errors
+    /// It is another one.
+    pub fn check_not_taken(&self) -> Result<(), LogError> {
+        let Some(log) = self.log().filter(|log| log.mode().is_guarded()) else {
+            return Ok(());
+        };
+        // After a failure of the call that clears the guard, nobody knows what is there.
+        if self.takes_no_lock || log.is_guard_in_doubt() {
+            return Ok(());
+        }
+        if self.has_moved() {
+            return Err(self.taken("was replaced or removed"));
+        }
+        let mut header = [0; HEADER_BYTES];
+        let found = match self.inner.read(&mut header, 0) {
+            ffi::SQLITE_OK => guarded_by(&header),
+            ffi::SQLITE_IOERR_SHORT_READ => None,
+            code => return Err(self.inner_error("read the header of", code)),
+        };
+        match found == log.id() {
+            true => Ok(()),
+            false => Err(self.taken("was overwritten, or opened and closed by another program")),
+        }
+    }
+
+    fn taken(&self, how: &str) -> LogError {
+        let log = self.paths.log.display();
+        let text = format!(
+            "this database {how} while this connection had it open: nothing is written any more. What \
+             was committed before stays in {log}: \"onewrite salvage {log} -o NEW\" gets it out"
+        );
+        LogError::new(ErrorKind::Taken, &self.paths.database, text)
+    }
+
+    /// `xLock(EXCLUSIVE)` of a guarded database was granted: by SQLite's locks nobody else has it open. Who has the
+    /// log open has lost his locks, and goes on. The error is SQLite's code.
+    pub fn check_exclusive(&self) -> Result<(), c_int> {
+        let Some(log) = self.log().filter(|log| log.mode().is_guarded()) else {
+            return Ok(());
+        };
+        self.check_not_taken().map_err(|e| self.fail(&e))?;
+        for attempt in 0..MOMENTS {
+            match log.is_used_elsewhere() {
+                Ok(false) => return Ok(()),
+                Ok(true) => sync::sleep(guard::pause(attempt)),
+                Err(e) => return Err(self.fail(&e)),
+            }
+        }
+        let database = self.paths.database.display();
+        host::log(
+            ffi::SQLITE_BUSY,
+            &format!(
+                "{database}: another process uses it, and SQLite's locks do not say so: something there \
+                 has opened and closed the file; the log stays as it is"
+            ),
+        );
+        Err(ffi::SQLITE_BUSY)
+    }
+
+    /// `xLock` above SHARED.
+    pub fn lock_further(&self, level: LockLevel) -> c_int {
+        let code = self.inner.lock(level);
+        if code != ffi::SQLITE_OK {
+            return code;
+        }
+        let was = self.lock.get();
+        if level == LockLevel::EXCLUSIVE && was == LockLevel::SHARED {
+            if let Err(code) = self.check_exclusive() {
+                self.inner.unlock(was);
+                return code;
+            }
+            self.note_exclusive();
+            self.begin_playback();
+        }
+        self.lock.set(was.max(level));
+        ffi::SQLITE_OK
+    }
+}

@@ -1,0 +1,106 @@
+//! A database that is taken from under a connection: nothing is acknowledged that would be lost, and what was
+//! committed stays in the log.
+
+use super::{MODES, Mode, beside, open_in, outcome, sql, status, stock};
+use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
+use rusqlite::Connection;
+use std::path::Path;
+use std::process::Command;
+
+/// `SQLITE_READONLY_DBMOVED`.
+const MOVED: &str = "error 1032";
+
+fn filled(path: &Path, mode: Mode) -> Connection {
+    let db = open_in(path, mode);
+    sql(&db, "CREATE TABLE t(id INTEGER PRIMARY KEY, x)");
+    for _ in 0..5 {
+        sql(&db, "INSERT INTO t(x) VALUES(randomblob(300))");
+    }
+    db
+}
+
+fn guarded() -> impl Iterator<Item = Mode> {
+    MODES.into_iter().filter(|mode| mode.name != "direct")
+}
+
+/// By another process, as it happens.
+fn run(program: &str, from: &Path, to: &Path) {
+    let status = Command::new(program).args([from, to]).status();
+    assert!(status.is_ok_and(|status| status.success()));
+}
+
+/// A stock database with one row.
+fn backup(path: &Path) {
+    let db = stock(path);
+    sql(&db, "CREATE TABLE b(x)");
+    sql(&db, "INSERT INTO b VALUES('kept')");
+}
+
+fn holds_frames(log: &Path) -> bool {
+    let bytes = std::fs::read(log).expect("the log");
+    // SQLite's WAL header in ours: zeros in an empty log.
+    bytes[32..64].iter().any(|&byte| byte != 0)
+}
+
+#[test]
+fn who_finds_its_database_replaced_acknowledges_nothing() {
+    for mode in guarded() {
+        for program in ["cp", "mv", "rm"] {
+            let what = format!("{mode:?}, {program}");
+            let directory = tempfile::tempdir().expect("a directory");
+            let (path, kept) = (directory.path().join("db"), directory.path().join("kept"));
+            backup(&kept);
+            let db = filled(&path, mode);
+            match program {
+                "rm" => std::fs::remove_file(&path).expect("the database"),
+                other => run(other, &kept, &path),
+            }
+            for _ in 0..2 {
+                let refused = outcome(&db, "INSERT INTO t(x) VALUES(1)");
+                assert!(refused.starts_with(MOVED), "{what}: {refused}");
+            }
+            let why = status(&db)["error"].to_string();
+            assert!(why.contains("onewrite salvage"), "{what}: {why}");
+            assert!(why.contains(&path.display().to_string()), "{what}: {why}");
+            // What is in the log is of no use to the file that is there now.
+            let checkpoint = outcome(&db, "PRAGMA wal_checkpoint");
+            assert!(checkpoint.starts_with("error"), "{what}: {checkpoint}");
+            drop(db);
+            let log = beside(&path, "-onewrite");
+            assert!(holds_frames(&log), "{what}");
+            if program != "rm" {
+                let bytes = std::fs::read(&path).expect("the backup");
+                assert_eq!(bytes.len(), 8192, "{what}");
+                std::fs::rename(&path, &kept).expect("a rename");
+                let db = stock(&kept);
+                assert_eq!(sql(&db, "SELECT x FROM b"), "kept", "{what}");
+                assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok", "{what}");
+            }
+        }
+    }
+}
+
+/// Its locks on the database are lost; the one on the log is not.
+#[test]
+fn who_closes_next_to_somebody_without_locks_leaves_the_log_and_the_guard() {
+    for mode in guarded() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let db = filled(&path, mode);
+        let log = beside(&path, "-onewrite");
+        let other = LogFile::open(&log, Create::Never, Access::ReadWrite, DirectIo::Never);
+        let other = other.expect("the log");
+        let shared = other.try_lock(LockByte::Presence, LockKind::Shared);
+        assert!(shared.expect("an answer"), "{mode:?}");
+        drop(db);
+        assert!(holds_frames(&log), "{mode:?}");
+        assert!(beside(&path, "-shm").exists(), "{mode:?}");
+        let refused = outcome(&stock(&path), "SELECT count(*) FROM t");
+        assert!(refused.contains("not a database"), "{mode:?}: {refused}");
+        drop(other);
+        let db = super::open(&path);
+        assert_eq!(sql(&db, "SELECT count(*) FROM t"), "5");
+        drop(db);
+        assert_eq!(sql(&stock(&path), "SELECT count(*) FROM t"), "5");
+    }
+}
