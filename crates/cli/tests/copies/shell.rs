@@ -69,7 +69,7 @@ fn it_reads_sql_from_standard_input_writes_and_keeps_the_mode() {
         let mut command = with_libraries(&["shell", path(&database)]);
         // A wish for programs, not for this.
         command
-            .env("ONEWRITE_JOURNAL_MODE", "waldio")
+            .env("ONEWRITE_JOURNAL_MODE", "onewrite")
             .env("ONEWRITE_UPGRADE_WAL", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
