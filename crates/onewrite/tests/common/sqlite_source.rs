@@ -12,7 +12,10 @@ pub fn sqlite_source() -> PathBuf {
     } else {
         "gnu"
     };
-    let platform = format!("{}-unknown-linux-{libc}", std::env::consts::ARCH);
+    let platform = match std::env::consts::ARCH {
+        "arm" => format!("armv7-unknown-linux-{libc}eabihf"),
+        processor => format!("{processor}-unknown-linux-{libc}"),
+    };
     let metadata = Command::new(cargo)
         .args(["metadata", "--format-version=1", "--offline"])
         .args(["--filter-platform", &platform])
