@@ -314,6 +314,11 @@ impl Writer {
         if self.run.is_empty()
             && let Some(header) = self.header
         {
+            if self.log.is_untouched() {
+                // The device has an empty log, durably: without this header there are no frames, and with it no
+                // older ones, which have other salts. So it may be written and flushed with the first commit.
+                return Ok(());
+            }
             // Only the header is new, and it depends on nothing: one write-through write.
             self.log.make_room(BLOCK, &*self.patience)?;
             self.log
@@ -322,6 +327,10 @@ impl Writer {
             if let Some(salts) = self.log.header_salts() {
                 self.log.set_durable(FrameNo(0), salts);
             }
+            return Ok(());
+        }
+        if self.run.is_empty() && !self.in_transaction && self.published_is_durable(index) {
+            // A checkpoint may copy all of it.
             return Ok(());
         }
         self.write_header()?;

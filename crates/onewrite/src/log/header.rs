@@ -14,7 +14,8 @@
 //!     64      4  the device whose pace follows, by a checksum of its identity; 0 if none was timed
 //!     68      4  microseconds that a write-through write takes there
 //!     72      4  microseconds that a write and a flush take there
-//!     76     48  zero
+//!     76      4  1: the log is at rest, and its database's header on the device is without the guard; else 0
+//!     80     44  zero
 //!    124      4  CRC-32C of bytes 0 to 123
 //! ```
 //!
@@ -96,6 +97,8 @@ pub struct LogHeader {
     pub wal: [u8; wal::HEADER_BYTES],
     /// How long durable writes take. A program that ignores it is right all the same.
     pub pace: Option<KnownPace>,
+    /// The database was closed, and is on the device without the guard.
+    pub at_rest: bool,
 }
 
 impl LogHeader {
@@ -118,6 +121,7 @@ impl LogHeader {
             },
             wal: [0; wal::HEADER_BYTES],
             pace: None,
+            at_rest: false,
         }
     }
 
@@ -156,6 +160,7 @@ impl LogHeader {
             bytes[68..72].copy_from_slice(&pace.write_through_us.to_be_bytes());
             bytes[72..76].copy_from_slice(&pace.write_and_flush_us.to_be_bytes());
         }
+        bytes[76..80].copy_from_slice(&u32::from(self.at_rest).to_be_bytes());
         let crc = crc32c::crc32c(&bytes[..CRC_AT]);
         bytes[CRC_AT..].copy_from_slice(&crc.to_be_bytes());
         bytes
@@ -201,6 +206,7 @@ impl LogHeader {
             locks,
             wal: array(&bytes[32..64]),
             pace: parse_pace(bytes),
+            at_rest: be32(bytes, 76) == 1,
         };
         match header.version() == be32(bytes, 8) {
             true => Ok(header),
@@ -326,6 +332,11 @@ mod tests {
         assert_eq!(LogHeader::parse(&header().to_bytes()), Ok(header()));
         assert!(!header().is_empty());
         assert!(header().wal_header().is_some());
+        let at_rest = LogHeader {
+            at_rest: true,
+            ..header()
+        };
+        assert_eq!(LogHeader::parse(&at_rest.to_bytes()), Ok(at_rest));
     }
 
     #[test]

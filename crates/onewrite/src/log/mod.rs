@@ -17,6 +17,7 @@ pub mod packed;
 pub mod scan;
 pub mod shared;
 
+mod at_rest;
 mod error;
 pub mod forward;
 mod read;
@@ -81,6 +82,8 @@ pub struct Log {
     guard_in_doubt: AtomicBool,
     /// How long durable writes take, if it was timed.
     pace: Option<KnownPace>,
+    /// This process has made the log, durably empty, and has written no header since.
+    untouched: AtomicBool,
     /// Where the next piece of the region begins, in bytes: see [`forward`].
     next_piece: AtomicU64,
     /// This process has begun to make the region.
@@ -160,6 +163,10 @@ impl Log {
         // The log of before stays when a database is closed, and the database's permissions may have
         // changed since; SQLite makes a new log each time.
         file.give_permissions(open.new_file);
+        // Also where the file was there before: whoever made it may have died before it came to this; and
+        // SQLite removes its journals and logs without it. One of those that came back after a power cut
+        // would be read before the guard. Before the shared memory's file is made, which needs none of it.
+        file.sync_directory()?;
         let id = LogId::random()
             .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
         let remembers = read_header(&file).ok().and_then(|header| header.pace);
@@ -169,7 +176,7 @@ impl Log {
         log.join(open)?;
         log.write_header(&header, Durability::None)?;
         // The header block counts as ready from here on; the rest of the first chunk follows.
-        let first = |size| space::chunk_end(&log.geometry, 0).max(size);
+        let first = |size| Space::first_end(&log.geometry, size);
         log.space
             .extend(&log.file, log.init(), open.patience, first)?;
         log.find_pace(remembers)?;
@@ -178,10 +185,7 @@ impl Log {
             log.write_header(&header, Durability::None)?;
         }
         log.file.flush()?;
-        // Also where the file was there before: whoever made it may have died before it came to
-        // this; and SQLite removes its journals and logs without it. One of those that came back
-        // after a power cut would be read before the guard.
-        log.file.sync_directory()?;
+        log.untouched.store(true, Ordering::Release);
         Ok(log)
     }
 
@@ -267,6 +271,7 @@ impl Log {
             poison: OnceLock::new(),
             guard_in_doubt: AtomicBool::new(false),
             pace: None,
+            untouched: AtomicBool::new(false),
             next_piece: AtomicU64::new(0),
             region_begun: AtomicBool::new(false),
             remapped: Counters::default(),
@@ -670,6 +675,7 @@ impl Log {
     }
 
     fn write_header(&self, header: &LogHeader, durability: Durability) -> Result<(), LogError> {
+        self.untouched.store(false, Ordering::Release);
         let mut block = AlignedBuf::new();
         block.resize_zeroed(header::BLOCK_BYTES);
         block.as_mut_slice()[..header::HEADER_BYTES].copy_from_slice(&header.to_bytes());

@@ -7,6 +7,10 @@
 //! The first chunk holds [`CHUNK_FRAMES`] frames, more than SQLite's default checkpoint threshold
 //! of 1,000, so that a log which is checkpointed in time is never extended. When
 //! [`LOW_WATER_FRAMES`] are left the next chunk is prepared by a thread of its own.
+//!
+//! The log of a closed database keeps as much of that as the database deserves: twice what this process
+//! used, or an eighth of the database's size, and at least [`LEAST_BYTES`]. One that has become too small
+//! grows by [`GROWTH`] each time, up to the first chunk.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -21,6 +25,11 @@ use crate::wal::FrameNo;
 const CHUNK_FRAMES: u32 = if cfg!(shuttle) { 16 } else { 1536 };
 /// A chunk is never larger than this, in bytes: large pages make fewer frames.
 const CHUNK_BYTES: u64 = 16 << 20;
+/// What the log of a closed database keeps at least, in bytes and in frames.
+const LEAST_BYTES: u64 = 64 << 10;
+const LEAST_FRAMES: u32 = 4;
+/// How many times its size a log has that was small and is used more.
+const GROWTH: u64 = 4;
 /// So many frames before the end the next chunk is prepared.
 const LOW_WATER_FRAMES: u64 = if cfg!(shuttle) { 4 } else { 160 };
 
@@ -32,6 +41,8 @@ pub struct Space {
     /// What this process saw to be ready when it looked last, in bytes.
     ready: AtomicU64,
     preparing: AtomicBool,
+    /// How far this process has used the log, in bytes.
+    used: AtomicU64,
     /// The threads of this process share the file's extension lock; this keeps them apart. And when the lock was last
     /// not to be had in time.
     extending: Mutex<Option<Instant>>,
@@ -53,7 +64,22 @@ pub enum Excludes {
 pub fn chunk_end(geometry: &Geometry, from: u64) -> u64 {
     let whole = geometry.end_of(FrameNo(CHUNK_FRAMES));
     let chunk = whole.min(CHUNK_BYTES.max(geometry.end_of(FrameNo(16))));
-    (from + chunk).next_multiple_of(geometry.unit().max(4096))
+    let end = match from {
+        0 => chunk,
+        small if small < chunk => (small * GROWTH).min(chunk),
+        _ => from + chunk,
+    };
+    in_blocks(geometry, end)
+}
+
+fn in_blocks(geometry: &Geometry, bytes: u64) -> u64 {
+    bytes.next_multiple_of(geometry.unit().max(4096))
+}
+
+/// How large a log must be to be used as it is.
+fn least_end(geometry: &Geometry) -> u64 {
+    let least = LEAST_BYTES.max(geometry.end_of(FrameNo(LEAST_FRAMES)));
+    in_blocks(geometry, least).min(chunk_end(geometry, 0))
 }
 
 impl Space {
@@ -61,6 +87,7 @@ impl Space {
         Space {
             ready: AtomicU64::new(size),
             preparing: AtomicBool::new(false),
+            used: AtomicU64::new(0),
             extending: Mutex::new(None),
             is_stuck: AtomicBool::new(false),
             excludes,
@@ -82,8 +109,26 @@ impl Space {
     }
 
     pub fn is_running_low(&self, geometry: &Geometry, end: u64) -> bool {
+        self.used.fetch_max(end, Ordering::Relaxed);
         let low = (LOW_WATER_FRAMES * geometry.slot_bytes()).min(CHUNK_BYTES / 8);
+        let low = low.min(self.ready.load(Ordering::Relaxed) / GROWTH);
         self.lacks(end + low) && !self.preparing.load(Ordering::Relaxed)
+    }
+
+    /// How large the file of a closed database's log is to be, given the database's size, in bytes.
+    pub fn at_rest(&self, geometry: &Geometry, database: u64) -> u64 {
+        let used = 2 * self.used.load(Ordering::Relaxed);
+        let kept = least_end(geometry).max(used).max(database / 8);
+        in_blocks(geometry, kept).min(chunk_end(geometry, 0))
+    }
+
+    /// Where the blocks of a log that is made are to end, if they end at `size`: the log of a database that was
+    /// closed has some already.
+    pub fn first_end(geometry: &Geometry, size: u64) -> u64 {
+        match size >= least_end(geometry) {
+            true => size,
+            false => chunk_end(geometry, 0),
+        }
     }
 
     /// Initializes one more chunk, unless somebody else is at it.

@@ -93,6 +93,8 @@ pub struct Database {
     /// `immutable=1` or `nolock=1`: SQLite never asks for a lock.
     pub takes_no_lock: bool,
     pub lock: Cell<LockLevel>,
+    /// Nobody has written to the database since this connection, under EXCLUSIVE, has flushed it.
+    pub is_flushed: Cell<bool>,
     pub settings: Cell<Settings>,
     pub switch: Cell<Switch>,
     /// The mode that URI or environment ask for.

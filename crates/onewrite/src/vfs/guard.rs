@@ -505,7 +505,7 @@ impl Database {
     fn guard(&self, mut header: Header, mode: JournalMode) -> Result<(), LogError> {
         self.part_from_strangers()?;
         let present = self.present_log()?;
-        if present.is_some() {
+        if present.is_some_and(|log| !log.at_rest) {
             // Who cleared the last guard may have died before that was durable, or have seen the flush
             // fail, after which a flush alone does not write it. Before the log gets another id it must
             // be: after a power cut the guard would ask for the old one.

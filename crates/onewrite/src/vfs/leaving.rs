@@ -59,8 +59,12 @@ impl Database {
             return Ok(());
         };
         log.check_poison()?;
-        self.flush_database()?;
-        log.reset()?;
+        if !log.is_untouched() {
+            if !self.is_flushed.get() {
+                self.flush_database()?;
+            }
+            log.reset()?;
+        }
         let Some(mut header) = self.read_header()? else {
             return Ok(());
         };
@@ -69,6 +73,13 @@ impl Database {
             // Whether the database is guarded still nobody knows, and SQLite goes on with the log.
             log.set_guard_in_doubt(true);
         })?;
+        if self.switch.get() == Switch::Idle {
+            let rested = self.inner.size().map(|size| log.rest(size));
+            if let Ok(Err(e)) = rested {
+                // It stays as large as it is, and the next one to open it takes more care.
+                self.fail(&e);
+            }
+        }
         self.log.replace(None);
         if !self.has_moved() {
             // Under EXCLUSIVE nobody uses it. One that stays is made anew by the next to come.

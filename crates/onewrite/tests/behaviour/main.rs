@@ -1,5 +1,6 @@
 //! What an application sees: the same as with stock WAL, but for the time it takes.
 
+mod at_rest;
 mod checkpoints;
 mod compare;
 mod damage;

@@ -5,6 +5,7 @@
 //! `ONEWRITE_SEED` replays a run; `ONEWRITE_CRASH_ROUNDS` (1 by default) makes it longer;
 //! `ONEWRITE_CRASH_KEEP` keeps an image that failed; `ONEWRITE_CRASH_VERBOSE` tells what is done.
 
+mod budget;
 mod chance;
 mod disk;
 mod explore;

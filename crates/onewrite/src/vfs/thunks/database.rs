@@ -76,6 +76,7 @@ pub unsafe fn open(
             read_only: opened_as & ffi::SQLITE_OPEN_READONLY != 0,
             takes_no_lock: is_set(name, c"immutable") || is_set(name, c"nolock"),
             lock: Cell::new(LockLevel::NONE),
+            is_flushed: Cell::new(false),
             settings: Cell::new(Settings::default()),
             switch: Cell::new(Switch::Idle),
             wanted: wanted_mode(name),
@@ -321,6 +322,7 @@ unsafe extern "C" fn db_write(
     shielded(|| {
         // SAFETY: SQLite passes `size` bytes.
         let (database, data) = unsafe { (database(file), in_buffer(data, size)) };
+        database.is_flushed.set(false);
         if database.must_look_again.get() {
             return ffi::SQLITE_IOERR_WRITE;
         }
@@ -349,6 +351,7 @@ unsafe extern "C" fn db_truncate(file: *mut sqlite3_file, size: i64) -> c_int {
     shielded(|| {
         // SAFETY: a database of ours.
         let database = unsafe { database(file) };
+        database.is_flushed.set(false);
         if let Err(e) = database.finish_pages() {
             return failed(database, &e);
         }
@@ -376,6 +379,8 @@ unsafe extern "C" fn db_sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
                     let code = (database.inner.methods().xSync)(database.inner.file(), flags);
                     database.playback_synced(code);
                     if code == SQLITE_OK {
+                        let is_alone = database.lock.get() == LockLevel::EXCLUSIVE;
+                        database.is_flushed.set(is_alone);
                         database.remapper.note_sync();
                     }
                     code
@@ -405,6 +410,7 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
         if let Err(code) = database.abort_atomic() {
             return code;
         }
+        database.is_flushed.set(false);
         if LockLevel(level) == LockLevel::NONE {
             database.end_turn();
             database.last_snapshot.set(None);
