@@ -129,6 +129,14 @@ fn python_leaves_the_modes_of_attached_databases_and_writes_over_no_commit() {
     assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
 }
 
+/// SQLite has words of its own for every call of a VFS but the opening.
+#[test]
+fn python_is_told_the_way_out_in_the_error_itself() {
+    let Some(python) = python() else { return };
+    let printed = Place::new().python(&python, "replaced.py", &[]);
+    assert_eq!(printed, "True True True");
+}
+
 #[test]
 fn python_goes_on_in_wal_next_to_an_idle_stock_connection() {
     let Some(python) = python() else { return };

@@ -258,6 +258,7 @@ api! {
     filename_wal = 248 sqlite3_filename_wal(*const c_char) -> *const c_char;
     vfs_find = 141 sqlite3_vfs_find(*const c_char) -> *mut sqlite3_vfs;
     vfs_register = 142 sqlite3_vfs_register(*mut sqlite3_vfs, c_int) -> c_int;
+    auto_extension = 192 sqlite3_auto_extension(Option<Untyped>) -> c_int;
 }
 
 #[cfg(test)]

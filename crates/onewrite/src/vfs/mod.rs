@@ -26,6 +26,7 @@ mod leaving;
 mod locks;
 mod orphan;
 mod pragma;
+mod refusal;
 mod remap;
 mod status;
 mod super_journal;

@@ -125,10 +125,22 @@ fn open_in(path: &Path, mode: Mode) -> Connection {
 
 /// All rows of a statement, or the error's code; columns apart by `|`, rows by a space.
 fn outcome(db: &Connection, statement: &str) -> String {
-    rows::query(db, statement).unwrap_or_else(|e| match e.sqlite_error() {
+    rows::query(db, statement).unwrap_or_else(|e| failure(&e))
+}
+
+/// What a connection of its own finds, or why there is none.
+fn answer(path: &Path, statement: &str) -> String {
+    match open_flags(path, "onewrite", OpenFlags::default()) {
+        Ok(db) => outcome(&db, statement),
+        Err(e) => failure(&e),
+    }
+}
+
+fn failure(e: &rusqlite::Error) -> String {
+    match e.sqlite_error() {
         Some(error) => format!("error {}: {e}", error.extended_code),
         None => format!("error: {e}"),
-    })
+    }
 }
 
 /// The rows of a statement that must not fail.

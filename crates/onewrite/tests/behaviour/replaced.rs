@@ -2,7 +2,7 @@
 //! readable, and nothing is ever read from a log into a database that it does not belong to.
 
 use super::damage::{files, refused};
-use super::{MODES, beside, open, open_in, outcome, sql, stock};
+use super::{MODES, answer, beside, open, open_in, outcome, sql, stock};
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 
@@ -41,10 +41,8 @@ fn a_log_deleted_under_a_connection_keeps_what_it_holds_until_that_closes() {
         let written = outcome(&db, "INSERT INTO t(x) VALUES(1)");
         assert!(written.starts_with("error"), "{mode:?}: {written}");
         // Who comes now does not find the log, and must not do without it.
-        let other = open(&path);
-        let found = outcome(&other, "SELECT count(*) FROM t");
+        let found = answer(&path, "SELECT count(*) FROM t");
         assert!(found.starts_with("error 14"), "{mode:?}: {found}");
-        drop(other);
         drop(db);
         let db = stock(&path);
         assert_eq!(count(&db), "5", "{mode:?}");
@@ -65,10 +63,8 @@ fn a_log_replaced_under_a_connection_is_not_taken_by_the_next() {
         let log = beside(&path, "-onewrite");
         std::fs::remove_file(&log).expect("the log");
         copy_to(&beside(&strange, "-onewrite"), &log);
-        let other = open(&path);
-        let found = outcome(&other, "SELECT count(*) FROM t");
+        let found = answer(&path, "SELECT count(*) FROM t");
         assert!(found.starts_with("error 14"), "{mode:?}: {found}");
-        drop(other);
         let written = outcome(&db, "INSERT INTO t(x) VALUES(1)");
         assert!(written.starts_with("error"), "{mode:?}: {written}");
         assert_eq!(count(&db), "5");
@@ -92,10 +88,8 @@ fn a_log_that_became_another_file_says_so() {
         let log = beside(&path, "-onewrite");
         std::fs::remove_file(&log).expect("the log");
         std::fs::create_dir(&log).expect("a directory");
-        let db = open(&path);
-        let found = outcome(&db, "SELECT count(*) FROM t");
+        let found = answer(&path, "SELECT count(*) FROM t");
         assert!(found.starts_with("error"), "{mode:?}: {found}");
-        drop(db);
         std::fs::remove_dir(&log).expect("the directory");
         assert_eq!(count(&open(&path)), "3");
     }
@@ -120,13 +114,11 @@ fn a_database_deleted_or_replaced_under_a_connection_never_meets_the_old_log() {
             // The connection goes on with the file that it has, like one of stock SQLite's.
             assert_eq!(count(&db), "5");
             let log: PathBuf = beside(&path, "-onewrite");
-            let other = open(&path);
-            let found = outcome(&other, "SELECT * FROM t");
+            let found = answer(&path, "SELECT * FROM t");
             // Next to a new database the log is set aside.
             let expected = if replaces { "error 14" } else { "error 1:" };
             assert!(found.starts_with(expected), "{mode:?}: {found}");
             assert_eq!(log.exists(), replaces, "{mode:?}");
-            drop(other);
             drop(db);
             if replaces {
                 refused(&path, "no longer here");

@@ -227,6 +227,19 @@ unsafe fn database<'a>(file: *mut sqlite3_file) -> &'a Database {
     database
 }
 
+/// The database behind a file, if the file has our methods: another copy of this library may be in the process.
+///
+/// # Safety
+/// `file` is open.
+pub unsafe fn of_ours<'a>(file: *mut sqlite3_file) -> Option<&'a Database> {
+    // SAFETY: by this function's contract.
+    unsafe {
+        let methods = (*file).pMethods;
+        let is_ours = DATABASE_METHODS.iter().any(|ours| ptr::eq(ours, methods));
+        is_ours.then(|| database(file))
+    }
+}
+
 const fn database_methods(version: c_int) -> sqlite3_io_methods {
     sqlite3_io_methods {
         iVersion: version,

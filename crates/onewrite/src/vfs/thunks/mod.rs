@@ -8,6 +8,7 @@
 mod database;
 mod log;
 mod names;
+mod opened;
 mod syscalls;
 mod vfs;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::ptr;
 
 use super::names::named;
-use super::{database, log, shielded, syscalls};
+use super::{database, log, opened, shielded, syscalls};
 use crate::vfs::database::Switch;
 use crate::vfs::ffi::{self, Api, SQLITE_NOTFOUND, SQLITE_OK, Untyped, sqlite3_file, sqlite3_vfs};
 use crate::vfs::host::{self, Host};
@@ -48,6 +48,7 @@ pub fn register(api: Api, make_default: bool) -> Result<(), RegisterError> {
             host::host_for(api, base, over).ours
         }
     };
+    opened::watch(&api);
     enlist(&api, ours, make_default)
 }
 
