@@ -1,8 +1,8 @@
 //! The trace file: a header, then compressed blocks of one stream of records.
 //!
-//! Blocks stand for themselves (each is a zstd frame with its lengths and a CRC), so that whatever was
-//! written before the writer was killed can be read. A record may go over several blocks. The last
-//! block of a trace that was ended properly is empty.
+//! Each block stands alone: it is a zstd frame with its lengths and a CRC. So a reader can read all
+//! blocks that were written before the writer was killed. A record may span several blocks. The
+//! last block of a trace that was ended properly is empty.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,19 +13,19 @@ use crate::wire::{Input, Malformed};
 /// The first bytes of a trace.
 pub const MAGIC: &[u8; 8] = b"onewrsql";
 
-/// The version that is written, and the newest that is read.
+/// The version that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
 
-/// Bytes of a block before compression, at most; a writer begins the next one there.
+/// Bytes of a block before compression, at most. A writer begins the next block there.
 pub const BLOCK_BYTES: usize = 256 << 10;
 
-/// The largest block that is accepted when reading.
+/// The largest block that a reader accepts.
 const MOST_BLOCK_BYTES: u32 = 1 << 20;
 
-/// The longest record that is accepted: SQLite's limit of a value and then some.
+/// The longest record that a reader accepts: SQLite's limit for a value, plus 1 MiB.
 const MOST_RECORD_BYTES: u64 = (1 << 31) + (1 << 20);
 
-/// Speed matters more than the last percents.
+/// Speed matters more than the last percent of size.
 const LEVEL: i32 = 3;
 
 /// Why a trace cannot be read or written.
@@ -35,11 +35,11 @@ pub enum Error {
     Io(io::Error),
     /// The first bytes are not those of a trace.
     NotATrace,
-    /// Written by a later version of this program.
+    /// A later version of this program wrote it.
     Newer(u32),
-    /// A block is not what was written, at this byte of the file.
+    /// A block differs from what was written, at this byte of the file.
     Damaged(u64, &'static str),
-    /// A record is not what it should be.
+    /// A record is malformed.
     Malformed(Malformed),
 }
 
@@ -83,7 +83,7 @@ impl From<Malformed> for Error {
     }
 }
 
-/// What a trace says of itself.
+/// The properties in a trace's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
     /// Values were masked.
@@ -147,7 +147,7 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Appends an event; it is in the file after [`Writer::flush`], or when enough have come.
+    /// Appends an event. It is in the file after [`Writer::flush`], or once a block is full.
     ///
     /// # Errors
     /// The system's.
@@ -159,7 +159,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes what has come since the last time.
+    /// Writes the events that were added since the last time.
     ///
     /// # Errors
     /// The system's.
@@ -173,7 +173,7 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
-    /// Bytes of the file so far, what [`Writer::flush`] has not written left out.
+    /// Bytes of the file so far, without those that [`Writer::flush`] has not written.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -214,9 +214,9 @@ impl<W: Write> Writer<W> {
 /// How a trace ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// Not read that far.
+    /// The reader has not come that far.
     Unread,
-    /// As its writer ended it.
+    /// Complete: its writer ended it.
     Whole,
     /// In the middle: the recorder was killed, or the disk was full.
     Cut,
@@ -238,7 +238,7 @@ impl<R: Read> Reader<R> {
     /// Begins to read.
     ///
     /// # Errors
-    /// It is no trace, or of a newer version.
+    /// The file is not a trace, or is of a newer version.
     pub fn new(mut input: R) -> Result<Self, Error> {
         let mut header = [0; 16];
         input
@@ -258,7 +258,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// What the trace says of itself.
+    /// The trace's header.
     pub fn header(&self) -> Header {
         self.header
     }
@@ -290,7 +290,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Where in `raw` the next record is, its length left out.
+    /// The range of the next record in `raw`, without its length.
     fn record(&mut self) -> Result<Option<std::ops::Range<usize>>, Error> {
         loop {
             let mut rest = Input(self.raw.get(self.at..).unwrap_or_default());
@@ -315,7 +315,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads a block. False at the end.
+    /// Reads a block. Returns false at the end.
     fn more(&mut self) -> Result<bool, Error> {
         if self.ending != Ending::Unread {
             return Ok(false);
@@ -365,7 +365,7 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
-    /// Reads exactly so many bytes. False, and the trace is cut, where there are fewer.
+    /// Fills `bytes`. Returns false, and marks the trace as cut, where the file has fewer bytes.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<bool, Error> {
         match self.input.read_exact(bytes) {
             Ok(()) => Ok(true),
@@ -455,7 +455,8 @@ mod tests {
         for at in 16..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            // A length that grew beyond the file looks like a cut; nothing wrong is ever read.
+            // A length that grew beyond the file looks like a cut. The reader never reads wrong
+            // data.
             match read(&bad) {
                 Ok((events, ending)) => {
                     let in_last = at >= good.len() - 12;

@@ -1,8 +1,10 @@
-//! SQL from elsewhere: `.sql` files, what `sqlite3 .dump` prints, and JSON lists of operations.
+//! SQL from other sources: `.sql` files, the output of `sqlite3 .dump`, and JSON lists of
+//! operations.
 //!
-//! A list is what PocketData publishes (github.com/UBOdin/pocketdata-benchmark): an object with `init`, statements that make
-//! the database, and `benchmark`, in which `{"op": "query", "sql": ...}` is a statement and `{"op": "break", "delta": ...}` a
-//! pause of so many milliseconds. An array alone is a `benchmark`.
+//! PocketData publishes such lists (github.com/UBOdin/pocketdata-benchmark). A list is an object.
+//! Its `init` has the statements that make the database. In its `benchmark`, `{"op": "query",
+//! "sql": ...}` is a statement, and `{"op": "break", "delta": ...}` is a pause in milliseconds. An
+//! array alone is a `benchmark`.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -11,10 +13,10 @@ use serde::Deserialize;
 
 use crate::sql;
 
-/// Bytes that are read at a time.
+/// Bytes of one read.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The longest statement, as SQLite has it by default: 1,000,000,000 bytes.
+/// The longest statement: SQLite's default limit, 1,000,000,000 bytes.
 const MOST_BYTES: usize = 1_000_000_000;
 
 /// Why something cannot be imported.
@@ -22,9 +24,9 @@ const MOST_BYTES: usize = 1_000_000_000;
 pub enum Error {
     /// The system's error.
     Io(io::Error),
-    /// A list that is none.
+    /// The input is not a list of operations.
     Json(serde_json::Error),
-    /// An operation that is not known, by its number from 1.
+    /// An unknown operation, by its number from 1.
     Operation(usize, String),
     /// A statement that does not end.
     Endless,
@@ -60,7 +62,7 @@ impl std::error::Error for Error {
 pub struct Script<R> {
     input: R,
     waiting: Vec<u8>,
-    /// Where in `waiting` the next statement begins.
+    /// The offset in `waiting` at which the next statement begins.
     at: usize,
     /// Bytes from there on in which no statement ends.
     looked_at: usize,
@@ -79,19 +81,19 @@ impl<R: Read> Script<R> {
         }
     }
 
-    /// The next statement, its semicolon included; the last may have none.
+    /// The next statement, including its semicolon. The last statement may have none.
     ///
     /// # Errors
     /// The system's, and a statement without end.
     pub fn next_statement(&mut self) -> Result<Option<Vec<u8>>, Error> {
         loop {
             let rest = self.waiting.get(self.at..).unwrap_or_default();
-            // Looked at again only when there is twice as much: long statements stay linear.
+            // Search again only when there are twice as many bytes. Long statements stay linear.
             let end = match rest.len() >= 2 * self.looked_at || self.ended {
                 true => sql::statement_end(rest),
                 false => None,
             };
-            // What looks like an end may be the middle, where the text goes on in a comment or a text.
+            // An apparent end may be the middle, where the text goes on in a comment or a literal.
             if let Some(end) = end {
                 let statement = rest.get(..end).unwrap_or_default().to_vec();
                 self.at += end;
@@ -126,16 +128,16 @@ impl<R: Read> Script<R> {
     }
 }
 
-/// What a list says.
+/// A list of operations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct List {
-    /// Statements that make the database to begin with.
+    /// Statements that make the initial database.
     pub init: Vec<String>,
-    /// What is done with it.
+    /// The operations on it.
     pub operations: Vec<Operation>,
 }
 
-/// One of a list.
+/// One operation of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// A statement.
@@ -165,7 +167,7 @@ struct Item {
 /// Reads a list.
 ///
 /// # Errors
-/// It is none, or has operations that are not known.
+/// The input is not a list, or has unknown operations.
 pub fn list(input: impl Read) -> Result<List, Error> {
     let document: Document = serde_json::from_reader(input).map_err(Error::Json)?;
     let (init, items) = match document {

@@ -1,13 +1,14 @@
-//! The SQL that a program sent to SQLite, as events: how they are encoded, the trace file that holds
-//! them, masking, and importers that make them of SQL from elsewhere.
+//! The SQL that a program sent to SQLite, as events. This crate has their encoding, the trace file
+//! that holds them, masking, and importers for SQL from other sources.
 //!
-//! [`event`] is what happened and its bytes, [`mod@file`] the compressed file, [`rows`] what a statement
-//! returned, [`mask`] takes what is sensitive out of it, [`sql`] the little that must be known of a
-//! statement's text, [`import`] reads other people's formats.
+//! [`event`] has the events and their bytes, [`mod@file`] the compressed file, and [`rows`] the
+//! rows that a statement returned. [`mask`] removes sensitive values. [`sql`] parses the little
+//! that we need of a statement's text. [`import`] reads the formats of other projects.
 //! `docs/formats.md` has the bytes.
 //!
-//! The preloaded library (`crates/preload`) encodes events; `onewrite record` writes them down;
-//! `onewrite replay` reads them. This crate knows no SQLite: it is linked into programs that have one.
+//! Callers: the preloaded library (`crates/preload`) encodes events, `onewrite record` writes them,
+//! and `onewrite replay` reads them. This crate does not link SQLite: programs that have one link
+//! this crate.
 
 pub mod event;
 pub mod file;
@@ -17,14 +18,14 @@ pub mod rows;
 pub mod sql;
 pub mod wire;
 
-/// The environment variable that names the socket of the recorder, for the preloaded library and for
-/// programs that load it as an extension.
+/// The environment variable that names the recorder's socket. The preloaded library reads it, and
+/// so do programs that load the library as an extension.
 pub const SOCKET_VARIABLE: &str = "ONEWRITE_RECORD";
 
-/// The environment variable that names the extension which the preloaded library is to load, for
+/// The environment variable that names the extension which the preloaded library loads, for
 /// `onewrite run`.
 pub const EXTENSION_VARIABLE: &str = "ONEWRITE_RUN_EXTENSION";
 
-/// The environment variable that names the file to which the preloaded library reports what came of
-/// that, a line each process.
+/// The environment variable that names the file to which the preloaded library reports the result
+/// of that load. Each process writes one line.
 pub const REPORT_VARIABLE: &str = "ONEWRITE_RUN_REPORT";

@@ -1,17 +1,23 @@
-//! Masking: values are replaced on their way into the trace, so that a trace can be given away.
+//! Masking replaces values on their way into the trace, so that its owner can give the trace away.
 //!
-//! **What stays.** Type, length in bytes, sign, letters as letters of their case, digits as digits, everything else
-//! in ASCII as it is, the binary magnitude of floating-point numbers. Equal values stay equal and different ones different,
-//! in bound values and literals alike, so rows are found again, constraints hold and pages fill as they did. Values
-//! with a common beginning keep one, so that indexes and `LIKE 'abc%'` touch the same pages.
-//! Integers stay as they are, because they link rows to one another and SQLite makes many of them itself; with
-//! [`Integers::Masked`] they keep their number of digits.
+//! **What stays.** The type, the length in bytes and the sign stay. Letters stay letters of their
+//! case, and digits stay digits. Other ASCII characters stay as they are. Floating-point numbers
+//! keep their binary magnitude. Equal values stay equal and different values stay different, in
+//! bound values and literals alike. So statements find the same rows, constraints hold, and pages
+//! fill as before. Values with a common prefix keep a common prefix, so that indexes and `LIKE
+//! 'abc%'` touch the same pages. Integers stay as they are, because they link rows to one another
+//! and SQLite makes many of them itself. With [`Integers::Masked`] they keep their number of
+//! digits.
 //!
-//! **What it protects.** Each character is moved within its class by a keyed function (SipHash-2-4) of what stands before it;
-//! the key is random, and forgotten when the recording ends. Who has the trace alone cannot compute a value back.
-//! **What it does not.** Lengths, classes, frequencies, equality, common beginnings and times can be seen, and guesses be made from
-//! them: it is pseudonymization, not anonymization. Names of tables, columns and files, comments, names in double quotes, and the
-//! literals that tell SQLite what to do stay readable: of PRAGMA and ATTACH, of date and JSON functions, of statements about the schema.
+//! **What it protects.** A keyed function (SipHash-2-4) moves each character within its class. Its
+//! input is the text before the character. The key is random, and is forgotten when the recording
+//! ends. Nobody can compute a value back from the trace alone.
+//!
+//! **What it does not protect.** Lengths, classes, frequencies, equality, common prefixes and times
+//! stay visible and allow guesses. So this is pseudonymization, not anonymization. Names of tables,
+//! columns and files, comments, and names in double quotes stay readable. So do the literals that
+//! instruct SQLite: those of PRAGMA and ATTACH, of date and JSON functions, and of statements about
+//! the schema.
 
 use std::collections::HashSet;
 use std::hash::Hasher;
@@ -25,7 +31,7 @@ use crate::sql::{self, Kind};
 /// Whether integers are masked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Integers {
-    /// They stay.
+    /// Integers stay.
     Kept,
     /// They keep their sign and number of digits.
     Masked,
@@ -57,7 +63,7 @@ const INSTRUCTED: &[&str] = &[
     "highlight",
 ];
 
-/// Words of statements about the schema or about types, which stay whole.
+/// Words of statements about the schema or about types. Such statements stay whole.
 const ABOUT_SCHEMA: &[&str] = &[
     "sqlite_master",
     "sqlite_schema",
@@ -67,7 +73,7 @@ const ABOUT_SCHEMA: &[&str] = &[
     "pragma",
 ];
 
-/// Digits that every `i64` of so many digits has.
+/// The number of digits that each `i64` can hold, whatever the digits are.
 const MOST_DIGITS: usize = 18;
 
 /// The mapping of one recording.
@@ -80,7 +86,7 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// With a key that nobody knows.
+    /// Makes a mapping with a random key that is kept nowhere else.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -99,9 +105,9 @@ impl Mask {
         chain
     }
 
-    /// An event as it may be written, of the process with this number.
+    /// The masked form of an event of the process with this number.
     pub fn event(&mut self, process: u64, event: Event) -> Event {
-        // How many rows tells how far to go; a checksum could be compared with a guess.
+        // The number of rows says how far a replay must step. A checksum would confirm a guess.
         let counted = |rows: Rows| Rows {
             count: rows.count,
             ..Rows::default()
@@ -208,7 +214,7 @@ impl Mask {
         }
     }
 
-    /// A bound value.
+    /// Masks a bound value.
     pub fn value(&self, value: Value) -> Value {
         match value {
             Value::Text(bytes) => Value::Text(self.text(&bytes)),
@@ -221,7 +227,7 @@ impl Mask {
         }
     }
 
-    /// A script: its statements, one after the other.
+    /// Masks a script, one statement after the other.
     fn script(&self, script: &[u8]) -> Vec<u8> {
         let (mut out, mut rest) = (Vec::new(), script);
         while !rest.is_empty() {
@@ -232,7 +238,7 @@ impl Mask {
         out
     }
 
-    /// The literals of a statement.
+    /// Masks the literals of a statement.
     pub fn sql(&self, text: &[u8]) -> Vec<u8> {
         if stays(text) {
             return text.to_vec();
@@ -289,12 +295,12 @@ impl Mask {
             let is_masked = self.integers == Integers::Masked;
             return is_masked.then(|| self.integer(number).to_string().into_bytes());
         }
-        // Sixteen digits behind the point are the number itself.
+        // Sixteen digits after the point give the number itself.
         let number = piece.parse::<f64>().ok()?;
         Some(format!("{:e}", self.real(number)).into_bytes()).filter(|_| !piece.starts_with("0x"))
     }
 
-    /// A text. Bytes that are not UTF-8 are masked as bytes.
+    /// Masks a text. Bytes that are not UTF-8 are masked as bytes.
     fn text(&self, bytes: &[u8]) -> Vec<u8> {
         let Ok(text) = std::str::from_utf8(bytes) else {
             return self.blob(bytes);
@@ -302,7 +308,7 @@ impl Mask {
         let mut chain = self.chain(3);
         let moved = text.chars().map(|c| {
             let by = chain.finish();
-            // Both cases move alike, so that what is the same without regard to case stays so.
+            // Both cases move alike, so that texts which differ only in case still do.
             chain.write_u32(c.to_ascii_lowercase() as u32);
             move_char(c, by)
         });
@@ -319,7 +325,7 @@ impl Mask {
         moved.collect()
     }
 
-    /// The mantissa is put through four rounds of a Feistel network; sign and exponent stay.
+    /// Puts the mantissa through four rounds of a Feistel network. Sign and exponent stay.
     fn real(&self, number: f64) -> f64 {
         const HALF: u64 = (1 << 26) - 1;
         if !number.is_normal() {

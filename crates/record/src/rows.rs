@@ -1,17 +1,17 @@
-//! What a statement returned, as a few bytes: enough to tell whether another run returned the same.
+//! The rows that a statement returned, as a few bytes. They suffice to compare two runs.
 //!
-//! Each row is the CRC-32C of its values with their types. The rows of a run are told in their order,
-//! and apart from that in no order, so that rows that only came in another one can be told from other
-//! rows. A false match has a chance of one in 2^32 a row.
+//! Each row is the CRC-32C of its values with their types. The rows of a run are kept twice: in
+//! their order, and without order. So rows in another order are distinct from other rows. A false
+//! match has a chance of one in 2^32 for each row.
 
 /// The rows of one run so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rows {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// In their order.
+    /// Their checksum in order.
     pub ordered: u32,
-    /// In no order.
+    /// Their checksum without order.
     pub unordered: u64,
 }
 
@@ -30,7 +30,7 @@ pub enum Kind {
     Text = 3,
     /// Bytes.
     Blob = 4,
-    /// Nothing.
+    /// NULL.
     Null = 5,
 }
 
@@ -48,7 +48,7 @@ impl Rows {
     pub fn add(&mut self, row: Row) {
         self.count += 1;
         self.ordered = crc32c::crc32c_append(self.ordered, &row.0.to_be_bytes());
-        // An odd multiplier, so that equal sums of different rows are as rare as can be.
+        // An odd multiplier, so that equal sums of different rows are as rare as possible.
         let spread = u64::from(row.0)
             .wrapping_add(1)
             .wrapping_mul(0x9E37_79B9_7F4A_7C15);

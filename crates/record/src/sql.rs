@@ -1,9 +1,9 @@
-//! The little that must be known of a statement's text: its words and literals, what kind of statement
-//! it is, and where it ends. It follows SQLite's tokenizer, and takes any bytes.
+//! A small parser of a statement's text: its words and literals, its kind, and its end. It follows
+//! SQLite's tokenizer, and accepts any bytes.
 
 use std::ops::Range;
 
-/// What a piece of SQL is.
+/// The kind of a piece of SQL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A keyword or a name.
@@ -24,16 +24,16 @@ pub enum Kind {
     Other,
 }
 
-/// A piece of SQL and where it is.
+/// A piece of SQL and its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Token {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Its bytes.
+    /// The range of its bytes.
     pub at: Range<usize>,
 }
 
-/// The pieces of a text, comments and spaces left out.
+/// The pieces of a text, without comments and spaces.
 #[derive(Clone, Debug)]
 pub struct Tokens<'a> {
     sql: &'a [u8],
@@ -62,7 +62,8 @@ impl Tokens<'_> {
             .map_or(self.sql.len(), |n| at + n)
     }
 
-    /// Past the quote that ends what began before `at`; a doubled one stands for itself.
+    /// The offset after the quote that ends the literal begun before `at`. A doubled quote stands
+    /// for itself.
     fn past_quote(&self, mut at: usize, quote: u8) -> usize {
         loop {
             at = self.while_fits(at, |byte| byte != quote);
@@ -151,7 +152,7 @@ fn is_word(sql: &[u8], token: &Token, word: &str) -> bool {
     token.kind == Kind::Word && bytes(sql, token).eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// The first word, in capitals; empty if it begins with something else.
+/// The first word, in capitals; empty if the text begins with something else.
 pub fn verb(sql: &[u8]) -> String {
     let first = tokens(sql).find(|token| token.kind != Kind::End);
     match first {
@@ -162,7 +163,7 @@ pub fn verb(sql: &[u8]) -> String {
     }
 }
 
-/// The name of a pragma in small letters, and whether it is given a value.
+/// The name of a pragma in small letters, and whether the statement gives it a value.
 pub fn pragma(sql: &[u8]) -> Option<(String, bool)> {
     let mut tokens = tokens(sql).filter(|token| token.kind != Kind::End);
     let first = tokens.next()?;
@@ -183,7 +184,7 @@ pub fn pragma(sql: &[u8]) -> Option<(String, bool)> {
     Some((named, value))
 }
 
-/// The file name of an ATTACH whose name is a literal: where it stands, and what it says.
+/// The file name of an ATTACH whose name is a literal: its range and its text.
 pub fn attached(sql: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
     let mut tokens = tokens(sql).filter(|token| token.kind != Kind::End);
     let first = tokens.next()?;
@@ -200,7 +201,7 @@ pub fn attached(sql: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
     }
 }
 
-/// What stands between quotes, doubled ones made single.
+/// The text between quotes. Doubled quotes become single.
 pub fn unquoted(literal: &[u8]) -> Vec<u8> {
     let (Some(quote), Some(inner)) = (
         literal.first(),
@@ -244,8 +245,8 @@ pub fn first_call<'a>(sql: &[u8], names: &[&'a str]) -> Option<&'a str> {
         })
 }
 
-/// Where the first statement of a text ends, its semicolon included: `None` where it does not end in this
-/// text. A trigger's body has semicolons of its own.
+/// The offset at which the first statement of a text ends, including its semicolon. `None` where it
+/// does not end in this text. A trigger's body has semicolons of its own.
 pub fn statement_end(sql: &[u8]) -> Option<usize> {
     let mut words: Vec<Vec<u8>> = Vec::new();
     let mut ended_by_end = false;

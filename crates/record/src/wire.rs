@@ -1,12 +1,12 @@
-//! Integers and strings as bytes: what events are made of.
+//! Integers and strings as bytes, the parts of events.
 //!
-//! Numbers are LEB128 (seven bits a byte, the lowest first, the eighth bit set where more follow);
-//! strings are their length and their bytes. Nothing is trusted: a length that the bytes do not hold
-//! is an error, and nothing is allocated for it.
+//! Numbers are LEB128: seven bits a byte, the lowest first, the eighth bit set where more bytes
+//! follow. Strings are their length and their bytes. The reader trusts nothing. A length beyond the
+//! available bytes is an error, and the reader allocates nothing for it.
 
 use std::fmt;
 
-/// Bytes that are not what they should be.
+/// Malformed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed(pub &'static str);
 
@@ -27,7 +27,7 @@ pub fn put_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Appends a number that may be negative, so that small ones stay short.
+/// Appends a number that may be negative. Small numbers stay short.
 pub fn put_signed(out: &mut Vec<u8>, number: i64) {
     put_number(out, ((number << 1) ^ (number >> 63)) as u64);
 }
@@ -38,7 +38,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads what the functions above have written.
+/// Reads the output of the functions above.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a>(pub &'a [u8]);
 
@@ -82,7 +82,7 @@ impl<'a> Input<'a> {
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
-    /// So many bytes.
+    /// Takes `length` bytes.
     ///
     /// # Errors
     /// There are fewer.

@@ -250,11 +250,11 @@ impl Event {
         }
     }
 
-    /// Reads a record without its length. `None` is a kind that is not known here; what follows the
-    /// known fields is not looked at: later versions may add both.
+    /// Reads a record without its length. Returns `None` for a kind that is not known here. It
+    /// ignores bytes after the known fields: later versions may add both kinds and fields.
     ///
     /// # Errors
-    /// It is not what it should be.
+    /// The record is malformed.
     pub fn take(record: &[u8]) -> Result<Option<Event>, Malformed> {
         let mut input = Input(record);
         let input = &mut input;

@@ -1,9 +1,9 @@
-//! What happened between a program and SQLite, and its bytes.
+//! The events between a program and SQLite, and their bytes.
 //!
 //! A record is its length, its kind and its fields ([`crate::wire`]). The same bytes go from the
-//! preloaded library to the recorder and into the trace file; [`Event::Opening`] alone stays on the way,
-//! and the recorder adds what the library cannot know. Connections and statements have numbers that are
-//! unique within their process.
+//! preloaded library to the recorder and into the trace file. Only [`Event::Opening`] stays out of
+//! the file, and the recorder adds what the library cannot know. Numbers of connections and
+//! statements are unique within their process.
 
 mod codec;
 
@@ -15,7 +15,7 @@ pub const ROW: u32 = 100;
 /// SQLite's result code of a run that is complete.
 pub const DONE: u32 = 101;
 
-/// In the place of a result code: nobody knows what it was.
+/// Stands in the place of a result code that is unknown.
 pub const UNKNOWN: u32 = 255;
 
 /// A value that is bound to a parameter.
@@ -31,14 +31,14 @@ pub enum Value {
     Text(Vec<u8>),
     /// Bytes.
     Blob(Vec<u8>),
-    /// So many zeros.
+    /// A number of zeros.
     Zeros(u64),
 }
 
-/// Which run of which statement, and when.
+/// The time and the thread of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct When {
-    /// Nanoseconds since 1970 at its beginning.
+    /// Nanoseconds since 1970 when it began.
     pub at: u64,
     /// Nanoseconds inside SQLite.
     pub took: u64,
@@ -46,19 +46,20 @@ pub struct When {
     pub thread: u64,
 }
 
-/// What SQLite said.
+/// SQLite's answer to a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The primary result code: [`DONE`], an error, [`ROW`] where the run is not over, or 0 where the
-    /// program has ended it early.
+    /// The primary result code: [`DONE`] or an error. It is [`ROW`] where the run is not over, or 0
+    /// where the program ended it early.
     pub code: u32,
     /// Whether the connection is outside a transaction afterwards.
     pub autocommit: bool,
-    /// The rows returned since the run began; `None` where nobody asked for them or they are masked.
+    /// The rows returned since the run began. `None` where the program did not ask for
+    /// them or they are masked.
     pub rows: Option<Rows>,
 }
 
-/// What a file was when it was first opened.
+/// The state of a file when it was first opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
     /// Absent or empty.
@@ -78,15 +79,15 @@ pub enum Part {
     Wal,
     /// SQLite's rollback journal, `-journal`.
     Journal,
-    /// A log of ours, `-onewrite`.
+    /// The onewrite log, `-onewrite`.
     Log,
 }
 
 impl Part {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Part; 4] = [Part::Database, Part::Wal, Part::Journal, Part::Log];
 
-    /// What is added to the database's name.
+    /// The suffix added to the database's name.
     pub fn suffix(self) -> &'static str {
         match self {
             Part::Database => "",
@@ -100,7 +101,7 @@ impl Part {
 /// See the module.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
-    /// The following are of this process. The first is told before anything else of it.
+    /// The following events are of this process. It is the first event of the process.
     Process {
         /// Number in this trace, from 1.
         number: u64,
@@ -109,18 +110,19 @@ pub enum Event {
         /// Its arguments, each ended by a zero byte.
         arguments: Vec<u8>,
     },
-    /// The following are of the process with this number again.
+    /// The following events are of the process with this number again.
     From(u64),
-    /// A database is about to be used: the recorder answers one byte when it has looked at it.
+    /// A program is about to use a database. The recorder answers one byte after it has looked at
+    /// it.
     Opening {
         /// Its full path.
         path: Vec<u8>,
     },
-    /// A file of this name is used from here on: for the first time, or a new one.
+    /// The program uses a file of this name from here on: for the first time, or a new file.
     Database {
         /// Its full path.
         path: Vec<u8>,
-        /// What it was.
+        /// Its state at that time.
         start: Start,
     },
     /// A piece of a file as it was at its [`Event::Database`].
@@ -129,14 +131,14 @@ pub enum Event {
         path: Vec<u8>,
         /// Which of its files.
         part: Part,
-        /// Where in it.
+        /// The offset of the piece in it, in bytes.
         offset: u64,
-        /// What stands there.
+        /// The bytes at that offset.
         bytes: Vec<u8>,
     },
     /// A connection is opened.
     Open {
-        /// When, as in [`When`].
+        /// The time, as in [`When`].
         at: u64,
         /// Its number.
         connection: u64,
@@ -144,9 +146,9 @@ pub enum Event {
         flags: u64,
         /// The name that the program gave.
         name: Vec<u8>,
-        /// The full path of its database; empty for one in memory or a temporary one.
+        /// The full path of its database; empty for an in-memory or temporary database.
         path: Vec<u8>,
-        /// Version of the SQLite that the program has, as `3.40.1`.
+        /// The version of the program's SQLite, such as `3.40.1`.
         version: Vec<u8>,
     },
     /// A connection is closed.
@@ -177,7 +179,7 @@ pub enum Event {
         statement: u64,
         /// Values of its parameters, in their order; those left out are NULL.
         values: Vec<Value>,
-        /// What came of it.
+        /// Its outcome.
         outcome: Outcome,
     },
     /// A run goes on.
@@ -186,10 +188,10 @@ pub enum Event {
         when: When,
         /// The statement.
         statement: u64,
-        /// What has come of it up to here.
+        /// Its outcome so far.
         outcome: Outcome,
     },
-    /// A statement is gone.
+    /// A statement is finalized.
     Finalize {
         /// The statement.
         statement: u64,
@@ -202,17 +204,17 @@ pub enum Event {
         connection: u64,
         /// The text.
         sql: Vec<u8>,
-        /// What came of it; rows as text.
+        /// Its outcome; rows as text.
         outcome: Outcome,
     },
     /// The next run on this connection attaches this database.
     Attach {
         /// The connection.
         connection: u64,
-        /// The full path; empty for one in memory or a temporary one.
+        /// The full path; empty for an in-memory or temporary database.
         path: Vec<u8>,
     },
-    /// The program taught SQLite something that a replay does not have.
+    /// The program registered something with SQLite that a replay does not have.
     Taught {
         /// The connection.
         connection: u64,
@@ -226,14 +228,14 @@ pub enum Event {
         /// The function.
         name: Vec<u8>,
     },
-    /// What a database holds at the end: the digest of its content.
+    /// The content of a database at the end, as a digest.
     Final {
         /// Its full path.
         path: Vec<u8>,
-        /// The digest, or why there is none.
+        /// The digest, or the reason why it is missing.
         digest: Result<u64, Vec<u8>>,
     },
-    /// A break between transactions, of an imported list.
+    /// A break between transactions, from an imported list.
     Break,
 }
 
@@ -359,7 +361,7 @@ mod tests {
             let record = Input(&out).bytes().unwrap();
             assert_eq!(Event::take(record), Ok(Some(event.clone())), "{event:?}");
             for length in 0..record.len() {
-                // Whatever it says, it says it without panic; most prefixes are errors.
+                // Any result without a panic is right; most prefixes are errors.
                 let _ = Event::take(&record[..length]);
             }
         }
