@@ -1,8 +1,8 @@
-//! Time as it was when a statement was recorded, and numbers that are not random.
+//! The time at which a statement was recorded, and numbers that are not random.
 //!
-//! SQLite asks its VFS for the time, so the one that every connection of a replay is opened with (the
-//! default one, which ours builds on too) is a copy of SQLite's own with another clock. With it
-//! `datetime('now')` comes to the same in every mode, and to what was recorded.
+//! SQLite asks its VFS for the time. So every connection of a replay opens with a copy of SQLite's
+//! own VFS that has another clock. It is the default VFS, and `onewrite` builds on it too. With it
+//! `datetime('now')` returns the same in every mode, and what was recorded.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -23,17 +23,17 @@ const MS_PER_DAY: f64 = 86_400_000.0;
 thread_local! {
     /// Milliseconds since 1970.
     static NOW_MS: Cell<i64> = const { Cell::new(0) };
-    /// What the next random number is made of.
+    /// The seed of the next random number.
     static SEED: Cell<u64> = const { Cell::new(1) };
 }
 
-/// Sets the time, in nanoseconds since 1970, and what random numbers are made of, for this thread.
+/// Sets the time, in nanoseconds since 1970, and the seed of random numbers, for this thread.
 pub fn set(at: u64, seed: u64) {
     NOW_MS.with(|now| now.set((at / 1_000_000) as i64));
     SEED.with(|place| place.set(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1));
 }
 
-/// The next of the numbers that stand for random ones.
+/// The next number in place of a random one.
 pub(crate) fn next_random() -> u64 {
     SEED.with(|place| {
         let mut word = place.get();
@@ -45,7 +45,7 @@ pub(crate) fn next_random() -> u64 {
     })
 }
 
-/// Makes it the default VFS, and `onewrite` build on it. To be called before anything else registers
+/// Makes it the default VFS, on which `onewrite` builds. Call this before anything else registers
 /// `onewrite` in this process.
 ///
 /// # Errors
@@ -53,7 +53,7 @@ pub(crate) fn next_random() -> u64 {
 pub fn register() -> Result<(), String> {
     static VFS: OnceLock<Result<(), String>> = OnceLock::new();
     let made = VFS.get_or_init(|| {
-        // SAFETY: a registered VFS lives as long as the process; a copy of it is used as the original
+        // SAFETY: a registered VFS lives as long as the process. The copy is used as the original
         // is, with its own data, and never freed.
         unsafe {
             let base = ffi::sqlite3_vfs_find(c"unix".as_ptr());

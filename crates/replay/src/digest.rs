@@ -1,7 +1,7 @@
-//! What a database holds, in one number that does not depend on how it lies in the file.
+//! The content of a database as one number that does not depend on the file's layout.
 //!
-//! The schema's texts and every table's rows, with the tables in the order of their names and the rows
-//! in none. Of virtual tables only what they keep in ordinary ones.
+//! It covers the schema's texts and the rows of every table, with tables in the order of their
+//! names and rows in no order. Of virtual tables it covers only their ordinary tables.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use onewrite_record::rows::Rows;
 
 use crate::sqlite::{Connection, Failure};
 
-/// The digest of a database that nobody has open. Opened as any program would: a log beside it is
-/// recovered, so this is for a copy, or one's own.
+/// The digest of a database that no other program has open. Opening recovers a log next to it, as
+/// any program would. So use this for a copy, or for a database of the caller.
 ///
 /// # Errors
-/// SQLite's, and where `integrity_check` is not satisfied.
+/// SQLite's, and where `integrity_check` reports a problem.
 pub fn of_file(path: &Path) -> Result<u64, String> {
     let name = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
     let read_write = 2;

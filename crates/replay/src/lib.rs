@@ -1,10 +1,10 @@
-//! Recorded SQL, once more: the same statements with the same values in the same order, under a journal
-//! mode of one's choice.
+//! Replays recorded SQL: the same statements with the same values in the same order, under a
+//! journal mode that the caller chooses.
 //!
-//! [`stage`] reads a trace once: what it holds, and the files that its databases began with. [`engine`]
-//! plays it on one thread, and [`results`] compares what each statement returned with what it returned
-//! under the first mode and when it was recorded. [`digest`] is the content of a database in one number.
-//! [`sqlite`] and [`clock`] are the only ones that call SQLite without rusqlite, and the only ones with unsafe code.
+//! [`stage`] reads a trace once, for its totals and the files that its databases began with.
+//! [`engine`] plays it on one thread. [`results`] compares each statement's rows with those of the
+//! first mode and with the recorded ones. [`digest`] is the content of a database as one number.
+//! Only [`sqlite`] and [`clock`] call SQLite without rusqlite, and only they have unsafe code.
 
 pub mod clock;
 pub mod digest;

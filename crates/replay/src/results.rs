@@ -1,8 +1,8 @@
-//! Whether statements came to the same as under the first mode, and as they did when they were recorded.
+//! Compares the result of each statement with the first mode's and with the recorded one.
 //!
-//! What a statement came to is a small record of fixed size; those of the first mode lie in a file that has no
-//! name, so that memory stays bounded however long the trace is. Differences are counted, and the
-//! first few kept to be shown.
+//! A result is a small record of fixed size. Those of the first mode lie in a file without a name,
+//! so that memory stays bounded for a trace of any length. Differences are counted, and the first
+//! few are kept for display.
 
 use std::fs::File;
 use std::io;
@@ -13,30 +13,30 @@ use onewrite_record::event::{Outcome, UNKNOWN};
 use onewrite_record::rows::Rows;
 use onewrite_record::sql;
 
-/// Differences that are kept to be shown.
+/// Differences kept for display.
 const SHOWN: usize = 5;
 
-/// Bytes of a statement's text that are shown.
+/// Bytes shown of a statement's text.
 const SHOWN_BYTES: usize = 160;
 
 /// Bytes of a record: code, order, number, content, and a mark that there is one.
 const RECORD: u64 = 32;
 
-/// What a statement came to.
+/// The result of a statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Result {
     /// Its result code, as in a trace.
     pub code: u32,
-    /// The rows up to there.
+    /// The rows until then.
     pub rows: Rows,
 }
 
-/// Where a result must be the same.
+/// The places in which a result must be the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Comparable {
-    /// In every mode, and to what was recorded.
+    /// In every mode, and equal to the recorded result.
     Fully,
-    /// Only its code: what it returns is about the file, its journal mode, or the machine.
+    /// Only its code: its rows are about the file, its journal mode, or the machine.
     CodeOnly,
 }
 
@@ -45,24 +45,24 @@ pub enum Comparable {
 pub struct Difference {
     /// The statement.
     pub sql: String,
-    /// What differs.
+    /// The difference.
     pub what: String,
 }
 
 /// Differences of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct Differences {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// How many of them are to be expected: of what is random, or of another version of SQLite.
+    /// The number of expected ones: random values, or another version of SQLite.
     pub expected: u64,
-    /// The first of the others, or if there are none, of these.
+    /// The first unexpected ones. If there are none, the first expected ones.
     pub first: Vec<Difference>,
 }
 
 impl Differences {
     fn add(&mut self, text: &[u8], expected: bool, what: impl FnOnce() -> String) {
-        // The unexpected ones are those to be shown.
+        // Unexpected differences are shown first.
         if !expected && self.count == self.expected {
             self.first.clear();
         }
@@ -82,7 +82,7 @@ impl Differences {
 pub struct Reference(File);
 
 impl Reference {
-    /// An empty one, in a directory for temporary files.
+    /// An empty reference, in a directory for temporary files.
     ///
     /// # Errors
     /// The system's.
@@ -124,12 +124,12 @@ impl Reference {
     }
 }
 
-/// What was recorded, as far as it bears on comparing.
+/// The properties of a recording that affect comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded {
     /// The program had this version of SQLite alone.
     pub is_same_version: bool,
-    /// Of rows only their number is in the trace.
+    /// The trace has only the number of rows.
     pub is_masked: bool,
 }
 
@@ -140,24 +140,24 @@ pub struct Comparison<'a> {
     is_first: bool,
     /// The program had this version of SQLite alone.
     is_same_version: bool,
-    /// Of what was recorded only the number of rows is known.
+    /// The recording has only the number of rows.
     is_masked: bool,
-    /// Results compared with what was recorded, their rows included.
+    /// Results compared with the recorded ones, including their rows.
     pub compared: u64,
-    /// From what was recorded.
+    /// Differences from the recorded results.
     pub from_recorded: Differences,
-    /// From the first mode.
+    /// Differences from the first mode.
     pub from_first: Differences,
 }
 
-/// Functions that do not depend on what the database holds alone.
+/// Functions that depend on more than the content of the database.
 const VARYING: &[&str] = &["random", "randomblob", "sqlite_version", "sqlite_source_id"];
 
-/// Functions of floating-point numbers that SQLite has made more exact since (3.43).
+/// Functions of floating-point numbers that SQLite has computed more exactly since 3.43.
 const VARYING_BY_VERSION: &[&str] = &["sum", "avg", "total"];
 
 impl<'a> Comparison<'a> {
-    /// With the results of the first mode, or to make them.
+    /// Compares with the results of the first mode, or records them.
     pub fn new(reference: &'a Reference, is_first: bool, recorded: Recorded) -> Self {
         Self {
             reference,
@@ -170,10 +170,10 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Notes what the statement with this number in the trace came to.
+    /// Notes the result of the statement with this number in the trace.
     ///
     /// # Errors
-    /// The system's, of the reference.
+    /// The system's, from the reference.
     pub fn add(
         &mut self,
         ordinal: u64,

@@ -1,6 +1,6 @@
-//! Connections and statements that live as long as a trace says: a statement may be half-way while
-//! others run, and outlive its connection, which borrows cannot say. SQLite itself keeps a connection
-//! until its last statement is gone.
+//! Connections and statements that live as long as a trace says. A statement may be half-way while
+//! others run, and may outlive its connection. Borrows cannot express that. SQLite itself keeps a
+//! connection until its last statement is gone.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -14,12 +14,12 @@ use rusqlite::ffi;
 
 use crate::clock;
 
-/// SQLite's primary result codes that are told apart here.
+/// SQLite's primary result codes that this module distinguishes.
 pub const BUSY: u32 = 5;
 /// Another connection of a shared cache holds a table.
 pub const LOCKED: u32 = 6;
 
-/// What SQLite refused.
+/// An error from SQLite.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// The primary result code.
@@ -44,7 +44,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: opened by us, and used by nobody else: statements hold the handle too.
+        // SAFETY: this type opened it, and nothing else uses it: statements hold the handle too.
         unsafe {
             ffi::sqlite3_close(self.db);
             drop(Box::from_raw(self.commits));
@@ -52,7 +52,7 @@ impl Drop for Handle {
     }
 }
 
-/// A connection. Closed when it and all of its statements are dropped.
+/// A connection. It closes when it and all of its statements are dropped.
 #[derive(Clone, Debug)]
 pub struct Connection(Rc<Handle>);
 
@@ -87,7 +87,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Counts commits, and makes random numbers ones that can be made again.
+    /// Counts commits, and makes random numbers repeatable.
     fn prepare_functions(&self) {
         let flags = ffi::SQLITE_UTF8 | ffi::SQLITE_INNOCUOUS;
         // SAFETY: the hook's argument lives as long as the connection; names end.
@@ -112,9 +112,9 @@ impl Connection {
         }
     }
 
-    /// Transactions committed so far that could write, whether they did or not.
+    /// Transactions committed so far that could write, whether they wrote or not.
     pub fn commits(&self) -> u64 {
-        // SAFETY: it lives as long as the connection, and nobody else looks at it now.
+        // SAFETY: it lives as long as the connection, and nothing else reads it now.
         unsafe { *self.0.commits }
     }
 
@@ -129,13 +129,14 @@ impl Connection {
         i64::from(now)
     }
 
-    /// Whether it is outside a transaction.
+    /// Whether the connection is outside a transaction.
     pub fn autocommit(&self) -> bool {
         // SAFETY: an open connection.
         unsafe { ffi::sqlite3_get_autocommit(self.0.db) != 0 }
     }
 
-    /// Prepares the first statement of a text: `None` if there is nothing in it. Returns where it ends.
+    /// Prepares the first statement of a text: `None` if it is empty. Returns the offset of its
+    /// end.
     ///
     /// # Errors
     /// SQLite's.
@@ -145,7 +146,7 @@ impl Connection {
             message: "the statement is too long".to_owned(),
         })?;
         let (mut statement, mut tail) = (ptr::null_mut(), ptr::null());
-        // SAFETY: so many bytes are there.
+        // SAFETY: the slice has this number of bytes.
         let code = unsafe {
             let sql = sql.as_ptr().cast();
             ffi::sqlite3_prepare_v2(self.0.db, sql, length, &mut statement, &mut tail)
@@ -245,7 +246,7 @@ pub struct Statement {
 
 impl Drop for Statement {
     fn drop(&mut self) {
-        // SAFETY: prepared by us, and dropped once; the connection is still there.
+        // SAFETY: this type prepared it, and drops it once; the connection is still there.
         unsafe { ffi::sqlite3_finalize(self.statement) };
     }
 }
@@ -256,12 +257,12 @@ impl Statement {
         &self.connection
     }
 
-    /// Takes all values away and binds these, from the first parameter on.
+    /// Clears all values and binds these, from the first parameter on.
     ///
     /// # Errors
     /// SQLite's.
     pub fn bind(&self, values: &[Value]) -> Result<(), Failure> {
-        // SAFETY: a statement of ours.
+        // SAFETY: a statement that this type owns.
         unsafe { ffi::sqlite3_clear_bindings(self.statement) };
         for (at, value) in values.iter().enumerate() {
             let code = self.bind_one(at as c_int + 1, value);
@@ -274,7 +275,7 @@ impl Statement {
 
     fn bind_one(&self, at: c_int, value: &Value) -> c_int {
         let (statement, transient) = (self.statement, ffi::SQLITE_TRANSIENT());
-        // SAFETY: a statement of ours; SQLite copies what it is given.
+        // SAFETY: a statement that this type owns; SQLite copies the values.
         unsafe {
             match value {
                 Value::Null => ffi::sqlite3_bind_null(statement, at),
@@ -303,28 +304,28 @@ impl Statement {
 
     /// The next row, the end, or an error's primary result code.
     pub fn step(&self) -> u32 {
-        // SAFETY: a statement of ours.
+        // SAFETY: a statement that this type owns.
         let code = unsafe { ffi::sqlite3_step(self.statement) };
         code as u32 & 0xFF
     }
 
-    /// Back to its beginning.
+    /// Returns it to its beginning.
     pub fn reset(&self) {
-        // SAFETY: a statement of ours. What it returns is what the last step returned.
+        // SAFETY: a statement that this type owns. The result is that of the last step.
         unsafe { ffi::sqlite3_reset(self.statement) };
     }
 
-    /// What the last call said.
+    /// The error of the last call.
     pub fn failure(&self) -> Failure {
         // SAFETY: an open connection.
         let code = unsafe { ffi::sqlite3_errcode(self.connection.0.db) };
         self.connection.failure(code)
     }
 
-    /// The row that it stands on, each value in its own type.
+    /// The current row, each value in its own type.
     pub fn row(&self) -> Row {
         let mut row = Row::default();
-        // SAFETY: a statement of ours, and columns that it has.
+        // SAFETY: a statement that this type owns, and columns that it has.
         unsafe {
             for column in 0..ffi::sqlite3_data_count(self.statement) {
                 match ffi::sqlite3_column_type(self.statement, column) {
@@ -345,10 +346,10 @@ impl Statement {
         row
     }
 
-    /// The row that it stands on, as `sqlite3_exec` would show it.
+    /// The current row, as `sqlite3_exec` would show it.
     pub fn row_as_text(&self) -> Row {
         let mut row = Row::default();
-        // SAFETY: a statement of ours, and columns that it has.
+        // SAFETY: a statement that this type owns, and columns that it has.
         unsafe {
             for column in 0..ffi::sqlite3_data_count(self.statement) {
                 match ffi::sqlite3_column_type(self.statement, column) {
@@ -365,16 +366,17 @@ impl Statement {
         row
     }
 
-    /// A column of the row that it stands on, as text; `None` for NULL.
+    /// A column of the current row, as text; `None` for NULL.
     pub fn text(&self, column: i32) -> Option<String> {
-        // SAFETY: a statement of ours; SQLite answers NULL for a column that there is not.
+        // SAFETY: a statement that this type owns; SQLite answers NULL for a missing column.
         let kind = unsafe { ffi::sqlite3_column_type(self.statement, column) };
         (kind != ffi::SQLITE_NULL)
             .then(|| String::from_utf8_lossy(self.bytes_of_text(column)).into_owned())
     }
 
     fn bytes_of_text(&self, column: i32) -> &[u8] {
-        // SAFETY: valid until the next call that changes this value; the length is asked for after it.
+        // SAFETY: valid until the next call that changes this value. The length is requested after
+        // it.
         unsafe {
             let text = ffi::sqlite3_column_text(self.statement, column);
             slice(text, ffi::sqlite3_column_bytes(self.statement, column))
@@ -394,7 +396,7 @@ impl Statement {
 }
 
 /// # Safety
-/// So many bytes are there, or it is null.
+/// `length` bytes are there, or the pointer is null.
 unsafe fn slice<'a>(bytes: *const u8, length: c_int) -> &'a [u8] {
     match bytes.is_null() || length <= 0 {
         true => &[],

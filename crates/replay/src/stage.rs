@@ -1,5 +1,5 @@
-//! The first reading of a trace: what it holds, and the files that its databases began with, laid out in a
-//! directory as plain databases without logs.
+//! The first reading of a trace: its totals, and the files that its databases began with. It lays
+//! them out in a directory as plain databases without logs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -18,13 +18,13 @@ use crate::sqlite::Connection;
 pub struct Beginning {
     /// The database's path when it was recorded.
     pub path: Vec<u8>,
-    /// What it was.
+    /// Its state.
     pub start: Start,
-    /// Where it lies now; there is a file if it was copied.
+    /// Its place now; there is a file if it was copied.
     pub file: PathBuf,
 }
 
-/// What a trace holds.
+/// The content of a trace.
 #[derive(Debug)]
 pub struct Staged {
     /// Values were masked.
@@ -39,19 +39,20 @@ pub struct Staged {
     pub processes: u64,
     /// Connections that were opened.
     pub connections: u64,
-    /// Files that databases began with, in the order in which they came; a path comes again when its
-    /// file was deleted and made anew.
+    /// Files that databases began with, in order. A path comes again when its file was deleted and
+    /// created again.
     pub beginnings: Vec<Beginning>,
-    /// What databases held at the end, by path.
+    /// The content of databases at the end, by path.
     pub finals: HashMap<Vec<u8>, Result<u64, String>>,
-    /// Functions, collations and modules of the program, with the number of connections that were taught them.
+    /// Functions, collations and modules of the program, with the number of connections that have
+    /// them.
     pub taught: HashMap<String, u64>,
-    /// What the program used that was not recorded, and how often.
+    /// Uses of SQLite that were not recorded, with their number.
     pub unrecorded: HashMap<String, u64>,
     /// Versions of SQLite that were recorded.
     pub versions: BTreeSet<String>,
-    /// The program chooses a page size, an encoding or `auto_vacuum`, which must come before the
-    /// journal mode makes the file.
+    /// The program chooses a page size, an encoding or `auto_vacuum`. Such a choice must come
+    /// before the journal mode makes the file.
     pub shapes_files: bool,
     /// First and last time, in nanoseconds since 1970.
     pub span: Option<(u64, u64)>,
@@ -59,7 +60,7 @@ pub struct Staged {
     pub bytes: u64,
 }
 
-/// Opens a trace to be read from its beginning.
+/// Opens a trace at its beginning.
 ///
 /// # Errors
 /// With the file's name.
@@ -197,17 +198,17 @@ fn shapes_files(text: &[u8]) -> bool {
     sql::first_call(text, &["pragma"]).is_some() && sql::first_call(text, &names).is_some()
 }
 
-/// A path with something added to its last name.
+/// A path with a suffix on its last name.
 pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Brings what stands in logs and journals beside a copied database into it.
+/// Moves the content of logs and journals next to a copied database into it.
 ///
 /// # Errors
-/// It cannot be recovered, or not be written.
+/// Recovery fails, or the file cannot be written.
 pub fn plain(file: &Path) -> Result<(), String> {
     if !file.exists() {
         return Ok(());

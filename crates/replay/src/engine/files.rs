@@ -1,4 +1,4 @@
-//! Where the databases of a replay are, and the mode that they are in.
+//! The databases of a replay: their places and their mode.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -13,7 +13,7 @@ use crate::sqlite::{BUSY, Connection, Failure};
 use crate::stage::{Beginning, Staged, with_suffix};
 use crate::{clock, digest};
 
-/// What SQLite and onewrite keep beside a database.
+/// Suffixes of the files that SQLite and onewrite keep next to a database.
 const BESIDE: [&str; 6] = [
     "-wal",
     "-shm",
@@ -23,7 +23,7 @@ const BESIDE: [&str; 6] = [
     "-onewrite-lock",
 ];
 
-/// The name of the first database; the others have a number behind it.
+/// The name of the first database. Names of the others end with a number.
 pub const FIRST: &str = "replay.db";
 
 const READ_ONLY: u64 = 1;
@@ -36,16 +36,16 @@ const SHARED_CACHE: u64 = 0x2_0000;
 /// See the module.
 pub struct Files<'a> {
     options: Options<'a>,
-    /// By the path that was recorded.
+    /// By the recorded path.
     known: HashMap<Vec<u8>, PathBuf>,
-    /// Beginnings that have not come yet, in their order.
+    /// Beginnings still to come, in order.
     later: VecDeque<&'a Beginning>,
     /// Paths that have begun: the next time it is another file.
     began: HashSet<&'a [u8]>,
 }
 
 impl<'a> Files<'a> {
-    /// Lays out what every database began with first.
+    /// Lays out the first beginning of every database.
     pub(super) fn lay_out(options: Options<'a>, staged: &'a Staged) -> Result<Self, String> {
         let mut files = Self {
             options,
@@ -67,7 +67,7 @@ impl<'a> Files<'a> {
         Ok(files)
     }
 
-    /// A database is used from here on: the first time it lies there already.
+    /// The program uses a database from here on. The first time, its file is already there.
     pub(super) fn begins(&mut self, path: &[u8]) -> Result<(), String> {
         let Some(at) = self
             .later
@@ -110,7 +110,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Puts a database that is not open into the mode, as far as that is the file's.
+    /// Puts a closed database into the mode, as far as the file stores the mode.
     pub(super) fn put_in_mode(&self, place: &Path) -> Result<(), String> {
         let flags = (READ_WRITE | CREATE) as i32;
         let connection = Connection::open(place.as_os_str().as_bytes(), flags, self.vfs())
@@ -126,8 +126,8 @@ impl<'a> Files<'a> {
             .map_err(|error| format!("mode {}: {error}", self.options.mode))
     }
 
-    /// `waldio` keeps frame headers in reserved bytes of each page: a database without them is converted as
-    /// the mode's own message says.
+    /// `waldio` keeps frame headers in reserved bytes of each page. A database without them is
+    /// converted as the mode's own message says.
     fn make_room(&self, connection: &Connection) -> Result<(), Failure> {
         let mode = self.options.mode;
         let embeds = mode.journal().name == "waldio"
@@ -149,7 +149,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Puts a connection into the mode. False where another's lock is in the way.
+    /// Puts a connection into the mode. Returns false where another connection's lock prevents it.
     pub(super) fn enter(&self, connection: &Connection) -> Result<bool, Failure> {
         match self.try_enter(connection) {
             Ok(()) => Ok(true),
@@ -160,7 +160,7 @@ impl<'a> Files<'a> {
 
     fn try_enter(&self, connection: &Connection) -> Result<(), Failure> {
         let mode = self.options.mode;
-        // Another engine's pragmas are its own: it must be there first.
+        // Another engine has its own pragmas, so it must be there first.
         let engine_first = mode.journal().is_lsmvbt();
         if engine_first {
             self.choose(connection)?;
@@ -195,12 +195,12 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Where the database is that had this path.
+    /// The place of the database that had this path.
     pub(super) fn place_of(&self, path: &[u8]) -> Option<&Path> {
         self.known.get(path).map(PathBuf::as_path)
     }
 
-    /// The same, where a path that is not known gets a place too.
+    /// The same, and an unknown path gets a place too.
     pub(super) fn place_or_new(&mut self, path: &[u8]) -> PathBuf {
         let next = match self.known.len() {
             0 => FIRST.to_owned(),
@@ -210,7 +210,7 @@ impl<'a> Files<'a> {
         place.or_insert_with(|| self.options.dir.join(next)).clone()
     }
 
-    /// Opens a connection as it was opened when it was recorded. Tells whether it may write.
+    /// Opens a connection as when it was recorded. Returns whether it may write.
     pub(super) fn open(
         &self,
         name: &[u8],
@@ -237,7 +237,7 @@ impl<'a> Files<'a> {
         Ok((connection, flags & READ_ONLY == 0))
     }
 
-    /// What every database holds, by the path that it had: as any other program finds it.
+    /// The content of every database, by its recorded path, as any other program finds it.
     pub fn digests(&self) -> Vec<(Vec<u8>, Result<u64, String>)> {
         let mut known: Vec<_> = self.known.iter().collect();
         known.sort_by(|a, b| a.1.cmp(b.1));

@@ -1,11 +1,12 @@
 //! Plays a trace on one thread, in the order in which calls returned when it was recorded.
 //!
-//! One thread, so that every mode does the same in the same order and results can be compared. Where a
-//! statement finds the database locked that was not when it was recorded (a thread's COMMIT is recorded
-//! a moment after another's BEGIN went through; a reader blocks a writer in a rollback journal), its
-//! connection waits: the events of the others go on, and its own keep their order. What was refused
-//! when it was recorded, for a lock or for want of memory or space, is left out: the program tried again,
-//! and that is in the trace too.
+//! With one thread every mode does the same in the same order, so that results compare. A statement
+//! may find the database locked where it was not locked when recorded. For example, a thread's
+//! COMMIT is recorded a moment after another's BEGIN went through, or a reader blocks a writer in a
+//! rollback journal. Then its connection waits. The events of other connections go on, and its own
+//! keep their order. The replay leaves out statements that SQLite refused when they were recorded,
+//! for a lock or because memory or space ran out. The program tried again, and that is in the trace
+//! too.
 
 mod files;
 mod run;
@@ -24,55 +25,56 @@ use crate::sqlite::{Connection, Statement};
 use crate::stage::Staged;
 pub use files::{FIRST, Files};
 
-/// Events that may wait for locks: more of them are a mode that cannot play this trace.
+/// Events that may wait for locks. With more of them the mode cannot play this trace.
 const MOST_WAITING: usize = 100_000;
 
-/// How fast.
+/// The speed of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Speed {
     /// One statement after the other.
     Full,
-    /// Not before its time since the first one.
+    /// Each event no earlier than its time since the first one.
     Recorded,
 }
 
-/// How a trace is to be played.
+/// The options of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// The journal mode.
     pub mode: &'a Mode,
-    /// `PRAGMA synchronous` in place of what the program says; the mode may say it too.
+    /// `PRAGMA synchronous` in place of the program's own; the mode may set it too.
     pub synchronous: Option<Synchronous>,
-    /// Where the databases are to be.
+    /// The directory of the databases.
     pub dir: &'a Path,
-    /// How fast.
+    /// The speed.
     pub speed: Speed,
-    /// Set to stop.
+    /// Set this to stop.
     pub stop: &'a AtomicBool,
     /// Counts events as they are played.
     pub done: &'a AtomicU64,
 }
 
-/// What came of it, beside results.
+/// The outcome of a replay, apart from results.
 #[derive(Debug, Default)]
 pub struct Played {
     /// From the first event to the last.
     pub elapsed: Duration,
-    /// Runs of statements, those of scripts included.
+    /// Runs of statements, including those of scripts.
     pub statements: u64,
     /// Transactions that wrote something.
     pub commits: u64,
-    /// Of the calls that committed.
+    /// Latencies of the calls that committed.
     pub latencies: Option<Latencies>,
-    /// Runs that were left out because SQLite had refused them when they were recorded.
+    /// Runs left out because SQLite refused them when they were recorded.
     pub refused_when_recorded: u64,
-    /// Statements left out: they set what a replay sets itself.
+    /// Statements left out because they set what a replay sets itself.
     pub replaced: u64,
-    /// Runs that had to wait for another connection's lock.
+    /// Runs that waited for another connection's lock.
     pub waited: u64,
-    /// Runs whose connection was outside a transaction, or within one, where it was not when recorded.
+    /// Runs after which the connection was outside a transaction, or within one, unlike when
+    /// recorded.
     pub other_transactions: u64,
-    /// Why the trace could not be played to its end.
+    /// The reason why the trace could not be played to its end.
     pub stuck: Option<String>,
 }
 
@@ -85,12 +87,12 @@ struct Job {
     ordinal: u64,
     process: u64,
     event: Event,
-    /// Of a script: what has been done of it.
+    /// Of a script: the part that has been played.
     part: Part,
     counted: bool,
 }
 
-/// How far a script has come.
+/// The progress of a script.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     offset: usize,
@@ -108,7 +110,7 @@ struct Opened {
 
 struct Prepared {
     statement: Option<Statement>,
-    /// Why there is none.
+    /// The reason why there is none.
     failure: Option<crate::sqlite::Failure>,
     connection: Key,
     sql: Vec<u8>,
@@ -118,14 +120,14 @@ struct Prepared {
     skipping: bool,
 }
 
-/// What a statement is to a replay.
+/// The role of a statement in a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Played and compared.
     Ordinary,
-    /// Played; what it returns is the file's or the machine's.
+    /// Played; its answer depends on the file or the machine.
     OfTheFile,
-    /// Not played: the replay says it itself.
+    /// Not played: the replay sets this itself.
     Replaced,
     /// Names a file.
     Attach,
@@ -147,7 +149,7 @@ pub struct Engine<'a> {
     latencies: Latencies,
     connections: HashMap<Key, Opened>,
     statements: HashMap<Key, Prepared>,
-    /// Connections of statements, of those that wait to be prepared too.
+    /// Connections of statements, including statements that wait to be prepared.
     owners: HashMap<Key, Key>,
     /// Paths that the next ATTACH of a connection names.
     attach: HashMap<Key, VecDeque<Vec<u8>>>,
@@ -162,7 +164,7 @@ impl<'a> Engine<'a> {
     /// Lays the starting files out in the directory, under the mode.
     ///
     /// # Errors
-    /// The mode cannot be had for one of them, or the directory not written.
+    /// One of them cannot enter the mode, or the directory cannot be written.
     pub fn new(
         options: Options<'a>,
         staged: &'a Staged,
@@ -189,7 +191,7 @@ impl<'a> Engine<'a> {
     /// Plays the next event.
     ///
     /// # Errors
-    /// The mode cannot be had, or the machine refuses something.
+    /// A database cannot enter the mode, or the machine refuses something.
     pub fn play(&mut self, event: Event) -> Result<(), String> {
         self.ordinal += 1;
         self.options.done.store(self.ordinal, Ordering::Relaxed);
@@ -214,7 +216,7 @@ impl<'a> Engine<'a> {
         self.submit(job)
     }
 
-    /// Plays what still waits, closes every connection and returns what came of it.
+    /// Plays the events that still wait, closes every connection and returns the outcome.
     ///
     /// # Errors
     /// As for [`Engine::play`].
@@ -232,7 +234,7 @@ impl<'a> Engine<'a> {
         Ok((self.played, self.comparison, self.files))
     }
 
-    /// Whether to stop playing: a lock that nothing will release.
+    /// Whether to stop playing: nothing will release a lock.
     pub fn is_stuck(&self) -> bool {
         self.played.stuck.is_some()
     }
@@ -241,7 +243,7 @@ impl<'a> Engine<'a> {
         let (began, first) = *self.began.get_or_insert((Instant::now(), at));
         if self.options.speed == Speed::Recorded {
             let due = Duration::from_nanos(at.saturating_sub(first));
-            // Piece by piece, so that it can be stopped.
+            // In pieces, so that the replay can be stopped.
             while let Some(left) = due.checked_sub(began.elapsed()) {
                 if left.is_zero() || self.options.stop.load(Ordering::Relaxed) {
                     return;
@@ -251,7 +253,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The connection whose order an event keeps.
+    /// The connection that an event must stay in order with.
     fn line(&mut self, job: &Job) -> Option<Key> {
         let own = |number: u64| (job.process, number);
         match &job.event {
@@ -299,7 +301,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Plays a job; gives it back where it found a lock.
+    /// Plays a job. Gives it back where it found a lock.
     fn attempt(&mut self, mut job: Job) -> Result<Option<Job>, String> {
         match self.execute(&mut job)? {
             Step::Done => Ok(None),
@@ -307,7 +309,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Lets those who wait try again, until none gets on.
+    /// Lets waiting connections try again, until none advances.
     fn retry(&mut self) -> Result<(), String> {
         loop {
             let mut moved = false;
@@ -366,7 +368,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// When an event was recorded.
+/// The time at which an event was recorded.
 fn time_of(event: &Event) -> Option<u64> {
     match event {
         Event::Open { at, .. } | Event::Close { at, .. } | Event::Prepare { at, .. } => Some(*at),
@@ -386,7 +388,7 @@ fn time_of(event: &Event) -> Option<u64> {
     }
 }
 
-/// Whether somebody may get on after it.
+/// Whether a waiting connection may advance after it.
 fn may_release(event: &Event) -> bool {
     let ends =
         |outcome: &Outcome| outcome.code != onewrite_record::event::ROW && outcome.autocommit;

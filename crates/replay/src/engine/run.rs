@@ -1,4 +1,4 @@
-//! One event at a time.
+//! Plays one event at a time.
 
 use std::time::Instant;
 
@@ -11,14 +11,14 @@ use crate::clock;
 use crate::results::{Comparable, Result as Came};
 use crate::sqlite::{BUSY, Connection, Failure, LOCKED, Statement};
 
-/// Primary result codes that tell of the machine at that moment: busy, locked, out of memory, interrupted,
-/// I/O error, full, cannot open, locking protocol.
+/// Primary result codes that depend on the machine at that moment: busy, locked, out of memory,
+/// interrupted, I/O error, full, cannot open, locking protocol.
 const OF_THE_MOMENT: [u32; 8] = [5, 6, 7, 9, 10, 13, 14, 15];
 
 /// `sqlite3_exec` was stopped by its callback.
 const ABORT: u32 = 4;
 
-/// Pragmas whose answers are the same whatever the journal mode.
+/// Pragmas with the same answers in every journal mode.
 const SAME_EVERYWHERE: &[&str] = &[
     "table_info",
     "table_xinfo",
@@ -128,8 +128,8 @@ impl Engine<'_> {
         }
     }
 
-    /// The mode is in force before the first statement that is not a pragma: some must come before it.
-    /// False where a lock is in the way.
+    /// Enters the mode before the first statement that is not a pragma: some pragmas must come
+    /// before it. Returns false where a lock prevents it.
     fn enter(&mut self, key: Key, text: &[u8]) -> Result<bool, String> {
         let Some(opened) = self.connections.get_mut(&key) else {
             return Ok(true);
@@ -242,7 +242,7 @@ impl Engine<'_> {
         Ok(Step::Done)
     }
 
-    /// Runs a statement as far as the program did.
+    /// Steps a statement as far as the program did.
     fn run(
         &mut self,
         ordinal: u64,
@@ -361,11 +361,11 @@ impl Engine<'_> {
         }
     }
 
-    /// The next path that a connection attaches, where it is now.
+    /// The current place of the next path that a connection attaches.
     fn attached_place(&mut self, connection: Key, named: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let announced = self.attach.get_mut(&connection);
         let path = announced.and_then(std::collections::VecDeque::pop_front);
-        // What was not announced (in an imported list) is not a file of ours either.
+        // A path that was not announced (in an imported list) is not a replay's own file either.
         let path = path.unwrap_or_else(|| named.to_vec());
         if path.is_empty() || path == b":memory:" {
             return Ok(None);
@@ -379,7 +379,7 @@ impl Engine<'_> {
         ))
     }
 
-    /// An ATTACH with the name of where its database is now.
+    /// Prepares an ATTACH with the current file name of its database.
     fn prepare_attach(
         &mut self,
         known: &mut Prepared,
@@ -483,7 +483,7 @@ impl Engine<'_> {
             Ok(code) => *code,
             Err(failure) => failure.code,
         };
-        // Stopped by the program after as many rows.
+        // The program stopped it after this number of rows.
         let code = match (outcome.code, outcome.rows) {
             (ABORT, Some(rows)) if rows.count == part.rows.count => ABORT,
             _ => code,
@@ -496,7 +496,7 @@ impl Engine<'_> {
         self.compare(ordinal, text, comparable, outcome, came, message.as_deref())
     }
 
-    /// One statement of a script. False where it found a lock.
+    /// Plays one statement of a script. Returns false where it found a lock.
     fn piece(
         &mut self,
         connection: &Connection,
@@ -534,7 +534,7 @@ impl Engine<'_> {
     }
 }
 
-/// A statement with another file name in the place of the one that it has.
+/// A statement with another file name in place of its own.
 fn with_name(text: &[u8], at: std::ops::Range<usize>, place: &[u8]) -> Vec<u8> {
     let mut out = text.get(..at.start).unwrap_or_default().to_vec();
     out.extend_from_slice(&sql::quoted(place));
@@ -570,7 +570,7 @@ impl Meter<'_> {
     }
 }
 
-/// Steps a statement to where the program had it: to the same number of rows, or to its end.
+/// Steps a statement as far as the program did: to the same number of rows, or to its end.
 fn advance(
     statement: &Statement,
     outcome: &Outcome,
