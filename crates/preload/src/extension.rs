@@ -1,10 +1,11 @@
-//! The library as an extension, for a program whose SQLite cannot be reached by preloading but loads
-//! extensions: `SELECT load_extension('libonewrite_preload')` once, with `ONEWRITE_RECORD` naming the socket of
-//! `onewrite record --connect`. Every connection that is opened from then on is recorded, and the one that loads it.
+//! The library as an extension, for a program that loads extensions but whose SQLite preloading
+//! cannot reach. The program runs `SELECT load_extension('libonewrite_preload')` once, with
+//! `ONEWRITE_RECORD` naming the socket of `onewrite record --connect`. This records the connection
+//! that loads it, and every connection opened from then on.
 //!
-//! It sees less than preloading: each statement when it is over, with its values written into its text
-//! (floating-point numbers in 15 digits, texts up to a zero byte), and not what it came to. It takes
-//! SQLite's one place for `sqlite3_trace_v2` in each connection.
+//! It sees less than preloading. It sees each statement when it is over, but not its result. Values
+//! are written into the statement's text (floating-point numbers in 15 digits, texts up to a zero
+//! byte). It takes SQLite's one place for `sqlite3_trace_v2` in each connection.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -46,7 +47,7 @@ type Traced = unsafe extern "C" fn(c_uint, *mut c_void, *mut c_void, *mut c_void
 /// SQLite's table of functions.
 static ROUTINES: AtomicPtr<Option<Function>> = AtomicPtr::new(ptr::null_mut());
 
-/// When statements that run have begun.
+/// Start times of running statements.
 static BEGUN: LazyLock<Mutex<HashMap<usize, u64>>> = LazyLock::new(Mutex::default);
 
 /// A function from the table, with its type.
@@ -55,12 +56,13 @@ static BEGUN: LazyLock<Mutex<HashMap<usize, u64>>> = LazyLock::new(Mutex::defaul
 /// `T` is the type of the function in this place.
 unsafe fn slot<T: Copy>(at: usize) -> Option<T> {
     let routines = ROUTINES.load(Ordering::Acquire);
-    // SAFETY: the table has this place in every SQLite that is not too old, which was checked.
+    // SAFETY: the table has this place in every SQLite that is not too old, and the age was
+    // checked.
     unsafe { (*routines.add(at)).map(|function| std::mem::transmute_copy(&function)) }
 }
 
-/// The entry point, by the name that SQLite derives from the file's. SQLite calls it again for every
-/// connection that is opened.
+/// The entry point, by the name that SQLite derives from the file's name. SQLite calls it again for
+/// every opened connection.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sqlite3_onewritepreload_init(
     db: Handle,
@@ -89,7 +91,7 @@ unsafe extern "C" fn sqlite3_onewritepreload_init(
     LOADED_FOR_GOOD
 }
 
-/// The functions of the table that are needed elsewhere.
+/// The functions of the table that other modules need.
 fn real() -> &'static Real {
     static REAL: OnceLock<Real> = OnceLock::new();
     REAL.get_or_init(|| {
@@ -131,7 +133,7 @@ unsafe fn attend(db: Handle) {
 }
 
 /// # Safety
-/// Called by SQLite, with what belongs to the kind of event.
+/// SQLite calls it, with the arguments of the kind of event.
 unsafe extern "C" fn traced(
     kind: c_uint,
     _context: *mut c_void,
@@ -143,7 +145,7 @@ unsafe extern "C" fn traced(
     unsafe {
         match kind {
             STATEMENT => {
-                // Within another, as a trigger's: a comment says which.
+                // A statement within another, such as a trigger's: a comment names it.
                 let text = CStr::from_ptr(detail.cast()).to_bytes();
                 if !text.starts_with(b"--") && !begun.contains_key(&(subject as usize)) {
                     begun.insert(subject as usize, state::now());

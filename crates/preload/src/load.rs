@@ -1,5 +1,5 @@
-//! `onewrite run`: our extension is loaded before the program opens its first database, as the VFS that
-//! databases get which name none.
+//! `onewrite run`: loads the onewrite extension before the program opens its first database. The
+//! extension is then the default VFS.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs::OpenOptions;
@@ -18,11 +18,11 @@ use crate::state;
 /// `SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION`.
 const ENABLE_LOAD_EXTENSION: c_int = 1005;
 
-/// The SQLites that it was loaded into, by their function tables' addresses.
+/// The SQLites that have loaded it, by the addresses of their function tables.
 static LOADED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Loads the extension that the environment names into a SQLite, once. Where that cannot be, standard
-/// error says why, and the program has SQLite's own journal modes.
+/// Loads the extension that the environment names into a SQLite, once. If that fails, standard
+/// error says why, and the program keeps SQLite's own journal modes.
 pub fn extension(real: &'static Real) {
     let Some(path) = environment::variable(EXTENSION_VARIABLE) else {
         return;
@@ -44,7 +44,7 @@ pub fn extension(real: &'static Real) {
     report(result);
 }
 
-/// A line for the command that started this.
+/// Reports a line to the command that started this program.
 fn report(result: Result<(), String>) {
     let Some(file) = environment::variable(REPORT_VARIABLE) else {
         return;
@@ -53,7 +53,7 @@ fn report(result: Result<(), String>) {
         Ok(()) => format!("loaded {}\n", std::process::id()),
         Err(why) => format!("failed {} {why}\n", std::process::id()),
     };
-    // What cannot be reported is only missed by a message.
+    // If the report fails, only a message is missing.
     if let Ok(mut file) = OpenOptions::new().append(true).open(file) {
         let _ = file.write_all(line.as_bytes());
     }
@@ -70,7 +70,7 @@ unsafe fn load(real: &Real, path: &CStr) -> Result<(), String> {
         .ok_or_else(missing)?;
     let errmsg = real.errmsg.ok_or_else(missing)?;
     let mut db = ptr::null_mut();
-    // SAFETY: by this function's contract; the connection is closed again, whatever happens.
+    // SAFETY: by this function's contract. The connection is closed again in every case.
     unsafe {
         let code = open(c":memory:".as_ptr(), &mut db, 6, ptr::null());
         if code != 0 {
@@ -82,7 +82,7 @@ unsafe fn load(real: &Real, path: &CStr) -> Result<(), String> {
         let no_answer: *mut c_int = ptr::null_mut();
         configure(db, ENABLE_LOAD_EXTENSION, 1 as c_int, no_answer);
         let entry = c"sqlite3_onewrite_init";
-        // What the extension says itself comes here, and nowhere else.
+        // The extension's own message arrives here, and nowhere else.
         let mut said: *mut c_char = ptr::null_mut();
         let code = load(db, path.as_ptr(), entry.as_ptr(), &mut said);
         let result = match code {

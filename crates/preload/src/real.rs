@@ -1,27 +1,27 @@
-//! SQLite's own functions, as the calling program or library would have had them without us.
+//! SQLite's own functions, as the calling program or library would reach them without this library.
 //!
-//! A process may hold several SQLites, and one that was opened by `dlopen` is not in the scope that
-//! `RTLD_NEXT` looks through. So the object that calls is asked for, and the function looked up among what that
-//! object is linked with. Connections and statements remember whose they are.
+//! A process may hold several SQLites. One that was opened by `dlopen` is not in the scope that
+//! `RTLD_NEXT` searches. So this module finds the calling object, and looks the function up among
+//! the libraries that the object is linked with. Connections and statements remember their SQLite.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A connection, a statement, a value, ...: nothing here looks into them.
+/// A connection, a statement, a value, and so on. Nothing here looks into them.
 pub type Handle = *mut c_void;
 
 /// `sqlite3_exec`'s callback.
 pub type ExecCallback =
     Option<unsafe extern "C" fn(*mut c_void, c_int, *mut *mut c_char, *mut *mut c_char) -> c_int>;
 
-/// What frees a bound value; also `SQLITE_STATIC` and `SQLITE_TRANSIENT`.
+/// The function that frees a bound value; also `SQLITE_STATIC` and `SQLITE_TRANSIENT`.
 pub type Destructor = *mut c_void;
 
 macro_rules! functions {
     ($($name:ident($($arg:ty),*) -> $ret:ty;)*) => {
-        /// The functions of one SQLite; those that it does not have are `None`.
+        /// The functions of one SQLite; missing ones are `None`.
         pub struct Real {
             $(pub $name: Option<unsafe extern "C" fn($($arg),*) -> $ret>,)*
             /// It takes arguments of any kind.
@@ -30,7 +30,7 @@ macro_rules! functions {
 
         impl Real {
             /// # Safety
-            /// `find` returns functions of SQLite's by their names, or null.
+            /// `find` returns SQLite's functions by their names, or null.
             pub(crate) unsafe fn with(find: impl Fn(&CStr) -> *mut c_void) -> Real {
                 // SAFETY: a null pointer is `None`, and the others have these types by their names.
                 unsafe {
@@ -117,17 +117,17 @@ functions! {
     libversion() -> *const c_char;
 }
 
-/// All SQLites that this process calls, found so far; they are never unloaded from here.
+/// All SQLites that this process calls, found so far. This library never unloads them.
 static ALL: Mutex<Vec<&'static Real>> = Mutex::new(Vec::new());
 
-/// The one of them, as long as there is only one.
+/// The only one, as long as there is one.
 static ONLY: AtomicPtr<Real> = AtomicPtr::new(ptr::null_mut());
 
-/// The SQLite of whoever called the function of ours that calls this; `None` where there is none,
-/// which cannot be: who has called found SQLite's name.
+/// The SQLite of the caller of the hook that calls this. `None` where there is none, which is
+/// impossible: the caller found SQLite's name.
 pub fn of_caller() -> Option<&'static Real> {
-    // An extension calls through SQLite's own table of functions, and is itself linked with none: then
-    // who called SQLite so that SQLite called the extension knows.
+    // An extension calls through SQLite's own function table, and links no SQLite itself. Then the
+    // object that called SQLite, which called the extension, identifies it.
     let found = callers().find_map(|module| Some((module, find(module, c"sqlite3_step")?)));
     let Some((module, probe)) = found else {
         return ALL
@@ -163,7 +163,7 @@ pub fn only() -> Option<&'static Real> {
     unsafe { ONLY.load(Ordering::Acquire).as_ref() }
 }
 
-/// What the dynamic linker says of an address.
+/// The dynamic linker's information about an address.
 fn object_at(address: *const c_void) -> Option<libc::Dl_info> {
     // SAFETY: plain data that `dladdr` fills.
     unsafe {
@@ -188,14 +188,14 @@ fn callers() -> impl Iterator<Item = *mut c_void> {
             let base = Some(object.dli_fbase);
             let is_new = base != ours && base != last;
             last = base;
-            // SAFETY: the name is the linker's own; the handle is kept for good.
+            // SAFETY: the name is the linker's own; the handle stays open.
             let open =
                 || unsafe { libc::dlopen(object.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
             is_new.then(open)
         })
 }
 
-/// A function of a module and what it is linked with, or of what was loaded with the program.
+/// A function of a module and the libraries it links, or of those loaded with the program.
 fn find(module: *mut c_void, name: &CStr) -> Option<*mut c_void> {
     let ours = object_at(of_caller as *const c_void)?.dli_fbase;
     let is_foreign = |address: *mut c_void| {

@@ -1,8 +1,9 @@
-//! The way to the recorder: a Unix socket, and what is waiting to be sent.
+//! The connection to the recorder: a Unix socket, and the bytes that wait to be sent.
 //!
-//! The descriptor is the program's as far as the program knows: it may close it, and open a file of its own
-//! in its place. So before anything is sent the descriptor is compared with what was opened, and if it
-//! is another, left alone for good, and a new one opened. A recorder that is gone ends the recording.
+//! The program does not know that the descriptor is in use. It may close it, and open a file of its
+//! own in its place. So before each send this module compares the descriptor with the one it
+//! opened. If they differ, it leaves the descriptor alone for good, and opens a new one. When the
+//! recorder is gone, the recording ends.
 
 use std::ffi::c_int;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -14,10 +15,10 @@ use onewrite_record::SOCKET_VARIABLE;
 use crate::environment;
 use onewrite_record::event::Event;
 
-/// Bytes that may wait; what ends a transaction does not wait.
+/// Bytes that may wait; the end of a transaction does not wait.
 const WAITING_BYTES: usize = 64 << 10;
 
-/// Descriptors from here on are less in the way of programs that choose low ones.
+/// Descriptors from here on disturb programs that choose low ones less.
 const LOWEST_DESCRIPTOR: c_int = 200;
 
 /// See the module.
@@ -36,12 +37,12 @@ impl Socket {
     fn open() -> Option<Self> {
         let stream = UnixStream::connect(environment::variable(SOCKET_VARIABLE)?).ok()?;
         let low = stream.into_raw_fd();
-        // SAFETY: a descriptor of ours.
+        // SAFETY: a descriptor that this type opened.
         let high = unsafe { libc::fcntl(low, libc::F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) };
         let descriptor = match high {
             -1 => low,
             high => {
-                // SAFETY: nobody else has it.
+                // SAFETY: nothing else has it.
                 drop(unsafe { OwnedFd::from_raw_fd(low) });
                 high
             }
@@ -91,7 +92,7 @@ impl Socket {
 
     fn close(self) {
         if self.is_ours() {
-            // SAFETY: it is ours.
+            // SAFETY: this type owns it.
             drop(unsafe { OwnedFd::from_raw_fd(self.descriptor) });
         }
     }
@@ -109,15 +110,15 @@ fn identity(descriptor: c_int) -> Option<(u64, u64)> {
     }
 }
 
-/// Says something on standard error, in one write.
+/// Writes a message to standard error, in one write.
 pub fn say(text: &str) {
     let line = format!("onewrite: {text}\n");
-    // SAFETY: the bytes are there. Whatever comes of it, there is nothing else to be done.
+    // SAFETY: the bytes are there. Nothing is left to do if it fails.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }
 
 impl Sink {
-    /// Where the environment names a recorder and it answers.
+    /// Connects where the environment names a recorder and it answers.
     pub fn open() -> Option<Self> {
         environment::variable(SOCKET_VARIABLE)?;
         let process = (u64::from(std::process::id()) << 32) | (super::state::now() & 0xFFFF_FFFF);
@@ -162,7 +163,7 @@ impl Sink {
         }
     }
 
-    /// Sends what is waiting.
+    /// Sends the waiting bytes.
     pub fn flush(&mut self) {
         if self.waiting.is_empty() {
             return;
@@ -174,7 +175,7 @@ impl Sink {
         }
     }
 
-    /// Adds an event and waits until the recorder has dealt with it.
+    /// Adds an event and waits until the recorder has handled it.
     pub fn ask(&mut self, event: &Event) {
         event.put(&mut self.waiting);
         self.flush();

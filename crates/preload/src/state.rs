@@ -1,9 +1,9 @@
-//! Which connections and statements there are, and what their runs have come to.
+//! The connections and statements of this process, and the results of their runs.
 //!
-//! All of it is behind one mutex that is never held while SQLite works. Events are told in the order in
-//! which calls returned. A run that returns many rows is told when it is over, but before that whenever
-//! another event is told, with the number of rows up to there: so a replay steps it as far as the
-//! program had when it did something else.
+//! One mutex guards all of it, and is never held while SQLite works. Events are recorded in the
+//! order in which calls returned. A run that returns many rows is recorded when it is over. Before
+//! that, it is also recorded each time another event follows, with its number of rows so far. So a
+//! replay steps it as far as the program had when it did something else.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -20,12 +20,13 @@ use crate::real::Real;
 use crate::sink::{Sink, say};
 
 thread_local! {
-    /// How deep this thread is in calls of SQLite: what SQLite calls itself is not the program's.
+    /// The depth of SQLite calls on this thread: calls that SQLite itself makes are not the
+    /// program's.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Whether this call is the program's own, and not one of SQLite's within another.
+/// Whether this call is the program's own, and not made by SQLite within another call.
 pub fn is_outermost() -> bool {
     DEPTH.with(|depth| depth.get() == 0)
 }
@@ -62,12 +63,12 @@ fn thread() -> u64 {
     })
 }
 
-/// What is known of this process.
+/// The state of this process.
 pub struct State {
     sink: Sink,
     connections: HashMap<usize, Connection>,
     statements: HashMap<usize, Statement>,
-    /// Statements with rows that were not told.
+    /// Statements with unrecorded rows.
     untold: HashSet<usize>,
     numbers: u64,
 }
@@ -94,19 +95,19 @@ struct Run {
     told: bool,
 }
 
-/// What is behind the mutex.
+/// The content of the mutex.
 enum Slot {
-    /// Nobody has looked for a recorder yet.
+    /// Nothing has looked for a recorder yet.
     New,
     /// There is one.
     Recorded(Box<State>),
-    /// There is none, or none any more.
+    /// There is none, or no longer.
     Off,
 }
 
 static STATE: AtomicPtr<Mutex<Slot>> = AtomicPtr::new(ptr::null_mut());
 
-/// In a child of `fork`: the parent's state is the parent's, locked perhaps for good.
+/// In a child of `fork`: the state belongs to the parent, and may stay locked for good.
 extern "C" fn forked() {
     STATE.store(ptr::null_mut(), Ordering::Release);
     THREAD.with(|thread| thread.set(0));
@@ -123,7 +124,7 @@ fn state() -> &'static Mutex<Slot> {
         // SAFETY: a function that takes nothing and is there as long as the process.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     });
-    // The recorder is looked for under the lock, so that one thread does.
+    // The search for a recorder runs under the lock, so that one thread does it.
     let fresh = Box::into_raw(Box::new(Mutex::new(Slot::New)));
     let placed =
         STATE.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
@@ -131,7 +132,7 @@ fn state() -> &'static Mutex<Slot> {
         // SAFETY: leaked above.
         Ok(_) => unsafe { &*fresh },
         Err(other) => {
-            // SAFETY: nobody has seen it; the other is a leaked box.
+            // SAFETY: nothing has seen it; the other is a leaked box.
             unsafe {
                 drop(Box::from_raw(fresh));
                 &*other
@@ -140,8 +141,8 @@ fn state() -> &'static Mutex<Slot> {
     }
 }
 
-/// Does something with the state, where there is a recorder. A panic of ours ends the recording, not
-/// the program.
+/// Runs `work` on the state, where there is a recorder. A panic in it ends the recording, not the
+/// program.
 pub fn with<T>(work: impl FnOnce(&mut State) -> T) -> Option<T> {
     let mut guard = state().lock().unwrap_or_else(PoisonError::into_inner);
     if matches!(*guard, Slot::New) {
@@ -178,26 +179,26 @@ impl State {
         self.numbers
     }
 
-    /// Whose a connection is.
+    /// The SQLite of a connection.
     pub fn real_of_connection(&self, db: usize) -> Option<&'static Real> {
         self.connections.get(&db).map(|connection| connection.real)
     }
 
-    /// Whose a statement is.
+    /// The SQLite of a statement.
     pub fn real_of_statement(&self, statement: usize) -> Option<&'static Real> {
         self.statements
             .get(&statement)
             .map(|statement| statement.real)
     }
 
-    /// The connection of a statement that is recorded.
+    /// The connection of a recorded statement.
     pub fn connection_of(&self, statement: usize) -> Option<usize> {
         self.statements
             .get(&statement)
             .map(|statement| statement.connection)
     }
 
-    /// What is told of rows so far comes before what is told next, unless that is the statement's own.
+    /// Records rows so far before the next event, unless that event is the statement's own.
     fn tell_untold(&mut self, except: usize) {
         let untold: Vec<usize> = self
             .untold
@@ -210,7 +211,7 @@ impl State {
         }
     }
 
-    /// Tells what a run has come to.
+    /// Records the result of a run.
     fn tell(&mut self, key: usize, code: u32) {
         self.untold.remove(&key);
         let Some(statement) = self.statements.get_mut(&key) else {
@@ -344,7 +345,7 @@ impl State {
         }
     }
 
-    /// All values are gone; a run that is not over yet began with them.
+    /// All values are cleared. A run that is not over yet began with them.
     pub fn cleared(&mut self, key: usize) {
         if self.untold.contains(&key) {
             self.tell_untold(key);
@@ -355,7 +356,7 @@ impl State {
         }
     }
 
-    /// A step is about to be made. A database that it attaches is announced first.
+    /// A step begins. A database that it attaches is announced first.
     pub fn steps(&mut self, key: usize) {
         let Some(statement) = self.statements.get(&key) else {
             return;
@@ -424,7 +425,7 @@ impl State {
         }
     }
 
-    /// A statement is gone.
+    /// A statement is finalized.
     pub fn finalized(&mut self, key: usize, autocommit: bool) {
         self.was_reset(key, autocommit);
         if let Some(statement) = self.statements.remove(&key) {
@@ -434,7 +435,7 @@ impl State {
         }
     }
 
-    /// `sqlite3_exec` is about to run a text: databases that it attaches are announced first.
+    /// `sqlite3_exec` is about to run a text. Databases that it attaches are announced first.
     pub fn executes(&mut self, db: usize, sql: &[u8]) {
         let mut rest = sql;
         let has_attach = sql
@@ -491,7 +492,7 @@ impl State {
         self.sink.put(&Event::Attach { connection, path });
     }
 
-    /// The program taught SQLite something.
+    /// The program registered something with SQLite.
     pub fn taught(&mut self, db: usize, what: &str, name: &[u8]) {
         if let Some(connection) = self
             .connections

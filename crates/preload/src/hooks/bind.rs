@@ -11,7 +11,7 @@ use crate::state;
 /// `SQLITE_UTF8`, as `sqlite3_bind_text64` takes it.
 const UTF8: u8 = 1;
 
-/// Calls SQLite, and remembers the value where SQLite took it.
+/// Calls SQLite, and remembers the value if SQLite accepted it.
 fn bind(
     statement: Handle,
     parameter: c_int,
@@ -24,7 +24,7 @@ fn bind(
     if !is_recorded() {
         return call(real).unwrap_or(MISUSE);
     }
-    // Before the call: SQLite frees what it does not take.
+    // Before the call: SQLite frees a value that it rejects.
     let value = value();
     let code = call(real).unwrap_or(MISUSE);
     if code == OK {
@@ -50,7 +50,7 @@ unsafe fn text_value(pointer: *const c_char, length: c_int) -> Value {
 }
 
 /// # Safety
-/// So many bytes of UTF-16 are there, or a text that ends.
+/// `length` bytes of UTF-16 are there, or a text that ends.
 unsafe fn text16_value(pointer: *const c_void, length: i64) -> Value {
     match pointer.is_null() {
         true => Value::Null,
@@ -60,7 +60,7 @@ unsafe fn text16_value(pointer: *const c_void, length: i64) -> Value {
 }
 
 /// # Safety
-/// So many bytes are there.
+/// `length` bytes are there.
 unsafe fn blob_value(pointer: *const c_void, length: u64) -> Value {
     match pointer.is_null() {
         true => Value::Null,
@@ -211,9 +211,10 @@ unsafe extern "C" fn sqlite3_bind_value(statement: Handle, at: c_int, source: Ha
 }
 
 /// # Safety
-/// A value of this SQLite's.
+/// A value of this SQLite.
 unsafe fn value_of(real: &Real, source: Handle) -> Option<Value> {
-    // SAFETY: by this function's contract; the length is asked for after the text, as SQLite wants it.
+    // SAFETY: by this function's contract. The length is requested after the text, as SQLite
+    // requires.
     unsafe {
         Some(match real.value_type?(source) {
             1 => Value::Integer(real.value_int64?(source)),

@@ -37,15 +37,14 @@ unsafe extern "C" fn sqlite3_step(statement: Handle) -> c_int {
     }
 }
 
-/// The row that a statement stands on. Values are asked for in the types that they have, which
-/// converts nothing.
+/// The current row of a statement. Each value is requested in its own type, which converts nothing.
 ///
 /// # Safety
-/// A statement of this SQLite's that has just returned a row.
+/// A statement of this SQLite that has just returned a row.
 unsafe fn row(real: &Real, statement: Handle) -> Option<Row> {
     let mut row = Row::default();
-    // SAFETY: by this function's contract; columns are below the number of them; the length is asked for
-    // after the text, as SQLite wants it.
+    // SAFETY: by this function's contract. Columns are below their number. The length is requested
+    // after the text, as SQLite requires.
     unsafe {
         for column in 0..real.data_count?(statement) {
             match real.column_type?(statement, column) {
@@ -75,7 +74,7 @@ unsafe fn row(real: &Real, statement: Handle) -> Option<Row> {
 }
 
 /// # Safety
-/// So many bytes are there, or it is null.
+/// `length` bytes are there, or the pointer is null.
 unsafe fn slice<'a>(bytes: *const u8, length: c_int) -> &'a [u8] {
     match bytes.is_null() || length <= 0 {
         true => &[],
@@ -84,7 +83,7 @@ unsafe fn slice<'a>(bytes: *const u8, length: c_int) -> &'a [u8] {
     }
 }
 
-/// What the callback of `sqlite3_exec` is wrapped in.
+/// Wraps the callback of `sqlite3_exec`.
 struct Listener {
     callback: ExecCallback,
     argument: *mut c_void,

@@ -1,8 +1,8 @@
 //! The functions that stand in for SQLite's.
 //!
-//! Every one calls SQLite's with the arguments it was given and returns what that returns; what is
-//! recorded is looked at before (values, which SQLite may free) and after. Calls that SQLite makes itself
-//! while it works are passed on without a look.
+//! Each one calls SQLite's function with its own arguments and returns the result. It reads values
+//! before the call, because SQLite may free them, and everything else after it. Calls that SQLite
+//! itself makes during a call pass through unread.
 
 mod bind;
 mod execute;
@@ -32,7 +32,7 @@ fn is_wanted() -> bool {
     *WANTED.get_or_init(|| environment::variable(SOCKET_VARIABLE).is_some())
 }
 
-/// Whether this call is to be recorded.
+/// Whether to record this call.
 fn is_recorded() -> bool {
     is_wanted() && state::is_outermost()
 }
@@ -62,7 +62,7 @@ pub unsafe fn text(pointer: *const c_char) -> Vec<u8> {
 }
 
 /// # Safety
-/// So many bytes are there, or it is null.
+/// `length` bytes are there, or the pointer is null.
 unsafe fn bytes(pointer: *const c_void, length: usize) -> Vec<u8> {
     match pointer.is_null() {
         true => Vec::new(),
@@ -72,15 +72,15 @@ unsafe fn bytes(pointer: *const c_void, length: usize) -> Vec<u8> {
 }
 
 /// # Safety
-/// UTF-16 in the machine's order that ends with a zero unit, or within `most` bytes if that is not
-/// negative.
+/// UTF-16 in the machine's byte order. It ends with a zero unit, or within `most` bytes if `most`
+/// is not negative.
 unsafe fn text16(pointer: *const c_void, most: i64) -> (Vec<u8>, usize) {
     if pointer.is_null() {
         return (Vec::new(), 0);
     }
     let limit = usize::try_from(most).map_or(usize::MAX, |bytes| bytes / 2);
     let units: Vec<u16> = (0..limit)
-        // SAFETY: by this function's contract; unaligned because nobody promises more.
+        // SAFETY: by this function's contract; unaligned because nothing promises alignment.
         .map(|at| unsafe { pointer.cast::<u16>().add(at).read_unaligned() })
         .take_while(|unit| *unit != 0)
         .collect();
@@ -90,7 +90,7 @@ unsafe fn text16(pointer: *const c_void, most: i64) -> (Vec<u8>, usize) {
 /// Whether a connection is outside a transaction.
 ///
 /// # Safety
-/// It is one of this SQLite's.
+/// The connection is one of this SQLite.
 unsafe fn autocommit(real: &Real, db: Handle) -> bool {
     // SAFETY: by this function's contract.
     db.is_null()
@@ -99,7 +99,7 @@ unsafe fn autocommit(real: &Real, db: Handle) -> bool {
             .is_none_or(|ask| unsafe { ask(db) } != 0)
 }
 
-/// The full path of a database that a statement attaches by this name; empty for one in memory.
+/// The full path of a database that a statement attaches by this name; empty for an in-memory one.
 pub fn full_path(name: &[u8]) -> Vec<u8> {
     let name = match name.strip_prefix(b"file:") {
         Some(uri) => match of_uri(uri) {
@@ -161,7 +161,7 @@ fn of_uri(uri: &[u8]) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// After a connection was opened.
+/// Called after a connection was opened.
 ///
 /// # Safety
 /// `handle` is where SQLite put it.
@@ -182,7 +182,7 @@ unsafe fn opened(
         return;
     }
     let path = match real.db_filename {
-        // SAFETY: a connection of this SQLite's.
+        // SAFETY: a connection of this SQLite.
         Some(ask) => unsafe { text(ask(db, c"main".as_ptr())) },
         None => full_path(name),
     };
@@ -190,7 +190,7 @@ unsafe fn opened(
         true => path,
         false => full_path(&path),
     };
-    // SAFETY: it takes nothing and returns a text that is there for good.
+    // SAFETY: it takes nothing and returns a text that stays valid.
     let version = real
         .libversion
         .map_or_else(Vec::new, |ask| unsafe { text(ask()) });

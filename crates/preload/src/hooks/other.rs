@@ -1,4 +1,4 @@
-//! What a replay must know of, beside statements.
+//! Calls that a replay must know of, apart from statements.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -117,7 +117,7 @@ unsafe extern "C" fn sqlite3_load_extension(
     state::within(|| unsafe { load(db, file, entry, error) })
 }
 
-/// Calls a function that does what a pragma does too, and tells of it as that pragma, if there is one.
+/// Calls a function that does the same as a pragma, and records it as that pragma, if there is one.
 fn as_pragma(
     db: Handle,
     real: &Real,
@@ -138,7 +138,7 @@ fn as_sql(db: Handle, real: &Real, at: u64, began: Instant, code: c_int, sql: &s
         return;
     }
     let took = began.elapsed().as_nanos() as u64;
-    // SAFETY: a connection of this SQLite's.
+    // SAFETY: a connection of this SQLite.
     let autocommit = unsafe { autocommit(real, db) };
     let outcome = Outcome {
         code: 0,
@@ -206,8 +206,8 @@ unsafe extern "C" fn sqlite3_wal_checkpoint_v2(
     )
 }
 
-/// `sqlite3_db_config` takes arguments that depend on `what`: at most three words. On the machines that this is
-/// built for they lie where those of a function with three such parameters do.
+/// `sqlite3_db_config` takes arguments that depend on `what`: at most three words. On the supported
+/// machines they lie where those of a function with three such parameters lie.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sqlite3_db_config(
     db: Handle,
@@ -228,7 +228,7 @@ unsafe extern "C" fn sqlite3_db_config(
     )
 }
 
-/// The pragma that does what such a call did, if there is one and it was not only a question.
+/// The pragma equivalent to such a call, if there is one and the call was not only a question.
 fn config_pragma(what: c_int, on: c_int) -> Option<String> {
     let pragma = match what {
         1002 => "foreign_keys",

@@ -1,4 +1,4 @@
-//! Preparing and ending statements.
+//! Preparing and finalizing statements.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -7,10 +7,10 @@ use super::{MISUSE, OK, autocommit, is_recorded, of_connection, of_statement, te
 use crate::real::Handle;
 use crate::state;
 
-/// The text of a statement that SQLite was given, up to where it read.
+/// The text of a statement that the program passed to SQLite, up to where SQLite read.
 ///
 /// # Safety
-/// The arguments of `sqlite3_prepare_v2`, and what it has put into `tail`.
+/// The arguments of `sqlite3_prepare_v2`, and its result in `tail`.
 unsafe fn statement_text(sql: *const c_char, length: c_int, tail: *const c_char) -> Vec<u8> {
     if sql.is_null() {
         return Vec::new();
@@ -29,10 +29,10 @@ unsafe fn statement_text(sql: *const c_char, length: c_int, tail: *const c_char)
     }
 }
 
-/// The same of a text in UTF-16, in UTF-8.
+/// The same for a text in UTF-16; returns UTF-8.
 ///
 /// # Safety
-/// The arguments of `sqlite3_prepare16_v2`, and what it has put into `tail`.
+/// The arguments of `sqlite3_prepare16_v2`, and its result in `tail`.
 unsafe fn statement_text16(sql: *const c_void, length: c_int, tail: *const c_void) -> Vec<u8> {
     let used = match tail.is_null() {
         true => i64::from(length),
@@ -42,7 +42,7 @@ unsafe fn statement_text16(sql: *const c_void, length: c_int, tail: *const c_voi
     unsafe { text16(sql, used).0 }
 }
 
-/// Tells of a statement. One without anything in it is no statement.
+/// Records a statement. An empty one is no statement.
 fn prepared(db: Handle, statement: Handle, at: u64, code: c_int, sql: Vec<u8>) {
     if code == OK && statement.is_null() {
         return;
@@ -54,8 +54,8 @@ fn prepared(db: Handle, statement: Handle, at: u64, code: c_int, sql: Vec<u8>) {
     state::with(|state| state.prepared(db as usize, statement, at, code as u32 & 0xFF, sql));
 }
 
-/// The hook of a function that prepares text of this type. `$used` is the text of the statement, out of all
-/// text, its length and where the statement ended.
+/// The hook of a function that prepares text of this type. `$used` computes the text of the
+/// statement from the whole text, its length and the end of the statement.
 macro_rules! preparing {
     ($name:ident, $real:ident, $text:ty, $used:expr, $($flags:ident: $type:ty)?) => {
         #[unsafe(no_mangle)]
@@ -76,7 +76,7 @@ macro_rules! preparing {
             }
             let at = state::now();
             let mut end = ptr::null();
-            // SAFETY: the caller's own arguments, and a place of ours for the end of the text.
+            // SAFETY: the caller's own arguments, and a local place for the end of the text.
             unsafe {
                 let code = state::within(|| prepare(db, sql, length, $($flags,)? statement, &mut end));
                 if !tail.is_null() {
@@ -99,7 +99,7 @@ preparing!(sqlite3_prepare16_v3, prepare16_v3, c_void, statement_text16, flags: 
 /// Whether the connection of a statement is outside a transaction.
 ///
 /// # Safety
-/// A statement of SQLite's that is not gone.
+/// A statement of SQLite that is not finalized.
 pub(super) unsafe fn autocommit_of(statement: Handle) -> bool {
     let db = state::with(|state| state.connection_of(statement as usize)).flatten();
     match (db, of_statement(statement)) {
@@ -131,7 +131,8 @@ unsafe extern "C" fn sqlite3_finalize(statement: Handle) -> c_int {
     let Some(finalize) = of_statement(statement).and_then(|real| real.finalize) else {
         return MISUSE;
     };
-    // SAFETY: the caller's own argument; it is told of before its address is another's.
+    // SAFETY: the caller's own argument. The event is recorded before another statement can get its
+    // address.
     unsafe {
         if !is_recorded() || statement.is_null() {
             return finalize(statement);
