@@ -1,19 +1,19 @@
 //! The functions that choose between the engines, one for each name that both have.
 //!
-//! `sqlite3BtreeNext(a0, a1)` becomes a function that asks `glueOwnsCursor(a0)` and calls `glueNext` or
-//! `stock_sqlite3BtreeNext`. All of it is one translation unit: the compiler makes of it one test of a
-//! byte that is in the cache anyway.
+//! `sqlite3BtreeNext(a0, a1)` becomes a function that asks `glueOwnsCursor(a0)` and calls
+//! `glueNext` or `stock_sqlite3BtreeNext`. All of it is one translation unit: the compiler reduces
+//! it to one test of a byte that is in the cache anyway.
 
 use crate::STOCK;
 use crate::error::Error;
 use crate::plan::{self, Role};
 use crate::prototype::{Parameter, Prototype};
 
-/// The dispatching functions for what `btree.h` declares.
+/// The dispatching functions for the declarations of `btree.h`.
 ///
 /// # Errors
 ///
-/// Where a function's parameters do not tell whom a call is for.
+/// Where the parameters of a function do not identify the engine.
 pub fn functions(declared: &[Prototype]) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
     for prototype in declared {

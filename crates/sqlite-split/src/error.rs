@@ -1,15 +1,15 @@
-//! Why an amalgamation could not be cut.
+//! The errors of cutting an amalgamation.
 
 use std::fmt;
 
-/// Why an amalgamation could not be cut: this version of SQLite is not one that the plan was made for.
+/// An amalgamation could not be cut: the plan was not made for this version of SQLite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// A line that must be there once is missing or there more than once.
+    /// A line that must occur once is missing or repeated.
     Lines {
-        /// What was looked for.
+        /// The line that was searched for.
         what: String,
-        /// The lines where it was found, from 1.
+        /// The numbers of the lines found, from 1.
         found: Vec<usize>,
     },
     /// A function is not declared, or declared in more than one way.
@@ -23,9 +23,9 @@ pub enum Error {
     Definitions {
         /// The function.
         name: String,
-        /// Those files.
+        /// The files.
         files: String,
-        /// How many definitions were found there.
+        /// The number of definitions found there.
         found: usize,
     },
     /// `btree.h` declares a function that the plan does not know.

@@ -1,20 +1,22 @@
-//! Cuts SQLite's amalgamation so that a second B-tree engine can stand beside the stock one.
+//! Cuts SQLite's amalgamation so that a second B-tree engine can stand next to the stock one.
 //!
 //! The amalgamation joins SQLite's source files between markers ("Begin file", "End of"). [`split`]
 //! returns the same text with lines inserted at those markers, and changes nothing else:
 //!
-//! - around `btree.c`, the functions that the other engine has too are given the prefix `stock_`;
-//! - behind `btree.c` follow the other engine's C part and one function for each such name, which asks
-//!   whose handle or cursor it was given ([`dispatch`]);
-//! - around the pager, and around the public functions that copy raw pages, the functions that must not
-//!   be let near the other engine's file get the same prefix; their guards are part of the C part;
-//! - the file ends with the guards of the public functions.
+//! - Around `btree.c`, the functions that the other engine also has get the prefix `stock_`.
+//! - After `btree.c` follow the other engine's C part and one function for each such name. That
+//!   function asks which engine owns its handle or cursor ([`dispatch`]).
+//! - Some functions must not reach the other engine's file. They are in the pager, and among the
+//!   public functions that copy raw pages. They get the same prefix, and their guards are part of
+//!   the C part.
+//! - The file ends with the guards of the public functions.
 //!
-//! What is done with each function stands in [`plan`]. A marker or a function that is missing or found
-//! twice, and a function of `btree.h` that the plan does not know, are errors: a new version of SQLite
-//! does not build until somebody has looked at it.
+//! [`plan`] says what happens to each function. A missing or repeated marker or function is an
+//! error, and so is a function of `btree.h` that the plan does not know. So a new version of SQLite
+//! does not build until a developer has looked at it.
 //!
-//! Called by the build script of `lsmvbt-sqlite`, and by `scripts/sqlite-tests` as a program.
+//! Callers: the build script of `lsmvbt-sqlite`, and `scripts/sqlite-tests`, which runs it as a
+//! program.
 
 pub mod dispatch;
 mod error;
@@ -30,21 +32,21 @@ use plan::{GUARDED, Role};
 use prototype::Prototype;
 use source::Source;
 
-/// What the names of stock functions begin with once they have been renamed.
+/// The prefix of stock functions after renaming.
 pub const STOCK: &str = "stock_";
 
-/// The file with the other engine's C part, included behind `btree.c`.
+/// The file with the other engine's C part, included after `btree.c`.
 pub const GLUE: &str = "glue.c";
 
 /// The file with the guards of public functions, included at the end.
 pub const PUBLIC: &str = "public.c";
 
-/// The amalgamation `text` with the other engine beside the stock one.
+/// The amalgamation `text` with the other engine next to the stock one.
 ///
 /// # Errors
 ///
-/// Where a marker or a function is not found exactly once, or `btree.h` declares what [`plan`] does not
-/// know.
+/// Where a marker or a function is not found exactly once, or `btree.h` declares a function that
+/// [`plan`] does not know.
 pub fn split(text: &str) -> Result<String, Error> {
     let source = Source::new(text);
     let declared = source.prototypes("btree.h")?;
@@ -65,7 +67,7 @@ pub fn split(text: &str) -> Result<String, Error> {
         inserted.behind(source.section(guarded.last)?.last, restore(&prototypes));
     }
 
-    // After the guards, so that behind btree.c the names of both mean what they mean to everybody else.
+    // After the guards, so that after btree.c both names have their usual meaning.
     let btree = source.section("btree.c")?;
     let renamed: Vec<&Prototype> = declared
         .iter()
@@ -109,7 +111,7 @@ fn restore(prototypes: &[&Prototype]) -> Vec<String> {
     lines
 }
 
-/// Lines to be inserted before and behind lines of the source.
+/// Lines to insert before and after lines of the source.
 #[derive(Default)]
 struct Insertions {
     before: BTreeMap<usize, Vec<String>>,

@@ -1,19 +1,20 @@
-//! What is done with each function: whose it is, and how it is told whom a call is for.
+//! The treatment of each function: its owner, and how a call finds its engine.
 
 use crate::error::Error;
 use crate::prototype::Prototype;
 use crate::source::Source;
 
-/// Whose a function of `btree.h` is.
+/// The owner of a function of `btree.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Each engine has its own; the handle says whose is meant.
+    /// Each engine has its own; the handle selects it.
     Handle,
-    /// Each engine has its own; the cursor says whose is meant.
+    /// Each engine has its own; the cursor selects it.
     Cursor,
-    /// Each engine has its own; the C part chooses, since no one parameter tells.
+    /// Each engine has its own; the C part selects it, since no single parameter does.
     Chosen,
-    /// The stock one serves both: it looks at nothing but what both engines' handles or cursors have.
+    /// The stock function serves both: it reads only fields that both engines' handles or cursors
+    /// have.
     Shared,
 }
 
@@ -25,7 +26,7 @@ impl Role {
     }
 }
 
-/// What is done with a function that `btree.h` declares; none if it is unknown.
+/// The role of a function that `btree.h` declares; `None` if it is unknown.
 #[must_use]
 pub fn role(name: &str) -> Option<Role> {
     ROLES
@@ -145,8 +146,8 @@ pub const ROLES: &[(Role, &[&str])] = &[
     ),
 ];
 
-/// What `btree.h` declares and another file defines: the mutexes (`btmutex.c`), the copy of a whole file
-/// (`backup.c`, guarded below), and what only SQLite's own tests define.
+/// Functions that `btree.h` declares and another file defines. These are the mutexes (`btmutex.c`),
+/// the copy of a whole file (`backup.c`, guarded below), and definitions for SQLite's own tests.
 pub const ELSEWHERE: &[&str] = &[
     "sqlite3BtreeCopyFile",
     "sqlite3BtreeCursorInfo",
@@ -162,26 +163,26 @@ pub const ELSEWHERE: &[&str] = &[
     "sqlite3SchemaMutexHeld",
 ];
 
-/// Functions that older versions of SQLite have not yet: `scripts/sqlite-tests` cuts 3.46.
+/// Functions that older versions of SQLite do not have: `scripts/sqlite-tests` cuts 3.46.
 pub const RECENT: &[&str] = &[
     "sqlite3BtreeClosesWithCursor",
     "sqlite3BtreeCursorHintTblCsr",
     "sqlite3BtreeIsEmpty",
 ];
 
-/// Functions that stand behind guards.
+/// Functions that are called through guards.
 pub struct Guarded {
-    /// They are renamed from the beginning of this file
+    /// They are renamed from the beginning of this file ...
     pub first: &'static str,
-    /// to the end of this one.
+    /// ... to the end of this one.
     pub last: &'static str,
     /// The functions.
     pub functions: &'static [&'static str],
 }
 
-/// The functions that would do harm to the other engine's file, or believe it to be SQLite's.
+/// Functions that would harm the other engine's file, or take it for SQLite's.
 pub const GUARDED: &[Guarded] = &[
-    // From the pager to the stock B-tree, which alone may work on pages.
+    // From the pager to the stock B-tree; only these may work on pages.
     Guarded {
         first: "pager.c",
         last: "btree.c",
@@ -209,7 +210,7 @@ pub const GUARDED: &[Guarded] = &[
         last: "memdb.c",
         functions: &["sqlite3_serialize"],
     },
-    // Every pragma passes by here before SQLite acts on it.
+    // Every pragma passes here before SQLite acts on it.
     Guarded {
         first: "main.c",
         last: "main.c",
@@ -217,11 +218,11 @@ pub const GUARDED: &[Guarded] = &[
     },
 ];
 
-/// Makes sure that the plan and `btree.h` know of the same functions, and that `btree.c` defines them.
+/// Makes sure that the plan and `btree.h` have the same functions, and that `btree.c` defines them.
 ///
 /// # Errors
 ///
-/// For the first function of which that is not so.
+/// For the first function that fails this check.
 pub fn check(source: &Source, declared: &[Prototype]) -> Result<(), Error> {
     for prototype in declared {
         if ELSEWHERE.contains(&prototype.name.as_str()) {
@@ -230,7 +231,8 @@ pub fn check(source: &Source, declared: &[Prototype]) -> Result<(), Error> {
         if role(&prototype.name).is_none() {
             return Err(Error::Unplanned(prototype.name.clone()));
         }
-        // FakeValidCursor and its like are defined once; some stand in both branches of an `#if`.
+        // FakeValidCursor and similar functions are defined once; some are in both branches of an
+        // `#if`.
         if source.definitions(&prototype.name, "btree.c", "btree.c")? == 0 {
             return Err(Error::Definitions {
                 name: prototype.name.clone(),

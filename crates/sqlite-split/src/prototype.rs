@@ -1,4 +1,4 @@
-//! Declarations of C functions, as far as SQLite's headers use the language.
+//! Declarations of C functions, in the subset of the language that SQLite's headers use.
 
 use crate::error::Error;
 
@@ -9,11 +9,11 @@ pub struct Prototype {
     pub name: String,
     /// The whole declaration on one line, without comments.
     pub text: String,
-    /// What it returns, without the linkage.
+    /// The return type, without the linkage.
     pub returns: String,
     /// The parameters.
     pub parameters: Vec<Parameter>,
-    /// The `#if` lines that it stands in, outermost first.
+    /// The `#if` lines around it, outermost first.
     pub conditions: Vec<String>,
 }
 
@@ -22,14 +22,14 @@ pub struct Prototype {
 pub enum Parameter {
     /// One that has this type, without its name.
     Typed(String),
-    /// One that is a function, or an ellipsis: the text as it stands.
+    /// A function or an ellipsis: the original text.
     Other(String),
 }
 
 /// The linkages that SQLite's declarations begin with.
 const LINKAGES: [&str; 2] = ["SQLITE_PRIVATE", "SQLITE_API"];
 
-/// Types that stand alone, so that they are not taken for a parameter's name.
+/// Types of one word, so that they are not taken for a parameter's name.
 const TYPES: [&str; 9] = [
     "int",
     "unsigned",
@@ -43,8 +43,8 @@ const TYPES: [&str; 9] = [
 ];
 
 impl Prototype {
-    /// The declaration with internal linkage, whatever the original has: a renamed function is nobody
-    /// else's.
+    /// The declaration with internal linkage, whatever the original has: nothing else uses a
+    /// renamed function.
     #[must_use]
     pub fn private_declaration(&self) -> String {
         let rest = LINKAGES
@@ -68,7 +68,7 @@ pub fn begins(line: &str) -> bool {
 ///
 /// # Errors
 ///
-/// Where a declaration cannot be understood, or stands behind an `#else`.
+/// Where a declaration cannot be parsed, or follows an `#else`.
 pub fn parse(lines: &[&str]) -> Result<Vec<Prototype>, Error> {
     let mut found = Vec::new();
     let mut conditions: Vec<(String, Branch)> = Vec::new();
@@ -122,11 +122,12 @@ fn directive(line: &str) -> Option<&str> {
     rest.split(|c: char| !c.is_ascii_alphabetic()).next()
 }
 
-/// The declaration that begins on the first of some lines; none if it is a definition or no function.
+/// The declaration that begins on the first of some lines; `None` if it is a definition or no
+/// function.
 ///
 /// # Errors
 ///
-/// Where it cannot be understood.
+/// Where it cannot be parsed.
 pub fn one(lines: &[&str]) -> Result<Option<Prototype>, Error> {
     match statement(lines) {
         Some((text, ';')) if text.contains('(') && !text.contains('=') => {
@@ -142,7 +143,7 @@ pub fn is_definition(lines: &[&str]) -> bool {
     matches!(statement(lines), Some((text, '{')) if text.contains('(') && !text.contains('='))
 }
 
-/// The text up to the first `;` or `{` outside of comments, on one line, and which of them it was.
+/// The text up to the first `;` or `{` outside of comments, on one line, and that character.
 fn statement(lines: &[&str]) -> Option<(String, char)> {
     let mut text = String::new();
     let mut in_comment = false;
@@ -210,7 +211,7 @@ fn understand(text: &str) -> Result<Prototype, Error> {
     })
 }
 
-/// A parameter list, cut at the commas that are in no inner parentheses.
+/// The parameters of a list, split at the commas outside inner parentheses.
 fn arguments(list: &str) -> Vec<&str> {
     let mut depth = 0;
     list.split(|c| {

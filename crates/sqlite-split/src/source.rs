@@ -1,4 +1,4 @@
-//! The amalgamation as lines, and what is found in it by markers and names.
+//! The amalgamation as lines, and a search in it by markers and names.
 
 use crate::error::Error;
 use crate::prototype::{self, Prototype};
@@ -19,7 +19,7 @@ pub struct Section {
 }
 
 impl<'a> Source<'a> {
-    /// Takes the amalgamation apart into lines.
+    /// Splits the amalgamation into lines.
     #[must_use]
     pub fn new(text: &'a str) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     ///
-    /// Where one of its markers is missing or repeated, or they are the wrong way round.
+    /// Where one of its markers is missing or repeated, or the markers are in the wrong order.
     pub fn section(&self, file: &str) -> Result<Section, Error> {
         let first = self.marker("Begin file", file)?;
         let last = self.marker("End of", file)?;
@@ -96,11 +96,11 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What a header within the amalgamation declares, in order, a repeated declaration once.
+    /// The declarations of a header within the amalgamation, in order; a repeated one counts once.
     ///
     /// # Errors
     ///
-    /// Where the header is not there once, or a declaration in it cannot be understood.
+    /// Where the header does not occur exactly once, or a declaration in it cannot be parsed.
     pub fn prototypes(&self, header: &str) -> Result<Vec<Prototype>, Error> {
         let section = self.section(header)?;
         let mut all: Vec<Prototype> = Vec::new();
@@ -119,11 +119,11 @@ impl<'a> Source<'a> {
         Ok(all)
     }
 
-    /// The declaration of one function, wherever it stands.
+    /// The declaration of one function, in any file.
     ///
     /// # Errors
     ///
-    /// Where it is not declared, or in more than one way.
+    /// Where it is not declared, or declared in more than one way.
     pub fn prototype(&self, name: &str) -> Result<Prototype, Error> {
         let mut found: Vec<Prototype> = Vec::new();
         for (number, line) in self.lines.iter().enumerate() {

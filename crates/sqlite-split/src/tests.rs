@@ -1,4 +1,4 @@
-//! What the splitter does with small amalgamations, right and wrong.
+//! The splitter with small amalgamations, valid and invalid.
 
 use super::*;
 
