@@ -1,8 +1,8 @@
 //! Cuts SQLite's amalgamation and compiles it with the C part of the glue.
 //!
-//! The amalgamation is the one in the package `libsqlite3-sys`, whose build script tells us its directory: it
-//! comes from the registry, is verified by Cargo.lock, and is never committed here. The build fails where it
-//! is not what `onewrite-sqlite-split` has been made for.
+//! The amalgamation is the one in the package `libsqlite3-sys`, whose build script gives us its
+//! directory. It comes from the registry, Cargo.lock verifies it, and it is never committed here.
+//! The build fails for an amalgamation that `onewrite-sqlite-split` was not made for.
 //!
 //! `LSMVBT_SQLITE_CFLAGS` adds flags for the C compiler, as for a build with SQLite's assertions
 //! (`-DSQLITE_DEBUG`) or with AddressSanitizer (`-fsanitize=address`).
@@ -10,7 +10,7 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// What Debian builds its library with, so that ours can take its place, and what SQLite recommends.
+/// The options of Debian's library, so that ours can replace it, and those that SQLite recommends.
 const DEFINES: &[(&str, &str)] = &[
     ("SQLITE_THREADSAFE", "1"),
     ("SQLITE_USE_URI", "1"),
@@ -44,8 +44,8 @@ const DEFINES: &[(&str, &str)] = &[
     ("HAVE_USLEEP", "1"),
 ];
 
-/// What `libsqlite3-sys` builds its own with, for programs in which this library takes its place: their stock
-/// databases must behave as if it had not.
+/// The options of the SQLite in `libsqlite3-sys`, for programs in which this library replaces it.
+/// Their stock databases must behave as before.
 const AS_BUNDLED: &[(&str, &str)] = &[
     ("SQLITE_CORE", "1"),
     ("SQLITE_DEFAULT_FOREIGN_KEYS", "1"),

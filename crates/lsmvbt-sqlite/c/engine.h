@@ -1,56 +1,60 @@
 /*
-** What the Rust part exports to the C part: an engine's connection to one database file, and cursors in it.
+** The interface that the Rust part exports to the C part: an engine's connection to one database
+** file, and cursors in it.
 **
-** A function returns an SQLite result code unless it says otherwise. A connection is used by one thread at
-** a time, under the mutex of its database connection. No function may be called from within the comparison
-** that it was given: it then returns SQLITE_MISUSE.
+** A function returns an SQLite result code unless it says otherwise. One thread at a time uses a
+** connection, under the mutex of its database connection. The comparison that a function takes must
+** call no function here: the call would return SQLITE_MISUSE.
 */
 #ifndef LSMVBT_ENGINE_H
 #define LSMVBT_ENGINE_H
 
 typedef struct EngineDb EngineDb;
 
-/* Where a payload stands in the bytes of a page. */
+/* The place of a payload in the bytes of a page. */
 typedef struct EngineSpan EngineSpan;
 struct EngineSpan {
   unsigned short offset;
   unsigned short size;
 };
 
-/* An entry, as a cursor that stands on it shows it. `local` bytes of its `total` bytes of payload lie at
-** `payload`, and LSMVBT_READABLE_BEHIND readable bytes behind them; they stay there until the cursor moves.
-** So do the entries around it, whose payloads are whole: those before it have negative indexes. */
+/* The entry under a cursor. `local` bytes of its `total` bytes of payload lie at `payload`.
+** LSMVBT_READABLE_BEHIND readable bytes follow them. They stay there until the cursor moves. So do
+** the entries around it, whose payloads are whole: those before it have negative indexes. */
 typedef struct EngineRow EngineRow;
 struct EngineRow {
   sqlite3_int64 rowid;           /* The key, in a table */
   const unsigned char *payload;  /* The beginning of the payload */
   unsigned int local;            /* Bytes at payload */
   unsigned int total;            /* Bytes of payload altogether */
-  const unsigned char *bytes;    /* What the payloads around it stand in */
-  const EngineSpan *spans;       /* Where, from the entry itself on */
+  const unsigned char *bytes;    /* Holds the payloads around it */
+  const EngineSpan *spans;       /* Their places, from the entry itself on */
   const sqlite3_int64 *rowids;   /* Their keys, in a table */
-  int before;                    /* So many are shown before it */
-  int behind;                    /* So many behind it */
+  int before;                    /* Number shown before it */
+  int behind;                    /* Number shown after it */
 };
 
-/* The comparison with the record that is sought. */
+/* The comparison with the sought record. */
 typedef struct EngineSought EngineSought;
 struct EngineSought {
-  /* How a stored record lies to it: writes -1, 0 or 1 to *order. */
+  /* Compares a stored record with it: writes -1, 0 or 1 to *order. */
   int (*compare)(void *context, const unsigned char *record, unsigned int size, int *order);
-  /* How many of `count` records in order are not larger than it; so many of them are known not to be as *notLarger says
-  ** before. Writes whether the last one of these was compared and is equal. */
+  /* The number of records, out of `count` in order, that are not larger than it. On entry,
+  ** *notLarger has the number already known not to be. Writes whether the last one of these was
+  ** compared and is equal. */
   int (*search)(void *context, const unsigned char *bytes, const EngineSpan *records, unsigned int count,
                 unsigned int *notLarger, int *equal);
-  /* Abbreviates `count` records, in a way that `kind` tells: of two in order the second one's number is not smaller. */
+  /* Abbreviates `count` records by the rule of `kind`: of two in order, the second one's number is
+  ** not smaller. */
   void (*abbreviate)(unsigned int kind, const unsigned char *bytes, const EngineSpan *records, unsigned int count,
                      sqlite3_uint64 *numbers);
   void *context;
-  unsigned int kind;             /* 0: they are not to be abbreviated */
+  unsigned int kind;             /* 0: do not abbreviate */
   sqlite3_uint64 number;         /* The sought record's */
 };
 
-/* The number of the engine whose files begin with these 16 bytes, of the one of this name; -1: none. */
+/* The number of the engine whose files begin with these 16 bytes, or of the one with this name; -1:
+** none. */
 int lsmvbt_engine_of_file(const unsigned char *magic);
 int lsmvbt_engine_named(const char *name);
 /* The engine of new databases, which LSMVBT_SQLITE_DEFAULT names in the environment; -1: stock. */
@@ -61,18 +65,18 @@ const char *lsmvbt_engine_name(int engine);
 /* A connection to the file that the pager has opened. Nothing is read or written yet. */
 int lsmvbt_open(int engine, sqlite3_file *file, const char *path, int readonly, EngineDb **out);
 void lsmvbt_close(EngineDb*);
-/* Whether the file is still to be made: it is empty, and nothing was written. */
+/* Whether the file must still be made: it is empty, and nothing was written. */
 int lsmvbt_is_new(EngineDb*);
 
-/* Transactions. Reading begins with write=0; write=1 begins writing, from reading or not. After commit and
-** rollback the connection reads: what it has committed, or what was there before. */
+/* Transactions. Reading begins with write=0; write=1 begins writing, from reading or not. After
+** commit and rollback the connection reads its own commit, or the state before the transaction. */
 int lsmvbt_begin(EngineDb*, int write);
 int lsmvbt_prepare(EngineDb*);
 int lsmvbt_commit(EngineDb*);
 int lsmvbt_rollback(EngineDb*);
 void lsmvbt_end_read(EngineDb*);
-/* Savepoints are numbered from 0: opens those that are missing up to `count`; goes back to one, which
-** stays open; ends one and those within it. */
+/* Savepoints are numbered from 0. These open the missing ones up to `count`, go back to one, which
+** stays open, and end one with those within it. */
 int lsmvbt_savepoint_open(EngineDb*, int count);
 int lsmvbt_savepoint_rollback(EngineDb*, int number);
 int lsmvbt_savepoint_release(EngineDb*, int number);
@@ -86,8 +90,8 @@ int lsmvbt_meta(EngineDb*, int index, unsigned int *value);
 int lsmvbt_set_meta(EngineDb*, int index, unsigned int value);
 unsigned int lsmvbt_data_version(EngineDb*);
 
-/* A pragma of the engine's own; without a value it asks. Writes the answer, or why not, to be freed by
-** sqlite3_free(). SQLITE_NOTFOUND if there is none of this name. */
+/* A pragma of the engine's own; without a value it asks. Writes the answer or the reason for an
+** error; sqlite3_free() frees it. SQLITE_NOTFOUND if no pragma has this name. */
 int lsmvbt_pragma(EngineDb*, const char *name, const char *value, char **answer);
 
 /* Trees. */
@@ -96,17 +100,19 @@ int lsmvbt_drop_tree(EngineDb*, unsigned int tree);
 int lsmvbt_clear_tree(EngineDb*, unsigned int tree, sqlite3_int64 *removed);
 unsigned int lsmvbt_last_tree(EngineDb*);
 int lsmvbt_count(EngineDb*, unsigned int tree, sqlite3_int64 *entries);
-/* Checks the whole file: writes the number of findings, and a text to be freed by sqlite3_free(). */
+/* Checks the whole file: writes the number of findings, and a text that sqlite3_free() frees. */
 int lsmvbt_check(EngineDb*, int limit, int *found, char **text);
 
-/* Cursors. Moving returns SQLITE_DONE where there is no entry. A seek leaves the cursor on the entry or on a
-** neighbor and writes to *order how that one lies to what was sought. */
+/* Cursors. Moving returns SQLITE_DONE where there is no entry. A seek leaves the cursor on the
+** entry or on a neighbor. It writes the order of that entry, relative to the sought one, to *order.
+** */
 int lsmvbt_cursor_open(EngineDb*, unsigned int tree, int table, unsigned int *cursor);
 void lsmvbt_cursor_close(EngineDb*, unsigned int cursor);
 int lsmvbt_first(EngineDb*, unsigned int cursor, EngineRow*);
 int lsmvbt_last(EngineDb*, unsigned int cursor, EngineRow*);
 int lsmvbt_step(EngineDb*, unsigned int cursor, int back, EngineRow*);
-/* Moves by so many of the entries that are shown around it, back if it is negative. They stay where they are. */
+/* Moves by a number of the entries that are shown around it, back if negative. They stay where they
+** are. */
 int lsmvbt_skip(EngineDb*, unsigned int cursor, int by);
 int lsmvbt_seek_rowid(EngineDb*, unsigned int cursor, sqlite3_int64 rowid, int *order, EngineRow*);
 int lsmvbt_seek_record(EngineDb*, unsigned int cursor, const EngineSought*, int *order, EngineRow*);

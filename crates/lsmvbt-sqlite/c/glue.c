@@ -1,6 +1,7 @@
 /*
-** The other engine behind btree.h, included behind btree.c. SQLite's struct and function names are its own;
-** see there for what each function must do. What SQLite relies on beyond that is said where it is kept.
+** The other engine behind btree.h, included after btree.c. Names of structs and functions are
+** SQLite's; see there for what each function must do. Further rules that SQLite relies on stand at
+** the functions that keep them.
 */
 #include "glue.h"
 #include "glue_file.c"

@@ -1,19 +1,19 @@
 /*
-** Handles and cursors of the other engine, in the shape that SQLite's own functions can look at.
+** Handles and cursors of the other engine, in a shape that SQLite's own functions can read.
 **
-** A GlueBtree begins with a struct Btree and holds its BtShared, which nobody shares, and a Pager that has
-** the file open and does nothing else: SQLite asks it for names and the file, and functions that stock code
-** serves for both engines find what they look for. Its journal mode is OFF, so that SQLite never believes
-** that it takes part in a super-journal.
+** A GlueBtree begins with a struct Btree. It holds its BtShared, which is not shared, and a Pager
+** that has the file open and does nothing else. SQLite asks the Pager for names and the file.
+** Functions that stock code serves for both engines find the fields that they read. The Pager's
+** journal mode is OFF, so that SQLite never includes it in a super-journal.
 */
 #ifndef LSMVBT_GLUE_H
 #define LSMVBT_GLUE_H
 
 #include "engine.h"
 
-/* In BtShared.openFlags: the handle is of the other engine. Beside the BTREE_ flags. */
+/* In BtShared.openFlags, next to the BTREE_ flags: the handle is of the other engine. */
 #define BTREE_GLUE 0x80
-/* In BtCursor.curFlags: the cursor is. Beside the BTCF_ flags. */
+/* In BtCursor.curFlags, next to the BTCF_ flags: the cursor is of the other engine. */
 #define BTCF_Glue 0x80
 
 #if (BTREE_GLUE & (BTREE_OMIT_JOURNAL|BTREE_MEMORY|BTREE_SINGLE|BTREE_UNORDERED))!=0
@@ -24,7 +24,8 @@
 # error "BTCF_Glue is taken"
 #endif
 
-/* Zeros behind a record that is unpacked or compared: the decoder may look past the end of a bad one. */
+/* Zeros after a record that is unpacked or compared: the decoder may read past the end of a bad
+** one. */
 #define GLUE_PADDING 96
 
 typedef struct GlueBtree GlueBtree;
@@ -35,7 +36,7 @@ struct GlueBtree {
   int iEngine;         /* Which engine it is */
   u8 *aPreformat;      /* The row that TransferRow() has left for an insertion, padded */
   u32 nPreformat;      /* Its size in bytes */
-  u32 nCommit;         /* What this connection has committed */
+  u32 nCommit;         /* Commits of this connection */
 };
 
 typedef struct GlueCursor GlueCursor;
@@ -53,10 +54,10 @@ struct GlueCursor {
 #define GLUE(p)         ((GlueBtree*)(p))
 #define GLUE_CURSOR(p)  ((GlueCursor*)(p))
 
-/* Pages that a connection holds in memory where nobody has said how many. */
+/* Pages that a connection holds in memory if no number is set. */
 #define GLUE_CACHE_PAGES 2000
 
-/* Whose a handle or a cursor is: what the generated dispatch asks. */
+/* The engine of a handle or a cursor, for the generated dispatch. */
 #define glueOwns(p)        ((p)!=0 && ((p)->pBt->openFlags & BTREE_GLUE)!=0)
 #define glueOwnsCursor(p)  (((p)->curFlags & BTCF_Glue)!=0)
 

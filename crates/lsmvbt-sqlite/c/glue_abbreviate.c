@@ -1,7 +1,7 @@
 /*
-** Abbreviated keys: of a record's first field 64 bits, in the order that sqlite3VdbeRecordCompare() has, so that a search
-** needs SQLite's comparison only where they are equal. The first two say what the field is (NULL, a number, text, a BLOB, in
-** this order), the others how it begins.
+** Abbreviated keys: 64 bits of a record's first field, in the order of sqlite3VdbeRecordCompare().
+** A search needs SQLite's comparison only where they are equal. The first two bits give the type of
+** the field (NULL, a number, text, a BLOB, in this order). The others give its beginning.
 */
 
 #define GLUE_ABBREVIATED 1  /* A kind that is not 0 */
@@ -19,7 +19,7 @@ static unsigned int glueAbbreviation(const KeyInfo *pKeyInfo){
   return GLUE_ABBREVIATED | (flags & KEYINFO_ORDER_DESC ? GLUE_DESCENDING : 0) | (pKeyInfo->aColl[0] ? 0 : GLUE_MEMCMP);
 }
 
-/* Two integers may have the same: rounded, they stay in order, and beside reals they do, too. */
+/* Two integers may share one: rounded, they stay in order, also next to reals. */
 static u64 glueOfReal(double r){
   u64 bits;
   if( r!=r ) return 0;  /* SQLite reads a NaN as NULL. */
@@ -29,12 +29,12 @@ static u64 glueOfReal(double r){
   return GLUE_NUMBER | bits>>2;
 }
 
-/* SQLite's own sqlite3Get8byte() is newer than the oldest SQLite that this is for. */
+/* SQLite's own sqlite3Get8byte() is newer than the oldest SQLite that this supports. */
 static u64 glueGet8byte(const u8 *a){
   return (u64)sqlite3Get4byte(a)<<32 | sqlite3Get4byte(&a[4]);
 }
 
-/* What is not there of eight bytes counts as zeros. */
+/* Missing bytes of the eight count as zeros. */
 static u64 glueOfBytes(const u8 *a, u32 n){
   u64 bits = 0;
   u32 i;
@@ -46,7 +46,7 @@ static u64 glueInOrder(unsigned int kind, u64 number){
   return kind & GLUE_DESCENDING ? ~number : number;
 }
 
-/* Of a stored record, which readable bytes follow. */
+/* Of a stored record; readable bytes follow it. */
 static u64 glueOfRecord(unsigned int kind, const u8 *a, u32 n){
   static const u8 aShift[] = {0, 56, 48, 40, 32, 16, 0};
   u32 nHeader, type;
@@ -81,7 +81,7 @@ static void glueAbbreviate(
   }
 }
 
-/* Of the first field that is sought, which is looked at as sqlite3VdbeRecordCompareWithSkip() does. */
+/* Of the first sought field, read as sqlite3VdbeRecordCompareWithSkip() reads it. */
 static u64 glueOfSought(unsigned int kind, const Mem *pMem){
   u64 number = 0;
   if( pMem->flags & (MEM_Int|MEM_IntReal) ){

@@ -1,11 +1,11 @@
 /*
 ** Cursors: the states that SQLite knows, over positions that the engine keeps.
 **
-** Before anything is written to a tree, every other cursor on it saves its key and goes to REQUIRESEEK, so
-** the engine's cursors never see their tree change under them.
+** Before a write to a tree, every other cursor on it saves its key and goes to REQUIRESEEK. So the
+** engine's cursors never see their tree change under them.
 */
 
-/* What is sought: the context of the two functions that the engine calls. */
+/* The sought key: the context of the two functions that the engine calls. */
 typedef struct GlueKey GlueKey;
 struct GlueKey {
   EngineSought sought;
@@ -13,8 +13,8 @@ struct GlueKey {
   RecordCompare xCompare;
 };
 
-/* SQLite compares: collations and the order of columns are its own. The sign says how the stored record lies
-** to the sought one; with a default_rc it is never 0. */
+/* SQLite compares: collations and the order of columns are its own. The sign is that of the stored
+** record relative to the sought one. With a default_rc it is never 0. */
 static int glueCompare(void *pContext, const unsigned char *aRecord, unsigned int nRecord, int *pOrder){
   GlueKey *pKey = (GlueKey*)pContext;
   int c = pKey->xCompare((int)nRecord, aRecord, pKey->pRecord);
@@ -22,7 +22,7 @@ static int glueCompare(void *pContext, const unsigned char *aRecord, unsigned in
   return pKey->pRecord->errCode ? pKey->pRecord->errCode : SQLITE_OK;
 }
 
-/* Many comparisons by one call: a call of each costs more than most of them. */
+/* Many comparisons in one call: a call for each costs more than most of them. */
 static int glueSearch(
   void *pContext,
   const unsigned char *aByte,
@@ -64,14 +64,14 @@ static void glueKeyInit(GlueKey *pKey, UnpackedRecord *pRecord){
   pRecord->errCode = 0;
 }
 
-/* In an index whose key columns are unique and never NULL, they alone make the order (SQLite inserts and deletes by
-** them). All must then compare by them, or what follows them would be compared with a router's, which is that of an entry
-** long gone. */
+/* In an index whose key columns are unique and never NULL, they alone give the order (SQLite
+** inserts and deletes by them). All searches must then compare by them. Otherwise the fields that
+** follow would be compared with those of a router, whose entry is long gone. */
 static int glueOrderedByKey(const KeyInfo *pKeyInfo){
   return pKeyInfo->nAllField>pKeyInfo->nKeyField;
 }
 
-/* Takes a packed record apart, as far as it makes the order; to be freed by sqlite3DbFree(). */
+/* Unpacks a record as far as it affects the order; sqlite3DbFree() frees it. */
 static int glueUnpack(KeyInfo *pKeyInfo, const void *pKey, i64 nKey, UnpackedRecord **ppRecord){
   UnpackedRecord *pRecord = sqlite3VdbeAllocUnpackedRecord(pKeyInfo);
   *ppRecord = pRecord;
@@ -96,7 +96,7 @@ static int glueArrived(BtCursor *pCur, int rc){
   return rc;
 }
 
-/* The entry that it stands on. */
+/* The current entry. */
 static SQLITE_INLINE EngineRow *glueRow(GlueCursor *p){
   EngineRow *pRow = &p->row;
   if( p->iRow!=p->iAt ){
@@ -109,8 +109,8 @@ static SQLITE_INLINE EngineRow *glueRow(GlueCursor *p){
   return pRow;
 }
 
-/* Tells the Rust side where the cursor stands, before it is asked for anything that depends on it. Where that cannot be said
-** now (a collation reads a BLOB while the Rust side is at work) nothing is forgotten. */
+/* Tells the Rust side the cursor's place, before a call that depends on it. Where that is
+** impossible now (a collation reads a BLOB while the Rust side is at work) nothing is forgotten. */
 static int glueSync(GlueCursor *p){
   EngineRow *pRow = glueRow(p);
   int rc;
@@ -125,8 +125,9 @@ static int glueSync(GlueCursor *p){
   return SQLITE_OK;
 }
 
-/* Before a search, as moveToRoot() does: a cursor that gave up says so, one that has saved its place forgets it. (A cursor
-** that glueRestore() brings back is INVALID by then, and keeps its key.) */
+/* Before a search, as moveToRoot() does: a cursor in the fault state returns its error, and one
+** with a saved place drops it. (A cursor that glueRestore() brings back is INVALID by then, and
+** keeps its key.) */
 static int glueBeforeSeek(BtCursor *pCur){
   if( pCur->eState>=CURSOR_REQUIRESEEK ){
     if( pCur->eState==CURSOR_FAULT ) return pCur->skipNext;
@@ -146,7 +147,7 @@ static int glueTableMoveto(BtCursor *pCur, i64 intKey, int bias, int *pRes){
   pCur->pBtree->nSeek++;
 #endif
   if( pCur->eState==CURSOR_VALID && glueRow(p)->rowid<intKey && intKey==p->row.rowid+1 ){
-    /* Rows are often asked for one after the other. */
+    /* SQLite often asks for rows one after the other. */
     rc = glueNext(pCur, 0);
     if( rc!=SQLITE_OK && rc!=SQLITE_DONE ) return rc;
   }
@@ -178,7 +179,7 @@ static int gluePayload(BtCursor *pCur, u32 offset, u32 amt, void *pBuf){
   return rc==SQLITE_OK ? lsmvbt_read(p->pEngine, p->id, offset, amt, pBuf) : rc;
 }
 
-/* A copy of the whole payload, padded, to be freed by sqlite3_free(). */
+/* A copy of the whole payload, padded; sqlite3_free() frees it. */
 static int glueCopyPayload(BtCursor *pCur, u8 **paCopy){
   u32 nTotal = glueRow(GLUE_CURSOR(pCur))->total;
   u8 *aCopy = sqlite3Malloc((u64)nTotal + GLUE_PADDING);
@@ -195,7 +196,7 @@ static int glueCopyPayload(BtCursor *pCur, u8 **paCopy){
   return SQLITE_OK;
 }
 
-/* How the entry that the cursor stands on lies to what is sought. */
+/* The order of the current entry relative to the sought one. */
 static int glueCompareHere(BtCursor *pCur, GlueKey *pKey, int *pRes){
   const EngineRow *pRow = glueRow(GLUE_CURSOR(pCur));
   u8 *aRecord;
@@ -207,7 +208,8 @@ static int glueCompareHere(BtCursor *pCur, GlueKey *pKey, int *pRes){
   return rc;
 }
 
-/* To the next entry, or back, if it is shown: without a call, what a scan does nearly always. */
+/* Moves to the next entry, or back, if it is shown. It needs no call, which is the usual case in a
+** scan. */
 static SQLITE_INLINE int glueStepShown(BtCursor *pCur, int direction){
   GlueCursor *p = GLUE_CURSOR(pCur);
   int iAt = p->iAt + direction;
@@ -217,16 +219,17 @@ static SQLITE_INLINE int glueStepShown(BtCursor *pCur, int direction){
   return 1;
 }
 
-/* To the next entry, or back to the previous one. */
+/* Moves to the next entry, or back to the previous one. */
 static int glueMove(BtCursor *pCur, int bBack){
   GlueCursor *p = GLUE_CURSOR(pCur);
   int rc = glueSync(p);
   return glueArrived(pCur, rc==SQLITE_OK ? lsmvbt_step(p->pEngine, p->id, bBack, &p->row) : rc);
 }
 
-/* A search with a default_rc has seen an equal record (eqSeen), for which OP_SeekGE and its like ask. The engine may
-** have compared with what is dead or only routes: look whether the first entry on the side to which equal ones
-** count is really equal. The cursor may go to that entry, or stay. */
+/* A search with a default_rc has seen an equal record (eqSeen), which OP_SeekGE and similar opcodes
+** ask for. The engine may have compared with a dead entry or a router. So check that the first
+** entry on the side to which equal ones count is really equal. The cursor may go to that entry, or
+** stay. */
 static int glueConfirmEqual(BtCursor *pCur, GlueKey *pKey, int *pRes){
   GlueCursor *p = GLUE_CURSOR(pCur);
   int side = pKey->pRecord->default_rc>0 ? +1 : -1;
@@ -234,7 +237,7 @@ static int glueConfirmEqual(BtCursor *pCur, GlueKey *pKey, int *pRes){
   if( (*pRes<0)==(side>0) ){
     rc = glueStepShown(pCur, side) ? SQLITE_OK : glueMove(pCur, side<0);
     if( rc==SQLITE_DONE ){
-      /* There is none on that side: back to where it was. */
+      /* No entry on that side: go back. */
       pKey->pRecord->eqSeen = 0;
       return glueArrived(pCur, side>0 ? lsmvbt_last(p->pEngine, p->id, &p->row)
                                       : lsmvbt_first(p->pEngine, p->id, &p->row));
@@ -249,8 +252,8 @@ static int glueSeekRecord(BtCursor *pCur, GlueKey *pKey, int *pRes){
   return glueArrived(pCur, lsmvbt_seek_record(p->pEngine, p->id, &pKey->sought, pRes, &p->row));
 }
 
-/* To more fields than make the order: there is one entry with those that do, if any, and the rest decides on which side
-** of it the sought one lies. */
+/* Seeks by more fields than those that give the order. At most one entry matches those fields. The
+** other fields decide on which side of it the sought one lies. */
 static int glueSeekBeyondKey(BtCursor *pCur, GlueKey *pKey, int *pRes){
   UnpackedRecord *pRecord = pKey->pRecord;
   u16 nField = pRecord->nField;
@@ -292,7 +295,7 @@ static int glueIndexMoveto(BtCursor *pCur, UnpackedRecord *pRecord, int *pRes){
   return rc;
 }
 
-/* To a rowid, or to a packed record if there is one. */
+/* Seeks a rowid, or a packed record if there is one. */
 static int glueMoveto(BtCursor *pCur, const void *pKey, i64 nKey, int *pRes){
   UnpackedRecord *pRecord = 0;
   int rc;
@@ -303,7 +306,7 @@ static int glueMoveto(BtCursor *pCur, const void *pKey, i64 nKey, int *pRes){
   return rc;
 }
 
-/* Saves where a cursor stands, so that its tree may change. */
+/* Saves the place of a cursor, so that its tree may change. */
 static int glueSaveKey(BtCursor *pCur){
   const EngineRow *pRow = glueRow(GLUE_CURSOR(pCur));
   u8 *aKey;
@@ -346,7 +349,7 @@ static int glueSaveAll(BtShared *pBt, Pgno iRoot, BtCursor *pExcept){
   return SQLITE_OK;
 }
 
-/* Goes back to where a saved cursor stood, or to a neighbor. */
+/* Goes back to the saved place of a cursor, or to a neighbor. */
 static int glueRestore(BtCursor *pCur){
   int skipNext = 0;
   int rc;
@@ -410,7 +413,7 @@ static int glueCloseCursor(BtCursor *pCur){
   return SQLITE_OK;
 }
 
-/* A cursor that gave up in an error says so before it moves anywhere. */
+/* A cursor in the fault state returns its error before it moves anywhere. */
 static int glueToEnd(BtCursor *pCur, int (*xMove)(EngineDb*,unsigned int,EngineRow*), int *pRes){
   GlueCursor *p = GLUE_CURSOR(pCur);
   int rc;
@@ -443,8 +446,8 @@ static int glueIsEmpty(BtCursor *pCur, int *pRes){
   return glueToEnd(pCur, lsmvbt_first, pRes);
 }
 
-/* The next entry in one direction, +1 or -1; a cursor that was restored to the entry behind the one it had
-** lost is there already. */
+/* The next entry in one direction, +1 or -1. A restored cursor may already be there: on the entry
+** after the one it lost. */
 static int glueStep(BtCursor *pCur, int direction){
   if( pCur->eState!=CURSOR_VALID ){
     int rc = glueRestore(pCur);
@@ -484,13 +487,14 @@ static const void *gluePayloadFetch(BtCursor *pCur, u32 *pAmt){
   return glueRow(GLUE_CURSOR(pCur))->payload;
 }
 
-/* Where an entry is in the file is nobody's business, but OP_Column keeps a long value for as long as this number
-** of its cursor stays the same: it must be another one for another row, or for another content of the row. */
+/* An entry's offset in the file has no meaning here. But OP_Column keeps a long value while this
+** number of its cursor stays the same. So another row needs another number, and so does a row with
+** new content. */
 static i64 glueOffset(BtCursor *pCur){
   return GLUE_CURSOR(pCur)->nArrival;
 }
 
-/* An upper bound that serves to notice corruption: the engine has its own checksums. */
+/* An upper bound to detect corruption: the engine has its own checksums. */
 static sqlite3_int64 glueMaxRecordSize(BtCursor *pCur){
   UNUSED_PARAMETER( pCur );
   return 0x7fffffff;
@@ -512,8 +516,8 @@ static int glueCount(sqlite3 *db, BtCursor *pCur, i64 *pnEntry){
   return lsmvbt_count(GLUE_CURSOR(pCur)->pEngine, pCur->pgnoRoot, pnEntry);
 }
 
-/* For the planner, which asks seldom and for single trees: nothing known, as stock SQLite says of a cursor
-** that is not on a leaf. */
+/* For the planner, which asks rarely and for single trees: unknown, as stock SQLite says of a
+** cursor that is not on a leaf. */
 static i64 glueRowCountEst(BtCursor *pCur){
   UNUSED_PARAMETER( pCur );
   return -1;

@@ -10,7 +10,7 @@ int lsmvbt_file_write(sqlite3_file *pFile, const void *pData, int n, sqlite3_int
   return sqlite3OsWrite(pFile, pData, n, iOfst);
 }
 
-/* With PRAGMA fullfsync, F_FULLFSYNC where there is such a thing. */
+/* With PRAGMA fullfsync, F_FULLFSYNC where the system has it. */
 int lsmvbt_file_sync(sqlite3_file *pFile, int fullfsync){
   return sqlite3OsSync(pFile, (fullfsync ? SQLITE_SYNC_FULL : SQLITE_SYNC_NORMAL)|SQLITE_SYNC_DATAONLY);
 }

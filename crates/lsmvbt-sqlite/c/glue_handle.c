@@ -1,5 +1,5 @@
 /*
-** Transactions, savepoints, the header's numbers, and what a handle is asked beside.
+** Transactions, savepoints, the header's numbers, and other questions to a handle.
 */
 
 static void glueSetTransaction(Btree *p, int inTrans){
@@ -8,8 +8,8 @@ static void glueSetTransaction(Btree *p, int inTrans){
   p->pBt->nTransaction = inTrans!=TRANS_NONE;
 }
 
-/* While a database is made, stock SQLite's locks keep stock connections out of the empty file, and its own code
-** has dealt with a journal that lies beside it. */
+/* While a database is made, stock SQLite's locks keep stock connections out of the empty file. Its
+** own code has already handled a journal next to the file. */
 static int glueBeginNew(Btree *p){
   Pager *pPager = p->pBt->pPager;
   int rc = sqlite3PagerSharedLock(pPager);
@@ -22,8 +22,9 @@ static int glueBeginNew(Btree *p){
   return rc;
 }
 
-/* SQLite asks for the schema cookie at every call, and expects one savepoint for each that SQL has opened.
-** The busy handler is asked only where no transaction was open: otherwise waiting could never help. */
+/* SQLite asks for the schema cookie at every call, and expects one savepoint for each that SQL has
+** opened. The busy handler runs only where no transaction was open: otherwise waiting could never
+** help. */
 static int glueBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   GlueBtree *pGlue = GLUE(p);
   int rc = SQLITE_OK;
@@ -49,7 +50,8 @@ static int glueBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   return rc;
 }
 
-/* Other statements of the connection may go on reading: then the transaction becomes one that reads. */
+/* Other statements of the connection may go on reading. Then the transaction becomes a read
+** transaction. */
 static void glueEndTransaction(Btree *p){
   if( p->inTrans>TRANS_NONE && p->db->nVdbeRead>1 ){
     glueSetTransaction(p, TRANS_READ);
@@ -59,15 +61,15 @@ static void glueEndTransaction(Btree *p){
   }
 }
 
-/* What can be refused is refused here. Together with other databases there is no atomic commit: of these,
-** SQLite commits each for itself, as it does in WAL mode. */
+/* Everything that can be refused is refused here. There is no atomic commit with other databases.
+** SQLite commits each database separately, as it does in WAL mode. */
 static int glueCommitPhaseOne(Btree *p, const char *zSuperJrnl){
   UNUSED_PARAMETER( zSuperJrnl );
   if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
   return lsmvbt_prepare(GLUE(p)->pEngine);
 }
 
-/* Saves all cursors; one that cannot be saved gives up, with the reason. */
+/* Saves all cursors. One that cannot be saved enters the fault state, with the reason. */
 static void glueSaveOrFault(BtShared *pBt){
   BtCursor *p;
   for(p=pBt->pCursor; p; p=p->pNext){
@@ -82,7 +84,7 @@ static void glueSaveOrFault(BtShared *pBt){
   }
 }
 
-/* Cursors of statements that go on reading find their places again in what was committed. */
+/* Cursors of statements that go on reading find their places again in the committed state. */
 static int glueCommitPhaseTwo(Btree *p, int bCleanup){
   if( p->inTrans==TRANS_NONE ) return SQLITE_OK;
   if( p->inTrans==TRANS_WRITE ){
@@ -146,7 +148,8 @@ static int glueBeginStmt(Btree *p, int iStatement){
   return lsmvbt_savepoint_open(GLUE(p)->pEngine, iStatement);
 }
 
-/* Going back to savepoint i keeps it; to -1 undoes the whole transaction, which goes on. */
+/* Going back to savepoint i keeps it. Going back to -1 undoes the whole transaction, which goes on.
+** */
 static int glueSavepoint(Btree *p, int op, int iSavepoint){
   if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
   if( op==SAVEPOINT_ROLLBACK ){
@@ -171,7 +174,7 @@ static int glueUpdateMeta(Btree *p, int idx, u32 iMeta){
   return lsmvbt_set_meta(GLUE(p)->pEngine, idx, iMeta);
 }
 
-/* SQLite believes no root that is above this. */
+/* SQLite rejects each root above this. */
 static Pgno glueLastPage(Btree *p){
   return lsmvbt_last_tree(GLUE(p)->pEngine);
 }
@@ -187,7 +190,8 @@ static int glueSetPagerFlags(Btree *p, unsigned pgFlags){
   return stock_sqlite3BtreeSetPagerFlags(p, pgFlags);
 }
 
-/* In pages, or less than 0 in KiB. What SQLite sets by itself is not meant for nodes, of which the engine holds more. */
+/* In pages, or less than 0 in KiB. SQLite's own default is not meant for nodes: the engine holds
+** more of them. */
 static int glueSetCacheSize(Btree *p, int mxPage){
   i64 nPage = mxPage>=0 ? mxPage : -(i64)mxPage*1024/4096;
   if( mxPage==SQLITE_DEFAULT_CACHE_SIZE ) nPage = GLUE_CACHE_PAGES;
@@ -195,7 +199,7 @@ static int glueSetCacheSize(Btree *p, int mxPage){
   return stock_sqlite3BtreeSetCacheSize(p, mxPage);
 }
 
-/* Pages are the engine's business: their size cannot be chosen, and asking for one is no error. */
+/* The engine owns its pages: their size is fixed, and a request for another is no error. */
 static int glueSetPageSize(Btree *p, int nPagesize, int nReserve, int eFix){
   UNUSED_PARAMETER( p );
   UNUSED_PARAMETER( nPagesize );
@@ -220,13 +224,13 @@ static int glueSetVersion(Btree *p, int iVersion){
   return SQLITE_OK;
 }
 
-/* What makes a database new happens when it is first written to. */
+/* The first write to a database makes it. */
 static int glueNewDb(Btree *p){
   UNUSED_PARAMETER( p );
   return SQLITE_OK;
 }
 
-/* A super-journal would never be found again by whoever recovers this database. */
+/* Recovery of this database would never find a super-journal again. */
 static const char *glueGetJournalname(Btree *p){
   UNUSED_PARAMETER( p );
   return 0;

@@ -1,20 +1,20 @@
 /*
-** Opening and closing, and whose a database is.
+** Opening and closing, and the choice of an engine for a database.
 **
-** A file that is there belongs to the engine whose 16 bytes it begins with. An empty one belongs to the engine
-** that the URI names (engine=...), or that PRAGMA journal_mode has chosen; otherwise to the one that the
-** environment names (LSMVBT_SQLITE_DEFAULT), or to stock SQLite.
-** Temporary and in-memory databases are always stock; what is opened with a shared cache, or by a VFS without shared memory,
-** is stock unless it names an engine.
+** A file with content belongs to the engine whose 16 bytes it begins with. An empty one belongs to
+** the engine that the URI names (engine=...), or that PRAGMA journal_mode has chosen. Otherwise it
+** belongs to the engine that the environment names (LSMVBT_SQLITE_DEFAULT), or to stock SQLite.
+** Temporary and in-memory databases are always stock. A database opened with a shared cache, or by
+** a VFS without shared memory, is stock unless it names an engine.
 */
 
-/* Nobody's pages are ever cached: this function only makes the pager recognizable. */
+/* No pages are ever cached: this function only makes the pager recognizable. */
 static void glueReinit(DbPage *pPage){
   UNUSED_PARAMETER( pPage );
   assert( 0 );
 }
 
-/* The first bytes of a file; fewer are zeros. */
+/* The first bytes of a file; missing ones are zeros. */
 static int glueReadMagic(sqlite3_file *pFile, u8 *aMagic, i64 *pnFile){
   int rc;
   memset(aMagic, 0, 16);
@@ -27,20 +27,21 @@ static int glueReadMagic(sqlite3_file *pFile, u8 *aMagic, i64 *pnFile){
   return rc;
 }
 
-/* Whether nothing is there: an empty file, or one that begins with zeros, since making a database was cut short. That
-** one is still nobody's as long as nobody names an engine, which looks whether it is really what it began. */
+/* Whether the file has no content. It is empty, or begins with zeros because making a database was
+** cut short. The latter has no engine until a connection names one. That engine then checks that it
+** really began the file. */
 static int glueNothingThere(const u8 *aMagic, i64 nFile){
   static const u8 aZero[16];
   return nFile==0 || memcmp(aMagic, aZero, 16)==0;
 }
 
-/* Whether the VFS has shared memory for a file. One that keeps databases in memory (sqlite3_deserialize() uses it) has not,
-** nor has one of version 1. */
+/* Whether the VFS has shared memory for a file. A VFS that keeps databases in memory
+** (sqlite3_deserialize() uses it) has none. Nor has one of version 1. */
 static int glueHasSharedMemory(sqlite3_file *pFile){
   return pFile->pMethods!=0 && pFile->pMethods->iVersion>=2 && pFile->pMethods->xShmMap!=0;
 }
 
-/* The engine that is to have an empty file; -1 for stock. */
+/* The engine for an empty file; -1 for stock. */
 static int glueEngineOfNew(Pager *pPager, int vfsFlags){
   const char *zEngine = 0;
   if( vfsFlags & SQLITE_OPEN_URI ) zEngine = sqlite3_uri_parameter(sqlite3PagerFilename(pPager, 0), "engine");
@@ -49,8 +50,9 @@ static int glueEngineOfNew(Pager *pPager, int vfsFlags){
   return lsmvbt_engine_of_new();
 }
 
-/* Writes the engine that is to have the file which stock SQLite has opened; -1 for stock. Where the file cannot be read
-** nobody knows, and whoever guessed would be a connection that says "not a database" for as long as it lives. */
+/* Writes the engine for the file that stock SQLite has opened; -1 for stock. If the file cannot be
+** read, its engine is unknown. A wrong guess would be a connection that returns "not a database"
+** for its whole life. */
 static int glueChoose(Btree *p, int vfsFlags, int *piEngine){
   Pager *pPager = p->pBt->pPager;
   u8 aMagic[16];
@@ -64,7 +66,7 @@ static int glueChoose(Btree *p, int vfsFlags, int *piEngine){
   return SQLITE_OK;
 }
 
-/* Whether a URI names an engine that is not there, or one other than the file's. */
+/* Whether a URI names an engine that does not exist, or that differs from the file's. */
 static int glueRefused(Btree *p, int iEngine, int vfsFlags){
   const char *zEngine;
   if( (vfsFlags & SQLITE_OPEN_URI)==0 || (vfsFlags & SQLITE_OPEN_MAIN_DB)==0 ) return 0;
@@ -113,7 +115,7 @@ static int glueOpen(
   return SQLITE_OK;
 }
 
-/* The engine lets go of the file before the pager closes it. */
+/* The engine releases the file before the pager closes it. */
 static int glueClose(Btree *p){
   GlueBtree *pGlue = GLUE(p);
   BtShared *pBt = p->pBt;
@@ -136,7 +138,7 @@ SQLITE_PRIVATE int sqlite3BtreeOpen(
   if( rc!=SQLITE_OK || (flags & BTREE_SINGLE)!=0 ) return rc;
   rc = glueChoose(*ppBtree, vfsFlags, &iEngine);
   if( rc!=SQLITE_OK ){
-    /* As below: stock SQLite lets go of the file. */
+    /* As below: stock SQLite releases the file. */
   }else if( glueRefused(*ppBtree, iEngine, vfsFlags) ){
     sqlite3_log(SQLITE_CANTOPEN, "%s: engine=%s is not this file's engine, or is not known", zFilename,
                 sqlite3_uri_parameter(zFilename, "engine"));

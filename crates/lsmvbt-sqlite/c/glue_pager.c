@@ -1,6 +1,6 @@
 /*
-** Functions of the pager, as everybody but the stock B-tree sees them: a pager of the other engine has a file
-** open, and no pages.
+** Functions of the pager, as all code but the stock B-tree sees them. A pager of the other engine
+** has a file open, and no pages.
 */
 
 /* The other engine's handle that a pager belongs to; 0 if it is a stock one. */
@@ -20,7 +20,7 @@ SQLITE_PRIVATE int sqlite3PagerGet(Pager *pPager, Pgno pgno, DbPage **ppPage, in
   return stock_sqlite3PagerGet(pPager, pgno, ppPage, clrFlag);
 }
 
-/* Not 0, which would pass for an empty database: who asks finds that there is no page to get. */
+/* Not 0, which would pass for an empty database. A caller that asks for a page gets none. */
 SQLITE_PRIVATE void sqlite3PagerPagecount(Pager *pPager, int *pnPage){
   if( glueOfPager(pPager) ){
     *pnPage = 1;

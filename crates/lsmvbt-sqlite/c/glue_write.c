@@ -2,7 +2,7 @@
 ** Changing trees.
 */
 
-/* An incremental BLOB handle dies with the row that it is on. */
+/* An incremental BLOB handle ends with its row. */
 static void glueInvalidateBlobs(Btree *p, Pgno iRoot, i64 iRow, int isClearTable){
   BtCursor *pCur;
   if( p->hasIncrblobCur==0 ) return;
@@ -16,7 +16,8 @@ static void glueInvalidateBlobs(Btree *p, Pgno iRoot, i64 iRow, int isClearTable
   }
 }
 
-/* A cursor that is about to write to its tree: the others save their places, its own saved place goes. */
+/* Before a cursor writes to its tree: the others save their places, and its own saved place is
+** dropped. */
 static int glueBeforeWrite(BtCursor *pCur){
   int rc = glueSaveAll(pCur->pBt, pCur->pgnoRoot, pCur);
   if( rc==SQLITE_OK && pCur->eState>=CURSOR_REQUIRESEEK ){
@@ -68,8 +69,9 @@ static int glueInsertRecord(BtCursor *pCur, const BtreePayload *pX, int flags){
   return rc;
 }
 
-/* After an insertion the cursor has the new entry as its saved place, and goes there when it is asked to; in an
-** index only if SQLite wants to go on from there (BTREE_SAVEPOSITION), since the key must be copied. */
+/* After an insertion the new entry is the cursor's saved place, and the cursor goes there when
+** SQLite asks. In an index this holds only if SQLite wants to go on from there
+** (BTREE_SAVEPOSITION), since the key must be copied. */
 static int glueAfterInsert(BtCursor *pCur, const BtreePayload *pX, int flags){
   pCur->eState = CURSOR_INVALID;
   if( pCur->pKeyInfo ){
@@ -87,8 +89,8 @@ static int glueAfterInsert(BtCursor *pCur, const BtreePayload *pX, int flags){
   return SQLITE_OK;
 }
 
-/* The result of an earlier seek is not needed: the engine finds the place. An entry that compares equal is
-** replaced, as in a WITHOUT ROWID table whose key changes its case. */
+/* The result of an earlier seek is not needed: the engine finds the place. An entry that compares
+** equal is replaced, as in a WITHOUT ROWID table whose key changes its case. */
 static int glueInsert(BtCursor *pCur, const BtreePayload *pX, int flags, int seekResult){
   int rc;
   UNUSED_PARAMETER( seekResult );
@@ -102,7 +104,7 @@ static int glueInsert(BtCursor *pCur, const BtreePayload *pX, int flags, int see
   return rc;
 }
 
-/* With BTREE_SAVEPOSITION the cursor is left so that the next step goes to a neighbor of what was deleted. */
+/* With BTREE_SAVEPOSITION the next step of the cursor goes to a neighbor of the deleted entry. */
 static int glueDelete(BtCursor *pCur, u8 flags){
   GlueCursor *p = GLUE_CURSOR(pCur);
   int rc;
@@ -130,8 +132,9 @@ static int glueDelete(BtCursor *pCur, u8 flags){
   }
   sqlite3BtreeClearCursor(pCur);
   if( rc==SQLITE_OK && (pCur->curFlags & BTCF_Pinned)!=0 ){
-    /* UPDATE OR REPLACE keeps triggers from changing the table under it: who saves this cursor must find it pinned. Stock
-    ** SQLite's goes to the root after a deletion, and counts as standing somewhere unless the tree is empty. */
+    /* UPDATE OR REPLACE keeps triggers from changing the table under it. So code that saves this
+    ** cursor must find it pinned. Stock SQLite's cursor goes to the root after a deletion, and
+    ** counts as valid unless the tree is empty. */
     rc = glueArrived(pCur, lsmvbt_first(p->pEngine, p->id, &p->row));
     if( rc==SQLITE_DONE ) rc = SQLITE_OK;
   }

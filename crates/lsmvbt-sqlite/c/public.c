@@ -1,6 +1,6 @@
 /*
-** Public functions, included at the end of the amalgamation: those that copy SQLite's pages refuse the other
-** engine's databases, and PRAGMA journal_mode chooses the engine.
+** Public functions, included at the end of the amalgamation. Those that copy SQLite's pages refuse
+** the other engine's databases. PRAGMA journal_mode chooses the engine.
 */
 
 static int glueIsOurs(sqlite3 *db, const char *zDb){
@@ -33,7 +33,7 @@ SQLITE_API sqlite3_backup *sqlite3_backup_init(
   return stock_sqlite3_backup_init(pDest, zDestName, pSource, zSourceName);
 }
 
-/* Only VACUUM in place would come here, which is refused before. */
+/* Only VACUUM in place would come here, and it is refused before. */
 SQLITE_PRIVATE int sqlite3BtreeCopyFile(Btree *pTo, Btree *pFrom){
   if( glueOwns(pTo) || glueOwns(pFrom) ) return SQLITE_ERROR;
   return stock_sqlite3BtreeCopyFile(pTo, pFrom);
@@ -71,7 +71,8 @@ SQLITE_API unsigned char *sqlite3_serialize(
 }
 #endif
 
-/* Why the stock database iDb cannot become one of another engine; 0 if it can, once it is locked. */
+/* The reason why the stock database iDb cannot become one of another engine; 0 if it can, once it
+** is locked. */
 static const char *glueCannotSwitch(sqlite3 *db, int iDb){
   Btree *p = db->aDb[iDb].pBt;
   Pager *pPager = p->pBt->pPager;
@@ -85,8 +86,8 @@ static const char *glueCannotSwitch(sqlite3 *db, int iDb){
   return 0;
 }
 
-/* Makes the empty stock database iDb one of another engine. Other connections that still take it for an empty
-** stock database find a file that is not theirs. */
+/* Turns the empty stock database iDb into one of another engine. Other connections that still take
+** it for an empty stock database find a file that is not theirs. */
 static int glueSwitch(sqlite3 *db, int iDb, int iEngine, char **pzErr){
   Btree *pOld = db->aDb[iDb].pBt;
   Pager *pPager = pOld->pBt->pPager;
@@ -123,8 +124,9 @@ static int glueSwitch(sqlite3 *db, int iDb, int iEngine, char **pzErr){
     return rc;
   }
   pSchema->cache_size = db->aDb[iDb].pSchema->cache_size;
-  /* While a statement is compiled SQLite holds the mutex of a handle that could be shared, as all are in a build
-  ** with SQLITE_DEBUG; the new one cannot, and leaving it will do nothing. */
+  /* While SQLite compiles a statement, it holds the mutex of a handle that could be shared. In a
+  ** build with SQLITE_DEBUG all handles could. The new handle cannot, so leaving it does nothing.
+  ** */
   while( pOld->wantToLock>0 ) sqlite3BtreeLeave(pOld);
   sqlite3BtreeClose(pOld);
   db->aDb[iDb].pBt = pNew;
@@ -138,7 +140,7 @@ static int glueSwitch(sqlite3 *db, int iDb, int iEngine, char **pzErr){
   return SQLITE_OK;
 }
 
-/* PRAGMA journal_mode: says which engine it is, and chooses one while the database is empty. */
+/* PRAGMA journal_mode: returns the engine, and chooses one while the database is empty. */
 static int glueJournalMode(sqlite3 *db, int iDb, const char *zMode, char **pzResult){
   Btree *p = db->aDb[iDb].pBt;
   int iEngine = zMode ? lsmvbt_engine_named(zMode) : -1;

@@ -1,9 +1,9 @@
-//! What stands behind SQLite's `btree.h`, beside the stock B-tree.
+//! The interface of an engine behind SQLite's `btree.h`, next to the stock B-tree.
 //!
-//! An engine opens database files. A connection to one has trees of entries: in a table the key is an
-//! integer and the payload is the row; in an index the payload is the key, a record that only SQLite can
-//! compare. Before a tree is changed the C part saves where all its other cursors stand, so an
-//! engine's cursor never sees its tree change under it.
+//! An engine opens database files. A connection to a file has trees of entries. In a table the key
+//! is an integer and the payload is the row. In an index the payload is the key, a record that only
+//! SQLite can compare. Before a change to a tree the C part saves the places of all its other
+//! cursors. So an engine's cursor never sees its tree change under it.
 
 use std::cmp::Ordering;
 use std::ffi::CStr;
@@ -16,11 +16,11 @@ use ::lsmvbt::{Abbreviation, Around, Found, Payloads, Span};
 
 use crate::ffi::DatabaseFile;
 
-/// Bytes that must be readable behind every payload that is given to SQLite, beyond the slice: its record
-/// decoder looks past the end of a record that is damaged.
+/// The number of bytes after the slice that must be readable for every payload that SQLite gets:
+/// its record decoder reads past the end of a damaged record.
 pub const READABLE_BEHIND: usize = 96;
 
-/// Why an engine could not do something.
+/// An error of an engine.
 #[derive(Debug)]
 pub enum Error {
     /// Another connection holds the lock.
@@ -31,23 +31,24 @@ pub enum Error {
     ReadOnly,
     /// The file is not this engine's.
     NotADatabase,
-    /// What is on disk is damaged: where and how.
+    /// The data on disk are damaged: where and how.
     Damaged(String),
     /// There is no space left.
     Full,
     /// Reading or writing failed: what, and why.
     Io(String),
-    /// The VFS has said no with this code, which goes back to SQLite: no memory is not a failed disk.
+    /// The VFS refused with this code, which goes back to SQLite: missing memory is not a failed
+    /// disk.
     Vfs(i32, String),
-    /// A limit of the engine is passed: which.
+    /// A limit of the engine is exceeded: which.
     TooBig(&'static str),
     /// There is no such tree.
     NoSuchTree(u32),
     /// SQLite's comparison failed with this code, which goes back to SQLite.
     Compare(i32),
-    /// What was asked for cannot be: why.
+    /// The request is impossible: why.
     Refused(String),
-    /// The engine was called in a way that it does not provide for.
+    /// The engine does not support this call.
     Misuse(String),
 }
 
@@ -76,16 +77,17 @@ impl std::error::Error for Error {}
 /// A result of an engine.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// SQLite's comparison with the record that is sought.
+/// SQLite's comparison with the sought record.
 pub trait Comparison {
-    /// How a stored record lies to it. The slice must be followed by [`READABLE_BEHIND`] readable bytes.
+    /// The order of a stored record relative to it. [`READABLE_BEHIND`] readable bytes must follow
+    /// the slice.
     ///
     /// # Errors
     /// [`Error::Compare`].
     fn compare(&mut self, record: &[u8]) -> Result<Ordering>;
 
-    /// How many of the records that stand together in a page are not larger than it, as those before `from` are known not to
-    /// be: all comparisons by one call of the C part.
+    /// The number of a page's records that are not larger than it. Those before `from` are known
+    /// not to be larger. One call of the C part makes all comparisons.
     ///
     /// # Errors
     /// [`Error::Compare`].
@@ -103,25 +105,25 @@ pub trait Engine: Send + Sync {
     /// Its name: for `PRAGMA journal_mode` and the URI parameter `engine`.
     fn name(&self) -> &'static CStr;
 
-    /// What its files begin with.
+    /// The first bytes of its files.
     fn magic(&self) -> [u8; 16];
 
-    /// Opens the database; makes it, if the file is empty and may be written. The caller keeps stock SQLite
-    /// away from the file while it is made.
+    /// Opens the database, or makes it if the file is empty and may be written. The caller keeps
+    /// stock SQLite away from the file while the engine makes it.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn open(&self, place: Place) -> Result<Box<dyn Connection>>;
 }
 
-/// Where a database is.
+/// The place of a database.
 #[derive(Clone)]
 pub struct Place {
     /// The file's full path, as the VFS made it.
     pub path: PathBuf,
     /// Whether it may only be read.
     pub read_only: bool,
-    /// The file as the VFS has opened it.
+    /// The file that the VFS has opened.
     pub file: DatabaseFile,
 }
 
@@ -137,16 +139,18 @@ pub enum TreeKind {
 /// A cursor of a connection.
 pub type CursorId = u32;
 
-/// Where a seek has left a cursor.
+/// The place of a cursor after a seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
     /// Nowhere: the tree is empty.
     Empty,
-    /// On an entry that lies so to what was sought: a neighbor of its place, if it is not the entry itself.
+    /// On an entry with this order relative to the sought one: the entry itself, or a neighbor of
+    /// its place.
     At(Ordering),
 }
 
-/// The entry that a cursor stands on, and those around it. It is what the C part sees, too: `EngineRow` of `c/engine.h`.
+/// The current entry of a cursor, and the entries around it. The C part sees it too, as `EngineRow`
+/// of `c/engine.h`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Row<'a> {
@@ -163,16 +167,16 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// An entry with this integer key, in a table; with so many bytes of payload altogether, which begins with `local`,
-    /// [`READABLE_BEHIND`] readable bytes behind it. That stays where it is until the cursor moves or is closed, whatever
-    /// is written.
+    /// An entry. In a table it has this integer key. `total` is the size of its payload in bytes.
+    /// The payload begins with `local`, and [`READABLE_BEHIND`] readable bytes follow that. It
+    /// stays in place until the cursor moves or is closed, also across writes.
     #[must_use]
     #[inline]
     pub fn new(rowid: i64, local: &'a [u8], total: u32) -> Self {
         Self {
             rowid,
             payload: local.as_ptr(),
-            // No payload is longer than what `total` can say.
+            // `total` can hold the length of every payload.
             local: local.len() as u32,
             total,
             bytes: ptr::null(),
@@ -184,8 +188,9 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// An entry that is whole in its page, with those around it, to which the C part goes without a call. They stay where they
-    /// are until the cursor moves otherwise than by [`Connection::skip`].
+    /// An entry that is whole in its page, with the entries around it, which the C part reaches
+    /// without a call. They stay in place until the cursor moves by another way than
+    /// [`Connection::skip`].
     #[must_use]
     #[inline]
     pub fn among(around: &Around<'a>) -> Self {
@@ -206,7 +211,7 @@ impl<'a> Row<'a> {
             bytes: payloads.bytes().as_ptr(),
             spans: rest.as_ptr(),
             rowids,
-            // A page has no more than what these can say.
+            // These can hold the number of entries of a page.
             before: before.len() as i32,
             behind: rest.len() as i32 - 1,
             ..Self::new(integer, payload, payload.len() as u32)
@@ -214,25 +219,26 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What a commit waits for.
+/// The event that a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// For nothing (`PRAGMA synchronous` OFF and NORMAL).
+    /// Nothing (`PRAGMA synchronous` OFF and NORMAL).
     Later,
-    /// For the device (FULL and EXTRA).
+    /// The device (FULL and EXTRA).
     #[default]
     Flush,
 }
 
 /// A connection to a database. One thread at a time uses it.
 ///
-/// A read sees the newest commit of when reading began, and the connection's own changes. After a commit or a
-/// rollback the connection goes on reading: what it has committed, or what was there before.
+/// A read sees the newest commit at the time when reading began, and the connection's own changes.
+/// After a commit or a rollback the connection goes on reading: its own commit, or the state before
+/// the transaction.
 pub trait Connection: Send {
     /// Begins to read.
     ///
     /// # Errors
-    /// [`Error::Busy`] and what the engine finds.
+    /// [`Error::Busy`] and the engine's errors.
     fn begin_read(&mut self) -> Result<()>;
 
     /// Begins to write, from reading or not.
@@ -245,7 +251,7 @@ pub trait Connection: Send {
     /// Does what can still be refused about a commit.
     ///
     /// # Errors
-    /// What stands in the way; the transaction is still open.
+    /// The obstacle; the transaction is still open.
     fn prepare(&mut self) -> Result<()>;
 
     /// Commits.
@@ -257,50 +263,50 @@ pub trait Connection: Send {
     /// Undoes the transaction.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn rollback(&mut self) -> Result<()>;
 
     /// Ends reading.
     fn end_read(&mut self);
 
-    /// How many savepoints are open.
+    /// The number of open savepoints.
     fn savepoints(&self) -> usize;
 
     /// Opens a savepoint.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn savepoint(&mut self) -> Result<()>;
 
     /// Undoes what was done since a savepoint, numbered from 0. It stays open; those within it are gone.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn rollback_to(&mut self, number: usize) -> Result<()>;
 
     /// Ends a savepoint and those within it; what was done since stays.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn release(&mut self, number: usize) -> Result<()>;
 
     /// One of 16 numbers.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn meta(&mut self, index: usize) -> Result<u32>;
 
     /// Sets one of the 16 numbers.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn set_meta(&mut self, index: usize, value: u32) -> Result<()>;
 
     /// Runs a pragma of the engine's own, whose name is in lower case, and gives its answer; `None` if it has none of
     /// this name.
     ///
     /// # Errors
-    /// [`Error::Refused`] and what the engine finds.
+    /// [`Error::Refused`] and the engine's errors.
     fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         let _ = (name, value);
         Ok(None)
@@ -312,32 +318,32 @@ pub trait Connection: Send {
     /// Makes a tree. Its number is above 1: tree 1 is a table that is always there.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn create_tree(&mut self, kind: TreeKind) -> Result<u32>;
 
     /// Removes a tree.
     ///
     /// # Errors
-    /// [`Error::NoSuchTree`] and what the engine finds.
+    /// [`Error::NoSuchTree`] and the engine's errors.
     fn drop_tree(&mut self, tree: u32) -> Result<()>;
 
     /// Removes all entries of a tree, and says how many there were.
     ///
     /// # Errors
-    /// [`Error::NoSuchTree`] and what the engine finds.
+    /// [`Error::NoSuchTree`] and the engine's errors.
     fn clear_tree(&mut self, tree: u32) -> Result<u64>;
 
     /// The highest number of a tree that exists, or the number of pages of the file if that is higher: SQLite
     /// believes no number above it, and shows it as `PRAGMA page_count`.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn last_tree(&mut self) -> Result<u32>;
 
     /// The number of entries of a tree.
     ///
     /// # Errors
-    /// [`Error::NoSuchTree`] and what the engine finds.
+    /// [`Error::NoSuchTree`] and the engine's errors.
     fn count(&mut self, tree: u32) -> Result<u64>;
 
     /// Checks everything; a line per finding, none if all is well.
@@ -349,40 +355,40 @@ pub trait Connection: Send {
     /// Opens a cursor that stands nowhere. In a write transaction it shows and makes its changes.
     ///
     /// # Errors
-    /// [`Error::NoSuchTree`] and what the engine finds.
+    /// [`Error::NoSuchTree`] and the engine's errors.
     fn open_cursor(&mut self, tree: u32, kind: TreeKind) -> Result<CursorId>;
 
     /// Closes a cursor.
     fn close_cursor(&mut self, cursor: CursorId);
 
-    /// To the first entry; false if there is none.
+    /// Moves to the first entry; false if there is none.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn first(&mut self, cursor: CursorId) -> Result<bool>;
 
-    /// To the last entry; false if there is none.
+    /// Moves to the last entry; false if there is none.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn last(&mut self, cursor: CursorId) -> Result<bool>;
 
-    /// To the next entry; false if there is none, and it stands nowhere.
+    /// Moves to the next entry; false if there is none, and the cursor then stands nowhere.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn next(&mut self, cursor: CursorId) -> Result<bool>;
 
-    /// To the previous entry; false if there is none, and it stands nowhere.
+    /// Moves to the previous entry; false if there is none, and the cursor then stands nowhere.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn previous(&mut self, cursor: CursorId) -> Result<bool>;
 
-    /// Moves by so many of the entries that [`Connection::row`] has shown around, back if it is negative.
+    /// Moves by a number of the entries that [`Connection::row`] has shown around, back if negative.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if it has not shown so many.
+    /// [`Error::Misuse`] if it has not shown enough entries.
     fn skip(&mut self, cursor: CursorId, by: i32) -> Result<()> {
         let _ = cursor;
         match by {
@@ -391,7 +397,7 @@ pub trait Connection: Send {
         }
     }
 
-    /// Holds at most so many pages in memory. As many as it likes, if it is never asked.
+    /// Holds at most `pages` pages in memory. Without this call, the engine chooses.
     fn set_cache_pages(&mut self, pages: usize) {
         let _ = pages;
     }
@@ -399,13 +405,13 @@ pub trait Connection: Send {
     /// To a row of a table, or a neighbor.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn seek_rowid(&mut self, cursor: CursorId, rowid: i64) -> Result<Seek>;
 
     /// To the entry of an index that compares equal, or a neighbor.
     ///
     /// # Errors
-    /// What the engine finds, and [`Error::Compare`].
+    /// The engine's errors, and [`Error::Compare`].
     fn seek_record(&mut self, cursor: CursorId, sought: &mut dyn Comparison) -> Result<Seek>;
 
     /// The entry that a cursor stands on.
@@ -417,20 +423,21 @@ pub trait Connection: Send {
     /// Reads a part of the payload of the entry that a cursor stands on.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn read(&mut self, cursor: CursorId, offset: u32, buffer: &mut [u8]) -> Result<()>;
 
-    /// Inserts or replaces a row of a table, which ends with so many zeros more. The cursor stands nowhere then.
+    /// Inserts or replaces a row of a table; `zeros` zeros follow its data. The cursor then stands
+    /// nowhere.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn insert_row(&mut self, cursor: CursorId, rowid: i64, data: &[u8], zeros: u32) -> Result<()>;
 
     /// Inserts a record into an index, or replaces the one that compares equal. The cursor stands nowhere
     /// then.
     ///
     /// # Errors
-    /// What the engine finds, and [`Error::Compare`].
+    /// The engine's errors, and [`Error::Compare`].
     fn insert_record(
         &mut self,
         cursor: CursorId,
@@ -441,12 +448,12 @@ pub trait Connection: Send {
     /// Changes a part of the row that a cursor stands on, and stays on it.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn overwrite(&mut self, cursor: CursorId, offset: u32, data: &[u8]) -> Result<()>;
 
     /// Removes the entry that a cursor stands on; it stands nowhere then.
     ///
     /// # Errors
-    /// What the engine finds.
+    /// The engine's errors.
     fn delete(&mut self, cursor: CursorId) -> Result<()>;
 }

@@ -1,19 +1,20 @@
-//! SQLite with a second B-tree engine beside its own, chosen for each database file.
+//! SQLite with a second B-tree engine next to its own, chosen for each database file.
 //!
-//! SQLite's amalgamation is cut at build time (`onewrite-sqlite-split`), and compiled with a C part
-//! (`c/`) that keeps SQLite's cursors and transactions in the states that SQLite knows. What it stands on is
-//! an [`Engine`]: seek, step, payload, mutation, transactions, savepoints, sixteen numbers.
+//! The build cuts SQLite's amalgamation (`onewrite-sqlite-split`), and compiles it with a C part
+//! (`c/`). The C part keeps SQLite's cursors and transactions in the states that SQLite knows. It
+//! builds on an [`Engine`]: seek, step, payload, mutation, transactions, savepoints, sixteen
+//! numbers.
 //!
-//! The library is SQLite in everything else: `liblsmvbt_sqlite.a` exports SQLite's own functions, and
-//! `scripts/libsqlite3` makes of it a `libsqlite3.so` that takes the place of the system's. For Rust,
-//! [`sqlite::Connection`] is as much of SQLite's interface as the tests and the shell need.
+//! The library is SQLite in everything else. `liblsmvbt_sqlite.a` exports SQLite's own functions.
+//! `scripts/libsqlite3` turns it into a `libsqlite3.so` that replaces the system's. For Rust,
+//! [`sqlite::Connection`] has the part of SQLite's interface that the tests and the shell need.
 //!
-//! With the feature `in-place-of-bundled` it takes the place of the SQLite that `libsqlite3-sys` bundles, in programs
-//! that use `rusqlite`: they call [`link`], and that is all.
+//! With the feature `in-place-of-bundled` it replaces the SQLite that `libsqlite3-sys` bundles, in
+//! programs that use `rusqlite`. They only need to call [`link`].
 //!
-//! `docs/lsmvbt-sqlite.md` says which function of SQLite's `btree.h` is whose.
+//! `docs/lsmvbt-sqlite.md` lists the engine of each function of SQLite's `btree.h`.
 
-// So that the linker sees this library first, and the bundled SQLite is not needed.
+// So that the linker sees this library first and does not need the bundled SQLite.
 #[cfg(feature = "in-place-of-bundled")]
 use libsqlite3_sys as _;
 
@@ -29,8 +30,8 @@ pub use engine::{
 pub use ffi::sqlite;
 pub use ffi::{DatabaseFile, register};
 
-/// Has this library linked into a program that calls it. SQLite's functions are then those of the two engines for the
-/// whole program; the program does not link if they were there twice.
+/// Links this library into a program that calls it. The whole program then has the SQLite of the
+/// two engines. If the functions were there twice, the program would not link.
 pub fn link() {
     std::hint::black_box(sqlite::version());
 }

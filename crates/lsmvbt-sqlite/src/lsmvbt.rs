@@ -1,8 +1,8 @@
-//! LS-MVBT as an engine of SQLite's: `crates/lsmvbt` on the file that SQLite's VFS has opened.
+//! LS-MVBT as an engine of SQLite: `crates/lsmvbt` on the file that SQLite's VFS has opened.
 //!
-//! A cursor of LS-MVBT belongs to one view of the database. SQLite's belong to a connection, whose view
-//! changes when it begins to write, commits, or rolls back; before that the glue has saved where they stand. So a
-//! cursor that seeks is made anew where the view is another one by then.
+//! A cursor of LS-MVBT belongs to one view of the database. A cursor of SQLite belongs to a
+//! connection, whose view changes when it begins to write, commits, or rolls back. Before that the
+//! glue has saved the cursors' places. So a seek makes a new cursor if the view has changed.
 
 mod pragmas;
 
@@ -42,8 +42,8 @@ impl Engine for Lsmvbt {
         };
         let mut db = Db::open(Box::new(place.file), options).map_err(error)?;
         if !place.read_only && make_schema(&mut db)? {
-            // SQLite has its journals' directory synced, and with it the database's name. There is no journal here, and
-            // under another VFS there may be no directory.
+            // SQLite syncs its journals' directory, and with it the database's name. There is no
+            // journal here, and under another VFS there may be no directory.
             let directory = place.path.parent().map(std::fs::File::open);
             if let Some(Ok(directory)) = directory {
                 let _ = directory.sync_all();
@@ -62,8 +62,8 @@ impl Engine for Lsmvbt {
     }
 }
 
-/// Makes tree 1, the schema's table, which is always there: but not yet in a new database, and in one that was
-/// cut short when it was made. True if it was made now.
+/// Makes tree 1, the schema's table. It always exists, except in a new database and in one whose
+/// making was cut short. True if this call made it.
 fn make_schema(db: &mut Db) -> Result<bool> {
     let is_there = |db: &mut Db, view| Ok(!db.trees(view).map_err(error)?.is_empty());
     let newest = db.snapshot().map_err(error)?;
@@ -132,28 +132,28 @@ impl Storage for DatabaseFile {
 /// A connection.
 struct Session {
     db: Db,
-    /// What it reads, or read before it began to write.
+    /// The version that it reads, or read before it began to write.
     snapshot: Option<Snapshot>,
     /// An earlier version that it reads instead of the newest.
     pinned: Option<Snapshot>,
     optimizations: Optimizations,
-    /// The view that a cursor shows which seeks now.
+    /// The view for a cursor that seeks now.
     view: Version,
     /// The newest version that it has seen or made.
     seen: Option<Version>,
     data_version: u32,
-    /// Those that are closed stay for the next that are opened.
+    /// Closed ones stay for the next that are opened.
     cursors: Vec<Position>,
 }
 
-/// A cursor of SQLite's: the engine's, once it has been positioned.
+/// A cursor of SQLite, with the engine's cursor once it has been positioned.
 struct Position {
     tree: TreeId,
     cursor: Option<::lsmvbt::Cursor>,
     is_open: bool,
 }
 
-/// An error of the engine's as one of the glue's.
+/// Converts an error of the engine to one of the glue.
 fn error(error: ::lsmvbt::Error) -> Error {
     match error {
         ::lsmvbt::Error::Busy => Error::Busy,
@@ -211,7 +211,7 @@ impl Session {
         Ok((db, position.cursor.as_mut().ok_or_else(nowhere)?))
     }
 
-    /// The engine's cursor at the view of now, about to be positioned, and the database.
+    /// The engine's cursor at the current view, about to be positioned, and the database.
     fn seeking(&mut self, cursor: CursorId) -> Result<(&mut Db, &mut ::lsmvbt::Cursor)> {
         let Self {
             db, cursors, view, ..
@@ -229,7 +229,7 @@ impl Session {
         Ok((db, cursor))
     }
 
-    /// Reads what there is now.
+    /// Reads the newest version.
     fn look(&mut self) -> Result<()> {
         let snapshot = match &self.pinned {
             Some(pinned) => self.db.snapshot_at(pinned.version()),
@@ -257,7 +257,7 @@ fn found(seek: ::lsmvbt::Seek) -> Seek {
     }
 }
 
-/// SQLite's comparison as the engine wants it.
+/// SQLite's comparison in the engine's form.
 struct BySqlite<'a>(&'a mut dyn Comparison);
 
 fn comparison_failed(error: Error) -> ::lsmvbt::Error {
@@ -333,8 +333,9 @@ impl Connection for Session {
         let (version, snapshot) = self.db.commit_and_read(durability).map_err(error)?;
         self.seen = Some(version);
         self.view = version;
-        // Without one nothing was changed, and the old one shows the same; or no mark was to be had, and statements that
-        // go on have none until they end. The commit stands in any case, so nothing from here on is its error.
+        // No snapshot has two reasons. Either nothing was changed, and the old snapshot shows the
+        // same. Or no mark was available, and statements that go on have none until they end. The
+        // commit stands in any case, so no later error is its error.
         if snapshot.is_some() {
             self.snapshot = snapshot;
         }
@@ -356,7 +357,7 @@ impl Connection for Session {
 
     fn end_read(&mut self) {
         self.snapshot = None;
-        // What cannot be given back now is given back with the next call, or the end of the process.
+        // The next call, or the end of the process, releases the rest.
         let _ = self.db.release_dropped();
     }
 
@@ -427,7 +428,7 @@ impl Connection for Session {
     fn open_cursor(&mut self, tree: u32, _kind: TreeKind) -> Result<CursorId> {
         let tree = TreeId(tree);
         let closed = || self.cursors.iter().enumerate().filter(|(_, p)| !p.is_open);
-        // A statement that runs again finds its cursors with the ways that they know.
+        // A statement that runs again finds its cursors with their known paths.
         let same = closed().find(|(_, p)| p.tree == tree);
         let at = match same.or_else(|| closed().next()) {
             Some((at, _)) => at,

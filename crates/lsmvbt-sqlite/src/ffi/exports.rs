@@ -1,8 +1,8 @@
-//! What the C part calls: `c/engine.h`, function by function.
+//! The functions for the C part, in the order of `c/engine.h`.
 //!
-//! Every function trusts the C part in the same things, which are the reasons in the SAFETY comments:
-//! a connection comes from `lsmvbt_open` and was not given to `lsmvbt_close`; pointers to results may be
-//! written; buffers have the sizes that stand beside them.
+//! Every function trusts the C part in the same points, which are the reasons in the SAFETY
+//! comments. A connection comes from `lsmvbt_open` and was not passed to `lsmvbt_close`. Pointers
+//! to results may be written. Buffers have the sizes passed with them.
 
 use std::cmp::Ordering;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uchar, c_uint, c_void};
@@ -37,7 +37,7 @@ pub struct EngineSought {
     number: u64,
 }
 
-/// The cursor in a database that is not there yet: its trees are empty.
+/// The cursor in a database that does not exist yet: its trees are empty.
 pub(super) const NOWHERE: CursorId = CursorId::MAX;
 
 /// Runs `work` on a connection.
@@ -45,7 +45,7 @@ pub(super) const NOWHERE: CursorId = CursorId::MAX;
 /// # Safety
 /// `db` is a connection.
 pub(super) unsafe fn run(db: *mut Handle, work: impl FnOnce(&mut Inner) -> Result<c_int>) -> c_int {
-    // SAFETY: the caller's promise. A shared reference suffices: Handle looks after itself.
+    // SAFETY: the caller's promise. A shared reference suffices: Handle guards its own state.
     unsafe { &*db }.run(work)
 }
 
@@ -58,7 +58,7 @@ pub(super) unsafe fn doing(db: *mut Handle, work: impl FnOnce(&mut Inner) -> Res
     unsafe { run(db, |inner| work(inner).map(|()| code::OK)) }
 }
 
-/// As [`run`], for work whose result goes where `out` points.
+/// As [`run`], for work whose result goes to `out`.
 ///
 /// # Safety
 /// `db` is a connection; `out` may be written.
@@ -73,7 +73,7 @@ unsafe fn giving<T>(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lsmvbt_engine_of_file(magic: *const c_uchar) -> c_int {
-    // SAFETY: 16 bytes, says engine.h.
+    // SAFETY: 16 bytes, according to engine.h.
     let magic = unsafe { std::slice::from_raw_parts(magic, 16) };
     engine_where(|engine| engine.magic() == magic)
 }
@@ -132,9 +132,9 @@ unsafe extern "C" fn lsmvbt_open(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lsmvbt_close(db: *mut Handle) {
-    // SAFETY: it came from `lsmvbt_open`, and is given back once.
+    // SAFETY: it came from `lsmvbt_open`, and is returned once.
     let handle = unsafe { Box::from_raw(db) };
-    // A panic must not pass into C; what it leaves behind is dropped with the process.
+    // A panic must not pass into C; the process drops the remains when it ends.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(handle)));
 }
 
@@ -427,7 +427,7 @@ unsafe extern "C" fn lsmvbt_read(
     size: c_uint,
     buffer: *mut c_void,
 ) -> c_int {
-    // SAFETY: a connection; the buffer has `size` bytes, and a u8 may be any of what they are.
+    // SAFETY: a connection; the buffer has `size` bytes, and any byte is a valid u8.
     unsafe {
         doing(db, |inner| {
             std::ptr::write_bytes(buffer.cast::<u8>(), 0, size as usize);
@@ -501,7 +501,7 @@ unsafe extern "C" fn lsmvbt_delete(db: *mut Handle, cursor: c_uint) -> c_int {
     unsafe { doing(db, |inner| inner.opened()?.delete(cursor)) }
 }
 
-/// Writes how the entry lies to what was sought; false if there is none.
+/// Writes the order of the entry relative to the sought one; false if there is no entry.
 ///
 /// # Safety
 /// `order` may be written.
@@ -526,7 +526,7 @@ impl Comparison for Comparing {
         } = self.0;
         let size = c_uint::try_from(record.len()).map_err(|_| Error::TooBig("a record"))?;
         let mut order = 0;
-        // SAFETY: what `Comparing` promises; that bytes behind the record can be read is the engine's.
+        // SAFETY: the promise of `Comparing`; the engine promises readable bytes after the record.
         match unsafe { compare(context, record.as_ptr(), size, &raw mut order) } {
             code::OK => Ok(order.cmp(&0)),
             code => Err(Error::Compare(code)),
@@ -542,7 +542,8 @@ impl Comparison for Comparing {
         let count = c_uint::try_from(spans.len()).map_err(too_many)?;
         let mut not_larger = c_uint::try_from(from).map_err(too_many)?;
         let mut equal = 0;
-        // SAFETY: what `Comparing` promises; there are so many spans, and they lie in the bytes.
+        // SAFETY: the promise of `Comparing`; the number of spans is right, and they lie in the
+        // bytes.
         let result = unsafe {
             search(
                 context,
@@ -577,7 +578,7 @@ impl Comparison for Comparing {
             return Vec::new();
         };
         let mut numbers = vec![0; spans.len()];
-        // SAFETY: there are so many spans, which lie in the bytes, and numbers.
+        // SAFETY: the number of spans, which lie in the bytes, and of numbers is right.
         unsafe { abbreviate(kind, bytes, spans.as_ptr(), count, numbers.as_mut_ptr()) };
         numbers
     }
@@ -595,7 +596,7 @@ fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The bytes that C has given; there may be none, and then no pointer.
+/// The bytes from C; without any, the pointer may be null.
 ///
 /// # Safety
 /// `data` has `size` bytes, for as long as the slice is used.

@@ -1,4 +1,4 @@
-//! The database file as SQLite's VFS has opened it: whatever lies under SQLite lies under the engine too.
+//! The database file as SQLite's VFS has opened it: a VFS below SQLite is below the engine too.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -43,8 +43,9 @@ unsafe extern "C" {
     fn lsmvbt_file_shm_unmap(file: *mut RawFile);
 }
 
-/// Bytes of a region of shared memory: a page of memory, for SQLite's VFS writes to every page of a region when it makes
-/// one. Where pages are larger, as many as SQLite's own wal-index asks for, which its VFS maps several of at once.
+/// Bytes of a region of shared memory: a page of memory, because SQLite's VFS writes to every page
+/// of a new region. Where pages are larger, the size that SQLite's own wal-index asks for; its VFS
+/// maps several of those at once.
 fn region_bytes() -> usize {
     match rustix::param::page_size() {
         4096 => 4096,
@@ -52,12 +53,12 @@ fn region_bytes() -> usize {
     }
 }
 
-/// Bytes that a VFS is asked to read or write at once: as many as SQLite asks for at most. SQLite's own VFS for
-/// Unix writes nothing of 128 KiB, and says that the disk is full.
+/// The largest read or write in one call to a VFS, in bytes: the most that SQLite itself asks for.
+/// SQLite's own VFS for Unix writes nothing of 128 KiB, and returns that the disk is full.
 const AT_ONCE: usize = 64 * 1024;
 
-/// The database file, its locks and its shared memory. Copies are the same file; the shared memory is given
-/// back with the last of them.
+/// The database file, its locks and its shared memory. Copies are the same file; the last of them
+/// releases the shared memory.
 #[derive(Clone)]
 pub struct DatabaseFile {
     shared: Arc<Shared>,
@@ -70,16 +71,16 @@ struct Shared {
     regions: Mutex<Vec<Option<NonNull<AtomicU64>>>>,
 }
 
-// SAFETY: a sqlite3_file may be used by any thread, by one at a time; SQLite's mutex of the connection sees to
-// that, since every call comes from within a call of SQLite's. The regions are memory that lives until the
-// file is unmapped.
+// SAFETY: any thread may use a sqlite3_file, one at a time. SQLite's mutex of the connection
+// ensures that, since every call comes from within a call of SQLite's. The regions are memory that
+// lives until the file is unmapped.
 unsafe impl Send for Shared {}
-// SAFETY: as above; what threads share of it beside is behind a mutex.
+// SAFETY: as above; a mutex guards the rest that threads share.
 unsafe impl Sync for Shared {}
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Also after a call that failed: the VFS may have got as far as to count this file among the users.
+        // Also after a failed call: the VFS may already have counted this file among the users.
         let asked = self
             .regions
             .get_mut()
@@ -107,7 +108,7 @@ impl DatabaseFile {
         }
     }
 
-    /// Reads at an offset, and says how many bytes there were. What is behind the end is left as zeros.
+    /// Reads at an offset, and returns the number of bytes read. Bytes past the end stay zero.
     ///
     /// # Errors
     /// Those of the VFS.
@@ -164,7 +165,7 @@ impl DatabaseFile {
         })
     }
 
-    /// Whether the VFS is to sync as `PRAGMA fullfsync` asks for.
+    /// Whether the VFS syncs as `PRAGMA fullfsync` asks for.
     pub(super) fn set_fullfsync(&self, fullfsync: bool) {
         self.shared.fullfsync.store(fullfsync, Ordering::Relaxed);
     }
@@ -187,7 +188,8 @@ impl DatabaseFile {
     /// # Errors
     /// Those of the VFS.
     pub fn lock(&self, lock: u8, exclusive: bool) -> io::Result<bool> {
-        // A VFS locks shared memory that is mapped. It cannot be while another connection is making it.
+        // A VFS locks shared memory that is mapped. It cannot map while another connection makes
+        // the memory.
         match self.word(0) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             mapped => mapped.map(drop)?,
@@ -199,7 +201,7 @@ impl DatabaseFile {
         }
     }
 
-    /// Gives a lock back.
+    /// Releases a lock.
     ///
     /// # Errors
     /// Those of the VFS.
@@ -216,8 +218,8 @@ impl DatabaseFile {
     /// Those of the VFS.
     pub fn with_word<T>(&self, word: usize, work: impl FnOnce(&AtomicU64) -> T) -> io::Result<T> {
         let word = self.word(word)?;
-        // SAFETY: the word lies in a region that stays mapped while `self` lives, aligned to 8 bytes, and
-        // everybody uses it atomically.
+        // SAFETY: the word lies in a region that stays mapped while `self` lives, aligned to 8
+        // bytes, and all users access it atomically.
         Ok(work(unsafe { word.as_ref() }))
     }
 
@@ -293,7 +295,7 @@ fn result(what: &str, code: c_int) -> io::Result<()> {
     }
 }
 
-/// What the VFS has said no to, and its result code.
+/// The request that the VFS refused, and its result code.
 #[derive(Debug)]
 struct VfsError {
     what: String,
@@ -308,7 +310,7 @@ impl fmt::Display for VfsError {
 
 impl std::error::Error for VfsError {}
 
-/// The result code that the VFS has given, if an error is one of its own.
+/// The result code from the VFS, if the error is one of its own.
 #[must_use]
 pub fn code_of_vfs(error: &io::Error) -> Option<i32> {
     let error = error.get_ref()?.downcast_ref::<VfsError>()?;

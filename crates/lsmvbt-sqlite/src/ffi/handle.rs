@@ -1,4 +1,4 @@
-//! An engine's connection as the C part holds it, and the engines that there are.
+//! An engine's connection as the C part holds it, and the list of engines.
 
 use std::cell::{RefCell, RefMut};
 use std::ffi::{CStr, c_int};
@@ -11,7 +11,7 @@ use super::sqlite;
 use crate::engine::{Connection, Durability, Engine, Error, Place, Result};
 use crate::lsmvbt::Lsmvbt;
 
-/// The engines, by their numbers. They are never taken away.
+/// The engines, by their numbers. They are never removed.
 static ENGINES: RwLock<Vec<&'static dyn Engine>> = RwLock::new(Vec::new());
 
 /// LS-MVBT is always there.
@@ -22,7 +22,7 @@ fn engines() -> RwLockReadGuard<'static, Vec<&'static dyn Engine>> {
     ENGINES.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds an engine. Databases that are opened from now on can be its own.
+/// Adds an engine. It can own databases that are opened from now on.
 pub fn register(engine: Box<dyn Engine>) {
     let engine: &'static dyn Engine = Box::leak(engine);
     match ENGINES.write() {
@@ -31,14 +31,14 @@ pub fn register(engine: Box<dyn Engine>) {
     }
 }
 
-/// The engine of a number.
+/// The engine with a number.
 pub(super) fn engine(number: c_int) -> Option<&'static dyn Engine> {
     usize::try_from(number)
         .ok()
         .and_then(|number| engines().get(number).copied())
 }
 
-/// The number of the first engine for which something holds; -1 if there is none.
+/// The number of the first engine for which `holds` is true; -1 if there is none.
 pub(super) fn engine_where(holds: impl Fn(&dyn Engine) -> bool) -> c_int {
     let at = engines().iter().position(|engine| holds(*engine));
     at.and_then(|at| c_int::try_from(at).ok()).unwrap_or(-1)
@@ -49,19 +49,19 @@ pub struct Handle {
     inner: RefCell<Inner>,
 }
 
-/// A connection, or a file that has yet to become one's.
+/// A connection, or a file that has no connection yet.
 pub(super) struct Inner {
     engine: &'static dyn Engine,
     state: State,
     pub durability: Durability,
-    /// Pages that the connection may hold, once SQLite has asked for so many.
+    /// Pages that the connection may hold, once SQLite has set the number.
     cache_pages: Option<usize>,
-    /// The file that the state's owner works on.
+    /// The file that the owner of the state works on.
     pub file: DatabaseFile,
 }
 
 enum State {
-    /// Nothing is there, or nothing has been looked at.
+    /// No database is there, or nothing has looked at it.
     New(Box<Place>),
     Open(Box<dyn Connection>),
 }
@@ -120,7 +120,7 @@ impl Inner {
         }
     }
 
-    /// Begins a transaction. Reading what is not there yet makes nothing: it reads nothing.
+    /// Begins a transaction. Reading a missing database makes nothing: it reads nothing.
     pub fn begin(&mut self, write: bool) -> Result<()> {
         if let State::New(place) = &self.state {
             if !write && self.is_new() {
@@ -147,7 +147,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Holds at most so many pages from now on, or from when it is opened.
+    /// Holds at most `pages` pages from now on, or from when it is opened.
     pub fn set_cache_pages(&mut self, pages: usize) {
         self.cache_pages = Some(pages);
         if let Some(connection) = self.connection() {
@@ -155,7 +155,7 @@ impl Inner {
         }
     }
 
-    /// Runs a pragma of the engine's own. A database that has yet to be made has none.
+    /// Runs a pragma of the engine. A database that must still be made has none.
     pub fn pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         if let State::New(place) = &self.state {
             if self.is_new() {
@@ -167,7 +167,7 @@ impl Inner {
         self.opened()?.pragma(name, value)
     }
 
-    /// Opens savepoints until SQLite has so many; the one at the beginning is not counted.
+    /// Opens savepoints until there are `count`, not counting the one at the beginning.
     pub fn open_savepoints(&mut self, count: usize) -> Result<()> {
         let connection = self.opened()?;
         while connection.savepoints() <= count {
@@ -195,7 +195,7 @@ impl Inner {
     }
 }
 
-/// SQLite's code for an error. What the code does not say is logged as SQLite logs.
+/// SQLite's code for an error. Details that the code lacks go to SQLite's log.
 pub(super) fn code_of(error: &Error) -> c_int {
     let code = match error {
         Error::Busy => return code::BUSY,

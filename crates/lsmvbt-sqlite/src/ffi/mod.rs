@@ -1,10 +1,10 @@
 //! The boundary to SQLite's C code: the only unsafe code of this crate.
 //!
-//! [`exports`] and [`rows`] are what the C part calls (`c/engine.h`), [`file`] the database file as SQLite's VFS has
-//! opened it, [`sqlite`] SQLite's own interface for Rust.
+//! [`exports`] and [`rows`] have the functions that the C part calls (`c/engine.h`). [`file`] is
+//! the database file as SQLite's VFS has opened it. [`sqlite`] is SQLite's own interface for Rust.
 //!
-//! No panic passes the boundary: it becomes `SQLITE_INTERNAL`. A connection that is called from within its own
-//! call (a collation that uses the database it compares for) says `SQLITE_MISUSE`.
+//! No panic passes the boundary: it becomes `SQLITE_INTERNAL`. A call from within a call of the
+//! same connection (a collation that uses the database it compares for) returns `SQLITE_MISUSE`.
 
 mod exports;
 mod file;

@@ -7,7 +7,7 @@ use super::handle::{Handle, code_of};
 use super::sqlite;
 use crate::engine::Error;
 
-/// A C string as text; what is not UTF-8 is no value that an engine knows.
+/// A C string as text; `None` if it is not UTF-8, since no engine knows such a value.
 ///
 /// # Safety
 /// `text` is null or a C string, which outlives the result.
@@ -26,12 +26,12 @@ unsafe extern "C" fn lsmvbt_pragma(
     value: *const c_char,
     answer: *mut *mut c_char,
 ) -> c_int {
-    // SAFETY: C strings, says engine.h.
+    // SAFETY: C strings, according to engine.h.
     let (name, given) = unsafe { (text(name), text(value)) };
     let Some(name) = name.map(str::to_ascii_lowercase) else {
         return code::NOTFOUND;
     };
-    // For SQLite's own, which come here first, nothing is opened yet.
+    // For SQLite's own pragmas, which pass here first, nothing is opened yet.
     let is_ours = name == "onewrite_status" || name.starts_with("lsmvbt_");
     if !is_ours || (given.is_none() && !value.is_null()) {
         return code::NOTFOUND;

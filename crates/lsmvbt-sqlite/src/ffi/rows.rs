@@ -1,5 +1,5 @@
-//! What the C part sees of entries: the one that a cursor stands on, and those around it, which the C part goes
-//! through without a call. The rest is as in `exports.rs`.
+//! The C part's view of entries: the current one of a cursor, and those around it, which the C part
+//! visits without a call. The rest is as in `exports.rs`.
 
 use std::ffi::{c_int, c_uint};
 
@@ -8,7 +8,7 @@ use super::exports::{NOWHERE, doing, run};
 use super::handle::{Handle, Inner};
 use crate::engine::{CursorId, Result, Row};
 
-/// A move of a cursor: afterwards `row` shows the entry, or the move says `SQLITE_DONE`.
+/// Moves a cursor. Afterwards `row` shows the entry, or the result is `SQLITE_DONE`.
 ///
 /// # Safety
 /// `db` is a connection; `row` may be written.

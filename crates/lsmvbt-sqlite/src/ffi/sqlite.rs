@@ -1,4 +1,4 @@
-//! As much of SQLite's own interface as the tests and the shell need, for Rust.
+//! The part of SQLite's own interface that the tests and the shell need, for Rust.
 
 use std::cmp::Ordering;
 use std::ffi::{CStr, CString, c_char, c_double, c_int, c_uint, c_void};
@@ -114,7 +114,7 @@ pub(super) fn log(code: c_int, text: &str) {
 /// A copy in memory that SQLite frees; null if there is none.
 pub(super) fn allocated(text: &CStr) -> *mut c_char {
     let bytes = text.to_bytes_with_nul();
-    // SAFETY: the memory is as long as what is copied into it.
+    // SAFETY: the memory is as long as the bytes copied into it.
     unsafe {
         let memory = sqlite3_malloc64(bytes.len() as u64).cast::<u8>();
         if !memory.is_null() {
@@ -133,7 +133,7 @@ pub fn version() -> String {
         .into_owned()
 }
 
-/// Whether some text ends with a whole statement.
+/// Whether a text ends with a whole statement.
 #[must_use]
 pub fn complete(sql: &str) -> bool {
     // SAFETY: a C string.
@@ -178,7 +178,7 @@ pub enum Value {
     Integer(i64),
     /// A floating-point number.
     Real(f64),
-    /// A text, as UTF-8 as far as it is that.
+    /// A text; bytes that are not UTF-8 are replaced.
     Text(String),
     /// Bytes.
     Blob(Vec<u8>),
@@ -216,7 +216,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Opens a database, which is made if it is not there; `name` is a path or a URI.
+    /// Opens a database, or makes it if it does not exist; `name` is a path or a URI.
     ///
     /// # Errors
     /// SQLite's.
@@ -226,7 +226,7 @@ impl Connection {
         let flags = OPEN_READWRITE | OPEN_CREATE | OPEN_URI;
         // SAFETY: a C string, and a pointer that may be written.
         let code = unsafe { sqlite3_open_v2(name.as_ptr(), &raw mut db, flags, std::ptr::null()) };
-        // Also where opening fails there is a connection, which knows the message.
+        // A failed open also gives a connection, which has the message.
         let connection = Self {
             db: NonNull::new(db).ok_or_else(|| Error::words("out of memory"))?,
         };
@@ -234,7 +234,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Waits so long for locks.
+    /// Waits this long for locks.
     ///
     /// # Errors
     /// SQLite's.
@@ -287,7 +287,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The first statement of some SQL, to be stepped; none if there is only a comment.
+    /// The first statement of some SQL, ready to step; none if there is only a comment.
     ///
     /// # Errors
     /// SQLite's.
@@ -309,7 +309,7 @@ impl Connection {
             )
         };
         self.check(code)?;
-        // SAFETY: the tail is the end of the string that was given.
+        // SAFETY: the tail points into the string passed in.
         let tail = unsafe { CStr::from_ptr(tail) };
         Ok((
             NonNull::new(raw).map(|raw| Statement {
@@ -355,7 +355,8 @@ impl Connection {
         const UTF8: c_int = 1;
         let name = c_string(name)?;
         let context = Box::into_raw(Box::new(collation)).cast();
-        // SAFETY: a C string; both functions take this context, and it is given back once, also if this fails.
+        // SAFETY: a C string. Both functions take this context. It is released once, also if this
+        // fails.
         let code = unsafe {
             let db = self.db.as_ptr();
             let made = sqlite3_create_collation_v2(
@@ -397,7 +398,7 @@ impl Connection {
     /// SQLite's.
     pub fn serialize(&self) -> Result<Vec<u8>> {
         let mut size = 0;
-        // SAFETY: the memory that SQLite returns has so many bytes, and is freed once.
+        // SAFETY: SQLite returns the size of its memory, which is freed once.
         unsafe {
             let memory = sqlite3_serialize(self.db.as_ptr(), c"main".as_ptr(), &raw mut size, 0);
             let Ok(size) = usize::try_from(size) else {
@@ -461,7 +462,7 @@ impl Statement<'_> {
         }
     }
 
-    /// The row that it is on.
+    /// The current row.
     #[must_use]
     pub fn row(&self) -> Vec<Value> {
         // SAFETY: the statement is not finalized.
@@ -471,8 +472,8 @@ impl Statement<'_> {
 
     fn value(&self, column: c_int) -> Value {
         let raw = self.raw.as_ptr();
-        // SAFETY: the statement is not finalized, the column is one of its own, and what SQLite points to has as
-        // many bytes as it says until the next call for the column.
+        // SAFETY: the statement is not finalized, and the column is one of its own. SQLite's
+        // pointer has the number of bytes that SQLite returns, until the next call for the column.
         unsafe {
             match sqlite3_column_type(raw, column) {
                 1 => Value::Integer(sqlite3_column_int64(raw, column)),
@@ -560,7 +561,7 @@ impl Blob<'_> {
     }
 }
 
-/// How two texts lie to each other.
+/// The order of two texts.
 pub type Collation = Box<dyn FnMut(&[u8], &[u8]) -> Ordering>;
 
 /// # Safety
@@ -585,7 +586,7 @@ unsafe extern "C" fn collate(
 }
 
 /// # Safety
-/// `context` is a [`Collation`] in a box that nobody uses any more.
+/// `context` is a [`Collation`] in a box that nothing uses any more.
 unsafe extern "C" fn forget_collation(context: *mut c_void) {
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(context.cast::<Collation>()) });

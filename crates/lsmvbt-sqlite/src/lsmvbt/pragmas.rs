@@ -1,7 +1,8 @@
 //! The pragmas of LS-MVBT: `onewrite_status`, and those whose names begin with `lsmvbt_`.
 //!
-//! Each answers with one row, the value that is in force. None but `lsmvbt_history` is remembered by the database:
-//! `lsmvbt_torn` holds for everybody who has it open, until the last one closes it, the others for the connection.
+//! Each answers with one row, the value in force. The database remembers only `lsmvbt_history`.
+//! `lsmvbt_torn` holds for all users of the database, until the last one closes it. The others hold
+//! for the connection.
 
 use lsmvbt::{Optimizations, Torn, Version};
 
@@ -12,7 +13,7 @@ use crate::engine::{Error, Result};
 const MOST_RESERVED: u8 = 40;
 
 impl Session {
-    /// Runs a pragma; `None` if it is none of this engine's.
+    /// Runs a pragma; `None` if this engine has no such pragma.
     pub(super) fn run_pragma(&mut self, name: &str, value: Option<&str>) -> Result<Option<String>> {
         let value = value.map(str::trim);
         let answer = match name {
@@ -29,7 +30,7 @@ impl Session {
         Ok(Some(answer))
     }
 
-    /// Refuses within a transaction, of which this would be no part.
+    /// Refuses within a transaction, because this would be no part of it.
     fn outside(&self) -> Result<()> {
         match self.snapshot {
             Some(_) => Err(refused("not within a transaction")),
@@ -37,7 +38,7 @@ impl Session {
         }
     }
 
-    /// How many versions are kept.
+    /// The number of kept versions.
     fn history(&mut self, value: Option<&str>) -> Result<String> {
         if let Some(value) = value {
             self.outside()?;
@@ -46,7 +47,7 @@ impl Session {
         Ok(self.db.status().map_err(error)?.history.to_string())
     }
 
-    /// The version that is read: one that was chosen, or the newest.
+    /// The version to read: a chosen one, or the newest.
     fn version(&mut self, value: Option<&str>) -> Result<String> {
         if let Some(value) = value {
             self.outside()?;

@@ -1,10 +1,11 @@
-//! Values whose abbreviated keys are equal, or nearly: what they do not tell must still be told. Every value is sought in nodes
-//! that have been searched before, by each comparison, and the answers are those of stock SQLite.
+//! Values whose abbreviated keys are equal, or nearly: the search must still distinguish them. It
+//! seeks every value in nodes that have been searched before, by each comparison. The answers are
+//! those of stock SQLite.
 
 use crate::support::{Scene, run};
 use lsmvbt_sqlite::sqlite::Connection;
 
-/// Among them integers that are one real number when they are rounded, and text that begins alike.
+/// They include integers that round to one real number, and texts with a common prefix.
 const VALUES: &[&str] = &[
     "NULL",
     "0",
@@ -60,7 +61,7 @@ const ORDERS: &[&str] = &[
 
 const COMPARISONS: &[&str] = &["=", "IS", "<", "<=", ">", ">="];
 
-/// The values, each several times and far enough from each other for some leaves, and others around them.
+/// The values, each several times, with others around them, far enough apart for several leaves.
 fn fill(connection: &Connection, order: &str) {
     let values: Vec<String> = VALUES.iter().map(|value| format!("({value})")).collect();
     let script = format!(

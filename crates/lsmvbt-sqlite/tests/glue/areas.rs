@@ -1,4 +1,4 @@
-//! SQL, area by area: what the other engine says is what stock SQLite says.
+//! SQL, area by area: the other engine answers as stock SQLite does.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use lsmvbt_sqlite::sqlite::{Blob, Connection};
 
 use crate::support::{Scene, alike, one, run};
 
-/// Says the same on every engine, and fails nowhere.
+/// The script gives the same on every engine, and fails nowhere.
 fn succeeds(name: &str, script: &[&str]) {
     for said in alike(&Scene::new(), name, script) {
         assert!(said.contains(": ["), "{said}");
@@ -323,7 +323,8 @@ fn pragmas() {
     );
 }
 
-/// A search for equality believes an equal record that it has compared with: it must be one that lives.
+/// A search for equality trusts an equal record that it has compared with: that record must be
+/// live.
 #[test]
 fn equality_with_what_is_gone() {
     succeeds(
@@ -362,7 +363,8 @@ fn long_values_of_one_row_after_another() {
     );
 }
 
-/// UPDATE OR REPLACE pins its cursor while it deletes what is in the way, so that triggers cannot change the table.
+/// UPDATE OR REPLACE pins its cursor while it deletes conflicting rows, so that triggers cannot
+/// change the table.
 #[test]
 fn a_trigger_that_takes_away_what_update_or_replace_is_at() {
     let said = alike(
@@ -380,7 +382,7 @@ fn a_trigger_that_takes_away_what_update_or_replace_is_at() {
             "INSERT INTO w VALUES (1, 1, 1), (2, 2, 2)",
             "UPDATE OR REPLACE w SET c = 0",
             "SELECT * FROM w",
-            // Where nothing is left, nothing is in the way.
+            // Where no rows are left, none conflict.
             "CREATE TABLE v(a UNIQUE, b UNIQUE)",
             "CREATE TRIGGER vt AFTER DELETE ON v BEGIN INSERT INTO v VALUES (old.a + 10, NULL); END",
             "INSERT INTO v VALUES (1, NULL), (0, NULL)",
@@ -401,7 +403,7 @@ fn a_trigger_that_takes_away_what_update_or_replace_is_at() {
 fn a_blob_that_a_collation_cannot_read_stays_on_its_row() {
     let scene = Scene::new();
     for engine in crate::support::ENGINES {
-        // For good, so that a BLOB of it may be in the collation's hands.
+        // Leaked, so that the collation can hold a BLOB of it.
         let connection: &'static Connection =
             Box::leak(Box::new(scene.open(&format!("collation.{engine}"), engine)));
         let in_collation: Rc<RefCell<Option<Blob<'static>>>> = Rc::default();
@@ -458,7 +460,7 @@ fn incremental_blobs() {
         blob.write(15000, b"hello").expect("written");
         assert_eq!(blob.read(14999, 7).expect("read"), b"\0hello\0");
         assert!(blob.write(19998, b"past").is_err(), "past the end");
-        // Another row's change leaves it alone; its own row's ends it.
+        // A change of another row leaves it alone; a change of its own row ends it.
         run(
             &connection,
             "UPDATE t SET b = 'other' WHERE a = 2; INSERT INTO t VALUES (9, 9, 9)",

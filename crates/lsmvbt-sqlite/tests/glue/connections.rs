@@ -302,7 +302,8 @@ fn threads_with_connections_of_their_own(engine: &str) {
     assert_eq!(one(&connection, "PRAGMA integrity_check"), "ok");
 }
 
-/// Another process is making the shared memory: SQLite's VFS holds its byte 128 exclusively, and answers BUSY.
+/// Another process makes the shared memory: SQLite's VFS holds its byte 128 exclusively, and
+/// answers BUSY.
 #[test]
 fn who_opens_waits_for_the_shared_memory_to_be_made() {
     let scene = Scene::new();
@@ -315,7 +316,7 @@ fn who_opens_waits_for_the_shared_memory_to_be_made() {
         l_len: 1,
         l_pid: 0,
     };
-    // Locks of an open file description are in the way of this process's others, too.
+    // Locks of an open file description also exclude others of this process.
     fcntl(&memory, FcntlArg::F_OFD_SETLK(&lock)).expect("the lock");
     let opening = std::thread::spawn(move || {
         let connection = scene.open("x", "lsmvbt");
@@ -328,7 +329,8 @@ fn who_opens_waits_for_the_shared_memory_to_be_made() {
     assert_eq!(opening.join().expect("it is open"), "1");
 }
 
-/// What a VFS says is what SQLite says of it: no memory, or a file that cannot be opened, is no failed disk.
+/// SQLite returns the VFS's own code: no memory, or a file that cannot be opened, is no failed
+/// disk.
 #[test]
 fn the_codes_of_the_vfs_arrive() {
     let scene = Scene::new();
@@ -345,7 +347,7 @@ fn the_codes_of_the_vfs_arrive() {
     assert_eq!(one(&connection, "SELECT count(*) FROM t"), "1");
 }
 
-/// Where the environment chooses the engine, what has no shared memory for it is stock.
+/// If the environment chooses the engine, a database without shared memory for it is stock.
 #[test]
 fn the_environment_chooses_for_files_with_shared_memory() {
     let scene = Scene::new();

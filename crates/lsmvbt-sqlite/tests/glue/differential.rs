@@ -1,7 +1,7 @@
 //! The same random SQL on stock SQLite and on the other engine: the same rows, the same errors.
 //!
-//! `ONEWRITE_SEED` sets which statements, `ONEWRITE_SEEDS` how many seeds from there on, `ONEWRITE_STEPS` how many
-//! statements of each (3,000).
+//! `ONEWRITE_SEED` sets the statements, `ONEWRITE_SEEDS` the number of seeds from there on, and
+//! `ONEWRITE_STEPS` the number of statements of each (3,000).
 
 use crate::support::{Scene, on_other_engines, one};
 

@@ -29,12 +29,13 @@ fn a_full_disk_is_an_error_of_one_statement() {
         };
         assert!(refused.contains("database or disk is full"), "{refused}");
         assert!(rows > 20, "{rows}");
-        // Everybody goes on, and makes room.
+        // Both go on, and make room.
         for connection in [&a, &b] {
             assert_eq!(one(connection, "SELECT count(*) FROM t"), rows.to_string());
         }
         run(&b, "DELETE FROM t WHERE rowid % 2");
-        // What is dead goes with the next change of its page, and its space is there for the one after.
+        // Dead entries go with the next change of their page, and the one after can use their
+        // space.
         run(&a, "INSERT INTO t VALUES (1)");
         run(&a, "INSERT INTO t VALUES (zeroblob(20000))");
         let left = (rows / 2 + 2).to_string();

@@ -1,5 +1,5 @@
-//! SQLite on the glue: the same SQL on stock SQLite and on another engine, in one library, with the same
-//! results. The engine is the one in `model`, so that what fails here is the glue's.
+//! SQLite on the glue: the same SQL on stock SQLite and on another engine, in one library, with the
+//! same results. The engine is the one in `model`, so that failures here are the glue's.
 
 mod abbreviated;
 mod areas;

@@ -1,7 +1,9 @@
-//! An engine in memory, to test the glue with: it is as simple as an engine can be, and nobody else can reach
-//! it. Trees are persistent vectors, so that a snapshot or a savepoint is a copy of the whole, at no cost.
+//! An engine in memory, to test the glue with. It is as simple as an engine can be, and no other
+//! process can reach it. Trees are persistent vectors, so that a snapshot or a savepoint is a copy
+//! of the whole, at no cost.
 //!
-//! The data live as long as the process; the file holds 16 bytes, by which the glue knows whose it is.
+//! The data live as long as the process. The file holds 16 bytes, by which the glue knows its
+//! engine.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -30,7 +32,7 @@ struct Model {
     stores: Mutex<HashMap<PathBuf, Arc<Store>>>,
 }
 
-/// A database: its newest commit, and whether somebody writes.
+/// A database: its newest commit, and whether a connection writes.
 struct Store {
     inner: Mutex<Committed>,
 }
@@ -53,7 +55,7 @@ struct Tree {
     entries: Vector<Entry>,
 }
 
-/// An entry; its payload is followed by what must be readable behind it.
+/// An entry; the bytes that must be readable follow its payload.
 #[derive(Clone)]
 struct Entry {
     rowid: i64,
@@ -143,11 +145,11 @@ enum Mode {
 
 struct Session {
     store: Arc<Store>,
-    /// What it sees, with its own changes.
+    /// Its view, with its own changes.
     view: State,
-    /// What there was when it began to write.
+    /// The state when it began to write.
     base: State,
-    /// The commit that `base` is.
+    /// The number of the commit `base`.
     version: u32,
     /// The newest commit of others that it has seen.
     seen: u32,
@@ -197,7 +199,7 @@ impl Session {
         Ok(self.position(cursor)?.tree)
     }
 
-    /// The entry that a cursor stands on, and its place, which must still be the entry's.
+    /// The current entry of a cursor, and its place, which must still be the entry's.
     fn here(&self, cursor: CursorId) -> Result<(usize, &Entry)> {
         let (index, entry) = self
             .position(cursor)?
@@ -229,7 +231,7 @@ impl Session {
         Ok(found)
     }
 
-    /// Where an entry is, or would be.
+    /// The place of an entry, or the place where it would be.
     fn find(
         &self,
         tree: u32,

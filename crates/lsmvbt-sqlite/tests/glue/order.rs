@@ -1,5 +1,5 @@
-//! Searches by a part of an index's columns, after the rest has changed: what once divided the tree then is no entry's
-//! any more, and lies on either side of those that are there.
+//! Searches by a part of an index's columns, after the rest has changed. The keys that once divided
+//! the tree then belong to no entry any more, and lie on either side of the existing ones.
 
 use crate::support::{Scene, on_other_engines, one, run};
 use lsmvbt_sqlite::sqlite::Connection;
@@ -57,7 +57,8 @@ fn rows_that_moved_are_found_by_their_unique_column(engine: &str) {
     assert_eq!(one(&connection, "PRAGMA integrity_check"), "ok");
 }
 
-/// Reads all rows and changes each when it is met; how many are met, or one more than there are.
+/// Reads all rows and changes each when it is met. Returns the number met, or one more than there
+/// are.
 fn change_while_reading(connection: &Connection, read: &str, change: &str) -> i64 {
     run(connection, "BEGIN");
     let mut reading = connection.statement(read).expect(read).expect("a query");
@@ -86,7 +87,8 @@ fn rows_that_changed_are_met_once(engine: &str) {
     for table in ["w", "u"] {
         fill(&connection, table);
     }
-    // Twice in each direction: from the second time on, what is saved of a row is not what divided the tree.
+    // Twice in each direction: from the second time on, the saved key of a row differs from the one
+    // that divided the tree.
     let up = "SELECT k FROM w";
     let down = "SELECT k FROM w ORDER BY k DESC";
     let less = "UPDATE w SET n = n - 100000, v = v - 100000 WHERE k = '?'";

@@ -1,4 +1,4 @@
-//! Pragmas of LS-MVBT: status, history, reading as of a version, what is believed of page writes.
+//! Pragmas of LS-MVBT: status, history, reading as of a version, and assumptions about page writes.
 
 use lsmvbt::{Caching, Db, DirectFile, Options};
 
@@ -117,7 +117,7 @@ fn the_status_is_json_and_says_what_is_in_force() {
     assert_eq!(after[1] - before[1], 1, "one flush");
     assert_eq!(after[2], before[2]);
 
-    // What one connection believes all do.
+    // All connections share the assumption of one.
     let b = scene.open("x", ENGINE);
     assert_eq!(one(&b, "PRAGMA lsmvbt_torn"), "trust");
     run(&b, "PRAGMA lsmvbt_torn = double; INSERT INTO t VALUES (3)");
@@ -160,7 +160,7 @@ fn a_database_whose_making_was_cut_short_is_made_again() {
         assert_eq!(one(&connection, "SELECT x FROM t"), "1");
         assert_eq!(one(&connection, "PRAGMA journal_mode"), ENGINE);
     }
-    // Zeros that are no beginning are left alone.
+    // Zeros that are no beginning of a database stay as they are.
     let mut other = vec![0u8; 12_288];
     other[5000] = 1;
     std::fs::write(scene.path("other"), &other).expect("a file");
@@ -173,7 +173,8 @@ fn a_database_whose_making_was_cut_short_is_made_again() {
     assert_eq!(std::fs::read(scene.path("other")).expect("the file"), other);
 }
 
-/// Who has begun to make one has said whose it is: nobody need name the engine to go on.
+/// A connection that begins to make a database records its engine: others can go on without naming
+/// the engine.
 #[test]
 fn a_database_that_was_begun_is_known_by_its_first_bytes() {
     let scene = Scene::new();
@@ -208,7 +209,7 @@ fn a_connection_that_reads_nothing_keeps_nothing() {
     run(&a, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
     assert_eq!(one(&b, "SELECT count(*) FROM t"), "1");
     run(&b, "INSERT INTO t VALUES (2)");
-    // Nobody's version may be read for this: `b` is open, and idle.
+    // No connection may read a version for this: `b` is open, and idle.
     number(&one(&a, "PRAGMA lsmvbt_reclaim"));
     run(&b, "BEGIN");
     assert_eq!(one(&b, "SELECT count(*) FROM t"), "2");

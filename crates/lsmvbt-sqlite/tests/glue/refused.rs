@@ -1,4 +1,5 @@
-//! What the other engine's databases do not do: refused with words, and without harm to any file.
+//! Operations that the other engine's databases refuse, with a message, and without harm to any
+//! file.
 
 use lsmvbt_sqlite::sqlite::Connection;
 

@@ -10,7 +10,7 @@ pub const OTHERS: [&str; 2] = [model::NAME, "lsmvbt"];
 /// The engines that everything runs on.
 pub const ENGINES: [&str; 3] = ["stock", model::NAME, "lsmvbt"];
 
-/// Makes of each function a test for every engine but stock.
+/// Turns each function into a test for every engine but stock.
 macro_rules! on_other_engines {
     ($($test:ident)*) => {
         mod model {
@@ -50,7 +50,7 @@ impl Scene {
         format!("file:{}?engine={engine}", self.path(name))
     }
 
-    /// Opens a database of an engine, which is made if need be.
+    /// Opens a database of an engine, or makes it if necessary.
     pub fn open(&self, name: &str, engine: &str) -> Connection {
         let connection = Connection::open(&self.uri(name, engine)).expect("a database");
         connection
@@ -85,7 +85,7 @@ pub fn refused(connection: &Connection, sql: &str) -> String {
     )
 }
 
-/// What a script says, statement by statement: rows, changes, or the error.
+/// The answers to a script, statement by statement: rows, changes, or the error.
 pub fn transcript(connection: &Connection, script: &[&str]) -> Vec<String> {
     script
         .iter()
@@ -96,7 +96,7 @@ pub fn transcript(connection: &Connection, script: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Runs a script on every engine, which must say the same, and gives what they say.
+/// Runs a script on every engine, which must give the same, and returns the answers.
 pub fn alike(scene: &Scene, name: &str, script: &[&str]) -> Vec<String> {
     let on = |engine: &str| {
         let connection = scene.open(&format!("{name}.{engine}"), engine);
