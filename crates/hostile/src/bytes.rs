@@ -1,7 +1,7 @@
-//! Choices out of input bytes. Where the input has ended every choice is zero, so that every input
+//! Choices from input bytes. After the end of the input every choice is zero, so that every input
 //! is a program.
 
-/// What is left of an input.
+/// The rest of an input.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a>(&'a [u8]);
 

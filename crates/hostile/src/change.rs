@@ -1,4 +1,4 @@
-//! Changes of a file that know its structure, and the mending of checksums after them.
+//! Changes of a file that know its structure, and repair of the checksums after them.
 
 use onewrite::log::header::HEADER_BYTES;
 use onewrite::log::layout::Slot;
@@ -10,10 +10,10 @@ use crate::bytes::Bytes;
 
 /// No file grows beyond this, in bytes.
 const MAX_FILE: usize = 4 << 20;
-/// No frame behind this one is mended.
+/// No frame after this one gets its checksum repaired.
 const MAX_FRAMES: u32 = 4096;
 
-/// Numbers that code forgets about.
+/// Numbers that code forgets to handle.
 const NUMBERS: [u32; 16] = [
     0,
     1,
@@ -33,8 +33,8 @@ const NUMBERS: [u32; 16] = [
     0xa1,
 ];
 
-/// Changes a file in one way or another. `places` are where its parts begin, in bytes: frames, or the
-/// fields of a header.
+/// Changes a file in one of several ways. `places` are the starts of its parts, in bytes: frames,
+/// or the fields of a header.
 pub fn change(file: &mut Vec<u8>, places: &[usize], input: &mut Bytes<'_>) {
     let kind = input.byte() % 11;
     let at = place(file.len(), places, input);
@@ -68,7 +68,7 @@ pub fn change(file: &mut Vec<u8>, places: &[usize], input: &mut Bytes<'_>) {
     }
 }
 
-/// Somewhere in a file of `bytes` bytes: in its first bytes, shortly behind the begin of a part, or
+/// A position in a file of `bytes` bytes: in its first bytes, shortly after the start of a part, or
 /// anywhere.
 fn place(bytes: usize, places: &[usize], input: &mut Bytes<'_>) -> usize {
     let place = match input.byte() {
@@ -96,7 +96,7 @@ fn put(file: &mut [u8], at: usize, change: impl FnOnce(&mut u8)) {
     }
 }
 
-/// Writes bytes over those of a file, as far as it goes.
+/// Writes bytes over those of a file, up to the end of the file.
 pub fn overwrite(file: &mut [u8], at: usize, bytes: &[u8]) {
     let rest = file.get_mut(at..).unwrap_or_default();
     rest.iter_mut()
@@ -112,7 +112,7 @@ fn swap(file: &mut [u8], a: usize, b: usize, length: usize) {
     }
 }
 
-/// Makes the checksum of a log's header right.
+/// Corrects the checksum of a log's header.
 pub fn mend_header(log: &mut [u8]) {
     if let Some(head) = log.get_mut(..HEADER_BYTES) {
         let crc = crc32c::crc32c(&head[..HEADER_BYTES - 4]);
@@ -120,7 +120,7 @@ pub fn mend_header(log: &mut [u8]) {
     }
 }
 
-/// Makes all checksums of a log of ours right: of SQLite's header in it, of its frames, of its own.
+/// Corrects all checksums of our log: of SQLite's header in it, of its frames, and its own.
 pub fn mend_log(log: &mut [u8], adopt: bool) {
     mend_wal_header(log.get_mut(32..64));
     mend_header(log);
@@ -133,7 +133,7 @@ pub fn mend_log(log: &mut [u8], adopt: bool) {
     }
 }
 
-/// Makes the checksums of a log's batches right, and the chain of them.
+/// Corrects the checksums of a log's batches, and their chain.
 fn mend_batches(log: &mut [u8]) {
     let mut at = batch::BLOCK_BYTES as usize;
     let mut previous = None;
@@ -152,7 +152,7 @@ fn mend_batches(log: &mut [u8]) {
     }
 }
 
-/// Makes all checksums of a log of SQLite's own right.
+/// Corrects all checksums of a log of stock SQLite.
 pub fn mend_stock_log(log: &mut [u8], adopt: bool) {
     mend_wal_header(log.get_mut(..wal::HEADER_BYTES));
     let header = log.first_chunk().and_then(WalHeader::parse);
@@ -169,8 +169,8 @@ fn mend_wal_header(header: Option<&mut [u8]>) {
     header[28..32].copy_from_slice(&b.to_be_bytes());
 }
 
-/// Makes the checksums of a log's frames right, up to the first that is none of this log's. `adopt`
-/// makes frames of other generations some of this one.
+/// Corrects the checksums of a log's frames, up to the first that does not belong to this log.
+/// `adopt` turns frames of other generations into frames of this one.
 pub fn mend_frames(log: &mut [u8], layout: Layout, wal: &WalHeader, adopt: bool) {
     let Ok(geometry) = Geometry::new(layout, wal.page_size, 1) else {
         return;

@@ -1,5 +1,5 @@
-//! A log of any layout, written as the engine lays frames out, and changed: the walk over it never
-//! takes a frame that was not written there.
+//! A changed log of any layout, with frames laid out as the engine does. The walk over the log
+//! never returns a frame that was not written there.
 
 use onewrite::log::scan::{Scan, Survey, Verdict, Writers};
 use onewrite::log::{Geometry, Layout};
@@ -102,7 +102,7 @@ fn write(input: &mut Bytes<'_>) -> Option<Written> {
     let layout = LAYOUTS[input.below(LAYOUTS.len())];
     let page = PageSize::new(PAGES[input.below(PAGES.len())])?;
     let geometry = Geometry::new(layout, page, 1).ok()?;
-    // Enough for a second group of `embedded`, and not more than half a MiB.
+    // Enough for a second group of `embedded`, and at most half a MiB.
     let most = (512 * 1024 / page.bytes()).min(140);
     let count = 1 + input.below(most);
     let fill = input.byte();

@@ -8,7 +8,7 @@ use onewrite_cli::inspect::DatabaseHeader;
 use crate::bytes::Bytes;
 use crate::change::{mend_header, overwrite};
 
-/// SQLite's WAL header and one frame behind it.
+/// SQLite's WAL header and one frame after it.
 pub fn wal(data: &[u8]) {
     let mut input = Bytes::new(data);
     let mends = input.byte() & 1 == 1;

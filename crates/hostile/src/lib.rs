@@ -1,4 +1,4 @@
-//! Hostile bytes: everything of ours that reads bytes from disk, as functions of some input bytes.
+//! Hostile bytes: all our code that reads bytes from disk, as functions of input bytes.
 //!
 //! ```text
 //! headers   the log's header, SQLite's, the guard in the database's
@@ -7,10 +7,10 @@
 //! pair      a database and its log through real SQLite
 //! ```
 //!
-//! A [`Target`] panics where a promise is broken, and never else, whatever its input. The fuzzer in
-//! `fuzz/` looks for such input by coverage; `tests/bounded.rs` runs the kept corpus and random
-//! changes of it, without a fuzzer. Most inputs are small programs, not files: they choose something
-//! valid that the engine made, and say what to change in it, checksums mended or not.
+//! A [`Target`] panics when the code breaks a promise, and never otherwise, for any input. The
+//! fuzzer in `fuzz/` searches for such input by coverage. `tests/bounded.rs` runs the kept corpus
+//! and random changes of it, without a fuzzer. Most inputs are small programs, not files. They
+//! choose a valid file that the engine made, and its changes, with checksums repaired or not.
 
 mod bytes;
 mod change;
@@ -19,7 +19,7 @@ mod headers;
 mod pair;
 mod tools;
 
-/// Something that reads bytes from disk.
+/// Code that reads bytes from disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// The name of its fuzzer and of its corpus.
@@ -28,7 +28,7 @@ pub struct Target {
     pub run: fn(&[u8]),
     /// How many random inputs the bounded test tries.
     pub runs: u32,
-    /// Bytes of a random input at most.
+    /// The most bytes of a random input.
     pub max_bytes: usize,
 }
 
@@ -58,7 +58,7 @@ const fn target(name: &'static str, run: fn(&[u8]), runs: u32, max_bytes: usize)
 /// Runs the target of this name on `data`.
 ///
 /// # Panics
-/// A promise is broken; there is no such target.
+/// If the code breaks a promise, or there is no such target.
 pub fn run(name: &str, data: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
     match target {

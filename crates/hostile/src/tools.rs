@@ -1,4 +1,5 @@
-//! What the tools read: logs and databases (`inspect`), the kernel's trace, records of power cuts.
+//! The input of the tools: logs and databases (`inspect`), the kernel's trace, records of power
+//! cuts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,14 +11,14 @@ use crate::bytes::Bytes;
 use crate::change::{change, mend_header, mend_log, mend_stock_log};
 use crate::pair::{self, Files};
 
-/// Files that were changed, and which of them the user names.
+/// Changed files, and the one that the user names.
 struct Named {
     directory: tempfile::TempDir,
     /// The database.
     path: PathBuf,
-    /// What is looked at.
+    /// The file to examine.
     file: PathBuf,
-    /// A choice that is left to the target.
+    /// A choice for the target to make.
     choice: u8,
 }
 
@@ -92,7 +93,7 @@ pub fn verify(data: &[u8]) {
     drop(named.directory);
 }
 
-/// `onewrite salvage` of the same: what it reads stays as it is, and what it makes SQLite opens.
+/// `onewrite salvage` of the same. Its input stays unchanged, and SQLite opens its output.
 pub fn salvage(data: &[u8]) {
     let named = named(data);
     let before = Files::read(&named.path);
@@ -158,8 +159,8 @@ pub fn history(data: &[u8]) {
     let blocks = image.blocks().count();
     assert!(blocks * onewrite_flash::image::BLOCK <= bytes.len());
     assert!(history.events().len() * 16 <= bytes.len());
-    // Whoever replays it cuts it. A range is cut sector by sector, so what that takes grows with the
-    // medium and the events.
+    // A replay cuts the record. It cuts a range sector by sector, so its time grows with the medium
+    // and the events.
     if image.bytes() > 1 << 20 || history.events().len() > 100 {
         return;
     }

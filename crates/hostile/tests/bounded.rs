@@ -1,7 +1,8 @@
-//! Every target on its kept corpus and on random inputs, without a fuzzer, so that it runs everywhere.
+//! Runs every target on its kept corpus and on random inputs, without a fuzzer, so that it runs
+//! everywhere.
 //!
-//! `ONEWRITE_FUZZ_SEED=N` makes the same inputs again, `ONEWRITE_FUZZ_PERCENT=N` more or fewer of
-//! them. Inputs that break a promise are printed in hexadecimal.
+//! `ONEWRITE_FUZZ_SEED=N` repeats the same inputs. `ONEWRITE_FUZZ_PERCENT=N` makes more or fewer of
+//! them. The test prints inputs that break a promise in hexadecimal.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use onewrite_hostile::{TARGETS, Target};
 use onewrite_torture::random::Random;
 
-/// Panics that were seen, also those that the VFS turned into an error of SQLite's.
+/// Counts panics, including those that the VFS turned into an error of SQLite's.
 static PANICS: AtomicU32 = AtomicU32::new(0);
 static LAST: Mutex<String> = Mutex::new(String::new());
 
@@ -33,7 +34,7 @@ fn corpus(target: &Target) -> Vec<Vec<u8>> {
     files.iter().map(read).collect()
 }
 
-/// A kept input, changed in some places; or bytes of no order.
+/// A kept input with some changes, or random bytes.
 fn draw(random: &mut Random, corpus: &[Vec<u8>], max_bytes: usize) -> Vec<u8> {
     let mut bytes = match corpus.is_empty() || random.one_in(4) {
         true => Vec::new(),
@@ -61,7 +62,7 @@ fn draw(random: &mut Random, corpus: &[Vec<u8>], max_bytes: usize) -> Vec<u8> {
     bytes
 }
 
-/// Runs one input; what it broke.
+/// Runs one input; returns the broken promise.
 fn broken(target: &Target, input: &[u8]) -> Option<String> {
     let before = PANICS.load(Ordering::SeqCst);
     let _ = panic::catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
@@ -72,7 +73,7 @@ fn broken(target: &Target, input: &[u8]) -> Option<String> {
     })
 }
 
-/// One test for all: the panic hook is the process's.
+/// One test for all: the panic hook belongs to the process.
 #[test]
 fn no_target_breaks_a_promise() {
     panic::set_hook(Box::new(|info| {

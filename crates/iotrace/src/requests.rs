@@ -1,6 +1,6 @@
 //! Joins what tasks handed to the block layer, what the device was given and what it completed into I/Os.
 //!
-//! The block layer joins neighbouring pieces of several tasks into one request, and splits large ones. So
+//! The block layer joins neighboring pieces of several tasks into one request, and splits large ones. So
 //! pieces are kept by sector until a completion takes their sectors; the request's issue likewise. A
 //! request that wants a flush before or after its data, on a device that has a cache and cannot do that by
 //! itself, is completed once with its data and once more, without sectors, when its last flush is done.

@@ -2,7 +2,7 @@
 //!
 //! The superblock (kernel's `fs/xfs/libxfs/xfs_format.h`, `struct xfs_dsb`) is big-endian. A block's
 //! number joins the number of its allocation group and its place in the group, so that numbers of
-//! neighbouring groups have a gap between them:
+//! neighboring groups have a gap between them:
 //!
 //! ```text
 //! 0 "XFSB"   4 u32 block bytes   8 u64 blocks   48 u64 first log block   84 u32 blocks of a group

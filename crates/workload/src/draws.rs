@@ -10,7 +10,7 @@ impl Draws {
     /// The sequence that belongs to transaction `number` of the runs with this seed.
     pub(crate) fn of(seed: u64, number: u32) -> Self {
         let mut state = seed ^ (u64::from(number) << 32);
-        // Mixed once, so that neighbouring numbers do not begin neighbouring sequences.
+        // Mixed once, so that neighboring numbers do not begin neighboring sequences.
         let state = split_mix(&mut state);
         Self { state }
     }

@@ -1,5 +1,5 @@
-//! Valid databases with their logs, as a crash leaves them, made by the engine; and every state that
-//! was committed.
+//! Valid databases with their logs, made by the engine, as a crash leaves them; and every committed
+//! state.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -12,23 +12,23 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{Files, directory};
 
-/// What the database holds: read by everybody in the same way.
+/// The database's content. Every reader uses the same statement.
 pub const DIGEST: &str = "SELECT count(*), total(id * v), group_concat(substr(w, 1, 20) || length(w)) \
      FROM (SELECT * FROM t ORDER BY id)";
 
-/// A state that was committed.
+/// A committed state.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// The last frame of its transaction; 0 for what the database file holds.
+    /// The last frame of its transaction; 0 for the state in the database file.
     pub frame: u32,
-    /// What [`DIGEST`] says of it.
+    /// The result of [`DIGEST`].
     pub digest: String,
 }
 
 /// A database and its log.
 #[derive(Clone, Debug)]
 pub struct Base {
-    /// What it is, for messages.
+    /// A description for messages.
     pub name: String,
     /// The database file.
     pub database: Vec<u8>,
@@ -36,11 +36,11 @@ pub struct Base {
     pub log: Vec<u8>,
     /// `-wal`, of journal mode direct.
     pub wal: Vec<u8>,
-    /// Where frames and their entries begin in the log, in bytes.
+    /// The starts of frames and their entries in the log, in bytes.
     pub places: Vec<usize>,
-    /// What was committed since the last checkpoint, oldest first.
+    /// The states committed since the last checkpoint, oldest first.
     pub states: Vec<State>,
-    /// The log is one that stock SQLite does not know.
+    /// Stock SQLite does not know the log.
     pub is_guarded: bool,
 }
 
@@ -50,15 +50,15 @@ struct Recipe {
     /// `None`: journal mode direct.
     layout: Option<&'static str>,
     page: usize,
-    /// The log started again: frames of an older generation stand behind those of this one.
+    /// The log started again: frames of an older generation follow those of this one.
     restarted: bool,
-    /// A transaction that was rolled back after it had been written.
+    /// A transaction was rolled back after it had been written.
     rolled_back: bool,
     /// Pages use their reserved bytes.
     reserved: bool,
 }
 
-/// All of them; made when they are asked for first.
+/// All of them, made at the first call.
 pub fn bases() -> &'static [Base] {
     static BASES: OnceLock<Vec<Base>> = OnceLock::new();
     BASES.get_or_init(|| recipes().iter().map(make).collect())
@@ -108,13 +108,13 @@ fn recipes() -> Vec<Recipe> {
     recipes
 }
 
-/// A connection that answers at once, also where somebody else has the lock.
+/// A connection that answers at once, even if another connection has the lock.
 pub fn connect(path: &Path, vfs: &str, flags: OpenFlags) -> rusqlite::Result<Connection> {
     onewrite::register().expect("the VFS onewrite");
     let vfs = CString::new(vfs).expect("a name without zero bytes");
     let db = Connection::open_with_flags_and_vfs(path, flags, vfs.as_c_str())?;
     db.busy_timeout(std::time::Duration::ZERO)?;
-    // What is tested is what is read back, not the device.
+    // The tests check the bytes read back, not the device.
     db.pragma_update(None, "synchronous", "NORMAL")?;
     Ok(db)
 }
@@ -172,7 +172,7 @@ fn make(recipe: &Recipe) -> Base {
         let digest = text(&db, DIGEST).expect("a digest");
         states.push(State { frame, digest });
     };
-    // Nobody else commits, and every commit is published: the wal-index's last frame.
+    // Nobody else commits, and every commit is published: this is the wal-index's last frame.
     let committed = || {
         let status: String = db
             .query_row("PRAGMA onewrite_status", [], |row| row.get(0))
@@ -188,7 +188,7 @@ fn make(recipe: &Recipe) -> Base {
             states.clear();
             note(&mut states, 0);
         }
-        // The second generation is shorter: some of the first stays behind it.
+        // The second generation is shorter: some of the first stays after it.
         for statement in history(recipe.page, round) {
             sql(&db, &statement);
             note(&mut states, committed());
@@ -202,7 +202,8 @@ fn make(recipe: &Recipe) -> Base {
             sql(&db, &many);
         }
     }
-    // Reading the database in this process takes SQLite's locks away: nobody is there to mind.
+    // Reading the database in this process takes SQLite's locks away. No other connection needs
+    // them.
     let files = Files::read(&path);
     let (log, wal) = cut(files.log, files.wal, recipe);
     let base = Base {
@@ -238,7 +239,7 @@ fn history(page: usize, round: u32) -> Vec<String> {
         .collect()
 }
 
-/// The log without most of the places that are prepared and not yet used.
+/// The log without most of the prepared places that are not yet used.
 fn cut(mut log: Vec<u8>, mut wal: Vec<u8>, recipe: &Recipe) -> (Vec<u8>, Vec<u8>) {
     let unit = 8192;
     for file in [&mut log, &mut wal] {
@@ -276,7 +277,7 @@ fn places(recipe: &Recipe, log: &[u8], last: u32) -> Vec<usize> {
     frames.flat_map(of_frame).map(|at| at as usize).collect()
 }
 
-/// Where frames stand that have no fixed positions, and the blocks that batches begin with.
+/// The frames without fixed positions, and the first block of each batch.
 fn found_places(log: &[u8]) -> Vec<usize> {
     let header = LogHeader::parse(log).expect("a log's header");
     let wal = header.wal_header().expect("a WAL header");

@@ -1,4 +1,4 @@
-//! What must hold of a pair that was changed.
+//! The rules that must hold for a changed pair.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::base::{DIGEST, State, connect, text};
 use super::{Base, Done, Files, directory};
 use crate::bytes::Bytes;
 
-/// How the database is opened, and what is done with it.
+/// How to open the database, and the operations on it.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
     reader_first: bool,
@@ -20,7 +20,7 @@ pub struct How {
     mapped: bool,
     discard: bool,
     checkpoint: &'static str,
-    /// Bytes of the row that is written.
+    /// Bytes of the row to write.
     row: usize,
     again: bool,
 }
@@ -41,18 +41,18 @@ impl How {
     }
 }
 
-/// What SQLite must say.
+/// The expected answer of SQLite.
 #[derive(Debug)]
 enum Expected<'a> {
     /// Anything.
     Unknown,
     /// This state.
     State(&'a State),
-    /// That it cannot open the database.
+    /// An error: SQLite cannot open the database.
     Refusal,
 }
 
-/// Opens the files and does what the input says.
+/// Opens the files and runs the operations of the input.
 pub fn check(base: &Base, files: &Files, done: Done, how: &How) {
     let expected = expect(base, files, done);
     let directory = directory();
@@ -79,13 +79,13 @@ pub fn check(base: &Base, files: &Files, done: Done, how: &How) {
     if how.discard {
         discard(base, &path, &expected, files);
     }
-    // Whatever is left: stock SQLite and ours once more.
+    // Stock SQLite and ours open whatever is left once more.
     for vfs in ["unix", "onewrite"] {
         let _ = connect(&path, vfs, OpenFlags::default()).and_then(|db| text(&db, DIGEST));
     }
 }
 
-/// Reads, checks, checkpoints and writes; what is there in the end.
+/// Reads, checks, checkpoints and writes; returns the final content.
 fn use_it(
     base: &Base,
     path: &Path,
@@ -102,7 +102,7 @@ fn use_it(
     let found = text(&db, DIGEST);
     compare(base, expected, &found, "ours");
     if matches!(expected, Expected::Refusal) {
-        // Asking again would only take time: a header that is not right is read many times over.
+        // Asking again would only take time: SQLite reads an invalid header many times over.
         run(&db, &row(how.row))?;
         panic!("{}: refused to read, and written", base.name);
     }
@@ -126,7 +126,7 @@ fn use_it(
         done = done.and(run(&db, step));
     }
     if how.again {
-        // In the same connection, after whatever went wrong.
+        // In the same connection, after any error above.
         done = done.and(run(&db, "UPDATE t SET w = w || 'x' WHERE v = 77"));
         done = done.and(run(&db, "PRAGMA wal_checkpoint"));
     }

@@ -1,10 +1,10 @@
 //! A database and its log, changed, through real SQLite: opened, read, checked, checkpointed,
 //! written, closed, and given to stock SQLite.
 //!
-//! Where nothing but the log was changed and no checksum mended, what SQLite may answer is known: what
-//! `log::scan` says of the log, which must be a state that was committed; or, where the log's header
-//! is not what it was, that the database cannot be opened, and then no byte may change. Otherwise any
-//! answer will do, and only crashes, hangs and reports of a sanitizer count.
+//! SQLite's answer is known where only the log was changed and no checksum was repaired. It must be
+//! a committed state: the one that `log::scan` finds in the log. If the log's header was changed,
+//! SQLite must refuse to open the database, and no byte may change. Otherwise any answer is right,
+//! and only crashes, hangs and reports of a sanitizer count.
 
 mod base;
 mod check;
@@ -17,7 +17,7 @@ pub use base::{Base, bases, connect};
 use crate::bytes::Bytes;
 use crate::change::{change, mend_header, mend_log, mend_stock_log, overwrite};
 
-/// The files of a database; an empty log is one that is not there.
+/// The files of a database. An empty log stands for a missing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// The database itself.
@@ -49,7 +49,7 @@ impl Files {
         }
     }
 
-    /// Those of the database at `path`.
+    /// Reads the files of the database at `path`.
     pub fn read(path: &Path) -> Self {
         let read = |suffix| fs::read(beside(path, suffix)).unwrap_or_default();
         Self {
@@ -60,7 +60,7 @@ impl Files {
         }
     }
 
-    /// Writes them into a directory; where the database is.
+    /// Writes the files into a directory; returns the path of the database.
     pub fn write(&self, directory: &Path) -> PathBuf {
         let path = directory.join("db");
         let files = [
@@ -78,26 +78,26 @@ impl Files {
     }
 }
 
-/// A file beside a database.
+/// A file next to a database.
 pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// A directory for one run, in memory where there is such a place.
+/// A directory for one run, in memory where possible.
 pub fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .expect("a directory")
 }
 
-/// What was done to the files, beside what can be seen of it.
+/// The changes to the files that the files themselves do not show.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
-    /// Checksums were made right.
+    /// Checksums were corrected.
     mended: bool,
-    /// A file was put there that belongs to another database.
+    /// A file of another database was put there.
     foreign: bool,
 }
 
@@ -147,7 +147,7 @@ fn one(base: &Base, files: &mut Files, done: &mut Done, input: &mut Bytes<'_>) {
         }
         215..225 => {
             files.log = bases()[input.below(bases().len())].log.clone();
-            // A file that only remembers the mode belongs to any database.
+            // A file that only stores the mode fits any database.
             done.foreign |= !base.is_guarded;
         }
         225..232 => {
@@ -185,11 +185,11 @@ mod tests {
         checked.is_err()
     }
 
-    /// What a log holds that nobody committed, with checksums that are right, is read; and the check,
-    /// told that nothing was mended, sees it.
+    /// SQLite reads frames with correct checksums even if nobody committed them. The check finds
+    /// this when it assumes that no checksum was repaired.
     #[test]
     fn data_that_was_never_committed_is_seen() {
-        // Rows stand in a log as they are, but in one that compresses.
+        // Rows are stored unchanged in a log, except in one that compresses.
         let in_place = |base: &&Base| {
             let header = onewrite::log::LogHeader::parse(&base.log);
             header.is_ok_and(|header| header.layout.has_fixed_positions())
@@ -226,7 +226,7 @@ mod tests {
         assert!(!panics(base, &files));
         let mut other = base.clone();
         other.log.truncate(100);
-        // Said to be whole: then it must not be refused.
+        // The other way around: this base is cut, these files are whole.
         assert!(panics(&other, &Files::of(base)));
     }
 }

@@ -224,7 +224,7 @@ impl Ycsb {
     }
 }
 
-/// The key of a rank: hot records are not neighbours.
+/// The key of a rank: hot records are not neighbors.
 fn scattered(rank: u32) -> u32 {
     // 7,919 is a prime that does not divide the number of records.
     (u64::from(rank) * 7_919 % u64::from(RECORDS)) as u32 + 1
