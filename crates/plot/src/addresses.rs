@@ -1,9 +1,9 @@
-//! Where on the device things were written when, as figures 2, 11 and 12 of WALDIO draw it: address over
-//! time, a mark for each I/O, its area following the I/O's size.
+//! Where on the device I/Os wrote, over time, as in figures 2, 11 and 12 of WALDIO. Each I/O is a
+//! mark at its time and address; the area of the mark follows the I/O's size.
 //!
-//! What a file system writes for one small commit lies in a few places far apart, which one straight axis
-//! would show as a few lines. So the axis is cut: each place that is written to is a band with an axis of
-//! its own, and between bands lies what nobody touched.
+//! For one small commit a file system writes to a few places far apart. One straight axis would
+//! show them as a few lines. So the axis is cut: each written place is a band with its own axis.
+//! The picture leaves out the untouched addresses between bands.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
@@ -21,13 +21,14 @@ const LEFT: i32 = 96;
 const BELOW: i32 = 48;
 /// Pixels between bands.
 const CUT: i32 = 10;
-/// The most bands: what lies closest together becomes one until there are no more.
+/// The most bands. Beyond that, the closest ones are merged.
 const BANDS: usize = 6;
-/// Up to so many marks have their size written beside them.
+/// Marks have their size written next to them if there are at most this many.
 const ANNOTATED: usize = 40;
-/// The least that a band covers, in bytes.
+/// The smallest range that a band covers, in bytes.
 const LEAST: u64 = 32 << 10;
-/// The radius of a mark of 4 KiB in pixels, unless the largest is larger than it may be; and the least.
+/// The radius of a mark of 4 KiB in pixels, unless the largest mark then exceeds its limit; and the
+/// smallest radius.
 const RADIUS: f64 = 6.0;
 const MOST: f64 = 18.0;
 const SMALLEST: f64 = 2.0;
@@ -35,20 +36,20 @@ const SMALLEST: f64 = 2.0;
 /// An I/O.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mark {
-    /// When, in seconds from the beginning.
+    /// When it happened, in seconds from the beginning.
     pub at_s: f64,
     /// Its first byte on the device.
     pub address: u64,
     /// How many bytes.
     pub bytes: u64,
-    /// What for: an index into the series.
+    /// Its purpose: an index into the series.
     pub series: usize,
 }
 
-/// A part of the device that is known for what it is, and is shaded: the file system's journal.
+/// A part of the device with a known purpose, which is shaded: the file system's journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// What it is.
+    /// The name of its purpose.
     pub name: String,
     /// Its bytes on the device.
     pub bytes: Range<u64>,
@@ -57,21 +58,21 @@ pub struct Region {
 /// Address over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Addresses {
-    /// What it shows.
+    /// The title: the subject of the picture.
     pub title: String,
-    /// How it came about.
+    /// The origin of the data.
     pub subtitle: Option<String>,
     /// Width and height in pixels; at least 400 and 240.
     pub size: (u32, u32),
-    /// How long it was watched, in seconds.
+    /// How long the device was watched, in seconds.
     pub seconds: f64,
-    /// The kinds of I/O; those without a mark are not in the legend.
+    /// The kinds of I/O. The legend leaves out those without a mark.
     pub series: Vec<Series>,
     /// Parts of the device that are shaded.
     pub regions: Vec<Region>,
     /// The I/Os.
     pub marks: Vec<Mark>,
-    /// Moments at which the device's cache was flushed, in seconds from the beginning.
+    /// Moments at which the device flushed its cache, in seconds from the beginning.
     pub flushes: Vec<f64>,
 }
 
@@ -230,7 +231,7 @@ impl Addresses {
         Ok(())
     }
 
-    /// Writes into the shade what it is, in a corner without marks if there is one.
+    /// Writes a region's name into its shade, in a corner without marks if there is one.
     fn name_regions(
         &self,
         area: &Canvas<'_>,
@@ -264,8 +265,9 @@ impl Addresses {
         Ok(())
     }
 
-    /// Where each mark stands on the paper, large ones first, so that small ones stay visible. What falls
-    /// on the same pixel is there once: a long trace has more marks than a picture has room.
+    /// The place of each mark on the paper. Large marks come first, so that small ones stay
+    /// visible. Marks on the same pixel are drawn once: a long trace has more marks than a picture
+    /// has pixels.
     fn place(&self, bands: &[Band], places: &[Range<i32>], x: &dyn Fn(f64) -> i32) -> Vec<Placed> {
         let largest = self.marks.iter().map(|mark| mark.bytes).max().unwrap_or(1);
         let of = |bytes: u64| RADIUS * (bytes as f64 / 4096.0).sqrt();
@@ -311,7 +313,7 @@ fn overlap(a: Box4, b: Box4) -> bool {
     a.0 < b.2 && b.0 < a.2 && a.1 < b.3 && b.1 < a.3
 }
 
-/// Writes the sizes beside the marks, where there is room for it.
+/// Writes the sizes next to the marks, where there is room.
 fn annotate(
     area: &Canvas<'_>,
     placed: &[Placed],
@@ -338,14 +340,14 @@ fn annotate(
     Ok(())
 }
 
-/// The colour of regions.
+/// The color of regions.
 const SHADE: RGBColor = RGBColor(240, 240, 240);
 
-/// The colour of flushes.
+/// The color of flushes.
 const FLUSH: crate::Color = crate::Color(90, 90, 90);
 
 impl Band {
-    /// Makes room around what is in it.
+    /// Makes room around its contents.
     fn widen(&mut self) {
         let span = (self.bytes.end - self.bytes.start).max(LEAST);
         let missing = span - (self.bytes.end - self.bytes.start) + span / 4;
@@ -365,8 +367,8 @@ impl Band {
     }
 }
 
-/// Shares pixels out among bands, the lowest address at the bottom: each gets some, and more the more it
-/// covers.
+/// Shares pixels out among bands, the lowest address at the bottom. Each band gets some, and more
+/// if it covers more.
 fn share_out(bands: &[Band], bottom: i32) -> Vec<Range<i32>> {
     let cuts = CUT * (bands.len().max(1) as i32 - 1);
     let room = f64::from(bottom - cuts);

@@ -1,4 +1,4 @@
-//! Figures side by side: one bar, or group of bars, for each category.
+//! Figures for comparison: one bar, or a group of bars, for each category.
 
 use plotters::prelude::*;
 use plotters::style::Color as _;
@@ -12,30 +12,30 @@ use crate::ticks::{Axis, Written};
 const WIDTH: u32 = 760;
 /// Height of a bar in pixels.
 const BAR: i32 = 20;
-/// Height of a bar of a group.
+/// Height of a bar in a group.
 const NARROW: i32 = 15;
 /// Distance between categories.
 const GAP: i32 = 12;
-/// The most of the width that the categories' names may take.
+/// The largest width that the categories' names may take.
 const NAMES: i32 = 260;
 
-/// How several figures of a category stand to each other.
+/// How several figures of a category relate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrangement {
-    /// They are parts of one sum: one bar in pieces, the sum written behind it.
+    /// They are parts of one sum: one bar in pieces, with the sum written after it.
     Stacked,
-    /// Each is a bar of its own, below the other, its figure written behind it.
+    /// Each is its own bar, below the other, with its figure written after it.
     Grouped,
 }
 
 /// The figures of one kind, one for each category.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarSeries {
-    /// What the legend says.
+    /// The name in the legend.
     pub name: String,
-    /// Their colour.
+    /// Their color.
     pub color: Color,
-    /// In the order of the categories; what was not measured is `None`, and no bar.
+    /// In the order of the categories. A figure that was not measured is `None`, and has no bar.
     pub values: Vec<Option<f64>>,
 }
 
@@ -62,22 +62,22 @@ impl BarSeries {
 /// Horizontal bars, so that the names of categories are legible.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// What it shows.
+    /// The title: the subject of the picture.
     pub title: String,
-    /// How it came about: workload, file system, machine.
+    /// The origin of the data: workload, file system, machine.
     pub subtitle: Option<String>,
     /// From the top down.
     pub categories: Vec<String>,
-    /// What the length of a bar counts.
+    /// The unit and name of the bars' length.
     pub axis: Axis,
-    /// How series stand to each other.
+    /// How the series relate.
     pub arrangement: Arrangement,
-    /// What each category has.
+    /// The figures of the categories.
     pub series: Vec<BarSeries>,
 }
 
 impl Bars {
-    /// Draws it, as high as the number of categories asks for.
+    /// Draws the picture; its height follows the number of categories.
     ///
     /// # Errors
     /// If the drawing library fails.
@@ -102,7 +102,7 @@ impl Bars {
         })
     }
 
-    /// Pixels from a category to the next.
+    /// Pixels from one category to the next.
     fn row(&self) -> i32 {
         match self.arrangement {
             Arrangement::Stacked => BAR + GAP,
@@ -131,7 +131,7 @@ impl Bars {
         let (wide, _) = area.dim_in_pixel();
         let names = self.categories.iter().map(|name| frame::width(name, TEXT));
         let left = names.max().unwrap_or(0).min(NAMES) + 24;
-        // Behind the longest bar stands its figure.
+        // The longest bar has its figure after it.
         let right = wide as i32 - 90;
         let longest = self.longest();
         let written = self.axis.unit.written(longest);
@@ -218,7 +218,7 @@ impl Bars {
         Ok(())
     }
 
-    /// The figure behind a bar; "not measured" where there is none.
+    /// The figure after a bar; "not measured" where there is none.
     fn draw_figure(
         &self,
         area: &Canvas<'_>,
@@ -235,14 +235,14 @@ impl Bars {
     }
 }
 
-/// How values become places and texts.
+/// How values become positions and texts.
 struct Scale<'a> {
     written: Written,
     /// Pixels from the left.
     x: &'a dyn Fn(f64) -> i32,
 }
 
-/// A figure to three digits or so.
+/// A figure to about three digits.
 fn figure(value: f64, written: Written) -> String {
     let scaled = value / written.per;
     let decimals = match scaled {

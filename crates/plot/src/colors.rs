@@ -1,7 +1,7 @@
-//! Colours that stay apart for people who see red and green, or blue and yellow, alike: those that
-//! Okabe and Ito proposed, less the yellow, which is hard to see on white.
+//! The colors of Okabe and Ito, without their yellow, which is hard to see on white. People who see
+//! red and green, or blue and yellow, alike can distinguish them.
 
-/// A colour: red, green, blue.
+/// A color: red, green, blue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Color(pub u8, pub u8, pub u8);
 
@@ -19,7 +19,7 @@ pub const ROLLBACK_JOURNAL: Color = Color(204, 121, 167);
 pub const WAL_INDEX: Color = Color(86, 180, 233);
 /// Other files.
 pub const OTHER: Color = Color(153, 153, 153);
-/// What is not known.
+/// I/O of unknown purpose.
 pub const UNKNOWN: Color = Color(0, 0, 0);
 
 const ALL: [Color; 8] = [
@@ -33,7 +33,8 @@ const ALL: [Color; 8] = [
     UNKNOWN,
 ];
 
-/// The colour of the `index`th of several things that have none of their own; they repeat after eight.
+/// The color of the `index`th of several things without a fixed color. The colors repeat after
+/// eight.
 pub fn of(index: usize) -> Color {
     ALL.get(index % ALL.len()).copied().unwrap_or(UNKNOWN)
 }

@@ -1,4 +1,4 @@
-//! What all pictures have in common: the canvas, its title and legend, text, and marks.
+//! The common parts of all pictures: the canvas, its title and legend, text, and marks.
 
 use std::sync::OnceLock;
 
@@ -11,11 +11,11 @@ use plotters::style::{FontStyle, register_font};
 use crate::colors::Color;
 use crate::picture::{Error, FONT, Picture};
 
-/// The colour of text.
+/// The color of text.
 pub(crate) const INK: RGBColor = RGBColor(40, 40, 40);
-/// The colour of axes.
+/// The color of axes.
 pub(crate) const AXIS: RGBColor = RGBColor(110, 110, 110);
-/// The colour of the lines of a grid.
+/// The color of the lines of a grid.
 pub(crate) const GRID: RGBColor = RGBColor(228, 228, 228);
 
 /// Height of ordinary text in pixels.
@@ -52,12 +52,12 @@ pub enum Shape {
     Upright,
 }
 
-/// A kind of thing in a picture: its name in the legend, its colour, its mark.
+/// A kind of thing in a picture: its name in the legend, its color, its mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
-    /// What the legend says.
+    /// The name in the legend.
     pub name: String,
-    /// Its colour.
+    /// Its color.
     pub color: Color,
     /// Its mark.
     pub shape: Shape,
@@ -73,7 +73,7 @@ pub(crate) fn failed<E: std::fmt::Display>(error: E) -> Error {
     Error::Draw(error.to_string())
 }
 
-/// Makes the built-in font known to plotters, so that it can measure text.
+/// Makes the built-in font known to plotters, so that plotters can measure text.
 fn use_font() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
@@ -81,13 +81,13 @@ fn use_font() {
             (FontStyle::Normal, notosans::REGULAR_TTF),
             (FontStyle::Bold, notosans::BOLD_TTF),
         ] {
-            // Fails for a font that cannot be parsed, and ours can.
+            // Fails only for a font that cannot be parsed; ours can.
             let _ = register_font(FONT, style, bytes);
         }
     });
 }
 
-/// Text of a height, standing at a point in this way.
+/// Text of a height, aligned to its point in this way.
 pub(crate) fn style(height: i32, color: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> {
     (FONT, height).into_font().color(&color).pos(Pos::new(h, v))
 }
@@ -97,7 +97,7 @@ pub(crate) fn width(text: &str, height: i32) -> i32 {
     use_font();
     let font = (FONT, height).into_font();
     let measured = font.box_size(text).map(|(width, _)| width as i32);
-    // Half an em a letter where it cannot be measured.
+    // Half an em for each letter where plotters cannot measure it.
     measured.unwrap_or(text.chars().count() as i32 * height / 2)
 }
 
@@ -117,8 +117,7 @@ pub(crate) fn shortened(text: &str, height: i32, room: i32) -> String {
     String::new()
 }
 
-/// Makes a picture: title, subtitle and legend at its top, and below them what `draw` draws on the
-/// canvas that is left.
+/// Makes a picture: title, subtitle and legend at its top. `draw` draws on the rest of the canvas.
 pub(crate) fn picture(
     size: (u32, u32),
     title: &str,
@@ -170,12 +169,12 @@ fn draw_legend(root: &Canvas<'_>, legend: &[Series], top: i32, total: i32) -> Re
     Ok(y + LINE / 2 + 4)
 }
 
-/// Where each entry of a legend begins, and in which line, the first being 0.
+/// The left edge of each entry of a legend, and its line, the first being 0.
 pub(crate) fn legend_places(legend: &[Series], total: i32) -> Vec<(i32, i32)> {
     let (mut x, mut line) = (MARGIN, 0);
     let mut places = Vec::with_capacity(legend.len());
     for series in legend {
-        // A browser's own font may be wider than the one that is measured with.
+        // A browser's own font may be wider than the measured one.
         let wide = 18 + width(&series.name, TEXT) * 3 / 2 + 12;
         if x > MARGIN && x + wide > total - MARGIN {
             (x, line) = (MARGIN, line + 1);
@@ -204,7 +203,7 @@ pub(crate) fn draw_mark(
         let points = vec![(x + from.0, y + from.1), (x + to.0, y + to.1)];
         area.draw(&PathElement::new(points, line)).map_err(failed)
     };
-    // So that all shapes of a radius have about the same area.
+    // This gives all shapes of a radius about the same area.
     let (r, wide) = (radius, radius * 5 / 4);
     match shape {
         Shape::Circle => area.draw(&Circle::new((x, y), r, fill)).map_err(failed),
@@ -225,7 +224,8 @@ pub(crate) fn draw_mark(
     }
 }
 
-/// Draws the label of an upright axis, read from the bottom up, its middle at a point of its left edge.
+/// Draws the label of an upright axis, read from the bottom up. The point is the middle of its left
+/// edge.
 pub(crate) fn draw_upright(area: &Canvas<'_>, text: &str, at: (i32, i32)) -> Result<(), Error> {
     let font = (FONT, TEXT).into_font().transform(FontTransform::Rotate270);
     let style = font.color(&INK).pos(Pos::new(HPos::Center, VPos::Top));

@@ -1,4 +1,5 @@
-//! One cell for each of many like things, its colour following a number: a map of wear.
+//! One cell for each of many similar things, such as a map of wear. A cell's color follows its
+//! number.
 
 use plotters::prelude::*;
 use plotters::style::Color as _;
@@ -15,32 +16,32 @@ const LARGEST: i32 = 18;
 const ABOVE: u32 = 90;
 /// Room around the cells.
 const AROUND: u32 = 36;
-/// The colour of the largest number; the smallest is nearly white.
+/// The color of the largest number; the smallest is nearly white.
 const MOST: Color = Color(213, 94, 0);
 const LEAST: Color = Color(253, 240, 228);
-/// The colour of what has no number.
+/// The color of a cell without a number.
 const NONE: Color = Color(90, 90, 90);
 
 /// Cells, from left to right and from the top down.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heat {
-    /// What it shows.
+    /// The title: the subject of the picture.
     pub title: String,
-    /// How it came about.
+    /// The origin of the data.
     pub subtitle: Option<String>,
-    /// What the numbers count, for the legend.
+    /// The meaning of the numbers, for the legend.
     pub what: String,
-    /// What a cell without a number is.
+    /// The meaning of a cell without a number.
     pub without: String,
     /// The number of each cell.
     pub cells: Vec<Option<f64>>,
 }
 
 impl Heat {
-    /// Draws it, as high as the number of cells asks for.
+    /// Draws the picture; its height follows the number of cells.
     ///
     /// # Errors
-    /// plotters fails, which it has no reason to.
+    /// If plotters fails, which it has no reason to do.
     pub fn draw(&self) -> Result<Picture, Error> {
         let (columns, side) = self.grid();
         let rows = self.cells.len().div_ceil(columns) as u32;
@@ -99,7 +100,7 @@ impl Heat {
     /// Cells in a row, and the side of each.
     fn grid(&self) -> (usize, i32) {
         let wide = WIDTH as usize - 36;
-        // At least three pixels, and about as high as wide at most.
+        // At least three pixels. The picture is at most about as high as wide.
         let side = ((wide * wide) as f64 / self.cells.len().max(1) as f64).sqrt() as i32;
         let side = side.clamp(3, LARGEST);
         (wide / side as usize, side)

@@ -1,10 +1,10 @@
-//! The pictures of onewrite's tools: what a device was given over time, how much of it for what, and
-//! figures side by side.
+//! The pictures of onewrite's tools: a device's I/O over time, its amount for each purpose, and
+//! figures for comparison.
 //!
-//! A picture is described by a value ([`Addresses`], [`Traffic`], [`Bars`], [`Lines`]) whose `draw`
-//! makes a [`Picture`]: SVG text that stands by itself (no script, no file, no network; it can be put
-//! into a page as it is), and PNG of exactly that SVG. [`stack`] puts pictures under each other, [`grid`] beside
-//! each other as well.
+//! A value ([`Addresses`], [`Traffic`], [`Bars`], [`Lines`]) describes a picture; its `draw` makes
+//! a [`Picture`]. A picture is self-contained SVG text: no script, no file, no network, ready for a
+//! page. Its PNG shows exactly that SVG. [`stack`] puts pictures below each other, [`grid`] also
+//! next to each other.
 //!
 //! ```
 //! use onewrite_plot::{Arrangement, Axis, BarSeries, Bars, Unit, colors};
@@ -23,12 +23,12 @@
 //! # Ok::<(), onewrite_plot::Error>(())
 //! ```
 //!
-//! The font is built in (Noto Sans): a machine without any font draws the same PNG. A viewer of the SVG
-//! that has no Noto Sans takes another sans-serif face. Colours are those of Okabe and Ito, which people
-//! who see colours differently can tell apart; where things are marked, each kind has a shape as well.
-//! The background is white.
+//! The font is built in (Noto Sans), so a machine without any font draws the same PNG. A viewer of
+//! the SVG that lacks Noto Sans takes another sans-serif face. The colors are those of Okabe and
+//! Ito, which people who see colors differently can distinguish. Each kind of mark also has its own
+//! shape. The background is white.
 //!
-//! Who calls it: `onewrite trace --plot`, and reports that other commands write.
+//! Callers: `onewrite trace --plot`, and the reports of other commands.
 
 mod addresses;
 mod bars;

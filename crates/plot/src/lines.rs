@@ -1,4 +1,4 @@
-//! How a figure follows a number: rates by threads, bytes by transaction size.
+//! How a figure depends on a number: rates by threads, bytes by transaction size.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -12,19 +12,19 @@ const SIZE: (u32, u32) = (760, 420);
 const LEFT: i32 = 84;
 const BELOW: i32 = 48;
 
-/// How an axis runs.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal distances are equal differences; it begins at 0.
+    /// Equal distances are equal differences; the axis begins at 0.
     Linear,
-    /// Equal distances are equal ratios; for figures that are all above 0.
+    /// Equal distances are equal ratios; all figures must be above 0.
     Logarithmic,
 }
 
 /// A line through points, each with a mark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineSeries {
-    /// Its name, colour and mark.
+    /// Its name, color and mark.
     pub series: Series,
     /// Its points, x and y, from left to right.
     pub points: Vec<(f64, f64)>,
@@ -33,21 +33,21 @@ pub struct LineSeries {
 /// Lines over a common axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
-    /// What it shows.
+    /// The title: the subject of the picture.
     pub title: String,
-    /// How it came about.
+    /// The origin of the data.
     pub subtitle: Option<String>,
-    /// What the points' x is.
+    /// The unit and name of the points' x.
     pub x: Axis,
-    /// How the x axis runs.
+    /// The scale of the x axis.
     pub x_scale: Scale,
-    /// What the points' y is; its axis is linear.
+    /// The unit and name of the points' y; this axis is linear.
     pub y: Axis,
     /// The lines.
     pub lines: Vec<LineSeries>,
 }
 
-/// One axis: what it covers, and the pixels it covers that with.
+/// One axis: the values that it covers, and its pixels.
 struct Ruler {
     from: f64,
     to: f64,

@@ -11,7 +11,7 @@ use resvg::usvg::{self, fontdb};
 /// The built-in font's family.
 pub(crate) const FONT: &str = "Noto Sans";
 
-/// What a viewer takes that lacks it.
+/// The faces that a viewer without Noto Sans takes.
 const FONTS: &str = "Noto Sans, DejaVu Sans, Verdana, Helvetica, sans-serif";
 
 /// The longest side of a PNG, in pixels.
@@ -20,11 +20,11 @@ const MAX_SIDE: f32 = 16_384.0;
 /// Why a picture could not be drawn or saved.
 #[derive(Debug)]
 pub enum Error {
-    /// The drawing library's words.
+    /// The drawing library's message.
     Draw(String),
     /// A file name that ends in neither `.svg` nor `.png`.
     Format(PathBuf),
-    /// It could not be written.
+    /// The file could not be written.
     Write(PathBuf, std::io::Error),
 }
 
@@ -60,10 +60,10 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// From what plotters drew, with what a reader who cannot see it is told.
+    /// Makes a picture from plotters' output. `title` is for readers who cannot see the picture.
     pub(crate) fn new(drawn: &str, size: (u32, u32), title: &str) -> Self {
         let (width, height) = size;
-        // plotters' own first tag has a fixed size; ours shrinks with the page it is in.
+        // plotters' own first tag has a fixed size; ours shrinks with its page.
         let inside = drawn.split_once('>').map_or("", |(_, rest)| rest);
         let inside = inside.replace(
             &format!("font-family=\"{FONT}\""),
@@ -78,8 +78,7 @@ impl Picture {
         Self { svg, size }
     }
 
-    /// The SVG document: an `<svg>` element without an XML declaration, to be written to a file or put
-    /// into a page.
+    /// The SVG document: an `<svg>` element without an XML declaration, for a file or a page.
     pub fn svg(&self) -> &str {
         &self.svg
     }
@@ -113,7 +112,7 @@ impl Picture {
         pixels.encode_png().map_err(|error| draw(&error))
     }
 
-    /// Writes the picture to a file, as SVG or, in twice the size, as PNG, whichever its name ends in.
+    /// Writes the picture to a file, as SVG or as PNG in twice the size, by the ending of its name.
     ///
     /// # Errors
     /// If the name ends otherwise, or the file cannot be written.
@@ -125,7 +124,7 @@ impl Picture {
         fs::write(path, bytes).map_err(|error| Error::Write(path.to_owned(), error))
     }
 
-    /// Whether [`Picture::save`] would write a PNG there; to be asked before hours of work.
+    /// Whether [`Picture::save`] would write a PNG there. Callers ask before hours of work.
     ///
     /// # Errors
     /// If the name ends in neither `.svg` nor `.png`.
@@ -139,19 +138,19 @@ impl Picture {
     }
 }
 
-/// Several pictures under each other as one.
+/// Several pictures as one, below each other.
 pub fn stack(pictures: &[Picture], title: &str) -> Picture {
     grid(pictures, 1, title)
 }
 
-/// Several pictures as one, so many beside each other, row by row.
+/// Several pictures as one, row by row, with `columns` next to each other.
 pub fn grid(pictures: &[Picture], columns: usize, title: &str) -> Picture {
     let (mut inside, mut top, mut widest) = (String::from(">"), 0, 1);
     for row in pictures.chunks(columns.max(1)) {
         let mut left = 0;
         for picture in row {
             inside.push_str(&format!("\n<g transform=\"translate({left},{top})\">"));
-            // What is between the outer tags, without the title of its own.
+            // The content of the outer tag, without its own title.
             let body = picture
                 .svg
                 .split_once("</title>")

@@ -1,6 +1,6 @@
-//! Numbers on axes: where they stand and how they are written.
+//! Numbers on axes: their positions and their text.
 
-/// What an axis counts.
+/// The unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes, written with binary prefixes.
@@ -11,12 +11,12 @@ pub enum Unit {
     Number,
 }
 
-/// What an axis shows.
+/// The meaning of an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// What is counted, without its unit, which is added.
+    /// The counted thing, without its unit, which is added.
     pub label: String,
-    /// In what.
+    /// The unit.
     pub unit: Unit,
 }
 
@@ -28,7 +28,7 @@ impl Axis {
     }
 }
 
-/// How the numbers of one axis are written: all in the same multiple of the unit.
+/// The format of an axis's numbers: all in the same multiple of the unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Written {
     /// The multiple.
@@ -78,7 +78,7 @@ impl Written {
         thousands(value, decimals.unwrap_or(6) as usize)
     }
 
-    /// Ticks from `from` to `to`, about `wanted` of them, and how far apart they are.
+    /// Ticks from `from` to `to`, about `wanted` of them, and the distance between them.
     pub(crate) fn ticks(self, from: f64, to: f64, wanted: usize) -> (Vec<f64>, f64) {
         let span = (to - from).max(f64::MIN_POSITIVE);
         let binary = self.name.ends_with('B');
@@ -90,7 +90,8 @@ impl Written {
     }
 }
 
-/// The nearest above of 1, 2 and 5 times a power of ten, or, for bytes below a thousand, a power of two.
+/// The next larger of 1, 2 and 5 times a power of ten, or, for bytes below a thousand, a power of
+/// two.
 fn nice(rough: f64, binary: bool) -> f64 {
     if binary && (1.0..512.0).contains(&rough) {
         return 2f64.powi(rough.log2().ceil() as i32);

@@ -1,4 +1,4 @@
-//! How much was moved when, and for what: a bar for each piece of time, in pieces by kind.
+//! The bytes moved over time, by purpose: a bar for each span of time, in pieces by kind.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -14,32 +14,32 @@ const BELOW: i32 = 48;
 /// The most bars.
 const BARS: f64 = 120.0;
 
-/// Something that was moved.
+/// Bytes that were moved at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
-    /// When, in seconds from the beginning.
+    /// The moment, in seconds from the beginning.
     pub at_s: f64,
     /// How many bytes.
     pub bytes: u64,
-    /// For what: an index into the series.
+    /// The purpose: an index into the series.
     pub series: usize,
 }
 
 /// Traffic over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
-    /// What it shows.
+    /// The title: the subject of the picture.
     pub title: String,
-    /// How it came about.
+    /// The origin of the data.
     pub subtitle: Option<String>,
-    /// How long it was watched, in seconds.
+    /// How long the device was watched, in seconds.
     pub seconds: f64,
-    /// The kinds, from the bottom of each bar up. An empty legend takes none of the room: for a picture
-    /// that stands below one which has it.
+    /// The kinds, from the bottom of each bar up. An empty legend takes no room, for a picture that
+    /// stands below one with the legend.
     pub series: Vec<Series>,
     /// Whether the legend is drawn.
     pub legend: bool,
-    /// What was moved.
+    /// The moved bytes.
     pub moved: Vec<Moved>,
 }
 
@@ -58,7 +58,7 @@ impl Traffic {
         })
     }
 
-    /// How long a bar is in seconds: a round number of the unit, of which not too many fit.
+    /// The length of a bar in seconds: a round number of the unit, so that not too many bars fit.
     fn step(&self) -> f64 {
         let seconds = self.seconds.max(1e-6);
         let (_, step) = Unit::Seconds
@@ -114,7 +114,7 @@ impl Traffic {
             let mut below = 0.0;
             for (bytes, series) in bar.iter().zip(&self.series) {
                 let above = below + *bytes as f64;
-                // A gap between bars that are wide enough to show one.
+                // Bars that are wide enough have a gap between them.
                 let to = if to - from > 3 {
                     to - 1
                 } else {
@@ -130,7 +130,7 @@ impl Traffic {
         }
         times.draw(area, bottom)?;
         line((left, top), (left, bottom), AXIS)?;
-        // A step of exactly one unit is written in it.
+        // The text uses the unit itself for a step of exactly one unit.
         let in_step = Unit::Seconds.written(step * 1.01);
         let every = format!("{} {}", thousands(step / in_step.per, 0), in_step.name);
         let label = written.label(&format!("moved in {every}"));
@@ -138,7 +138,7 @@ impl Traffic {
     }
 }
 
-/// An axis of time: pictures below each other that are watched for as long have it at the same places.
+/// An axis of time. Pictures below each other that cover the same time have it at the same places.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub seconds: f64,
@@ -148,16 +148,16 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Pixels between an edge and what happens there, so that a mark does not lie on the axis.
+    /// Pixels between an edge and the first mark, so that no mark lies on the axis.
     const ROOM: i32 = 14;
 
-    /// Where a moment is.
+    /// The position of a moment.
     pub(crate) fn x(&self, at_s: f64) -> i32 {
         let wide = f64::from(self.right - self.left - 2 * Self::ROOM);
         self.left + Self::ROOM + (at_s / self.seconds * wide).round() as i32
     }
 
-    /// Draws it below a picture.
+    /// Draws the axis below a picture.
     pub(crate) fn draw(&self, area: &Canvas<'_>, bottom: i32) -> Result<(), Error> {
         let axis = Axis::new("time", Unit::Seconds);
         let written = axis.unit.written(self.seconds);

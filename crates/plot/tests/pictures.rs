@@ -1,7 +1,7 @@
-//! Pictures are whole SVG documents, the PNG shows what the SVG says, and neither needs anything that is
-//! installed.
+//! Pictures are complete SVG documents, the PNG shows the same as the SVG, and neither needs
+//! anything installed.
 //!
-//! `ONEWRITE_PICTURES=DIR` keeps what is drawn, to be looked at.
+//! `ONEWRITE_PICTURES=DIR` keeps the drawn pictures for inspection.
 
 use std::path::{Path, PathBuf};
 
@@ -144,7 +144,7 @@ fn every_picture_is_drawn_in_the_size_it_has_on_white() {
             "{name}: {white} of {total} pixels are white"
         );
         assert_eq!(count(&pixmap, |p| p.alpha() != 255), 0, "{name}");
-        // Text is drawn with the built-in font: without one there would be next to no dark pixel.
+        // Text uses the built-in font: without a font there would be almost no dark pixel.
         let dark = count(&pixmap, |p| {
             p.red() < 120 && p.green() < 120 && p.blue() < 120
         });
@@ -158,7 +158,7 @@ fn every_picture_is_drawn_in_the_size_it_has_on_white() {
 
 #[test]
 fn a_kind_is_seen_where_it_is_and_only_then() {
-    // A colour is seen where its part of red, green and blue dominates as in the series' own.
+    // A color counts as seen where red, green and blue dominate as they do in the series' color.
     let above = |a: u8, b: u8, by: u8| a > b.saturating_add(by);
     let green =
         |p: PremultipliedColorU8| above(p.green(), p.red(), 60) && above(p.green(), p.blue(), 20);
