@@ -1,11 +1,11 @@
-//! What is on the medium when the power goes.
+//! The content of the medium when the power goes.
 //!
-//! Everything up to the last completed flush is. Of the writes since then any subset survives, in any
-//! order, each whole or torn between sectors. A FUA write is on the medium too, and so what was
-//! written to its sectors before it can no longer come there.
+//! Everything up to the last completed flush is on it. Of the writes since then any subset
+//! survives, in any order, each whole or torn between sectors. A FUA write is on the medium too, so
+//! earlier writes to its sectors can no longer get there.
 //!
-//! Subsets are drawn unevenly: nothing, everything, all but one, one alone, and a prefix are each as
-//! likely as one of the random mixes, because bugs sit at the corners.
+//! Subsets are drawn unevenly. Nothing, everything, all but one, one alone, and a prefix are each
+//! as likely as one of the random mixes, because bugs sit at the corners.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::history::{Covers, Event, History, Position};
 use crate::image::Image;
 use crate::random::Random;
 
-/// Bytes of the smallest piece that a device writes whole.
+/// The smallest unit, in bytes, that a device writes whole.
 pub const SECTOR: u64 = 512;
 
 /// How writes may be torn and reordered.
@@ -24,7 +24,7 @@ pub enum Tear {
     Sectors,
     /// Any subset in any order, never torn below 4 KiB.
     Blocks,
-    /// The writes arrive in order and whole: some first of them survive.
+    /// The writes arrive in order and whole: a prefix of them survives.
     InOrder,
 }
 
@@ -37,19 +37,19 @@ impl Tear {
     }
 }
 
-/// A crash image and what was drawn for it.
+/// A crash image and the draws for it.
 #[derive(Clone, Debug)]
 pub struct Crash {
-    /// What is on the medium.
+    /// The content of the medium.
     pub image: Image,
     /// Writes that were in the cache.
     pub cached: usize,
-    /// Those of them of which nothing survived.
+    /// Cached writes of which nothing survived.
     pub lost: usize,
-    /// Those of which a part survived.
+    /// Cached writes of which a part survived.
     pub torn: usize,
-    /// Tells images of one history apart: equal where the same pieces of the same writes survived
-    /// behind the same flush.
+    /// Distinguishes images of one history. It is equal where the same pieces of the same writes
+    /// survived after the same flush.
     pub fingerprint: u64,
 }
 
@@ -59,14 +59,14 @@ pub struct Cutter<'a> {
     history: &'a History,
     at: Position,
     durable: Image,
-    /// Indices of the events that are in the cache only.
+    /// Indices of the events that are only in the cache.
     cached: Vec<usize>,
     never_torn: Vec<Range<u64>>,
     /// Sectors that a FUA write has put on the medium since the last flush, with that write.
     written_through: HashMap<u64, usize>,
 }
 
-/// Of one write, the bytes from and to which something survives.
+/// The surviving bytes of one write: start and end.
 struct Piece {
     event: usize,
     range: Range<u64>,
@@ -85,24 +85,25 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Ranges of bytes that no write is torn in. A file system whose superblock carries a checksum, and
-    /// is read before the journal is replayed, cannot be mounted where it is torn, whatever lies on it.
+    /// Ranges of bytes in which no write is torn. A file system may read a superblock with a
+    /// checksum before it replays its journal. If that superblock is torn, the file system cannot
+    /// be mounted.
     pub fn never_torn(mut self, ranges: &[Range<u64>]) -> Self {
         self.never_torn = ranges.to_vec();
         self
     }
 
-    /// Where the walk has come to.
+    /// The position of the walk.
     pub fn position(&self) -> Position {
         self.at
     }
 
-    /// How many writes are in the cache only.
+    /// How many writes are only in the cache.
     pub fn cached(&self) -> usize {
         self.cached.len()
     }
 
-    /// Goes on to `position`, or to the end; never back.
+    /// Goes forward to `position`, or to the end; never back.
     pub fn advance(&mut self, position: Position) {
         let end = position.min(self.history.end());
         while self.at < end {
@@ -147,7 +148,7 @@ impl<'a> Cutter<'a> {
         Some(offset..offset + bytes)
     }
 
-    /// Puts a part of a write on the medium, but not over what a later FUA write put there.
+    /// Puts a part of a write on the medium, except where a later FUA write put its data.
     fn apply(&self, index: usize, range: Range<u64>, image: &mut Image) {
         if self.written_through.is_empty() {
             return self.copy(index, range, image);
@@ -175,7 +176,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// The medium if the power goes here; `seed` draws what survives.
+    /// The medium if the power goes here; `seed` draws the surviving writes.
     pub fn crash(&self, seed: u64, tear: Tear) -> Crash {
         let mut random = Random::new(seed);
         let mut pieces = Vec::new();
@@ -236,7 +237,7 @@ fn sectors(range: &Range<u64>) -> Range<u64> {
     range.start / SECTOR..range.end.div_ceil(SECTOR)
 }
 
-/// What was drawn for the writes of the cache, the n-th of which is `nth`.
+/// The draw for the writes of the cache; the n-th write is `nth`.
 enum Shape {
     /// The first `n` survive whole, the next one torn.
     Prefix(usize),
@@ -246,7 +247,7 @@ enum Shape {
     AllBut(usize),
     /// This one alone.
     Only(usize),
-    /// Each of them in so many of a hundred cases, torn in so many.
+    /// Each of them with this chance in percent to survive, and this chance to be torn.
     Mixed { keep: u32, tear: u32 },
 }
 

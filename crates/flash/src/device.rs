@@ -1,8 +1,8 @@
-//! The device as the kernel sees it: reads return what was written last, whether it is on the medium
-//! or in the cache, and everything that arrives is recorded.
+//! The device as the kernel sees it. A read returns the last write, whether on the medium or in the
+//! cache. Everything that arrives is recorded.
 //!
-//! The cache loses nothing here: what a power cut leaves is worked out from the history
-//! ([`crate::cut`]), as often as wanted.
+//! The cache loses nothing here. [`crate::cut`] computes the effect of a power cut from the
+//! history, as often as the caller wants.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,12 +27,12 @@ struct State {
     flushes: FlushHandling,
 }
 
-/// What the device does with a flush.
+/// The device's reaction to a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushHandling {
     /// The cache is on the medium when the flush is answered.
     Obeyed,
-    /// It is answered, and nothing is done: a device that lies.
+    /// The device answers and does nothing: a device that lies.
     Ignored,
 }
 
@@ -65,13 +65,13 @@ impl Device {
         self.state().flushes = handling;
     }
 
-    /// Puts another content under the device, which nobody may have mounted, and of which the kernel
-    /// remembers nothing ([`crate::host::Host::drop_cache`]).
+    /// Puts another content under the device. It must not be mounted, and the kernel must not cache
+    /// any of it ([`crate::host::Host::drop_cache`]).
     pub fn load(&self, content: Image) {
         self.state().content = content;
     }
 
-    /// A copy of the content, cache and all.
+    /// A copy of the content, including the cache.
     pub fn content(&self) -> Image {
         self.state().content.clone()
     }
@@ -83,12 +83,12 @@ impl Device {
         state.recording = Some(History::default());
     }
 
-    /// Ends the recording: the power is off, what arrives from now on is not in the history.
+    /// Ends the recording: the power is off. Later requests are not in the history.
     pub fn stop(&self) -> History {
         self.state().recording.take().unwrap_or_default()
     }
 
-    /// Notes something of the caller's in the history, and returns the position behind it.
+    /// Adds the caller's mark to the history, and returns the position after it.
     pub fn mark(&self, mark: u64) -> Position {
         self.state().note(Event::Mark(mark))
     }

@@ -1,9 +1,11 @@
 //! A block device of bytes on an FTL: the controller's write buffer between sectors and pages.
 //!
-//! The buffer is memory that the power takes: it holds whole pages, the oldest is written first when it is
-//! full, and a flush empties it. A write that covers a part of a page reads the rest of it.
+//! The buffer is memory that a power cut erases. It holds whole pages. When it is full, the oldest
+//! page is written first; a flush empties it. A write that covers a part of a page reads the rest
+//! of it.
 //!
-//! The FTL's time is virtual. With [`Pace::Real`] whoever asks waits until the FTL would have answered.
+//! The FTL's time is virtual. With [`Pace::Real`] the caller waits until the FTL would have
+//! answered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -14,10 +16,10 @@ use crate::ftl::{Ftl, FtlError, Lpn, Recovery};
 use crate::medium::Medium;
 use crate::nand::NandError;
 
-/// Whether virtual time is waited for.
+/// Whether callers wait for virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// No: only the virtual clock goes on.
+    /// No: only the virtual clock advances.
     Virtual,
     /// Yes.
     Real,
@@ -44,7 +46,7 @@ struct State {
 /// How far an FTL's clock may be ahead of the real one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
-    /// When both clocks were the same, if virtual time is waited for.
+    /// When both clocks were the same, if callers wait for virtual time.
     since: Option<(Instant, u64)>,
 }
 
@@ -56,14 +58,14 @@ impl Waiting {
         }
     }
 
-    /// A request arrives. Time in which there was none is not the FTL's to use up.
+    /// A request arrives. The FTL cannot use up the idle time before it.
     pub(crate) fn arrive(&mut self, ftl: &Ftl) {
         if self.since.is_some() && self.left(ftl).is_zero() {
             *self = Self::new(Pace::Real, ftl);
         }
     }
 
-    /// What is left to wait for, so that real time is where the FTL's is.
+    /// The time left to wait, so that real time catches up with the FTL's.
     pub(crate) fn left(&self, ftl: &Ftl) -> Duration {
         let Some((real, from)) = self.since else {
             return Duration::ZERO;
@@ -74,7 +76,7 @@ impl Waiting {
 }
 
 impl Disk {
-    /// A disk with a write buffer of so many pages, at least one.
+    /// A disk with a write buffer of `buffer_pages` pages, at least one.
     pub fn new(ftl: Ftl, buffer_pages: usize, pace: Pace) -> Self {
         let page_bytes = ftl.page_bytes() as usize;
         let bytes = u64::from(ftl.pages()) * page_bytes as u64;
@@ -102,13 +104,13 @@ impl Disk {
         self.state().ftl.as_mut().map(what)
     }
 
-    /// Takes the FTL out, without what is in the buffer; everything fails from now on.
+    /// Takes the FTL out, without the contents of the buffer; everything fails from now on.
     pub fn take(&self) -> Option<Ftl> {
         self.state().ftl.take()
     }
 
-    /// The power goes: with the buffer, and in the middle of what dies are at. Everything fails until it
-    /// is back.
+    /// The power goes, with the buffer, and in the middle of the dies' operations. Everything fails
+    /// until it is back.
     pub fn power_off(&self) {
         let mut state = self.state();
         state.buffer.clear();
@@ -118,10 +120,10 @@ impl Disk {
         }
     }
 
-    /// The power is back: the FTL is opened from flash.
+    /// The power is back: opens the FTL from flash.
     ///
     /// # Errors
-    /// What is on flash cannot be understood; then everything goes on failing.
+    /// If the contents of flash are not valid; then everything continues to fail.
     pub fn power_on(&self) -> Result<Recovery, FtlError> {
         let mut state = self.state();
         let ftl = state
@@ -136,7 +138,7 @@ impl Disk {
         Ok(recovery)
     }
 
-    /// Does something, and returns when it would have been done.
+    /// Does some work, and returns when it would have been done.
     fn at_pace<T>(&self, work: impl FnOnce(&mut State) -> Result<T, FtlError>) -> io::Result<T> {
         let (done, wait) = {
             let mut state = self.state();
@@ -150,7 +152,8 @@ impl Disk {
         done.map_err(io::Error::other)
     }
 
-    /// The pages of a range, each with the part of it that is meant and where that is in the range.
+    /// The pages of a range, each with its part in the range and the position of that part in the
+    /// range.
     fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Part> + use<> {
         let page = self.page_bytes as u64;
         let end = offset.saturating_add(bytes).min(self.bytes);
@@ -193,7 +196,7 @@ impl State {
         self.ftl.as_ref().map_or(Duration::ZERO, left)
     }
 
-    /// A page in the buffer, for a part of it to be written.
+    /// A page in the buffer, so that the caller can write a part of it.
     fn buffered(&mut self, part: Part, page_bytes: usize) -> Result<&mut Vec<u8>, FtlError> {
         if !self.buffer.contains_key(&part.lpn) {
             while self.buffer.len() >= self.buffer_pages {
@@ -300,8 +303,8 @@ mod tests {
         Disk::new(ftl, 4, Pace::Virtual)
     }
 
-    /// Writes and discards of any length at any place, against an array; what was flushed is there after
-    /// a power cut, and every byte is of one of its states since.
+    /// Writes and discards of any length at any place, against an array. Flushed data survives a
+    /// power cut, and every other byte has one of its states since.
     #[test]
     fn a_disk_is_an_array_of_bytes() {
         let disk = disk();
@@ -358,7 +361,7 @@ mod tests {
         }
     }
 
-    /// However long nothing was asked for before.
+    /// This holds after any time without requests.
     #[test]
     fn in_real_time_a_request_takes_what_the_device_takes() {
         let timing = Timing::built_in("openssd").unwrap();

@@ -1,47 +1,47 @@
-//! What can go wrong around a device, with enough context to act on it.
+//! Errors around a device, with enough context to act on.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why a device could not be set up, or a history not be saved or read.
+/// Why a device could not be set up, or a history could not be saved or read.
 #[derive(Debug)]
 pub enum Error {
     /// The operating system returned an error.
     Io {
-        /// What was being done, for example `mount`.
+        /// The failed operation, for example `mount`.
         doing: &'static str,
         /// The file or directory.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
     },
-    /// The loop device or a mount could not be had.
+    /// The loop device or a mount was not available.
     Host(onewrite_iotrace::Error),
-    /// A file is no latency model.
+    /// A file is not a latency model.
     Model {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         message: String,
     },
-    /// A file is no saved device.
+    /// A file is not a saved device.
     Device {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         message: String,
     },
-    /// A saved history is not one.
+    /// A file is not a saved history.
     Format {
         /// The file.
         path: PathBuf,
-        /// What was expected at which byte.
+        /// The expected content, and at which byte.
         message: String,
     },
 }
 
 impl Error {
-    /// A closure for `map_err` that says what was done to which file.
+    /// A closure for `map_err` that names the operation and the file.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io {

@@ -1,12 +1,12 @@
 //! The FUSE file system with one file, which is the device.
 //!
-//! The file is opened with direct I/O, so that the kernel keeps no copy of it: another content may be
-//! put under it while nobody has the device mounted. The loop driver turns a flush into an fsync of
-//! the file, and a discard into a fallocate that punches a hole.
+//! The file is opened with direct I/O, so that the kernel keeps no copy of it. So its content may
+//! be exchanged while the device is not mounted. The loop driver turns a flush into an fsync of the
+//! file, and a discard into a fallocate that punches a hole.
 //!
-//! With a [`Schedule`] the thread that got a request sleeps until it is to be answered; there are more
-//! threads than the device has channels. The loop driver sends a flush only when it has handed on
-//! everything before, and nothing behind it until it is answered.
+//! With a [`Schedule`] the thread that got a request sleeps until the time of its answer; there are
+//! more threads than the device has channels. The loop driver sends a flush only after it has
+//! passed on everything before, and sends nothing after it until the answer.
 
 use std::ffi::OsStr;
 use std::io;
@@ -26,7 +26,7 @@ use crate::schedule::{Request as Asked, Schedule};
 pub(crate) const FILE_NAME: &str = "device";
 
 const FILE: INodeNo = INodeNo(2);
-/// Nothing ever changes, so the kernel may remember it.
+/// Nothing ever changes, so the kernel may cache it.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// fallocate(2).
@@ -41,7 +41,7 @@ pub(crate) struct OneFile<M> {
 }
 
 impl<M: Medium> OneFile<M> {
-    /// Does something, and returns when the device would have done it.
+    /// Does some work, and returns when the device would have done it.
     fn take_time<T>(&self, asked: Asked, work: impl FnOnce(&M) -> T) -> T {
         let schedule = self.schedule.as_ref();
         let answer = schedule.map(|schedule| schedule.answer_at(Instant::now(), asked));
@@ -63,7 +63,7 @@ impl<M: Medium> OneFile<M> {
     }
 }
 
-/// Attributes of what belongs to root and keeps no times.
+/// Attributes of entries that belong to root and keep no times.
 pub(crate) fn attributes(
     ino: INodeNo,
     kind: FileType,

@@ -1,9 +1,10 @@
-//! Everything that reached a device, in the order in which it answered.
+//! Everything that reached a device, in the order of its answers.
 //!
 //! The loop driver handles requests of a buffered loop device one after the other, and the device
 //! answers one after the other, so that the order is total. A flush therefore covers every write
-//! before it in the history, also one that the kernel had not yet seen completed when it sent the
-//! flush; a real device may be less generous, but then the kernel knew of no guarantee either.
+//! before it in the history. That includes a write whose completion the kernel had not yet seen
+//! when it sent the flush. A real device may be less generous, but then the kernel knew of no
+//! guarantee either.
 
 use std::sync::Arc;
 
@@ -11,36 +12,36 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub usize);
 
-/// What a completed flush makes durable.
+/// The writes that a completed flush makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Covers {
     /// Every write before it.
     Everything,
     /// Only the writes since a position. No real flush is like that: it stands for write-through
-    /// writes (FUA) that a device without FUA, as a loop device is, got as writes and a flush.
+    /// writes (FUA). A device without FUA, such as a loop device, got them as writes and a flush.
     WritesSince(Position),
 }
 
-/// Something that reached the device, or that the caller noted in between.
+/// A request that reached the device, or the caller's mark.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Bytes were written; they are in the cache.
     Write {
-        /// Where, in bytes.
+        /// The offset, in bytes.
         offset: u64,
-        /// What.
+        /// The data.
         data: Arc<[u8]>,
     },
     /// A range was discarded or zeroed, and reads as zeros; that is in the cache too.
     Zero {
-        /// Where, in bytes.
+        /// The offset, in bytes.
         offset: u64,
         /// How many bytes.
         bytes: u64,
     },
     /// A flush was completed.
     Flush(Covers),
-    /// The caller noted something; what it means is in the caller's own table.
+    /// The caller set a mark; the caller's own table has its meaning.
     Mark(u64),
 }
 
@@ -74,7 +75,7 @@ impl History {
         &self.events
     }
 
-    /// The position behind the last event.
+    /// The position after the last event.
     pub fn end(&self) -> Position {
         Position(self.events.len())
     }
@@ -88,7 +89,7 @@ impl History {
             .unwrap_or(0)
     }
 
-    /// The marks before `position`, oldest first, each with the position behind it.
+    /// The marks before `position`, oldest first, each with the position after it.
     pub fn marks(&self, position: Position) -> impl Iterator<Item = (Position, u64)> {
         let events = self.events.iter().take(position.0).enumerate();
         events.filter_map(|(index, event)| match event {
@@ -97,8 +98,8 @@ impl History {
         })
     }
 
-    /// Takes the flush that is event `flush` for what a device with FUA does at a write-through write:
-    /// it covers the writes since `from`, and no others. `false` if that event is no flush.
+    /// Treats the flush that is event `flush` as a device with FUA treats a write-through write. It
+    /// covers the writes since `from`, and no others. `false` if that event is not a flush.
     pub fn assume_fua(&mut self, flush: usize, from: Position) -> bool {
         match self.events.get_mut(flush) {
             Some(Event::Flush(covers)) => {

@@ -1,4 +1,5 @@
-//! Crash images against a model that keeps, for every sector, the list of what it may hold.
+//! Crash images against a model. For every sector the model keeps the list of its possible
+//! contents.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +45,8 @@ fn content(tag: u8, sectors: u64) -> Vec<u8> {
     vec![tag; (sectors * SECTOR) as usize]
 }
 
-/// Plays the steps: the history, and for each sector what it may hold at the end, the durable first.
+/// Plays the steps: the history, and for each sector its possible contents at the end, the durable
+/// one first.
 fn play(steps: &[Step]) -> (History, Vec<Vec<u8>>) {
     let mut history = History::default();
     let mut may = vec![vec![0u8]; SECTORS as usize];

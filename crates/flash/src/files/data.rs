@@ -1,13 +1,13 @@
-//! What is in files: reading, writing, and writing lazily.
+//! The contents of files: reading, writing, and writing lazily.
 
 use super::{FileNo, Files, FilesError, LAZY_PAGES, PAGES_IN_MEMORY};
 use crate::ftl::{Lpn, Tid};
 
 impl Files {
-    /// Reads bytes of a file as it is now; returns how many there were.
+    /// Reads bytes of a file's current state; returns how many there were.
     ///
     /// # Errors
-    /// There is no such file; the device.
+    /// If there is no such file, or the device fails.
     pub fn read(&mut self, file: FileNo, offset: u64, out: &mut [u8]) -> Result<usize, FilesError> {
         let bytes = self.inode(file)?.bytes;
         let length = bytes.saturating_sub(offset).min(out.len() as u64) as usize;
@@ -49,7 +49,7 @@ impl Files {
         Ok(())
     }
 
-    /// Where page `page` of a file is; `None` in a hole, and behind the last chunk.
+    /// The logical page of a file's page `page`; `None` in a hole, and after the last chunk.
     pub(super) fn place(&self, file: FileNo, page: u64) -> Result<Option<Lpn>, FilesError> {
         let pages = u64::from(self.layout.chunk_pages);
         let chunk = self
@@ -64,7 +64,8 @@ impl Files {
     /// Writes bytes into a file, in its transaction.
     ///
     /// # Errors
-    /// There is no such file; no room; the device. Some of the bytes may have been written.
+    /// If there is no such file or no room, or the device fails. Some of the bytes may have been
+    /// written.
     pub fn write(&mut self, file: FileNo, offset: u64, data: &[u8]) -> Result<(), FilesError> {
         let end = offset
             .checked_add(data.len() as u64)
@@ -92,8 +93,8 @@ impl Files {
         Ok(())
     }
 
-    /// Writes bytes that need not outlive the mount: see the module. Where that is not possible they are written as
-    /// any others.
+    /// Writes bytes that need not outlive the mount: see the module. Where that is not possible, it
+    /// writes them like any others.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -136,7 +137,7 @@ impl Files {
         }
     }
 
-    /// Puts a page into a transaction: into memory, where another one makes room.
+    /// Puts a page into a transaction: into memory, where another page makes room.
     fn put(&mut self, tid: Tid, lpn: Lpn, page: Vec<u8>) -> Result<(), FilesError> {
         self.overtake(tid, lpn);
         let pages = &mut self.transactions.entry(tid).or_default().pages;
@@ -147,7 +148,7 @@ impl Files {
         Ok(())
     }
 
-    /// Where a page of a file is, in a new chunk if it was nowhere.
+    /// The place of a file's page, in a new chunk if it had none.
     fn take_place(&mut self, file: FileNo, tid: Tid, page: u64) -> Result<Lpn, FilesError> {
         if let Some(lpn) = self.place(file, page)? {
             return Ok(lpn);
@@ -191,7 +192,7 @@ impl Files {
         Ok(())
     }
 
-    /// Zeroes what is behind `bytes` in the last chunk that is kept.
+    /// Zeroes the bytes after `bytes` in the last chunk that is kept.
     fn zero_behind(&mut self, file: FileNo, tid: Tid, bytes: u64) -> Result<(), FilesError> {
         let page_bytes = self.layout.page_bytes as u64;
         let pages = u64::from(self.layout.chunk_pages);

@@ -9,9 +9,9 @@
 //! | ioctl [`LAZY`] | bytes are written that need not outlive the mount |
 //! | `close` without [`START`] | commit(t), as an ordinary program expects that what it wrote is there |
 //!
-//! The first three ioctls are F2FS's (`F2FS_IOC_START_ATOMIC_WRITE` and so on), so that one program can
-//! use either. Files are opened with direct I/O: the kernel keeps nothing that an abort would have to
-//! take back.
+//! The first three ioctls are F2FS's (`F2FS_IOC_START_ATOMIC_WRITE` and so on), so that one program
+//! can use either. The kernel opens files with direct I/O, so it caches nothing that an abort would
+//! have to undo.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -42,10 +42,10 @@ pub const ABORT: u32 = 0xF505;
 /// `_IOW('X', 1, u64)`: ours.
 pub const SHARE: u32 = 0x4008_5801;
 
-/// `_IOW('X', 2, u8[128])`: ours. Where the bytes go (8), how many they are (4), and they.
+/// `_IOW('X', 2, u8[128])`: ours. The offset of the bytes (8), their length (4), and the bytes.
 pub const LAZY: u32 = 0x4080_5802;
 
-/// Nothing is remembered: an abort changes sizes.
+/// The kernel must cache nothing: an abort changes sizes.
 const TTL: Duration = Duration::ZERO;
 /// The root is 1.
 const FIRST_INODE: u64 = 2;
@@ -58,16 +58,16 @@ pub struct Shared(Arc<Mutex<State>>);
 struct State {
     /// `None` while the power is off.
     files: Option<Files>,
-    /// By handle: the file, and which process has begun a transaction with it, if one has.
+    /// By handle: the file, and the process that has begun a transaction with it, if any.
     handles: BTreeMap<u64, (FileNo, Option<Process>)>,
-    /// Removed by name, and still open.
+    /// Removed by name, but still open.
     removed: BTreeMap<FileNo, Vec<u8>>,
     next_handle: u64,
     waiting: Waiting,
 }
 
 impl Shared {
-    /// These files. With [`Pace::Real`] whoever asks waits until the FTL would have answered.
+    /// These files. With [`Pace::Real`] the caller waits until the FTL would have answered.
     pub fn new(files: Files, pace: Pace) -> Self {
         Self(Arc::new(Mutex::new(State {
             waiting: Waiting::new(pace, files.ftl()),
@@ -87,7 +87,7 @@ impl Shared {
         self.state().files.as_mut().map(what)
     }
 
-    /// The power goes: everything fails from now on. Returns what is left of the device.
+    /// The power goes: everything fails from now on. Returns the rest of the device.
     pub fn power_off(&self) -> Option<crate::ftl::Ftl> {
         let files = self.state().files.take()?;
         let mut ftl = files.into_ftl();
@@ -95,7 +95,7 @@ impl Shared {
         Some(ftl)
     }
 
-    /// The power is back, with these files. Descriptors of before are of files that may not be what they were: they fail.
+    /// The power is back, with these files. Older descriptors fail: their files may have changed.
     pub fn power_on(&self, files: Files) {
         let mut state = self.state();
         state.handles.clear();
@@ -106,7 +106,7 @@ impl Shared {
     /// Mounts them on a directory, until the session is dropped.
     ///
     /// # Errors
-    /// No root, or no FUSE.
+    /// If there is no root, or no FUSE.
     pub fn mount(&self, directory: &Path) -> Result<BackgroundSession, Error> {
         let mut config = Config::default();
         config.mount_options = vec![
@@ -126,7 +126,7 @@ struct Mounted(Shared);
 struct Process(u32);
 
 impl Process {
-    /// That of a thread, which is all that the kernel names.
+    /// The process of a thread; the kernel names only the thread.
     fn of(thread: u32) -> Self {
         let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
@@ -188,7 +188,8 @@ impl State {
         Ok(attributes(ino, kind, perm, size, 8192))
     }
 
-    /// A descriptor of before a power cut is not known: who has one may remember what is not so any more.
+    /// A descriptor from before a power cut is unknown: its owner may remember a state that is
+    /// gone.
     fn check_handle(&self, handle: FileHandle) -> Result<(), Errno> {
         match self.handles.contains_key(&handle.0) {
             true => Ok(()),
@@ -196,7 +197,7 @@ impl State {
         }
     }
 
-    /// A name that is not that of a removed file.
+    /// Looks up a name, except that of a removed file.
     fn lookup(&mut self, name: &OsStr) -> Result<FileNo, Errno> {
         self.on(|files| files.lookup(name.as_bytes()))
     }
@@ -208,8 +209,8 @@ impl State {
         FileHandle(handle)
     }
 
-    /// A removed file that is open goes on living under a name that nobody can ask for, until a power
-    /// cut or its last close.
+    /// A removed file that is open stays under a name that nobody can ask for, until a power cut or
+    /// its last close.
     fn remove(&mut self, name: &OsStr) -> Result<(), Errno> {
         let file = self.lookup(name)?;
         if !self.handles.values().any(|(open, _)| *open == file) {
@@ -221,8 +222,8 @@ impl State {
         Ok(())
     }
 
-    /// The files of one transaction are committed or aborted. Whoever had begun it has no more to do with what is
-    /// written from now on.
+    /// Commits or aborts the files of one transaction. The process that had begun it has no part in
+    /// later writes.
     fn end(&mut self, file: FileNo, end: End) -> Result<(), Errno> {
         let sharing = self.files()?.sharing(file);
         self.on(|files| match end {
@@ -241,8 +242,8 @@ impl State {
         let Some((file, has_begun)) = self.handles.remove(&handle.0) else {
             return Ok(());
         };
-        // The kernel says this some time after the close, and others may have begun transactions since. So
-        // this counts only if what the descriptor began has not ended yet.
+        // The kernel reports this some time after the close, and others may have begun transactions
+        // since. So this counts only if the descriptor's transaction has not ended yet.
         if has_begun.is_some() {
             self.end(file, End::Abort)?;
         }
@@ -265,7 +266,8 @@ impl State {
         self.check_handle(handle)?;
         match command {
             START => {
-                // What somebody wrote and did not sync is none of this transaction: an abort must leave it.
+                // Earlier writes without a sync do not belong to this transaction: an abort must
+                // leave them.
                 if !self.is_begun(file) {
                     self.end(file, End::Commit)?;
                 }
@@ -290,14 +292,14 @@ impl State {
         Ok(())
     }
 
-    /// A descriptor was closed. If its process has begun a transaction with it, that is aborted here and
-    /// not at the last close: the kernel gives the process's locks free after this call.
+    /// A descriptor was closed. If its process has begun a transaction with it, that is aborted
+    /// here and not at the last close: the kernel releases the process's locks after this call.
     fn closed(&mut self, who: u32, ino: INodeNo, handle: FileHandle) -> Result<(), Errno> {
         let Ok(file) = file_of(ino.0) else {
             return Ok(());
         };
         if let Some((_, Some(process))) = self.handles.get(&handle.0) {
-            // A child that closes what it inherited ends nothing.
+            // A child that closes an inherited descriptor ends nothing.
             return match *process == Process::of(who) {
                 true => self.end(file, End::Abort),
                 false => Ok(()),
@@ -309,12 +311,13 @@ impl State {
         }
     }
 
-    /// Who has begun a transaction on a file closes or syncs it; others do not commit it for them.
+    /// The process that has begun a transaction on a file closes or syncs it; others do not commit
+    /// it.
     fn is_begun(&self, file: FileNo) -> bool {
         self.beginners(file).next().is_some()
     }
 
-    /// The processes that have begun the transaction that a file is in.
+    /// The processes that have begun a file's transaction.
     fn beginners(&self, file: FileNo) -> impl Iterator<Item = Process> {
         let sharing = self.files.as_ref().map(|files| files.sharing(file));
         let sharing = sharing.unwrap_or_default();
@@ -325,7 +328,8 @@ impl State {
     fn sync(&mut self, who: u32, ino: INodeNo) -> Result<(), Errno> {
         let file = file_of(ino.0).map_err(|error| errno(&error))?;
         let who = Process::of(who);
-        // Nothing of the caller's is in there if others have begun it, and their half must not be made durable.
+        // If others have begun the transaction, it holds nothing of the caller, and their half must
+        // not become durable.
         let is_others = self.is_begun(file) && !self.beginners(file).any(|process| process == who);
         match is_others {
             true => Ok(()),
@@ -333,8 +337,8 @@ impl State {
         }
     }
 
-    /// Gives a file a name. A file that has it already goes, or goes on without a name if it is open: in the same
-    /// transaction, so that there is always one of that name.
+    /// Gives a file a name. A file that already has it is removed, or continues without a name if
+    /// it is open. Both are one transaction, so that there is always one file of that name.
     fn rename(&mut self, name: &OsStr, to: &OsStr) -> Result<(), Errno> {
         let file = self.lookup(name)?;
         let old = self.lookup(to).ok().filter(|old| *old != file);
@@ -364,7 +368,7 @@ fn lazy_write(data: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_ne_bytes(*offset), bytes))
 }
 
-/// Under which a removed file lives on while it is open.
+/// The name under which a removed file stays while it is open.
 fn hidden_name(file: FileNo) -> Vec<u8> {
     format!("\0removed {}", file.0).into_bytes()
 }

@@ -1,4 +1,4 @@
-//! Where things lie on the device, and the two kinds of pages that the file system keeps for itself.
+//! The layout of the device, and the two kinds of pages of the file system itself.
 //!
 //! ```text
 //! logical page 0   superblock
@@ -6,8 +6,8 @@
 //! n + 1 on         chunks of data, a fixed number of pages each
 //! ```
 //!
-//! Integers are big-endian. Superblock: `onewrtFS` (8), version 1 (4), inodes (4), pages of a chunk (4), zeros.
-//! An inode that is all zeros is free:
+//! Integers are big-endian. Superblock: `onewrtFS` (8), version 1 (4), inodes (4), pages of a chunk
+//! (4), zeros. An inode of only zeros is free:
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
@@ -20,7 +20,7 @@
 //! | 275 | 1 | zero |
 //! | 276 | 4 n | the chunks, in order; all ones is a hole |
 //!
-//! Which chunks are free is not stored: those that no inode has.
+//! The device does not store which chunks are free: those that no inode has.
 
 use crate::ftl::Lpn;
 use crate::ftl::oob::{be32, be64};
@@ -40,7 +40,7 @@ pub struct FileNo(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ChunkNo(pub(super) u32);
 
-/// Sizes, as the superblock has them.
+/// Sizes, as in the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) page_bytes: usize,
@@ -50,7 +50,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// What suits a device of `pages` pages.
+    /// A suitable layout for a device of `pages` pages.
     pub(super) fn of(page_bytes: u32, pages: u32) -> Self {
         let inodes = (pages / 16).clamp(4, 128);
         let chunk_pages = (pages / 256).clamp(2, 32);
@@ -93,7 +93,7 @@ impl Layout {
     }
 }
 
-/// A file as its inode has it.
+/// The contents of a file's inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inode {
     pub(super) name: Vec<u8>,
@@ -118,7 +118,7 @@ impl Inode {
         page
     }
 
-    /// `Ok(None)` for a free one; `Err` if it is none.
+    /// `Ok(None)` for a free one; `Err` if it is not an inode.
     pub(super) fn decode(page: &[u8], layout: &Layout) -> Result<Option<Self>, ()> {
         match page.get(..4) {
             Some(b"inod") => {}

@@ -1,22 +1,24 @@
 //! Transactional files: a small file system whose files' changes are transactions of X-FTL.
 //!
-//! Everything that is written to a file since the last `fsync` is one transaction: its pages and its
-//! inode. `fsync` is commit(t), and [`Files::abort`] is abort(t): the file is then, size and all, what it was. So the
-//! file system needs no journal, and is as consistent as one that journals data and metadata both.
-//! Creating, removing and renaming files are transactions of their own, done when the call returns.
-//! Several files can share a transaction ([`Files::share`]): they are committed or aborted together.
+//! All writes to a file since the last `fsync` are one transaction: its pages and its inode.
+//! `fsync` is commit(t). [`Files::abort`] is abort(t): it restores the file, including its size. So
+//! the file system needs no journal, and is as consistent as one that journals both data and
+//! metadata. Creating, removing and renaming a file are separate transactions, done when the call
+//! returns. Several files can share a transaction ([`Files::share`]): they are committed or aborted
+//! together.
 //!
-//! There is one directory. A name that begins with a zero byte is that of a file which was removed while it was
-//! open, and goes when the file system is mounted. What a transaction has written is kept in memory at first, as in a page cache; beyond
-//! a number of pages it is written to the device, uncommitted.
+//! There is one directory. A name that begins with a zero byte belongs to a file that was removed
+//! while it was open; mounting removes it. At first a transaction's pages stay in memory, as in a
+//! page cache. Beyond a number of pages they go to the device, uncommitted.
 //!
-//! Some bytes need not be what they are for longer than the file system is mounted: a counter by which whoever has the
-//! file open knows that it has changed. Written lazily ([`Files::write_lazily`]) they are part of the transaction as all
-//! others, but do not make a page be written: they are kept beside it, in memory, until it is written for another reason, or the file
-//! system is unmounted ([`Files::settle`]). A power cut leaves them as they were on the device.
+//! Some bytes need not last longer than the mount: for example, a counter that shows processes with
+//! an open file that it has changed. Lazy writes ([`Files::write_lazily`]) belong to the
+//! transaction like all others, but do not cause the write of a page. Memory holds them alongside
+//! the page until the page is written for another reason, or the file system is unmounted
+//! ([`Files::settle`]). After a power cut the bytes are as they were on the device.
 //!
-//! Which chunks are free is known from the inodes. A chunk is handed out again only when nobody
-//! needs what is in it even after a power cut, and reads as zeros.
+//! The inodes determine which chunks are free. A chunk is reused only when its old content is not
+//! needed even after a power cut, and it then reads as zeros.
 //!
 //! ```text
 //! mod          formatting and mounting
@@ -43,7 +45,7 @@ use transaction::Transaction;
 
 /// Pages of a transaction that are kept in memory.
 const PAGES_IN_MEMORY: usize = 256;
-/// Pages that have lazily written bytes, at most: they are kept in memory.
+/// The most pages with lazily written bytes; memory holds them.
 const LAZY_PAGES: usize = 64;
 
 /// Why an operation was not done.
@@ -55,11 +57,12 @@ pub enum FilesError {
     Exists,
     /// No name, or one that is too long.
     Name,
-    /// No inode or chunk is free, the file would be too long for its inode, or the device's X-L2P table has no entry left.
+    /// No inode or chunk is free, or the file would be too long for its inode, or the device's
+    /// X-L2P table has no entry left.
     NoSpace,
-    /// What is on the device is no file system of ours.
+    /// The device holds no file system of ours.
     Format(&'static str),
-    /// The device.
+    /// The device failed.
     Device(FtlError),
 }
 
@@ -87,7 +90,7 @@ impl fmt::Display for FilesError {
 
 impl std::error::Error for FilesError {}
 
-/// Inodes among which one is looked for, when they are read, that an idle die can read meanwhile.
+/// The window of inodes to read ahead, in which an idle die can read one meanwhile.
 const SOON: usize = 16;
 
 /// See the module.
@@ -97,13 +100,13 @@ pub struct Files {
     layout: Layout,
     /// As committed.
     committed: BTreeMap<FileNo, Inode>,
-    /// As everybody sees them.
+    /// The current state, as everybody sees it.
     current: BTreeMap<FileNo, Inode>,
     transactions: BTreeMap<Tid, Transaction>,
-    /// Which transaction a file is in.
+    /// The transaction of a file.
     joined: BTreeMap<FileNo, Tid>,
     free: BTreeSet<ChunkNo>,
-    /// Pages that are not on the device as they are: with what was written lazily, and committed.
+    /// Pages that differ from the device: with lazily written and committed bytes.
     lazy: BTreeMap<Lpn, Vec<u8>>,
 }
 
@@ -111,7 +114,7 @@ impl Files {
     /// Makes an empty file system.
     ///
     /// # Errors
-    /// The device is too small, or fails.
+    /// If the device is too small, or fails.
     pub fn format(mut ftl: Ftl) -> Result<Self, FilesError> {
         let layout = Layout::of(ftl.page_bytes(), ftl.pages());
         if layout.page_bytes < 512 || layout.chunks == 0 {
@@ -128,7 +131,7 @@ impl Files {
     /// Mounts one.
     ///
     /// # Errors
-    /// There is none; the device fails.
+    /// If there is none, or the device fails.
     pub fn mount(mut ftl: Ftl) -> Result<Self, FilesError> {
         let layout = Layout::of(ftl.page_bytes(), ftl.pages());
         if *ftl.read(Lpn(0))? != *layout.superblock() {
@@ -178,15 +181,16 @@ impl Files {
         &self.ftl
     }
 
-    /// The device below, for faults and statistics; what is written there breaks files.
+    /// The device below, for faults and statistics. A write there breaks files.
     pub fn ftl_mut(&mut self) -> &mut Ftl {
         &mut self.ftl
     }
 
-    /// Writes to the device what was written lazily and committed, but for pages that an active transaction has written.
+    /// Writes lazy, committed bytes to the device, except pages that an active transaction has
+    /// written.
     ///
     /// # Errors
-    /// The device.
+    /// If the device fails.
     pub fn settle(&mut self) -> Result<(), FilesError> {
         for (lpn, page) in self.lazy.clone() {
             match self.ftl.write(lpn, &page) {
@@ -198,7 +202,7 @@ impl Files {
         Ok(self.ftl.flush()?)
     }
 
-    /// Takes the device out; what was not committed is lost.
+    /// Takes the device out; uncommitted changes are lost.
     pub fn into_ftl(self) -> Ftl {
         self.ftl
     }
@@ -206,7 +210,7 @@ impl Files {
     /// Bytes of a file.
     ///
     /// # Errors
-    /// There is no such file.
+    /// If there is no such file.
     pub fn size(&self, file: FileNo) -> Result<u64, FilesError> {
         self.inode(file).map(|inode| inode.bytes)
     }
@@ -215,7 +219,7 @@ impl Files {
         self.current.get(&file).ok_or(FilesError::NotFound)
     }
 
-    /// Bytes of chunks: in all, and free.
+    /// Bytes of chunks: total, and free.
     pub fn space(&self) -> (u64, u64) {
         let chunk = u64::from(self.layout.chunk_pages) * self.layout.page_bytes as u64;
         (

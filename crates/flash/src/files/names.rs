@@ -1,4 +1,4 @@
-//! Files and their names: each change is a transaction of its own, done when the call returns.
+//! Files and their names. Each change is a transaction by itself, done when the call returns.
 
 use super::layout::{ChunkNo, Inode, MAX_NAME};
 use super::{FileNo, Files, FilesError};
@@ -15,7 +15,7 @@ impl Files {
     /// The file of a name.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is none.
     pub fn lookup(&self, name: &[u8]) -> Result<FileNo, FilesError> {
         let mut files = self.list();
         files
@@ -27,7 +27,7 @@ impl Files {
     /// Makes an empty file, durably.
     ///
     /// # Errors
-    /// There is one of that name; no inode is free.
+    /// If a file has that name, or no inode is free.
     pub fn create(&mut self, name: &[u8]) -> Result<FileNo, FilesError> {
         check_name(name)?;
         if self.lookup(name).is_ok() {
@@ -47,10 +47,10 @@ impl Files {
         Ok(file)
     }
 
-    /// Removes a file, durably, with whatever was written to it.
+    /// Removes a file, durably, with all that was written to it.
     ///
     /// # Errors
-    /// There is no such file; the device.
+    /// If there is no such file, or the device fails.
     pub fn remove(&mut self, file: FileNo) -> Result<(), FilesError> {
         self.inode(file)?;
         self.abort(file)?;
@@ -59,15 +59,16 @@ impl Files {
         self.give_back(inode.chunks.into_iter().flatten().collect())
     }
 
-    /// Gives a file another name, durably; a file that has that name is removed in the same transaction.
+    /// Gives a file another name, durably. A file that has that name is removed in the same
+    /// transaction.
     ///
     /// # Errors
-    /// There is no such file; the device.
+    /// If there is no such file, or the device fails.
     pub fn rename(&mut self, file: FileNo, name: &[u8]) -> Result<(), FilesError> {
         self.rename_over(file, name, None)
     }
 
-    /// The same; a file that has that name gets another one, with what was written to it and not committed.
+    /// The same, but a file that has that name gets another one and keeps its uncommitted writes.
     ///
     /// # Errors
     /// As [`Self::rename`].
@@ -103,7 +104,8 @@ impl Files {
             }
             (None, _) => {}
         }
-        // Its own uncommitted inode, if that is on the device already, is not: it is written at commit.
+        // Not its own uncommitted inode, if that is on the device already: that is written at
+        // commit.
         self.change_inodes(&changes)?;
         if let Some(inode) = self.current.get_mut(&file) {
             inode.name = name.to_vec();
@@ -121,7 +123,7 @@ impl Files {
         self.give_back(gone.chunks.into_iter().flatten().collect())
     }
 
-    /// Changes inodes in a transaction of their own.
+    /// Changes inodes in a separate transaction.
     fn change_inodes(&mut self, changes: &[(FileNo, Option<Inode>)]) -> Result<(), FilesError> {
         // Files' own transactions are named by their inodes, from 1.
         let tid = Tid(u64::from(self.layout.inodes) + 1);
@@ -151,7 +153,7 @@ impl Files {
         Ok(())
     }
 
-    /// Nobody needs what is in these chunks any more: they are free when that is durable.
+    /// The content of these chunks is not needed any more: they are free when that is durable.
     pub(super) fn give_back(&mut self, chunks: Vec<ChunkNo>) -> Result<(), FilesError> {
         let mut are_blank = true;
         for chunk in &chunks {

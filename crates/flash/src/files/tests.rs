@@ -165,7 +165,8 @@ fn what_was_written_lazily_is_seen_and_costs_no_page() {
     assert_eq!(content(&mut files, b"a"), Some(expected(2)));
     let mut files = cut(files);
     assert_eq!(content(&mut files, b"a"), Some(expected(1)));
-    // Where the page is written after all, or the file system is unmounted, it is on the device.
+    // If the page is written after all, or the file system is unmounted, the bytes are on the
+    // device.
     files.write_lazily(a, 24, &[4; 4]).unwrap();
     files.commit(a).unwrap();
     files.write(a, 599, &[1]).unwrap();
@@ -202,12 +203,12 @@ fn lazily_written_bytes_take_a_bounded_number_of_pages_in_memory() {
     );
 }
 
-/// What a file of the model is.
+/// The state of a file in the model.
 #[derive(Clone, Default)]
 struct Known {
     committed: Vec<u8>,
     now: Vec<u8>,
-    /// The bytes that are written lazily, as the device has them.
+    /// The lazily written bytes, as on the device.
     on_device: [u8; LAZY_BYTES],
     /// Their page is written by the transaction.
     is_written: bool,
@@ -234,7 +235,7 @@ impl Known {
         head
     }
 
-    /// `now`, if it is committed and the power goes.
+    /// The content after a power cut, if `now` is committed.
     fn if_committed(&self) -> Vec<u8> {
         let on_device = if self.is_written {
             self.head()
@@ -299,7 +300,8 @@ fn files_are_a_map_of_names_under_power_cuts() {
         if cut_here {
             files.ftl_mut().nand_mut().faults.power_off_after = Some(random.below(12) as u64);
         }
-        // What the file would be if this is done, and if the power goes in it.
+        // The file's content if this is done, and its possible contents if the power goes during
+        // it.
         let (done, mut could_be): (Result<(), FilesError>, Vec<Option<Vec<u8>>>) =
             match (known, random.below(22)) {
                 (None, _) => {
@@ -338,7 +340,7 @@ fn files_are_a_map_of_names_under_power_cuts() {
                 (Some(file), 13..16) => {
                     let byte = random.next() as u8;
                     let known = model.get_mut(&name).unwrap();
-                    // Where there is no such page it is made.
+                    // If there is no such page, the call makes it.
                     let is_there = files.place(file, 0).unwrap().is_some();
                     let was_written = known.is_written;
                     let is_lazy = is_there && known.now.len() >= LAZY_BYTES;

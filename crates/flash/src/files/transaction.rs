@@ -6,24 +6,24 @@ use super::layout::ChunkNo;
 use super::{FileNo, Files, FilesError};
 use crate::ftl::{Lpn, Tid};
 
-/// What has been written since the last commit.
+/// The writes since the last commit.
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
     pub(super) files: BTreeSet<FileNo>,
-    /// Not on the device yet.
+    /// Pages that are not on the device yet.
     pub(super) pages: BTreeMap<Lpn, Vec<u8>>,
-    /// As they are with what was written lazily.
+    /// Pages with the lazily written bytes applied.
     pub(super) lazy: BTreeMap<Lpn, Vec<u8>>,
-    /// Pages that had lazily written bytes before, and were written since.
+    /// Pages that had lazily written bytes, and were then written.
     pub(super) overtaken: BTreeSet<Lpn>,
-    /// Chunks that were handed out.
+    /// Chunks that the transaction took.
     pub(super) taken: Vec<ChunkNo>,
     /// Chunks that are not needed once it is committed.
     pub(super) left: Vec<ChunkNo>,
 }
 
 impl Files {
-    /// The files that are in a file's transaction; itself, if it is in none.
+    /// The files in a file's transaction; only the file itself, if it has none.
     pub fn sharing(&self, file: FileNo) -> BTreeSet<FileNo> {
         let tid = self.joined.get(&file);
         let transaction = tid.and_then(|tid| self.transactions.get(tid));
@@ -36,7 +36,7 @@ impl Files {
         self.joined.contains_key(&file)
     }
 
-    /// The transaction that a file is in, begun if there is none.
+    /// The transaction of a file; begins one if there is none.
     pub(super) fn transaction_of(&mut self, file: FileNo) -> Tid {
         let tid = *self
             .joined
@@ -46,10 +46,10 @@ impl Files {
         tid
     }
 
-    /// Puts two files into one transaction, with what each has written.
+    /// Puts two files into one transaction, with the writes of each.
     ///
     /// # Errors
-    /// There is no such file.
+    /// If there is no such file.
     pub fn share(&mut self, file: FileNo, with: FileNo) -> Result<(), FilesError> {
         self.inode(file)?;
         self.inode(with)?;
@@ -82,7 +82,7 @@ impl Files {
     /// fsync: commits the file's transaction, with all files that share it.
     ///
     /// # Errors
-    /// No room in the X-L2P table, and the transaction goes on as it was; the device.
+    /// If the X-L2P table has no room, and the transaction stays as it was; or if the device fails.
     pub fn commit(&mut self, file: FileNo) -> Result<(), FilesError> {
         self.inode(file)?;
         let Some(tid) = self.joined.get(&file).copied() else {
@@ -112,14 +112,14 @@ impl Files {
         let done = self.transactions.remove(&tid).unwrap_or_default();
         self.lazy.retain(|lpn, _| !done.overtaken.contains(lpn));
         self.lazy.extend(done.lazy);
-        // The transaction is durable whatever comes of this: chunks that could not be given back now are when the
-        // file system is mounted.
+        // The transaction is durable whatever this returns. Chunks that cannot be given back now
+        // are free after the next mount.
         let _ = self.give_back(done.left);
         Ok(())
     }
 
-    /// Writes the first page of a transaction that is in memory to the device; `false` if there is none. It stays in memory where
-    /// that fails.
+    /// Writes the first page of a transaction in memory to the device; `false` if there is none.
+    /// The page stays in memory if that fails.
     pub(super) fn write_first(&mut self, tid: Tid) -> Result<bool, FilesError> {
         let transaction = self.transactions.entry(tid).or_default();
         let Some((lpn, page)) = transaction.pages.first_key_value() else {
@@ -130,10 +130,10 @@ impl Files {
         Ok(true)
     }
 
-    /// Drops what was written since the last commit, in all files that share the transaction.
+    /// Drops the writes since the last commit, in all files that share the transaction.
     ///
     /// # Errors
-    /// There is no such file; the device.
+    /// If there is no such file, or the device fails.
     pub fn abort(&mut self, file: FileNo) -> Result<(), FilesError> {
         self.inode(file)?;
         let Some(tid) = self.joined.get(&file).copied() else {
@@ -147,7 +147,7 @@ impl Files {
                 self.current.insert(file, inode.clone());
             }
         }
-        // Nothing of them was ever committed: they read as zeros as they did.
+        // None of them was ever committed: they read as zeros, as before.
         self.free.extend(dropped.taken);
         Ok(())
     }

@@ -1,14 +1,17 @@
-//! Garbage collection ahead of need, while dies have nothing else to do.
+//! Garbage collection ahead of need, while dies are idle.
 //!
-//! A commit waits twice, for its pages and then for its root, and so does a flush that writes the map. Meanwhile most dies are idle:
-//! pages of the next victim are read from one of them and programmed on others. Nobody waits for such a copy: what it
-//! is a copy of stays readable until its block is erased, and before that everything is waited for.
+//! A commit waits twice, for its pages and then for its root. So does a flush that writes the map.
+//! Meanwhile most dies are idle: one reads pages of the next victim, others program them. Nobody
+//! waits for such a copy. The original stays readable until its block is erased, and the device
+//! waits for everything before that.
 //!
-//! *While a root is being programmed* a copy has a higher sequence number than what the root commits. So what a transaction has
-//! written is left alone, the pages that undoing it needs included: a copy of the new page would be found without the root, and one of the
-//! old page in the place of the new one. Nothing else is changed by the root.
+//! *While a root is being programmed* a copy has a higher sequence number than the state that the
+//! root commits. So a transaction's pages are left alone, and so are the pages that undoing it
+//! needs. Recovery would find a copy of the new page without the root, and a copy of the old page
+//! in place of the new one. The root changes nothing else.
 //!
-//! No block is opened for it, unless a program fails: that needs an erase, which waits for everything.
+//! No block is opened for it, unless a program fails: that needs an erase, which waits for
+//! everything.
 
 use super::blocks::State;
 use super::flaw::Flaw;
@@ -18,20 +21,21 @@ use super::streams::Stream;
 use super::{Ftl, FtlError, Lpn};
 use crate::nand::{BlockNo, Ppn};
 
-/// Free blocks beyond the reserve up to which garbage is collected ahead.
+/// Garbage is collected ahead up to this many free blocks beyond the reserve.
 const BLOCKS: u32 = 4;
-/// A block is collected ahead that has at most one in so many valid pages more than the emptiest: that one's die may be busy.
+/// A block may be collected ahead if it has few more valid pages than the emptiest: at most one
+/// page in this many. The emptiest block's die may be busy.
 const NEARLY: u32 = 8;
 
 /// A block that is being collected.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     block: BlockNo,
-    /// Whether it holds something that has to wait until room is needed.
+    /// Whether it holds a page that must wait until room is needed.
     is_stuck: bool,
 }
 
-/// What is being collected, by die.
+/// The blocks being collected, by die.
 #[derive(Clone, Debug)]
 pub(super) struct Ahead {
     begun: Vec<Option<Begun>>,
@@ -44,7 +48,7 @@ impl Ahead {
         }
     }
 
-    /// A block is collected whole, or used for something else. Returns whether it had been begun.
+    /// A block was collected whole, or reused. Returns whether its collection had begun.
     pub(super) fn forget(&mut self, block: BlockNo) -> bool {
         let begun = |begun: &Begun| begun.block == block;
         let mut dies = self.begun.iter_mut();
@@ -54,7 +58,8 @@ impl Ahead {
 }
 
 impl Ftl {
-    /// Copies pages as long as a die is at something that will be waited for, and reading takes no longer.
+    /// Copies pages while a die works on an operation that will be waited for, and reading takes no
+    /// longer.
     pub(crate) fn collect_ahead(&mut self) -> Result<(), FtlError> {
         while self.blocks.free() <= self.limits.reserve + BLOCKS
             && self.has_to_wait()
@@ -69,7 +74,7 @@ impl Ftl {
         dies.any(|(die, is_copy)| !is_copy && self.nand.busy_nanoseconds(die) >= reading)
     }
 
-    /// Copies a page, if that can be done at once.
+    /// Copies a page, if that is possible at once.
     fn copy_ahead(&mut self) -> Result<bool, FtlError> {
         let Some((from, page)) = self.page_ahead() else {
             return Ok(false);
@@ -108,7 +113,8 @@ impl Ftl {
         }
     }
 
-    /// The next page to copy, and its die, which is idle. A block that was begun on it is emptied before another is begun there.
+    /// The next page to copy, and its die, which is idle. A begun block on it is emptied before
+    /// another is begun there.
     fn page_ahead(&mut self) -> Option<(u32, Ppn)> {
         let full = self.nand.geometry().pages_per_block;
         let emptiest = self.blocks.valid_count(self.blocks.victim(None)?);
@@ -129,7 +135,7 @@ impl Ftl {
         Some((die, self.blocks.first_valid(block)?))
     }
 
-    /// The block that is to be collected on a die.
+    /// The block to collect on a die.
     fn block_ahead(&self, die: u32) -> Option<BlockNo> {
         let begun = self.ahead.begun[die as usize];
         match begun.filter(|begun| self.blocks.state(begun.block) == State::Closed) {

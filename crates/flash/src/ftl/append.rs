@@ -1,4 +1,4 @@
-//! Programming the next page of a stream, and opening the block that it is in.
+//! Programming the next page of a stream, and opening the block for it.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::{Ftl, FtlError};
 use crate::nand::{BlockNo, NandError, Ppn};
 
 impl Ftl {
-    /// Programs a page, on another block where one fails. It is not marked valid. Returns where it is and
-    /// its sequence number.
+    /// Programs a page, and retries on another block if one fails. The page is not marked valid.
+    /// Returns its position and its sequence number.
     pub(super) fn append(
         &mut self,
         stream: Stream,
@@ -45,7 +45,7 @@ impl Ftl {
                     return Ok((ppn, sequence));
                 }
                 Err(NandError::ProgramFailed(_)) => {
-                    // What else is in the block can be read, and is moved before the block is given up.
+                    // The rest of the block is readable, and is moved before the block is given up.
                     if let Some(block) = self.streams.close(stream) {
                         self.blocks.set_state(block, State::Failing);
                     }
@@ -55,13 +55,14 @@ impl Ftl {
         }
     }
 
-    /// Whether recovery finds a page by an entry of the X-L2P table alone, so that no older copy can stand in for it.
+    /// Whether recovery finds a page only by an entry of the X-L2P table, so that no older copy can
+    /// stand in for it.
     fn counts_by_entry(&self, content: Content) -> bool {
         matches!(content, Content::Transaction(..)) && !self.leaves_out(Flaw::MovedNotWaitedFor)
     }
 
-    /// The host does not wait for a die where another is idle. Where only as many blocks are free as garbage collection needs,
-    /// copies stay in open ones.
+    /// The host does not wait for a die if another is idle. If only as many blocks are free as
+    /// garbage collection needs, copies stay in open ones.
     fn choose_die(&mut self, stream: Stream) {
         let nand = &self.nand;
         match stream {
@@ -95,7 +96,8 @@ impl Ftl {
             let block = free.ok_or(FtlError::WornOut {
                 bad_blocks: self.blocks.bad(),
             })?;
-            // What made the block's pages invalid has to be on the medium before they are gone.
+            // The writes that made the block's pages invalid must be on the medium before the pages
+            // are gone.
             if !self.leaves_out(Flaw::NoWaitBeforeErase) {
                 self.nand.wait();
             }
@@ -114,8 +116,8 @@ impl Ftl {
         }
     }
 
-    /// A block without valid pages is never used again, nor looked at in recovery: what its pages were
-    /// moved to has to be on the medium first.
+    /// Marks a block without valid pages as bad. It is never used again, nor read in recovery, so
+    /// the moved pages must be on the medium first.
     pub(super) fn give_up(&mut self, block: BlockNo) -> Result<(), FtlError> {
         if !self.leaves_out(Flaw::NoWaitBeforeGivingUp) {
             self.nand.wait();

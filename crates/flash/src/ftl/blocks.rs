@@ -1,28 +1,28 @@
-//! What the controller knows of each block: what it is used for, which of its pages are valid, how often
-//! it was erased.
+//! The controller's state of each block: its use, its valid pages, and the number of its erases.
 //!
 //! ```text
 //! free -> open -> closed -> free          and from any of them: bad
 //! ```
 //!
-//! *Free* blocks are not erased: that is done when one is opened, so that a page that became invalid
-//! stays readable until its block is used again. *Closed* blocks take no more pages; they are full, or
-//! were open when the power went. A closed block without valid pages is free.
+//! *Free* blocks are not erased. Opening a block erases it, so that a page that became invalid
+//! stays readable until its block is used again. *Closed* blocks take no more pages; they are full,
+//! or were open when the power went. A closed block without valid pages is free.
 
 use crate::nand::{BlockNo, Geometry, Ppn};
 
-/// What a block is used for.
+/// The use of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Free,
     Open,
     Closed,
-    /// Closed, and given up as soon as its valid pages were moved: programming or erasing it failed.
+    /// Closed because programming or erasing it failed; given up after its valid pages have been
+    /// moved.
     Failing,
     Bad,
 }
 
-/// Which free block is taken.
+/// The choice among free blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     LeastWorn,
@@ -91,7 +91,7 @@ impl Blocks {
         self.free
     }
 
-    /// Blocks that are to be given up.
+    /// Blocks that will be given up.
     pub(crate) fn failing_count(&self) -> u32 {
         self.failing
     }
@@ -120,13 +120,13 @@ impl Blocks {
         (block, page as usize / 64, 1 << (page % 64))
     }
 
-    /// Whether a page holds something that is needed.
+    /// Whether a page is needed.
     pub(crate) fn is_valid(&self, ppn: Ppn) -> bool {
         let (block, word, bit) = self.bit(ppn);
         self.infos[block].valid[word] & bit != 0
     }
 
-    /// A page holds something that is needed.
+    /// A page is needed now.
     pub(crate) fn mark_valid(&mut self, ppn: Ppn) {
         debug_assert!(!self.is_valid(ppn), "{ppn:?} is valid already");
         let (block, word, bit) = self.bit(ppn);
@@ -135,7 +135,7 @@ impl Blocks {
         info.valid_count += 1;
     }
 
-    /// What the page holds is not needed any more. Its block becomes free with its last page.
+    /// A page is not needed any more. Its block becomes free with its last page.
     pub(crate) fn mark_invalid(&mut self, ppn: Ppn) {
         debug_assert!(self.is_valid(ppn), "{ppn:?} was not valid");
         let (block, word, bit) = self.bit(ppn);
@@ -165,7 +165,7 @@ impl Blocks {
         Some(self.geometry.ppn(block, page))
     }
 
-    /// A free block, on a die where there is one.
+    /// A free block, on that die if it has one.
     pub(crate) fn pick_free(&self, die: Option<u32>, pick: Pick) -> Option<BlockNo> {
         let free = |die: Option<u32>| {
             let blocks = self.all().filter(move |block| {
@@ -185,20 +185,22 @@ impl Blocks {
             .filter(|block| self.state(*block) == State::Closed)
     }
 
-    /// The closed block with the fewest valid pages (greedy), and of those the least worn; of one die, or of all.
+    /// The closed block with the fewest valid pages (greedy), and of those the least worn; of one
+    /// die, or of all.
     pub(crate) fn victim(&self, die: Option<u32>) -> Option<BlockNo> {
         let cost = |block: &BlockNo| (self.valid_count(*block), self.erases(*block));
         let is_there = |block: &BlockNo| die.is_none_or(|die| self.geometry.die_of(*block) == die);
         self.closed().filter(is_there).min_by_key(cost)
     }
 
-    /// A block that is to be given up.
+    /// A block that will be given up.
     pub(crate) fn failing(&self) -> Option<BlockNo> {
         self.all()
             .find(|block| self.state(*block) == State::Failing)
     }
 
-    /// The closed block that was erased least, and how much less than the free block that was erased most.
+    /// The closed block with the fewest erases, and how many fewer it has than the free block with
+    /// the most.
     pub(crate) fn coldest(&self) -> Option<(BlockNo, u32)> {
         let cold = self.closed().min_by_key(|block| self.erases(*block))?;
         let hot = self.pick_free(None, Pick::MostWorn)?;

@@ -1,8 +1,8 @@
 //! The page map and the root on flash.
 //!
-//! Pieces of the page map and of the X-L2P table are written to new places; then, when everything is on the
-//! medium, the root, which says where they are. That one page is the switch: before it everything is as
-//! the old root says, after it as the new one.
+//! Pieces of the page map and of the X-L2P table are written to new places. When everything is on
+//! the medium, the root is written, which has their places. That one page is the switch: before it
+//! the old root's state holds, after it the new root's.
 //!
 //! The root, big-endian:
 //!
@@ -18,8 +18,9 @@
 //! | 32 + 12 n | 4 m | of each piece of the table: page |
 //! | 32 + 12 n + 4 m | | the X-L2P table as a piece of it would be, if it fits here and m is 0 |
 //!
-//! The rest of the page is zero. So a commit of few pages flushes its table and switches to it by one page. A piece of the page map is four bytes for each logical page: the physical
-//! page, or all ones. The table is in [`crate::xftl::table`].
+//! The rest of the page is zero. So a commit of few pages flushes its table and switches to it by
+//! one page. A piece of the page map has four bytes for each logical page: the physical page, or
+//! all ones. [`crate::xftl::table`] describes the table.
 
 use super::flaw::Flaw;
 use super::map::{NONE, Piece};
@@ -39,13 +40,13 @@ pub(crate) const ROOT_TABLE_BYTES: u32 = 4;
 const MAGIC: &[u8; 8] = b"onewrtFT";
 const VERSION: u32 = 2;
 
-/// What a root says.
+/// The contents of a root.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
     pub(super) logical_pages: u32,
     pub(super) covered: u64,
     pub(super) pieces: Vec<Piece>,
-    /// Where pieces of the X-L2P table are.
+    /// The pages of the X-L2P table's pieces.
     pub(super) table: Vec<Ppn>,
     /// The X-L2P table, if it is here.
     pub(super) entries: Vec<(Lpn, Committed)>,
@@ -70,12 +71,12 @@ impl Root {
         if !self.entries.is_empty() {
             crate::xftl::table::encode_into(&mut bytes, &self.entries);
         }
-        // The configuration was checked so that this fits.
+        // The configuration check ensured that this fits.
         bytes.resize(page_bytes as usize, 0);
         bytes
     }
 
-    /// `None` if it is no root, or one of a newer version.
+    /// `None` if it is not a root, or one of a newer version.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.get(..8)? != MAGIC || be32(bytes, 8) != VERSION {
             return None;
@@ -114,19 +115,19 @@ impl Root {
     }
 }
 
-/// A piece of the map that was written, and counts when a root says so.
+/// A written piece of the map, which counts once a root names it.
 pub(crate) type WrittenPiece = (u32, Piece);
 
-/// Where the X-L2P table is when a root counts.
+/// The place of the X-L2P table when a root counts.
 #[derive(Clone, Debug)]
 pub(crate) enum TableAt {
     /// In the root.
     Root(Vec<(Lpn, Committed)>),
-    /// On pages of its own.
+    /// On separate pages.
     Pages(Vec<Ppn>),
 }
 
-/// Whether pages that the X-L2P table is on may go on being so.
+/// Whether the X-L2P table may stay on its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TablePages {
     /// Yes, if nothing is added.
@@ -136,7 +137,7 @@ pub(crate) enum TablePages {
 }
 
 impl Ftl {
-    /// Writes every piece of the map that has changed. Nothing of the X-L2P table is needed any more then.
+    /// Writes every changed piece of the map. Then nothing of the X-L2P table is needed any more.
     pub(crate) fn checkpoint(&mut self) -> Result<(), FtlError> {
         self.since_checkpoint = 0;
         let pieces = self.write_pieces(&self.map.changed())?;
@@ -167,7 +168,7 @@ impl Ftl {
         pieces
     }
 
-    /// Writes pieces of the map as it is now.
+    /// Writes pieces of the current map.
     pub(crate) fn write_pieces(&mut self, pieces: &[u32]) -> Result<Vec<WrittenPiece>, FtlError> {
         let mut written = Vec::with_capacity(pieces.len());
         for number in pieces {
@@ -185,9 +186,10 @@ impl Ftl {
         Ok(written)
     }
 
-    /// The X-L2P table for a new root: what is committed and not in `without`, pieces of the map that were
-    /// just written, and what is being committed. It goes into the root if it fits, else to new pages. (Pages that
-    /// may stay have entries too many at most, older than their pieces of the map.)
+    /// The X-L2P table for a new root. It has the committed entries except those in `without`,
+    /// pieces of the map just written, and the entries being committed. It goes into the root if it
+    /// fits, else to new pages. Pages that may stay have at most extra entries, older than their
+    /// pieces of the map.
     pub(crate) fn place_table(
         &mut self,
         without: &[u32],
@@ -219,7 +221,7 @@ impl Ftl {
         Ok(pages)
     }
 
-    /// The switch: a root that says where the pieces are, these new ones and all others.
+    /// The switch: a root with the places of these new pieces and of all others.
     pub(crate) fn switch(
         &mut self,
         written: Vec<WrittenPiece>,
@@ -242,8 +244,8 @@ impl Ftl {
             table: pages.clone(),
             entries,
         };
-        // Whatever the root points to, and whatever the pieces point to, is on the medium first. Only pieces point to copies that
-        // are not waited for.
+        // Everything that the root and the pieces point to is on the medium first. Only pieces
+        // point to copies that were not waited for.
         match written.is_empty() {
             _ if self.leaves_out(Flaw::NoWaitBeforeSwitch) => {}
             true => self.wait_but_for_copies()?,
@@ -253,14 +255,15 @@ impl Ftl {
         let bytes = root.encode(self.page_bytes());
         let (ppn, _) = self.append(Stream::Meta, Content::Root, bytes.into())?;
         self.statistics.root_writes += 1;
-        // Before the root is on the medium: nothing is erased before that, and if the power goes nobody remembers.
+        // This is done before the root is on the medium. Nothing is erased before that, and if the
+        // power goes, this memory is gone too.
         self.adopt(written, pages, ppn);
-        // What fails here, but for the power, fails again where room is made.
+        // A failure here, except of the power, fails again where room is made.
         let _ = self.collect_ahead();
         self.wait_but_for_copies()
     }
 
-    /// The new root holds: what only the old one needed is invalid.
+    /// The new root holds: pages that only the old one needed are invalid.
     fn adopt(&mut self, written: Vec<WrittenPiece>, table: Vec<Ppn>, root: Ppn) {
         for (number, piece) in written {
             let before = std::mem::replace(&mut self.map.pieces[number as usize], piece);

@@ -1,4 +1,4 @@
-//! What a device is to be, and what follows from that.
+//! The configuration of a device, and the limits that follow from it.
 
 use super::FtlError;
 use super::checkpoint::{ROOT_HEADER_BYTES, ROOT_PIECE_BYTES, ROOT_TABLE_BYTES};
@@ -6,50 +6,55 @@ use super::streams::most_open;
 use crate::nand::Geometry;
 use crate::xftl::table::{ENTRY_BYTES, TABLE_HEADER_BYTES};
 
-/// What a device is to be.
+/// The configuration of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Logical pages. What the NAND has beyond them is what garbage collection works with.
+    /// Logical pages. The rest of the NAND is for garbage collection.
     pub logical_pages: u32,
-    /// Entries of the X-L2P table: pages that transactions may have written and not committed, and pages
-    /// that were committed since their piece of the page map was written.
+    /// Entries of the X-L2P table. These are pages that transactions may have written and not
+    /// committed, and pages committed since their piece of the page map was written.
     pub table_capacity: u32,
-    /// After so many programmed pages the changed pieces of the page map are written, so that recovery
-    /// need not look at older pages.
+    /// After this many programmed pages the changed pieces of the page map are written, so that
+    /// recovery need not look at older pages.
     pub checkpoint_every: u32,
-    /// When erases of two blocks are further apart than this, what lies on the block that was erased less
-    /// is moved to the one that was erased more.
+    /// The largest difference of two blocks' erases. Beyond it, the content of the block with fewer
+    /// erases moves to the one with more.
     pub wear_gap: u32,
-    /// What a flush writes.
+    /// The pages that a flush writes.
     pub flush: FlushWrites,
-    /// Where garbage collection's copies go.
+    /// The place of garbage collection's copies.
     pub copies: CopiesGo,
 }
 
-/// Where garbage collection's copies go.
+/// The place of garbage collection's copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopiesGo {
-    /// To blocks of their own: what outlived its block changes less than what the host writes now.
+    /// To separate blocks: a page that outlived its block changes less than the host's current
+    /// writes.
     Apart,
-    /// To the blocks that the host's pages go to, which are so many fewer that are open: what the OpenSSD board's own firmware does
-    /// (Jasmine 1.1.0, `ftl_greedy/ftl.c`: `garbage_collection` lets the host write on in the block that it copied to).
+    /// To the same blocks as the host's pages, so that fewer blocks are open. The OpenSSD board's
+    /// own firmware does this (Jasmine 1.1.0, `ftl_greedy/ftl.c`: `garbage_collection` lets the
+    /// host write on in the block that it copied to).
     AmongHost,
 }
 
-/// What a flush writes beside the host's pages.
+/// The pages that a flush writes in addition to the host's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushWrites {
-    /// Nothing: recovery finds pages by their out-of-band areas. Only trims need a piece of the map.
+    /// Nothing: recovery finds pages by their out-of-band areas. Only trims need a piece of the
+    /// map.
     Nothing,
-    /// The changed pieces of the page map, as a controller has to that does not look at out-of-band areas.
+    /// The changed pieces of the page map, as needed by a controller that does not read out-of-band
+    /// areas.
     Map,
-    /// The page map whole, where anything has changed: what the OpenSSD board's own page-mapping firmware does
-    /// when a flush arrives (Jasmine 1.1.0, `ftl_greedy/ftl.c`: `ftl_flush` and `logging_pmap_table`).
+    /// The whole page map, if anything has changed. The OpenSSD board's own page-mapping firmware
+    /// does this when a flush arrives (Jasmine 1.1.0, `ftl_greedy/ftl.c`: `ftl_flush` and
+    /// `logging_pmap_table`).
     WholeMap,
 }
 
 impl Config {
-    /// A device of `logical_pages`, with what is usual otherwise.
+    /// A device of `logical_pages`, with the usual values otherwise.
     pub fn new(logical_pages: u32) -> Self {
         Self {
             logical_pages,
@@ -61,10 +66,10 @@ impl Config {
         }
     }
 
-    /// The most logical pages that leave `percent` of the NAND, and what the device needs for itself, free.
+    /// The most logical pages that leave `percent` of the NAND free, and the device's own needs.
     ///
     /// # Errors
-    /// The NAND is too small for anything.
+    /// If the NAND is too small for anything.
     pub fn with_spare(
         geometry: &Geometry,
         percent: u32,
@@ -75,7 +80,7 @@ impl Config {
         let mut config = Self::new(of_percent as u32);
         config.table_capacity = table_capacity;
         config.copies = copies;
-        // What the device needs grows with its pages, so one look from above is enough.
+        // The device's needs grow with its pages, so one step from above is enough.
         let needs = Limits::of(geometry, &config)?.needs_pages(geometry, &config);
         let most = geometry.pages().saturating_sub(needs);
         config.logical_pages = config.logical_pages.min(most);
@@ -84,7 +89,7 @@ impl Config {
     }
 }
 
-/// What follows from a configuration.
+/// The limits that follow from a configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Logical pages in a piece of the page map.
@@ -93,19 +98,20 @@ pub(crate) struct Limits {
     pub(crate) pieces: u32,
     /// Entries in a piece of the X-L2P table.
     pub(crate) table_entries: u32,
-    /// Entries of the X-L2P table that there is room for in the root.
+    /// Entries of the X-L2P table that fit into the root.
     pub(crate) root_entries: u32,
-    /// Free blocks below which garbage is collected before anything else is done: the room that it takes, and a block
-    /// on each die to copy to.
+    /// With fewer free blocks, garbage is collected before anything else. The reserve is the room
+    /// that this takes, and a block on each die to copy to.
     pub(crate) reserve: u32,
-    /// Free blocks that garbage collection can do with, however often the power goes: see [`super::gc`].
+    /// Free blocks that suffice for garbage collection, however often the power goes: see
+    /// [`super::gc`].
     pub(crate) room: u32,
-    /// Trimmed pages that may wait to be made durable.
+    /// Trimmed pages that may wait to become durable.
     pub(crate) trims: usize,
 }
 
 impl Limits {
-    /// What a configuration comes to, if it can be at all.
+    /// The limits of a configuration, if it is possible.
     pub(crate) fn check(geometry: &Geometry, config: &Config) -> Result<Self, FtlError> {
         let limits = Self::of(geometry, config)?;
         let needed =
@@ -157,8 +163,8 @@ impl Limits {
         })
     }
 
-    /// Committed entries of the X-L2P table beyond which pieces of the page map are written instead: as many as
-    /// cost a commit nothing, or one page where the root has little room.
+    /// The number of committed entries of the X-L2P table beyond which pieces of the page map are
+    /// written instead. This many cost a commit nothing, or one page if the root has little room.
     pub(crate) fn cheap_entries(&self) -> usize {
         match self.root_entries >= self.table_entries / 2 {
             true => self.root_entries as usize,
@@ -166,9 +172,10 @@ impl Limits {
         }
     }
 
-    /// Physical pages beside those of the logical pages: twice the bookkeeping (old and new), the pages
-    /// of transactions, trims that wait, the blocks that are open or must be free, and one invalid page
-    /// in each of the others, without which there would be no garbage to collect.
+    /// Physical pages in addition to those of the logical pages. They are: twice the bookkeeping
+    /// (old and new); the pages of transactions; trims that wait; the blocks that are open or must
+    /// be free. Each other block has one invalid page, without which there would be no garbage to
+    /// collect.
     fn needs_pages(&self, geometry: &Geometry, config: &Config) -> u32 {
         let table_pages = config.table_capacity.div_ceil(self.table_entries);
         let meta = 2 * (self.pieces + table_pages + 1);

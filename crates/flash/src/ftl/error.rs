@@ -8,8 +8,8 @@ use crate::nand::{NandError, Ppn};
 /// Why a command was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FtlError {
-    /// The NAND refused or failed, in a way that is not mended here. After [`NandError::PowerOff`] the
-    /// device has to be opened again.
+    /// The NAND refused or failed, in a way that is not repaired here. After
+    /// [`NandError::PowerOff`] the device must be opened again.
     Nand(NandError),
     /// There is no such logical page.
     Outside {
@@ -18,7 +18,7 @@ pub enum FtlError {
         /// How many there are.
         pages: u32,
     },
-    /// Not the bytes of a page.
+    /// The data does not have a page's length.
     Length {
         /// Bytes given.
         bytes: usize,
@@ -29,30 +29,30 @@ pub enum FtlError {
     Conflict {
         /// The page.
         page: Lpn,
-        /// Who has it.
+        /// The transaction that has it.
         holder: Tid,
     },
-    /// The X-L2P table is full of pages of active transactions. Nothing is lost: the transaction is as it
-    /// was before the write, and can be committed or aborted.
+    /// The X-L2P table is full of pages of active transactions. Nothing is lost. The transaction is
+    /// as it was before the write, and can be committed or aborted.
     TableFull {
-        /// Entries in all.
+        /// Total entries.
         capacity: u32,
     },
-    /// Transaction 0 is none.
+    /// Transaction 0 is not a transaction.
     NoTransaction,
-    /// No block can be had any more: so many are worn out that what is stored leaves no room.
+    /// No block is available: too many are worn out to leave room for the stored data.
     WornOut {
         /// Blocks that are bad.
         bad_blocks: u32,
     },
-    /// A page does not hold what the maps say.
+    /// A page's content differs from the maps.
     Corrupt {
         /// The page.
         page: Ppn,
-        /// What was expected.
+        /// The expected content.
         expected: String,
     },
-    /// Such a device cannot be.
+    /// Such a device is not possible.
     Config(String),
 }
 
@@ -63,7 +63,7 @@ impl From<NandError> for FtlError {
 }
 
 impl FtlError {
-    /// Whether it is that the power went.
+    /// Whether the cause is that the power went.
     pub fn is_power_off(&self) -> bool {
         *self == Self::Nand(NandError::PowerOff)
     }

@@ -1,5 +1,5 @@
-//! Rules that the tests leave out, one at a time, to see that they are found missing. Only the build of
-//! the tests can leave one out.
+//! Rules that the tests leave out, one at a time, to see that the absence is found. Only a test
+//! build can leave one out.
 
 use super::Ftl;
 
@@ -8,7 +8,7 @@ use super::Ftl;
 pub(crate) enum Flaw {
     /// Commit switches the root, but the X-L2P table with the transaction was not flushed.
     NoTableFlush,
-    /// The root is written before what it points to is on the medium.
+    /// The root is written before the pages that it points to are on the medium.
     NoWaitBeforeSwitch,
     /// Garbage collection does not keep the pages of active transactions.
     ActiveNotKept,
@@ -18,7 +18,7 @@ pub(crate) enum Flaw {
     ActiveRecovered,
     /// Recovery does not complete committed transactions.
     CommittedNotRecovered,
-    /// A block is erased before what made its pages invalid is on the medium.
+    /// A block is erased before the writes that made its pages invalid are on the medium.
     NoWaitBeforeErase,
     /// A block is marked bad before its pages are elsewhere on the medium.
     NoWaitBeforeGivingUp,
@@ -28,16 +28,18 @@ pub(crate) enum Flaw {
     SequenceIgnored,
     /// Pieces of the map count before the copies that they name are on the medium.
     CopiesNotWaitedFor,
-    /// A root names a transaction's page that garbage collection has moved, and that is not on the medium there.
+    /// A root names a transaction's page that garbage collection has moved, and whose copy is not
+    /// on the medium.
     MovedNotWaitedFor,
-    /// What a transaction has written, and what undoing it needs, is copied while its commit's root is being programmed.
+    /// A transaction's pages, and those that undoing it needs, are copied while its commit's root
+    /// is being programmed.
     CopiedDuringCommit,
-    /// A failed program is taken for a good one.
+    /// A failed program counts as a good one.
     FailureIgnored,
 }
 
 impl Ftl {
-    /// Whether a test has this rule left out.
+    /// Whether a test leaves this rule out.
     #[cfg(test)]
     pub(crate) fn leaves_out(&self, flaw: Flaw) -> bool {
         self.flaw == Some(flaw)

@@ -1,22 +1,25 @@
 //! Making room: garbage collection, wear levelling, and blocks that failed.
 //!
-//! *Greedy*: the closed block with the fewest valid pages is emptied, until more blocks are free than the
-//! reserve. The reserve is there for garbage collection itself and for bookkeeping, which never wait
-//! for room. It holds although power cuts, which close open blocks, cost blocks: a cut halfway through a victim leaves two
-//! blocks with half of its pages each, and the next victim is the emptier one; so after as many cuts as a
-//! block's pages can be halved the victim has one page, and a cut costs no block any more.
+//! *Greedy*: the closed block with the fewest valid pages is emptied, until more blocks are free
+//! than the reserve. The reserve is for garbage collection itself and for bookkeeping, which never
+//! wait for room. Power cuts close open blocks, and so cost blocks; the reserve holds all the same.
+//! A cut halfway through a victim leaves two blocks with half of its pages each, and the next
+//! victim is the emptier one. A block's pages can be halved only so many times. After that many
+//! cuts the victim has one page, and a cut costs no further block.
 //!
-//! *Dies.* Copies go to an open block on each die in turn, for which the reserve has a block a die more than this
-//! argument needs. Where only as many are free as it does need, copies stay in the blocks that are open, and one is opened only if there
-//! is none: a victim then takes one block at most, as if there were one die. Where copies go among the host's pages
-//! all this holds of the host's open blocks: what a copy leaves free in them is the host's.
+//! *Dies.* Copies go to an open block on each die in turn; for this the reserve has one block for
+//! each die more than this argument needs. If only as many are free as it needs, copies stay in the
+//! open blocks. Then a block is opened only if none is open: a victim takes at most one block, as
+//! with one die. Where copies go among the host's pages, all this holds for the host's open blocks.
+//! The host uses the room that a copy leaves in them.
 //!
-//! *Wear levelling*: free blocks are taken least worn first; and when a closed block lags behind the most worn free
-//! one by more than a gap, because what lies there never changes, that is moved onto the worn one.
+//! *Wear levelling*: free blocks are used least worn first. A closed block may lag behind the most
+//! worn free one by more than a gap, because its content never changes. Then that content moves to
+//! the worn block.
 //!
-//! *What is moved*: every valid page, and nothing else decides what is valid. So the pages of active
-//! transactions are kept because they are marked valid when they are written, and the pages that undoing
-//! them needs because the map still points there. A page that was committed is copied as plain data,
+//! *The moved pages*: every valid page, and nothing else decides which are valid. Pages of active
+//! transactions are kept because they are marked valid when written. The pages that undoing them
+//! needs are kept because the map still points there. A committed page is copied as plain data,
 //! under a higher sequence number: from then on recovery finds it without the X-L2P table.
 
 use super::blocks::State;
@@ -31,7 +34,7 @@ use crate::nand::{BlockNo, Ppn};
 const LEVELLING_EVERY: u32 = 16;
 
 impl Ftl {
-    /// Sees to it that more blocks are free than the reserve.
+    /// Ensures that more blocks are free than the reserve.
     pub(super) fn make_room(&mut self) -> Result<(), FtlError> {
         while self.blocks.failing_count() > 0 && self.blocks.free() > 0 {
             let Some(block) = self.blocks.failing() else {
@@ -77,7 +80,7 @@ impl Ftl {
         }
     }
 
-    /// Moves everything valid out of a block. A closed one is free then.
+    /// Moves everything valid out of a block. A closed block is then free.
     fn empty(&mut self, block: BlockNo, stream: Stream) -> Result<(), FtlError> {
         let (mut pieces, mut has_meta, mut has_table) = (Vec::new(), false, false);
         let die = self.nand.geometry().die_of(block);
@@ -106,7 +109,7 @@ impl Ftl {
             has_meta |= oob.content.is_meta();
         }
         if has_meta {
-            // Bookkeeping is not copied, but written anew from memory.
+            // Bookkeeping is not copied, but written again from memory.
             let written = self.write_pieces(&pieces)?;
             let pages = match has_table {
                 true => TablePages::Move,
@@ -121,7 +124,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Never, unless a test leaves a rule out: whether the page was dropped instead of being moved.
+    /// Never, unless a test leaves a rule out: whether the page was dropped instead of moved.
     fn drops(&mut self, owner: Owner, lpn: super::Lpn) -> bool {
         match owner {
             Owner::Transaction(tid) if self.leaves_out(Flaw::ActiveNotKept) => {
@@ -140,7 +143,7 @@ impl Ftl {
         }
     }
 
-    /// Who needs a valid page of data.
+    /// The owner of a valid page of data.
     pub(super) fn owner(&self, lpn: super::Lpn, ppn: Ppn) -> Result<Owner, FtlError> {
         if self.map.get(lpn) == Some(ppn) {
             return Ok(Owner::Map);

@@ -1,7 +1,7 @@
-//! The page map (L2P): where each logical page is.
+//! The page map (L2P): the place of each logical page.
 //!
-//! The whole map is in memory. On flash it lies in *pieces* of one page each, and a piece may be older
-//! than the map: what has changed since is in the out-of-band areas of pages that have higher sequence
+//! The whole map is in memory. On flash it is stored in *pieces* of one page each, and a piece may
+//! be older than the map. Later changes are in the out-of-band areas of pages with higher sequence
 //! numbers than the piece, and in the X-L2P table.
 
 use super::Lpn;
@@ -11,12 +11,12 @@ use crate::nand::Ppn;
 /// Stands for "no page" in memory and on flash. No page has this number ([`crate::nand::Geometry::check`]).
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A piece of the map as it lies on flash.
+/// A piece of the map on flash.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Piece {
-    /// Where; `None` if it was never written: nothing is mapped then.
+    /// Its place; `None` if it was never written: nothing is mapped then.
     pub(crate) ppn: Option<Ppn>,
-    /// Everything that happened before this sequence number is in it.
+    /// It includes everything before this sequence number.
     pub(crate) sequence: u64,
     /// The map has changed since.
     pub(crate) is_changed: bool,
@@ -45,7 +45,7 @@ impl Map {
         (entry != NONE).then_some(Ppn(entry))
     }
 
-    /// Maps a logical page, and returns where it was. The piece counts as changed.
+    /// Maps a logical page, and returns its previous place. The piece counts as changed.
     pub(crate) fn set(&mut self, lpn: Lpn, ppn: Option<Ppn>) -> Option<Ppn> {
         let piece = self.piece_of(lpn);
         self.pieces[piece as usize].is_changed = true;
@@ -66,7 +66,7 @@ impl Map {
         changed.map(|(number, _)| number).collect()
     }
 
-    /// A piece as it is to lie on flash: four bytes, big-endian, for each of its logical pages.
+    /// A piece in its form on flash: four bytes, big-endian, for each of its logical pages.
     pub(crate) fn encode(&self, piece: u32, page_bytes: u32) -> Vec<u8> {
         let begin = (piece * self.piece_entries) as usize;
         let end = (begin + self.piece_entries as usize).min(self.entries.len());
@@ -78,8 +78,8 @@ impl Map {
         bytes
     }
 
-    /// Takes in a piece that was read from flash, without counting it as changed. `false` if it names a
-    /// page that is none.
+    /// Adds a piece that was read from flash, without counting it as changed. `false` if it names a
+    /// page that does not exist.
     pub(crate) fn decode(&mut self, piece: u32, bytes: &[u8], pages: u32) -> bool {
         let begin = (piece * self.piece_entries) as usize;
         let words = bytes.chunks_exact(4).map(|word| be32(word, 0));
@@ -96,7 +96,7 @@ impl Map {
         true
     }
 
-    /// Every logical page that is somewhere.
+    /// Every logical page that has a place.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (Lpn, Ppn)> {
         let entries = (0..)
             .zip(&self.entries)

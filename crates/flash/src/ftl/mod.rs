@@ -1,4 +1,4 @@
-//! A flash translation layer: logical pages that can be written again and again, on NAND where they cannot.
+//! A flash translation layer: logical pages that can be rewritten, on NAND, where pages cannot.
 //!
 //! ```text
 //! mod         commands: read, write, trim, flush
@@ -13,24 +13,24 @@
 //! oob         what each page says of itself
 //! ```
 //!
-//! A write goes to the next page of an open block, with its logical page and a sequence number in the
-//! out-of-band area; then the map is changed, in memory. From time to time the changed pieces of the map
-//! are written and the *root*, which says where they are, after them. After a power cut the newest root
-//! is looked for, the pieces are read, and blocks that were written to since are looked through: the page
-//! with the highest sequence number is the logical page, if that is higher than its piece's.
+//! A write goes to the next page of an open block, with its logical page and a sequence number in
+//! the out-of-band area. Then the map is changed, in memory. From time to time the changed pieces
+//! of the map are written, and then the *root*, which has their places. After a power cut recovery
+//! finds the newest root, reads the pieces, and scans the blocks that were written to since. A
+//! logical page is the page with the highest sequence number, if that is higher than its piece's.
 //!
-//! **What it guarantees.** A page that was read is the one that was written last. When [`Ftl::flush`]
-//! returns, everything written and trimmed before outlives a power cut, at any NAND operation, also in
-//! recovery. Of what was done after that, each logical page has one of its states, whole. No rule of NAND
-//! is broken. Failed programs and erases are mended as long as there are blocks left.
+//! **Guarantees.** A read returns the last write. When [`Ftl::flush`] returns, all earlier writes
+//! and trims outlive a power cut, at any NAND operation, also in recovery. After later operations,
+//! each logical page has one of its states, whole. No rule of NAND is broken. The FTL handles
+//! failed programs and erases as long as blocks are left.
 //!
-//! What makes that so:
-//! - A block is erased only when it is opened again, and only after the device was waited for: whatever
-//!   made its pages invalid is then on the medium.
-//! - A block that was open when the power went takes no more pages: its last page may have been begun and
-//!   look erased.
-//! - A trimmed page stays valid until the piece of the map that forgets it is on the medium; otherwise an
-//!   older version could come back in its place.
+//! The reasons:
+//! - A block is erased only when it is opened again, and only after the device was waited for. The
+//!   writes that made its pages invalid are then on the medium.
+//! - A block that was open when the power went takes no more pages. Its last page may have been
+//!   begun and look erased.
+//! - A trimmed page stays valid until the piece of the map that forgets it is on the medium.
+//!   Otherwise an older version could come back in its place.
 //! - Recovery writes nothing, so that a cut in it changes nothing.
 //!
 //! [`crate::xftl`] adds transactions. `docs/xftl.md` has the design, formats included.
@@ -73,7 +73,8 @@ use crate::xftl::table::Table;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lpn(pub u32);
 
-/// A transaction, named by the host; 0 is none. A name may be used again after commit, abort or a power cut.
+/// A transaction, named by the host; 0 is not one. A name may be used again after commit, abort or
+/// a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(pub u64);
 
@@ -86,21 +87,21 @@ pub struct Ftl {
     pub(crate) map: Map,
     pub(crate) blocks: Blocks,
     streams: Streams,
-    /// Of the next page that is programmed.
+    /// The sequence number of the next programmed page.
     sequence: u64,
-    /// Where the newest root is; `None` on a device that has none yet.
+    /// The place of the newest root; `None` on a device that has none yet.
     root: Option<Ppn>,
-    /// Trimmed, but not yet so on the medium: their pages are still valid.
+    /// Trims that are not yet on the medium: their pages are still valid.
     trims: BTreeMap<Lpn, Ppn>,
     /// The X-L2P table; empty unless there are transactions.
     pub(crate) table: Table,
     /// Pages programmed since the map was written.
     since_checkpoint: u32,
-    /// Blocks opened since wear was looked at.
+    /// Blocks opened since the last check of wear.
     since_levelling: u32,
     /// Garbage collection ahead of need.
     ahead: Ahead,
-    /// By die: whether what it was told to program last is a copy that nobody has to wait for.
+    /// By die: whether its last program is a copy that nobody has to wait for.
     copying: Vec<bool>,
     pub(crate) statistics: Statistics,
     /// Pages that the NAND had programmed when the device was opened.
@@ -120,7 +121,7 @@ impl Ftl {
         self.config.logical_pages
     }
 
-    /// What the device was made to be.
+    /// The device's configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -130,25 +131,26 @@ impl Ftl {
         &self.nand
     }
 
-    /// The NAND below, for faults and time. What programs or erases it behind the device's back breaks the device.
+    /// The NAND below, for faults and time. Programming or erasing it behind the device's back
+    /// breaks the device.
     pub fn nand_mut(&mut self) -> &mut Nand {
         &mut self.nand
     }
 
-    /// Takes the NAND out: all that a power cut leaves of a device.
+    /// Takes the NAND out: the only part of a device that outlives a power cut.
     pub fn into_nand(self) -> Nand {
         self.nand
     }
 
-    /// What the device has done since it was opened.
+    /// The device's work since it was opened.
     pub fn statistics(&self) -> Statistics {
         self.statistics
     }
 
-    /// Reads a logical page, as committed; one that was never written is zeros.
+    /// Reads a logical page, as committed. One that was never written is zeros.
     ///
     /// # Errors
-    /// There is no such page; it cannot be read.
+    /// If there is no such page, or it cannot be read.
     pub fn read(&mut self, lpn: Lpn) -> Result<Arc<[u8]>, FtlError> {
         self.check_page(lpn)?;
         self.statistics.host_reads += 1;
@@ -156,13 +158,13 @@ impl Ftl {
         self.read_at(lpn, ppn)
     }
 
-    /// Whether a logical page was never written, or was trimmed and that is durable.
+    /// Whether a logical page was never written, or was trimmed durably.
     pub fn is_blank(&self, lpn: Lpn) -> bool {
         let is_mapped = self.check_page(lpn).is_ok() && self.map.get(lpn).is_some();
         !is_mapped && !self.trims.contains_key(&lpn)
     }
 
-    /// A logical page will be read soon, as committed: its die may do that already, if it has nothing else to do.
+    /// A logical page will be read soon, as committed. Its die may read it already, if it is idle.
     pub fn load(&mut self, lpn: Lpn) {
         if self.check_page(lpn).is_ok()
             && let Some(ppn) = self.map.get(lpn)
@@ -174,8 +176,8 @@ impl Ftl {
     /// Writes a logical page. It outlives a power cut after the next flush.
     ///
     /// # Errors
-    /// No such page, not a page's bytes, or a page that an active transaction has written; the device is
-    /// worn out or without power.
+    /// If there is no such page, the data is not a page's bytes, an active transaction has written
+    /// the page, or the device is worn out or without power.
     pub fn write(&mut self, lpn: Lpn, data: &[u8]) -> Result<(), FtlError> {
         self.check_page(lpn)?;
         self.check_length(data)?;
@@ -188,8 +190,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Forgets a logical page: it reads as zeros. That outlives a power cut after the next flush; until
-    /// then the page may come back as it was.
+    /// Forgets a logical page: it reads as zeros. That outlives a power cut after the next flush.
+    /// Until then the page may come back as it was.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -211,10 +213,10 @@ impl Ftl {
         }
     }
 
-    /// Makes everything durable that was written and trimmed outside of transactions.
+    /// Makes all writes and trims outside of transactions durable.
     ///
     /// # Errors
-    /// The device is worn out or without power.
+    /// If the device is worn out or without power.
     pub fn flush(&mut self) -> Result<(), FtlError> {
         self.statistics.flushes += 1;
         if !self.trims.is_empty() {
@@ -238,13 +240,14 @@ impl Ftl {
         Ok(ppn)
     }
 
-    /// Waits until everything that was programmed is on the medium.
+    /// Waits until every programmed page is on the medium.
     fn wait(&mut self) -> Result<(), FtlError> {
         self.nand.wait();
         self.check_power()
     }
 
-    /// The same, but for copies: what they are of is on the medium, too, and recovery finds it there.
+    /// The same, except for copies. Their originals are on the medium, too, and recovery finds them
+    /// there.
     fn wait_but_for_copies(&mut self) -> Result<(), FtlError> {
         for (die, is_copy) in (0..).zip(&self.copying) {
             if !is_copy {
@@ -261,7 +264,7 @@ impl Ftl {
         }
     }
 
-    /// What every command that writes does first: room, and a checkpoint where one is due.
+    /// The first step of every command that writes: room, and a checkpoint where one is due.
     pub(crate) fn prepare(&mut self) -> Result<(), FtlError> {
         self.make_room()?;
         match self.since_checkpoint >= self.config.checkpoint_every {
@@ -270,8 +273,8 @@ impl Ftl {
         }
     }
 
-    /// Maps a logical page to a page that is marked valid, or to none. What it was mapped to is needed no
-    /// more: from here on the new state is the one that recovery finds, or the power went before.
+    /// Maps a logical page to a page that is marked valid, or to none. The previous page is not
+    /// needed any more. From here on recovery finds the new state, or the power went before.
     pub(crate) fn remap(&mut self, lpn: Lpn, ppn: Option<Ppn>) {
         if let Some(before) = self.map.set(lpn, ppn) {
             self.blocks.mark_invalid(before);
@@ -281,7 +284,7 @@ impl Ftl {
         }
     }
 
-    /// What is at a place that a logical page is mapped to.
+    /// The page at a place that a logical page is mapped to.
     pub(crate) fn read_at(&mut self, lpn: Lpn, ppn: Option<Ppn>) -> Result<Arc<[u8]>, FtlError> {
         let Some(ppn) = ppn else {
             return Ok(vec![0; self.page_bytes() as usize].into());
@@ -296,7 +299,7 @@ impl Ftl {
         }
     }
 
-    /// A page that must be one of ours, and what it says of itself.
+    /// A page that must be one of ours, and its out-of-band area.
     pub(crate) fn read_page(&mut self, ppn: Ppn) -> Result<(Oob, Arc<[u8]>), FtlError> {
         let corrupt = || FtlError::Corrupt {
             page: ppn,
@@ -328,7 +331,7 @@ impl Ftl {
         }
     }
 
-    /// Wear, and what it means.
+    /// Wear, and its meaning.
     pub fn wear(&self) -> Wear {
         let geometry = self.nand.geometry();
         let endurance = self.nand.timing().endurance;

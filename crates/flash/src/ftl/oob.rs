@@ -1,4 +1,4 @@
-//! What the controller writes into the out-of-band area of each page, so that the page says what it is.
+//! The controller's data in the out-of-band area of each page, which describes the page.
 //!
 //! Integers are big-endian.
 //!
@@ -17,24 +17,24 @@
 use super::{Lpn, Tid};
 use crate::nand::{OOB_BYTES, OobBytes};
 
-/// What a page holds.
+/// The content of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// A logical page as everybody sees it.
     Data(Lpn),
-    /// A logical page as one transaction wrote it. Without a committed entry in the X-L2P table that
-    /// names this very page, it means nothing.
+    /// A logical page as one transaction wrote it. It counts only if a committed entry in the X-L2P
+    /// table names this very page.
     Transaction(Tid, Lpn),
     /// A piece of the page map.
     Map(u32),
     /// A piece of the X-L2P table.
     Table(u32),
-    /// Where the pieces are.
+    /// The places of the pieces.
     Root,
 }
 
 impl Content {
-    /// Whether it is of the controller's own bookkeeping.
+    /// Whether it belongs to the controller's own bookkeeping.
     pub(crate) fn is_meta(self) -> bool {
         matches!(self, Self::Map(_) | Self::Table(_) | Self::Root)
     }
@@ -70,7 +70,7 @@ impl Oob {
         bytes
     }
 
-    /// `None` if these bytes are none of ours.
+    /// `None` if these bytes are not an out-of-band area of ours.
     pub(crate) fn decode(bytes: &OobBytes) -> Option<Self> {
         if crc32c::crc32c(&bytes[..36]) != be32(bytes, 36) {
             return None;
@@ -93,14 +93,14 @@ impl Oob {
     }
 }
 
-/// The four bytes at an offset that the caller knows to be within.
+/// The four bytes at an offset. The caller ensures that it is within.
 pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[at..at + 4]);
     u32::from_be_bytes(word)
 }
 
-/// The eight bytes at an offset that the caller knows to be within.
+/// The eight bytes at an offset. The caller ensures that it is within.
 pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);

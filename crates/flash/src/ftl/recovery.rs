@@ -1,13 +1,13 @@
-//! Everything back from flash, after a power cut or an orderly end: there is no difference.
+//! Recovery of everything from flash, after a power cut or an orderly end: there is no difference.
 //!
-//! 1. The first page of each block says whether it is of bookkeeping. Those blocks are looked through from the
-//!    newest on, for the newest root.
+//! 1. The first page of each block shows whether it holds bookkeeping. Those blocks are scanned,
+//!    the newest first, for the newest root.
 //! 2. The pieces of the map and of the X-L2P table that the root names are read.
-//! 3. Every block that was written to since the root's sequence number is looked through. Of a logical
-//!    page, the page of data with the highest sequence number counts, if that is higher than its piece's.
-//!    Pages of transactions never count here: an active transaction is gone.
+//! 3. Every block that was written to since the root's sequence number is scanned. For a logical
+//!    page, the page of data with the highest sequence number counts, if that is higher than its
+//!    piece's. Pages of transactions never count here: an active transaction is gone.
 //! 4. Committed entries of the table count in the same way, with the sequence number of the commit.
-//! 5. What is mapped now is valid. Blocks without a valid page are free, all others closed.
+//! 5. Mapped pages are valid. Blocks without a valid page are free, all others closed.
 //!
 //! Nothing is written.
 
@@ -25,26 +25,26 @@ use super::{Ftl, FtlError, Lpn, Statistics};
 use crate::nand::{BlockNo, Nand, NandError, Ppn};
 use crate::xftl::table::{Committed, Table, decode};
 
-/// What opening a device took.
+/// The cost of opening a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Recovery {
     /// Pages read.
     pub reads: u64,
-    /// Blocks that were looked through.
+    /// Blocks scanned.
     pub blocks_scanned: u32,
     /// Pages of data found that the map on flash did not have.
     pub pages_found: u32,
     /// Pages of committed transactions that the map on flash did not have.
     pub committed_pages: u32,
-    /// Pages in blocks looked through that transactions wrote.
+    /// Pages in scanned blocks that transactions wrote.
     pub transaction_pages: u32,
-    /// Virtual time in all.
+    /// Total virtual time.
     pub nanoseconds: u64,
-    /// Of that: what the X-L2P table took, which an FTL without transactions would not have taken.
+    /// Virtual time for the X-L2P table, which an FTL without transactions would not need.
     pub table_nanoseconds: u64,
 }
 
-/// Which page a logical page is, as far as is known yet.
+/// The current candidate for a logical page.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     ppn: Option<Ppn>,
@@ -52,11 +52,11 @@ struct Candidate {
 }
 
 impl Ftl {
-    /// Opens a device: a new one, or whatever is on the NAND.
+    /// Opens a device: a new one, or the one on the NAND.
     ///
     /// # Errors
-    /// There can be no such device; the NAND holds one of another size, or of a newer version; the power
-    /// goes.
+    /// If such a device is not possible, the NAND holds one of another size or of a newer version,
+    /// or the power goes.
     pub fn open(nand: Nand, config: Config) -> Result<(Self, Recovery), FtlError> {
         Self::open_as(nand, config, None)
     }
@@ -121,7 +121,7 @@ impl Ftl {
         Ok(recovery)
     }
 
-    /// What a page says of itself; `None` if it is erased, or says nothing that can be understood.
+    /// The out-of-band area of a page; `None` if the page is erased or not valid.
     fn look(&mut self, ppn: Ppn) -> Result<Option<Oob>, FtlError> {
         let oob = match self.nand.read_oob(ppn) {
             Ok(bytes) => bytes.and_then(|bytes| Oob::decode(&bytes)),
@@ -134,7 +134,7 @@ impl Ftl {
         Ok(oob)
     }
 
-    /// The first page of every block that has one. Learns wear and bad blocks on the way.
+    /// The first page of every block that has one. Also finds wear and bad blocks.
     fn first_pages(&mut self) -> Result<Vec<(BlockNo, Oob)>, FtlError> {
         let mut firsts = Vec::new();
         let mut unknown = Vec::new();
@@ -154,7 +154,7 @@ impl Ftl {
                 None => unknown.push(block),
             }
         }
-        // An erased block does not say how often it was erased: like the others, on average.
+        // The number of an erased block's erases is unknown; it gets the average of the others.
         let known: u64 = firsts.iter().map(|(_, oob)| u64::from(oob.erases)).sum();
         let mean = known.checked_div(firsts.len() as u64).unwrap_or(0);
         for block in unknown {
@@ -186,7 +186,8 @@ impl Ftl {
         Ok(None)
     }
 
-    /// The last root in a block whose first page can be read. Behind a page that is erased or torn there is none that is neither.
+    /// The last root in a block whose first page can be read. No valid page follows an erased or
+    /// torn one.
     fn last_root(&mut self, block: BlockNo) -> Result<Option<Ppn>, FtlError> {
         let geometry = *self.nand.geometry();
         let (mut programmed, mut end) = (1, geometry.pages_per_block);
@@ -206,7 +207,7 @@ impl Ftl {
         Ok(None)
     }
 
-    /// Whether a root is of a device such as this.
+    /// Whether a root belongs to a device such as this.
     fn fits(&self, root: &Root) -> bool {
         let named = root
             .pieces
@@ -245,7 +246,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Entries of the X-L2P table that were found on a page.
+    /// Adds entries of the X-L2P table that were found on a page.
     fn take_entries(
         &mut self,
         page: Ppn,
@@ -281,8 +282,8 @@ impl Ftl {
         }
     }
 
-    /// Blocks of data, but those whose last page says that all of their pages are in the map. Those of a group are on dies of their own, so that
-    /// they can be read at the same time.
+    /// Blocks of data, except those whose last page shows that all of their pages are in the map.
+    /// The blocks of a group are on different dies, so that they can be read at the same time.
     fn newer(
         &mut self,
         firsts: &[(BlockNo, Oob)],
@@ -315,7 +316,7 @@ impl Ftl {
         Ok(groups)
     }
 
-    /// Looks for pages of data in blocks.
+    /// Scans blocks for pages of data.
     fn look_through(
         &mut self,
         blocks: &[BlockNo],
@@ -330,7 +331,7 @@ impl Ftl {
             let mut ended = Vec::new();
             for block in &blocks {
                 let ppn = geometry.ppn(*block, page);
-                // Behind a page that was torn there is none.
+                // No valid page follows a torn one.
                 match self.look(ppn)? {
                     Some(oob) => self.found(ppn, oob, candidates, recovery),
                     None => ended.push(*block),
@@ -341,7 +342,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// A page was found that the map may not know.
+    /// A page was found that may be missing in the map.
     fn found(
         &self,
         ppn: Ppn,
@@ -380,7 +381,7 @@ impl Ftl {
         }
     }
 
-    /// Maps what is newer than the pieces, pages of committed transactions among it.
+    /// Maps the pages that are newer than the pieces, including pages of committed transactions.
     fn apply(&mut self, mut candidates: BTreeMap<Lpn, Candidate>, recovery: &mut Recovery) {
         let found = candidates.len();
         if !self.leaves_out(Flaw::CommittedNotRecovered) {
@@ -397,7 +398,7 @@ impl Ftl {
         recovery.pages_found = found as u32;
     }
 
-    /// Valid pages, and what each block is used for.
+    /// Determines valid pages, and the use of each block.
     fn classify(&mut self) -> Result<(), FtlError> {
         let pieces = self.map.pieces.iter().filter_map(|piece| piece.ppn);
         let meta = pieces

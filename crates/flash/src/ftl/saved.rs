@@ -1,8 +1,10 @@
-//! A device in a file: what it was made to be, and its NAND. Big-endian.
+//! A device in a file: its configuration and its NAND. Big-endian.
 //!
-//! `onewrtDV` (8), version 2 (4), logical pages, entries of the X-L2P table, checkpoint every so many pages, wear gap,
-//! what a flush writes (0 nothing, 1 changed pieces of the map, 2 all of them) and where copies go (0 to blocks of their own, 1 among the host's pages; 4 bytes each),
-//! the NAND ([`crate::nand::Nand::encode`]), CRC-32C of all that (4). In version 1 copies go to blocks of their own, and nothing says so.
+//! Contents: `onewrtDV` (8), version 2 (4), logical pages, entries of the X-L2P table, pages
+//! between checkpoints, wear gap, the pages that a flush writes, and the place of copies (4 bytes
+//! each). A flush writes 0 nothing, 1 changed pieces of the map, or 2 all of them. Copies go 0 to
+//! separate blocks, or 1 among the host's pages. Then come the NAND ([`crate::nand::Nand::encode`])
+//! and a CRC-32C of all that (4). Version 1 lacks the place of copies: they go to separate blocks.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,7 +21,7 @@ const VERSION: u32 = 2;
 /// Writes a device into a file, whole or not at all.
 ///
 /// # Errors
-/// The file cannot be written.
+/// If the file cannot be written.
 pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
     let mut bytes = MAGIC.to_vec();
     let words = [
@@ -51,7 +53,7 @@ pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
     let written = file.write_all(&bytes).and_then(|()| file.sync_all());
     let renamed = written.and_then(|()| fs::rename(&beside, path));
     if renamed.is_err() {
-        // What is left of it is of no use to anybody.
+        // The rest of it is useless.
         let _ = fs::remove_file(&beside);
     }
     renamed.map_err(Error::io("write", &beside))?;
@@ -65,7 +67,7 @@ pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
 /// Reads a device from a file.
 ///
 /// # Errors
-/// The file cannot be read, or is none.
+/// If the file cannot be read, or is not a device.
 pub fn load(path: &Path) -> Result<(Nand, Config), Error> {
     let bytes = fs::read(path).map_err(Error::io("read", path))?;
     decode(&bytes).map_err(|message| Error::Device {

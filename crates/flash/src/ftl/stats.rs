@@ -1,8 +1,8 @@
-//! What a device has done, and how long it will last.
+//! A device's work, and its expected life.
 
 use serde::Serialize;
 
-/// Commands and pages since the device was opened; what the NAND did is in [`crate::nand::Operations`].
+/// Commands and pages since the device was opened. [`crate::nand::Operations`] has the NAND's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Statistics {
     /// Pages that the host read.
@@ -19,7 +19,7 @@ pub struct Statistics {
     pub aborts: u64,
     /// Pages that garbage collection copied.
     pub gc_copies: u64,
-    /// Of those: copied while the device would only have waited.
+    /// Of those: pages copied while the device would only have waited.
     pub gc_ahead: u64,
     /// Blocks that garbage collection emptied.
     pub gc_blocks: u64,
@@ -35,7 +35,7 @@ pub struct Statistics {
     pub root_writes: u64,
 }
 
-/// How worn a device is.
+/// The wear of a device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Wear {
     /// Times that each block was erased.
@@ -48,7 +48,7 @@ pub struct Wear {
     pub endurance: u32,
     /// Pages programmed for each page that the host wrote; `None` if it wrote none.
     pub write_amplification: Option<f64>,
-    /// Bytes that the host can write in the whole life of the device, if it goes on like this and wear
-    /// stays level; `None` if it wrote none.
+    /// Bytes that the host can write in the whole life of the device, if it continues like this and
+    /// wear stays level; `None` if it wrote none.
     pub life_bytes: Option<f64>,
 }

@@ -1,21 +1,22 @@
-//! Where the next page goes: one open block a stream, and for the host and for copies one on each die.
+//! The place of the next page: one open block for each stream; for the host and for copies one on
+//! each die.
 //!
-//! What changes together lies together: pages that the host writes now, pages that outlived their block
-//! (and so change less), pages that never change, and bookkeeping (which changes most) have blocks of their own; unless
-//! the device is to put the first two into the same blocks ([`CopiesGo::AmongHost`]).
+//! Pages that change together are stored together. Four kinds have separate blocks: the host's
+//! current writes, pages that outlived their block (and so change less), pages that never change,
+//! and bookkeeping (which changes most). With [`CopiesGo::AmongHost`] the first two share blocks.
 
 use super::blocks::Pick;
 use super::config::CopiesGo;
 use crate::nand::{BlockNo, Geometry, Ppn};
 
-/// Who writes.
+/// The source of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// The host, on each die in turn.
     Host,
     /// Garbage collection, on each die in turn.
     Copies,
-    /// Wear levelling: what never changes, onto worn blocks.
+    /// Wear levelling: pages that never change, onto worn blocks.
     Cold,
     /// The page map, the X-L2P table and the root.
     Meta,
@@ -30,7 +31,7 @@ impl Stream {
     }
 }
 
-/// Sets of blocks of which one is open on each die.
+/// Sets of blocks with one open block on each die.
 const fn spread(copies: CopiesGo) -> usize {
     match copies {
         CopiesGo::Apart => 2,
@@ -57,7 +58,8 @@ struct OpenBlock {
 pub(crate) struct Streams {
     open: Vec<Option<OpenBlock>>,
     dies: u32,
-    /// Of what is spread, the die of the next page: of the host's pages, and of copies where they go elsewhere.
+    /// For spread streams, the die of the next page: of the host's pages, and of copies if they go
+    /// elsewhere.
     turns: Vec<u32>,
 }
 
@@ -70,7 +72,7 @@ impl Streams {
         }
     }
 
-    /// Whose turn it is, if the stream goes from die to die.
+    /// The current turn, if the stream goes from die to die.
     fn turn(&self, stream: Stream) -> Option<usize> {
         match stream {
             Stream::Host => Some(0),
@@ -87,7 +89,7 @@ impl Streams {
         }
     }
 
-    /// The die that a new block is wanted on.
+    /// The die for a new block.
     pub(crate) fn die(&self, stream: Stream) -> Option<u32> {
         let turn = self.turn(stream)?;
         (self.dies > 1).then_some(self.turns[turn])
@@ -99,8 +101,9 @@ impl Streams {
         Some(geometry.ppn(open.block, open.next))
     }
 
-    /// The next page of a stream that is spread is on the next die that is wanted; `false` if none is, and on the one whose turn it is then.
-    /// `is_wanted` is asked for a die, and whether the stream has a block open there.
+    /// Moves a spread stream's next page to the next wanted die. `false` if none is wanted; then it
+    /// is the die whose turn it is. `is_wanted` gets a die, and whether the stream has a block open
+    /// there.
     pub(crate) fn seek(&mut self, stream: Stream, is_wanted: impl Fn(u32, bool) -> bool) -> bool {
         let Some(turn) = self.turn(stream) else {
             return false;
@@ -121,8 +124,8 @@ impl Streams {
         self.open[index] = Some(OpenBlock { block, next: 0 });
     }
 
-    /// The stream's next page was programmed. Returns the block if that was its last page; and the next page of a
-    /// stream that is spread is on the next die.
+    /// The stream's next page was programmed. Returns the block if that was its last page. The next
+    /// page of a spread stream is on the next die.
     pub(crate) fn advance(&mut self, stream: Stream, geometry: &Geometry) -> Option<BlockNo> {
         let index = self.index(stream);
         if let Some(turn) = self.turn(stream) {
