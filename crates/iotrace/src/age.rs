@@ -1,12 +1,14 @@
-//! Makes a scratch file system an old one: full of files of mixed sizes, with free space in small pieces.
+//! Ages a scratch file system: fills it with files of mixed sizes and leaves free space in small
+//! pieces.
 //!
-//! Rounds of filling and deleting: files of 4 KiB to 252 KiB are allocated until one does not fit, then some anywhere are deleted until it is as full as it is to be ([`KEPT`]). After the second
-//! round, and each that follows, a probe file is allocated and its extents are counted; when it is in as many
-//! pieces as [`PIECES`] says, the file system is old. After [`ROUNDS`] rounds it is given up. All of it follows
-//! from a seed, up to what the kernel's allocator decides.
+//! Each round fills and deletes. It allocates files of 4 KiB to 252 KiB until one does not fit.
+//! Then it deletes random files until the file system is as full as [`KEPT`] says. After the second
+//! round, and each later one, it allocates a probe file and counts its extents. With as many
+//! extents as [`PIECES`], the file system is old. After [`ROUNDS`] rounds it gives up. All of it
+//! follows from a seed, except the decisions of the kernel's allocator.
 //!
-//! Space is allocated, not written: which blocks are free is what ages a file system. The command's `--aged` calls
-//! this before the first run.
+//! It allocates space and does not write it: the positions of free blocks age a file system. The
+//! command's `--aged` calls this before the first run.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -21,30 +23,30 @@ use serde::Serialize;
 use crate::Error;
 use crate::scratch::{FileSystem, find, run};
 
-/// Percent in use when a round has deleted, and in the end.
+/// Percent in use after the deletions of each round, and in the end.
 pub const KEPT: u64 = 60;
 
-/// Bytes of the file whose extents are counted: as much as a log that is preallocated.
+/// Bytes of the file whose extents are counted: as large as a preallocated log.
 pub const PROBE_BYTES: u64 = 8 << 20;
 
-/// Extents of that file, at least, on a file system that is old enough.
+/// The fewest extents of that file on a file system that is old enough.
 pub const PIECES: u32 = 12;
 
-/// Rounds at most.
+/// The most rounds.
 pub const ROUNDS: u32 = 8;
 
-/// Files at most, over all rounds.
+/// The most files, over all rounds.
 const FILES: u32 = 1_000_000;
 
-/// Directories that the files are in; file systems put those far from each other.
+/// Directories for the files; file systems place directories far from each other.
 const DIRECTORIES: u64 = 16;
 
 const BLOCK: u64 = 4096;
 
-/// What was done, and what it came to.
+/// The steps of the aging, and their result.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Aged {
-    /// What sizes and deletions were drawn from.
+    /// The seed of sizes and deletions.
     pub seed: u64,
     /// Rounds of filling and deleting.
     pub rounds: u32,
@@ -56,7 +58,7 @@ pub struct Aged {
     pub full_percent: f64,
     /// Extents of a new file of 8 MiB before.
     pub pieces_before: u32,
-    /// And after.
+    /// Extents of such a file after.
     pub pieces: u32,
 }
 
@@ -80,7 +82,7 @@ pub fn age(
     for round in 1..=ROUNDS {
         ager.fill()?;
         ager.delete()?;
-        // Now: the probe's room comes back later.
+        // Measured now: the probe's space comes back later.
         let full_percent = (full(root)? * 10.0).round() / 10.0;
         if round == 1 {
             continue;
@@ -107,10 +109,10 @@ struct Ager<'a> {
     root: &'a Path,
     dir: PathBuf,
     stop: &'a AtomicBool,
-    /// Of the generator of random numbers.
+    /// The state of the random number generator.
     state: u64,
     made: u32,
-    /// The numbers of the files that are there.
+    /// The numbers of the files that exist.
     kept: Vec<u32>,
 }
 
@@ -162,7 +164,7 @@ impl<'a> Ager<'a> {
     }
 
     fn delete(&mut self) -> Result<(), Error> {
-        // XFS and Btrfs give space back in the background: synced, it is back.
+        // XFS and Btrfs return space in the background; a sync completes that.
         while !self.kept.is_empty() && full(self.root)? > KEPT as f64 {
             for _ in 0..self.kept.len() / 100 + 1 {
                 self.give_up_if_asked()?;
@@ -205,7 +207,7 @@ impl<'a> Ager<'a> {
     }
 }
 
-/// XFS keeps 8,192 blocks for itself, which would stay in one piece: all but a few of them are to be had.
+/// XFS reserves 8,192 blocks, which would stay in one piece. This makes all but a few available.
 fn take_reserve(root: &Path) -> Result<(), Error> {
     let program = find("xfs_io").ok_or(Error::Missing {
         program: "xfs_io",
@@ -222,7 +224,7 @@ fn full(root: &Path) -> Result<f64, Error> {
     Ok(used as f64 * 100.0 / (stat.f_blocks.max(1)) as f64)
 }
 
-/// Extents of a file of [`PROBE_BYTES`] that is allocated now, and removed again.
+/// Allocates a file of [`PROBE_BYTES`], counts its extents, and removes it.
 fn pieces(root: &Path) -> Result<u32, Error> {
     let path = root.join("probe");
     let file = File::create(&path).map_err(Error::io("create", &path))?;
@@ -236,7 +238,7 @@ fn pieces(root: &Path) -> Result<u32, Error> {
     counted
 }
 
-/// As `filefrag` counts them, which comes with `mkfs.ext4`.
+/// Counts as `filefrag` does, which comes with `mkfs.ext4`.
 fn count_extents(path: &Path) -> Result<u32, Error> {
     let program = find("filefrag").ok_or(Error::Missing {
         program: "filefrag",
@@ -263,7 +265,8 @@ mod tests {
     use super::*;
     use crate::scratch::{self, Scratch};
 
-    /// A file system of 320 MiB (no file system of [`FileSystem::ALL`] is smaller) on which `age` was called.
+    /// A file system of 320 MiB on which `age` ran; no file system of [`FileSystem::ALL`] is
+    /// smaller.
     fn aged(file_system: FileSystem, seed: u64) -> Option<Aged> {
         if !rustix::process::geteuid().is_root() {
             println!("SKIPPED: a scratch file system takes root");
@@ -326,7 +329,7 @@ mod tests {
         (0..100).map(|_| bytes()).collect()
     }
 
-    /// How many come in all is the kernel's to decide, whose allocator ends the rounds.
+    /// The kernel's allocator ends the rounds, and so decides the total number of files.
     #[test]
     fn the_same_seed_makes_the_same_files() {
         let first = bytes_of_files(7);

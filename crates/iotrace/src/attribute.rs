@@ -1,10 +1,11 @@
-//! Tells moved sectors apart by what they were moved for.
+//! Classifies moved sectors by their purpose.
 //!
-//! The events are replayed in the order in which they happened: the file system's say which inode owns
-//! which sectors at that moment, also of files that are gone by the end, as rollback journals are; the
-//! block layer's say which sectors were moved. What belongs to no file and not to the file system's
-//! journal is its metadata only where that is certain: where the file system marks its metadata, by the
-//! mark; elsewhere if every file was known when the trace began. Otherwise it is unknown.
+//! It replays the events in the order of time. The file system's events give the inode that owns
+//! each sector at that moment. That includes files deleted before the end, such as rollback
+//! journals. The block layer's events give the moved sectors. Sectors of neither a file nor the
+//! file system's journal are metadata only where that is certain. If the file system marks its
+//! metadata, the mark decides. Elsewhere they are metadata if every file was known when the trace
+//! began. Otherwise they are unknown.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,21 +17,21 @@ use crate::io::{FileId, Io, Owner, Piece, Task};
 use crate::names::{Created, NewName};
 use crate::requests::{Part, Requests};
 
-/// An event and when it happened, in nanoseconds of `CLOCK_MONOTONIC`.
+/// An event and its time, in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug)]
 pub(crate) struct Timed {
     pub(crate) at_ns: u64,
     pub(crate) event: Event,
 }
 
-/// How metadata is known.
+/// How metadata is recognized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Metadata {
     /// The file system marks each of its I/Os.
     Marked,
-    /// It is what belongs to no file, and every file is known.
+    /// Every file is known, so metadata is the part that belongs to no file.
     TheRest,
-    /// Not all files are known: only what is marked.
+    /// Not all files are known: only marked I/Os are metadata.
     #[default]
     Uncertain,
 }
@@ -44,7 +45,7 @@ pub(crate) struct KnownFile {
     pub(crate) extents: Vec<Range<u64>>,
 }
 
-/// What is known before the first event.
+/// The state before the first event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     /// The sectors of the file system's journal.
@@ -53,27 +54,27 @@ pub(crate) struct Known {
     pub(crate) journal_inode: Option<Inode>,
     /// Regular files.
     pub(crate) files: Vec<KnownFile>,
-    /// Directories, by their path below the root, which is the empty one.
+    /// Directories, by their path below the root; the root's path is empty.
     pub(crate) dirs: HashMap<Inode, String>,
-    /// How metadata is known.
+    /// How metadata is recognized.
     pub(crate) metadata: Metadata,
-    /// Where Btrfs's addresses lie on the device.
+    /// The positions of Btrfs's addresses on the device.
     pub(crate) chunks: Chunks,
-    /// Whether the device makes a write durable by itself.
+    /// Whether the device makes a single write durable (FUA).
     pub(crate) has_fua: bool,
     /// Whether it is a part of a disk.
     pub(crate) is_part: bool,
 }
 
-/// A file that owned sectors, before it is known what it is for.
+/// A file that owned sectors, before its purpose is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) inode: Inode,
-    /// `None` where no name was seen.
+    /// `None` if no name was seen.
     pub(crate) path: Option<String>,
 }
 
-/// A replay as far as it has come.
+/// The state of a replay.
 pub(crate) struct Replay {
     requests: Requests,
     state: State,
@@ -88,14 +89,14 @@ impl Replay {
         }
     }
 
-    /// Adds names that inodes were given, in the order in which they were. They have to come before the events
-    /// that they go with.
+    /// Adds names that inodes got, in their order. They must come before the events that they go
+    /// with.
     pub(crate) fn name_files(&mut self, new: impl Iterator<Item = NewName>) {
         new.for_each(|new| self.state.created.add(new));
     }
 
-    /// Replays the next event, which must not be older than the one before it; returns the I/O that it ends,
-    /// if it ends one.
+    /// Replays the next event, which must not be older than the one before it. Returns the I/O that
+    /// it ends, if any.
     pub(crate) fn apply(&mut self, Timed { at_ns, event }: &Timed) -> Option<Io> {
         let (requests, state) = (&mut self.requests, &mut self.state);
         match event {
@@ -114,7 +115,7 @@ impl Replay {
         None
     }
 
-    /// Who was seen: files, all names that files had (those without I/O included), and tasks.
+    /// Returns what the replay saw: files, all names that files had (even without I/O), and tasks.
     pub(crate) fn end(self) -> (Vec<Seen>, HashMap<String, FileId>, Vec<Task>) {
         (self.state.seen, self.state.paths, self.requests.tasks)
     }
@@ -162,7 +163,8 @@ impl State {
         state
     }
 
-    /// The file of an inode from now on. A file under the same path as one before is the same in reports.
+    /// The file of an inode from now on. A file with an earlier file's path is the same file in
+    /// reports.
     fn add(&mut self, inode: Inode, path: Option<String>) -> FileId {
         let next = FileId(self.seen.len() as u32);
         let file = match &path {
@@ -215,14 +217,15 @@ impl State {
             return;
         }
         let path = self.path(dir, name);
-        // It may be a directory, whose own blocks such file systems mark as metadata.
+        // It may be a directory; file systems of this kind mark a directory's own blocks as
+        // metadata.
         if let Some(path) = &path {
             self.dirs.insert(inode, path.clone());
         }
         self.add(inode, path);
     }
 
-    /// The path of a name in a directory, if the directory's is known.
+    /// The path of a name in a directory, if the directory's path is known.
     fn path(&self, dir: Inode, name: &str) -> Option<String> {
         let dir = self.dirs.get(&dir)?;
         Some(match dir.as_str() {
@@ -245,12 +248,12 @@ impl State {
         }
     }
 
-    /// Whose the sectors of a part are.
+    /// The owners of a part's sectors.
     fn pieces(&self, part: &Part, pieces: &mut Vec<Piece>) {
         let marked = part.letters.asked.metadata;
         for (owner, sectors) in self.owners.owners(part.sectors.clone()) {
             let owner = match (self.metadata, owner) {
-                // Its mark outweighs what a file had there: the journal is marked as well.
+                // The mark outweighs a file's ownership: the journal is marked as well.
                 (Metadata::Marked, Some(Owner::FsJournal)) if marked => Owner::FsJournal,
                 (Metadata::Marked, _) if marked => Owner::FsMetadata,
                 (_, Some(owner)) => owner,
@@ -331,7 +334,7 @@ mod tests {
         Event::Completed(request, 0)
     }
 
-    /// Whose the sectors of each I/O were: a path, or the file system's part.
+    /// The owners of each I/O's sectors: a path, or the file system's part.
     fn owners(known: Known, events: Vec<Event>) -> Vec<Vec<(String, u64)>> {
         owners_with(known, vec![], events)
     }
@@ -383,19 +386,20 @@ mod tests {
             mapped(13, 8..16),
             written("WS", 0..16),
             written("WSM", 1000..1008),
-            // The rollback journal is deleted, and a directory gets its blocks.
+            // SQLite deletes the rollback journal, and a directory gets its blocks.
             Event::Freed(8..16),
             written("W", 8..16),
             mapped(11, 8..16),
             written("W", 8..16),
-            // The next file has the same inode and other blocks; then an older file has those.
+            // The next file has the same inode and other blocks. Then an older file gets those
+            // blocks.
             created(13),
             mapped(13, 16..24),
             written("W", 16..24),
             mapped(99, 16..24),
             written("W", 16..24),
             written("W", 504..508),
-            // The journal's map is looked up again.
+            // The file system looks up the journal's map again.
             mapped(8, 1000..2000),
             written("WSM", 1990..1998),
         ];

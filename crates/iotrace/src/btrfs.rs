@@ -1,8 +1,9 @@
-//! Btrfs: where its addresses lie on the device, and what its trace events say about who has which.
+//! Btrfs: the positions of its addresses on the device, and their owners by its trace events.
 //!
-//! Files and trees have addresses in a space of the file system's own; chunks map it to devices. The
-//! superblock (64 KiB into the device; `btrfs_super_block` in `include/uapi/linux/btrfs_tree.h`) holds the
-//! chunks of the chunk tree, which holds all others. Structures are little-endian:
+//! Files and trees have addresses in the file system's own space; chunks map that space to devices.
+//! The superblock (64 KiB into the device; `btrfs_super_block` in
+//! `include/uapi/linux/btrfs_tree.h`) holds the chunks of the chunk tree. The chunk tree holds all
+//! others. Structures are little-endian:
 //!
 //! ```text
 //! superblock  32 fsid  48 u64 address  64 "_BHRfS_M"  88 u64 chunk root  136 u64 devices
@@ -16,8 +17,8 @@
 //!             48 stripes of 32 bytes: u64 device, u64 offset, 16 bytes
 //! ```
 //!
-//! Where a new chunk lies is known from the superblock at the end of the trace; addresses of chunks are never used
-//! twice.
+//! The superblock at the end of the trace gives the positions of new chunks. Btrfs never uses a
+//! chunk's address twice.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -40,7 +41,7 @@ const KEY_BYTES: usize = 17;
 const CHUNK_BYTES: usize = 48;
 const STRIPE_BYTES: usize = 32;
 
-/// The most nodes of the chunk tree that are read.
+/// The most nodes of the chunk tree to read.
 const MAX_NODES: usize = 100_000;
 
 /// Kinds of chunks that are not plain copies of each other: striped ones and those with parity.
@@ -52,10 +53,10 @@ const TREES: u64 = 1 << 1 | 1 << 2;
 /// `BTRFS_ADD_DELAYED_REF`.
 const ADD_REF: u64 = 1;
 
-/// Where the file system's addresses lie on this device.
+/// The positions of the file system's addresses on this device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chunks {
-    /// A chunk's address to its length and where its copies begin on the device, in bytes.
+    /// A chunk's address to its length and the starts of its copies on the device, in bytes.
     chunks: BTreeMap<u64, (u64, Vec<u64>)>,
 }
 
@@ -66,13 +67,13 @@ impl Chunks {
         Self { chunks }
     }
 
-    /// Takes in the chunks of another moment.
+    /// Adds the chunks of another moment.
     pub(crate) fn join(&mut self, other: Self) {
         self.chunks.extend(other.chunks);
     }
 
-    /// The sectors of this device that hold these addresses; none if no chunk holds them, or one that is
-    /// striped.
+    /// The sectors of this device that hold these addresses. None if no chunk holds them, or if the
+    /// chunk is striped.
     pub(crate) fn sectors(&self, bytes: Range<u64>) -> Vec<Range<u64>> {
         let Some((start, (length, copies))) = self.chunks.range(..=bytes.start).next_back() else {
             return Vec::new();
@@ -90,7 +91,7 @@ impl Chunks {
     }
 }
 
-/// What has to be known about a file system before its events make sense.
+/// The layout of a file system, needed to interpret its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     fsid: [u8; 16],
@@ -98,7 +99,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Reads the layout from a device, past the page cache, which Btrfs does not use for its trees.
+    /// Reads the layout from a device. It bypasses the page cache, which Btrfs does not use for its
+    /// trees.
     pub(crate) fn read(device: &Path) -> Result<Self, Error> {
         let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
         let file = OpenOptions::new()
@@ -107,7 +109,7 @@ impl Layout {
             .open(device)
             .map_err(Error::io("open", device))?;
         let read = |at: u64, bytes: usize| -> Result<Vec<u8>, Error> {
-            // Direct reads want their memory aligned as well: a block more leaves room for that.
+            // Direct reads need aligned memory too; an extra block leaves room for that.
             const BLOCK: usize = 4096;
             let mut buffer = vec![0u8; bytes + BLOCK];
             let skip = buffer.as_ptr().align_offset(BLOCK).min(BLOCK);
@@ -171,8 +173,8 @@ impl Layout {
         Ok(Self { fsid, chunks })
     }
 
-    /// Enables the events that tell who has which addresses. They are those of every Btrfs that is
-    /// mounted, and are told apart by its id.
+    /// Enables the events that give the owners of addresses. Every mounted Btrfs emits them; the id
+    /// of the file system distinguishes them.
     pub(crate) fn add_events(
         &self,
         decoders: &mut Decoders,
@@ -252,14 +254,15 @@ pub(crate) fn tree_of(root: &Path) -> u64 {
         .unwrap_or(TOP)
 }
 
-/// Why a layout could not be read.
+/// The reason that a layout could not be read.
 enum Bad {
     Io(Error),
     Format(String),
 }
 
 impl Chunks {
-    /// Adds a chunk if the key is one's, and returns the length of its item; `None` if that is cut off.
+    /// Adds a chunk if the key is a chunk's. Returns the length of its item; `None` if the item is
+    /// cut off.
     fn add(&mut self, key: &[u8], item: &[u8], device: u64) -> Option<usize> {
         if key.get(8) != Some(&CHUNK_ITEM) {
             return None;
@@ -277,7 +280,7 @@ impl Chunks {
         Some(used)
     }
 
-    /// Adds what a node of the chunk tree holds, and the nodes below it to those that are to be read.
+    /// Adds the contents of a chunk tree's node. Appends the nodes below it to `to_read`.
     fn add_node(&mut self, node: &[u8], device: u64, to_read: &mut Vec<u64>) {
         let items = u32_at(node, 96).unwrap_or(0) as usize;
         let body = node.get(101..).unwrap_or_default();
@@ -292,7 +295,7 @@ impl Chunks {
                 .zip(length)
                 .and_then(|(offset, length)| body.get(offset as usize..)?.get(..length as usize));
             let key = item.get(..KEY_BYTES).unwrap_or_default();
-            // Others are devices.
+            // Other keys are devices.
             self.add(key, data.unwrap_or_default(), device);
         }
     }
@@ -338,8 +341,8 @@ mod tests {
         bytes[at..at + value.len()].copy_from_slice(value);
     }
 
-    /// A device of 1 MiB: system chunk at address 10 MiB, 512 KiB into the device, which holds a leaf
-    /// with a chunk of two copies, a striped one, and a device.
+    /// A device of 1 MiB. Its system chunk is at address 10 MiB, 512 KiB into the device. The chunk
+    /// holds a leaf with a chunk of two copies, a striped one, and a device.
     fn device() -> Vec<u8> {
         const TREE: u64 = 10 << 20;
         let mut bytes = vec![0; 1 << 20];

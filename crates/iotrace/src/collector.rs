@@ -1,10 +1,10 @@
-//! Gathers what the kernel reports while something is watched: trace records, and the names under which
-//! files are created.
+//! Gathers the kernel's reports during a watch: trace records, and the names of created files.
 //!
-//! A thread empties the kernel's buffers every few milliseconds into memory and looks at nothing until
-//! there is much of it: a short watch costs next to nothing while it lasts. Of a long one, if it was given a
-//! [`Digest`], it then digests all but the youngest, so that memory stays bounded; without one there is an
-//! end to what is gathered. What the kernel had to drop is counted.
+//! A thread moves the kernel's buffers into memory every few milliseconds. It processes nothing
+//! until there is much data, so a short watch costs almost nothing while it lasts. During a long
+//! watch with a [`Digest`] it then digests all but the youngest records, which bounds memory.
+//! Without a digest, the amount of data has a limit. The collector counts events that the kernel
+//! had to drop.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -19,18 +19,19 @@ use crate::names::{Names, Watch};
 use crate::trace::now_ns;
 use crate::tracefs::CpuReader;
 
-/// How often the kernel's buffers are emptied.
+/// The interval at which the thread empties the kernel's buffers.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// The most that is gathered without a digest; what comes after it is lost.
+/// The most bytes gathered without a digest; later ones are lost.
 const MAX_BYTES: usize = 1 << 30;
 
-/// How much is held back, in bytes, and for how long, where there is a digest.
+/// The bytes held back where there is a digest, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// Only what is beyond this is digested while the watch lasts.
+    /// During the watch only data beyond this is digested.
     pub(crate) bytes: usize,
-    /// What is younger is not digested: an older event of another CPU may not have been gathered.
+    /// Younger events are not digested: an older event of another CPU may not have been gathered
+    /// yet.
     pub(crate) delay: Duration,
 }
 
@@ -43,21 +44,21 @@ impl Default for Held {
     }
 }
 
-/// Events that are digested between two readings: some milliseconds of work, so that the kernel's buffers are
-/// emptied in time also by a thread that gets little of the processor.
+/// Events digested between two readings: some milliseconds of work. So the thread empties the
+/// kernel's buffers in time even if it gets little of the processor.
 const AT_A_TIME: usize = 4096;
 
-/// What was reported, as far as it has not been digested.
+/// The reports that are not yet digested.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
-    /// Sub-buffers of each CPU, in the order in which they were filled.
+    /// Sub-buffers of each CPU, in the order in which the kernel filled them.
     pub(crate) cpus: Vec<VecDeque<Vec<u8>>>,
     bytes: usize,
     /// The names that were created.
     pub(crate) names: Names,
     /// Events that the kernel had no room for.
     pub(crate) lost: u64,
-    /// Whether more came than may be gathered.
+    /// Whether more data came than the limit allows.
     pub(crate) too_much: bool,
 }
 
@@ -86,10 +87,10 @@ impl Gathered {
     }
 }
 
-/// Where the digest is put for the thread.
+/// The digest that the caller hands to the thread.
 type Shared<K> = Arc<Mutex<Option<Digest<K>>>>;
 
-/// A watch under way.
+/// A running watch.
 pub(crate) struct Collector<K: Keep + 'static> {
     stop: Arc<AtomicBool>,
     digest: Shared<K>,
@@ -97,7 +98,8 @@ pub(crate) struct Collector<K: Keep + 'static> {
 }
 
 impl<K: Keep + 'static> Collector<K> {
-    /// Begins to gather what `readers` have and, if there is a `watch`, which names are created.
+    /// Begins to gather records from `readers` and, if there is a `watch`, the names of created
+    /// files.
     pub(crate) fn start(
         readers: Vec<CpuReader>,
         watch: Option<Watch>,
@@ -123,13 +125,13 @@ impl<K: Keep + 'static> Collector<K> {
         })
     }
 
-    /// Digests with this from now on, what was gathered before included.
+    /// Digests with this from now on, including the data gathered before.
     pub(crate) fn digest_with(&self, digest: Digest<K>) {
         *lock(&self.digest) = Some(digest);
     }
 
-    /// Ends the watch. Tracing must have been stopped, so that there is an end to read to. Returns what is
-    /// left, and the digest if there was one.
+    /// Ends the watch. Tracing must have stopped, so that reading comes to an end. Returns the
+    /// rest, and the digest if there was one.
     pub(crate) fn finish(mut self) -> Result<(Gathered, Option<Digest<K>>), Error> {
         let gathered = self.join()?;
         let digest = lock(&self.digest).take();
@@ -147,7 +149,8 @@ impl<K: Keep + 'static> Collector<K> {
     }
 }
 
-/// A digest is whole between two calls; one that panicked within is found out by its thread's end.
+/// A digest is consistent between two calls. If one panicked inside, the end of its thread shows
+/// it.
 fn lock<K>(digest: &Mutex<Option<Digest<K>>>) -> std::sync::MutexGuard<'_, Option<Digest<K>>> {
     digest.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -158,7 +161,7 @@ impl<K: Keep + 'static> Drop for Collector<K> {
     }
 }
 
-/// The thread's.
+/// The thread's state.
 struct Work<K> {
     readers: Vec<CpuReader>,
     watch: Option<Watch>,
@@ -171,7 +174,8 @@ struct Work<K> {
 impl<K: Keep> Work<K> {
     fn gather(&mut self) -> Result<Gathered, Error> {
         loop {
-            // Looked at before reading, so that the last round reads what was there at the stop.
+            // Loaded before reading, so that the last round reads everything recorded before the
+            // stop.
             let last = self.stop.load(Ordering::Acquire);
             let begin_ns = now_ns();
             self.read()?;
@@ -204,7 +208,7 @@ impl<K: Keep> Work<K> {
         }
     }
 
-    /// What was recorded a while before the last reading began was read by it.
+    /// The last reading read everything recorded a while before it began.
     fn digest(&mut self, begin_ns: u64) -> Result<Taken, Error> {
         let delay = u64::try_from(self.held.delay.as_nanos()).unwrap_or(u64::MAX);
         match &mut *lock(&self.digest) {

@@ -1,9 +1,10 @@
 //! A block device's own counters, and waiting until it is idle.
 //!
-//! The counters are those of `/sys/block/<device>/stat` (kernel document `block/stat.rst`): exact,
-//! counted when a request completes. A request that only flushes the device's cache counts as a write
-//! request of no bytes as well as a flush, so the number of write requests is not the number of writes
-//! that carried data; a trace of completed requests tells those apart.
+//! The counters are those of `/sys/block/<device>/stat` (kernel document `block/stat.rst`). They
+//! are exact; the kernel counts a request when it completes. A request that only flushes the
+//! device's cache counts both as a write request of no bytes and as a flush. So the number of write
+//! requests is not the number of writes with data; a trace of completed requests distinguishes
+//! them.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
@@ -15,10 +16,10 @@ use rustix::fs::{major, minor};
 
 use crate::Error;
 
-/// Bytes of a sector in the kernel's block statistics and events, whatever the device's own is.
+/// Bytes of a sector in the kernel's block statistics and events, for any device.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// How long a device must have completed nothing to be called idle.
+/// How long a device must complete nothing to count as idle.
 const QUIET: Duration = Duration::from_millis(30);
 
 /// A block device.
@@ -29,23 +30,23 @@ pub struct BlockDevice {
     minor: u32,
 }
 
-/// Where a device's sectors lie on the disk that the kernel's block events speak of: a partition's begin
-/// later, a whole disk's at 0.
+/// The position of a device's sectors on the disk that the kernel's block events refer to. A
+/// partition begins later, a whole disk at 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     /// The disk's number, as the kernel holds it in memory.
     pub(crate) disk: u32,
-    /// The device's own.
+    /// The device's own number.
     pub(crate) own: u32,
-    /// Its first sector on the disk.
+    /// The device's first sector on the disk.
     pub(crate) first: u64,
     /// How many sectors it has.
     pub(crate) sectors: u64,
 }
 
 impl Span {
-    /// The device's sector for a sector of the disk; `None` for what is another partition's. What has no
-    /// sectors, as a flush, is everybody's, and at 0.
+    /// The device's sector for a sector of the disk; `None` for another partition's sector. A
+    /// request without sectors, such as a flush, belongs to every partition, at 0.
     pub(crate) fn inside(self, sector: u64, count: u64) -> Option<u64> {
         if count == 0 {
             return Some(sector.saturating_sub(self.first));
@@ -55,7 +56,7 @@ impl Span {
     }
 }
 
-/// What a device has completed since it appeared.
+/// The I/O that a device has completed since it appeared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Read requests.
@@ -66,8 +67,8 @@ pub struct Counters {
     pub write_requests: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Flushes of the device's cache. The kernel counts them for a whole disk only: a partition's are
-    /// those of its disk.
+    /// Flushes of the device's cache. The kernel counts them only for a whole disk: a partition
+    /// reports those of its disk.
     pub flushes: u64,
     /// Discard requests.
     pub discard_requests: u64,
@@ -76,7 +77,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What was completed between `earlier` and these counters.
+    /// The I/O completed between `earlier` and these counters.
     pub fn since(self, earlier: Self) -> Self {
         let since = |now: u64, then: u64| now.saturating_sub(then);
         Self {
@@ -92,7 +93,7 @@ impl Counters {
 }
 
 impl BlockDevice {
-    /// The device that a device node such as `/dev/loop0` stands for.
+    /// The device of a device node such as `/dev/loop0`.
     pub fn from_node(node: &Path) -> Result<Self, Error> {
         let rdev = fs::metadata(node)
             .map_err(Error::io("stat", node))?
@@ -136,7 +137,7 @@ impl BlockDevice {
         &self.name
     }
 
-    /// Its device number as the kernel holds it in memory, which is how trace events store it.
+    /// Its device number as the kernel holds it in memory, and as trace events store it.
     pub fn kernel_number(&self) -> u32 {
         self.major << 20 | self.minor
     }
@@ -176,14 +177,14 @@ impl BlockDevice {
         self.sysfs("partition").exists()
     }
 
-    /// Whether requests of its own can be traced: those of device mapper, software RAID and the like pass
-    /// their parts on to other devices, which have the requests.
+    /// Whether it has its own requests to trace. Device mapper, software RAID and similar devices
+    /// pass their parts on to other devices, which have the requests.
     pub fn has_requests(&self) -> bool {
         let disk = if self.is_partition() { ".." } else { "." };
         self.sysfs(disk).join("mq").is_dir()
     }
 
-    /// Where its sectors lie on its disk.
+    /// The position of its sectors on its disk.
     pub(crate) fn span(&self) -> Result<Span, Error> {
         let number = |file: &str| -> Result<u64, Error> {
             let path = self.sysfs(file);
@@ -214,14 +215,14 @@ impl BlockDevice {
         })
     }
 
-    /// Whether it can make one write durable by itself (FUA). Where it cannot, the kernel sends a flush.
+    /// Whether it can make a single write durable (FUA). If not, the kernel sends a flush.
     pub fn has_fua(&self) -> bool {
         let disk = if self.is_partition() { ".." } else { "." };
         let path = self.sysfs(disk).join("queue/fua");
         fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
     }
 
-    /// Whether nothing is under way at this moment.
+    /// Whether nothing is in flight at this moment.
     ///
     /// # Errors
     /// If that cannot be read.
@@ -229,7 +230,7 @@ impl BlockDevice {
         self.inflight().map(|requests| requests == 0)
     }
 
-    /// Requests that the device has been given and has not completed.
+    /// Requests that the device has received and not completed.
     fn inflight(&self) -> Result<u64, Error> {
         let path = self.sysfs("inflight");
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
@@ -240,7 +241,7 @@ impl BlockDevice {
     }
 
     /// Waits until the device has nothing to do and has completed nothing for a while. Returns the
-    /// counters, which then stand still until somebody writes.
+    /// counters, which then do not change until the next write.
     pub fn wait_idle(&self, at_most: Duration) -> Result<Counters, Error> {
         let begin = Instant::now();
         let (mut counters, mut since) = (self.counters()?, begin);
@@ -263,7 +264,7 @@ impl BlockDevice {
     }
 }
 
-/// Fields 1, 3, 5, 7, 12, 14 and 16 of the 17 that a kernel since 5.5 has.
+/// Fields 1, 3, 5, 7, 12, 14 and 16 of the 17 that kernels have since 5.5.
 fn parse_stat(text: &str) -> Option<Counters> {
     let fields: Vec<u64> = text
         .split_ascii_whitespace()

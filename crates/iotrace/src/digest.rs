@@ -1,9 +1,9 @@
-//! Turns what the kernel reported into I/Os, in the order of time, and hands each to whoever keeps it.
+//! Turns the kernel's reports into I/Os, in the order of time, and hands each to a [`Keep`].
 //!
-//! It can be done while the watch goes on: then memory is bounded by what is under way and not by how long
-//! the watch lasts. Events of several CPUs are put in order by holding the youngest back: what was recorded
-//! before [`Digest::take`]'s limit must have been gathered. An event that comes too late all the same is
-//! counted among the lost ones, so that no sum that lacks it is believed.
+//! This can run during the watch. Then requests in flight bound the memory, not the length of the
+//! watch. To order the events of several CPUs, the youngest are held back. Everything recorded
+//! before [`Digest::take`]'s limit must have been gathered. An event that still comes too late
+//! counts as lost, so that no sum without it is believed.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::events::Decoders;
 use crate::io::Io;
 use crate::ring;
 
-/// What is done with I/Os.
+/// A consumer of I/Os.
 pub(crate) trait Keep: Send {
     /// Takes the next one.
     fn keep(&mut self, io: Io);
@@ -35,12 +35,12 @@ pub(crate) enum Taken {
     All,
 }
 
-/// A watch as far as it has been looked at.
+/// The state of a watch's processing.
 pub(crate) struct Digest<K> {
     decoders: Decoders,
     pub(crate) replay: Replay,
     pub(crate) kept: K,
-    /// The events of a sub-buffer of each CPU, as far as they have not been replayed.
+    /// The events of one sub-buffer of each CPU that are not yet replayed.
     begun: Vec<VecDeque<Timed>>,
     /// Everything before this moment was replayed.
     until_ns: u64,
@@ -61,8 +61,8 @@ impl<K: Keep> Digest<K> {
         }
     }
 
-    /// Replays what was recorded before `limit_ns`, `most` events of it, and takes that out of `gathered`.
-    /// Says whether that was all of it.
+    /// Replays at most `most` events recorded before `limit_ns`, and removes them from `gathered`.
+    /// Says whether that was all of them.
     pub(crate) fn take(
         &mut self,
         gathered: &mut Gathered,
@@ -88,8 +88,8 @@ impl<K: Keep> Digest<K> {
         Ok(Taken::Some)
     }
 
-    /// The earliest event, if it was before the limit. Of several at the same moment those of one CPU stay in
-    /// their order.
+    /// The earliest event, if it was before the limit. Of several at the same moment, those of one
+    /// CPU stay in their order.
     fn next(&mut self, gathered: &mut Gathered, limit_ns: u64) -> Result<Option<Timed>, Error> {
         for (cpu, begun) in self.begun.iter_mut().enumerate() {
             while begun.is_empty() {
@@ -98,7 +98,7 @@ impl<K: Keep> Digest<K> {
                 };
                 let bad = |text| Error::Unavailable(format!("the trace cannot be read: {text}"));
                 let sub_buffer = ring::parse(&bytes).map_err(bad)?;
-                // The kernel says so, and not always how many.
+                // The kernel reports a loss, but not always how many.
                 self.lost += u64::from(sub_buffer.lost);
                 begun.extend(sub_buffer.events.into_iter().filter_map(|raw| {
                     let event = self.decoders.decode(raw.record)?;

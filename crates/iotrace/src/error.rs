@@ -1,4 +1,4 @@
-//! What can go wrong when a device is watched, with enough context to act on it.
+//! The errors of watching a device, with enough context to act on.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,42 +8,42 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// The operating system returned an error.
     Io {
-        /// What was being done, for example `read`.
+        /// The failed operation, for example `read`.
         doing: String,
         /// The file or directory.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
     },
-    /// A program that is needed is not installed.
+    /// A required program is not installed.
     Missing {
         /// The program.
         program: &'static str,
-        /// The package that brings it, by the name most distributions use.
+        /// The package with the program, by the name most distributions use.
         package: &'static str,
     },
-    /// A program that was run failed.
+    /// A program failed.
     Command {
         /// The command line.
         command: String,
-        /// What it wrote to its standard error, or how it ended.
+        /// Its standard error, or how it ended.
         message: String,
     },
-    /// A file of the kernel's does not look as expected, or a structure on disk does not.
+    /// A file of the kernel's, or a structure on disk, does not have the expected form.
     Format {
         /// The file or device.
         path: PathBuf,
-        /// What was expected and what is there.
+        /// The expected and the actual content.
         message: String,
     },
-    /// It takes a right that this process does not have, or a kernel that this one is not.
+    /// It needs a right that this process lacks, or another kernel.
     Unavailable(String),
     /// The user asked to stop.
     Interrupted,
 }
 
 impl Error {
-    /// A closure for `map_err` that says what was done to which file.
+    /// A closure for `map_err` that names the operation and the file.
     pub(crate) fn io<E: Into<std::io::Error>>(doing: &str, path: &Path) -> impl FnOnce(E) -> Self {
         let (doing, path) = (doing.to_owned(), path.to_owned());
         move |source| Self::Io {

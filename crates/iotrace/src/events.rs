@@ -1,4 +1,4 @@
-//! What the trace says, apart from how each kernel and file system says it.
+//! The content of the trace, independent of the kernel's version and the file system.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::format::{Field, Format};
 use crate::io::{Asked, Op};
 use crate::tracefs::Instance;
 
-/// An inode: its number, and on Btrfs the tree that the number is of.
+/// An inode: its number, and on Btrfs the tree of that number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Inode {
     /// The subvolume's tree on Btrfs, 0 elsewhere.
@@ -24,18 +24,18 @@ impl Inode {
     }
 }
 
-/// Something that bears on what was moved, for whom, and who wanted it.
+/// An event that matters for an I/O, its purpose or its task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A task handed something to the block layer.
+    /// A task handed a bio to the block layer.
     Queued(Bio),
-    /// A request, which may join several of those, was given to the device.
+    /// The block layer gave a request, which may join several bios, to the device.
     Issued(Request),
     /// The device completed a request.
     Completed(Request, i32),
     /// The file system gave these sectors to a file or directory, or looked up that it has them.
     Mapped { inode: Inode, sectors: Range<u64> },
-    /// The file system took these sectors from whoever had them.
+    /// The file system took these sectors from their owner.
     Freed(Range<u64>),
     /// The file system allocated an inode for a new entry of a directory.
     Created { inode: Inode, kind: InodeKind },
@@ -45,23 +45,23 @@ pub(crate) enum Event {
         dir: Inode,
         name: String,
     },
-    /// Btrfs gave these bytes of its own address space to something.
+    /// Btrfs gave these bytes of its own address space to a holder.
     Given { bytes: Range<u64>, to: Holder },
 }
 
-/// What holds bytes of Btrfs's address space.
+/// A holder of bytes of Btrfs's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// A file's data.
     Data(Inode),
-    /// A block of a tree that nothing refers to yet. It stays so for a log tree, which the extent tree
-    /// never hears of.
+    /// A block of a tree without a reference yet. It stays so for a log tree, which the extent tree
+    /// never references.
     NewTreeBlock,
     /// A block of a tree that the extent tree refers to.
     TreeBlock,
 }
 
-/// What a task handed to the block layer.
+/// A piece of I/O that a task handed to the block layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bio {
     pub(crate) letters: Letters,
@@ -69,11 +69,11 @@ pub(crate) struct Bio {
     pub(crate) sectors: u64,
     pub(crate) tid: u32,
     pub(crate) name: [u8; 16],
-    /// Whether it was handed to this device, and not to the disk that this is a part of.
+    /// Whether the task handed it to this device, and not to the whole disk.
     pub(crate) ours: bool,
 }
 
-/// What the device is given at once.
+/// One request to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) letters: Letters,
@@ -81,14 +81,14 @@ pub(crate) struct Request {
     pub(crate) sectors: u64,
 }
 
-/// What an inode is for.
+/// The type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InodeKind {
     /// A regular file.
     File,
     /// Anything else: a directory, a symbolic link.
     Other,
-    /// Not told.
+    /// Not reported.
     Unknown,
 }
 
@@ -103,18 +103,18 @@ impl InodeKind {
     }
 }
 
-/// The kernel's letters for an operation and how it is asked for.
+/// The kernel's letters for an operation and its flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Letters {
-    /// [`Op::FlushRequest`] is never here: it is a write of no sectors.
+    /// Never [`Op::FlushRequest`], which is a write of no sectors.
     pub(crate) op: Op,
     pub(crate) asked: Asked,
 }
 
 impl Letters {
-    /// As `blk_fill_rwbs` writes them: an `F` for a flush before it; the operation, `N` being the
-    /// offloaded writing of zeros; then flags, of which the first can be an `F` for FUA. An operation that
-    /// moves nothing is `None`. A secure erase (`DE`) is counted as a write.
+    /// Parses the format of `blk_fill_rwbs`. An `F` comes first for a flush before. Then comes the
+    /// operation; `N` is an offloaded write of zeros. Then come flags; the first can be an `F` for
+    /// FUA. An operation that moves nothing is `None`. A secure erase (`DE`) counts as a write.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
         let (flush_before, rest) = match text {
@@ -141,7 +141,7 @@ impl Letters {
     }
 }
 
-/// Turns a record into an event, if it bears on anything.
+/// Turns a record into an event, if it matters.
 type Decode = Box<dyn Fn(&[u8]) -> Option<Event> + Send>;
 
 /// Turns records of one kind into events.
@@ -154,7 +154,7 @@ struct Decoder {
 #[derive(Default)]
 pub(crate) struct Decoders(Vec<Decoder>);
 
-/// The fields of an event that is being set up.
+/// The fields of an event during its setup.
 pub(crate) struct Fields<'a> {
     event: &'a str,
     format: Format,
@@ -173,7 +173,7 @@ impl Fields<'_> {
 }
 
 impl Decoders {
-    /// Enables an event in `instance` and adds what decodes its records.
+    /// Enables an event in `instance` and adds the decoder of its records.
     pub(crate) fn add<F>(
         &mut self,
         instance: &Instance,
@@ -206,15 +206,15 @@ impl Decoders {
         Self(vec![Decoder { id, decode }])
     }
 
-    /// The event that a record stands for, if it is one of ours and bears on anything.
+    /// The event of a record, if it is one that we enabled and it matters.
     pub(crate) fn decode(&self, record: &[u8]) -> Option<Event> {
         let id = u16::from_le_bytes(record.get(..2)?.try_into().ok()?);
         let decoder = self.0.iter().find(|decoder| decoder.id == id)?;
         (decoder.decode)(record)
     }
 
-    /// What is handed to the block layer, given to the device and completed by it. The completion is what
-    /// the device's counters count, so that sums over both agree.
+    /// The events of a bio's queueing, a request's issue and its completion. The device's counters
+    /// count completions, so that sums over both agree.
     pub(crate) fn add_block(&mut self, instance: &Instance, span: Span) -> Result<(), Error> {
         let either = format!("dev == {} || dev == {}", span.disk, span.own);
         self.add(instance, "block/block_bio_queue", &either, |fields| {

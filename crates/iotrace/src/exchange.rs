@@ -1,9 +1,9 @@
 //! Gives a fresh XFS the feature `exchange` (`XFS_SB_FEAT_INCOMPAT_EXCHRANGE`), without which
-//! `XFS_IOC_EXCHANGE_RANGE` is refused. `mkfs.xfs` knows it from xfsprogs 6.10 on (`-i exchange=1`), the
-//! kernel from 6.10 on. It changes nothing else on disk than one bit of each superblock and its checksum:
-//! the feature says that the log may hold exchange items.
+//! `XFS_IOC_EXCHANGE_RANGE` fails. `mkfs.xfs` has it from xfsprogs 6.10 on (`-i exchange=1`), the
+//! kernel from 6.10 on. On disk it changes only one bit of each superblock and its checksum. The
+//! feature says that the log may hold exchange items.
 //!
-//! Superblocks stand at the begin of each allocation group; integers are big-endian, the CRC-32C of the
+//! Each allocation group begins with a superblock. Integers are big-endian. The CRC-32C of the
 //! sector, with zeros in its own place, is little-endian (xfs_format.h).
 
 use std::fs::File;
@@ -21,7 +21,7 @@ const SECTOR_SIZE_AT: usize = 102;
 const INCOMPATIBLE_AT: usize = 216;
 const CRC_AT: usize = 224;
 const EXCHANGE: u32 = 1 << 6;
-/// More allocation groups has no scratch file system.
+/// No scratch file system has more allocation groups.
 const MOST_GROUPS: u32 = 1 << 16;
 
 /// Whether this kernel mounts an XFS with the feature.
@@ -34,7 +34,7 @@ fn kernel_knows() -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(10))
 }
 
-/// Sets the feature on an unmounted file system, where the kernel knows it.
+/// Sets the feature on an unmounted file system, if the kernel supports it.
 pub fn enable(target: &Path) -> Result<(), Error> {
     if !kernel_knows() {
         return Ok(());

@@ -1,8 +1,8 @@
-//! ext4: where its journal lies, and what its trace events say about who owns which blocks.
+//! ext4: the position of its journal, and the owners of blocks by its trace events.
 //!
-//! The journal's place comes from the superblock, which holds a copy of the journal inode's block map
-//! (kernel document `filesystems/ext4/super.rst`, field `s_jnl_blocks`). Structures on disk are little-endian; an extent tree's node, here
-//! and in blocks below, is
+//! The journal's position comes from the superblock, which holds a copy of the journal inode's
+//! block map (kernel document `filesystems/ext4/super.rst`, field `s_jnl_blocks`). Structures on
+//! disk are little-endian. An extent tree's node, here and in blocks below, is
 //!
 //! ```text
 //! 0   u16 0xf30a, u16 entries, u16 room, u16 depth, u32 generation
@@ -37,10 +37,10 @@ const ENTRY_BYTES: usize = 12;
 /// The deepest extent tree ext4 makes.
 const MAX_DEPTH: u16 = 5;
 
-/// Extent status bits of `ext4_es_insert_extent`: written or unwritten, so that there are blocks.
+/// Extent status bits of `ext4_es_insert_extent`: written or unwritten; both have blocks.
 const WRITTEN_OR_UNWRITTEN: u64 = 0b11;
 
-/// What has to be known about a file system before its events make sense.
+/// The layout of a file system, needed to interpret its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// 512-byte sectors of a block.
@@ -105,7 +105,7 @@ impl Layout {
         start..start.saturating_add(count.saturating_mul(self.block_sectors))
     }
 
-    /// Enables the events that tell who owns which blocks.
+    /// Enables the events that give the owners of blocks.
     pub(crate) fn add_events(
         &self,
         decoders: &mut Decoders,
@@ -152,7 +152,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Collects the blocks of the tree whose node is `node`, of at most this depth.
+    /// Collects the blocks of the tree below `node`, which has at most this depth.
     fn collect(
         &self,
         node: &[u8],

@@ -1,9 +1,9 @@
-//! Who owns which sectors of a device, as it changes over time.
+//! The owners of a device's sectors, as they change over time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A map from ranges of sectors to their owners. Ranges that nobody owns are not in it.
+/// A map from ranges of sectors to their owners. It leaves out ranges without an owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Extents<Owner> {
     // Start of a range to its end and owner; ranges do not overlap.
@@ -19,7 +19,7 @@ impl<Owner> Default for Extents<Owner> {
 }
 
 impl<Owner: Copy + PartialEq> Extents<Owner> {
-    /// Gives a range to an owner, taking it from whoever had it.
+    /// Gives a range to an owner and takes it from its previous owners.
     pub(crate) fn give(&mut self, range: Range<u64>, owner: Owner) {
         self.free(range.clone());
         if range.start < range.end {
@@ -27,7 +27,7 @@ impl<Owner: Copy + PartialEq> Extents<Owner> {
         }
     }
 
-    /// Takes a range from whoever has it.
+    /// Takes a range from its owners.
     pub(crate) fn free(&mut self, range: Range<u64>) {
         if range.start >= range.end {
             return;
@@ -57,7 +57,7 @@ impl<Owner: Copy + PartialEq> Extents<Owner> {
         }
     }
 
-    /// The owners of a range and how many sectors of it each piece is, from its start to its end.
+    /// The owners of a range, and the number of sectors of each piece, from start to end.
     pub(crate) fn owners(&self, range: Range<u64>) -> Vec<(Option<Owner>, u64)> {
         let mut pieces = Vec::new();
         let mut at = range.start;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     proptest! {
-        /// The map says of every sector what an array of sectors would say.
+        /// The map gives the same owner for every sector as an array of sectors.
         #[test]
         fn it_behaves_as_an_array_of_owners(
             steps in prop::collection::vec((0u64..64, 0u64..20, prop::option::of(0u8..4)), 0..60),

@@ -1,8 +1,8 @@
-//! What files are for.
+//! The purposes of files.
 //!
-//! By their names, as SQLite gives them, and never by a name alone: a file is a log, a journal or a
-//! wal-index only where the database that its name says exists or existed, and a database only if one of
-//! those is or was beside it, or if it begins as databases do.
+//! The purpose follows from the name that SQLite gives a file, but never from the name alone. A
+//! file is a log, a journal or a wal-index only if the database in its name exists or existed. A
+//! file is a database only if one of those is or was next to it, or if it begins as databases do.
 
 use std::collections::HashMap;
 use std::fs::File as FsFile;
@@ -12,10 +12,10 @@ use std::path::Path;
 use crate::attribute::Seen;
 use crate::io::{File, FileId, Kind};
 
-/// What every database begins with.
+/// The first bytes of every database.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// The endings of what is kept beside a database.
+/// The endings of the files next to a database.
 const BESIDE: [(&str, Kind); 4] = [
     ("-onewrite", Kind::Log),
     ("-wal", Kind::Log),
@@ -23,7 +23,8 @@ const BESIDE: [(&str, Kind); 4] = [
     ("-shm", Kind::WalIndex),
 ];
 
-/// Says what each file is for. `paths` are all files that were seen, `root` is where the file system is mounted.
+/// The purpose of each file. `paths` are all seen files, `root` is the mount point of the file
+/// system.
 pub(crate) fn tell(seen: Vec<Seen>, paths: &HashMap<String, FileId>, root: &Path) -> Vec<File> {
     let tell = |seen: Seen| match seen.path {
         Some(path) => File {

@@ -1,7 +1,7 @@
-//! How a trace event's record is laid out, from its `format` file in tracefs.
+//! The layout of a trace event's record, from its `format` file in tracefs.
 //!
-//! Offsets differ between kernels, so none is written down here; a field that a kernel's event does
-//! not have is an error when the event is set up, not a wrong number later.
+//! Offsets differ between kernels, so none is hard-coded here. If a kernel's event lacks a field,
+//! setting up the event fails; no wrong number follows later.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ pub struct Format {
     fields: HashMap<String, Field>,
 }
 
-/// Where a field lies in a record.
+/// The position of a field in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     offset: usize,
@@ -34,7 +34,7 @@ impl Format {
         (format.id != 0).then_some(format)
     }
 
-    /// The id that the event's records begin with.
+    /// The id at the start of the event's records.
     pub fn id(&self) -> u16 {
         self.id
     }
@@ -53,8 +53,8 @@ impl Field {
             .unwrap_or_default()
     }
 
-    /// The bytes elsewhere in the record that a `__data_loc` field points to: 16 bits of offset, then
-    /// 16 of length; without the zero byte that ends a text.
+    /// The bytes elsewhere in the record that a `__data_loc` field points to: 16 bits of offset,
+    /// then 16 of length. The result lacks the zero byte that ends a text.
     pub fn located(self, record: &[u8]) -> &[u8] {
         let location = self.number(record);
         let (offset, length) = (

@@ -1,8 +1,8 @@
-//! What a trace consists of: block I/Os, what they were for, and who asked for them.
+//! The content of a trace: block I/Os, their purposes, and the tasks that asked for them.
 
 use std::fmt;
 
-/// What bytes on a device are for.
+/// The purpose of bytes on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// The file system's own journal: ext4's jbd2 journal, XFS's log, Btrfs's log trees.
@@ -19,7 +19,7 @@ pub enum Kind {
     WalIndex,
     /// Another file.
     Other,
-    /// What the trace does not tell.
+    /// The trace does not show it.
     Unknown,
 }
 
@@ -71,19 +71,19 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What was asked of the device.
+/// The operation of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Op {
     /// Bytes were read.
     Read,
-    /// Bytes were written, or sectors filled with zeros by the device.
+    /// A process wrote bytes, or the device filled sectors with zeros.
     Write,
     /// Sectors were given up.
     Discard,
-    /// The device's cache was flushed. One flush may answer several requests for one.
+    /// The device flushed its cache. One flush may answer several requests for one.
     Flush,
-    /// A process waited for a flush that carried no data, as `fdatasync` does where nothing else is left
-    /// to do. The kernel counts it as a write request of no bytes.
+    /// A process waited for a flush without data, as `fdatasync` does where nothing else is left to
+    /// do. The kernel counts it as a write request of no bytes.
     FlushRequest,
 }
 
@@ -109,17 +109,17 @@ impl Op {
     }
 }
 
-/// How an I/O was asked for.
+/// The flags of an I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// The device's cache is to be flushed before it (`REQ_PREFLUSH`).
+    /// The device must flush its cache before it (`REQ_PREFLUSH`).
     pub flush_before: bool,
-    /// It is to be durable when it returns (`REQ_FUA`). A device that cannot do that is sent a flush
-    /// afterwards.
+    /// It must be durable when it returns (`REQ_FUA`). The kernel sends a flush afterwards to a
+    /// device that cannot do that.
     pub fua: bool,
-    /// Somebody waits for it (`REQ_SYNC`).
+    /// A task waits for it (`REQ_SYNC`).
     pub sync: bool,
-    /// The file system says that it is metadata (`REQ_META`).
+    /// The file system marks it as metadata (`REQ_META`).
     pub metadata: bool,
 }
 
@@ -131,7 +131,7 @@ pub struct FileId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(pub u32);
 
-/// Who owned sectors when they were moved.
+/// The owner of sectors when they were moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// The file system's journal.
@@ -144,18 +144,18 @@ pub enum Owner {
     Unknown,
 }
 
-/// Sectors of an I/O that have one owner and were asked for by one task.
+/// Sectors of an I/O with one owner and one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// How many sectors of 512 bytes.
     pub sectors: u64,
-    /// Whose they were.
+    /// Their owner.
     pub owner: Owner,
-    /// Who asked; `None` where the trace began after that.
+    /// The task that asked; `None` if it asked before the trace began.
     pub task: Option<TaskId>,
 }
 
-/// A thread that asked for an I/O. Of pages written back later that is a thread of the kernel.
+/// A thread that asked for an I/O. A kernel thread writes back pages later.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Task {
     /// Its number (`gettid`).
@@ -171,27 +171,27 @@ pub struct Task {
 pub struct File {
     /// Its path below the file system's root: the name under which it was first seen.
     pub path: String,
-    /// What it is.
+    /// Its purpose.
     pub kind: Kind,
 }
 
 /// An I/O that the device completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// What was asked.
+    /// The operation.
     pub op: Op,
-    /// When its first part was handed to the block layer, in nanoseconds of `CLOCK_MONOTONIC`; `None`
-    /// where the trace began after that.
+    /// The time when the block layer got its first part, in nanoseconds of `CLOCK_MONOTONIC`;
+    /// `None` if that was before the trace began.
     pub queued_ns: Option<u64>,
-    /// When it was handed to the device.
+    /// The time when the device got it.
     pub issued_ns: Option<u64>,
-    /// When the device had completed it.
+    /// The time when the device completed it.
     pub completed_ns: u64,
     /// Its first sector of 512 bytes; 0 without data.
     pub sector: u64,
     /// How many sectors; 0 without data.
     pub sectors: u64,
-    /// How it was asked for: what any part of it asked.
+    /// Its flags: those of all its parts together.
     pub asked: Asked,
     /// The kernel's error number; 0 is success.
     pub error: i32,
@@ -205,7 +205,7 @@ impl Io {
         self.sectors * crate::device::SECTOR_BYTES
     }
 
-    /// Nanoseconds from when the device was given it to when it had completed it.
+    /// Nanoseconds from its issue to the device to its completion.
     pub fn device_ns(&self) -> Option<u64> {
         self.issued_ns
             .map(|issued| self.completed_ns.saturating_sub(issued))

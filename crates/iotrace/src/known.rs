@@ -1,7 +1,7 @@
-//! The files that exist when a trace begins, and the sectors they have.
+//! The files that exist when a trace begins, and their sectors.
 //!
-//! A file's sectors are asked of the file system (FIEMAP). Tracing is on by then: what changes while files
-//! are looked at is in the events as well, and replayed over what was found.
+//! The file system reports a file's sectors (FIEMAP). Tracing is already on by then. The events
+//! have every change during the search, and the replay applies them over the results of the search.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -15,40 +15,40 @@ use crate::attribute::KnownFile;
 use crate::device::SECTOR_BYTES;
 use crate::events::Inode;
 
-/// Whether the sectors of files are needed.
+/// Whether the trace needs the sectors of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sectors {
-    /// They are: the file system does not report those of a write to blocks that a file has already.
+    /// It does: the file system does not report those of a write to blocks that a file already has.
     Needed,
-    /// They are not: every write is reported with its place.
+    /// It does not: the file system reports every write with its place.
     Reported,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) files: Vec<KnownFile>,
     /// By their path below the root.
     pub(crate) dirs: HashMap<Inode, String>,
-    /// Why files may be missing.
+    /// The reason that files may be missing.
     pub(crate) missing: Option<String>,
 }
 
-/// How files are looked for.
+/// A search for files.
 pub(crate) struct Search<'a> {
-    /// Where the file system is mounted.
+    /// The mount point of the file system.
     pub(crate) root: &'a Path,
-    /// The tree that inodes are of.
+    /// The tree of the inodes.
     pub(crate) tree: u64,
     pub(crate) sectors: Sectors,
-    /// After which the rest is left out.
+    /// After this time the search leaves out the rest.
     pub(crate) at_most: Duration,
     /// A directory to begin with.
     pub(crate) first: Option<&'a Path>,
 }
 
 impl Search<'_> {
-    /// Looks at every file below the root that is on the same file system, those of `first` before others.
+    /// Looks at every file below the root on the same file system, those of `first` before others.
     pub(crate) fn run(&self) -> Result<Found, Error> {
         let meta = fs::metadata(self.root).map_err(Error::io("stat", self.root))?;
         let mut found = Found::default();
@@ -71,8 +71,8 @@ impl Search<'_> {
         Ok(found)
     }
 
-    /// A directory's files, and its directories to `dirs`. What is gone or may not be read by now is left
-    /// out: if it was written to, its blocks are nobody's.
+    /// Adds a directory's files to `found`, and its directories to `dirs`. It leaves out entries
+    /// that are gone or unreadable by now. If one of those is written to, its blocks have no owner.
     fn list(&self, dir: &Path, device: u64, found: &mut Found, dirs: &mut Vec<PathBuf>) {
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
@@ -132,8 +132,8 @@ impl Found {
     }
 }
 
-/// Files that were deleted and that a process still has open; a loop device's image likewise, but the
-/// kernel does not say where that one lies.
+/// Files that were deleted and that a process still has open. This includes a loop device's image,
+/// but the kernel does not report its position.
 fn deleted_and_open(device: u64, found: &mut Found) {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
@@ -173,7 +173,7 @@ fn deleted_and_open(device: u64, found: &mut Found) {
 /// The sectors that a file has.
 fn extents(path: &Path) -> std::io::Result<Vec<Range<u64>>> {
     use fiemap::FiemapExtentFlags as Flags;
-    // Without a place, or inside the inode.
+    // Without a position, or inside the inode.
     let nowhere = Flags::UNKNOWN | Flags::DELALLOC | Flags::DATA_INLINE;
     let mut extents = Vec::new();
     for extent in fiemap::Fiemap::new(File::open(path)?) {

@@ -1,10 +1,12 @@
-//! Block traces that tell every device I/O apart.
+//! Block traces that classify every device I/O. Linux only; most of it needs root.
 //!
-//! [`device`] reads a block device's own counters, which are exact; [`scratch`] makes a device of our
-//! own with a file system on it, so that everything they count was caused by what is measured;
-//! [`trace`] records what a device does, I/O by I/O, with the kernel's trace of the block layer and of the
-//! file system, and [`summary`] adds it up and holds it against the counters; and [`meter`] tells the
-//! bytes that a database causes between two moments apart. Linux only, and most of it needs root.
+//! - [`device`] reads a block device's own counters, which are exact.
+//! - [`scratch`] makes our own device with a file system on it, so that the measured program caused
+//!   all that the counters count.
+//! - [`trace`] records a device's I/Os one by one, with the kernel's trace of the block layer and
+//!   of the file system.
+//! - [`summary`] adds them up and compares the sums with the counters.
+//! - [`meter`] classifies the bytes that a database causes between two moments.
 
 pub mod age;
 mod attribute;

@@ -1,14 +1,14 @@
-//! What a device did between two moments, and for which files of one database.
+//! A device's I/O between two moments, by the files of one database.
 //!
 //! The caller takes a [`Mark`] at each boundary and asks for the [`Figures`] between two of them.
-//! [`Meter::settle`] is a boundary that nothing crosses: everything written before it has reached the
-//! device and nothing is under way. [`Meter::mark`] is the present moment, whatever is under way;
-//! what has been completed by then belongs before it.
+//! No I/O crosses the boundary of [`Meter::settle`]: everything written before it has reached the
+//! device, and nothing is in flight. [`Meter::mark`] is the present moment, even with I/O in
+//! flight; I/O completed by then belongs before it.
 //!
-//! The device's own counters are the truth. A [`crate::trace`] tells their bytes apart; where it does not
-//! add up to exactly what was counted, there are no figures by file, and a note says why. Of the trace only
-//! the sums between marks are kept, so that a watch may last as long as it likes in bounded memory; on
-//! Btrfs, whose I/Os can only be told apart at the end, at most 1 GiB of it.
+//! The device's own counters are the truth. A [`crate::trace`] classifies their bytes. If it does
+//! not add up to exactly the counted bytes, there are no figures by file, and a note says why. Only
+//! the sums between marks are kept of the trace, so that a watch of any length needs bounded
+//! memory. On Btrfs the I/Os can only be classified at the end, so at most 1 GiB of trace is kept.
 
 use std::fmt;
 use std::fs::File;
@@ -28,10 +28,10 @@ use crate::tracefs::Tracefs;
 
 pub use crate::trace::Mark;
 
-/// How long the files that exist are looked at: in a file system of our own there are few.
+/// The longest search for existing files: our own file system has few.
 const LOOK_AT_MOST: Duration = Duration::from_secs(60);
 
-/// Bytes written, by what they were written for. Together they are all bytes written.
+/// Bytes written, by purpose. Together they are all bytes written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ByFile {
     /// The file system's own journal or log.
@@ -57,14 +57,14 @@ impl ByFile {
     }
 }
 
-/// What a device completed between two marks.
+/// The I/O that a device completed between two marks.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     /// The device's own counters.
     pub counters: Counters,
-    /// Write requests that carried data; `None` where they could not be traced.
+    /// Write requests with data; `None` if they could not be traced.
     pub writes: Option<u64>,
-    /// The bytes by file; `None` where they could not be traced.
+    /// The bytes by file; `None` if they could not be traced.
     pub by_file: Option<ByFile>,
 }
 
@@ -78,19 +78,19 @@ pub struct Meter {
     watching: Result<Watching<Sums>, Error>,
 }
 
-/// What is to be watched.
+/// The device and the database to watch.
 #[derive(Clone, Copy, Debug)]
 pub struct Watched<'a> {
     /// The device, which nothing else may use.
     pub device: &'a BlockDevice,
     /// The type of the file system on it.
     pub file_system: FileSystem,
-    /// Where that is mounted.
+    /// Its mount point.
     pub root: &'a Path,
-    /// The database, which need not exist yet. Nothing but the database and what SQLite keeps
-    /// beside it may be created in its directory while it is watched.
+    /// The database, which need not exist yet. During the watch only the database and SQLite's
+    /// files next to it may be created in its directory.
     pub database: &'a Path,
-    /// The tracing directory; without it there are counters, but no bytes by file.
+    /// The tracing directory. Without it there are counters, but no bytes by file.
     pub tracefs: Option<&'a Tracefs>,
 }
 
@@ -121,8 +121,8 @@ impl fmt::Debug for Meter {
 }
 
 impl Meter {
-    /// Begins to watch. If there is no tracing, the device is watched without: a note of
-    /// [`Meter::finish`] says why.
+    /// Begins to watch. Without tracing, the device is still watched: a note of [`Meter::finish`]
+    /// says why there is no trace.
     pub fn new(watched: &Watched<'_>) -> Result<Self, Error> {
         Self::holding(watched, Held::default())
     }
@@ -154,12 +154,12 @@ impl Meter {
         })
     }
 
-    /// Writes out everything the file system has in memory and waits until the device is idle.
+    /// Writes out everything that the file system has in memory and waits until the device is idle.
     pub fn settle(&self) -> Result<Mark, Error> {
         self.noted(Mark::settled(&self.device, &self.dir))
     }
 
-    /// The present moment: counters that were the same just before and just after it.
+    /// The present moment, with counters that were the same just before and just after it.
     pub fn mark(&self) -> Result<Mark, Error> {
         self.noted(Mark::now(&self.device))
     }
@@ -168,8 +168,8 @@ impl Meter {
         mark.inspect(|mark| self.marks.add(mark))
     }
 
-    /// What was completed between the marks of each pair, both taken from this meter, in the order given,
-    /// and what the reader should know about it.
+    /// The I/O completed between the marks of each pair, in the given order, and notes for the
+    /// reader. Both marks of a pair come from this meter.
     pub fn finish(self, windows: &[(Mark, Mark)]) -> (Vec<Figures>, Vec<String>) {
         let ended = self.watching.and_then(Watching::finish).and_then(whole);
         let (ended, mut notes) = match ended {
@@ -200,7 +200,7 @@ fn not_told(error: &dyn std::fmt::Display) -> String {
     format!("writes not counted, and no bytes by file: {error}")
 }
 
-/// A recording that misses nothing: figures are never made from a part of what happened.
+/// A recording without gaps: figures never come from a part of the I/Os.
 fn whole(ended: Ended<Sums>) -> Result<Ended<Sums>, Error> {
     let missing = match (ended.lost, ended.notes.first()) {
         (0, None) => return Ok(ended),
@@ -210,18 +210,18 @@ fn whole(ended: Ended<Sums>) -> Result<Ended<Sums>, Error> {
     Err(Error::Unavailable(missing))
 }
 
-/// What was written in a span of time.
+/// The bytes written in a span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Written {
-    /// Requests that carried data.
+    /// Requests with data.
     writes: u64,
     /// Their bytes.
     by_file: ByFile,
-    /// Bytes that belong to nothing known.
+    /// Bytes without a known owner.
     unknown_bytes: u64,
 }
 
-/// What a file is for.
+/// The purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// SQLite's log or rollback journal.
@@ -233,8 +233,8 @@ enum Purpose {
 }
 
 impl Purpose {
-    /// What a file is for, by its name and that of the database. Further databases of the same workload
-    /// have that name, a full stop and a number.
+    /// A file's purpose, by its name and that of the database. Further databases of the same
+    /// workload have that name, a full stop and a number.
     fn of_name(name: &str, database: &str) -> Self {
         let kind = name.strip_prefix(database).map(|rest| {
             let number = rest.strip_prefix('.').unwrap_or_default();
@@ -294,7 +294,7 @@ impl Purposes<'_> {
     }
 }
 
-/// Whether the trace's figures add up to what the device counted.
+/// Whether the trace's figures add up to the device's counters.
 fn agrees(counters: Counters, written: &Written, notes: &mut Vec<String>) -> bool {
     let (traced, unknown) = (written.by_file.total(), written.unknown_bytes);
     let agrees = traced == counters.write_bytes;
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn every_byte_is_told_apart_also_of_files_that_are_gone() {
-        // With everything held to the end, and with next to nothing held.
+        // With everything held to the end, and with almost nothing held.
         let hasty = Held {
             bytes: 0,
             delay: Duration::from_millis(50),
@@ -371,7 +371,8 @@ mod tests {
             let empty = meter.settle().unwrap();
             write(&database, MIB);
             for round in 1..=20 {
-                // Each time the blocks, and perhaps the inode, of the one before can be had again.
+                // Each time, the blocks and perhaps the inode of the previous one are available
+                // again.
                 write(&journal, round * 8192);
                 fs::remove_file(&journal).unwrap();
             }

@@ -1,4 +1,4 @@
-//! What holds a directory: the device, its file system, and where all of that is mounted.
+//! The device below a directory, its file system, and the mount point of the whole file system.
 
 use std::fmt;
 use std::fs;
@@ -10,22 +10,22 @@ use crate::Error;
 use crate::device::BlockDevice;
 use crate::scratch::FileSystem;
 
-/// What holds a directory: device, file system, and where that is mounted.
+/// The device below a directory, its file system, and the mount point.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The device.
     pub device: BlockDevice,
     /// Its file system.
     pub file_system: FileSystem,
-    /// Where all of it is mounted.
+    /// The mount point of the whole file system.
     pub root: PathBuf,
 }
 
 impl Place {
-    /// What holds `path`.
+    /// The device and file system below `path`.
     ///
     /// # Errors
-    /// If that is no file system that can be traced; the message says what it is, and the way out.
+    /// If that is no file system that can be traced. The message says what it is, and what to do.
     pub fn of_path(path: &Path) -> Result<Self, Error> {
         let path = fs::canonicalize(path).map_err(Error::io("find", path))?;
         let mounts = mounts()?;
@@ -36,7 +36,7 @@ impl Place {
         Self::of_mount(mount, &mounts)
     }
 
-    /// What is on the device at `node`, for example `/dev/sda2`.
+    /// The file system on the device at `node`, for example `/dev/sda2`.
     ///
     /// # Errors
     /// If it is not mounted, or holds no file system that can be traced.
@@ -68,7 +68,7 @@ impl Place {
         let file_system =
             file_system.ok_or_else(|| unknown(&mount.point.display(), &mount.kind))?;
         let device = match file_system {
-            // Its directories have device numbers that are no device's.
+            // The device numbers of its directories belong to no device.
             FileSystem::Btrfs => BlockDevice::from_node(&mount.source)?,
             _ => BlockDevice::from_kernel_number(mount.device)?,
         };
@@ -99,7 +99,7 @@ fn unknown(what: &dyn fmt::Display, kind: &str) -> Error {
 struct Mount {
     /// As the kernel holds it in memory.
     device: u32,
-    /// Which of the file system's directories is mounted.
+    /// The mounted directory of the file system.
     inside: PathBuf,
     point: PathBuf,
     kind: String,

@@ -1,7 +1,7 @@
-//! The names under which files are created anywhere on a file system, from fanotify.
+//! The names of files created anywhere on a file system, from fanotify.
 //!
-//! ext4 and Btrfs report a new file's inode, but not its name; fanotify reports both (Linux 5.17), also of
-//! files that are deleted a moment later. An event (`fanotify(7)`) is, little-endian here,
+//! ext4 and Btrfs report a new file's inode, but not its name. fanotify reports both (Linux 5.17),
+//! even for files that are deleted a moment later. An event (`fanotify(7)`) is, little-endian here,
 //!
 //! ```text
 //! 0   u32 length of all, u8 version, u8 reserved, u16 length of this header, u64 mask, i32, i32
@@ -20,7 +20,7 @@ use crate::Error;
 use crate::bytes::bytes_at;
 use crate::events::Inode;
 
-/// Flags that the library does not know: `FAN_REPORT_FID`, `_DIR_FID`, `_NAME` and `_TARGET_FID`.
+/// Flags that the library lacks: `FAN_REPORT_FID`, `_DIR_FID`, `_NAME` and `_TARGET_FID`.
 const REPORT: u32 = 0x200 | 0x400 | 0x800 | 0x1000;
 
 /// `FAN_CREATE`, `FAN_MOVED_TO` and `FAN_ONDIR`.
@@ -29,7 +29,7 @@ const WANTED: u64 = 0x100 | 0x80 | 0x4000_0000;
 /// Events were lost (`FAN_Q_OVERFLOW`).
 const OVERFLOW: u64 = 0x4000;
 
-/// An event that is about a directory (`FAN_ONDIR`).
+/// The event concerns a directory (`FAN_ONDIR`).
 const ON_DIR: u64 = 0x4000_0000;
 
 /// Record types: the file itself, and the directory with the name in it.
@@ -45,7 +45,7 @@ const BTRFS: i32 = 0x4d;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewName {
     pub(crate) inode: Inode,
-    /// Tells apart files that had the same inode, one after the other.
+    /// Distinguishes files that had the same inode, one after the other.
     pub(crate) generation: u32,
     pub(crate) dir: Inode,
     pub(crate) name: String,
@@ -77,7 +77,7 @@ impl Watch {
         Ok(Self(watch))
     }
 
-    /// Adds what has happened since the last call to `names`.
+    /// Adds the events since the last call to `names`.
     pub(crate) fn read(&self, names: &mut Names) -> Result<(), Error> {
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -111,16 +111,16 @@ impl Names {
     }
 }
 
-/// Names by inode that no new file has taken yet, one for each time that the inode was a new file.
+/// Names by inode that no new file has taken yet: one for each time that the inode was a new file.
 #[derive(Debug, Default)]
 pub(crate) struct Created {
     waiting: HashMap<Inode, VecDeque<NewName>>,
-    /// The file that each inode was last.
+    /// The last file of each inode.
     generations: HashMap<Inode, u32>,
 }
 
 impl Created {
-    /// Adds a name, unless it is a further one of the same file, by a link or a rename.
+    /// Adds a name, unless it is another name of the same file, by a link or a rename.
     pub(crate) fn add(&mut self, new: NewName) {
         let before = self.generations.insert(new.inode, new.generation);
         if before != Some(new.generation) {
@@ -173,7 +173,7 @@ fn parse_event(event: &[u8], mask: u64) -> Option<NewName> {
     })
 }
 
-/// The inode and generation of a record's handle, and what follows the handle.
+/// The inode and generation of a record's handle, and the bytes after the handle.
 fn handle(record: &[u8]) -> Option<((Inode, u32), &[u8])> {
     let bytes = u32::from_le_bytes(bytes_at(record, 12)?) as usize;
     let kind = i32::from_le_bytes(bytes_at(record, 16)?);

@@ -1,9 +1,10 @@
-//! Joins what tasks handed to the block layer, what the device was given and what it completed into I/Os.
+//! Joins queued pieces, issued requests and completions into I/Os.
 //!
-//! The block layer joins neighboring pieces of several tasks into one request, and splits large ones. So
-//! pieces are kept by sector until a completion takes their sectors; the request's issue likewise. A
-//! request that wants a flush before or after its data, on a device that has a cache and cannot do that by
-//! itself, is completed once with its data and once more, without sectors, when its last flush is done.
+//! The block layer joins neighboring pieces of several tasks into one request, and splits large
+//! ones. So pieces are kept by sector until a completion takes their sectors, and so is the
+//! request's issue. A request may want a flush before or after its data, on a device with a cache
+//! that cannot do that by itself. Such a request completes once with its data. It completes again,
+//! without sectors, after its last flush.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -12,14 +13,14 @@ use crate::events::{Bio, Letters, Request};
 use crate::extents::Extents;
 use crate::io::{Asked, Io, Op, Owner, Piece, Task, TaskId};
 
-/// Part of a completed request: what was handed in, if that was seen.
+/// Part of a completed request: the queued piece, if it was seen.
 pub(crate) struct Part {
     pub(crate) sectors: Range<u64>,
     pub(crate) letters: Letters,
     pub(crate) task: Option<TaskId>,
 }
 
-/// What was handed in and waits to be completed.
+/// A queued piece that waits for its completion.
 #[derive(Clone, Copy, PartialEq)]
 struct Waiting {
     at_ns: u64,
@@ -28,25 +29,26 @@ struct Waiting {
     ours: bool,
 }
 
-/// Requests of one kind that are under way, by sector.
+/// Requests of one kind in flight, by sector.
 #[derive(Default)]
 struct Lane {
     queued: Extents<Waiting>,
     issued: Extents<u64>,
 }
 
-/// The requests under way, and who has been seen.
+/// The requests in flight, and the tasks seen.
 pub(crate) struct Requests {
-    /// Whether the device makes a write durable by itself.
+    /// Whether the device makes a single write durable (FUA).
     has_fua: bool,
-    /// Whether it is a part of a disk, so that what has no sectors may be another part's.
+    /// Whether it is a part of a disk, so that a request without sectors may belong to another
+    /// part.
     is_part: bool,
     lanes: HashMap<Op, Lane>,
-    /// When flushes that are under way were issued.
+    /// The issue times of flushes in flight.
     flushes: VecDeque<u64>,
-    /// Who waits for a flush without data.
+    /// Requests that wait for a flush without data.
     flush_requests: VecDeque<Waiting>,
-    /// Requests whose data is done and that are completed once more, by their first sector.
+    /// Requests that complete again after their data, by their first sector.
     completed_again: HashSet<u64>,
     pub(crate) tasks: Vec<Task>,
     known_tasks: HashMap<(u32, [u8; 16]), TaskId>,
@@ -93,7 +95,7 @@ impl Requests {
         }
     }
 
-    /// The I/O that a completion ends, if it ends one. `owners` says whose a part's sectors are.
+    /// The I/O that a completion ends, if any. `owners` gives the owners of a part's sectors.
     pub(crate) fn complete(
         &mut self,
         at_ns: u64,
@@ -110,7 +112,7 @@ impl Requests {
     }
 
     fn complete_flush(&mut self, at_ns: u64) -> Io {
-        // Who waits for it, if that is one task: a flush can answer several.
+        // The waiting task, if there is only one: a flush can answer several.
         let mut tasks = self.flush_requests.iter().map(|waiting| waiting.task);
         let task = tasks
             .next()
@@ -319,7 +321,7 @@ mod tests {
         requests.issue(6, &request("FF", 0, 0));
         complete(&mut requests, 7, &request("FF", u64::MAX, 0)).unwrap();
         assert_eq!(complete(&mut requests, 7, &request("WSM", 64, 0)), None);
-        // An empty request, as fdatasync sends, is one of its own.
+        // An empty request, as fdatasync sends, is a request by itself.
         requests.queue(8, &bio("FWS", 0, 0, 2));
         requests.issue(9, &request("FF", 0, 0));
         let flush = complete(&mut requests, 10, &request("FF", u64::MAX, 0)).unwrap();
@@ -356,7 +358,7 @@ mod tests {
         assert_eq!(complete(&mut requests, 3, &request("WS", 0, 0)), None);
         let ours = complete(&mut requests, 4, &request("WS", 0, 0)).unwrap();
         assert_eq!(ours.queued_ns, Some(2));
-        // One that nobody was seen to ask for is another part's.
+        // If nobody was seen to ask for it, it is another part's.
         assert_eq!(complete(&mut requests, 5, &request("WS", 0, 0)), None);
     }
 

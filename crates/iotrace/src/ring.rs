@@ -37,7 +37,7 @@ pub struct RawEvent<'a> {
     pub record: &'a [u8],
 }
 
-/// What a sub-buffer holds.
+/// The contents of a sub-buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SubBuffer<'a> {
     /// Whether events were lost before the first one.
@@ -49,7 +49,7 @@ pub struct SubBuffer<'a> {
 /// Parses one sub-buffer.
 ///
 /// # Errors
-/// What does not fit, in words.
+/// A message about the part that does not fit.
 pub fn parse(bytes: &[u8]) -> Result<SubBuffer<'_>, String> {
     let (Some(mut at_ns), Some(word)) = (u64_at(bytes, 0), u64_at(bytes, 8)) else {
         return Err(format!(
@@ -97,7 +97,7 @@ enum Step<'a> {
     End,
 }
 
-/// What begins at the first byte, and how many bytes it takes.
+/// The step at the first byte, and its length in bytes.
 fn step(bytes: &[u8]) -> Option<(Step<'_>, usize)> {
     let word = u32_at(bytes, 0)?;
     let (kind, delta) = (word & 31, u64::from(word >> 5));

@@ -1,14 +1,14 @@
-//! A file system of our own on a loop device of our own.
+//! Our own file system on our own loop device.
 //!
-//! Everything that such a device's counters count was caused by what runs on it. The image is a file
-//! written in full beforehand, so that the host's file system allocates nothing while the scratch file
-//! system is in use.
+//! The programs on such a device caused everything that its counters count. The image is a file
+//! that is written in full beforehand. So the host's file system allocates nothing while the
+//! scratch file system is in use.
 //!
-//! **Nothing is left behind.** The mount lives in a mount namespace of this process's own, the loop
-//! device is told to detach itself once it is unmounted, and the image's name is removed as soon as the
-//! loop device holds it. [`Scratch::remove`], and dropping a `Scratch`, take everything down in order;
-//! and if the process is killed in a way that leaves it no chance, the kernel does. A kill in the
-//! moment before the mount, while the image is being written, leaves the image file.
+//! **Nothing is left behind.** The mount lives in this process's own mount namespace. The loop
+//! device detaches itself after the unmount. The image's name is removed as soon as the loop device
+//! holds it. [`Scratch::remove`], and dropping a `Scratch`, take everything down in order. If the
+//! process is killed without a chance to do so, the kernel does it. A kill before the mount, during
+//! the writing of the image, leaves the image file.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ use crate::device::BlockDevice;
 /// How long unmounting and detaching may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long files of our own may take to be closed.
+/// How long our own files may take to be closed.
 const SHORT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Bytes written at a time when the image is filled.
@@ -62,7 +62,8 @@ impl FileSystem {
         }
     }
 
-    /// Makes it on `target`, a file or a block device, with options beside the default ones.
+    /// Makes it on `target`, a file or a block device, with options in addition to the default
+    /// ones.
     pub fn make(self, target: &Path, options: &[&str]) -> Result<(), Error> {
         let (program, arguments, package) = self.maker();
         let path = find(program).ok_or(Error::Missing { program, package })?;
@@ -73,9 +74,9 @@ impl FileSystem {
         }
     }
 
-    /// The program that makes it, its options, and the package that brings it. None of the options
-    /// changes the file system that results: discarding would make the image sparse again, and ext4's
-    /// lazy initialization would go on writing in the background after the mount.
+    /// The program that makes it, its options, and its package. None of the options changes the
+    /// resulting file system. Discarding would make the image sparse again. ext4's lazy
+    /// initialization would go on writing in the background after the mount.
     fn maker(self) -> (&'static str, &'static [&'static str], &'static str) {
         const EXT4: &[&str] = &[
             "-q",
@@ -90,7 +91,7 @@ impl FileSystem {
         }
     }
 
-    /// The program that makes it and the package it is in, if it is not installed.
+    /// The program that makes it and its package, if it is not installed.
     pub fn missing(self) -> Option<Error> {
         let (program, _, package) = self.maker();
         find(program)
@@ -99,7 +100,7 @@ impl FileSystem {
     }
 }
 
-/// What to make.
+/// The scratch file system to make.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// The file system.
@@ -115,9 +116,9 @@ pub struct Options<'a> {
 /// A mounted scratch file system.
 #[derive(Debug)]
 pub struct Scratch {
-    // In the order in which they have to go.
+    // In the order in which they must be dropped.
     mounted: Option<Mounted>,
-    /// `None` where the device is somebody else's.
+    /// `None` if the device belongs to the caller.
     loop_device: Option<LoopDevice>,
     dir: Option<TempDir>,
     root: PathBuf,
@@ -125,8 +126,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes and mounts it. The mount is seen by the calling thread, and by the threads and processes
-    /// that it starts from then on; by nobody else.
+    /// Makes and mounts it. Only the calling thread sees the mount, and the threads and processes
+    /// that it starts from then on.
     pub fn create(options: &Options<'_>) -> Result<Self, Error> {
         can_be_made(options.file_system)?;
         let dir = directory_in(options.parent)?;
@@ -143,8 +144,8 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// The same on a device that the caller has, and that keeps itself: a directory in `parent` is
-    /// only for the mount point.
+    /// The same on a device that the caller has and keeps. The directory in `parent` is only for
+    /// the mount point.
     pub fn create_on(file_system: FileSystem, node: &Path, parent: &Path) -> Result<Self, Error> {
         can_be_made(file_system)?;
         file_system.make(node, &[])?;
@@ -152,7 +153,7 @@ impl Scratch {
         Self::mounted(file_system, node, directory_in(parent)?)
     }
 
-    /// Mounts what was made on such a device before.
+    /// Mounts a file system that was made on such a device before.
     ///
     /// # Errors
     /// As [`Scratch::create_on`].
@@ -175,7 +176,7 @@ impl Scratch {
         })
     }
 
-    /// Where it is mounted.
+    /// Its mount point.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -185,7 +186,7 @@ impl Scratch {
         &self.device
     }
 
-    /// A directory beside the mount point, on the host's file system; removed with the rest.
+    /// A directory next to the mount point, on the host's file system; removed with the rest.
     pub fn host_dir(&self) -> PathBuf {
         self.root.parent().unwrap_or(&self.root).to_owned()
     }
@@ -195,19 +196,19 @@ impl Scratch {
         self.take_down()
     }
 
-    /// Takes it out of sight at once. It ends, and its memory or disk space is free again, when the last
-    /// file on it is closed: for who knows that one stays open until the process ends. Dropping would wait
-    /// for that, half a minute long.
+    /// Detaches the mount from the tree at once. It ends when the last file on it is closed, and
+    /// its memory or disk space is free then. Use this if a file stays open until the process ends.
+    /// Dropping would wait for that, half a minute long.
     pub fn let_go(mut self) {
         if let Some(mounted) = self.mounted.take() {
             mounted.let_go();
         }
-        // The device was told to detach itself when it is unmounted.
+        // The kernel detaches the device when it is unmounted, as asked.
         std::mem::forget(self.loop_device.take());
     }
 
-    /// Whether this process has a file open there, and it is no use to wait for it: what a checkpoint by block
-    /// remapping has opened stays open until the process ends.
+    /// Whether this process itself keeps a file open there, so that waiting is useless. A
+    /// checkpoint by block remapping keeps its files open until the process ends.
     fn is_kept_by_us(&self) -> bool {
         let Ok(root) = rustix::fs::stat(&self.root) else {
             return false;
@@ -248,7 +249,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // remove() reports; here there is nobody to report to.
+        // remove() reports errors; here no caller could receive them.
         let _ = self.take_down();
     }
 }
@@ -265,7 +266,7 @@ impl Mounted {
         Self::with_options(source, target, kind, None)
     }
 
-    /// Mounts with options of the file system's own, as `data=journal`.
+    /// Mounts with options of the file system, such as `data=journal`.
     pub fn with_options(
         source: &Path,
         target: &Path,
@@ -279,8 +280,8 @@ impl Mounted {
         })
     }
 
-    /// Waits for files that are still open; a mount that stays busy is taken out of sight, and ends
-    /// when they are closed.
+    /// Waits for files that are still open. A mount that stays busy is detached from the tree, and
+    /// ends when they are closed.
     pub fn unmount(mut self) -> Result<(), Error> {
         self.take_down()
     }
@@ -320,7 +321,7 @@ impl Drop for Mounted {
 /// How a loop device reads and writes its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// As a program would, one request after the other.
+    /// As a program does, one request after the other.
     Buffered,
     /// Past the page cache, several requests at the same time.
     Direct,
@@ -339,7 +340,7 @@ impl LoopDevice {
         Self::attach_with(image, Access::Buffered)
     }
 
-    /// Binds a free one to `image`, to be accessed in this way.
+    /// Binds a free one to `image`, with this access.
     pub fn attach_with(image: &Path, access: Access) -> Result<Self, Error> {
         let program = find("losetup").ok_or(Error::Missing {
             program: "losetup",
@@ -361,8 +362,8 @@ impl LoopDevice {
         &self.node
     }
 
-    /// Writes what the kernel's page cache of the device still holds to it, and forgets the cache. As long
-    /// as somebody has the device open the kernel would not do so by itself.
+    /// Writes out the kernel's page cache of the device, and drops the cache. While a process has
+    /// the device open, the kernel does not do so by itself.
     pub fn drop_cache(&self) -> Result<(), Error> {
         let program = find("blockdev").ok_or(Error::Missing {
             program: "blockdev",
@@ -371,13 +372,13 @@ impl LoopDevice {
         run(Command::new(program).arg("--flushbufs").arg(&self.node)).map(drop)
     }
 
-    /// Asks the kernel to detach the device as soon as nobody has it open or mounted any more.
+    /// Asks the kernel to detach the device once no process has it open or mounted.
     pub fn detach_when_unused(&self) -> Result<(), Error> {
         let program = find("losetup").unwrap_or_else(|| PathBuf::from("losetup"));
         run(Command::new(program).arg("--detach").arg(&self.node)).map(drop)
     }
 
-    /// Whether the device is still bound to our image, and not free or bound to somebody else's.
+    /// Whether the device is still bound to our image, and not free or bound to another.
     fn is_bound(&self) -> bool {
         let name = self.node.file_name().unwrap_or_default();
         let path = Path::new("/sys/block").join(name).join("loop/backing_file");
@@ -413,8 +414,8 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Moves the calling thread, and those it starts later, into a mount namespace of their own, from which
-/// no mount spreads to others.
+/// Moves the calling thread, and those it starts later, into their own mount namespace. No mount
+/// spreads from there to others.
 pub fn private_mounts() -> Result<(), Error> {
     let root = Path::new("/");
     // rustix deprecates the safe form because of UnshareFlags::FILES, which is not used here.
@@ -425,7 +426,7 @@ pub fn private_mounts() -> Result<(), Error> {
     mount_change(root, private).map_err(Error::io("make private the mounts below", root))
 }
 
-/// Whether this process, and what is installed, can make and mount it.
+/// Whether this process can make and mount it with the installed programs.
 fn can_be_made(file_system: FileSystem) -> Result<(), Error> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Unavailable(
@@ -476,8 +477,8 @@ fn give_up_if(stop: &AtomicBool) -> Result<(), Error> {
     }
 }
 
-/// Runs a program to its end and returns what it printed. It is kept out of the terminal's process
-/// group: Ctrl-C is for us to handle, not for it to die of halfway.
+/// Runs a program to its end and returns its output. It is kept out of the terminal's process
+/// group: we handle Ctrl-C, and the program must not die of it halfway.
 pub(crate) fn run(command: &mut Command) -> Result<String, Error> {
     let shown = format!("{command:?}").replace('"', "");
     let failed = |message: String| Error::Command {
@@ -500,7 +501,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String, Error> {
     }))
 }
 
-/// Looks for a program in PATH and in the directories for the administrator's programs.
+/// Looks for a program in PATH and in the directories of the administrator's programs.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

@@ -1,4 +1,4 @@
-//! Sums over a recording, held against the device's own counters.
+//! Sums over a recording, compared with the device's own counters.
 
 use std::collections::HashMap;
 
@@ -6,25 +6,25 @@ use crate::device::SECTOR_BYTES;
 use crate::io::{FileId, Io, Kind, Op, Owner, Piece, TaskId};
 use crate::trace::{Mark, Recording};
 
-/// How much was moved.
+/// Amounts of moved data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Read requests. One that carries several kinds is counted with the kind that it begins with, so that
-    /// the sum over kinds is the number of requests.
+    /// Read requests. One with several kinds counts as the kind that it begins with, so that the
+    /// sum over kinds is the number of requests.
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Write requests that carried data, likewise.
+    /// Write requests with data, counted likewise.
     pub writes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Of those requests, the ones that were asked to be durable when they return (FUA).
+    /// Those of the requests that must be durable when they return (FUA).
     pub fua: u64,
     /// Discard requests.
     pub discards: u64,
     /// Bytes discarded.
     pub discard_bytes: u64,
-    /// Flushes that a task waited for without data.
+    /// Flushes without data that a task waited for.
     pub flush_requests: u64,
 }
 
@@ -56,7 +56,7 @@ impl Moved {
         self.flush_requests += other.flush_requests;
     }
 
-    /// Whether nothing was.
+    /// Whether nothing was moved.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
@@ -94,18 +94,18 @@ impl Latency {
     }
 }
 
-/// A figure of the trace beside the device's own.
+/// A figure of the trace next to the device's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// What is counted, as in JSON.
+    /// The name of the figure, as in JSON.
     pub what: &'static str,
     /// The sum over the trace.
     pub traced: u64,
-    /// What the device counted.
+    /// The device's own count.
     pub counted: u64,
 }
 
-/// What a device did between two marks.
+/// A device's I/O between two marks.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// Nanoseconds between the marks.
@@ -116,22 +116,23 @@ pub struct Summary {
     pub flushes: u64,
     /// Requests that failed.
     pub failed: u64,
-    /// In the order of [`Kind::ALL`], every one of them.
+    /// In the order of [`Kind::ALL`], every kind.
     pub by_kind: Vec<(Kind, Moved)>,
-    /// Files, those that were written most first.
+    /// Files, the most written first.
     pub by_file: Vec<(FileId, Moved)>,
-    /// Tasks, those that wrote most first; `None` for what was asked for before the trace began.
+    /// Tasks, those that wrote most first; `None` for I/O that was asked for before the trace
+    /// began.
     pub by_task: Vec<(Option<TaskId>, Moved)>,
-    /// From issue to completion, by what was asked.
+    /// From issue to completion, by operation.
     pub latency: Vec<(Op, Latency)>,
     /// From issue to completion of writes, by the kind that they begin with.
     pub write_latency: Vec<(Kind, Latency)>,
-    /// Each of the device's counters beside the same sum over the trace.
+    /// Each of the device's counters next to the same sum over the trace.
     pub checks: Vec<Checked>,
 }
 
 impl Summary {
-    /// Whether the trace adds up to exactly what the device counted.
+    /// Whether the trace adds up to exactly the device's counters.
     pub fn is_exact(&self) -> bool {
         self.checks
             .iter()
@@ -140,7 +141,7 @@ impl Summary {
 }
 
 impl Recording {
-    /// The I/Os that were completed after one mark and up to another.
+    /// The I/Os completed after one mark and up to another.
     pub fn between(&self, from: &Mark, to: &Mark) -> impl Iterator<Item = &Io> {
         let (from, to) = (from.at_ns, to.at_ns);
         self.ios
@@ -148,7 +149,7 @@ impl Recording {
             .filter(move |io| from < io.completed_ns && io.completed_ns <= to)
     }
 
-    /// What a piece was for.
+    /// The purpose of a piece.
     pub fn kind(&self, piece: &Piece) -> Kind {
         match piece.owner {
             Owner::FsJournal => Kind::FsJournal,
@@ -161,7 +162,7 @@ impl Recording {
         }
     }
 
-    /// What the device did after one mark and up to another.
+    /// The device's I/O after one mark and up to another.
     pub fn summary(&self, from: &Mark, to: &Mark) -> Summary {
         let mut sums = Sums::default();
         for io in self.between(from, to) {
@@ -190,7 +191,7 @@ impl Sums {
         self.total.add(io.op, 1, io.bytes());
         self.total.fua += fua;
         let took = match io.op {
-            // It is never issued itself: what it waits for is.
+            // It is never issued itself; the flush that it waits for is.
             Op::FlushRequest => io
                 .queued_ns
                 .map(|queued| io.completed_ns.saturating_sub(queued)),
@@ -300,7 +301,7 @@ impl Sums {
     }
 }
 
-/// What lists are ordered by.
+/// The sort key of lists.
 fn order(moved: &Moved) -> (u64, u64, u64) {
     (moved.write_bytes, moved.read_bytes, moved.discard_bytes)
 }

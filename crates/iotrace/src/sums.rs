@@ -1,4 +1,4 @@
-//! What was written between marks: sums that are kept while a trace lasts, instead of its I/Os.
+//! The bytes written between marks: sums that are kept during a trace, instead of its I/Os.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use crate::digest::Keep;
 use crate::io::{FileId, Io, Op, Owner};
 use crate::trace::Mark;
 
-/// The marks that were taken so far, in the order of time: shared by who takes them and who sums up.
+/// The marks taken so far, in the order of time. The marking and the summing code share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Marks(Arc<Mutex<Vec<u64>>>);
 
@@ -25,25 +25,25 @@ impl Marks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many are before a moment: the span that it is in.
+    /// The number of marks before a moment: the index of its span.
     fn before(&self, at_ns: u64) -> usize {
         self.lock().partition_point(|mark| *mark < at_ns)
     }
 
-    /// How many are up to a moment.
+    /// The number of marks up to a moment.
     fn up_to(&self, at_ns: u64) -> usize {
         self.lock().partition_point(|mark| *mark <= at_ns)
     }
 }
 
-/// What was written in a span of time.
+/// The bytes written in a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Requests that carried data.
+    /// Requests with data.
     pub(crate) writes: u64,
     pub(crate) fs_journal_bytes: u64,
     pub(crate) fs_metadata_bytes: u64,
-    /// Bytes that belong to nothing known.
+    /// Bytes without a known owner.
     pub(crate) unknown_bytes: u64,
     /// Bytes of each file.
     pub(crate) files: HashMap<FileId, u64>,
@@ -78,13 +78,13 @@ impl Span {
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     marks: Marks,
-    /// The first is before the first mark.
+    /// The first span is before the first mark.
     spans: Vec<Span>,
 }
 
 impl Sums {
-    /// Between these, to which more may be added. A mark has to be there before what was completed after it
-    /// is given.
+    /// Sums between these marks; the caller may add more. It must add a mark before it passes I/Os
+    /// that completed after that mark.
     pub(crate) fn between(marks: Marks) -> Self {
         Self {
             marks,
@@ -92,7 +92,7 @@ impl Sums {
         }
     }
 
-    /// What was completed after one mark and up to another.
+    /// The bytes completed after one mark and up to another.
     pub(crate) fn of(&self, from: &Mark, to: &Mark) -> Span {
         let (first, last) = (self.marks.up_to(from.at_ns), self.marks.before(to.at_ns));
         let mut all = Span::default();
@@ -171,7 +171,7 @@ mod tests {
                     ios.push(io(at_ns, sectors));
                 }
             }
-            // As the digest does it, after the marks.
+            // After the marks, as the digest does it.
             ios.iter().for_each(|io| sums.keep(io.clone()));
             for (number, from) in taken.iter().enumerate() {
                 for to in &taken[number..] {

@@ -1,9 +1,9 @@
-//! Everything that a device does, I/O by I/O: what for, for whom, and how long it took.
+//! All I/Os of a device, one by one: their purpose, their task, and how long they took.
 //!
-//! [`Tracer::start`] begins, [`Tracer::finish`] ends and gives a [`Recording`]. In between the caller takes
-//! a [`Mark`] at each moment that matters. The device's own counters are the truth: [`crate::summary`]
-//! holds a recording's sums against them. Nothing is left behind: the tracing instance goes with the
-//! tracer, however it ends.
+//! [`Tracer::start`] begins; [`Tracer::finish`] ends and gives a [`Recording`]. In between the
+//! caller takes a [`Mark`] at each moment that matters. The device's own counters are the truth:
+//! [`crate::summary`] compares a recording's sums with them. Nothing is left behind: the tracing
+//! instance goes with the tracer, however it ends.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,13 +32,13 @@ pub use crate::mounts::Place;
 /// How long a device may take to become idle after a sync.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a mark is tried again because a request completed while it was taken.
+/// How often to retry a mark because a request completed meanwhile.
 const TRIES: u32 = 1_000;
 
 /// The inode of ext4's journal.
 const EXT4_JOURNAL: u64 = 8;
 
-/// A moment, and what the device had completed by then.
+/// A moment, and the I/O that the device had completed by then.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     /// Nanoseconds of `CLOCK_MONOTONIC`.
@@ -48,12 +48,13 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// The present moment: counters that were the same just before and just after it, with nothing under way. The kernel
-    /// tells of a completed request, and wakes who waits for it, before it has counted it; until then it is under way. On
-    /// a device that is never idle the last moment at which they stood still is taken.
+    /// The present moment. The counters were the same just before and just after it, with nothing
+    /// in flight. The kernel reports a completed request, and wakes its waiter, before it counts
+    /// it. Until then the request is in flight. On a device that is never idle, this is the last
+    /// moment of unchanged counters.
     ///
     /// # Errors
-    /// If they never stand still, or cannot be read.
+    /// If the counters never stand still, or cannot be read.
     pub fn now(device: &BlockDevice) -> Result<Self, Error> {
         let mut before = device.counters()?;
         let mut still = None;
@@ -79,13 +80,13 @@ impl Mark {
         })
     }
 
-    /// A moment at which everything written before it has reached the device and nothing is under way.
-    /// `dir` is any directory of the file system on it.
+    /// A moment at which everything written before it has reached the device and nothing is in
+    /// flight. `dir` is any directory of the file system on it.
     ///
     /// # Errors
     /// If the device does not become idle within a minute, or the file system cannot be synced.
     pub fn settled(device: &BlockDevice, dir: &fs::File) -> Result<Self, Error> {
-        // The first may leave something for the second: writing file data makes metadata to write.
+        // The first sync may leave work for the second: writing file data makes metadata to write.
         for _ in 0..2 {
             rustix::fs::syncfs(dir).map_err(Error::io("syncfs", Path::new(device.name())))?;
         }
@@ -94,51 +95,52 @@ impl Mark {
     }
 }
 
-/// What is to be traced.
+/// The device and the file system to trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// The device.
     pub device: &'a BlockDevice,
     /// The type of the file system on it.
     pub file_system: FileSystem,
-    /// Where that is mounted: all of it, not a directory of it.
+    /// The mount point of the whole file system, not of a directory in it.
     pub root: &'a Path,
     /// A directory whose files are looked at before others.
     pub first: Option<&'a Path>,
-    /// How long the files that exist are looked at. What is missed then can only be told apart in part.
+    /// The longest search for existing files. I/O of files that it misses can only be classified in
+    /// part.
     pub look_at_most: Duration,
     /// The tracing directory.
     pub tracefs: &'a Tracefs,
 }
 
-/// A trace that was ended.
+/// A trace that has ended.
 #[derive(Debug)]
 pub struct Recording {
-    /// What the device completed, in the order in which it did.
+    /// The I/Os that the device completed, in that order.
     pub ios: Vec<Io>,
     /// Files that own sectors; more than those of the I/Os.
     pub files: Vec<File>,
-    /// Who asked for I/O.
+    /// The tasks that asked for I/O.
     pub tasks: Vec<Task>,
-    /// The sectors of the file system's journal, where that has a place.
+    /// The sectors of the file system's journal, if it has a place.
     pub journal: Vec<Range<u64>>,
-    /// Events that the kernel had no room for: there was I/O, or a change of who owns what, that is not in
-    /// the recording.
+    /// Events that the kernel had no room for. The recording lacks some I/O, or some change of
+    /// ownership.
     pub lost: u64,
-    /// What a reader should know about what could not be told.
+    /// Notes for the reader about I/O that could not be classified.
     pub notes: Vec<String>,
 }
 
-/// A trace under way.
+/// A running trace.
 pub struct Tracer(Watching<Vec<Io>>);
 
-/// A trace under way whose I/Os are given to `K`. Where they need not be told apart all at once, which the
-/// file system decides, that happens while the trace lasts, in bounded memory.
+/// A running trace that gives its I/Os to `K`. The file system decides whether they must be
+/// classified all at once. If not, that happens during the trace, in bounded memory.
 pub(crate) struct Watching<K: Keep + 'static> {
-    // The collector reads from the instance and has to end before it.
+    // The collector reads from the instance and must end before it.
     collector: Collector<K>,
     instance: Instance,
-    /// What the I/Os are told apart with, where that waits for the end.
+    /// The data to classify I/Os with, if that waits for the end.
     at_end: Option<(Decoders, Known, K)>,
     journal: Vec<Range<u64>>,
     file_system: FileSystem,
@@ -148,9 +150,9 @@ pub(crate) struct Watching<K: Keep + 'static> {
     notes: Vec<String>,
 }
 
-/// A trace that was ended.
+/// A trace that has ended.
 pub(crate) struct Ended<K> {
-    /// Who was given the I/Os.
+    /// The receiver of the I/Os.
     pub(crate) kept: K,
     /// As [`Recording`] has it.
     pub(crate) files: Vec<File>,
@@ -160,12 +162,12 @@ pub(crate) struct Ended<K> {
     pub(crate) notes: Vec<String>,
 }
 
-/// When I/Os are told apart.
+/// When to classify I/Os.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     /// When the trace has ended.
     AtEnd,
-    /// While it lasts, when so much has come.
+    /// During the trace, once this much has come.
     Meanwhile(Held),
 }
 
@@ -181,8 +183,8 @@ impl Tracer {
     /// Begins.
     ///
     /// # Errors
-    /// If something that it takes is missing: a right, an event or field of this kernel's, a file system
-    /// that can be read.
+    /// If something that it needs is missing: a right, an event or field of this kernel, a file
+    /// system that can be read.
     pub fn start(target: &Target<'_>) -> Result<Self, Error> {
         Watching::start(target, Vec::new(), When::AtEnd).map(Self)
     }
@@ -195,7 +197,7 @@ impl Tracer {
     /// Ends.
     ///
     /// # Errors
-    /// If what was gathered cannot be read.
+    /// If the gathered records cannot be read.
     pub fn finish(self) -> Result<Recording, Error> {
         let ended = self.0.finish()?;
         Ok(Recording {
@@ -268,7 +270,7 @@ impl<K: Keep + 'static> Watching<K> {
             When::Meanwhile(held) => held,
         };
         let collector = Collector::start(instance.readers()?, watch, held)?;
-        // On from here: what changes while files are looked at is in the events.
+        // Tracing is on from here: the events have every change during the search for files.
         instance.start()?;
         notes.extend(look(target, tree, &mut known)?);
         let journal = known.journal.clone();
@@ -277,7 +279,7 @@ impl<K: Keep + 'static> Watching<K> {
             (When::Meanwhile(_), FileSystem::Ext4 | FileSystem::Xfs) => {
                 collector.digest_with(Digest::new(decoders, known, kept));
             }
-            // Where Btrfs put new chunks is on the device only at the end.
+            // Only at the end does the device show where Btrfs put new chunks.
             (When::AtEnd, _) | (_, FileSystem::Btrfs) => at_end = Some((decoders, known, kept)),
         }
         Ok(Self {
@@ -331,14 +333,14 @@ impl<K: Keep + 'static> Watching<K> {
             files: files::tell(seen, &paths, &self.root),
             tasks,
             journal: self.journal,
-            // The kernel's counters and its marks tell of the same events.
+            // The kernel's counters and its marks report the same events.
             lost: gathered.lost.max(digest.lost),
             notes,
         })
     }
 }
 
-/// Looks at the files that exist; returns what the reader should know about it.
+/// Looks at the existing files; returns a note for the reader.
 fn look(target: &Target<'_>, tree: u64, known: &mut Known) -> Result<Option<String>, Error> {
     let search = Search {
         root: target.root,
@@ -360,7 +362,7 @@ fn look(target: &Target<'_>, tree: u64, known: &mut Known) -> Result<Option<Stri
     }))
 }
 
-/// Says the way out where the device may not be read: its superblock has to be.
+/// Says what to do if the device, whose superblock is needed, may not be read.
 fn no_access(error: Error) -> Error {
     match &error {
         Error::Io { path, source, .. } if source.kind() == ErrorKind::PermissionDenied => {

@@ -1,8 +1,8 @@
-//! The kernel's tracing directory, and a tracing instance of our own in it.
+//! The kernel's tracing directory, and our own tracing instance in it.
 //!
-//! An instance has its own ring buffer, events, filters and clock, so that nobody else's tracing is
-//! disturbed and nobody else's events are in ours. It is removed when its value is dropped; one that a
-//! killed process left behind is removed by the next.
+//! An instance has its own ring buffer, events, filters and clock. So it does not disturb the
+//! tracing of others, and it holds no events of others. It is removed when its value is dropped.
+//! The next instance removes one that a killed process left behind.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -17,11 +17,11 @@ use crate::format::Format;
 use crate::scratch::Mounted;
 use crate::trace::Processes;
 
-/// Ring buffer of each CPU, in KiB. It is emptied every few milliseconds; this is what may gather
-/// while the reader does not get a CPU.
+/// Ring buffer of each CPU, in KiB. The reader empties it every few milliseconds. It holds the
+/// events that come while the reader gets no CPU.
 const BUFFER_KIB: u32 = 4096;
 
-/// What our instances are called, before the process id.
+/// The prefix of our instances' names, before the process id.
 const PREFIX: &str = "onewrite-";
 
 /// The tracing directory.
@@ -33,8 +33,8 @@ pub struct Tracefs {
 }
 
 impl Tracefs {
-    /// Finds the tracing directory where it is usually mounted, or mounts it at a directory made for
-    /// that at `mount_point`.
+    /// Finds the tracing directory at its usual mount points, or mounts it at a new directory
+    /// `mount_point`.
     pub fn open(mount_point: &Path) -> Result<Self, Error> {
         if cfg!(target_endian = "big") {
             let text = "the trace buffer is read in its little-endian form only";
@@ -63,7 +63,7 @@ impl Tracefs {
         Ok(tracefs)
     }
 
-    /// Removes instances of processes that are gone. One that somebody still reads cannot be removed.
+    /// Removes instances of processes that are gone. An instance that a process still reads stays.
     fn remove_stale(&self) {
         let Ok(instances) = fs::read_dir(self.root.join("instances")) else {
             return;
@@ -119,7 +119,7 @@ impl Instance {
         self.write("tracing_on", "1")
     }
 
-    /// Stops recording. What was recorded can still be read.
+    /// Stops recording. The records can still be read.
     pub(crate) fn stop(&self) -> Result<(), Error> {
         self.write("tracing_on", "0")
     }
@@ -129,13 +129,13 @@ impl Instance {
         fs::write(&path, text).map_err(Error::io("write", &path))
     }
 
-    /// Has the kernel remember the process of each thread that causes an event, where it can.
+    /// Makes the kernel remember the process of each thread that causes an event, where it can.
     pub(crate) fn record_processes(&self) {
-        // An older kernel has no such option: then a thread's process is not told.
+        // An older kernel has no such option: then a thread's process is unknown.
         let _ = self.write("options/record-tgid", "1");
     }
 
-    /// The process of each thread that the kernel remembers. The list is common to all instances.
+    /// The process of each thread that the kernel remembers. All instances share the list.
     pub(crate) fn processes(&self) -> Processes {
         let list = self.dir.join("../../saved_tgids");
         let text = fs::read_to_string(list).unwrap_or_default();
@@ -146,7 +146,7 @@ impl Instance {
         text.lines().filter_map(pair).collect()
     }
 
-    /// Something to read each CPU's records with.
+    /// A reader for each CPU's records.
     pub(crate) fn readers(&self) -> Result<Vec<CpuReader>, Error> {
         let dir = self.dir.join("per_cpu");
         let entries = fs::read_dir(&dir).map_err(Error::io("list", &dir))?;
@@ -158,7 +158,7 @@ impl Instance {
         Ok(readers)
     }
 
-    /// Bytes of a sub-buffer; kernels before 6.8 cannot be asked and have pages.
+    /// Bytes of a sub-buffer; kernels before 6.8 do not report it and use pages.
     fn sub_buffer_bytes(&self) -> Result<usize, Error> {
         let path = self.dir.join("buffer_subbuf_size_kb");
         match fs::read_to_string(&path) {
@@ -175,7 +175,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Fails only if somebody reads from it; the next process to trace removes it then.
+        // Fails only if a process reads from it; the next process to trace then removes it.
         let _ = fs::remove_dir(&self.dir);
     }
 }

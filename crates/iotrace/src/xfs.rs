@@ -1,8 +1,8 @@
-//! XFS: where its log lies, and what its trace events say about who owns which blocks.
+//! XFS: the position of its log, and the owners of blocks by its trace events.
 //!
-//! The superblock (kernel's `fs/xfs/libxfs/xfs_format.h`, `struct xfs_dsb`) is big-endian. A block's
-//! number joins the number of its allocation group and its place in the group, so that numbers of
-//! neighboring groups have a gap between them:
+//! The superblock (kernel's `fs/xfs/libxfs/xfs_format.h`, `struct xfs_dsb`) is big-endian. A
+//! block's number joins the number of its allocation group and its place in the group. So numbers
+//! of neighboring groups have a gap between them:
 //!
 //! ```text
 //! 0 "XFSB"   4 u32 block bytes   8 u64 blocks   48 u64 first log block   84 u32 blocks of a group
@@ -20,7 +20,7 @@ use crate::device::SECTOR_BYTES;
 use crate::events::{Decoders, Event, Inode};
 use crate::tracefs::Instance;
 
-/// What has to be known about a file system before its events make sense.
+/// The layout of a file system, needed to interpret its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// The sectors of the log.
@@ -46,7 +46,7 @@ impl Geometry {
     }
 
     /// The sectors of `count` blocks from a block number. `None` for the numbers that stand for no
-    /// block, of holes and of allocations put off: they all lie beyond the device.
+    /// block, of holes and of delayed allocations: they all lie beyond the device.
     fn sectors(&self, block: u64, count: u64) -> Option<Range<u64>> {
         let place = (1u64 << self.group_bits) - 1;
         self.in_group(block >> self.group_bits, block & place, count)
@@ -86,7 +86,7 @@ impl Layout {
             .ok_or_else(|| format!("no log of {length} blocks at block {first} on this device"))
     }
 
-    /// Enables the events that tell who owns which blocks, and under which name.
+    /// Enables the events that give the owners of blocks, and the names.
     pub(crate) fn add_events(
         &self,
         decoders: &mut Decoders,
@@ -94,7 +94,7 @@ impl Layout {
         filter: &str,
     ) -> Result<(), Error> {
         let geometry = self.geometry;
-        // An extent that a file has from now on: a new one, or one that was changed into this.
+        // An extent that a file has from now on: a new one, or a changed one.
         for event in [
             "xfs/xfs_iext_insert",
             "xfs/xfs_bmap_post_update",

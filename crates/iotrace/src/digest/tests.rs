@@ -1,10 +1,10 @@
-//! Digested in pieces is digested.
+//! Digesting in pieces gives the same result as digesting at once.
 
 use super::*;
 use crate::attribute::Metadata;
 use crate::events::{Event, Letters, Request};
 
-/// A record of a test: its kind, and where its request begins.
+/// A test's record: its kind, and the start of its request.
 fn decoders() -> Decoders {
     Decoders::of_test(7, |record| {
         let request = Request {
@@ -22,7 +22,7 @@ fn sub_buffer(events: &[(u64, u8)]) -> Vec<u8> {
     let begin = events.first().map_or(0, |(at, _)| *at);
     let mut last = begin;
     for (at, block) in events {
-        // Two words of data, and the time since the event before.
+        // Two words of data, and the time since the previous event.
         data.extend((2 | ((at - last) as u32) << 5).to_le_bytes());
         data.extend([7, 0, 0, 0, *block, 0, 0, 0]);
         last = *at;
