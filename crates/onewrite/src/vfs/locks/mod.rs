@@ -98,6 +98,17 @@ impl Maps {
         self.open_before = inodes.collect();
     }
 
+    /// Whether a descriptor from before still has this file open. Others than SQLite close theirs unseen, and then
+    /// a new file may get the inode.
+    fn was_open_before(&mut self, inode: Inode) -> bool {
+        let is_open = |number| {
+            descriptor_of(number).is_some_and(|(device, number, _)| (device, number) == inode)
+        };
+        self.open_before
+            .retain(|number, before| *before != inode || is_open(*number));
+        self.open_before.values().any(|before| *before == inode)
+    }
+
     fn know(&mut self, fd: BorrowedFd<'_>) -> Option<Known> {
         let number = fd.as_raw_fd();
         if let Some(known) = self.descriptors.get(&number) {
@@ -107,7 +118,7 @@ impl Maps {
         let inode = (device, inode);
         let present = self.nodes.get(&inode).and_then(Weak::upgrade);
         let node = present.unwrap_or_else(|| {
-            let was_open_before = self.open_before.values().any(|before| *before == inode);
+            let was_open_before = self.was_open_before(inode);
             let node = Arc::new(Node::new(inode, was_open_before));
             self.nodes.insert(inode, Arc::downgrade(&node));
             node
@@ -196,8 +207,8 @@ impl Table {
         };
         let inode = (file.dev(), file.ino());
         let (node, was_open_before) = {
-            let maps = self.maps();
-            let was_open_before = maps.open_before.values().any(|before| *before == inode);
+            let mut maps = self.maps();
+            let was_open_before = maps.was_open_before(inode);
             let node = maps.nodes.get(&inode).and_then(Weak::upgrade);
             (node, was_open_before)
         };

@@ -209,6 +209,18 @@ fn a_file_that_was_open_before_and_is_closed_is_forgotten() {
     assert_eq!(set(&table, &new, OfdType::Write, RESERVED), DONE);
 }
 
+/// Not by SQLite: its table hears nothing of that.
+#[test]
+fn an_inode_of_a_file_that_was_open_before_may_be_used_again() {
+    let (place, table) = (Place::new(), Table::new());
+    let old = File::open(&place.path).expect("the file");
+    let elsewhere = place.open(&table, true);
+    drop(old);
+    // A file system may give the inode to a new file, such as a wal-index.
+    assert_eq!(set(&table, &elsewhere, OfdType::Write, RESERVED), DONE);
+    assert_eq!(table.held_on(&place.path, false), Held::Ofd);
+}
+
 #[test]
 fn a_child_of_fork_leaves_its_parents_locks_alone() {
     let (place, table) = (Place::new(), Table::new());
