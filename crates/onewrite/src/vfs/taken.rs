@@ -14,10 +14,19 @@ use super::header::{HEADER_BYTES, guarded_by};
 use super::host;
 use super::inner::LockLevel;
 use crate::log::{ErrorKind, LogError};
+use crate::storage::{LogFile, StorageError};
 use crate::sync;
 
 /// Somebody who was killed lets go of the database a moment before the log.
 const MOMENTS: u32 = 10;
+
+/// The database's path leads elsewhere: whether its log stayed, or was removed. If the log's path leads elsewhere as
+/// well, the directory was renamed, or this process has another root, or may no longer look there. Then both are
+/// together still.
+fn was_left_behind(log: &LogFile) -> bool {
+    let is_removed = || matches!(log.size_while_linked(), Err(StorageError::Deleted { .. }));
+    log.same_as_path().unwrap_or(false) || is_removed()
+}
 
 impl Database {
     /// Looks whether the database is still the one that the log belongs to: before a commit is written, and
@@ -33,7 +42,7 @@ impl Database {
         if self.takes_no_lock || log.is_guard_in_doubt() {
             return Ok(());
         }
-        if self.has_moved() {
+        if self.has_moved() && was_left_behind(log.file()) {
             return Err(self.taken("was replaced or removed"));
         }
         let mut header = [0; HEADER_BYTES];

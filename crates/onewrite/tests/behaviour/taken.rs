@@ -80,6 +80,37 @@ fn who_finds_its_database_replaced_acknowledges_nothing() {
     }
 }
 
+/// The path leads nowhere, or to another database. But the log went with this one.
+#[test]
+fn who_moved_with_its_directory_goes_on() {
+    for mode in guarded() {
+        for is_replaced in [false, true] {
+            let what = format!("{mode:?}, replaced: {is_replaced}");
+            let directory = tempfile::tempdir().expect("a directory");
+            let (before, after) = (directory.path().join("a"), directory.path().join("b"));
+            std::fs::create_dir(&before).expect("a directory");
+            let db = filled(&before.join("db"), mode);
+            std::fs::rename(&before, &after).expect("a rename");
+            let other = is_replaced.then(|| {
+                std::fs::create_dir(&before).expect("a directory");
+                filled(&before.join("db"), mode)
+            });
+            let inserted = outcome(&db, "INSERT INTO t(x) VALUES(1)");
+            assert!(!inserted.starts_with("error"), "{what}: {inserted}");
+            let checkpoint = outcome(&db, "PRAGMA wal_checkpoint");
+            assert!(checkpoint.starts_with("0|"), "{what}: {checkpoint}");
+            sql(&db, "INSERT INTO t(x) VALUES(2)");
+            drop(db);
+            let db = super::open(&after.join("db"));
+            assert_eq!(sql(&db, "SELECT count(*) FROM t"), "7", "{what}");
+            assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok", "{what}");
+            if let Some(other) = other {
+                assert_eq!(sql(&other, "SELECT count(*) FROM t"), "5", "{what}");
+            }
+        }
+    }
+}
+
 /// Its locks on the database are lost; the one on the log is not.
 #[test]
 fn who_closes_next_to_somebody_without_locks_leaves_the_log_and_the_guard() {
