@@ -4,8 +4,8 @@
 //! survives, in any order, each whole or torn between sectors. A FUA write is on the medium too, so
 //! earlier writes to its sectors can no longer get there.
 //!
-//! Subsets are drawn unevenly. Nothing, everything, all but one, one alone, and a prefix are each
-//! as likely as one of the random mixes, because bugs sit at the corners.
+//! Subsets are drawn unevenly, because bugs sit at the corners. Nothing, everything, all but one,
+//! one alone, and a prefix are each as likely as one of the random mixes.
 
 use std::collections::HashMap;
 use std::ops::Range;

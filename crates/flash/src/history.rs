@@ -1,10 +1,10 @@
 //! Everything that reached a device, in the order of its answers.
 //!
-//! The loop driver handles requests of a buffered loop device one after the other, and the device
-//! answers one after the other, so that the order is total. A flush therefore covers every write
-//! before it in the history. That includes a write whose completion the kernel had not yet seen
-//! when it sent the flush. A real device may be less generous, but then the kernel knew of no
-//! guarantee either.
+//! The loop driver handles requests of a buffered loop device one after the other. The device also
+//! answers one after the other, so the order is total. A flush therefore covers every write before
+//! it in the history. That includes a write whose completion the kernel had not yet seen when it
+//! sent the flush. A real device may be less generous, but then the kernel knew of no guarantee
+//! either.
 
 use std::sync::Arc;
 

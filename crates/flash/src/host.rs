@@ -1,13 +1,13 @@
-//! A device under a loop device, for real file systems to be made and mounted on.
+//! A device under a loop device, so that real file systems can be made and mounted on it.
 //!
-//! **Who may touch it.** The process that has a [`Host`] answers the device's requests. A thread of
-//! that process that waits for the device itself could not be killed while it waits for an answer
-//! that only its own dying process can give; so everything that reads, mounts or writes the loop
+//! **Who may touch it.** The process that has a [`Host`] answers the device's requests. Suppose
+//! that a thread of that process waits for the device itself. A kill could not end it, because only
+//! its own dying process can give the answer. So everything that reads, mounts or writes the loop
 //! device runs in other processes.
 //!
-//! **Nothing is left behind.** The FUSE mount lives in a mount namespace of this process's own, and
-//! the loop device detaches itself when the last that has it open goes. Dropping a [`Host`] takes both
-//! down in order; if the process is killed, the kernel does.
+//! **Nothing is left behind.** The FUSE mount lives in this process's own mount namespace. The loop
+//! device detaches itself after its last close. Dropping a [`Host`] takes both down in order; if
+//! the process is killed, the kernel does it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ use crate::fuse::{FILE_NAME, OneFile};
 use crate::medium::Medium;
 use crate::schedule::Schedule;
 
-/// Threads beyond one for each channel: one that takes a flush, and one that sees what waits.
+/// Threads in addition to one for each channel: one for a flush, and one that sees waiting
+/// requests.
 const SPARE_THREADS: usize = 2;
 
 /// A device that the kernel knows as a loop device; see the module.
@@ -37,7 +38,7 @@ pub struct Host {
     _dir: TempDir,
 }
 
-/// One request after the other keeps the order in which they arrive; a schedule wants them all.
+/// One request after the other keeps the order of arrival; a schedule needs them all at once.
 fn access(schedule: Option<&Schedule>) -> Access {
     match schedule {
         None => Access::Buffered,
@@ -46,18 +47,18 @@ fn access(schedule: Option<&Schedule>) -> Access {
 }
 
 impl Host {
-    /// Mounts the FUSE file system in a directory of its own in `parent`, and attaches a loop device.
-    /// The calling thread must be in a private mount namespace
+    /// Mounts the FUSE file system in a new directory in `parent`, and attaches a loop device. The
+    /// calling thread must be in a private mount namespace
     /// ([`onewrite_iotrace::scratch::private_mounts`]).
     ///
     /// # Errors
-    /// No root, no FUSE, no loop device.
+    /// If there is no root, no FUSE, or no loop device.
     pub fn new(device: impl Medium, parent: &Path) -> Result<Self, Error> {
         Self::mounted(device, None, parent)
     }
 
-    /// The same, answering when `schedule` says, and several requests at the same time: the loop device
-    /// uses direct I/O. The order of what is recorded is then not that of the kernel.
+    /// The same, answering at the times of `schedule`, several requests at once: the loop device
+    /// uses direct I/O. The order of the record is then not that of the kernel.
     ///
     /// # Errors
     /// As [`Host::new`].
@@ -105,11 +106,11 @@ impl Host {
         Ok(host)
     }
 
-    /// Makes the kernel forget what it remembers of the device's content, so that another may be put
-    /// under it ([`Device::load`]). Nobody may have it mounted.
+    /// Makes the kernel drop its cache of the device's content, so that the caller may exchange the
+    /// content ([`Device::load`]). It must not be mounted.
     ///
     /// # Errors
-    /// There is no `blockdev` program, or it fails.
+    /// If there is no `blockdev` program, or it fails.
     pub fn drop_cache(&self) -> Result<(), Error> {
         match &self.loop_device {
             Some(loop_device) => Ok(loop_device.drop_cache()?),
@@ -126,7 +127,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.node = None;
-        // There is nobody to report to; what stays behind goes with the process.
+        // No caller can receive an error here; the rest goes with the process.
         if let Some(loop_device) = self.loop_device.take() {
             let _ = loop_device.detach();
         }

@@ -1,7 +1,7 @@
-//! What is on a medium: a sparse array of bytes whose copies share memory.
+//! The content of a medium: a sparse array of bytes whose copies share memory.
 //!
-//! A copy costs a reference count for each block that is not zero, so that thousands of crash images
-//! of one history can be made from one another.
+//! A copy costs a reference count for each block that is not zero. So thousands of crash images of
+//! one history can be made from one another.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Image {
             .map(|(number, block)| (*number, &**block))
     }
 
-    /// Copies what stands at `offset` into `out`; zeros beyond the end.
+    /// Copies the bytes at `offset` into `out`; zeros beyond the end.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         pieces(offset, out.len(), |number, within, range| {
             let piece = &mut out[range];
@@ -50,7 +50,7 @@ impl Image {
         });
     }
 
-    /// Writes `data` at `offset`; what would lie beyond the end is dropped.
+    /// Writes `data` at `offset`; drops the part beyond the end.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let fits = usize::try_from(self.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
         let data = &data[..data.len().min(fits)];
@@ -65,7 +65,7 @@ impl Image {
         if offset >= end {
             return;
         }
-        // Whole blocks of zeros are those that are not there: what is left is at most two pieces.
+        // Whole blocks of zeros are absent, so at most two pieces remain.
         let block = BLOCK as u64;
         let (first, last) = (offset.div_ceil(block), end / block);
         if first >= last {
@@ -110,7 +110,8 @@ impl Image {
     }
 }
 
-/// Cuts a range at the boundaries of blocks: number of the block, where in it, which part of the range.
+/// Cuts a range at the boundaries of blocks: the block's number, the offset in it, and the part of
+/// the range.
 fn pieces(offset: u64, bytes: usize, mut each: impl FnMut(u64, usize, std::ops::Range<usize>)) {
     let mut done = 0;
     while done < bytes {

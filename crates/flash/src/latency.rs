@@ -1,4 +1,4 @@
-//! How long a device takes: a model of one, from a small TOML file.
+//! A device's latencies: a model, from a small TOML file.
 //!
 //! ```toml
 //! description = "what it is"       # for reports
@@ -16,8 +16,9 @@
 //! us = 957
 //! ```
 //!
-//! Everything but `description` and `channels` may be left out, and then takes no time. `docs/devices.md`
-//! says how the times are used ([`crate::schedule`]), and what the models that are built in stand for.
+//! Everything except `description` and `channels` may be left out, and then takes no time.
+//! `docs/devices.md` explains the use of the times ([`crate::schedule`]), and the devices that the
+//! built-in models stand for.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::model;
 
-/// The models that are built in: name, and the text of the file.
+/// The built-in models: name, and the text of the file.
 pub const BUILT_IN: [(&str, &str); 4] = [
     ("none", include_str!("../models/none.toml")),
     ("nvme", include_str!("../models/nvme.toml")),
@@ -34,25 +35,26 @@ pub const BUILT_IN: [(&str, &str); 4] = [
     ("sd", include_str!("../models/sd.toml")),
 ];
 
-/// Requests that a device may work on at the same time, at most.
+/// The most requests that a device may work on at the same time.
 pub const MAX_CHANNELS: u32 = 64;
 
-/// The longest time that a model may give, in microseconds: the kernel reports a request as hung after
-/// two minutes.
+/// The longest time that a model may have, in microseconds. The kernel reports a request as hung
+/// after two minutes.
 const MAX_US: f64 = 10_000_000.0;
 
-/// What something takes: a time whatever its size, and one for its bytes.
+/// The cost of an operation: a time for any size, and one for its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
-    /// Microseconds whatever its size.
+    /// Microseconds for any size.
     pub us: f64,
-    /// Megabytes (10^6 bytes) a second on top; `None` if the size does not matter.
+    /// Additional time for the bytes, in megabytes (10^6 bytes) a second; `None` if the size does
+    /// not matter.
     pub mb_per_s: Option<f64>,
 }
 
 impl Cost {
-    /// What it takes with so many bytes.
+    /// The cost with this many bytes.
     pub fn of(&self, bytes: u64) -> Duration {
         let transfer = self.mb_per_s.map_or(0.0, |rate| bytes as f64 / rate);
         // Both are finite and not negative, and MAX_US bounds the first.
@@ -79,12 +81,12 @@ impl Cost {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// What it is called: one that is built in, or the file's name without its ending.
+    /// Its name: that of a built-in model, or the file's name without its ending.
     #[serde(default)]
     pub name: String,
-    /// What it stands for.
+    /// The device that it stands for.
     pub description: String,
-    /// Where the times are from.
+    /// The sources of the times.
     #[serde(default)]
     pub sources: Vec<String>,
     /// Requests worked on at the same time.
@@ -95,25 +97,25 @@ pub struct Latency {
     /// A read.
     #[serde(default)]
     pub read: Cost,
-    /// A flush, with what was written since the last one.
+    /// A flush, with all writes since the last one.
     #[serde(default)]
     pub flush: Cost,
-    /// A write that is durable when it is answered; `None` for a device that has none.
+    /// A write that is durable when it is answered; `None` for a device without FUA.
     pub fua: Option<Cost>,
 }
 
 impl Latency {
-    /// The model that is built in under this name.
+    /// The built-in model with this name.
     pub fn built_in(name: &str) -> Option<Self> {
         let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
-        // That each of them can be parsed is a test.
+        // A test checks that each of them can be parsed.
         Self::parse(name, text).ok()
     }
 
-    /// The model of that name, or that the file of that name holds.
+    /// The built-in model of that name, or the model in the file of that name.
     ///
     /// # Errors
-    /// No such model or file; the file is none.
+    /// If there is no such model or file, or the file is not a model.
     pub fn find(name: &str) -> Result<Self, Error> {
         model::find(name, "device", &BUILT_IN, Self::parse)
     }
@@ -121,7 +123,7 @@ impl Latency {
     /// Reads a model from the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A message about the mistake.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut model: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         model.check()?;
@@ -170,7 +172,7 @@ mod tests {
         assert!(Latency::built_in("floppy").is_none());
     }
 
-    /// What the files' comments say.
+    /// The figures in the files' comments.
     #[test]
     fn the_times_of_a_page_are_those_of_the_sources() {
         let page = |name: &str, cost: fn(&Latency) -> Cost| {

@@ -1,4 +1,4 @@
-//! A block device of our own that loses power.
+//! Our own block device, which loses power.
 //!
 //! ```text
 //! kernel   ext4, XFS, Btrfs | loop driver | FUSE
@@ -20,12 +20,13 @@
 //! nand     pages that cannot
 //! ```
 //!
-//! A history is recorded once and cut as often as wanted: [`cut::Cutter`] walks along it and makes
-//! crash images, which [`device::Device::load`] puts under the same loop device for the kernel to
-//! mount. What the kernel then does is recorded too, so that the power may go a second time.
+//! A history is recorded once and cut any number of times. [`cut::Cutter`] walks along it and makes
+//! crash images. [`device::Device::load`] puts them under the same loop device, and the kernel
+//! mounts them. The kernel's later requests are recorded too, so that the power may go a second
+//! time.
 //!
-//! `docs/powercut.md` says what of this is real and what is modelled, `docs/devices.md` what the
-//! latencies are.
+//! `docs/powercut.md` says which parts of this are real and which are modelled. `docs/devices.md`
+//! describes the latencies.
 
 pub mod cut;
 pub mod device;

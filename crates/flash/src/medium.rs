@@ -1,8 +1,8 @@
-//! What a block device is to the kernel: bytes that are read, written, zeroed and flushed.
+//! A block device as the kernel uses it: bytes that are read, written, zeroed and flushed.
 
 use std::io;
 
-/// What is behind the one file of [`crate::host`]. Called by several threads.
+/// The content of the one file of [`crate::host`]. Several threads call it.
 pub trait Medium: Send + Sync + 'static {
     /// Its size in bytes.
     fn bytes(&self) -> u64;
@@ -10,7 +10,7 @@ pub trait Medium: Send + Sync + 'static {
     /// Reads bytes that are within it.
     ///
     /// # Errors
-    /// What the kernel is to be told.
+    /// The error for the kernel.
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
 
     /// Writes bytes that are within it.
@@ -19,13 +19,13 @@ pub trait Medium: Send + Sync + 'static {
     /// As [`Self::read`].
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Makes a range read as zeros: what the kernel discards or zeroes.
+    /// Makes a range read as zeros, after the kernel's discard or zeroing.
     ///
     /// # Errors
     /// As [`Self::read`].
     fn zero(&self, offset: u64, bytes: u64) -> io::Result<()>;
 
-    /// Makes durable what was written.
+    /// Makes earlier writes durable.
     ///
     /// # Errors
     /// As [`Self::read`].

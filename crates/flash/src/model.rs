@@ -4,17 +4,17 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// What is built in: name, and the text of the file.
+/// The built-in models: name, and the text of the file.
 pub(crate) type BuiltIn<'a> = &'a [(&'a str, &'a str)];
 
-/// A file that is larger is none.
+/// A larger file is not a model.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// The model that is built in under that name, or that the file of that name holds. `parse` gets the model's name (of
-/// a file, without its ending) and the text. `what` is what a model is of.
+/// The built-in model of that name, or the model in the file of that name. `parse` gets the model's
+/// name (of a file, without its ending) and the text. `what` names the kind of model.
 ///
 /// # Errors
-/// No such model or file; the file is none.
+/// If there is no such model or file, or the file is not a model.
 pub(crate) fn find<T>(
     name: &str,
     what: &str,

@@ -12,7 +12,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A stream of its own for part `part` of what `seed` decides.
+    /// A separate stream for part `part` of the choices of `seed`.
     pub fn of_part(seed: u64, part: u64) -> Self {
         let mut mixer = Self(seed ^ part.wrapping_mul(0xD6E8_FEB8_6659_FD93));
         Self(mixer.next())

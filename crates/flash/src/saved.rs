@@ -1,4 +1,4 @@
-//! A history in a file, with the medium it began on, so that a cut can be made again later.
+//! A history in a file, with its initial medium, so that a cut can be repeated later.
 //!
 //! ```text
 //! "OWFLASH1" | medium's bytes | blocks | (number, 4096 bytes)... | events | event...
@@ -18,10 +18,10 @@ use crate::image::{BLOCK, Image};
 
 const MAGIC: &[u8; 8] = b"OWFLASH1";
 
-/// Writes `history` and the medium it began on to `path`.
+/// Writes `history` and its initial medium to `path`.
 ///
 /// # Errors
-/// The file system's.
+/// Errors of the file system.
 pub fn save(path: &Path, base: &Image, history: &History) -> Result<(), Error> {
     let file = File::create(path).map_err(Error::io("create", path))?;
     let mut out = BufWriter::new(file);
@@ -60,10 +60,10 @@ fn write_all(out: &mut impl Write, base: &Image, history: &History) -> std::io::
     Ok(())
 }
 
-/// Reads what [`save`] wrote.
+/// Reads a file of [`save`].
 ///
 /// # Errors
-/// The file system's; the file is not such a file.
+/// Errors of the file system, and a file of another format.
 pub fn load(path: &Path) -> Result<(Image, History), Error> {
     let bytes = fs::read(path).map_err(Error::io("read", path))?;
     parse(&bytes).map_err(|message| Error::Format {
@@ -72,10 +72,10 @@ pub fn load(path: &Path) -> Result<(Image, History), Error> {
     })
 }
 
-/// Reads what [`save`] wrote, from memory.
+/// Parses a file of [`save`], from memory.
 ///
 /// # Errors
-/// What does not fit, in words.
+/// A message about the part that does not fit.
 pub fn parse(bytes: &[u8]) -> Result<(Image, History), String> {
     Input { bytes, at: 0 }.all()
 }

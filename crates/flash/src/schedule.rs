@@ -1,35 +1,36 @@
-//! When a device of a [`Latency`] answers.
+//! The times at which a device of a [`Latency`] answers.
 //!
-//! A device works on as many requests at the same time as it has channels; one more waits for the
-//! channel that is free first. A flush waits for everything before it, takes the time for what was
-//! written since the last one, and everything behind it waits for it: no device is known to program
-//! while it empties its cache. A flush with nothing written since the last one takes no time, because
-//! the kernel does not send such a one to an eMMC (`written_flag` in its driver), and other devices
-//! answer it at once.
+//! A device works on one request for each channel at the same time. A further request waits for the
+//! first free channel. A flush waits for everything before it, and takes the time for all writes
+//! since the last flush. Everything after it waits for it: no device is known to program while it
+//! empties its cache. A flush without a write since the last one takes no time. The kernel does not
+//! send such a flush to an eMMC (`written_flag` in its driver), and other devices answer it at
+//! once.
 //!
-//! *FUA.* A loop device has none: the kernel makes a write and a flush of it. So a flush behind a single
-//! write request since the flush before is taken for what it is of a write-through write, or of the commit
-//! block of a file system's journal: both together take the time of a FUA write, where the model has
-//! one. An fdatasync behind a single overwrite looks the same and is given the same, although a real
-//! device would write and flush: what is measured of it is too good, by no more than FUA saves.
+//! *FUA.* A loop device has none: the kernel turns a FUA write into a write and a flush. So a flush
+//! after a single write request since the last flush counts as part of a write-through write. That
+//! may be the commit block of a file system's journal. Both together take the time of a FUA write,
+//! if the model has one. An fdatasync after a single overwrite looks the same and gets the same
+//! time, although a real device would write and flush. Its measured time is too good, by at most
+//! the saving of FUA.
 //!
-//! Nothing sleeps here: [`Schedule::answer_at`] says until when the caller has to.
+//! Nothing sleeps here: [`Schedule::answer_at`] says until when the caller must sleep.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::latency::Latency;
 
-/// What the kernel asks for.
+/// A request of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// So many bytes are read.
+    /// A read of this many bytes.
     Read(u64),
-    /// So many bytes are written.
+    /// A write of this many bytes.
     Write(u64),
     /// A range is discarded or zeroed.
     Zero,
-    /// What is in the cache becomes durable.
+    /// The content of the cache becomes durable.
     Flush,
 }
 
@@ -42,7 +43,7 @@ pub struct Schedule {
 
 #[derive(Debug)]
 struct State {
-    /// Nothing takes time while it is off.
+    /// While it is off, nothing takes time.
     is_on: bool,
     /// When each channel is free.
     channels: Vec<Instant>,
@@ -52,7 +53,7 @@ struct State {
 }
 
 impl Schedule {
-    /// Of a device that has nothing to do, and that takes no time until it is switched on.
+    /// The schedule of an idle device. It takes no time until it is switched on.
     pub fn new(latency: Latency) -> Self {
         let state = State {
             is_on: false,
@@ -77,7 +78,7 @@ impl Schedule {
         state.is_on = true;
     }
 
-    /// When a request that arrives at `now` is to be answered; not before `now`.
+    /// When to answer a request that arrives at `now`; not before `now`.
     pub fn answer_at(&self, now: Instant, request: Request) -> Instant {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.is_on {
@@ -116,7 +117,7 @@ impl State {
         let bytes = self.cached_bytes;
         let time = match (self.cached_requests, model.fua) {
             (0, _) => Duration::ZERO,
-            // The write has taken its part of that already.
+            // The write has already taken its part of that.
             (1, Some(fua)) => fua.of(bytes).saturating_sub(model.program.of(bytes)),
             _ => model.flush.of(bytes),
         };
@@ -146,7 +147,8 @@ mod tests {
         schedule
     }
 
-    /// Microseconds from `begin`, when the schedule is there already, until the request is answered that arrives `at` microseconds after it.
+    /// Microseconds from `begin` to the answer of a request that arrives `at` microseconds after
+    /// `begin`. The schedule already exists at `begin`.
     fn answered(schedule: &Schedule, begin: Instant, at: u64, request: Request) -> u64 {
         let now = begin + Duration::from_micros(at);
         let answer = schedule.answer_at(now, request);
@@ -221,7 +223,7 @@ mod tests {
             assert_eq!(answered(&schedule, begin, 5, request), 5);
         }
         schedule.switch_on();
-        // What was written before is not in the cache of the device that the model is of.
+        // Earlier writes are not in the cache of the modelled device.
         assert_eq!(answered(&schedule, begin, 9, Request::Flush), 9);
         assert_eq!(answered(&schedule, begin, 9, Request::Write(0)), 109);
     }

@@ -1,4 +1,4 @@
-//! What the kernel's loop driver makes of writes, flushes and discards, as the device records them.
+//! The loop driver's requests for writes, flushes and discards, as the device records them.
 
 use std::path::Path;
 use std::process::Command;
@@ -32,7 +32,8 @@ fn run(program: &str, arguments: &[&str]) {
     );
 }
 
-/// Writes `blocks` blocks of 4 KiB that hold `byte` at block `at`, directly, with one flush at the end.
+/// Writes `blocks` blocks of 4 KiB that hold `byte` at block `at`, directly, with one flush at the
+/// end.
 fn write(directory: &Path, node: &str, byte: u8, at: usize, blocks: usize) {
     let input = directory.join("input");
     std::fs::write(&input, vec![byte; blocks * 4096]).unwrap();
@@ -96,13 +97,13 @@ fn writes_flushes_and_discards_of_a_loop_device_are_recorded_and_cut() {
     };
     assert!(history.events().iter().any(zeroed), "{history:?}");
 
-    // The flush behind the first dd is before the mark: nothing was in the cache there.
+    // The flush after the first dd is before the mark: nothing was in the cache there.
     let mut cutter = Cutter::new(Image::new(BYTES), &history);
     cutter.advance(durable);
     assert_eq!(cutter.cached(), 0);
     assert!(read(&cutter.crash(1, Tear::Sectors).image) == durable_model);
     cutter.advance(Position(usize::MAX));
-    // The discard came behind the last flush: it may be lost, and nothing else.
+    // The discard came after the last flush: only it may be lost.
     for seed in 0..50 {
         let after = read(&cutter.crash(seed, Tear::Blocks).image);
         let mut expected = model.clone();
@@ -110,7 +111,7 @@ fn writes_flushes_and_discards_of_a_loop_device_are_recorded_and_cut() {
         assert!(after == expected, "seed {seed}");
     }
 
-    // Another content is seen: the kernel keeps no copy, although the device is held open.
+    // The new content is visible: the kernel keeps no copy, although the device is held open.
     host.drop_cache().unwrap();
     let mut other = Image::new(BYTES);
     other.write(4096, &[9; 4096]);
@@ -127,8 +128,8 @@ fn writes_flushes_and_discards_of_a_loop_device_are_recorded_and_cut() {
     assert!(std::fs::read(&out).unwrap() == vec![9; 4096]);
 }
 
-/// What the kernel makes of a write-through write where there is no FUA: `onewrite-lab powercut --fua` is
-/// built on it.
+/// The kernel's requests for a write-through write without FUA. `onewrite-lab powercut --fua`
+/// depends on them.
 #[test]
 fn a_loop_device_passes_a_write_through_write_on_as_a_write_and_a_flush() {
     if !can_run() {
@@ -162,7 +163,7 @@ fn a_loop_device_passes_a_write_through_write_on_as_a_write_and_a_flush() {
             _ => '?',
         })
         .collect();
-    // Of the device itself the kernel flushes twice: for FUA that is not there, and for O_DSYNC.
+    // On the device itself the kernel flushes twice: for the missing FUA, and for O_DSYNC.
     let parts: Vec<&str> = kinds.split('w').skip(1).collect();
     assert_eq!(parts.len(), 3, "{kinds}");
     assert!(parts.iter().all(|part| part.starts_with('f')), "{kinds}");

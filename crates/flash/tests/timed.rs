@@ -1,5 +1,5 @@
-//! A timed device as the kernel sees it: never sooner than its model says, with as many requests at
-//! the same time as it has channels, and alive when memory is short.
+//! A timed device as the kernel sees it. It answers never sooner than its model says, with as many
+//! requests at the same time as it has channels. It stays alive when memory is short.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -41,7 +41,7 @@ fn dd(node: &Path, at: u32, blocks: u32, more: &[&str]) -> Child {
         .expect("dd")
 }
 
-/// What it takes until all of them have ended well.
+/// The time until all of them have ended successfully.
 fn time(begin: Instant, children: Vec<Child>) -> Duration {
     for mut child in children {
         assert!(child.wait().expect("dd").success());
@@ -64,7 +64,7 @@ fn nothing_is_answered_sooner_than_the_model_says() {
     let written = one(50, &[]);
     assert!(written >= Duration::from_millis(150), "{written:?}");
     assert!(written < Duration::from_millis(1000), "{written:?}");
-    // Many writes, and one flush behind them.
+    // Many writes, and one flush after them.
     let flushed = one(50, &["conv=notrunc,fsync"]);
     assert!(flushed >= Duration::from_millis(170), "{flushed:?}");
     // Each write with O_DSYNC, which is a write and a flush here, and stands for FUA.
@@ -95,7 +95,7 @@ fn a_device_works_on_as_many_requests_as_it_has_channels() {
     assert!(four < one / 2, "one channel {one:?}, four {four:?}");
 }
 
-/// Dirty pages of many times the memory that their writer may have, above a slow device in memory.
+/// Dirty pages of many times their writer's memory limit, above a slow device in memory.
 #[test]
 fn writeback_goes_on_when_memory_is_short() {
     if !can_run() {
@@ -132,7 +132,7 @@ fn writeback_goes_on_when_memory_is_short() {
     drop(host);
 }
 
-/// A control group of our own, of either version.
+/// Our own control group, of either version.
 struct Group(PathBuf);
 
 impl Group {
@@ -143,7 +143,7 @@ impl Group {
         ];
         let name = format!("onewrite-test-{}", std::process::id());
         versions.into_iter().find_map(|(root, limit)| {
-            // What is no control group file system would take a directory, too.
+            // A directory can also be made in a file system that is not for control groups.
             Path::new(root)
                 .join("cgroup.procs")
                 .exists()

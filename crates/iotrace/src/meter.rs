@@ -2,8 +2,8 @@
 //!
 //! The caller takes a [`Mark`] at each boundary and asks for the [`Figures`] between two of them.
 //! No I/O crosses the boundary of [`Meter::settle`]: everything written before it has reached the
-//! device, and nothing is in flight. [`Meter::mark`] is the present moment, even with I/O in
-//! flight; I/O completed by then belongs before it.
+//! device, and nothing is in flight. By contrast, [`Meter::mark`] is the present moment, even with
+//! I/O in flight. I/O completed by then belongs before it.
 //!
 //! The device's own counters are the truth. A [`crate::trace`] classifies their bytes. If it does
 //! not add up to exactly the counted bytes, there are no figures by file, and a note says why. Only

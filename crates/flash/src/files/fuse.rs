@@ -292,8 +292,8 @@ impl State {
         Ok(())
     }
 
-    /// A descriptor was closed. If its process has begun a transaction with it, that is aborted
-    /// here and not at the last close: the kernel releases the process's locks after this call.
+    /// A descriptor was closed. A transaction that its process has begun with it is aborted here,
+    /// not at the last close. The kernel releases the process's locks after this call.
     fn closed(&mut self, who: u32, ino: INodeNo, handle: FileHandle) -> Result<(), Errno> {
         let Ok(file) = file_of(ino.0) else {
             return Ok(());

@@ -57,10 +57,9 @@ pub enum FilesError {
     Exists,
     /// No name, or one that is too long.
     Name,
-    /// No inode or chunk is free, or the file would be too long for its inode, or the device's
-    /// X-L2P table has no entry left.
+    /// No inode or chunk is free, the file would be too long, or the device's X-L2P table is full.
     NoSpace,
-    /// The device holds no file system of ours.
+    /// The device does not hold our file system.
     Format(&'static str),
     /// The device failed.
     Device(FtlError),

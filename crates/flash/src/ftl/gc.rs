@@ -7,11 +7,11 @@
 //! victim is the emptier one. A block's pages can be halved only so many times. After that many
 //! cuts the victim has one page, and a cut costs no further block.
 //!
-//! *Dies.* Copies go to an open block on each die in turn; for this the reserve has one block for
-//! each die more than this argument needs. If only as many are free as it needs, copies stay in the
-//! open blocks. Then a block is opened only if none is open: a victim takes at most one block, as
-//! with one die. Where copies go among the host's pages, all this holds for the host's open blocks.
-//! The host uses the room that a copy leaves in them.
+//! *Dies.* Copies go to an open block on each die in turn. For this the reserve has an additional
+//! block for each die, more than this argument needs. If only as many are free as it needs, copies
+//! stay in the open blocks. Then a block is opened only if none is open: a victim takes at most one
+//! block, as with one die. Where copies go among the host's pages, all this holds for the host's
+//! open blocks. The host uses the room that a copy leaves in them.
 //!
 //! *Wear levelling*: free blocks are used least worn first. A closed block may lag behind the most
 //! worn free one by more than a gap, because its content never changes. Then that content moves to

@@ -176,8 +176,8 @@ impl Ftl {
     /// Writes a logical page. It outlives a power cut after the next flush.
     ///
     /// # Errors
-    /// If there is no such page, the data is not a page's bytes, an active transaction has written
-    /// the page, or the device is worn out or without power.
+    /// If there is no such page, or the data is not a page's bytes. If an active transaction has
+    /// written the page. If the device is worn out or without power.
     pub fn write(&mut self, lpn: Lpn, data: &[u8]) -> Result<(), FtlError> {
         self.check_page(lpn)?;
         self.check_length(data)?;
@@ -299,7 +299,7 @@ impl Ftl {
         }
     }
 
-    /// A page that must be one of ours, and its out-of-band area.
+    /// A page that the FTL must have written, and its out-of-band area.
     pub(crate) fn read_page(&mut self, ppn: Ppn) -> Result<(Oob, Arc<[u8]>), FtlError> {
         let corrupt = || FtlError::Corrupt {
             page: ppn,

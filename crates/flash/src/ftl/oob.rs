@@ -70,7 +70,7 @@ impl Oob {
         bytes
     }
 
-    /// `None` if these bytes are not an out-of-band area of ours.
+    /// `None` if the controller did not write these bytes.
     pub(crate) fn decode(bytes: &OobBytes) -> Option<Self> {
         if crc32c::crc32c(&bytes[..36]) != be32(bytes, 36) {
             return None;

@@ -1,10 +1,11 @@
 //! A device in a file: its configuration and its NAND. Big-endian.
 //!
-//! Contents: `onewrtDV` (8), version 2 (4), logical pages, entries of the X-L2P table, pages
-//! between checkpoints, wear gap, the pages that a flush writes, and the place of copies (4 bytes
-//! each). A flush writes 0 nothing, 1 changed pieces of the map, or 2 all of them. Copies go 0 to
-//! separate blocks, or 1 among the host's pages. Then come the NAND ([`crate::nand::Nand::encode`])
-//! and a CRC-32C of all that (4). Version 1 lacks the place of copies: they go to separate blocks.
+//! It begins with `onewrtDV` (8) and version 2 (4). Six numbers of 4 bytes each follow: logical
+//! pages, entries of the X-L2P table, pages between checkpoints, wear gap, the pages that a flush
+//! writes, and the place of copies. A flush writes 0 nothing, 1 changed pieces of the map, or 2 all
+//! of them. Copies go 0 to separate blocks, or 1 among the host's pages. Then come the NAND
+//! ([`crate::nand::Nand::encode`]) and a CRC-32C of all that (4). Version 1 lacks the place of
+//! copies: they go to separate blocks.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,9 +1,10 @@
 //! The place of the next page: one open block for each stream; for the host and for copies one on
 //! each die.
 //!
-//! Pages that change together are stored together. Four kinds have separate blocks: the host's
-//! current writes, pages that outlived their block (and so change less), pages that never change,
-//! and bookkeeping (which changes most). With [`CopiesGo::AmongHost`] the first two share blocks.
+//! Pages that change together are stored together. Four kinds have separate blocks. They are: the
+//! host's current writes; pages that outlived their block, which change less; pages that never
+//! change; bookkeeping, which changes most. With [`CopiesGo::AmongHost`] the first two share
+//! blocks.
 
 use super::blocks::Pick;
 use super::config::CopiesGo;

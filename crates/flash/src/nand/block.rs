@@ -4,26 +4,26 @@ use std::sync::Arc;
 
 use super::faults::Interrupted;
 
-/// Bytes of the out-of-band area that are the controller's. What the chip's error correction needs is
+/// Bytes of the out-of-band area for the controller. The bytes for the chip's error correction are
 /// not modelled, and not counted.
 pub const OOB_BYTES: usize = 40;
 
 /// The controller's part of a page's out-of-band area.
 pub type OobBytes = [u8; OOB_BYTES];
 
-/// What is in a page.
+/// The content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Page {
     /// Every bit is one.
     Erased,
-    /// What was programmed.
+    /// Programmed.
     Programmed {
         /// The data area.
         data: Arc<[u8]>,
         /// The out-of-band area.
         oob: OobBytes,
     },
-    /// Nothing that error correction could make sense of.
+    /// Error correction cannot read it.
     Unreadable,
 }
 
@@ -31,11 +31,11 @@ pub enum Page {
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(super) pages: Vec<Page>,
-    /// Pages before this one were programmed, or begun to be.
+    /// Pages before this one were programmed, or begun.
     pub(super) next: u32,
-    /// Programmed only after an erase that was completed.
+    /// Programmed only after a completed erase.
     pub(super) needs_erase: bool,
-    /// The marker that a manufacturer sets, or the controller.
+    /// The marker of a bad block, set by the manufacturer or the controller.
     pub(crate) is_bad: bool,
     pub(crate) erases: u32,
 }
@@ -61,7 +61,7 @@ impl Block {
         &self.pages[page as usize]
     }
 
-    /// Whether the rules allow to program this page now.
+    /// Whether the rules allow this page to be programmed now.
     pub(crate) fn allows(&self, page: u32) -> Result<(), Refusal> {
         match page {
             page if page < self.next || self.needs_erase => Err(Refusal::NotErased),
@@ -70,7 +70,7 @@ impl Block {
         }
     }
 
-    /// The page that is next, whatever comes of it.
+    /// Uses up the next page, even if the program fails.
     pub(crate) fn program(&mut self, content: Page) {
         self.pages[self.next as usize] = content;
         self.next += 1;

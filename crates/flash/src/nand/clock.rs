@@ -1,9 +1,9 @@
-//! Virtual time: what the device would have taken.
+//! Virtual time: the time that the device would have taken.
 //!
-//! Nothing sleeps. The controller does one thing after the other; a die that programs or erases does so
-//! on its own, so that dies work at the same time, while the channel that leads to them carries one
-//! transfer at a time. The controller waits for a die only when it needs it again, or when it wants to
-//! know that something is done (`Clock::wait_for`). A die therefore works on one operation at most.
+//! Nothing sleeps. The controller does one thing after the other. A die programs or erases by
+//! itself, so that dies work at the same time; the channel to them carries one transfer at a time.
+//! The controller waits for a die only when it needs it again, or when it must know that an
+//! operation is done (`Clock::wait_for`). A die therefore works on at most one operation.
 
 use super::geometry::Geometry;
 
@@ -38,7 +38,7 @@ impl Clock {
         self.now = self.now.max(self.dies[die as usize]);
     }
 
-    /// How long the die will still work on something.
+    /// The rest of the die's current operation.
     pub(crate) fn busy(&self, die: u32) -> u64 {
         self.dies[die as usize].saturating_sub(self.now)
     }
@@ -53,7 +53,7 @@ impl Clock {
         self.now = end;
     }
 
-    /// Cells into the page register, by the die on its own. It is idle.
+    /// Cells into the page register, by the die alone. The die is idle.
     pub(crate) fn load(&mut self, die: u32, read: u64) {
         self.wait_for(die);
         self.dies[die as usize] = self.now + read;
@@ -64,7 +64,7 @@ impl Clock {
         self.read(die, channel, 0, transfer);
     }
 
-    /// A transfer to the page register, which the controller waits for, and then the die on its own.
+    /// A transfer to the page register, which the controller waits for. Then the die works alone.
     pub(crate) fn program(&mut self, die: u32, channel: u32, transfer: u64, program: u64) {
         self.wait_for(die);
         let bus = &mut self.channels[channel as usize];
@@ -74,7 +74,7 @@ impl Clock {
         self.dies[die as usize] = moved + program;
     }
 
-    /// The die on its own.
+    /// The die works alone.
     pub(crate) fn erase(&mut self, die: u32, erase: u64) {
         self.wait_for(die);
         self.dies[die as usize] = self.now + erase;

@@ -1,4 +1,4 @@
-//! What NAND refuses or fails to do.
+//! The errors of NAND: refused and failed operations.
 
 use std::fmt;
 
@@ -9,35 +9,35 @@ use super::geometry::{BlockNo, Ppn};
 pub enum NandError {
     /// The power is off.
     PowerOff,
-    /// What is in the page is not what was programmed: its programming, or the erasing of its block, was
+    /// The page's content is not what was programmed. Programming it, or erasing its block, was
     /// interrupted or failed.
     Uncorrectable(Ppn),
-    /// The chip says that programming failed. What else is in the block can still be read; the block is
-    /// to be given up.
+    /// The chip reports that programming failed. The rest of the block is still readable; the block
+    /// must be given up.
     ProgramFailed(Ppn),
-    /// The chip says that erasing failed: the block is to be given up.
+    /// The chip reports that erasing failed: the block must be given up.
     EraseFailed(BlockNo),
-    /// The controller broke a rule of NAND. Never right, whatever the controller does about it.
+    /// The controller broke a rule of NAND. That is always a bug of the controller.
     Rule(Rule),
 }
 
-/// A rule that was broken.
+/// A broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// A page that was programmed, or begun to be, is programmed without an erase in between.
+    /// A page that was programmed, or begun, is programmed without an erase in between.
     ProgramWithoutErase(Ppn),
     /// The pages of a block are programmed in order; this one is not the next.
     OutOfOrder {
         /// The page.
         page: Ppn,
-        /// What would have been the next.
+        /// The next page in order.
         next: Ppn,
     },
-    /// A page is programmed whole, with its out-of-band area: not so many bytes.
+    /// A page is programmed whole, with its out-of-band area. This length is wrong.
     PartialProgram {
         /// The page.
         page: Ppn,
-        /// Bytes that were given for the data area.
+        /// Bytes given for the data area.
         bytes: usize,
     },
     /// A bad block is programmed or erased.

@@ -1,16 +1,15 @@
-//! What goes wrong with NAND, on demand: the power goes, a page does not take its data, a block does not
-//! erase.
+//! Faults of NAND on demand: the power goes, a program fails, an erase fails.
 
 use crate::random::Random;
 
-/// What is to go wrong, and when.
+/// The faults, and when they happen.
 #[derive(Clone, Debug)]
 pub struct Faults {
     /// Operations (reads, programs, erases) until the power goes in the middle of one; `None` is never.
     pub power_off_after: Option<u64>,
-    /// One in so many programs fails, and one in so many erases; 0 is none.
+    /// One in this many programs fails, and one in this many erases; 0 is none.
     pub fail_one_in: u64,
-    /// Decides what fails, and what a power cut leaves.
+    /// Decides which operations fail, and the effect of a power cut.
     pub random: Random,
 }
 
@@ -24,14 +23,14 @@ impl Default for Faults {
     }
 }
 
-/// What an interrupted operation left.
+/// The effect of an interrupted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupted {
-    /// All that it was to do.
+    /// The complete effect.
     Done,
     /// Cells in between: nothing can be read.
     Torn,
-    /// Nothing that can be seen. The cells are not what they were, all the same.
+    /// No visible effect. Even so, the cells have changed.
     Unseen,
 }
 
@@ -53,7 +52,7 @@ impl Faults {
         self.fail_one_in != 0 && self.random.next().is_multiple_of(self.fail_one_in)
     }
 
-    /// What an operation left that was going on when the power went.
+    /// The effect of an operation that was in progress when the power went.
     pub(crate) fn interrupted(&mut self) -> Interrupted {
         match self.random.below(3) {
             0 => Interrupted::Done,

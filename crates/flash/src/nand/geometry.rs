@@ -1,9 +1,9 @@
-//! How NAND is divided, and how its parts are numbered.
+//! The parts of NAND, and their numbers.
 //!
-//! Channel > die > plane > block > page. A block is the unit of erasing, a page that of programming and
-//! reading. Blocks are numbered across the dies, so that block `b` is on die `b % dies`, and dies across
-//! the channels; pages are numbered through. Dies work at the same time, channels are what data moves
-//! on. Planes only multiply the blocks: multi-plane commands are not used.
+//! Channel > die > plane > block > page. A block is the unit of erasing, a page that of programming
+//! and reading. Blocks are numbered across the dies, so that block `b` is on die `b % dies`, and
+//! dies across the channels. Pages are numbered over the whole device. Dies work at the same time;
+//! channels move the data. Planes only multiply the blocks: multi-plane commands are not used.
 
 use serde::{Deserialize, Serialize};
 
@@ -103,10 +103,10 @@ impl Geometry {
         ppn.0 % self.pages_per_block
     }
 
-    /// Whether it can be: nothing is zero, and every page has a number.
+    /// Whether it is possible: nothing is zero, and every page has a number.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A message about the mistake.
     pub fn check(&self) -> Result<(), String> {
         let parts = [
             ("page_bytes", self.page_bytes),

@@ -1,21 +1,21 @@
 //! NAND flash: pages that are programmed once and read, blocks that are erased.
 //!
-//! **The rules** are enforced, and breaking one is an error ([`Rule`]) that no caller may get past:
-//! a page is programmed once after its block was erased; the pages of a block are programmed in order;
-//! a page is programmed whole. Bad blocks are not touched.
+//! **The rules** are enforced. Breaking one is an error ([`Rule`]) that no caller may ignore. A
+//! page is programmed once after its block was erased. The pages of a block are programmed in
+//! order. A page is programmed whole. Bad blocks are not touched.
 //!
-//! **What goes wrong** on demand ([`Faults`]): the power goes in the middle of the n-th operation. That
-//! operation, and the last one of every other die that was not waited for since, is then done, half done
-//! (unreadable), or looks as if it had never begun, although its cells may not be programmed again without
-//! an erase. How long ago it began does not matter: only waiting tells that it is done. A block whose
-//! erase was interrupted has to be erased again. Programs and erases fail, and a block that was erased
-//! more often than it endures cannot be erased any more.
+//! **Faults** happen on demand ([`Faults`]): the power goes in the middle of the n-th operation.
+//! This affects that operation, and the last one of every other die without a wait since. Each is
+//! then done, half done (unreadable), or looks as if it had never begun. In the last case its cells
+//! still need an erase before they are programmed. The age of the operation does not matter: only
+//! waiting shows that it is done. A block with an interrupted erase must be erased again. Programs
+//! and erases fail. A block that was erased more often than it endures cannot be erased any more.
 //!
-//! **Time** is virtual ([`clock`]), **bytes** are kept in memory.
+//! **Time** is virtual ([`clock`]); **bytes** are kept in memory.
 //!
-//! Not modelled: bit errors that error correction mends, disturbance by reads, loss over time, and the
-//! lower page of a cell that is lost with its upper page when the power goes; a controller has to read
-//! and refresh, or to pair pages, and does so below everything that is shown here.
+//! These are not modelled: bit errors that error correction repairs, read disturb, and loss over
+//! time. Nor is the lower page of a cell, which is lost with its upper page when the power goes. A
+//! controller must read and refresh, or pair pages, and does so below everything shown here.
 //!
 //! The caller is [`crate::ftl`].
 
@@ -42,7 +42,7 @@ use timing::{Timing, ns};
 /// Operations done since the device was new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Operations {
-    /// Pages read, those included of which only the out-of-band area was.
+    /// Pages read, including those of which only the out-of-band area was read.
     pub reads: u64,
     /// Pages programmed.
     pub programs: u64,
@@ -52,7 +52,7 @@ pub struct Operations {
     pub failures: u64,
 }
 
-/// What a die was told to do last, and the controller does not know yet to be done.
+/// The last command of a die that the controller does not yet know to be done.
 #[derive(Clone, Copy, Debug)]
 enum Last {
     Nothing,
@@ -69,9 +69,9 @@ pub struct Nand {
     clock: Clock,
     /// By die.
     last: Vec<Last>,
-    /// By die: the page in its page register, to be fetched from there.
+    /// By die: the page in its page register, which the controller can fetch from there.
     loaded: Vec<Option<Ppn>>,
-    /// What is to go wrong.
+    /// The faults on demand.
     pub faults: Faults,
     operations: Operations,
     is_on: bool,
@@ -81,7 +81,7 @@ impl Nand {
     /// A new device, everything erased.
     ///
     /// # Errors
-    /// The geometry cannot be: what is wrong with it, in words.
+    /// If the geometry is not possible: a message about the mistake.
     pub fn new(geometry: Geometry, timing: Timing) -> Result<Self, String> {
         geometry.check()?;
         let block = Block::new(geometry.pages_per_block);
@@ -98,12 +98,12 @@ impl Nand {
         })
     }
 
-    /// How it is divided.
+    /// Its geometry.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// How long it takes, and how long it lasts.
+    /// Its times, and its endurance.
     pub fn timing(&self) -> &Timing {
         &self.timing
     }
@@ -118,12 +118,12 @@ impl Nand {
         self.clock.pass(nanoseconds);
     }
 
-    /// What it has done.
+    /// The operations that it has done.
     pub fn operations(&self) -> Operations {
         self.operations
     }
 
-    /// Times that a block was erased: what no controller can ask a chip, for reports and tests.
+    /// Times that a block was erased, for reports and tests: no controller can ask a chip.
     pub fn wear(&self, block: BlockNo) -> u32 {
         self.blocks[block.0 as usize].erases
     }
@@ -136,7 +136,7 @@ impl Nand {
     /// Sets the marker of a bad block.
     ///
     /// # Errors
-    /// There is no such block; the power is off, or goes.
+    /// If there is no such block, or the power is off or goes.
     pub fn mark_bad(&mut self, block: BlockNo) -> Result<(), NandError> {
         self.check_block(block)?;
         self.begin()?;
@@ -144,8 +144,8 @@ impl Nand {
         Ok(())
     }
 
-    /// Lets a page's die read it, if it has nothing else to do: a read of that page then waits for the rest of it only.
-    /// Whatever else the die does first, the page is forgotten.
+    /// Lets a page's die read it, if the die is idle. A read of that page then waits only for the
+    /// rest of it. Any other operation of the die discards the page.
     pub fn load(&mut self, ppn: Ppn) {
         let Ok((_, _, die)) = self.place(ppn) else {
             return;
@@ -161,7 +161,7 @@ impl Nand {
     /// Reads a page.
     ///
     /// # Errors
-    /// It cannot be read; there is no such page; the power is off, or goes.
+    /// If the page cannot be read or does not exist, or the power is off or goes.
     pub fn read(&mut self, ppn: Ppn) -> Result<Page, NandError> {
         self.read_bytes(ppn, u64::from(self.geometry.page_bytes))
     }
@@ -195,10 +195,11 @@ impl Nand {
         }
     }
 
-    /// Programs a page. When this returns, its die may still be at it: see [`Self::wait`].
+    /// Programs a page. When this returns, its die may still be working: see [`Self::wait`].
     ///
     /// # Errors
-    /// It failed, and the page cannot be read; a rule was broken; the power is off, or goes.
+    /// If programming failed, and the page cannot be read; if a rule was broken; or if the power is
+    /// off or goes.
     pub fn program(&mut self, ppn: Ppn, data: Arc<[u8]>, oob: OobBytes) -> Result<(), NandError> {
         let (block, page, die) = self.place(ppn)?;
         if data.len() != self.geometry.page_bytes as usize {
@@ -247,10 +248,10 @@ impl Nand {
         Ok(())
     }
 
-    /// Erases a block. When this returns, its die may still be at it: see [`Self::wait`].
+    /// Erases a block. When this returns, its die may still be working: see [`Self::wait`].
     ///
     /// # Errors
-    /// It failed; the block is a bad one; the power is off, or goes.
+    /// If erasing failed, the block is a bad one, or the power is off or goes.
     pub fn erase(&mut self, block: BlockNo) -> Result<(), NandError> {
         self.check_block(block)?;
         self.check_usable(block)?;
@@ -279,7 +280,8 @@ impl Nand {
         Ok(())
     }
 
-    /// Waits until every die has done what it was told. What was programmed before is on the medium.
+    /// Waits until every die has completed its operation. All programmed pages are then on the
+    /// medium.
     pub fn wait(&mut self) {
         for die in 0..self.geometry.dies() {
             if !matches!(self.last[die as usize], Last::Nothing) {
@@ -288,13 +290,13 @@ impl Nand {
         }
     }
 
-    /// Waits until a die has done what it was told.
+    /// Waits until a die has completed its operation.
     pub fn wait_for(&mut self, die: u32) {
         self.clock.wait_for(die);
         self.last[die as usize] = Last::Nothing;
     }
 
-    /// Whether a page was programmed and not waited for.
+    /// Whether a page was programmed without a wait since.
     #[cfg(test)]
     pub(crate) fn is_in_flight(&self, ppn: Ppn) -> bool {
         let block = self.geometry.block_of(ppn);
@@ -303,17 +305,17 @@ impl Nand {
             && self.blocks[block.0 as usize].next == self.geometry.page_in_block(ppn) + 1
     }
 
-    /// Whether a die is still at what it was told.
+    /// Whether a die is still working.
     pub fn is_busy(&self, die: u32) -> bool {
         self.busy_nanoseconds(die) > 0
     }
 
-    /// How long it will still be.
+    /// How long it will still work.
     pub fn busy_nanoseconds(&self, die: u32) -> u64 {
         self.clock.busy(die)
     }
 
-    /// What reading a page from an idle die takes.
+    /// The time to read a page from an idle die.
     pub fn read_nanoseconds(&self) -> u64 {
         let transfer = self.timing.transfer_ns(u64::from(self.geometry.page_bytes));
         ns(self.timing.read_us) + transfer
@@ -337,7 +339,7 @@ impl Nand {
         (0..self.geometry.dies()).for_each(|die| self.clock.wait_for(die));
     }
 
-    /// The power is back. It goes no more unless it is told to again.
+    /// The power is back. It does not go again until the next request for it.
     pub fn power_on(&mut self) {
         self.is_on = true;
         self.faults.power_off_after = None;
@@ -348,7 +350,7 @@ impl Nand {
         self.is_on
     }
 
-    /// An operation begins: the power may go. Where it does, the operation itself was begun if
+    /// An operation begins, and the power may go. If it goes, the operation itself was begun if
     /// `power_off_after` is still 0.
     fn begin(&mut self) -> Result<(), NandError> {
         if !self.is_on {

@@ -1,4 +1,4 @@
-//! NAND in a file, with what is in every page. Big-endian.
+//! NAND in a file, with the content of every page. Big-endian.
 //!
 //! ```text
 //! 24   geometry: page bytes, pages a block, blocks a plane, planes a die, dies a channel, channels (4 each)
@@ -17,9 +17,9 @@ use super::clock::Clock;
 use super::timing::Timing;
 use super::{Faults, Geometry, Last, Nand, Operations};
 
-/// Texts of a file that are longer are none.
+/// Longer texts in a file are invalid.
 const MAX_TEXT: u32 = 64 << 10;
-/// The most bytes that a device may have: it is kept in memory.
+/// The most bytes that a device may have: memory holds it.
 const MAX_BYTES: u64 = 64 << 30;
 
 impl Nand {
@@ -70,10 +70,10 @@ impl Nand {
         self.blocks.iter().for_each(|block| block.encode(out));
     }
 
-    /// Takes one from the beginning of `bytes`; dies are idle.
+    /// Takes a NAND from the start of `bytes`; its dies are idle.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A message about the mistake.
     pub fn decode(bytes: &mut &[u8]) -> Result<Self, String> {
         let geometry = Geometry {
             page_bytes: word(bytes)?,
@@ -180,7 +180,7 @@ impl Block {
     }
 }
 
-/// The next so many bytes.
+/// The next `count` bytes.
 pub(crate) fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], String> {
     let (taken, rest) = bytes.split_at_checked(count).ok_or("it ends early")?;
     *bytes = rest;

@@ -100,7 +100,8 @@ fn a_program_that_fails_costs_its_page_only() {
     assert!(matches!(nand.read(Ppn(0)), Ok(Page::Programmed { .. })));
 }
 
-/// What a cut in a program leaves, over many seeds: all three cases, and never a page to be programmed.
+/// The effects of a cut in a program, over many seeds: all three cases, and never a page that may
+/// be programmed.
 #[test]
 fn a_power_cut_leaves_a_page_done_torn_or_seemingly_untouched() {
     let mut seen = [0; 3];
@@ -200,7 +201,7 @@ fn a_page_that_is_loaded_is_read_by_its_die_meanwhile_unless_that_does_something
     nand.read(Ppn(0)).unwrap();
     nand.read(Ppn(4)).unwrap();
     assert_eq!(nand.now().0, cells + 2 * transfer);
-    // It is read once: what was fetched is in the register no more.
+    // A second read is not free: the fetched page is no longer in the register.
     nand.read(Ppn(0)).unwrap();
     assert_eq!(nand.now().0, 2 * cells + 3 * transfer);
     nand.load(Ppn(0));
@@ -215,7 +216,7 @@ fn a_page_that_is_loaded_is_read_by_its_die_meanwhile_unless_that_does_something
     let before = nand.now().0;
     assert!(matches!(nand.read(Ppn(0)), Ok(Page::Programmed { .. })));
     assert_eq!(nand.now().0, before + cells + transfer);
-    // Nobody has to wait for it to know that what was programmed is there.
+    // No wait is needed to know that the programmed page is there.
     let before = nand.now();
     nand.load(Ppn(4));
     nand.wait();

@@ -1,4 +1,4 @@
-//! How long NAND takes, from a small TOML file.
+//! The times of NAND, from a small TOML file.
 //!
 //! ```toml
 //! description = "what it is"
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::model;
 
-/// The kinds of NAND that are built in: name, and the text of the file.
+/// The built-in kinds of NAND: name, and the text of the file.
 pub const BUILT_IN: [(&str, &str); 3] = [
     ("openssd", include_str!("../../models/nand/openssd.toml")),
     ("emmc", include_str!("../../models/nand/emmc.toml")),
@@ -29,9 +29,9 @@ const MAX_US: f64 = 10_000_000.0;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timing {
-    /// What it stands for.
+    /// The chip that it stands for.
     pub description: String,
-    /// Where the numbers are from.
+    /// The sources of the numbers.
     pub sources: Vec<String>,
     /// Microseconds from the cells into the page register.
     pub read_us: f64,
@@ -46,25 +46,25 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// What is built in under a name.
+    /// The built-in timing with this name.
     pub fn built_in(name: &str) -> Option<Self> {
         let (_, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
-        // That each of them can be parsed is a test.
+        // A test checks that each of them can be parsed.
         Self::parse(text).ok()
     }
 
-    /// What is built in under that name, or what the file of that name holds.
+    /// The built-in timing of that name, or the timing in the file of that name.
     ///
     /// # Errors
-    /// No such name or file; the file is none.
+    /// If there is no such name or file, or the file is not a timing.
     pub fn find(name: &str) -> Result<Self, Error> {
         model::find(name, "NAND", &BUILT_IN, |_, text| Self::parse(text))
     }
 
-    /// Reads one from the text of a file.
+    /// Reads a timing from the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A message about the mistake.
     pub fn parse(text: &str) -> Result<Self, String> {
         let timing: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         for (name, us) in [
@@ -89,13 +89,13 @@ impl Timing {
         }
     }
 
-    /// Nanoseconds to move so many bytes.
+    /// Nanoseconds to move this many bytes.
     pub(crate) fn transfer_ns(&self, bytes: u64) -> u64 {
         (bytes as f64 * 1e3 / self.transfer_mb_per_s) as u64
     }
 }
 
-/// Nanoseconds of so many microseconds.
+/// Nanoseconds of this many microseconds.
 pub(crate) fn ns(us: f64) -> u64 {
     (us * 1e3) as u64
 }

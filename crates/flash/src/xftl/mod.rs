@@ -1,22 +1,23 @@
-//! X-FTL: transactions, out of the copy-on-write that an FTL does anyway.
+//! X-FTL: transactions, from the copy-on-write that an FTL does anyway.
 //!
-//! A page that a transaction writes goes to a new place, as every page does; but the page map keeps
-//! pointing to the old one, and the new place stands in the X-L2P table (`table`). So undoing costs nothing, and
-//! committing is a matter of the table:
+//! A page that a transaction writes goes to a new place, as every page does. But the page map keeps
+//! pointing to the old one, and the X-L2P table (`table`) has the new place. So undoing costs
+//! nothing, and committing works through the table:
 //!
-//! 1. the transaction's entries become *committed*, with a sequence number;
-//! 2. the table is flushed to a new place, when all pages of the transaction are on the medium;
-//! 3. the root is switched to the new table: one page, before which nothing of the transaction counts,
-//!    and after which all of it does. A table that is small is in that page itself, and so 2 and 3 are one;
-//! 4. the pages are remapped in the page map, in memory, and the old ones are garbage.
+//! 1. The transaction's entries become *committed*, with a sequence number.
+//! 2. The table is flushed to a new place, when all pages of the transaction are on the medium.
+//! 3. The root is switched to the new table by one page. Before it nothing of the transaction
+//!    counts, after it all of it does. A small table is in that page itself, and so 2 and 3 are one
+//!    step.
+//! 4. The pages are remapped in the page map, in memory, and the old ones are garbage.
 //!
-//! **What it guarantees**, beside what the FTL does. When [`Ftl::commit`] returns, the whole transaction
-//! outlives a power cut; if it never returned, all of it or nothing does. What a transaction wrote is seen by
-//! itself alone, until then. [`Ftl::abort`], and a power cut, leave no trace of it.
+//! **Guarantees**, in addition to those of the FTL. When [`Ftl::commit`] returns, the whole
+//! transaction outlives a power cut. If it never returned, all or nothing does. Until then only the
+//! transaction itself sees its writes. [`Ftl::abort`], and a power cut, leave no trace of it.
 //!
-//! **Conflicts.** A page that one active transaction has written, no other and nobody outside of
-//! transactions can write or trim: [`FtlError::Conflict`]. Nobody waits. Reads never conflict: they see
-//! what is committed.
+//! **Conflicts.** If one active transaction has written a page, others cannot write or trim it, in
+//! or outside of transactions: [`FtlError::Conflict`]. Nobody waits. Reads never conflict: they see
+//! the committed state.
 //!
 //! Papers: Kang et al., "X-FTL", SIGMOD '13. `docs/xftl.md` says what differs.
 
@@ -36,7 +37,7 @@ use crate::nand::Ppn;
 use table::Committed;
 
 impl Ftl {
-    /// read(t, p): the page as the transaction sees it, which is as it wrote it itself, or as committed.
+    /// read(t, p): the page as the transaction sees it: its own write, or the committed page.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -52,11 +53,12 @@ impl Ftl {
         self.read_at(lpn, ppn)
     }
 
-    /// write(t, p): seen by the transaction alone, until it commits. It begins with its first write.
+    /// write(t, p): only the transaction sees it, until it commits. The transaction begins with its
+    /// first write.
     ///
     /// # Errors
-    /// As [`Self::write`]; another transaction has the page, or the table is full, and then the
-    /// transaction is as it was.
+    /// As [`Self::write`]. If another transaction has the page, or the table is full, the
+    /// transaction stays as it was.
     pub fn write_in(&mut self, tid: Tid, lpn: Lpn, data: &[u8]) -> Result<(), FtlError> {
         self.check_length(data)?;
         self.prepare_entry(tid, lpn)?;
@@ -77,16 +79,16 @@ impl Ftl {
         Ok(())
     }
 
-    /// commit(t): when it returns, all that the transaction wrote is durable and visible. A transaction
-    /// that wrote nothing costs nothing.
+    /// commit(t): when it returns, all writes of the transaction are durable and visible. A
+    /// transaction without writes costs nothing.
     ///
     /// # Errors
-    /// The device is worn out, and the transaction active as before; or the power went, and whether it was
-    /// committed is known when the device is opened again.
+    /// If the device is worn out, the transaction stays active. If the power went, opening the
+    /// device shows whether it was committed.
     pub fn commit(&mut self, tid: Tid) -> Result<(), FtlError> {
         check_transaction(tid)?;
         if !self.table.of(tid).is_empty() {
-            // What has to be collected is collected before the entries are looked at: it moves pages.
+            // Garbage collection runs before the entries are read: it moves pages.
             self.prepare()?;
             self.collect_ahead()?;
             self.commit_entries(tid)?;
@@ -97,7 +99,8 @@ impl Ftl {
 
     fn commit_entries(&mut self, tid: Tid) -> Result<(), FtlError> {
         let written = self.table.of(tid);
-        // A table that does not fit would cost every commit more: older entries go into the page map.
+        // A table that does not fit would make every commit more expensive, so older entries go
+        // into the page map.
         let entries = self.table.committed() + written.len();
         let pieces = match entries > self.limits.cheap_entries() {
             true => self.pieces_of(self.table.committed_pages()),
@@ -127,10 +130,10 @@ impl Ftl {
         }
     }
 
-    /// abort(t): nothing that the transaction wrote ever was.
+    /// abort(t): undoes all writes of the transaction.
     ///
     /// # Errors
-    /// Transaction 0 is none. The NAND is not touched.
+    /// Transaction 0 is not a transaction. The NAND is not touched.
     pub fn abort(&mut self, tid: Tid) -> Result<(), FtlError> {
         check_transaction(tid)?;
         for (lpn, ppn) in self.table.of(tid) {
@@ -142,10 +145,10 @@ impl Ftl {
         Ok(())
     }
 
-    /// What one transaction has written becomes another's; no page can be of both.
+    /// Moves the writes of one transaction to another; no page can belong to both.
     ///
     /// # Errors
-    /// Transaction 0 is none. The NAND is not touched.
+    /// Transaction 0 is not a transaction. The NAND is not touched.
     pub fn merge(&mut self, from: Tid, into: Tid) -> Result<(), FtlError> {
         check_transaction(from)?;
         check_transaction(into)?;
@@ -155,12 +158,12 @@ impl Ftl {
         Ok(())
     }
 
-    /// Active transactions, and how many pages each has written.
+    /// Active transactions, and the number of pages that each has written.
     pub fn transactions(&self) -> Vec<(Tid, u32)> {
         self.table.transactions().into_iter().collect()
     }
 
-    /// Nobody outside of transaction `tid` may have written a page.
+    /// Checks that no transaction other than `tid` has written a page.
     pub(crate) fn check_holder(&self, lpn: Lpn, tid: Option<Tid>) -> Result<(), FtlError> {
         match self.table.holder(lpn) {
             Some((holder, _)) if Some(holder) != tid => {
@@ -170,7 +173,7 @@ impl Ftl {
         }
     }
 
-    /// Checks, makes room on the medium and in the table.
+    /// Checks, and makes room on the medium and in the table.
     fn prepare_entry(&mut self, tid: Tid, lpn: Lpn) -> Result<(), FtlError> {
         self.check_page(lpn)?;
         check_transaction(tid)?;
@@ -188,7 +191,7 @@ impl Ftl {
     }
 
     fn set_entry(&mut self, tid: Tid, lpn: Lpn, ppn: Option<Ppn>) {
-        // Valid pages are what garbage collection keeps.
+        // Garbage collection keeps valid pages.
         ppn.into_iter().for_each(|ppn| self.blocks.mark_valid(ppn));
         if let Some(before) = self.table.set_active(tid, lpn, ppn) {
             self.blocks.mark_invalid(before);

@@ -1,8 +1,8 @@
-//! A device beside a model of it, under random commands, with the power going and programs failing.
+//! A device next to a model of it, under random commands, with power cuts and failing programs.
 //!
-//! The model is a byte array: for each logical page the version that is there, and those that a power cut
-//! may leave instead. A version is a number; the page's bytes follow from page and version, so that no
-//! page can be taken for another.
+//! The model is a byte array. For each logical page it has the current version, and the versions
+//! that a power cut may leave instead. A version is a number. The page's bytes follow from page and
+//! version, so that no page can be confused with another.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,19 @@ use crate::nand::timing::Timing;
 use crate::nand::{BlockNo, Geometry, Nand};
 use crate::random::Random;
 
-/// What a device is made of.
+/// The parameters of a device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Make {
     pub(super) geometry: Geometry,
     pub(super) config: Config,
-    /// One in so many programs and erases fails; 0 is none.
+    /// One in this many programs and erases fails; 0 is none.
     pub(super) fail_one_in: u64,
     pub(super) flaw: Option<Flaw>,
 }
 
 impl Make {
-    /// Some device, small and as full as it can be, so that garbage is collected all the time.
+    /// A random device, small and as full as possible, so that garbage collection runs all the
+    /// time.
     pub(super) fn random(random: &mut Random) -> Self {
         let geometry = Geometry {
             page_bytes: 256,
@@ -61,7 +62,7 @@ impl Make {
     }
 }
 
-/// What a power cut may leave of a page: the version that is durable, and everything since.
+/// The possible contents of a page after a power cut: the durable version, and everything since.
 #[derive(Clone, Debug)]
 struct PageModel {
     versions: Vec<u64>,
@@ -103,7 +104,7 @@ pub(super) struct Pair {
     pub(super) is_worn_out: bool,
 }
 
-/// Something that does not hold.
+/// A broken rule.
 pub(super) type Violation = String;
 
 impl Pair {
@@ -142,7 +143,7 @@ impl Pair {
             .ok_or_else(|| "the power is off".to_owned())
     }
 
-    /// The power goes after so many NAND operations.
+    /// The power goes after this many NAND operations.
     pub(super) fn cut_after(&mut self, operations: u64) -> Result<(), Violation> {
         self.device()?.nand_mut().faults.power_off_after = Some(operations);
         Ok(())
@@ -193,7 +194,8 @@ impl Pair {
         }
     }
 
-    /// What a command came to: `Some` if it was done, `None` if the power went or a refusal was expected.
+    /// The outcome of a command: `Some` if it was done, `None` if the power went or a refusal was
+    /// expected.
     fn outcome<T>(
         &mut self,
         done: Result<T, FtlError>,
@@ -279,7 +281,7 @@ impl Pair {
             return Ok(true);
         }
         let done = self.outcome(done, what)?;
-        // Where the power went, it may be there or not: the check after that knows.
+        // If the power went, it may be there or not: the later check knows.
         if done.is_some() || self.is_off() {
             self.pages[lpn.0 as usize].versions.push(version);
         }
@@ -388,8 +390,8 @@ impl Pair {
         Ok(!self.is_off())
     }
 
-    /// The power comes back: opens the device, also when the power goes again while it is opened, and looks at every
-    /// page. Transactions were active, one may have been about to commit.
+    /// The power comes back. Opens the device, even if the power goes again meanwhile, and checks
+    /// every page. Transactions were active; one may have been about to commit.
     pub(super) fn recover(&mut self, in_doubt: BTreeMap<Lpn, u64>) -> Result<(), Violation> {
         self.counts.cuts += 1;
         self.counts.commits_in_doubt += u64::from(!in_doubt.is_empty());
@@ -413,7 +415,7 @@ impl Pair {
                         in_doubt.get(&lpn)
                     ));
                 }
-                // Both at once tells nothing: it was trimmed before, and trimmed again.
+                // Both at once show nothing: it was trimmed before, and trimmed again.
                 (true, is_old, is_new) if is_old != is_new => {
                     if committed.is_some_and(|committed| committed != is_new) {
                         return Err(format!(
@@ -441,8 +443,8 @@ impl Pair {
             if self.random.percent(20) {
                 nand.faults.power_off_after = Some(self.random.below(200) as u64);
             }
-            // Opening takes the NAND; what a cut leaves of it is this copy: recovery writes nothing, which
-            // is checked.
+            // Opening takes the NAND, so a cut leaves this copy. Recovery writes nothing, which is
+            // checked.
             let (mut kept, before) = (nand.clone(), nand.operations());
             match Ftl::open_as(nand, self.make.config, self.make.flaw) {
                 Ok((device, _)) => {
@@ -486,12 +488,12 @@ impl Pair {
         Ok(found)
     }
 
-    /// Wear levelling keeps blocks together, and nothing is lost to leaks.
+    /// Wear levelling keeps blocks together, and no pages leak.
     fn check_wear(&mut self) -> Result<(), Violation> {
         let mapped = self.pages.iter().filter(|page| page.current() != 0).count();
         let wear = self.device()?.wear();
         let valid: u32 = wear.valid.iter().sum();
-        // What is valid beside mapped pages is bookkeeping: pieces, table, root.
+        // Valid pages other than mapped ones are bookkeeping: pieces, table, root.
         match valid as usize > mapped + 64 {
             true => Err(format!("{valid} pages are valid, and {mapped} are mapped")),
             false => Ok(()),

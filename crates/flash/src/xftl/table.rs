@@ -1,11 +1,13 @@
-//! The X-L2P table: which pages transactions have written.
+//! The X-L2P table: the pages that transactions have written.
 //!
-//! An entry is a transaction, a logical page, the physical page that the transaction wrote (or none, if
-//! it trimmed), and a status: *active*, or *committed* with the sequence number of the commit. A logical page
-//! has at most one active entry ([`FtlError::Conflict`](crate::ftl::FtlError)) and one committed one.
-//! Committed entries stay until their piece of the page map is written.
+//! An entry has a transaction, a logical page, the transaction's physical page (or none, if it
+//! trimmed), and a status. The status is *active*, or *committed* with the sequence number of the
+//! commit. A logical page has at most one active entry
+//! ([`FtlError::Conflict`](crate::ftl::FtlError)) and one committed one. Committed entries stay
+//! until their piece of the page map is written.
 //!
-//! On flash, only committed entries: nobody would ever read active ones. A piece is one page, big-endian:
+//! Flash has only committed entries: nobody would ever read active ones. A piece is one page,
+//! big-endian:
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
@@ -32,7 +34,7 @@ struct Active {
     ppn: Option<Ppn>,
 }
 
-/// What a committed transaction made of a logical page.
+/// A logical page after a committed transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Committed {
     pub(crate) tid: Tid,
@@ -46,7 +48,7 @@ pub(crate) struct Committed {
 pub(crate) struct Table {
     active: BTreeMap<Lpn, Active>,
     committed: BTreeMap<Lpn, Committed>,
-    /// Where the table is on flash.
+    /// The table's pages on flash.
     pub(crate) pages: Vec<Ppn>,
 }
 
@@ -61,7 +63,8 @@ impl Table {
         self.committed.len()
     }
 
-    /// What the last committed transaction made of a logical page, if its entry is still needed.
+    /// The result of the last committed transaction for a logical page, if its entry is still
+    /// needed.
     pub(crate) fn committed_at(&self, lpn: Lpn) -> Option<Committed> {
         self.committed.get(&lpn).copied()
     }
@@ -71,12 +74,13 @@ impl Table {
         self.committed.keys().copied()
     }
 
-    /// The active transaction that has a logical page, and where.
+    /// The active transaction that has a logical page, and the physical page.
     pub(crate) fn holder(&self, lpn: Lpn) -> Option<(Tid, Option<Ppn>)> {
         self.active.get(&lpn).map(|entry| (entry.tid, entry.ppn))
     }
 
-    /// A transaction has written or trimmed a logical page. Returns what it had there before.
+    /// A transaction has written or trimmed a logical page. Returns its previous entry for the
+    /// page.
     pub(crate) fn set_active(&mut self, tid: Tid, lpn: Lpn, ppn: Option<Ppn>) -> Option<Ppn> {
         let before = self.active.insert(lpn, Active { tid, ppn });
         before.and_then(|entry| entry.ppn)
@@ -89,7 +93,7 @@ impl Table {
         }
     }
 
-    /// What a transaction has written.
+    /// The writes of a transaction.
     pub(crate) fn of(&self, tid: Tid) -> Vec<(Lpn, Option<Ppn>)> {
         let entries = self.active.iter().filter(|(_, entry)| entry.tid == tid);
         entries.map(|(lpn, entry)| (*lpn, entry.ppn)).collect()
@@ -119,7 +123,7 @@ impl Table {
         self.committed.retain(|lpn, _| !is_in_map(*lpn));
     }
 
-    /// The entries to flush: the committed ones that are needed, and those that are being committed.
+    /// The entries to flush: the committed ones that are still needed, and those being committed.
     pub(crate) fn entries(
         &self,
         is_needed: impl Fn(Lpn) -> bool,
@@ -133,7 +137,7 @@ impl Table {
     }
 }
 
-/// A piece of the table as it is to lie on flash.
+/// A piece of the table in its form on flash.
 pub(crate) fn encode(entries: &[(Lpn, Committed)], page_bytes: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(page_bytes as usize);
     encode_into(&mut bytes, entries);
@@ -141,7 +145,7 @@ pub(crate) fn encode(entries: &[(Lpn, Committed)], page_bytes: u32) -> Vec<u8> {
     bytes
 }
 
-/// The same, behind what is there.
+/// The same, appended to `bytes`.
 pub(crate) fn encode_into(bytes: &mut Vec<u8>, entries: &[(Lpn, Committed)]) {
     bytes.extend((entries.len() as u32).to_be_bytes());
     bytes.extend([0; 4]);
@@ -153,7 +157,7 @@ pub(crate) fn encode_into(bytes: &mut Vec<u8>, entries: &[(Lpn, Committed)]) {
     }
 }
 
-/// The entries of a piece; `None` if it is none.
+/// The entries of a piece; `None` if it is not one.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<(Lpn, Committed)>> {
     let entries = be32(bytes.get(..8)?, 0) as usize;
     let begin = TABLE_HEADER_BYTES as usize;

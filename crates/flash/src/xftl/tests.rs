@@ -7,10 +7,10 @@ use crate::nand::timing::Timing;
 use crate::nand::{Geometry, Nand};
 use crate::random::Random;
 
-/// Commands of the randomized test unless `ONEWRITE_FLASH_OPERATIONS` says how many: a cut comes with every
-/// twentieth.
+/// Commands of the randomized test, unless `ONEWRITE_FLASH_OPERATIONS` has the number. A cut comes
+/// with every twentieth.
 const OPERATIONS: u64 = 60_000;
-/// Commands that a device lives for.
+/// Commands in a device's life.
 const LIFE: u64 = 4_000;
 
 fn seed() -> u64 {
@@ -26,7 +26,7 @@ fn seed() -> u64 {
 fn live(make: Make, seed: u64, operations: u64) -> Result<Counts, (Violation, Counts)> {
     let mut random = Random::new(seed);
     let mut pair = Pair::new(make, random.next()).map_err(|error| (error, Counts::default()))?;
-    // Some lives have hardly a cut, so that the device fills up; most have many.
+    // Some lives have almost no cut, so that the device fills up; most have many.
     let between = [12, 30, 90, 700][random.below(4)];
     let lived = live_on(&mut pair, &mut random, operations, between);
     pair.counts.worn_out = u64::from(pair.is_worn_out);
@@ -54,7 +54,7 @@ fn live_on(
             pair.cut_after(random.below(between) as u64)?;
         }
     }
-    // What is there at the end is there after a last cut.
+    // The final state survives a last cut.
     pair.cut()
 }
 
@@ -93,7 +93,7 @@ fn a_device_is_its_model_under_power_cuts_and_failures() {
     assert!(total.commits_in_doubt > 0 && total.cuts_in_recovery > 0 && total.collected > 0);
 }
 
-/// Every rule that is left out is found missing, within as many commands as a run of the tests has.
+/// The test finds the absence of every rule, within as many commands as a test run has.
 #[test]
 fn a_rule_that_is_left_out_is_found_missing() {
     let flaws = [
@@ -122,7 +122,7 @@ fn a_rule_that_is_left_out_is_found_missing() {
                 make.fail_one_in = 60;
             }
             let seed = random.next();
-            // An assertion of the device's own finds as well as the model does.
+            // The device's own assertions find it as well as the model.
             let lived = std::panic::catch_unwind(|| live(make, seed, LIFE));
             match lived.unwrap_or_else(|_| Err(("an assertion".to_owned(), Counts::default()))) {
                 Ok(life) if commands + life.operations > 10 * OPERATIONS => break None,
@@ -237,7 +237,7 @@ fn garbage_is_collected_on_other_dies_while_a_commit_waits() {
     assert!(four.gc_ahead * 2 > four.gc_copies, "{four:?}");
 }
 
-/// The model meets this too rarely.
+/// The model reaches this too rarely.
 #[test]
 fn a_page_that_was_moved_is_on_the_medium_when_its_transaction_is_committed() {
     let commits = |flaw: Option<Flaw>| {
@@ -308,7 +308,7 @@ fn a_full_table_refuses_a_write_and_loses_nothing() {
     let full = Err(FtlError::TableFull { capacity: 20 });
     assert_eq!(device.write_in(Tid(1), Lpn(20), &page(9)), full);
     assert_eq!(device.trim_in(Tid(2), Lpn(20)), full);
-    // A page that it has already takes no entry.
+    // A page that the transaction already has takes no entry.
     device.write_in(Tid(1), Lpn(0), &page(99)).unwrap();
     device.commit(Tid(1)).unwrap();
     assert_eq!(*device.read(Lpn(0)).unwrap(), *page(99));
@@ -376,8 +376,8 @@ fn recovery_reads_from_all_dies_at_the_same_time() {
     assert!(all.nanoseconds * 4 < one.nanoseconds, "{all:?}, {one:?}");
 }
 
-/// A tenth of the pages is written all the time, the rest never: without levelling, the blocks of the rest
-/// would stay new.
+/// A tenth of the pages is written all the time, the rest never. Without levelling, the blocks of
+/// the rest would stay new.
 #[test]
 fn wear_is_level() {
     let spread = |gap: u32| {
@@ -408,7 +408,8 @@ fn wear_is_level() {
     assert!(not > 4 * level, "{not} without levelling, {level} with");
 }
 
-/// The first half of the pages is written once, the rest again and again: where are the copies of the first half?
+/// The first half of the pages is written once, the rest again and again. The test looks for the
+/// copies of the first half.
 #[test]
 fn copies_go_where_they_are_to_go() {
     let is_among_host = |copies: CopiesGo| {
@@ -421,7 +422,8 @@ fn copies_go_where_they_are_to_go() {
         let config = Config::with_spare(&geometry, 0, 20, copies).unwrap();
         let (mut device, _) = Ftl::open(Nand::new(geometry, timing).unwrap(), config).unwrap();
         let pages = device.pages();
-        // One of the first half beside each of the rest, so that none of their blocks is left alone.
+        // One page of the first half next to each of the rest, so that garbage collection reaches
+        // all blocks.
         let (once, again) = (0..pages / 2, pages / 2..pages);
         let both = once.zip(again.clone()).flat_map(|(a, b)| [a, b]);
         both.for_each(|lpn| device.write(Lpn(lpn), &page(1)).unwrap());
@@ -449,7 +451,8 @@ fn copies_go_where_they_are_to_go() {
     );
 }
 
-/// Written once, then rewritten at random: what garbage collection costs goes with how full the device is.
+/// Pages are written once, then rewritten at random. The cost of garbage collection follows the
+/// fullness of the device.
 #[test]
 fn write_amplification_goes_with_fullness() {
     let amplification = |percent| {
