@@ -1,5 +1,5 @@
-//! Rates of the engine on a file: `cargo bench -p lsmvbt [-- DIRECTORY]`. Prints what it measured, on the
-//! file system of the directory (the system's temporary one if none is given).
+//! Rates of the engine on a file: `cargo bench -p lsmvbt [-- DIRECTORY]`. Prints its measurements,
+//! on the file system of the directory (the system's temporary one if none is given).
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

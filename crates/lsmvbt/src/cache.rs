@@ -1,4 +1,4 @@
-//! Clean nodes in memory, up to a limit: second chance, no order kept on a hit.
+//! Clean nodes in memory, up to a limit: second chance, with no reordering on a hit.
 
 use foldhash::HashMap;
 
@@ -27,7 +27,7 @@ impl Cache {
         }
     }
 
-    /// Holds so many from now on.
+    /// Holds `limit` nodes from now on.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit.max(16);
         while self.slots.len() > self.limit {

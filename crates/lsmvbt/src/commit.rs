@@ -1,14 +1,16 @@
 //! Commit: one flush.
 //!
-//! 1. Pages may only be written where the header says that recovery will look: regions that are not
-//!    marked yet are marked, and the header flushed, before anything else (rare).
-//! 2. One of the pages carries the commit record: page number and checksum of the final image of every
-//!    other page written since the last flush. If it is there and all of them are, the commit happened.
-//! 3. All pages are written, in any order; one flush; the version is published in shared memory.
+//! 1. Pages may only be written where the header says that recovery will look. Regions that are not
+//!    marked yet are marked first, and the header flushed (rare).
+//! 2. One of the pages carries the commit record. The record has page number and checksum of the
+//!    final image of every other page written since the last flush. If the record and all those
+//!    pages are there, the commit happened.
+//! 3. All pages are written, in any order. Then one flush follows, and the version is published in
+//!    shared memory.
 //!
-//! With torn writes possible (`double`), images and record first go to one of two slots that take turns.
-//! The flush makes the slot durable, and with it the pages that the commit before wrote in place; then the
-//! pages are written in place, without a flush. Recovery redoes both slots.
+//! With torn writes possible (`double`), images and record first go to one of two slots that take
+//! turns. The flush makes the slot durable, and with it the pages that the commit before wrote in
+//! place. Then the pages are written in place, without a flush. Recovery redoes both slots.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -24,11 +26,11 @@ use crate::types::{Durability, PAGE_SIZE, PageNo};
 
 /// Entries of a commit record in one list page, and of a slot's head.
 pub(crate) const LIST_ENTRIES: usize = CAPACITY / 8;
-/// Where the writing of a commit failed.
+/// The point at which the writing of a commit failed.
 pub(crate) enum Failed {
-    /// Nothing was changed that anybody reads: the transaction is rolled back.
+    /// Nothing was changed that any reader sees: the transaction is rolled back.
     Before(Error),
-    /// What the file holds is unknown.
+    /// The content of the file is unknown.
     Midway(Error),
 }
 
@@ -38,7 +40,8 @@ impl From<Error> for Failed {
     }
 }
 
-/// Commits without a flush whose pages one record names; then one is flushed anyway.
+/// The most commits without a flush whose pages one record names. After them the next commit
+/// flushes.
 const MAX_GROUP: usize = 400;
 
 impl Core {
@@ -114,7 +117,7 @@ impl Core {
     /// Makes sure that recovery will look at these pages, before any of them is written.
     pub(crate) fn mark_regions(&mut self, pages: &[u32]) -> Result<()> {
         if pages.iter().all(|p| self.header.marks.has(*p)) {
-            // Whoever wrote them may not have come to flush them.
+            // Their writer may have died before it flushed them.
             return self.flush_what_was_found();
         }
         let limit = (self.options.recovery_pages / REGION).clamp(2, MAX_MARKS as u32);
@@ -125,14 +128,14 @@ impl Core {
             Marks::All => return Ok(()),
         };
         if marks.iter().all(|r| *r < limit) {
-            // The file is small: all of it, and what it may grow to.
+            // The file is small: mark all of it, and the pages into which it may grow.
             marks = (0..limit).collect();
         }
         if marks.len() <= limit as usize {
             header.marks = Marks::Some(marks);
             self.write_header(header, None)?;
         } else {
-            // A new floor: nothing that is durable needs to be looked at any more.
+            // A new floor: recovery need not read anything that is durable.
             if self.load(DURABLE)? < self.txn()?.base {
                 self.flush_storage()?;
                 let base = self.txn()?.base;
@@ -145,7 +148,8 @@ impl Core {
                 self.store(SETTLED, header.settled)?;
             }
             let txn = self.txn()?;
-            // Not the base: numbers in between were rolled back, but pages may carry them.
+            // Not the base: transactions in between were rolled back, but pages may carry their
+            // numbers.
             header.floor = txn.version - 1;
             need.extend(
                 txn.dirty
@@ -166,7 +170,7 @@ impl Core {
 
     // ---- what can be refused
 
-    /// Chooses where the record goes, marks regions, makes room in the slots.
+    /// Chooses the record's place, marks regions, makes room in the slots.
     pub(crate) fn prepare(&mut self) -> Result<()> {
         if self.txn()?.broken.is_some() {
             return Err(Error::Transaction(BROKEN));
@@ -183,7 +187,7 @@ impl Core {
         }
         let only_chains = txn.dirty.values().all(|n| n.kind == PageType::Overflow);
         if only_chains && !self.double {
-            // What could carry the record has been spilled: the directory will.
+            // The pages that could carry the record have been spilled: the directory carries it.
             self.node_mut(DIRECTORY)?;
         }
         let fitting = self.txn()?.dirty.values().all(|n| n.fits());
@@ -224,7 +228,7 @@ impl Core {
             self.undo_ops(ops)?;
             return Err(e);
         }
-        // Only now: until here it can be asked for again.
+        // Only now: until here `prepare` can be called again.
         self.txn()?.record = Some((carrier, lists));
         Ok(())
     }
@@ -254,8 +258,9 @@ impl Core {
         Ok(self.commit_marked(durability, false)?.0)
     }
 
-    /// Commits; returns the new version and, if `marks`, a mark of it: taken while nobody else can write. There is none
-    /// where nothing was changed, or where none could be had.
+    /// Commits; returns the new version and, if `marks`, a mark of it. The mark is taken while no
+    /// other handle can write. There is none where nothing was changed, or where none was
+    /// available.
     pub(crate) fn commit_marked(
         &mut self,
         durability: Durability,
@@ -291,7 +296,7 @@ impl Core {
             self.unlock_write()?;
             return Err(e);
         }
-        // What follows can no longer undo the commit, so it is no error of it.
+        // Later steps can no longer undo the commit, so their errors are not its errors.
         let mut mark = None;
         for _ in 0..100 {
             if mark.is_none() && marks {
@@ -371,8 +376,9 @@ impl Core {
         Ok(own)
     }
 
-    /// Writes those pages, in page order, that lie behind the end of the file, and says how many lie before it. They are
-    /// written first, because that is where a disk is full, and nobody reads them before the commit has happened.
+    /// Writes the pages past the end of the file, in page order, and returns how many pages lie
+    /// before the end. They are written first, because a full disk shows there, and no reader reads
+    /// them before the commit has happened.
     pub(crate) fn write_behind_end(
         &mut self,
         images: &[(u32, Box<Image>)],
@@ -428,7 +434,7 @@ impl Core {
         Ok(())
     }
 
-    /// Makes the version known, and what it freed free.
+    /// Publishes the version, and the pages that it freed.
     fn publish(
         &mut self,
         version: u64,
@@ -472,9 +478,10 @@ impl Core {
 
     /// Writes the free map to shared memory, as far as it changed.
     ///
-    /// What this handle still keeps back is free there. Any other one that begins to write makes it durable first, so it
-    /// may use these pages; and it must know of them: an entry that leads to one of them would free it once more, and it
-    /// would be given out twice.
+    /// Pages that this handle still keeps back are free there. Any other handle that begins to
+    /// write first makes the commit durable, so it may use these pages. It must also know of them.
+    /// Otherwise an entry that leads to one of them would free it again, and it would be allocated
+    /// twice.
     pub(crate) fn publish_free(&mut self) -> Result<()> {
         let mut free = Cow::Borrowed(&self.free);
         for page in self.quarantine.iter().flat_map(|(_, pages)| pages) {
@@ -486,14 +493,14 @@ impl Core {
         let mut changed = false;
         for i in 0..words {
             let word = free.words().get(i).copied().unwrap_or(0);
-            // Behind what is known, an earlier and larger file may have left anything.
+            // Past the known part, an earlier and larger file may have left any value.
             if i >= known || self.published[i] != word {
                 self.store(shared::free_word(i), word)?;
                 self.published[i] = word;
                 changed = true;
             }
         }
-        // Last, so that behind it no word is one that an earlier file has left, whenever the process dies.
+        // Last, so that no word past it is left from an earlier file, whenever the process dies.
         self.store(HWM, u64::from(self.free.hwm))?;
         if changed {
             self.free_seq = self.load(FREE_SEQ)? + 1;

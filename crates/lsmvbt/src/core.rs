@@ -1,5 +1,5 @@
-//! The state of a handle: storage, caches, header, free map, transaction. Reading pages; allocating and
-//! freeing them; what every other module is built on.
+//! The state of a handle: storage, caches, header, free map, transaction. It reads, allocates and
+//! frees pages. Every other module builds on it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::types::{Options, PAGE_SIZE, PageNo, Stats, TreeKind};
 /// Reads again after a checksum error: a writer may have been in the middle of the page.
 const READ_TRIES: usize = 200;
 
-/// Why a transaction can only be rolled back.
+/// The reason why a transaction can only be rolled back.
 pub(crate) const BROKEN: &str = "an earlier change failed half way: roll back";
 
-/// A snapshot that was handed out.
+/// A snapshot in use.
 pub(crate) struct Taken {
     pub(crate) mark: usize,
     pub(crate) live: Arc<AtomicBool>,
@@ -36,16 +36,16 @@ pub(crate) enum AllocOp {
     Took(u32),
     /// The file grew from this high-water mark to give this page.
     Grew(u32, u32),
-    /// A page of this transaction was given back.
+    /// A page of this transaction was freed.
     FreedOwn(u32),
     /// A page of earlier versions dies with this transaction.
     Freed(u32),
 }
 
-/// What a savepoint goes back to.
+/// The state that a savepoint goes back to.
 #[derive(Default)]
 pub(crate) struct Savepoint {
-    /// Nodes as they were; `None`: not changed by the transaction before.
+    /// Nodes before the change; `None`: the transaction had not changed the node before.
     pub(crate) before: HashMap<u32, Option<NodeRef>>,
     pub(crate) ops: usize,
 }
@@ -64,17 +64,19 @@ pub(crate) struct Txn {
     pub(crate) ops: Vec<AllocOp>,
     /// Pages written before the commit, with the checksums of what was written.
     pub(crate) spilled: BTreeMap<u32, u32>,
-    /// Its commit has written pages behind the end of the file.
+    /// Its commit has written pages past the end of the file.
     pub(crate) wrote_new_pages: bool,
     pub(crate) savepoints: Vec<Savepoint>,
-    /// What garbage collection must leave, once it has been asked for.
+    /// The versions that garbage collection must keep, once requested.
     pub(crate) keep: Option<Keep>,
-    /// The page that will carry the commit record, and pages for what does not fit there; once prepared.
+    /// The page that will carry the commit record, and pages for the part that does not fit there;
+    /// once prepared.
     pub(crate) record: Option<(u32, Vec<u32>)>,
     pub(crate) looked_for_space: bool,
-    /// Nodes were changed so often.
+    /// The number of node changes.
     pub(crate) touched: u64,
-    /// How many savepoints were open when a change failed half way. Only going back behind it helps.
+    /// The number of open savepoints when a change failed half way. Only going back before it
+    /// helps.
     pub(crate) broken: Option<usize>,
 }
 
@@ -99,7 +101,7 @@ impl Txn {
     }
 }
 
-/// Everything behind a [`crate::Db`].
+/// The state of a [`crate::Db`].
 pub(crate) struct Core {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) options: Options,
@@ -111,14 +113,14 @@ pub(crate) struct Core {
     /// False while the newest header may not have reached the disk.
     pub(crate) header_flushed: bool,
     pub(crate) free: FreeMap,
-    /// The version whose free map `free` is; 0: none.
+    /// The version of the free map in `free`; 0: none.
     pub(crate) free_version: u64,
-    /// How often the free map in shared memory had been changed when `free` was read or published.
+    /// The number of changes to the free map in shared memory when `free` was read or published.
     pub(crate) free_seq: u64,
-    /// The free map as it stands in shared memory.
+    /// The free map in shared memory.
     pub(crate) published: Vec<u64>,
-    /// Pages freed by commits of this handle that are not durable yet. In shared memory they are free: whoever else
-    /// writes next flushes first.
+    /// Pages freed by commits of this handle that are not durable yet. In shared memory they are
+    /// free: another handle that writes next flushes first.
     pub(crate) quarantine: Vec<(u64, Vec<u32>)>,
     /// Pages and checksums of the commits since the last flush.
     pub(crate) group: BTreeMap<u32, u32>,
@@ -132,11 +134,11 @@ pub(crate) struct Core {
     /// Changes of each tree by this handle, for cursors.
     pub(crate) changes: HashMap<u32, u64>,
     pub(crate) generation: u64,
-    /// The file has so many pages at least; it never shrinks.
+    /// The least number of pages in the file; it never shrinks.
     pub(crate) file_pages: u32,
     pub(crate) since_pass: u32,
     pub(crate) dead_pages: HashSet<u32>,
-    /// A search has come by a router that was equal to what it looked for.
+    /// A search has passed a router that was equal to the sought key.
     pub(crate) equal_router: bool,
 }
 
@@ -157,9 +159,10 @@ impl Core {
         }
     }
 
-    /// After a failed write or flush: nobody may go on.
+    /// After a failed write or flush: no handle may go on.
     pub(crate) fn poison(&mut self, error: Error) -> Error {
-        // If shared memory fails as well, the process that owned it is gone: nothing to tell anyone.
+        // If shared memory fails as well, the process that owned it is gone, and no handle needs
+        // the flag.
         let _ = self.store(POISON, 1);
         self.cache.clear();
         error
@@ -167,7 +170,7 @@ impl Core {
 
     pub(crate) fn flush_storage(&mut self) -> Result<()> {
         self.stats.flushes += 1;
-        // After a flush that failed the kernel may say of the next that all is well.
+        // After a failed flush the kernel may report success for the next one.
         let flushed = self.storage.sync().map_err(Error::io("flushing"));
         flushed.map_err(|e| self.poison(e))?;
         self.header_flushed = true;
@@ -187,7 +190,7 @@ impl Core {
             return Err(Error::Transaction(BROKEN));
         }
         let savepoints = self.txn()?.savepoints.len();
-        // Until it has returned, whether with an error or by a panic.
+        // Until it has returned, with an error or by a panic.
         self.txn()?.broken = Some(savepoints);
         let changed = change(self);
         let touched = self.txn.as_ref().map_or(before, |txn| txn.touched);
@@ -212,7 +215,7 @@ impl Core {
         self.txn.as_ref().is_some_and(|txn| txn.version == view)
     }
 
-    /// Forgets cached pages that others have changed.
+    /// Drops cached pages that other handles have changed.
     pub(crate) fn sync_cache(&mut self) -> Result<()> {
         let epoch = self.load(EPOCH)?;
         let (head, pages) = shared::announced(&*self.storage, self.ring)?;
@@ -229,14 +232,14 @@ impl Core {
         Ok(())
     }
 
-    /// This handle's own news need not be read again.
+    /// This handle need not read its own changes again.
     pub(crate) fn skip_own_news(&mut self) -> Result<()> {
         self.ring = self.load(RING_HEAD)?;
         self.epoch = self.load(EPOCH)?;
         Ok(())
     }
 
-    /// Gives back the marks of snapshots that were dropped.
+    /// Releases the marks of dropped snapshots.
     pub(crate) fn release_snapshots(&mut self) -> Result<()> {
         let mut i = 0;
         while i < self.snapshots.len() {
@@ -262,7 +265,7 @@ impl Core {
         Ok(image)
     }
 
-    /// A node, as the write transaction or the newest image has it.
+    /// A node, from the write transaction or the newest image.
     pub(crate) fn node(&mut self, page: u32) -> Result<NodeRef> {
         if let Some(node) = self.txn.as_ref().and_then(|t| t.dirty.get(&page)) {
             return Ok(node.clone());
@@ -288,7 +291,7 @@ impl Core {
         }
     }
 
-    /// A node of a tree that is expected where a router, root or chain points.
+    /// A node of a tree, expected at the end of a router, root or chain.
     pub(crate) fn node_of(&mut self, page: u32, tree: u32, level: Option<u8>) -> Result<NodeRef> {
         let node = self.node(page)?;
         let what = if !matches!(node.kind, PageType::Leaf | PageType::Inner) {
@@ -308,7 +311,7 @@ impl Core {
         })
     }
 
-    /// Keeps the node's state of now for the innermost savepoint, before it changes.
+    /// Saves the node's current state for the innermost savepoint, before it changes.
     fn remember(&mut self, page: u32) -> Result<()> {
         let txn = self.txn()?;
         txn.touched += 1;
@@ -444,7 +447,7 @@ impl Core {
         free
     }
 
-    /// What garbage collection must leave.
+    /// The versions that garbage collection must keep.
     pub(crate) fn keep(&mut self) -> Result<Keep> {
         if let Some(keep) = &self.txn()?.keep {
             return Ok(keep.clone());
@@ -459,7 +462,7 @@ impl Core {
             keep.add(low, high);
         }
         if self.header.history > 0 {
-            // From the base: what was spilled stays collected even if this transaction is rolled back.
+            // From the base: spilled pages stay collected even if this transaction is rolled back.
             let low = base.saturating_sub(self.header.history);
             keep.add(low.max(self.header.history_since), version);
         }
@@ -467,7 +470,7 @@ impl Core {
         Ok(keep)
     }
 
-    /// The newest version, as this handle may read it now.
+    /// The newest version that this handle may read now.
     pub(crate) fn current(&self) -> Result<u64> {
         self.load(CURRENT)
     }
@@ -477,7 +480,7 @@ impl Core {
         *self.changes.entry(tree).or_insert(0) += 1;
     }
 
-    /// How often a tree was changed by this handle.
+    /// The number of changes to a tree by this handle.
     pub(crate) fn change_count(&self, tree: u32) -> u64 {
         self.generation + self.changes.get(&tree).copied().unwrap_or(0)
     }

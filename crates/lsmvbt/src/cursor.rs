@@ -1,12 +1,12 @@
 //! Cursors: a place in a tree at a view.
 //!
-//! A cursor holds the page images it stands on. They are immutable and reference-counted, so a slice of
-//! an entry that it gives out stays valid, whatever is written, until the cursor moves.
+//! A cursor holds the page images it stands on. They are immutable and reference-counted. So a
+//! slice of an entry that it returns stays valid, across writes, until the cursor moves.
 //!
-//! A cursor of a snapshot is never disturbed. A cursor of the write transaction's view notices that its
-//! tree was changed: `Integer` and `Bytes` cursors then find their place again by themselves; a `Custom`
-//! one says [`crate::Error::CursorStale`] when it is moved, and its caller seeks again. What it stands on
-//! stays readable until then.
+//! Nothing disturbs a cursor of a snapshot. A cursor of the write transaction's view notices
+//! changes to its tree. `Integer` and `Bytes` cursors then find their place again by themselves. A
+//! `Custom` cursor returns [`crate::Error::CursorStale`] when it is moved, and its caller seeks
+//! again. Its entry stays readable until then.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::tree::edit::Path;
 use crate::tree::search::{Step, Target, Visible, neighbor};
 use crate::types::{PageNo, TreeId, TreeKind, Version};
 
-/// Bytes behind every payload that [`Cursor::local`] gives out which may be read (they are zero or
-/// another entry's), as SQLite's record decoder wants.
+/// The number of readable bytes after every payload from [`Cursor::local`] (they are zero or
+/// another entry's), as SQLite's record decoder requires.
 pub const READABLE_BEHIND: usize = crate::page::PADDING;
 
-/// Where a seek has left the cursor, beside the key it looked for.
+/// The place of the cursor after a seek, relative to the sought key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// The tree is empty: the cursor stands nowhere.
@@ -38,20 +38,20 @@ pub enum Seek {
     Larger,
 }
 
-/// A place in a tree. Made by [`Db::cursor`]; may outlive snapshots, but must not be moved after its view
-/// is gone.
+/// A place in a tree, made by [`Db::cursor`]. It may outlive snapshots, but must not be moved after
+/// its view is gone.
 pub struct Cursor {
     view: u64,
     tree: u32,
     kind: TreeKind,
     steps: Vec<Step>,
-    /// What the view sees of a page that has more, made when the cursor was moved within it.
+    /// The view's part of a page that has more, made when the cursor was moved within it.
     sifted: Option<Sifted>,
-    /// The tree's root, where the view is one that nobody changes.
+    /// The tree's root, where no writer changes the view.
     root: Option<u32>,
     /// The tree's changes when the cursor was positioned in the write transaction's view.
     seen: Option<u64>,
-    /// The key it stands on, where that lies in overflow pages which may go with the entry.
+    /// The current key, where it lies in overflow pages which may go with the entry.
     long_key: Option<Vec<u8>>,
 }
 
@@ -106,7 +106,7 @@ impl Cursor {
         !self.steps.is_empty()
     }
 
-    /// True if it was positioned last, if ever, in a view that nobody changes.
+    /// True if its last positioning, if any, was in a view that no writer changes.
     pub fn is_of_snapshot(&self) -> bool {
         self.seen.is_none()
     }
@@ -121,7 +121,7 @@ impl Cursor {
             .is_some_and(|seen| seen != core.change_count(self.tree))
     }
 
-    /// Stands nowhere from now on, and lets go of the page images.
+    /// Stands nowhere from now on, and releases the page images.
     pub fn clear(&mut self) {
         self.steps.clear();
     }
@@ -140,7 +140,7 @@ impl Cursor {
         self.seek_target(&mut db.core, &mut Target::Bytes(key))
     }
 
-    /// Goes to an entry that compares equal to what is sought, or to a neighbor of its place.
+    /// Goes to an entry that compares equal to the sought one, or to a neighbor of its place.
     pub fn seek_with(&mut self, db: &mut Db, sought: &mut dyn Sought) -> Result<Seek> {
         if self.kind == TreeKind::Integer {
             return Err(Error::WrongKind(self.tree()));
@@ -158,8 +158,8 @@ impl Cursor {
         found
     }
 
-    /// A router was equal, and nothing behind it. The router's own key may be gone, and other equal ones lie before it:
-    /// one of them then is the nearest entry that is not larger.
+    /// A router was equal, and nothing after it. The router's own key may be gone, and other equal
+    /// keys may lie before it. Then one of them is the nearest entry that is not larger.
     fn equal_before(
         &mut self,
         core: &mut Core,
@@ -193,7 +193,7 @@ impl Cursor {
     fn start(&mut self, core: &mut Core) -> Result<u32> {
         let writing = core.is_writing(self.view);
         if writing || self.seen.is_some() {
-            // What may have changed since. Otherwise the way to the place before is good for a part of the next one.
+            // These may have changed since. Otherwise the old path serves as part of the next one.
             self.steps.clear();
         }
         self.seen = writing.then(|| core.change_count(self.tree));
@@ -271,7 +271,7 @@ impl Cursor {
         Ok(there)
     }
 
-    /// Keeps what is needed to find the place again.
+    /// Keeps the data to find the place again.
     fn settled(&mut self, core: &mut Core) -> Result<()> {
         self.long_key = None;
         if self.seen.is_none() || self.kind != TreeKind::Bytes || self.steps.is_empty() {
@@ -286,7 +286,7 @@ impl Cursor {
 
     // ---- moving
 
-    /// Goes to the next entry; false, and invalid, behind the last.
+    /// Goes to the next entry; false, and invalid, after the last.
     pub fn next(&mut self, db: &mut Db) -> Result<bool> {
         self.step(&mut db.core, false)
     }
@@ -296,9 +296,10 @@ impl Cursor {
         self.step(&mut db.core, true)
     }
 
-    /// The entries of the page that it stands in, as far as they are known and can be shown: of a page that also has entries
-    /// of other versions only after the cursor was moved within it. Nothing is read for this. They stay where they are until
-    /// the cursor moves otherwise than by [`Cursor::skip`].
+    /// The entries of the current page that are known and can be shown. If the page also has
+    /// entries of other versions, this works only after the cursor was moved within it. Nothing is
+    /// read for this. They stay in place until the cursor moves by another way than
+    /// [`Cursor::skip`].
     pub fn around(&self) -> Option<Around<'_>> {
         let leaf = self.steps.last()?;
         let (spans, at) = self.seen_of(leaf)?;
@@ -314,7 +315,7 @@ impl Cursor {
         })
     }
 
-    /// What the view sees of the page that it stands in, if that is known, and the place of the entry among it.
+    /// The view's part of the current page, if known, and the place of the entry in it.
     fn seen_of<'a>(&'a self, leaf: &'a Step) -> Option<(&'a Spans, usize)> {
         if leaf.node.plain(self.view) {
             return Some((leaf.node.spans(), leaf.index));
@@ -328,10 +329,10 @@ impl Cursor {
         sifted.filter(|sifted| Arc::ptr_eq(&sifted.node, &leaf.node))
     }
 
-    /// Moves by so many of the entries that [`Cursor::around`] shows, back if it is negative.
+    /// Moves by a number of the entries that [`Cursor::around`] shows, back if negative.
     ///
     /// # Errors
-    /// `CursorInvalid` if it does not show so many; `CursorStale` if its tree was changed.
+    /// `CursorInvalid` if it does not show enough entries; `CursorStale` if its tree was changed.
     pub fn skip(&mut self, db: &mut Db, by: isize) -> Result<()> {
         if self.stale(&db.core) {
             return Err(Error::CursorStale);
@@ -343,7 +344,7 @@ impl Cursor {
         self.settled(&mut db.core)
     }
 
-    /// The index of the entry that is so many of those which it shows away.
+    /// The index of the entry at this distance among the shown entries.
     fn away(&self, by: isize) -> Option<usize> {
         let leaf = self.steps.last()?;
         let (spans, at) = self.seen_of(leaf)?;
@@ -355,7 +356,7 @@ impl Cursor {
         })
     }
 
-    /// Having been moved within a page: makes out what the view sees of it, if that is not all.
+    /// After a move within a page: finds the view's part of it, if that is not all.
     fn sift(&mut self) {
         let Some(leaf) = self.steps.last() else {
             return;
@@ -405,7 +406,7 @@ impl Cursor {
         Ok(moved)
     }
 
-    /// Finds the place of the entry it stood on, or a neighbor of it.
+    /// Finds the place of its last entry, or a neighbor of it.
     fn seek_again(&mut self, core: &mut Core) -> Result<Seek> {
         let (node, e) = self.entry()?;
         match self.kind {
@@ -421,7 +422,7 @@ impl Cursor {
         }
     }
 
-    /// From a leaf to the nearest entry of the leaves behind (or before) it.
+    /// From a leaf to the nearest entry of the leaves after (or before) it.
     fn leave_leaf(&mut self, core: &mut Core, back: bool) -> Result<bool> {
         let left = self.leave(core, back);
         if !matches!(left, Ok(true)) {
@@ -451,7 +452,7 @@ impl Cursor {
         }
     }
 
-    /// Having come down to an edge leaf: its edge entry, or that of the next leaf that has one.
+    /// After coming down to an edge leaf: its edge entry, or that of the next leaf that has one.
     fn enter_leaf(&mut self, core: &mut Core, last: bool) -> Result<bool> {
         let Some(leaf) = self.steps.last_mut() else {
             return Ok(false);
@@ -483,8 +484,8 @@ impl Cursor {
             .ok_or(Error::CursorInvalid)
     }
 
-    /// All that the page says of the entry it stands on: the key of an `Integer` tree, what [`Cursor::local`] gives, and
-    /// [`Cursor::payload_len`].
+    /// The page's data of the current entry: the key of an `Integer` tree, the slice of
+    /// [`Cursor::local`], and [`Cursor::payload_len`].
     pub fn here(&self) -> Result<(i64, &[u8], u32)> {
         let leaf = self.steps.last().ok_or(Error::CursorInvalid)?;
         if let Some(span) = leaf.node.spans().get(leaf.index) {
@@ -496,7 +497,7 @@ impl Cursor {
         Ok((e.key, leaf.node.local(e), e.total))
     }
 
-    /// The way to the entry, for who changes it.
+    /// The path to the entry, for a change to it.
     pub(crate) fn path(&self, core: &Core) -> Result<(Path, usize)> {
         if core.version()? != self.view {
             return Err(Error::Transaction(
@@ -510,7 +511,7 @@ impl Cursor {
         Ok((self.steps.iter().map(|s| (s.page, s.index)).collect(), at))
     }
 
-    /// The integer key of the entry it stands on.
+    /// The integer key of the current entry.
     pub fn integer_key(&self) -> Result<i64> {
         Ok(self.stored()?.key)
     }
@@ -520,18 +521,19 @@ impl Cursor {
         Ok(self.stored()?.total)
     }
 
-    /// Of the payload, how much belongs to the key (0 for `Integer`).
+    /// The bytes of the payload that belong to the key (0 for `Integer`).
     pub fn key_len(&self) -> Result<u32> {
         Ok(self.stored()?.key_len)
     }
 
-    /// The beginning of the payload, as far as it lies in the page itself, followed by at least
-    /// [`READABLE_BEHIND`] readable bytes. The slice stays where it is until the cursor moves or is dropped.
+    /// The beginning of the payload, as far as it lies in the page itself. At least
+    /// [`READABLE_BEHIND`] readable bytes follow it. The slice stays in place until the cursor
+    /// moves or is dropped.
     pub fn local(&self) -> Result<&[u8]> {
         self.here().map(|(_, local, _)| local)
     }
 
-    /// Reads a part of the payload, from wherever it lies.
+    /// Reads a part of the payload, also from overflow pages.
     ///
     /// # Errors
     /// `TooBig` when the range passes its end.

@@ -1,4 +1,4 @@
-//! The public handle. What it promises stands here; how, in the modules below.
+//! The public handle. Its promises stand here; the modules below implement them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,22 +15,23 @@ use crate::types::{Durability, Options, Stats, Status, TreeId, TreeKind, Version
 
 /// A handle on a database: at most one write transaction, any number of snapshots.
 ///
-/// Several handles, of one process or several, may have the same database open; at most one of them has a
-/// write transaction, and readers never wait for it. A handle belongs to one thread at a time.
+/// Several handles, of one process or several, may have the same database open. At most one of them
+/// has a write transaction, and readers never wait for it. A handle belongs to one thread at a
+/// time.
 ///
 /// # Views
-/// Everything that reads takes the [`Version`] it reads at: [`Snapshot::version`] of a snapshot that is
-/// held, or [`Db::write_version`] inside a write transaction, which shows its own changes.
+/// Every read takes the [`Version`] it reads at. That is [`Snapshot::version`] of a held snapshot,
+/// or [`Db::write_version`] inside a write transaction, which shows its own changes.
 pub struct Db {
     pub(crate) core: Core,
     closed: bool,
 }
 
-/// A version that stays readable as long as this is held, however much is written meanwhile.
+/// A version that stays readable while this is held, across any number of writes.
 ///
-/// It keeps dead entries, and so pages, from being reused: hold it no longer than needed. Dropping gives
-/// it back (taken note of at the handle's next call). Snapshots of one handle at the same version share
-/// one read mark.
+/// It keeps dead entries, and so pages, from reuse: hold it no longer than needed. Dropping
+/// releases it, at the handle's next call. Snapshots of one handle at the same version share one
+/// read mark.
 #[derive(Debug)]
 pub struct Snapshot {
     version: Version,
@@ -46,7 +47,7 @@ impl Drop for Snapshot {
 impl Drop for Db {
     fn drop(&mut self) {
         if !self.closed {
-            // There is nobody to tell; what was committed stays committed, and the next open recovers.
+            // No caller can get the error. Commits stay committed, and the next open recovers.
             let _ = self.core.close();
         }
     }
@@ -60,8 +61,8 @@ impl Snapshot {
 }
 
 impl Db {
-    /// Opens a database; an empty file becomes one. Recovers it when no handle has it open and it was
-    /// not closed cleanly.
+    /// Opens a database; an empty file becomes one. Recovers it when no handle has it open and it
+    /// was not closed cleanly.
     ///
     /// # Errors
     /// `NotADatabase`, `NewerFormat`, `Damaged`, `Io`; `Busy` when another handle is recovering.
@@ -72,8 +73,9 @@ impl Db {
         })
     }
 
-    /// Closes: rolls back an open transaction; the last handle writes a clean header, so that the next
-    /// open need not read the marked regions. Dropping the handle does the same, without telling errors.
+    /// Closes the handle, and rolls back an open transaction. The last handle writes a clean
+    /// header, so that the next open need not read the marked regions. Dropping the handle does the
+    /// same, without returning errors.
     pub fn close(mut self) -> Result<()> {
         self.closed = true;
         self.core.close()
@@ -123,8 +125,8 @@ impl Db {
         Ok(self.hand_out(version.0, mark))
     }
 
-    /// Gives back the marks of snapshots that were dropped, at once: a handle that then does nothing for long would keep
-    /// their garbage.
+    /// Releases the marks of dropped snapshots at once. Otherwise a handle that then stays idle
+    /// would keep their garbage.
     ///
     /// # Errors
     /// Those of the storage.
@@ -189,9 +191,9 @@ impl Db {
         self.core.count(view.0, tree.0)
     }
 
-    /// Walks all of a version, verifying checksums, structure, order of integer keys, and that no page
-    /// in use is free. Returns one line per finding; empty: all is well. Pages that crashes have left
-    /// unreachable are no finding: see [`Db::reclaim`].
+    /// Walks all of a version. Verifies checksums, structure, the order of integer keys, and that
+    /// no page in use is free. Returns one line per finding; none: all is well. Unreachable pages
+    /// from crashes are no finding: see [`Db::reclaim`].
     pub fn check(&mut self) -> Result<Vec<String>> {
         self.core.check()
     }
@@ -206,10 +208,10 @@ impl Db {
         Ok(Version(self.core.begin_write(None)?))
     }
 
-    /// As [`Db::begin_write`], but only if nobody has written since the snapshot.
+    /// As [`Db::begin_write`], but only without writes since the snapshot.
     ///
     /// # Errors
-    /// `StaleSnapshot` if somebody has, `Busy`.
+    /// `StaleSnapshot` if there was one, `Busy`.
     pub fn begin_write_from(&mut self, snapshot: &Snapshot) -> Result<Version> {
         Ok(Version(self.core.begin_write(Some(snapshot.version.0))?))
     }
@@ -255,7 +257,7 @@ impl Db {
     }
 
     /// Inserts a key into a [`TreeKind::Custom`] tree, or replaces the one that compares equal.
-    /// `sought` says how a stored key lies to the new one.
+    /// `sought` gives the order of a stored key relative to the new one.
     pub fn put_custom(&mut self, tree: TreeId, key: &[u8], sought: &mut dyn Sought) -> Result<()> {
         self.put_entry(tree, &NewEntry::Custom(key), &mut Target::Custom(sought))
     }
@@ -270,9 +272,9 @@ impl Db {
         self.delete_target(tree, TreeKind::Integer, &mut Target::Integer(key))
     }
 
-    /// Removes the entry on which a cursor stands. The cursor must be of the write transaction's view and
-    /// not stale. Afterwards it stands between the neighbors: `next` goes to the one after, `prev` to the
-    /// one before (a `Custom` cursor must seek again).
+    /// Removes the current entry of a cursor. The cursor must be of the write transaction's view
+    /// and not stale. Afterwards it stands between the neighbors: `next` goes to the one after,
+    /// `prev` to the one before (a `Custom` cursor must seek again).
     pub fn delete_at(&mut self, cursor: &mut Cursor) -> Result<()> {
         let (mut path, at) = cursor.path(&self.core)?;
         self.core.changing(|core| {
@@ -288,39 +290,41 @@ impl Db {
         self.core.savepoint()
     }
 
-    /// How many savepoints are open.
+    /// The number of open savepoints.
     pub fn savepoints(&self) -> usize {
         self.core.txn.as_ref().map_or(0, |t| t.savepoints.len())
     }
 
-    /// Undoes what was done since savepoint `number`, which stays open; those inside it are gone.
+    /// Undoes all changes since savepoint `number`, which stays open; those inside it are gone.
     pub fn rollback_to(&mut self, number: usize) -> Result<()> {
         self.core.rollback_to(number)
     }
 
-    /// Forgets savepoint `number` and those inside it; what was done since stays.
+    /// Forgets savepoint `number` and those inside it; the changes since then stay.
     pub fn release(&mut self, number: usize) -> Result<()> {
         self.core.release_savepoint(number)
     }
 
-    /// Does everything that can still be refused (space, header): after it succeeds, only a failure of
-    /// the device can stop [`Db::commit`]. Optional; nothing may be changed between the two.
+    /// Does everything that can still be refused (space, header). After success, only a failure of
+    /// the device can stop [`Db::commit`]. Optional; nothing may change between the two.
     pub fn prepare(&mut self) -> Result<()> {
         self.core.prepare()
     }
 
-    /// Commits. The new version is what [`Db::write_version`] was, or the base when nothing was changed.
+    /// Commits. The new version is that of [`Db::write_version`], or the base when nothing was
+    /// changed.
     ///
     /// # Errors
-    /// `Io` before anything was written: the transaction is still open. Where there is no room for its new pages: it is
-    /// rolled back, and over. After that: it is over, its outcome unknown, and every later call of any handle gives
-    /// `Poisoned`.
+    /// `Io` before anything was written: the transaction is still open. Where there is no room for
+    /// its new pages, it is rolled back, and over. After that, it is over and its outcome unknown,
+    /// and every later call of any handle returns `Poisoned`.
     pub fn commit(&mut self, durability: Durability) -> Result<Version> {
         Ok(Version(self.core.commit(durability)?))
     }
 
-    /// As [`Db::commit`], and a snapshot of what was committed, before anybody else can write. `None` where nothing was
-    /// changed, and when all five read marks are held in ways that leave no room.
+    /// As [`Db::commit`], and returns a snapshot of the commit, taken before another handle can
+    /// write. `None` where nothing was changed, and when all five read marks are held in ways that
+    /// leave no room.
     ///
     /// # Errors
     /// Those of [`Db::commit`].
@@ -339,7 +343,7 @@ impl Db {
         self.core.rollback()
     }
 
-    /// Flushes what commits with [`Durability::Later`] left.
+    /// Flushes the commits made with [`Durability::Later`].
     pub fn flush(&mut self) -> Result<()> {
         self.core.flush()
     }
@@ -352,18 +356,18 @@ impl Db {
         self.core.set_history(versions)
     }
 
-    /// Finds pages that crashes have left unreachable and makes them free. Reads everything; needs to be
-    /// without readers and transactions (`Busy`). Returns how many.
+    /// Finds unreachable pages from crashes and frees them. Reads everything, and needs a database
+    /// without readers and transactions (`Busy`). Returns their number.
     pub fn reclaim(&mut self) -> Result<u32> {
         self.core.reclaim()
     }
 
-    /// What the database holds now.
+    /// The current state of the database.
     pub fn status(&mut self) -> Result<Status> {
         self.core.status()
     }
 
-    /// What this handle has done.
+    /// The work of this handle so far.
     pub fn stats(&self) -> Stats {
         self.core.stats
     }
@@ -383,8 +387,8 @@ impl Db {
         self.core.cache.set_limit(pages);
     }
 
-    /// Changes what a power cut may do to a page write, for all handles until the last is closed. (The first handle's
-    /// [`Options::torn`] decides for all who come after it.)
+    /// Sets the effect of a power cut on a page write, for all handles until the last is closed.
+    /// (The first handle's [`Options::torn`] decides for all later ones.)
     ///
     /// # Errors
     /// `Busy` if another handle is writing; not inside a write transaction.

@@ -1,10 +1,11 @@
 //! `Torn::Double`: the two slots.
 //!
-//! A slot is a run of pages: heads that name pages and checksums, then the images. A commit fills the slot
-//! that does not hold the newest commit, flushes, and only then writes in place; that is flushed with the next
-//! slot. So at any moment what is being written in place stands in a slot that is durable, and recovery,
-//! which writes both in place again, of a page in both the newer image, mends whatever was torn. A slot grows
-//! by moving: both get new places at the end of the file, once what they protect has been flushed.
+//! A slot is a run of pages: heads that name pages and checksums, then the images. A commit fills
+//! the slot that does not hold the newest commit, flushes, and only then writes in place. The flush
+//! of the next slot makes those writes durable. So at any moment a durable slot holds the pages
+//! that are being written in place. Recovery writes both slots in place again, and of a page in
+//! both the newer image. This repairs each torn page. A slot grows by moving. Both slots get new
+//! places at the end of the file, after the pages that they protect have been flushed.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ use crate::types::{PAGE_SIZE, PageNo, Torn};
 
 /// Pages of a slot at least: the head, and 15 images.
 const SLOT_PAGES: u32 = 16;
-/// Pages of a slot that are written at once.
+/// Pages of a slot in one write.
 const AT_ONCE: usize = 256;
 /// Values of [`TORN`].
 const TORN_TRUST: u64 = 1;
@@ -29,7 +30,7 @@ const TORN_DOUBLE: u64 = 2;
 /// Page type of a slot's head.
 const SLOT_TYPE: u8 = 7;
 
-/// A slot that is whole: for each page, where its image stands.
+/// A slot that is whole: for each page, the place of its image.
 struct SlotContent {
     version: u64,
     places: Vec<(u32, u32)>,
@@ -45,17 +46,18 @@ pub(crate) fn is_double(torn: Torn, storage: &dyn Storage) -> bool {
 }
 
 impl Core {
-    // ---- what all handles agree on
+    // ---- settings that all handles share
     //
-    // Were pages written in place by one handle while they stand in the slot of another's older commit, recovery
-    // would put the older ones back. So the first handle decides, and who changes it settles the slots first.
+    // Suppose one handle wrote pages in place while they stand in the slot of another's older
+    // commit. Then recovery would put the older ones back. So the first handle decides, and a
+    // handle that changes the setting settles the slots first.
 
-    /// Says what this handle believes, as the first.
+    /// Publishes this handle's setting, as the first.
     pub(crate) fn tell_torn(&mut self) -> Result<()> {
         self.store(TORN, if self.double { TORN_DOUBLE } else { TORN_TRUST })
     }
 
-    /// Believes what the others do.
+    /// Takes the setting of the other handles.
     pub(crate) fn learn_torn(&mut self) -> Result<()> {
         self.double = self.load(TORN)? == TORN_DOUBLE;
         Ok(())
@@ -85,12 +87,13 @@ impl Core {
         if double || self.load(SETTLED)? < self.load(CURRENT)? {
             self.settle_all()?;
         }
-        // Else the slots hold nothing that the header does not call settled.
+        // Otherwise the slots hold nothing but commits that the header calls settled.
         self.double = double;
         self.tell_torn()
     }
 
-    /// Sees to it that all commits are in place, and durable: no slot is needed, and no record names an earlier one.
+    /// Makes all commits durable and in place: no slot is needed, and no record names an earlier
+    /// one.
     fn settle_all(&mut self) -> Result<()> {
         let current = self.load(CURRENT)?;
         self.flush_storage()?;
@@ -124,7 +127,7 @@ impl Core {
         if need <= self.header.slot_pages {
             return Ok(());
         }
-        // What the old slots protect is in place once this flush has returned.
+        // Once this flush has returned, the pages that the old slots protect are in place.
         self.flush_storage()?;
         let base = self.txn()?.base;
         let size = need.saturating_add(need / 4).max(SLOT_PAGES);
@@ -196,7 +199,8 @@ impl Core {
             .map(|head| &**head)
             .chain(images.iter().map(|(_, image)| &**image))
             .collect();
-        // Also in place, so that what a full slot promises has room; the slot's flush is theirs too.
+        // Also in place, so that the pages of a full slot have room; the slot's flush covers them
+        // too.
         let old = self.write_behind_end(&images)?;
         self.write_slot(slot, &all).map_err(Failed::Before)?;
         self.write_version_to_header()?;
@@ -263,9 +267,9 @@ impl Core {
         Ok(Some(SlotContent { version, places }))
     }
 
-    /// Writes what the slots hold in place, where it does not stand there already, but for the versions up to
-    /// `published`, which do. Returns the newest version among them, and the slot that the next commit takes: not
-    /// that one's.
+    /// Writes the slots' images in place, where they are not there already. Versions up to
+    /// `published` are there. Returns the newest version among them, and the slot for the next
+    /// commit, which is the other one.
     pub(crate) fn redo_slots(&mut self, published: u64) -> Result<(Option<u64>, u32)> {
         let mut slots = Vec::new();
         for slot in [0, 1] {
@@ -275,7 +279,7 @@ impl Core {
         slots.sort_unstable_by_key(|(_, s)| s.version);
         let newest = slots.last().map(|(_, s)| s.version);
         let next = slots.last().map_or(0, |(slot, _)| slot ^ 1);
-        // Of a page that is in both, the newer image: readers may be there, and must not see it go back.
+        // Of a page in both, the newer image: readers may be there, and must not see it go back.
         let images: BTreeMap<u32, u32> = slots.into_iter().flat_map(|(_, s)| s.places).collect();
         let mut written = false;
         for (page, at) in images {
@@ -304,7 +308,7 @@ pub(crate) fn protect(free: &mut FreeMap, header: &Header) {
     }
 }
 
-/// A slot's head: like a list page, with how many images there are at offset 56.
+/// A slot's head: like a list page, with the number of images at offset 56.
 fn slot_head(
     page: u32,
     salt: u64,

@@ -1,4 +1,4 @@
-//! What can go wrong, with what, where.
+//! The errors of the store, with their place.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ pub enum Error {
     Io {
         /// The step that failed.
         what: &'static str,
-        /// What the storage said.
+        /// The storage's error.
         source: io::Error,
     },
     /// The file does not begin with the magic of this format.
@@ -25,16 +25,16 @@ pub enum Error {
         /// The newest one that this crate reads.
         supported: u32,
     },
-    /// Bytes on disk are not what was written.
+    /// Bytes on disk differ from the written ones.
     Damaged {
         /// The page in question.
         page: PageNo,
-        /// What is wrong with it.
+        /// The damage.
         what: &'static str,
     },
-    /// Another handle holds a lock that is needed now. Nothing was changed; try again.
+    /// Another handle holds a lock that the call needs. Nothing was changed; try again.
     Busy,
-    /// The snapshot from which a write transaction was to begin is no longer the newest version.
+    /// The snapshot from which a write transaction should begin is no longer the newest version.
     StaleSnapshot {
         /// The version of the snapshot.
         snapshot: Version,
@@ -43,7 +43,7 @@ pub enum Error {
     },
     /// The version is not kept any more, or not reached yet.
     NoSuchVersion {
-        /// What was asked for.
+        /// The requested version.
         asked: Version,
         /// The oldest version that can be read.
         oldest: Version,
@@ -54,19 +54,19 @@ pub enum Error {
     NoSuchTree(TreeId),
     /// The tree has keys of the other kind.
     WrongKind(TreeId),
-    /// A write was asked for without a write transaction, or a transaction within one.
+    /// A write outside a write transaction, or a transaction within one.
     Transaction(&'static str),
     /// No such savepoint is open.
     NoSuchSavepoint(usize),
-    /// The cursor was left behind by a change of its tree and cannot seek by itself, because only its
+    /// A change of its tree left the cursor behind. It cannot seek by itself, because only its
     /// caller can compare keys: seek again.
     CursorStale,
     /// The cursor stands on no entry.
     CursorInvalid,
-    /// A value, or the number of trees, passes a limit of the format.
+    /// A value, or the number of trees, exceeds a limit of the format.
     TooBig(&'static str),
-    /// An earlier flush failed: what is on disk is unknown until every handle has been closed and the
-    /// database recovered.
+    /// An earlier flush failed. The content of the disk is unknown until every handle has been
+    /// closed and the database recovered.
     Poisoned,
     /// The caller's comparison failed; the number is its own.
     Compare(i32),

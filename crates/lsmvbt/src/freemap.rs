@@ -1,9 +1,10 @@
-//! Which pages are free.
+//! The set of free pages.
 //!
-//! In memory, and in shared memory, one bit a page up to the high-water mark. On disk, one map page for
-//! each [`SPAN`] pages, in two copies that take turns; the header says which copy is valid and what its
-//! checksum is, so that maps and header change together. Maps are only written with a header that moves
-//! its floor: at a clean close, at recovery, and when too many regions are marked.
+//! In memory, and in shared memory, it has one bit a page up to the high-water mark. On disk, it
+//! has one map page for each [`SPAN`] pages, in two copies that take turns. The header has the
+//! valid copy and its checksum, so that maps and header change together. Maps are only written with
+//! a header that moves its floor: at a clean close, at recovery, and when too many regions are
+//! marked.
 
 use crate::error::{Error, Result};
 use crate::page::{self, Image, set_u32, set_u64, u32_at};
@@ -11,7 +12,7 @@ use crate::types::{PAGE_SIZE, PageNo};
 
 /// Pages that one map page describes.
 pub(crate) const SPAN: u32 = ((PAGE_SIZE - page::HEADER) * 8) as u32;
-/// Where in its span a map's two copies lie.
+/// The places of a map's two copies in its span.
 pub(crate) const MAP_AT: [u32; 2] = [4, 5];
 /// The first page that may ever be free.
 pub(crate) const FIRST: u32 = 6;
@@ -82,7 +83,7 @@ impl FreeMap {
         }
     }
 
-    /// The lowest free page, taken out.
+    /// Removes the lowest free page and returns it.
     fn take(&mut self) -> Option<u32> {
         while self.hint < self.bits.len() {
             let word = self.bits[self.hint];
@@ -111,7 +112,7 @@ impl FreeMap {
         Ok(self.hwm - 1)
     }
 
-    /// Lowers the high-water mark to `hwm`; what lies above is neither free nor in use.
+    /// Lowers the high-water mark to `hwm`; pages above it are neither free nor in use.
     pub(crate) fn truncate(&mut self, hwm: u32) {
         for p in hwm..self.hwm {
             self.remove(p);
@@ -124,7 +125,7 @@ impl FreeMap {
         self.hwm.div_ceil(SPAN).max(1) as usize
     }
 
-    /// The map page of a span, as it is to stand at `page`.
+    /// The map page of a span, encoded for its place `page`.
     pub(crate) fn encode(&self, span: usize, page: PageNo, salt: u64) -> Box<Image> {
         let mut image: Box<Image> = Box::new([0; PAGE_SIZE]);
         set_u32(&mut image[..], 4, page.0);

@@ -21,7 +21,7 @@
 //! | behind | 5 each | for each span: which copy of its map counts (0, 1; 2: no page of it is free), and its CRC |
 //! | 4092 | 4 | CRC-32C of bytes 0 to 4,091 |
 //!
-//! A torn header leaves the other one, which was durable before this one was begun: see
+//! A torn header leaves the other one, which was durable before this one was begun. See
 //! [`crate::commit`], which never has two headers in flight.
 
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ pub(crate) const MAX_MARKS: usize = 400;
 pub(crate) const MAX_SPANS: usize = 479;
 const ALL: u32 = u32::MAX;
 
-/// Which regions recovery must read.
+/// The regions that recovery must read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Marks {
     /// These.

@@ -1,9 +1,10 @@
-//! A multi-version B-tree with lazy split (LS-MVBT): an embedded key-value store of many trees, whose
-//! every version is a snapshot, and which commits with one flush and without a journal.
+//! A multi-version B-tree with lazy split (LS-MVBT): an embedded key-value store of many trees.
+//! Every version is a snapshot. A commit takes one flush and no journal.
 //!
-//! Every entry carries the versions `[start, end)` in which it is alive. A change ends an entry and adds
-//! another one in the same page, so that what recovery needs stands in the pages themselves. A typical
-//! insert writes one page and flushes once. `docs/lsmvbt.md` has the design and the file to the byte.
+//! Every entry carries the versions `[start, end)` in which it is alive. A change ends an entry and
+//! adds another one in the same page, so that the pages themselves hold the data for recovery. A
+//! typical insert writes one page and flushes once. `docs/lsmvbt.md` has the design and the file to
+//! the byte.
 //!
 //! ```
 //! use lsmvbt::{Db, Durability, MemoryFile, Options, TreeKind};
@@ -27,8 +28,8 @@
 //! # }
 //! ```
 //!
-//! The engine knows nothing of SQLite. Its only door to the outside is [`Storage`]; there is no global
-//! state, and no unsafe code outside of the mapping of shared memory.
+//! The engine knows nothing of SQLite. It reaches the outside only through [`Storage`]. There is no
+//! global state, and no unsafe code outside of the mapping of shared memory.
 
 mod cache;
 mod commit;

@@ -1,11 +1,11 @@
-//! Payloads as they stand in a page, and what is looked for among them.
+//! Payloads in a page, and the search among them.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::error::Result;
 
-/// Where a payload stands in the bytes of its page.
+/// The place of a payload in the bytes of its page.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Span {
@@ -15,8 +15,8 @@ pub struct Span {
     pub len: u16,
 }
 
-/// Payloads of neighbors in a page, in order, each of which is there as a whole. [`crate::READABLE_BEHIND`] bytes behind each
-/// may be read.
+/// Payloads of neighbors in a page, in order, each of them whole. [`crate::READABLE_BEHIND`] bytes
+/// after each may be read.
 #[derive(Clone, Copy, Debug)]
 pub struct Payloads<'a> {
     bytes: &'a [u8],
@@ -31,20 +31,20 @@ impl<'a> Payloads<'a> {
         Payloads { bytes, spans }
     }
 
-    /// The bytes that they stand in.
+    /// The bytes that contain them.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Where each stands in them.
+    /// The place of each in these bytes.
     pub fn spans(&self) -> &'a [Span] {
         self.spans
     }
 
-    /// Those of some of the indexes.
+    /// Those in a range of indexes.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer.
     pub(crate) fn part(self, indexes: Range<usize>) -> Payloads<'a> {
         Payloads {
             spans: &self.spans[indexes],
@@ -55,7 +55,7 @@ impl<'a> Payloads<'a> {
     /// The payload at an index.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer.
     #[inline]
     pub fn at(&self, index: usize) -> &'a [u8] {
         let span = self.spans[index];
@@ -63,49 +63,51 @@ impl<'a> Payloads<'a> {
     }
 }
 
-/// The entries of a page around the one that a cursor stands on, as far as they can be shown.
+/// The entries of a page around the current one of a cursor, as far as they can be shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Around<'a> {
     /// Their payloads.
     pub payloads: Payloads<'a>,
-    /// Their keys in an `Integer` tree, otherwise nothing.
+    /// Their keys in an `Integer` tree, otherwise empty.
     pub integers: &'a [i64],
-    /// Which of them it stands on.
+    /// The index of the current entry.
     pub at: usize,
     /// The key of that one in an `Integer` tree, otherwise 0.
     pub integer: i64,
 }
 
-/// What [`Sought::search`] finds.
+/// The result of [`Sought::search`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// How many of the keys are not larger than what is sought.
+    /// The number of keys that are not larger than the sought one.
     pub not_larger: usize,
     /// Whether the last of these was compared, and is equal to it.
     pub equal: bool,
 }
 
-/// Numbers that stand for keys, which a search compares before it looks at a key: abbreviated keys, as sorting knows them. Of
-/// two keys in the order of the tree the second one's is not smaller; what they do not tell, [`Sought::search`] does.
+/// Numbers that stand for keys: abbreviated keys, as in sorting. A search compares them before it
+/// looks at a key. Of two keys in the order of the tree the second one's number is not smaller.
+/// Where numbers are equal, [`Sought::search`] decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abbreviation {
-    /// How they are made. Numbers that are made otherwise say nothing about these.
+    /// The rule that makes them. Numbers made by another rule cannot be compared with these.
     pub kind: u32,
-    /// That of what is sought.
+    /// The number of the sought key.
     pub sought: u64,
 }
 
-/// What a search by comparison looks for. Functions that compare a stored key are, too.
+/// The sought key of a search by comparison. Functions that compare a stored key also implement it.
 pub trait Sought {
-    /// How a stored key, with [`crate::READABLE_BEHIND`] bytes after it, lies to what is sought. It must be consistent with
-    /// the order of the tree, but may call several keys equal, as a prefix does.
+    /// The order of a stored key, with [`crate::READABLE_BEHIND`] bytes after it, relative to the
+    /// sought one. It must be consistent with the order of the tree, but may call several keys
+    /// equal, as a prefix does.
     ///
     /// # Errors
     /// They end the search.
     fn compare(&mut self, stored: &[u8]) -> Result<Ordering>;
 
-    /// Searches keys by halving; those before `from` are known not to be larger. To be written anew where a call for each
-    /// comparison costs more than the comparison.
+    /// Searches keys by halving; those before `from` are known not to be larger. Override it where
+    /// a call for each comparison costs more than the comparison.
     ///
     /// # Errors
     /// As [`Sought::compare`].
@@ -113,12 +115,13 @@ pub trait Sought {
         halve(from, keys.spans.len(), |at| self.compare(keys.at(at)))
     }
 
-    /// Where keys may be abbreviated: how, and to what the sought one is.
+    /// For keys that can be abbreviated: the rule, and the number of the sought key.
     fn abbreviation(&self) -> Option<Abbreviation> {
         None
     }
 
-    /// Abbreviates keys, in the way that [`Sought::abbreviation`] tells. Pages that are searched again keep the numbers.
+    /// Abbreviates keys by the rule of [`Sought::abbreviation`]. Pages that are searched again keep
+    /// the numbers.
     fn abbreviate(&self, _keys: Payloads<'_>) -> Vec<u64> {
         Vec::new()
     }

@@ -1,13 +1,14 @@
-//! Read marks: which versions are being read, by anyone.
+//! Read marks: the versions being read by any handle.
 //!
-//! Five marks in shared memory, each with a lock of its own; a mark says the oldest and the newest version
-//! read under it. A reader takes a mark that says exactly its version, or sets an unused one, or, when
-//! all are in use, raises the upper end of one that begins below its version: less exact, never wrong.
-//! After that it looks whether its version is still the newest one. If so, every writer that begins
-//! later sees the mark, and the one that may be running keeps its base, which is this version.
+//! There are five marks in shared memory, each with its own lock. A mark has the oldest and the
+//! newest version read under it. A reader takes a mark with exactly its version, or sets an unused
+//! one. When all are in use, it raises the upper end of one that begins below its version: less
+//! exact, never wrong. After that it checks whether its version is still the newest one. If so,
+//! every writer that begins later sees the mark, and a running one keeps its base, which is this
+//! version.
 //!
-//! A writer that tries the lock of a mark and gets it knows that nobody reads there (a dead process's
-//! lock is free), and clears the mark.
+//! A writer tries the lock of a mark. If it gets the lock, no handle reads there (a dead process's
+//! lock is free), and it clears the mark.
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -22,7 +23,7 @@ pub(crate) struct Held {
     high: u64,
 }
 
-/// Versions that dead entries must be kept for.
+/// Versions whose dead entries must stay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keep {
     ranges: Vec<(u64, u64)>,
@@ -162,7 +163,7 @@ impl Core {
         Ok(Some(i))
     }
 
-    /// Gives a mark back.
+    /// Releases a mark.
     pub(crate) fn unmark(&mut self, mark: usize) -> Result<()> {
         self.held[mark].count -= 1;
         if self.held[mark].count == 0 {
@@ -171,7 +172,8 @@ impl Core {
         Ok(())
     }
 
-    /// The ranges of versions being read now. Clears marks that nobody holds. Only for who holds WRITE.
+    /// The ranges of versions being read now. Clears marks without a holder. The caller must hold
+    /// WRITE.
     pub(crate) fn marks_in_use(&mut self) -> Result<Vec<(u64, u64)>> {
         let mut ranges = Vec::new();
         for i in 0..READERS {

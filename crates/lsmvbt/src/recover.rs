@@ -1,14 +1,17 @@
 //! Opening, recovery, closing.
 //!
-//! Recovery reads the header, the marked regions, and nothing else. With T the highest `ver` in them:
+//! Recovery reads the header, the marked regions, and nothing else. With T the highest `ver` in
+//! them:
 //!
-//! - T not above F, the floor or what is settled of `double`: nothing happened since, v\* = F.
+//! - T is not above F, which is the floor or the settled version of `double`: nothing happened
+//!   since, v\* = F.
 //! - The commit record of T is there, and every page it names has the checksum it names: v\* = T.
-//! - Otherwise v\* is the highest of F and every `base` seen: a version that was durable when some page of
-//!   the broken commit was written, and the newest such one.
+//! - Otherwise v\* is the highest of F and every `base` seen. That version was durable when some
+//!   page of the broken commit was written, and is the newest such version.
 //!
-//! Then every page that has `ver` above v\* and was born by v\* is undone: entries that started after v\*
-//! go, ends after v\* are taken back; it is written with `ver` = T. The version numbers up to T are used up.
+//! Then recovery undoes every page that has `ver` above v\* and was born by v\*. It removes entries
+//! that started after v\*, and takes back ends after v\*. It writes the page with `ver` = T. The
+//! version numbers up to T are used up.
 
 use std::time::Duration;
 
@@ -28,13 +31,13 @@ use crate::storage::{Lock, LockMode, READERS, Storage};
 use crate::tree::catalog::DIRECTORY;
 use crate::types::{Options, PAGE_SIZE, PageNo, Stats};
 
-/// How long an open waits for another one that is recovering: so many milliseconds.
+/// Milliseconds that an open waits for another one that is recovering.
 const OPEN_TRIES: u32 = 2000;
 
-/// Pages of a region that are read at once.
+/// Pages of a region in one read.
 const AT_ONCE: usize = 8;
 
-/// What recovery needs to know of a page.
+/// The data of a page that recovery needs.
 struct Seen {
     page: u32,
     kind: u8,
@@ -61,7 +64,7 @@ fn seen(image: &Image, page: u32, salt: u64) -> Option<Seen> {
 }
 
 impl Core {
-    /// Opens.
+    /// Opens the database.
     pub(crate) fn open(storage: Box<dyn Storage>, options: Options) -> Result<Core> {
         let double = is_double(options.torn, &*storage);
         let mut core = Core {
@@ -120,7 +123,7 @@ impl Core {
 
     fn open_locked(&mut self) -> Result<()> {
         if self.lock_now(Lock::OPEN, LockMode::Exclusive)? {
-            // Nobody else has it open: what stands in shared memory is nobody's.
+            // No other handle has it open: the content of shared memory has no owner.
             let begun = self.open_first();
             self.unlock(Lock::OPEN, LockMode::Exclusive)?;
             begun?;
@@ -138,7 +141,7 @@ impl Core {
         joined
     }
 
-    /// Learns what those know who have it open.
+    /// Learns the state from the handles that have it open.
     fn join(&mut self) -> Result<()> {
         self.check_poison()?;
         self.learn_torn()?;
@@ -179,7 +182,7 @@ impl Core {
         self.store(READY, shared::MAGIC)
     }
 
-    /// Shared memory for a database of which this version is all there is, and that one is known to be durable.
+    /// Shared memory for a database in which this version is the only one, known to be durable.
     fn begin_life(&mut self, version: u64, durable: u64) -> Result<()> {
         self.store(DURABLE, durable)?;
         self.store(SETTLED, version)?;
@@ -210,14 +213,14 @@ impl Core {
 
     // ---- the header
 
-    /// True if making the database was begun but not finished, so that no transaction ever was: the
+    /// True if making the database was begun but not finished, so that no transaction ever was. The
     /// second header was never written, and of the first there is at most a torn one.
     fn never_formatted(&mut self) -> Result<bool> {
         let blank = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
         let first = self.read_image(0)?;
         let second = self.read_image(1)?;
         let directory = self.read_image(DIRECTORY)?;
-        // Making it writes nothing behind the directory.
+        // Making it writes nothing after the directory.
         let size = self
             .storage
             .size()
@@ -246,7 +249,7 @@ impl Core {
             what: "making the database",
             source: e,
         };
-        // First of all whose the file is: who meets what was begun, and no more, is to know it.
+        // First the owner of the file: a program that finds only this beginning must recognize it.
         let mut begun = [0; PAGE_SIZE];
         begun[..MAGIC.len()].copy_from_slice(MAGIC);
         self.storage.write_at(0, &begun).map_err(writing)?;
@@ -274,7 +277,7 @@ impl Core {
         for header in found {
             self.salt = header.salt;
             if self.read_maps(&header)?.is_some() {
-                // Whoever wrote it may not have come to flush it.
+                // Its writer may have died before it flushed it.
                 self.header_flushed = false;
                 return Ok(header);
             }
@@ -289,7 +292,7 @@ impl Core {
         }
     }
 
-    /// The free map of a header; `None` if a map is not the one it means.
+    /// The free map of a header; `None` if a map does not match it.
     fn read_maps(&mut self, header: &Header) -> Result<Option<FreeMap>> {
         let mut free = FreeMap::new(header.hwm.max(FIRST));
         for (span, map) in header.maps.iter().enumerate() {
@@ -311,23 +314,25 @@ impl Core {
 
     // ---- recovery
 
-    /// A writer died while others live: as after a crash, but beside readers.
+    /// A writer died while other handles live: as after a crash, but with active readers.
     pub(crate) fn recover_live(&mut self) -> Result<()> {
         self.header = self.read_header()?;
         self.header_flushed = false;
-        // The power is on: what was published is there, flushed or not, and readers may be using it.
+        // The power is on: the published pages are there, flushed or not, and readers may be using
+        // them.
         let published = self.load(CURRENT)?;
         self.recover(published)
     }
 
-    /// Recovers. `published`: a version that is known to be whole, 0 if nothing is known.
+    /// Recovers. `published`: a version that is known to be whole, 0 if none is known.
     fn recover(&mut self, published: u64) -> Result<()> {
         let (redone, next_slot) = self.redo_slots(published)?;
         if published == 0 {
             self.store(SLOT, u64::from(next_slot))?;
         }
         let pages = self.look_at_regions()?;
-        // What is settled is durable and in place: a commit through a slot, which carries no record to tell it by.
+        // A settled version is durable and in place: a commit through a slot, which carries no
+        // record to identify it.
         let floor = self.header.floor.max(self.header.settled).max(published);
         let top = pages
             .iter()
@@ -356,8 +361,8 @@ impl Core {
         self.begin_anew(state, top, &pages, published)
     }
 
-    /// What is found is what is built on: it must still be there after the next crash, so it is flushed before anything
-    /// is written.
+    /// Later writes build on the recovered state. It must still be there after the next crash, so
+    /// it is flushed before anything is written.
     pub(crate) fn flush_what_was_found(&mut self) -> Result<()> {
         if self.header_flushed {
             Ok(())
@@ -366,22 +371,25 @@ impl Core {
         }
     }
 
-    /// The newest commit is whole: everything is as its writer left it, and the header stays. Who died may not have come
-    /// to flush it. Nothing is known to be durable then, so that the next to begin a write transaction flushes.
+    /// The newest commit is whole: everything is as its writer left it, and the header stays. The
+    /// writer may have died before it flushed the commit. Nothing is known to be durable then, so
+    /// that the next handle to begin a write transaction flushes.
     fn go_on(&mut self, version: u64, pages: &[Seen]) -> Result<()> {
         self.free = self.rebuild_free(pages, version)?;
         let durable = if self.header_flushed { version } else { 0 };
         self.begin_life(version, durable)
     }
 
-    /// From a header that says so, what is there is `state`, under the number `top` at least.
+    /// The state becomes `state`, under the number `top` at least, starting from a header that says
+    /// so.
     ///
-    /// After a crash it is not flushed: the header before it leads to the same, and is not overwritten until
-    /// this one is durable. Beside others that live it is: nothing else may tell of what was published and not
-    /// flushed. The marks stay there too, so that whoever opens it next flushes it before he believes it.
+    /// After a crash the header is not flushed. The header before it leads to the same state, and
+    /// is not overwritten until this one is durable. With other live handles it is flushed: nothing
+    /// else may record the version that was published and not flushed. The marks stay there too, so
+    /// that the next handle to open it flushes that version before it relies on it.
     fn begin_anew(&mut self, state: u64, top: u64, pages: &[Seen], published: u64) -> Result<()> {
         let free = self.rebuild_free(pages, state)?;
-        // Handles that live on must notice that something happened, so the version moves in any case.
+        // Live handles must notice the recovery, so the version moves in any case.
         let version = if top <= published { published + 1 } else { top };
         let mut header = self.header.clone();
         header.floor = version;
@@ -441,7 +449,7 @@ impl Core {
         Ok(found)
     }
 
-    /// True if the commit of version `top` is all there.
+    /// True if the commit of version `top` is complete.
     fn is_complete(&mut self, top: u64, pages: &[Seen]) -> Result<bool> {
         let Some(carrier) = pages.iter().find(|s| s.ver == top && s.carries) else {
             return Ok(false);
@@ -455,7 +463,7 @@ impl Core {
                 .binary_search_by_key(&page, |s| s.page)
                 .is_ok_and(|i| pages[i].crc == crc)
         };
-        // A list page is used once: as many as there are pages is enough.
+        // A list page is used once: the number of pages is a sufficient limit.
         for _ in 0..=pages.len() {
             if !record.pages.iter().all(|(page, crc)| there(*page, *crc)) {
                 return Ok(false);
@@ -490,8 +498,8 @@ impl Core {
             .map_err(writing)
     }
 
-    /// The free map of a state: what was free at the floor, less what was born since, and with what was
-    /// born after the state.
+    /// The free map of a state: pages free at the floor, less those born since, and with those born
+    /// after the state.
     fn rebuild_free(&mut self, pages: &[Seen], state: u64) -> Result<FreeMap> {
         let header = self.header.clone();
         let old = self.read_maps(&header)?.ok_or(Error::Damaged {
@@ -570,12 +578,12 @@ impl Core {
         if self.header.marks.is_empty() && self.header.floor == current {
             return Ok(());
         }
-        // Also what `double` has written in place.
+        // It also covers the pages that `double` has written in place.
         self.flush_storage()?;
         self.now_durable(current)?;
         self.release_quarantine()?;
         let mut header = self.header.clone();
-        // Numbers of transactions that were rolled back are used up too: spilled pages carry them.
+        // Numbers of rolled-back transactions are used up too: spilled pages carry them.
         let floor = self.load(NEXT)?.saturating_sub(1).max(current);
         header.floor = floor;
         header.settled = floor;
@@ -586,7 +594,7 @@ impl Core {
     }
 }
 
-/// The header of a database that has just been made: version 1, nothing in it.
+/// The header of a new database: version 1, empty.
 fn blank_header(salt: u64) -> Header {
     Header {
         salt,

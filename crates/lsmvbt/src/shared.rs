@@ -1,4 +1,4 @@
-//! The shared memory, word by word: what handles tell each other.
+//! The shared memory, word by word, through which handles inform each other.
 //!
 //! | word | what |
 //! | --- | --- |
@@ -22,7 +22,7 @@
 //! | 512-2559 | ring of pages written, for other handles' caches |
 //! | 2560- | free bitmap of page 28672 on |
 //!
-//! So what a small database needs when it is opened stands in 4 KiB.
+//! So the part that a small database needs when it is opened fits into 4 KiB.
 
 use crate::error::{Error, Result};
 use crate::storage::Storage;
@@ -44,7 +44,7 @@ pub(crate) const TORN: usize = 12;
 pub(crate) const FREE_SEQ: usize = 13;
 pub(crate) const MARK_LOW: usize = 16;
 pub(crate) const MARK_HIGH: usize = 24;
-/// Where the free bitmap begins, its first words, and where it goes on.
+/// The start of the free bitmap, its first words, and the place where it goes on.
 const FREE: usize = 64;
 const FREE_WORDS: usize = 448;
 const FREE_REST: usize = RING + RING_LEN as usize;
@@ -52,7 +52,7 @@ const RING: usize = FREE + FREE_WORDS;
 /// Pages that the ring remembers.
 pub(crate) const RING_LEN: u64 = 2048;
 
-/// Where a word of the free bitmap stands.
+/// The place of a word of the free bitmap.
 pub(crate) fn free_word(number: usize) -> usize {
     if number < FREE_WORDS {
         FREE + number
@@ -72,7 +72,7 @@ pub(crate) fn store(s: &dyn Storage, word: usize, value: u64) -> Result<()> {
         .map_err(Error::io("writing shared memory"))
 }
 
-/// Tells the other handles which pages changed.
+/// Publishes the changed pages to the other handles.
 pub(crate) fn announce(s: &dyn Storage, pages: &[u32]) -> Result<u64> {
     let mut head = load(s, RING_HEAD)?;
     if pages.len() as u64 > RING_LEN / 4 {
@@ -87,7 +87,7 @@ pub(crate) fn announce(s: &dyn Storage, pages: &[u32]) -> Result<u64> {
     Ok(head)
 }
 
-/// The pages put into the ring since `from`, and its head; `None` if it has forgotten some.
+/// The pages put into the ring since `from`, and its head; `None` if the ring no longer has some.
 pub(crate) fn announced(s: &dyn Storage, from: u64) -> Result<(u64, Option<Vec<u32>>)> {
     let head = load(s, RING_HEAD)?;
     let behind = |head: u64| head.wrapping_sub(from) > RING_LEN / 2;

@@ -1,17 +1,18 @@
-//! Where the slots of `Torn::Double` lie: arithmetic on page numbers, without I/O.
+//! The places of the slots of `Torn::Double`: arithmetic on page numbers, without I/O.
 //!
-//! Two slots of equal size stand one behind the other. They take every page from the header's first one on but the fixed
-//! ones (the free maps), which come every [`freemap::SPAN`] pages: a slot may be larger than that.
+//! Two slots of equal size stand one after the other. They take every page from the header's first
+//! one on except the fixed ones (the free maps). Those come every [`freemap::SPAN`] pages, and a
+//! slot may be larger than that.
 
 use crate::error::{Error, Result};
 use crate::freemap::{FreeMap, MAP_AT, SPAN, is_fixed};
 use crate::header::Header;
 
-/// The slots that a header means.
+/// The slots of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
     start: u32,
-    /// Pages of one.
+    /// Pages of one slot.
     pages: u32,
 }
 
@@ -37,7 +38,7 @@ fn nth_page(start: u32, n: u32) -> Option<u32> {
 }
 
 impl Slots {
-    /// Those of a header; `None` if it has none yet.
+    /// The slots of a header; `None` if it has none yet.
     pub(crate) fn of(header: &Header) -> Option<Slots> {
         Slots::at(header.slot_start, header.slot_pages).filter(|s| s.pages > 0)
     }
@@ -49,7 +50,7 @@ impl Slots {
         (last < u32::MAX - SPAN).then_some(Slots { start, pages })
     }
 
-    /// New ones at the end of the file.
+    /// New slots at the end of the file.
     pub(crate) fn new_behind(free: &FreeMap, pages: u32) -> Result<Slots> {
         let start = nth_page(free.hwm, 0);
         start
@@ -64,11 +65,11 @@ impl Slots {
 
     /// A page of a slot. The number must be below the slot's size.
     pub(crate) fn page(self, slot: u32, number: u32) -> u32 {
-        // Within the bounds that `at` has looked at.
+        // Within the bounds that `at` has checked.
         nth_page(self.start, slot * self.pages + number).unwrap_or(u32::MAX)
     }
 
-    /// One behind the last page of both.
+    /// One past the last page of both.
     pub(crate) fn end(self) -> u32 {
         self.page(1, self.pages - 1) + 1
     }

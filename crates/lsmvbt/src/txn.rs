@@ -25,7 +25,7 @@ impl Core {
         begun
     }
 
-    /// Takes the lock of the one who writes.
+    /// Takes the writer's lock.
     pub(crate) fn lock_write(&mut self) -> Result<()> {
         if self.options.read_only {
             return Err(Error::ReadOnly);
@@ -48,9 +48,9 @@ impl Core {
             .map_err(giving)
     }
 
-    /// What who has just got the lock must know.
+    /// Checks and data for a handle that has just got the lock.
     pub(crate) fn catch_up_as_writer(&mut self) -> Result<()> {
-        // A writer that failed between the first look and the lock.
+        // A writer may have failed between the first check and the lock.
         self.check_poison()?;
         if self.load(WRITING)? != 0 {
             self.recover_live()?;
@@ -72,11 +72,11 @@ impl Core {
         self.store(NEXT, version + 1)?;
         let durable = self.load(DURABLE)?;
         if durable < current && self.group_version != current {
-            // Somebody else's commits, of whose pages no record can be given here.
+            // Another handle's commits, for whose pages this handle can give no record.
             self.flush_storage().map_err(|e| self.poison(e))?;
             self.now_durable(current)?;
         } else if durable >= current {
-            // Somebody else may have flushed what this handle left.
+            // Another handle may have flushed this handle's commits.
             self.group.clear();
             self.group_version = current;
         }
@@ -86,7 +86,7 @@ impl Core {
         Ok(version)
     }
 
-    /// Learns what other writers have done: cache, header, free map. Only for who holds WRITE.
+    /// Learns the changes of other writers: cache, header, free map. The caller must hold WRITE.
     pub(crate) fn catch_up(&mut self) -> Result<()> {
         let current = self.load(CURRENT)?;
         let epoch = self.epoch;
@@ -109,15 +109,17 @@ impl Core {
             self.free = FreeMap::from_words(words, hwm);
             self.free_version = current;
             self.free_seq = seq;
-            // What this handle kept back stands in there, unless somebody uses it already. Not durable yet, it
-            // may not be used: with no group of this handle's, the transaction begins with a flush.
+            // The map includes the pages that this handle kept back, unless another handle uses
+            // them already. They are not durable yet and may not be used. Without a group of this
+            // handle, the transaction begins with a flush.
             self.quarantine.clear();
             self.group.clear();
             self.group_version = 0;
             protect = true;
         }
         if protect {
-            // A writer may have moved the slots and died, or rolled back, before it told of the map.
+            // A writer may have moved the slots and died, or rolled back, before it published the
+            // map.
             self.protect_slots();
         }
         Ok(())
@@ -186,7 +188,7 @@ impl Core {
         Ok(())
     }
 
-    /// Puts a page back to what it was before a savepoint.
+    /// Restores a page to its state before a savepoint.
     fn restore(&mut self, page: u32, before: Option<Arc<Node>>) -> Result<()> {
         let base = self.txn()?.base;
         match before {
@@ -194,7 +196,7 @@ impl Core {
                 self.txn()?.dirty.insert(page, node);
             }
             None if self.txn()?.spilled.contains_key(&page) => {
-                // Nothing but what came after the savepoint was written there.
+                // Only changes after the savepoint were written there.
                 let node = self.node(page)?;
                 if node.birth > base {
                     let txn = self.txn()?;
@@ -288,8 +290,9 @@ impl Core {
         undone.map_err(|e| self.poison(e))
     }
 
-    /// Undoes on disk what was spilled; new pages are in no tree. What the base consists of is flushed first, and stands under the
-    /// header's floor, so that whatever a crash finds of this transaction is told from it.
+    /// Undoes on disk what was spilled; new pages are in no tree. First the pages of the base are
+    /// flushed, and the header's floor covers them. So a crash can distinguish the pages of this
+    /// transaction from the base.
     fn undo_spills(&mut self) -> Result<()> {
         let txn = self.txn()?;
         let (version, base) = (txn.version, txn.base);

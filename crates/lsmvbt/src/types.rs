@@ -14,8 +14,8 @@ impl PageNo {
     }
 }
 
-/// A version of the whole database. Every write transaction makes one; numbers only grow and are never
-/// used twice, but some may be left out.
+/// A version of the whole database. Every write transaction makes one. Numbers only grow and are
+/// never used twice, but some may be skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version(pub u64);
 
@@ -34,19 +34,19 @@ pub enum TreeKind {
     Custom,
 }
 
-/// What a commit waits for.
+/// The event that a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
     /// One flush: when the call returns, a power cut cannot undo the commit.
     #[default]
     Flush,
-    /// No flush. A power cut, or the death of the last process in the middle of a later commit, may undo
-    /// the newest commits, never a part of one and never an older one without the newer ones. With
-    /// [`Torn::Double`] the same as `Flush`.
+    /// No flush. A power cut, or the death of the last process in the middle of a later commit, may
+    /// undo the newest commits. It never undoes a part of one, and never an older one without the
+    /// newer ones. With [`Torn::Double`] the same as `Flush`.
     Later,
 }
 
-/// What a power cut may do to a single 4 KiB write.
+/// The effect that a power cut may have on a single 4 KiB write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Torn {
     /// Ask the storage: [`Torn::Trust`] if it promises 4 KiB, else [`Torn::Double`].
@@ -54,13 +54,14 @@ pub enum Torn {
     Auto,
     /// A 4 KiB write is all or nothing. One page written per page changed.
     Trust,
-    /// It may be torn: pages are written to a slot and flushed before they are written in place. Twice
-    /// the bytes, still one flush.
+    /// It may be torn: pages are written to a slot and flushed before they are written in place.
+    /// Twice the bytes, still one flush.
     Double,
 }
 
-/// The five optimizations of LS-MVBT. All are on by default; a database may be opened with any of them
-/// off, at any time, to measure what it brings. All off is the multi-version B-tree that came before.
+/// The five optimizations of LS-MVBT. All are on by default. A database may be opened with any of
+/// them off, at any time, to measure its effect. All off is the multi-version B-tree that came
+/// before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Optimizations {
     /// Lazy split: only the upper half of a full node moves, to one new node.
@@ -70,8 +71,8 @@ pub struct Optimizations {
     /// Lazy garbage collection: dead entries go when their node is changed anyway and needs the space.
     /// Off: a pass collects them every few commits, in pages that would otherwise be clean.
     pub lazy_gc: bool,
-    /// Metadata embedding: the commit's version stands in the pages it changed. Off: the header is
-    /// written by every commit as well.
+    /// Metadata embedding: the commit's version stands in the pages it changed. Off: every commit
+    /// also writes the header.
     pub metadata_embedding: bool,
     /// No sibling redistribution: a split never touches the siblings.
     pub no_redistribution: bool,
@@ -102,11 +103,11 @@ impl Optimizations {
     }
 }
 
-/// How a handle works. None of it is stored in the file.
+/// The options of a handle. None of them is stored in the file.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What a power cut may do to one page write. What the first handle says holds for all that come while it is
-    /// open; [`crate::Db::set_torn`] changes it.
+    /// The effect that a power cut may have on one page write. The first handle's value holds for
+    /// all that come while it is open; [`crate::Db::set_torn`] changes it.
     pub torn: Torn,
     /// The five switches.
     pub optimizations: Optimizations,
@@ -131,7 +132,7 @@ impl Default for Options {
     }
 }
 
-/// What a handle has done since it was opened.
+/// The work of a handle since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Transactions committed.
@@ -156,14 +157,14 @@ pub struct Stats {
     pub legacy_splits: u64,
     /// Dead entries collected.
     pub collected: u64,
-    /// Dead entries that a full node could not drop, because a reader, or the history, still sees them:
-    /// what long readers cost.
+    /// Dead entries that a full node could not drop, because a reader, or the history, still sees
+    /// them. They are the cost of long readers.
     pub kept_for_readers: u64,
     /// Version reached by this handle's newest commit.
     pub last_commit: u64,
 }
 
-/// What the database holds, for `status` commands.
+/// The state of the database, for `status` commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The newest version.
@@ -176,7 +177,7 @@ pub struct Status {
     pub oldest_reader: Option<Version>,
     /// Pages in the file in use or free: the high-water mark.
     pub pages: u32,
-    /// Of these, free ones.
+    /// Free pages among them.
     pub free_pages: u32,
     /// Regions that recovery would read now.
     pub marked_regions: u32,

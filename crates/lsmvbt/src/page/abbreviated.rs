@@ -1,5 +1,5 @@
-//! Abbreviated keys of a node, made when it has been searched a few times: to make them each key is looked at, which a search by
-//! comparison does not do.
+//! Abbreviated keys of a node, made after a few searches in it. Making them reads every key, which
+//! a search by comparison does not do.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -7,19 +7,20 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::payloads::{Payloads, Sought};
 
-/// Searches that go without.
+/// Searches without them.
 const SEARCHES: u8 = 2;
 
-/// The numbers of all keys of a node, cut down to what tells them apart: two bytes each, so that those of many nodes fit the
-/// processor's cache.
+/// The numbers of all keys of a node, cut down to the bits that distinguish them. Each takes two
+/// bytes, so that those of many nodes fit the processor's cache.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     kind: u32,
-    /// The first key that is compared with: a router covers what lies before the second one, whatever its own key is.
+    /// The first key to compare with: a router covers the keys before the second one, whatever its
+    /// own key is.
     from: usize,
     /// The number of that key, which is the smallest.
     least: u64,
-    /// The number's last bits, which are not kept.
+    /// The number of last bits that are dropped.
     shift: u32,
     /// From the first compared key on.
     all: Vec<Cut>,
@@ -46,8 +47,8 @@ impl Numbers {
         }
     }
 
-    /// The keys that may be the sought one: their number, as far as it is kept, is its own. Those before are smaller, those
-    /// behind larger.
+    /// The keys that may be the sought one: their number, as far as it is kept, is its own. Keys
+    /// before them are smaller, keys after them larger.
     pub(crate) fn alike(&self, number: u64) -> Range<usize> {
         let Some(above) = number.checked_sub(self.least) else {
             return self.from..self.from;
@@ -69,13 +70,14 @@ impl Numbers {
     }
 }
 
-/// How many are smaller. All are looked at, and several at once: in halving, each waits for the one before.
+/// The number of smaller ones. It reads all, several at once: in halving, each read waits for the
+/// one before.
 fn before(all: &[Cut], cut: Cut) -> usize {
     let smaller: Cut = all.iter().map(|other| Cut::from(*other < cut)).sum();
     usize::from(smaller)
 }
 
-/// See the module. A node that is copied, to be changed, has none.
+/// See the module. A copy of a node for a change has none.
 #[derive(Debug, Default)]
 pub(crate) struct Abbreviated {
     made: OnceLock<Numbers>,
@@ -89,13 +91,13 @@ impl Clone for Abbreviated {
 }
 
 impl Abbreviated {
-    /// A key comes or goes.
+    /// A key is inserted or removed.
     pub(crate) fn forget(&mut self) {
         *self = Abbreviated::default();
     }
 
-    /// The numbers of all keys, and that of the sought one. `keys` are all that the node has, those behind
-    /// the first `from` in order.
+    /// The numbers of all keys, and that of the sought one. `keys` are all keys of the node; those
+    /// after the first `from` are in order.
     #[inline]
     pub(crate) fn of(
         &self,
@@ -148,7 +150,8 @@ mod tests {
         u64::MAX,
     ];
 
-    /// Of all that may be equal none is left out, and what stands beside is rightly smaller or larger.
+    /// The range contains every key that may be equal, and keys outside are correctly smaller or
+    /// larger.
     fn holds(numbers: &[u64], from: usize, sought: u64) {
         let alike = Numbers::new(1, numbers, from).alike(sought);
         let (begin, end) = (alike.start, alike.end);

@@ -16,14 +16,14 @@ use super::node::{Ended, Entry, INF};
 use super::{OVERFLOW_BYTES, PageType, varint};
 use crate::types::TreeKind;
 
-/// A key that is longer goes to overflow pages, so that four entries always fit into a page.
+/// A longer key goes to overflow pages, so that four entries always fit into a page.
 pub(crate) const MAX_LOCAL: usize = 880;
-/// The same of a row in the leaf of an integer tree, whose routers do not carry it: three fit.
+/// The same for a row in the leaf of an integer tree, whose routers do not carry it: three fit.
 const MAX_LOCAL_ROW: usize = 1300;
 const MIN_LOCAL: usize = 64;
 
-/// How much of a payload stays in the cell: all, or what is left when the rest fills whole pages. `is_row`: it
-/// is of an integer tree.
+/// The bytes of a payload that stay in the cell: all, or the rest after filling whole pages.
+/// `is_row`: it is of an integer tree.
 pub(crate) fn local_len(total: usize, is_row: bool) -> usize {
     let most = if is_row { MAX_LOCAL_ROW } else { MAX_LOCAL };
     if total <= most {
@@ -33,7 +33,7 @@ pub(crate) fn local_len(total: usize, is_row: bool) -> usize {
     if left <= most { left } else { MIN_LOCAL }
 }
 
-/// Which parts the cells of a page have.
+/// The parts of the cells of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) child: bool,
@@ -120,7 +120,8 @@ fn u32_from(bytes: &[u8], at: &mut usize) -> Option<u32> {
     Some(u32::from_le_bytes(part))
 }
 
-/// Reads the cell at an offset; `None` if it is not one. The entry's `off` is its local payload's place.
+/// Reads the cell at an offset; `None` if there is no valid cell. The entry's `off` is its local
+/// payload's place.
 pub(crate) fn get(bytes: &[u8], offset: usize, shape: Shape, birth: u64) -> Option<Entry> {
     let mut at = offset;
     let flags = *bytes.get(at)?;

@@ -42,10 +42,10 @@ pub(crate) const HEADER: usize = 64;
 pub(crate) const CAPACITY: usize = PAGE_SIZE - HEADER;
 /// Bytes that one overflow page carries.
 pub(crate) const OVERFLOW_BYTES: usize = PAGE_SIZE - HEADER;
-/// Readable bytes behind everything in a decoded page.
+/// Readable bytes after everything in a decoded page.
 pub(crate) const PADDING: usize = 96;
 
-/// What a page is.
+/// The type of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageType {
     /// Entries with payloads.
@@ -147,12 +147,12 @@ pub(crate) fn seal(image: &mut Image) -> u32 {
     crc
 }
 
-/// The checksum that stands in an image.
+/// The checksum in an image.
 pub(crate) fn crc_of(image: &Image) -> u32 {
     u32_at(image, 0)
 }
 
-/// The page a sealed image says it is, if its checksum and salt are right.
+/// The page number of a sealed image, if its checksum and salt are right.
 pub(crate) fn identity(image: &Image, salt: u64) -> Option<PageNo> {
     (crc32c::crc32c(&image[4..]) == u32_at(image, 0) && u64_at(image, 8) == salt)
         .then(|| PageNo(u32_at(image, 4)))
@@ -173,12 +173,12 @@ pub(crate) fn verify(image: &Image, page: PageNo, salt: u64) -> Result<()> {
     Ok(())
 }
 
-/// A commit record as it stands in an image: the pages of the commit and the checksums of their images.
+/// A commit record in an image: the pages of the commit and the checksums of their images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Page and checksum of every other page of the commit, as far as they stand here.
+    /// Page and checksum of every other page of the commit, as far as they are in this image.
     pub(crate) pages: Vec<(u32, u32)>,
-    /// Where the list goes on; 0 if it does not.
+    /// The next page of the list; 0 at its end.
     pub(crate) list: u32,
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn record_room(image: &Image) -> usize {
     }
 }
 
-/// Puts a commit record into an image that has the room, and seals it.
+/// Puts a commit record into an image with enough room, and seals it.
 pub(crate) fn put_record(image: &mut Image, record: &Record) -> u32 {
     let from = HEADER + 2 * usize::from(u16_at(image, 48));
     image[18] |= 1;

@@ -1,8 +1,9 @@
 //! Nodes: decoded pages.
 //!
-//! A node is a page's header, its entries in order, and the bytes of their payloads. It may hold more than
-//! a page can while a change is under way; [`Node::fits`] tells, and the tree splits it. Nodes are shared
-//! as [`NodeRef`] and copied when one that is shared is changed, so what a cursor holds never changes.
+//! A node is a page's header, its entries in order, and the bytes of their payloads. During a
+//! change it may hold more than a page can. [`Node::fits`] detects that, and the tree splits it.
+//! Nodes are shared as [`NodeRef`]. A change copies a shared node, so a cursor's node never
+//! changes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,21 +18,22 @@ use crate::error::{Error, Result};
 use crate::payloads::{Payloads, Sought, Span};
 use crate::types::{PAGE_SIZE, PageNo, TreeKind};
 
-/// The end of what has not ended.
+/// The end of an entry that has not ended.
 pub(crate) const INF: u64 = u64::MAX;
 
 /// A shared node.
 pub(crate) type NodeRef = Arc<Node>;
 
-/// Why an entry ended, which says who owns what it points to.
+/// The reason why an entry ended. It gives the owner of the pages that the entry points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Ended {
-    /// It was deleted, replaced, or its page died: it owns its child or overflow chain, which is freed with it.
+    /// It was deleted, replaced, or its page died. It owns its child or overflow chain, which is
+    /// freed with it.
     #[default]
     Killed,
     /// Its copy in another node owns them.
     Moved,
-    /// Of a root in the catalog: it owns the page itself, but not what is below.
+    /// Of a root in the catalog: it owns the page itself, but not the pages below.
     Replaced,
 }
 
@@ -42,11 +44,11 @@ pub(crate) struct Entry {
     pub(crate) end: u64,
     /// Integer key, tree number.
     pub(crate) key: i64,
-    /// Where the local payload stands in the node's heap.
+    /// The offset of the local payload in the node's heap.
     pub(crate) off: u32,
     /// Bytes of the whole payload.
     pub(crate) total: u32,
-    /// Of which the key's.
+    /// Bytes of it that belong to the key.
     pub(crate) key_len: u32,
     /// The page of a router or root; the value of a meta entry.
     pub(crate) child: u32,
@@ -67,13 +69,14 @@ impl Entry {
     }
 }
 
-/// A decoded page. What a search looks at comes first, in this order, so that it takes two lines of the processor's cache.
+/// A decoded page. Fields that a search reads come first, in this order, so that it takes two lines
+/// of the processor's cache.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Node {
     newest_start: u64,
     dead: u32,
-    /// Entries. Until `entries` are wanted, they are so many cells of the page that `heap` is.
+    /// The number of entries. Until `entries` are wanted, they are cells of the page in `heap`.
     count: u32,
     pub(crate) page: PageNo,
     pub(crate) tree: u32,
@@ -85,7 +88,8 @@ pub(crate) struct Node {
     /// Of all entries. Made by the first search in a node that was changed.
     spans: OnceLock<Spans>,
     abbreviated: Abbreviated,
-    /// Nobody needs them who only reads what is there at his view, and they take three times what a page does.
+    /// A reader that only reads its own view does not need them, and they take three times the
+    /// space of a page.
     entries: OnceLock<Vec<Entry>>,
     pub(crate) birth: u64,
     pub(crate) ver: u64,
@@ -147,12 +151,12 @@ impl Node {
         self.entries.get_or_init(|| self.decode_cells().collect())
     }
 
-    /// How many there are.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// The entries of the page that `heap` is. All of them: [`Node::decode`] has looked at each.
+    /// The entries of the page in `heap`. All are valid: [`Node::decode`] has checked each.
     fn decode_cells(&self) -> impl Iterator<Item = Entry> {
         let shape = self.shape();
         (0..self.len()).map_while(move |i| {
@@ -161,7 +165,7 @@ impl Node {
         })
     }
 
-    /// The entries, to be changed.
+    /// The entries, for a change.
     fn entries_mut(&mut self) -> &mut Vec<Entry> {
         if self.entries.get().is_none() {
             self.entries = OnceLock::from(self.decode_cells().collect::<Vec<_>>());
@@ -177,7 +181,7 @@ impl Node {
         self.size
     }
 
-    /// True if it can be written as a page.
+    /// True if it fits into a page.
     pub(crate) fn fits(&self) -> bool {
         self.size <= CAPACITY
     }
@@ -220,13 +224,13 @@ impl Node {
         &self.heap[from..from + usize::from(e.local)]
     }
 
-    /// The same with the readable bytes behind it.
+    /// The same with the readable bytes after it.
     pub(crate) fn local_padded(&self, e: &Entry) -> &[u8] {
         let from = e.off as usize;
         &self.heap[from..from + usize::from(e.local) + PADDING]
     }
 
-    /// Where the payloads of all entries stand.
+    /// The places of all payloads.
     #[inline]
     pub(crate) fn spans(&self) -> &Spans {
         self.spans
@@ -256,8 +260,8 @@ impl Node {
         self.spans().children()[at]
     }
 
-    /// The abbreviated keys of all entries, and that of the sought one. `keys` are those of all entries, those behind the
-    /// first `from` in order.
+    /// The abbreviated keys of all entries, and that of the sought one. `keys` are those of all
+    /// entries; those after the first `from` are in order.
     pub(crate) fn abbreviated(
         &self,
         keys: Payloads<'_>,
@@ -267,13 +271,13 @@ impl Node {
         self.abbreviated.of(keys, from, sought)
     }
 
-    /// The payload that stands somewhere in this node.
+    /// The payload at a place in this node.
     #[inline]
     pub(crate) fn payload(&self, span: Span) -> &[u8] {
         &self.heap[usize::from(span.offset)..][..usize::from(span.len)]
     }
 
-    /// The payloads that do.
+    /// The payloads at places in this node.
     pub(crate) fn payloads<'a>(&'a self, spans: &'a [Span]) -> Payloads<'a> {
         Payloads::new(&self.heap, spans)
     }
@@ -320,7 +324,7 @@ impl Node {
         *self.entries_mut() = entries;
     }
 
-    /// Takes the entry at `at` out altogether.
+    /// Removes the entry at `at` altogether.
     pub(crate) fn remove(&mut self, at: usize) -> Entry {
         self.abbreviated.forget();
         if let Some(spans) = self.spans.get_mut() {
@@ -345,12 +349,12 @@ impl Node {
         self.entries_mut()[at] = e;
     }
 
-    /// Says differently why the dead entry at `at` ended.
+    /// Changes the reason why the dead entry at `at` ended.
     pub(crate) fn set_ended(&mut self, at: usize, ended: Ended) {
         self.entries_mut()[at].ended = ended;
     }
 
-    /// Makes the dead entry at `at` live again: in a page that dies, so that it need not be written.
+    /// Makes the dead entry at `at` live again: in a page that dies, so that no write is needed.
     pub(crate) fn revive(&mut self, at: usize) {
         let mut e = self.entries()[at];
         if !e.live() {
@@ -380,7 +384,7 @@ impl Node {
         }
     }
 
-    /// Removes what `keep` refuses and returns it.
+    /// Removes the entries that `keep` refuses and returns them.
     pub(crate) fn sift(&mut self, mut keep: impl FnMut(&Entry) -> bool) -> Vec<Entry> {
         self.spans.take();
         self.abbreviated.forget();
@@ -401,7 +405,7 @@ impl Node {
         gone
     }
 
-    /// What undo leaves of it: nothing that started after `keep`, no end after it.
+    /// The node after undo: nothing that started after `keep`, no end after it.
     pub(crate) fn strip(&mut self, keep: u64) {
         self.sift(|e| e.start <= keep);
         for at in 0..self.len() {

@@ -1,5 +1,5 @@
-//! Of a node's entries what searches and scans want: a fifth of what they would have to read of the entries themselves, most
-//! of which would not be in the processor's cache.
+//! The parts of a node's entries that searches and scans read. They are a fifth of the entries
+//! themselves, most of which would not be in the processor's cache.
 
 use super::Entry;
 use crate::payloads::Span;
@@ -7,7 +7,7 @@ use crate::payloads::Span;
 /// The length of a payload that is not all in the page.
 const ELSEWHERE: u16 = u16::MAX;
 
-/// Which of them a node has, beside where payloads stand.
+/// The parts of a node, apart from the places of payloads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct With {
     /// In integer trees.
@@ -16,7 +16,7 @@ pub(crate) struct With {
     pub(crate) children: bool,
 }
 
-/// Where the payloads stand in the heap, integer keys, and children, entry by entry.
+/// The places of payloads in the heap, integer keys, and children, entry by entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Spans {
     spans: Vec<Span>,
@@ -24,7 +24,7 @@ pub(crate) struct Spans {
     children: Vec<u32>,
     with: With,
     elsewhere: usize,
-    /// The first and the last integer key, so that a search need not go to where they stand.
+    /// The first and the last integer key, so that a search need not read them in the list.
     ends: (i64, i64),
     /// An integer key was not larger than the one before it.
     repeats: bool,
@@ -44,7 +44,7 @@ fn span(e: &Entry) -> Span {
 }
 
 impl Spans {
-    /// None, with room for so many.
+    /// Empty, with room for `count` entries.
     pub(crate) fn with_capacity(count: usize, with: With) -> Spans {
         Spans {
             spans: Vec::with_capacity(count),
@@ -109,8 +109,8 @@ impl Spans {
         self.ends
     }
 
-    /// The first and the last of integer keys that follow each other without a gap, as rowids mostly do: then a key's place
-    /// is known without a look at any other.
+    /// The first and the last of integer keys that follow each other without a gap, as rowids
+    /// mostly do. Then a key's place is known without a read of any other.
     pub(crate) fn consecutive(&self) -> Option<(i64, i64)> {
         let (first, last) = self.ends;
         let gaps = usize::try_from(last.wrapping_sub(first)).ok()?;
@@ -130,12 +130,13 @@ impl Spans {
         (self.elsewhere == 0).then_some(&self.spans)
     }
 
-    /// That of one entry, if its payload is in the page.
+    /// The one of an entry, if its payload is in the page.
     pub(crate) fn get(&self, at: usize) -> Option<Span> {
         self.spans.get(at).copied().filter(|s| s.len != ELSEWHERE)
     }
 
-    /// The entries around one whose payloads are in the page, as indexes. None, where its own is not.
+    /// The entries around one whose payloads are in the page, as indexes. `None` where its own is
+    /// not.
     pub(crate) fn run(&self, at: usize) -> std::ops::Range<usize> {
         if self.elsewhere == 0 {
             return 0..self.spans.len();

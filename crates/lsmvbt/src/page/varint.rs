@@ -15,7 +15,7 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads a value at `*at` and moves on; `None` when the bytes end or do not end.
+/// Reads a value at `*at` and advances; `None` when the bytes end early, or the value does not end.
 pub(crate) fn get(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0u64;
     for shift in 0..10 {

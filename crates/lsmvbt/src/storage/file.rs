@@ -1,4 +1,4 @@
-//! A file on a real file system, with direct I/O where it can be had.
+//! A file on a real file system, with direct I/O where it is available.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,10 +19,11 @@ pub enum Caching {
     Buffered,
 }
 
-/// A database in a file. Locks and shared memory are in `<path>-shm`, which stays behind, and means nothing
-/// while nobody has the database open.
+/// A database in a file. Locks and shared memory are in `<path>-shm`. That file stays after the
+/// close, and means nothing while no handle has the database open.
 ///
-/// It promises atomic writes of 512 bytes: who knows better of the device says so with [`crate::Torn::Trust`].
+/// It promises atomic writes of 512 bytes. A caller that knows the device better sets
+/// [`crate::Torn::Trust`].
 pub struct DirectFile {
     file: File,
     direct: bool,
@@ -31,7 +32,7 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Opens or makes a file.
+    /// Opens a file, or makes it.
     pub fn open(path: &Path, caching: Caching) -> io::Result<DirectFile> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -100,7 +101,8 @@ fn read_full(file: &File, mut offset: u64, mut buf: &mut [u8]) -> io::Result<usi
                 done += n;
                 offset += n as u64;
                 buf = &mut buf[n..];
-                // The file ends within a block: there is no more, and direct I/O could not ask for it.
+                // The file ends within a block. There is no more data, and direct I/O could not
+                // read it.
                 if !n.is_multiple_of(PAGE_SIZE) {
                     break;
                 }

@@ -1,7 +1,7 @@
 //! A file in memory, which can lose power.
 //!
-//! Writes that have not been synced are kept apart, every version of every page. A power cut keeps any
-//! subset of them, an older write of a page without a newer one, and may tear pages at 512 bytes. A fuse
+//! Unsynced writes are kept apart, every version of every page. A power cut keeps any subset of
+//! them, also an older write of a page without a newer one. It may tear pages at 512 bytes. A fuse
 //! kills a handle before or after any write or flush, as `kill -9` would.
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ const SECTOR: usize = 512;
 
 type Block = Box<[u8; PAGE_SIZE]>;
 
-/// What a power cut does to writes that were not flushed.
+/// The effect of a power cut on writes that were not flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerCut {
     /// Each is there or not; an older write of a page may be there without the newer one.
@@ -63,7 +63,7 @@ impl MemoryFile {
         file
     }
 
-    /// The same for what [`Storage::atomic_write_bytes`] promises.
+    /// The same with this promise for [`Storage::atomic_write_bytes`].
     pub fn with_atomic_write_bytes(bytes: u32) -> MemoryFile {
         let file = MemoryFile::default();
         file.state().atomic = bytes;
@@ -89,23 +89,25 @@ impl MemoryFile {
         })
     }
 
-    /// The handle that does the `ticks`-th step from now dies in it; each write and each flush has two
-    /// steps, before and after its effect. `None`: nobody dies.
+    /// The handle that does the `ticks`-th step from now dies in it. Each write and each flush has
+    /// two steps, before and after its effect. `None`: no handle dies.
     pub fn kill_after(&self, ticks: Option<u64>) {
         self.state().fuse = ticks;
     }
 
-    /// From now on every flush fails and writes what it would have made durable nowhere.
+    /// From now on every flush fails, and the writes that it would have made durable are lost.
     pub fn fail_syncs(&self, fail: bool) {
         self.state().fail_sync = fail;
     }
 
-    /// No write makes the file larger than so many bytes: the disk is full then. `None`: there is no end.
+    /// No write makes the file larger than this number of bytes: the disk is full then. `None`: no
+    /// limit.
     pub fn limit(&self, capacity: Option<u64>) {
         self.state().capacity = capacity;
     }
 
-    /// Every handle dies, locks and shared memory are gone; what was not flushed stays, as after `kill -9`.
+    /// Every handle dies, and locks and shared memory are gone. Unflushed writes stay, as after
+    /// `kill -9`.
     pub fn kill_all(&self) {
         let mut s = self.state();
         s.open.clear();
@@ -114,8 +116,8 @@ impl MemoryFile {
         s.fuse = None;
     }
 
-    /// Power is cut: as [`MemoryFile::kill_all`], and what was not flushed is kept, dropped or torn as
-    /// `choose` says: it is given `n` and answers with a number below `n`.
+    /// Power is cut, as [`MemoryFile::kill_all`]. `choose` decides which unflushed writes are kept,
+    /// dropped or torn. It gets `n` and answers with a number below `n`.
     pub fn power_cut(&self, how: PowerCut, choose: &mut dyn FnMut(u64) -> u64) {
         self.kill_all();
         let mut s = self.state();

@@ -1,8 +1,8 @@
-//! Where the bytes are: the only door to the outside.
+//! The place of the bytes, and the engine's only way to the outside.
 //!
-//! A handle of the database owns one [`Storage`]. Handles on the same database, of one process or of
-//! several, work together through what their storages share: the bytes of the file, eight locks and a
-//! small shared memory. The engine never waits for a lock: it tries, and says `Busy`.
+//! A handle of the database owns one [`Storage`]. Handles on the same database, of one process or
+//! of several, work together through their storages. These share the bytes of the file, eight locks
+//! and a small shared memory. The engine never waits for a lock: it tries, and returns `Busy`.
 
 use std::io;
 
@@ -13,20 +13,21 @@ pub struct Lock(pub u8);
 impl Lock {
     /// Held by the writer, exclusively.
     pub const WRITE: Lock = Lock(0);
-    /// Held exclusively by who prepares the shared memory or recovers.
+    /// Held exclusively by a handle that prepares the shared memory or recovers.
     pub const RECOVER: Lock = Lock(1);
-    /// Held, shared, by every handle for as long as it is open: who gets it exclusively is the last one.
+    /// Held, shared, by every handle while it is open. The handle that gets it exclusively is the
+    /// last one.
     pub const OPEN: Lock = Lock(2);
     /// The first of the [`READERS`] locks of the read marks.
     pub const READ: Lock = Lock(3);
-    /// How many locks there are.
+    /// The number of locks.
     pub const COUNT: u8 = 8;
 }
 
-/// How many read marks, and locks of them, there are.
+/// The number of read marks, and of their locks.
 pub const READERS: usize = 5;
 
-/// How a lock is held.
+/// The mode of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
     /// Together with other shared holders.
@@ -37,11 +38,12 @@ pub enum LockMode {
 
 /// A file with locks and shared memory.
 ///
-/// Offsets and sizes are bytes. All writes are whole pages of 4,096 bytes at multiples of that, so that
-/// direct I/O is possible (buffers are not aligned: an implementation that needs that copies).
+/// Offsets and sizes are bytes. All writes are whole pages of 4,096 bytes at multiples of that, so
+/// that direct I/O is possible. Buffers are not aligned: an implementation that needs alignment
+/// copies.
 pub trait Storage: Send {
-    /// Reads at an offset. Returns how many bytes there were before the end of the file; the rest of the
-    /// buffer is left as it is.
+    /// Reads at an offset. Returns the number of bytes before the end of the file; the rest of the
+    /// buffer stays unchanged.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
     /// Writes all of `data`, extending the file when needed. A later [`Storage::sync`] makes it durable.
@@ -60,17 +62,17 @@ pub trait Storage: Send {
         512
     }
 
-    /// Tries to take a lock, at once: false if another handle stands in the way. A handle never holds
-    /// the same lock twice, and gives a shared one back before it asks for it exclusively. The death of
-    /// a process frees its locks.
+    /// Tries to take a lock, at once: false if another handle holds it. A handle never holds the
+    /// same lock twice, and releases a shared one before it tries to get it exclusively. The death
+    /// of a process frees its locks.
     fn lock(&self, lock: Lock, mode: LockMode) -> io::Result<bool>;
 
-    /// Gives a lock back.
+    /// Releases a lock.
     fn unlock(&self, lock: Lock, mode: LockMode) -> io::Result<()>;
 
-    /// A 64-bit word of the shared memory, sequentially consistent. Words never written are zero, and
-    /// all words are zero when no handle had the database open before. Words are counted from 0; the
-    /// memory grows as needed (65,536 words serve a database of 14 GiB).
+    /// A 64-bit word of the shared memory, sequentially consistent. Words never written are zero,
+    /// and all words are zero when no handle had the database open before. Words are counted from
+    /// 0. The memory grows as needed (65,536 words serve a database of 14 GiB).
     fn shm_load(&self, word: usize) -> io::Result<u64>;
 
     /// Writes a word of the shared memory, sequentially consistent.

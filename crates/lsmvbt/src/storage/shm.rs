@@ -1,8 +1,9 @@
 //! Shared memory and locks of a file: `<database>-shm`, mapped in pieces, with open-file-description locks.
 //!
-//! The only unsafe code of the crate. Locks of this kind belong to the open file, not to the process, so
-//! several handles of one process exclude each other like those of several. The file's length only grows
-//! while anyone has it open, so no access to a mapped piece can fail; who opens it alone empties it first.
+//! This is the only unsafe code of the crate. Locks of this kind belong to the open file, not to
+//! the process. So several handles of one process exclude each other like those of several. The
+//! file's length only grows while any handle has it open, so no access to a mapped piece can fail.
+//! A handle that opens it alone empties it first.
 
 #![allow(unsafe_code)]
 
@@ -20,9 +21,9 @@ use super::{Lock, LockMode};
 /// Bytes of a piece.
 const PIECE: usize = 256 * 1024;
 const WORDS: usize = PIECE / 8;
-/// Where the locks lie: far behind any word.
+/// The place of the locks: far after any word.
 const LOCKS: i64 = 1 << 40;
-/// Held, shared, by every handle: who gets it exclusively is alone.
+/// Held, shared, by every handle. A handle that gets it exclusively is alone.
 const ALIVE: i64 = LOCKS + Lock::COUNT as i64;
 
 /// A piece of the file in memory.
@@ -38,7 +39,7 @@ pub(crate) struct SharedFile {
 }
 
 impl SharedFile {
-    /// Opens it; empties it if nobody else has it open.
+    /// Opens it; empties it if no other handle has it open.
     pub(crate) fn open(path: &Path) -> io::Result<SharedFile> {
         let file = OpenOptions::new()
             .read(true)
@@ -54,7 +55,7 @@ impl SharedFile {
             if shared.set(ALIVE, libc::F_WRLCK)? {
                 shared.file.set_len(0)?;
             }
-            // From exclusive to shared in one step; or one more beside the others.
+            // From exclusive to shared in one step, or one more shared holder.
             if shared.set(ALIVE, libc::F_RDLCK)? {
                 return Ok(shared);
             }
@@ -62,7 +63,7 @@ impl SharedFile {
         }
     }
 
-    /// Tries to set a lock of one byte; false if another holder stands in the way.
+    /// Tries to set a lock of one byte; false if another holder has it.
     fn set(&self, at: i64, kind: i32) -> io::Result<bool> {
         // SAFETY: all-zero bytes are a valid `flock`.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -95,7 +96,7 @@ impl SharedFile {
             .map(|_| ())
     }
 
-    /// Does something with a word.
+    /// Runs `act` on a word.
     pub(crate) fn word<T>(&self, word: usize, act: impl FnOnce(&AtomicU64) -> T) -> io::Result<T> {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         while pieces.len() <= word / WORDS {
@@ -111,8 +112,8 @@ impl SharedFile {
     fn map(&self, piece: usize) -> io::Result<Piece> {
         let end = ((piece + 1) * PIECE) as u64;
         if self.file.metadata()?.len() < end {
-            // Real blocks, so that a full disk is an error here and not a signal later. Growing is a race
-            // that everybody wins: it never makes the file shorter.
+            // Real blocks, so that a full disk is an error here and not a signal later. A race
+            // between growing processes is harmless: growing never makes the file shorter.
             rustix::fs::fallocate(
                 &self.file,
                 rustix::fs::FallocateFlags::empty(),
@@ -156,8 +157,8 @@ impl Drop for SharedFile {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         for piece in pieces.drain(..) {
-            // SAFETY: mapped by `map` with this size, and nobody holds a reference into it any more.
-            // A failure would leave the mapping behind, which harms nobody.
+            // SAFETY: mapped by `map` with this size, and no reference into it remains. A failure
+            // would leave the mapping behind, which is harmless.
             let _ = unsafe { munmap(piece.0.cast(), PIECE) };
         }
     }

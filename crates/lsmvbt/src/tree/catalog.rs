@@ -1,8 +1,8 @@
-//! The catalog: which page is the root of which tree, at every version; and the 16 meta values.
+//! The catalog: the root page of each tree, at every version, and the 16 meta values.
 //!
-//! Page 2 is the directory. Its keys are -1 to -16 for the meta values, and 0 and up for catalog pages:
-//! catalog page `c` has the roots of the trees `64 c` to `64 c + 63`. The pages are full of versioned
-//! entries like all others; roots are never split in place, a new root gets a new entry.
+//! Page 2 is the directory. Its keys are -1 to -16 for the meta values, and 0 and up for catalog
+//! pages. Catalog page `c` has the roots of the trees `64 c` to `64 c + 63`. The pages are full of
+//! versioned entries like all others. Roots are never split in place; a new root gets a new entry.
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::types::{PageNo, TreeId, TreeKind};
 pub(crate) const DIRECTORY: u32 = 2;
 /// Trees of one catalog page.
 const TREES: u32 = 64;
-/// How many meta values there are.
+/// The number of meta values.
 pub(crate) const METAS: usize = 16;
 
 fn find(node: &NodeRef, view: u64, key: i64) -> Option<usize> {
@@ -69,7 +69,7 @@ impl Core {
         Ok(self.root_entry(tree, view)?.2.child)
     }
 
-    /// Since when the live root has been the root.
+    /// The version since which the live root has been the root.
     pub(crate) fn root_start(&mut self, tree: u32) -> Result<u64> {
         let m = self.version()?;
         Ok(self.root_entry(tree, m)?.2.start)
@@ -188,7 +188,7 @@ impl Core {
         self.retire(page)
     }
 
-    /// Gives a tree another root. `ended` says what becomes of the old one.
+    /// Gives a tree another root. `ended` gives the fate of the old one.
     pub(crate) fn replace_root(&mut self, tree: u32, root: u32, ended: Ended) -> Result<()> {
         let m = self.version()?;
         let (page, at, _) = self.root_entry(tree, m)?;
@@ -248,8 +248,8 @@ impl Core {
         self.own_old_root(page, tree)
     }
 
-    /// A tree whose root changed in this transaction is gone in the same one: what it was before, which
-    /// had been handed on to the new root, belongs to its old root's entry again.
+    /// Handles a tree whose root changed and which is removed in the same transaction. The new root
+    /// had taken over the tree's earlier pages. They belong to its old root's entry again.
     fn own_old_root(&mut self, page: u32, tree: u32) -> Result<()> {
         let m = self.version()?;
         let node = self.node_mut(page)?;

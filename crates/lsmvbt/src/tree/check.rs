@@ -1,4 +1,4 @@
-//! Walks over whole versions: checking, counting, finding what is lost; and the status.
+//! Walks over whole versions: checking, counting, finding lost pages; and the status.
 
 use foldhash::HashSet;
 
@@ -137,7 +137,7 @@ impl Core {
                     self.check_page(walk, p);
                 }
             }
-            // The first router's key says nothing.
+            // The first router's key has no meaning.
             if node.level == 0 || i > 0 {
                 let key = self.key_of(&node, &e)?;
                 let order = if node.level == 0 {
@@ -195,7 +195,7 @@ impl Core {
 
     // ---- reclaiming
 
-    /// Makes pages free that nothing leads to.
+    /// Frees pages that nothing leads to.
     pub(crate) fn reclaim(&mut self) -> Result<u32> {
         self.begin_write(None)?;
         let reclaimed = self.reclaim_locked();

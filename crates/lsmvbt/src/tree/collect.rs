@@ -1,11 +1,12 @@
 //! Garbage collection: dropping dead entries that no reader can see any more, and freeing the pages that
 //! killed ones own.
 //!
-//! Rules, each of which the crash model fails without:
-//! - An entry stays while any of these lies in `[start, end)`: a read mark, the transaction's base, the
-//!   newest durable version (a crash may go back to it), a version of the history.
-//! - An entry that owns a page stays until the oldest of these has passed its end: the page may be older
-//!   than the entry, and be reached by other ways at versions before its start.
+//! The crash model fails without any one of these rules:
+//! - An entry stays while one of these lies in `[start, end)`: a read mark, the transaction's base,
+//!   the newest durable version, a version of the history. (A crash may go back to the newest
+//!   durable version.)
+//! - An entry that owns a page stays until the oldest of these has passed its end. The page may be
+//!   older than the entry, and be reached by other ways at versions before its start.
 //! - Only `killed` entries free pages; `moved` ones have a copy that does.
 
 use crate::core::Core;
@@ -25,7 +26,7 @@ impl Core {
             }
     }
 
-    /// Collects what can be collected of a node. `wanted`: its space is needed.
+    /// Collects the dead entries of a node that can go. `wanted`: its space is needed.
     pub(crate) fn collect(&mut self, page: u32, wanted: bool) -> Result<()> {
         let keep = self.keep()?;
         let before = self.node(page)?;
@@ -46,7 +47,7 @@ impl Core {
         Ok(())
     }
 
-    /// Frees what a collected entry owned.
+    /// Frees the pages that a collected entry owned.
     fn release(&mut self, node: &NodeRef, e: &Entry) -> Result<()> {
         if !owns(e) {
             return Ok(());
@@ -78,8 +79,8 @@ impl Core {
         Ok(())
     }
 
-    /// Frees a dead page and what its killed entries own. A page that came to be after `born_by` has been
-    /// freed and used again.
+    /// Frees a dead page and the pages that its killed entries own. A page born after `born_by` has
+    /// been freed and used again.
     fn free_dead_page(&mut self, page: u32, born_by: u64) -> Result<()> {
         if self.is_free(page) {
             return Ok(());
@@ -95,7 +96,7 @@ impl Core {
         Ok(())
     }
 
-    /// Frees all of a tree as it was at a version, and what its killed entries own.
+    /// Frees all of a tree as it was at a version, and the pages that its killed entries own.
     pub(crate) fn free_tree(&mut self, root: u32, view: u64) -> Result<()> {
         let mut pages = vec![root];
         while let Some(page) = pages.pop() {
@@ -121,9 +122,9 @@ impl Core {
         Ok(())
     }
 
-    /// Frees the pages of a tree that were born in this transaction, when the tree goes in it as well: no more is read
-    /// than the transaction has written. What dead entries in them own also belongs to a page of the base, where they
-    /// were still alive.
+    /// Frees the pages of a tree that were born in this transaction, when it also removes the tree.
+    /// It reads no more than the transaction has written. Pages owned by dead entries in them also
+    /// belong to a page of the base, where the entries were still alive.
     pub(crate) fn free_own_tree(&mut self, tree: u32) -> Result<()> {
         let mut pages: Vec<u32> = self.txn()?.own.iter().copied().collect();
         pages.sort_unstable();
@@ -135,7 +136,7 @@ impl Core {
         Ok(())
     }
 
-    /// Before the file grows: once a transaction, looks whether dropped trees can be freed now.
+    /// Before the file grows: once a transaction, checks whether dropped trees can be freed now.
     pub(crate) fn look_for_space(&mut self) -> Result<()> {
         if self.free.count() >= 8 || self.txn()?.looked_for_space {
             return Ok(());
@@ -151,8 +152,8 @@ impl Core {
         Ok(())
     }
 
-    /// The periodic pass of legacy MVBT, when lazy garbage collection is off: the pages that have got
-    /// dead entries since the last one are collected in this transaction.
+    /// The periodic pass of legacy MVBT, when lazy garbage collection is off. It collects, in this
+    /// transaction, the pages that have got dead entries since the last pass.
     pub(crate) fn periodic_pass(&mut self) -> Result<()> {
         const EVERY: u32 = 16;
         let txn = self.txn()?;

@@ -9,7 +9,7 @@ use crate::types::{PageNo, TreeKind};
 /// A way down by page and index; the nodes may change meanwhile.
 pub(crate) type Path = Vec<(u32, usize)>;
 
-/// A key and value as they are handed in.
+/// A key and value from the caller.
 pub(crate) enum NewEntry<'a> {
     Integer(i64, &'a [u8]),
     Bytes(&'a [u8], &'a [u8]),
@@ -27,7 +27,7 @@ impl NewEntry<'_> {
 }
 
 impl Core {
-    /// Bytes that a node may fill when something was inserted: all of it once it has been split lazily.
+    /// Bytes that a node may fill after an insertion: all of it once it has been split lazily.
     pub(crate) fn limit(&self, node: &Node) -> usize {
         if node.is_lazy() {
             CAPACITY
@@ -42,7 +42,7 @@ impl Core {
         CAPACITY - CAPACITY * reserve / 100
     }
 
-    /// The way to a leaf of the write transaction's view, and the place in it.
+    /// The path to a leaf of the write transaction's view, and the place in it.
     pub(crate) fn way(&mut self, tree: u32, target: &mut Target<'_>) -> Result<(Path, Place)> {
         let view = self.version()?;
         let root = self.root(tree, view)?;
@@ -124,8 +124,8 @@ impl Core {
         Ok(at)
     }
 
-    /// Inserts an entry into the node at `path[depth]`. At its end, if it is full, a new node takes it
-    /// alone, and this one stays as it is: append split.
+    /// Inserts an entry into the node at `path[depth]`. At the end of a full node, a new node takes
+    /// it alone, and the full one stays as it is: append split.
     pub(crate) fn insert(
         &mut self,
         path: &mut Path,
@@ -165,8 +165,8 @@ impl Core {
         self.settle(path, leaf, None)
     }
 
-    /// After a change of the node at `path[depth]`: collects garbage where it frees pages or space that
-    /// is needed, splits what is too full, removes what is empty.
+    /// After a change of the node at `path[depth]`: collects garbage where it frees pages or needed
+    /// space, splits an over-full node, removes an empty one.
     pub(crate) fn settle(
         &mut self,
         path: &mut Path,
@@ -205,7 +205,7 @@ impl Core {
         Ok(())
     }
 
-    /// A root with a single child gives way to it; one without any becomes an empty leaf.
+    /// A single child replaces its root; a root without a child becomes an empty leaf.
     fn settle_root(&mut self, page: u32) -> Result<()> {
         let node = self.node(page)?;
         let (tree, own) = (node.tree, self.txn()?.own.contains(&page));
@@ -229,8 +229,9 @@ impl Core {
         }
     }
 
-    /// What becomes of a node whose live entries are elsewhere now. Born in this transaction: it is free.
-    /// Else older versions still read it, and it need not be written unless dead entries in it own pages.
+    /// Handles a node whose live entries are elsewhere now. Born in this transaction: it is free.
+    /// Else older versions still read it, and it needs no write unless dead entries in it own
+    /// pages.
     pub(crate) fn retire(&mut self, page: u32) -> Result<()> {
         let txn = self.txn()?;
         let (m, spilled) = (txn.version, txn.spilled.contains_key(&page));
@@ -261,8 +262,8 @@ impl Core {
         Ok(())
     }
 
-    /// Takes a node without live entries out of its parent. Its neighbor on the left takes over its keys;
-    /// the first one's are taken over by the next.
+    /// Removes a node without live entries from its parent. Its left neighbor takes over its keys;
+    /// for the first one, the next neighbor does.
     fn remove_empty(&mut self, path: &mut Path, depth: usize) -> Result<()> {
         let page = path[depth].0;
         let node = self.node(page)?;
@@ -276,7 +277,8 @@ impl Core {
         self.settle(path, depth - 1, None)
     }
 
-    /// A node of this transaction that has to stay, because dead entries in it own pages, must lead somewhere.
+    /// A node of this transaction that must stay, because dead entries in it own pages, must lead
+    /// somewhere.
     fn lead_to_empty_leaf(&mut self, node: &Node) -> Result<()> {
         let (m, mut above) = (self.version()?, node.page.0);
         for level in (0..node.level).rev() {
@@ -292,8 +294,8 @@ impl Core {
         Ok(())
     }
 
-    /// Adds routers to new nodes right behind the one of `path[depth]`; or in its place, if its node died.
-    /// The nodes' low keys are those of their first live entries.
+    /// Adds routers to new nodes right after the one of `path[depth]`, or in its place, if its node
+    /// died. The nodes' low keys are those of their first live entries.
     pub(crate) fn add_routers(
         &mut self,
         path: &mut Path,
@@ -368,7 +370,7 @@ impl Core {
         Ok((new, local))
     }
 
-    /// A new root above `old` and its new siblings, or above those that replace it.
+    /// A new root above `old` and its new siblings, or above the nodes that replace it.
     fn grow_root(&mut self, old: u32, nodes: &[u32], died: bool) -> Result<()> {
         let m = self.version()?;
         let node = self.node(old)?;
@@ -398,7 +400,7 @@ impl Core {
     }
 }
 
-/// A router to the first child of a node: its key says nothing.
+/// A router to the first child of a node: its key has no meaning.
 fn first_router(child: u32, start: u64) -> Entry {
     Entry {
         start,

@@ -11,21 +11,21 @@ use crate::types::PageNo;
 /// Levels that a tree may have; more than any file can fill.
 pub(crate) const MAX_LEVEL: u8 = 40;
 
-/// What is looked for.
+/// The sought key.
 pub(crate) enum Target<'a> {
     /// An integer key.
     Integer(i64),
     /// A key in the order of bytes.
     Bytes(&'a [u8]),
-    /// Whatever the caller calls equal.
+    /// A key that the caller compares.
     Custom(&'a mut dyn Sought),
     /// Before everything.
     First,
-    /// Behind everything.
+    /// After everything.
     Last,
 }
 
-/// Where in a leaf: indexes of entries.
+/// A place in a leaf: indexes of entries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     pub(crate) exact: Option<usize>,
@@ -33,7 +33,7 @@ pub(crate) struct Place {
     pub(crate) after: Option<usize>,
 }
 
-/// One level of a way down.
+/// One level of a path down.
 #[derive(Clone)]
 pub(crate) struct Step {
     pub(crate) page: u32,
@@ -85,7 +85,7 @@ impl Visible {
 }
 
 impl Core {
-    /// How a stored entry lies to what is looked for.
+    /// The order of a stored entry relative to the sought key.
     pub(crate) fn compare(
         &mut self,
         node: &NodeRef,
@@ -101,7 +101,7 @@ impl Core {
             }
             Target::Bytes(key) => Ok(self.whole_key(node, e)?.as_slice().cmp(key)),
             Target::Custom(sought) if e.overflow == 0 => {
-                // What lies behind the slice is readable: the node's heap is padded.
+                // Bytes after the slice are readable: the node's heap is padded.
                 sought.compare(&node.local_padded(e)[..usize::from(e.local)])
             }
             Target::Custom(sought) => {
@@ -179,7 +179,7 @@ impl Core {
         Ok(visible.at(found.not_larger - 1))
     }
 
-    /// The place of what is looked for in a leaf.
+    /// The place of the sought key in a leaf.
     pub(crate) fn place(
         &mut self,
         node: &NodeRef,
@@ -222,8 +222,9 @@ impl Core {
         })
     }
 
-    /// Goes down from a root to the leaf where `target` belongs. The leaf's index is not set. What `steps` holds of an
-    /// earlier way at the same view, which nobody changes, is not fetched again.
+    /// Goes down from a root to the leaf where `target` belongs. The leaf's index is not set.
+    /// `steps` may hold an earlier path at the same view, which no writer changes. Its nodes are
+    /// not fetched again.
     pub(crate) fn descend(
         &mut self,
         root: u32,
@@ -283,8 +284,8 @@ impl Core {
     }
 }
 
-/// Searches all entries of a node: by their abbreviated keys where there are any, and by comparison only among those whose
-/// number is the sought one's.
+/// Searches all entries of a node. It uses their abbreviated keys if there are any, and compares
+/// only those whose number is the sought one's.
 fn search_all(
     node: &NodeRef,
     keys: Payloads<'_>,
@@ -309,8 +310,8 @@ fn search_all(
     })
 }
 
-/// The integer key that is looked for, where a node shows all its entries to the view: what nearly every search by rowid
-/// comes down to, and worth doing without a call for each entry.
+/// The sought integer key, where a node shows all its entries to the view. Nearly every search by
+/// rowid comes here, so it makes no call for each entry.
 fn integer_of_all(node: &NodeRef, view: u64, target: &Target<'_>) -> Option<i64> {
     match target {
         Target::Integer(key) if node.plain(view) => Some(*key),
@@ -318,9 +319,10 @@ fn integer_of_all(node: &NodeRef, view: u64, target: &Target<'_>) -> Option<i64>
     }
 }
 
-/// Where an integer key stands among others in order, or would stand. Rowids are mostly dense, so the first guess, by how
-/// far it lies between the first and the last, is mostly the place or next to it. Whoever knows these two gives them: each
-/// would be a line of the processor's cache.
+/// The place of an integer key among others in order, or the place where it would be. Rowids are
+/// mostly dense. So the first guess, from its distance to the first and the last, is mostly the
+/// place or next to it. A caller that knows these two passes them: each would be a line of the
+/// processor's cache.
 fn find_integer(
     integers: &[i64],
     (first, last): (i64, i64),
@@ -347,7 +349,8 @@ fn find_integer(
     Err(low)
 }
 
-/// The next visible entry behind (or before) index `from` of a node; `None` as `from`: from the edge.
+/// The next visible entry after (or before) index `from` of a node; `None` as `from`: from the
+/// edge.
 pub(crate) fn neighbor(
     node: &NodeRef,
     view: u64,

@@ -5,7 +5,7 @@
 //! | lazy | the upper half is copied to a new node and ends here as `moved`; this node stays | 3 |
 //! | legacy | every live entry is copied to one or more new nodes; this one dies | 3 or 4 |
 //!
-//! Entries born in this transaction move without leaving anything behind: nobody else has seen them.
+//! Entries born in this transaction move without leaving anything behind: no reader has seen them.
 
 use crate::core::Core;
 use crate::error::Result;
@@ -87,7 +87,7 @@ impl Core {
         }
         let own = self.txn()?.own.contains(&page);
         let bytes: usize = live.iter().map(|e| node.cost(e)).sum();
-        // A part is to have room for what comes next, but parts are not to be many.
+        // A part needs room for later entries, but there should be few parts.
         let parts = (bytes * 10)
             .div_ceil(self.soft_limit() * 8)
             .max(1)
@@ -108,8 +108,8 @@ impl Core {
         self.retire(page)
     }
 
-    /// A page of this transaction dies at once, but dead entries in it may own pages of earlier versions:
-    /// they go on in the first new node, as far as they fit.
+    /// A page of this transaction dies at once, but dead entries in it may own pages of earlier
+    /// versions. They go on in the first new node, as far as they fit.
     fn carry_owners(&mut self, node: &NodeRef, to: u32) -> Result<()> {
         let soft = self.soft_limit();
         let new = self.node_mut(to)?;
@@ -130,8 +130,8 @@ impl Core {
         self.settle(path, depth - 1, None)
     }
 
-    /// Sibling redistribution, as other B-trees do it: this leaf and its right sibling are divided among
-    /// three. All three and the parent are written. False if there is no such sibling.
+    /// Sibling redistribution, as in other B-trees: this leaf and its right sibling are divided
+    /// among three. All three and the parent are written. False if there is no such sibling.
     fn redistribute(&mut self, path: &mut Path, depth: usize, node: &NodeRef) -> Result<bool> {
         if depth == 0 {
             return Ok(false);

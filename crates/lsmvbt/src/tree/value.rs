@@ -12,8 +12,8 @@ use crate::types::PageNo;
 pub(crate) const MAX_PAYLOAD: usize = 0x7fff_ff00;
 
 impl Core {
-    /// Splits a payload into what stays in the cell and a new chain; returns their sizes in `e`. `is_row`: it is of an
-    /// integer tree.
+    /// Splits a payload into the part that stays in the cell and a new chain; returns their sizes
+    /// in `e`. `is_row`: it is of an integer tree.
     pub(crate) fn store_payload<'p>(
         &mut self,
         tree: u32,
@@ -88,7 +88,7 @@ impl Core {
         Ok(())
     }
 
-    /// The whole payload, or its first `len` bytes. What the disk says about its length is not believed
+    /// The whole payload, or its first `len` bytes. The code does not trust its length on disk
     /// before the bytes are there.
     pub(crate) fn payload(&mut self, node: &NodeRef, e: &Entry, len: usize) -> Result<Vec<u8>> {
         if len > crate::types::PAGE_SIZE {
@@ -127,7 +127,7 @@ impl Core {
         self.payload(node, e, e.key_len as usize)
     }
 
-    /// The pages of a chain, bounded by what its length needs.
+    /// The pages of a chain, bounded by the number that its length needs.
     pub(crate) fn chain(&mut self, tree: u32, of: PageNo, e: &Entry) -> Result<Vec<u32>> {
         let mut pages = Vec::new();
         let mut left = (e.total as usize).saturating_sub(usize::from(e.local));

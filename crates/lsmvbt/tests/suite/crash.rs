@@ -5,7 +5,7 @@ use lsmvbt::{Db, Error, MemoryFile, Options, PowerCut, Result, Torn};
 use crate::drive::{Model, Seen, durability, random_options, read_all, transaction};
 use crate::random::{Random, Seed, number, seeds};
 
-/// What a run has done.
+/// The outcome of a run.
 #[derive(Default, Debug)]
 struct Tally {
     crashes: u64,
@@ -16,13 +16,13 @@ struct Tally {
     spilled: u64,
 }
 
-/// Who has the database open.
+/// The handles that have the database open.
 #[derive(Clone, Copy, PartialEq)]
 enum Handles {
     One,
     /// Two that take turns.
     Two,
-    /// Two that believe different things of page writes, and change their minds.
+    /// Two with different settings for page writes, which they change.
     TwoThatDiffer,
 }
 
@@ -31,7 +31,7 @@ struct Run {
     file: MemoryFile,
     torn: Torn,
     handles: Handles,
-    /// States that a crash may leave: the newest durable one, and what came after it.
+    /// States that a crash may leave: the newest durable one, and the later ones.
     candidates: Vec<Model>,
     model: Model,
     /// Whether the last of `candidates` is being committed.
@@ -99,7 +99,7 @@ impl Run {
                 let fuse = self.random.chance(20).then(|| 1 + self.random.below(20));
                 self.file.kill_after(fuse);
                 seen.clear();
-                // The dead one's own end: nothing that it does reaches anything.
+                // The dead handle's own end: nothing that it does reaches the file.
                 db = heir;
                 self.take_over(&mut db)?;
                 self.file.kill_after(None);
@@ -142,7 +142,7 @@ impl Run {
         Ok(())
     }
 
-    /// What was opened is one of the states that a crash may have left.
+    /// The opened state is one that a crash may have left.
     fn recognize(&mut self, db: &mut Db) -> Result<()> {
         let view = db.snapshot()?;
         let found = read_all(db, view.version())?;
@@ -155,7 +155,7 @@ impl Run {
         self.settle(db)
     }
 
-    /// What is known to be durable is what a crash must leave.
+    /// A crash must leave all that is known to be durable.
     fn settle(&mut self, db: &mut Db) -> Result<()> {
         let status = db.status()?;
         if status.durable == status.current {
@@ -164,7 +164,8 @@ impl Run {
         Ok(())
     }
 
-    /// A writer has died and the other handle goes on, unless it dies too: with all of its commit or nothing.
+    /// A writer has died and the other handle goes on, unless it dies too. All of the writer's
+    /// commit is there, or nothing.
     fn take_over(&mut self, db: &mut Db) -> Result<()> {
         self.tally.taken_over += 1;
         let committing = std::mem::take(&mut self.committing);
@@ -181,7 +182,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets the machine or the processes die.
+    /// Kills the machine or the processes.
     fn crash(&mut self) {
         self.tally.crashes += 1;
         if self.random.chance(30) {
@@ -198,7 +199,7 @@ impl Run {
         self.file.power_cut(how, &mut |n| random.below(n));
     }
 
-    /// Opens after a crash, with more crashes on the way, and looks which state is there.
+    /// Opens after a crash, with more crashes on the way, and finds the recovered state.
     fn recover(&mut self) {
         for attempt in 0.. {
             // Recovery writes little, if anything.
@@ -217,7 +218,8 @@ impl Run {
                         db.close().unwrap();
                         self.candidates = vec![self.model.clone()];
                     } else {
-                        // What recovery left must survive the next crash as well, if it says that it is durable.
+                        // A recovered state that counts as durable must survive the next crash as
+                        // well.
                         self.crash();
                     }
                     return;
@@ -284,8 +286,8 @@ fn runs(torn: Torn, handles: Handles) {
         sum.commits += tally.commits;
         sum.spilled += tally.spilled;
     }
-    // Found once: a clean close that let the number of a spilled, rolled-back transaction be used again; a settled
-    // commit through a slot that was undone because it has no record.
+    // Found once: a clean close allowed reuse of the number of a spilled, rolled-back transaction.
+    // Another time, a settled commit through a slot was undone because it has no record.
     for seed in [201_456, 661] {
         run(seed, torn, handles);
     }

@@ -1,4 +1,4 @@
-//! Cursors that live longer than what they were made in.
+//! Cursors that outlive the state in which they were made.
 
 use lsmvbt::{Cursor, Db, Durability, MemoryFile, Options, Seek, TreeKind};
 

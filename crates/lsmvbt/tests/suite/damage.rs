@@ -1,11 +1,11 @@
-//! Bytes that are not what was written: clear errors, no panic, no endless work, nothing wrong given out.
+//! Damaged bytes: clear errors, no panic, no endless work, no wrong data returned.
 
 use lsmvbt::{Db, Durability, Error, MAGIC, MemoryFile, Options, PAGE_SIZE, Torn, TreeId};
 
 use crate::drive::{Model, options, read_all, transaction};
 use crate::random::{Random, Seed, seeds};
 
-/// A database with something in it, closed cleanly, and what it holds.
+/// A database with some content, closed cleanly, and that content.
 fn database(random: &mut Random) -> (MemoryFile, Model) {
     let file = MemoryFile::new();
     let mut db = Db::open(file.storage(), Options::default()).unwrap();
@@ -19,7 +19,7 @@ fn database(random: &mut Random) -> (MemoryFile, Model) {
     (file, model)
 }
 
-/// Opens, reads and changes everything; `Ok` is what it holds.
+/// Opens, reads and changes everything; `Ok` is its content.
 fn use_it(file: &MemoryFile) -> Result<Model, Error> {
     let mut db = Db::open(file.storage(), options(Torn::Trust))?;
     let view = db.snapshot()?;
@@ -98,7 +98,7 @@ fn forged_pages_do_no_harm() {
             let page = random.below((good.len() / PAGE_SIZE) as u64) as usize;
             forge(&mut bytes, page, &mut random);
             file.set_bytes(&bytes);
-            // Whatever it answers: it answers.
+            // Any answer is right, but there must be one.
             answered += u64::from(use_it(&file).is_ok());
         }
     }

@@ -12,10 +12,10 @@ use lsmvbt::{
 
 use crate::random::Random;
 
-/// Keys in the order of the tree: integers as eight bytes, custom keys behind their length.
+/// Keys in the order of the tree: integers as eight bytes, custom keys after their length.
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a version holds.
+/// The content of a version.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Model {
     pub trees: BTreeMap<u32, (u8, Rc<Map>)>,
@@ -52,7 +52,7 @@ pub fn custom_order(stored: &[u8], sought: &[u8]) -> Ordering {
         .then_with(|| stored.cmp(sought))
 }
 
-/// A custom key, which is sought by abbreviated keys where a page has them: by its length and its first byte.
+/// A custom key. Where a page has abbreviated keys, the search uses them: length and first byte.
 pub struct ByLength<'a>(pub &'a [u8]);
 
 fn abbreviated(key: &[u8]) -> u64 {
@@ -78,7 +78,7 @@ impl Sought for ByLength<'_> {
     }
 }
 
-/// The key and value a cursor stands on, as the model has them.
+/// The current key and value of a cursor, in the model's form.
 pub fn entry(db: &mut Db, cursor: &Cursor) -> Result<(Vec<u8>, Vec<u8>)> {
     Ok(match cursor.kind() {
         TreeKind::Integer => (integer_key(cursor.integer_key()?), cursor.value(db)?),
@@ -87,7 +87,7 @@ pub fn entry(db: &mut Db, cursor: &Cursor) -> Result<(Vec<u8>, Vec<u8>)> {
     })
 }
 
-/// Everything that a version holds, read forwards.
+/// The whole content of a version, read forwards.
 pub fn read_all(db: &mut Db, view: Version) -> Result<Model> {
     let mut model = Model::default();
     for (tree, kind) in db.trees(view)? {
@@ -177,7 +177,8 @@ fn seek_and_look(
     Ok(())
 }
 
-/// What a cursor shows around it is what it comes to step by step, and it can go over a part of it at once.
+/// The entries that a cursor shows around it are those that it reaches step by step, and it can
+/// skip over a part of them at once.
 fn look_around(db: &mut Db, cursor: &mut Cursor, random: &mut Random) -> Result<()> {
     if random.below(2) == 0 && !cursor.next(db)? {
         return Ok(());
@@ -227,7 +228,7 @@ fn there(cursor: &Cursor) -> Result<(i64, Vec<u8>)> {
     Ok((integer, local.to_vec()))
 }
 
-/// Looks for any key that is as long as this one.
+/// Seeks any key of the same length as this one.
 fn seek_length(db: &mut Db, cursor: &mut Cursor, key: &[u8], map: &Map) -> Result<()> {
     let length = key.len() - 4;
     let found = cursor.seek_with(db, &mut |stored: &[u8]| Ok(stored.len().cmp(&length)))?;
@@ -294,7 +295,7 @@ pub fn random_value(random: &mut Random) -> Vec<u8> {
     vec![random.below(256) as u8; len as usize]
 }
 
-/// The default options, but for what a power cut may do to a page.
+/// The default options, except the effect of a power cut on a page.
 pub fn options(torn: Torn) -> Options {
     Options {
         torn,
@@ -377,7 +378,7 @@ pub fn change(db: &mut Db, model: &mut Model, random: &mut Random, range: u64) -
     Ok(())
 }
 
-/// How many neighbors change together: more than a leaf holds, now and then.
+/// The number of neighbors that change together: more than a leaf holds, now and then.
 fn run_length(random: &mut Random) -> u64 {
     let limit = *random.pick(&[10, 40, 400]);
     random.below(limit)
@@ -460,11 +461,11 @@ fn delete_run(db: &mut Db, tree: TreeId, map: &mut Map, random: &mut Random) -> 
     Ok(())
 }
 
-/// A snapshot and what it must show.
+/// A snapshot and the content that it must show.
 pub struct Seen {
     pub snapshot: Snapshot,
     pub model: Model,
-    /// Of its view, once it has been probed.
+    /// Cursors of its view, once it has been probed.
     pub cursors: BTreeMap<u32, Cursor>,
 }
 
@@ -478,7 +479,8 @@ impl Seen {
     }
 }
 
-/// One write transaction with savepoints. Returns what it would commit; the transaction is still open.
+/// One write transaction with savepoints. Returns the content that it would commit; the transaction
+/// is still open.
 pub fn transaction(
     db: &mut Db,
     base: &Model,

@@ -1,7 +1,7 @@
 //! The engine against a map of versions, against power cuts, and against damage; and the crash model.
 //!
-//! Runs are random and print their seed; `LSMVBT_SEED` gives it back. `LSMVBT_SCALE` multiplies how much
-//! is done: 1 is what CI runs.
+//! Runs are random and print their seed; `LSMVBT_SEED` replays it. `LSMVBT_SCALE` multiplies the
+//! amount of work: CI runs 1.
 
 mod crash;
 mod cursors;

@@ -5,7 +5,7 @@ use lsmvbt::{Db, Error, MemoryFile, Torn};
 use crate::drive::{Model, Seen, durability, probe, random_options, read_all, transaction};
 use crate::random::{Random, Seed, number, seeds};
 
-/// Runs transactions until so many operations are done.
+/// Runs transactions until the number of operations is reached.
 fn run(seed: u64, operations: u64) -> u64 {
     let _told = Seed("map", seed);
     let mut random = Random::new(seed);
@@ -108,8 +108,8 @@ fn every_version_holds_what_its_transactions_wrote() {
     for seed in seeds((total / 2000).max(1)) {
         done += run(seed, 2000);
     }
-    // What earlier runs have found: a redistribution into two parts, all marks taken, history collected by
-    // a transaction that was spilled and rolled back.
+    // Findings of earlier runs: a redistribution into two parts, all marks taken, and history
+    // collected by a transaction that was spilled and rolled back.
     for seed in [101_223, 102_204, 200_868] {
         done += run(seed, 2000);
     }

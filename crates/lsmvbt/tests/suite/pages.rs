@@ -1,4 +1,4 @@
-//! How many pages and flushes a transaction costs, and how large the file gets.
+//! The cost of a transaction in pages and flushes, and the size of the file.
 
 use lsmvbt::{Db, Durability, MemoryFile, Optimizations, Stats, Torn, TreeId, TreeKind, Version};
 
@@ -58,13 +58,14 @@ fn the_first_write_after_a_clean_open_costs_a_page_and_two_flushes_more() {
     db.close().unwrap();
     let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
     let first = cost(&mut db, |db| db.put_integer(table, 1, &[1; 100]).unwrap());
-    // Nobody can tell whether the header that was found has been flushed.
+    // Nothing says whether the header that was found has been flushed.
     assert_eq!((first.pages, first.header, first.flushes), (1, 1, 3));
     let second = cost(&mut db, |db| db.put_integer(table, 2, &[1; 100]).unwrap());
     assert_eq!((second.pages, second.header, second.flushes), (1, 0, 1));
 }
 
-/// A database of some commits whose process was killed before it could close it; `unfinished` is what it was at.
+/// A database of some commits whose process was killed before it could close it. `unfinished` is
+/// its work at that time.
 fn killed(
     torn: Torn,
     unfinished: impl FnOnce(&MemoryFile, &mut Db, TreeId),
@@ -93,7 +94,7 @@ fn what_the_death_of_a_process_leaves_is_flushed_with_the_next_write() {
         assert_eq!(db.status().unwrap().durable, Version(0));
         let first = cost(&mut db, |db| db.put_integer(table, 100, &[1; 100]).unwrap());
         assert_eq!((first.pages, first.header, first.flushes), (1, 0, 2));
-        // All is known and flushed: what comes next costs what it always does.
+        // All is known and flushed: later transactions have their usual cost.
         let next = cost(&mut db, |db| db.put_integer(table, 101, &[1; 100]).unwrap());
         assert_eq!((next.header, next.flushes), (0, 1));
     }
@@ -116,8 +117,8 @@ fn half_a_commit_is_undone_with_two_flushes() {
     assert!(db.check().unwrap().is_empty());
 }
 
-/// Pages that recovery reads of a database of so many MiB, after a thousand rows were added to it and its process
-/// was killed.
+/// Pages that recovery reads of a database of this size in MiB. Before, a thousand rows were added
+/// to it and its process was killed.
 fn read_by_recovery(mebibytes: u64) -> u64 {
     let file = MemoryFile::new();
     let mut db = Db::open(file.storage(), options(Torn::Trust)).unwrap();
@@ -164,7 +165,7 @@ fn whether_pages_may_be_torn_changes_without_a_flush_where_nothing_waits_for_one
         4,
         "the commit was not in place for good"
     );
-    // Of a database whose slots hold nothing new, not even that.
+    // With a database whose slots hold nothing new, not even that.
     file.kill_all();
     let mut db = Db::open(file.storage(), options(Torn::Double)).unwrap();
     db.set_torn(Torn::Trust).unwrap();
@@ -266,12 +267,14 @@ fn a_thousand_inserts_cost_little_more_than_a_thousand_pages() {
     }
     assert!(written[0] <= 1040, "in order: {} pages", written[0]);
     assert!(written[7] <= 1120, "scattered: {} pages", written[7]);
-    // Without embedded metadata, every commit writes the header as well; with nothing, most is written.
+    // Without embedded metadata, every commit writes the header as well. Without any optimization,
+    // it writes most.
     assert!(written[4] >= written[0] + 1000 && written[11] >= written[7] + 1000);
     assert!(written[6] > written[0] && written[13] > written[7]);
 }
 
-/// The same rows again and again, and a queue, without readers: the file must not grow for ever.
+/// The same rows again and again, and a queue, without readers: the file must not grow without
+/// limit.
 #[test]
 fn the_file_stays_bounded_under_steady_updates_without_readers() {
     for torn in [Torn::Trust, Torn::Double] {
@@ -307,7 +310,7 @@ fn the_file_stays_bounded_under_steady_updates_without_readers() {
     }
 }
 
-/// A reader that stays costs pages, and nothing else; when it goes, they come back.
+/// A long reader costs pages, and nothing else. When it ends, they come back.
 #[test]
 fn a_long_reader_does_not_stop_writers_and_its_cost_is_told() {
     let mut db = Db::open(MemoryFile::new().storage(), options(Torn::Trust)).unwrap();
@@ -373,7 +376,8 @@ fn a_tree_that_grew_in_the_transaction_in_which_it_goes_leaves_no_page_behind() 
                 false => db.clear_tree(table).unwrap(),
             }
         });
-        // What it was before goes when nobody can read it any more, with the next change of the catalog.
+        // Earlier pages of the tree go when no reader can read them any more, with the next change
+        // of the catalog.
         cost(&mut db, |db| db.set_meta(0, 1).unwrap());
         cost(&mut db, |db| {
             db.create_tree(TreeKind::Integer).unwrap();

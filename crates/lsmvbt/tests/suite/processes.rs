@@ -1,7 +1,8 @@
 //! Real processes on a real file, killed with SIGKILL.
 //!
-//! The test starts itself again as workers. Each writer commits numbered rows under one common counter and
-//! notes in a file of its own what was acknowledged; readers verify whole snapshots all the time.
+//! The test starts itself again as workers. Each writer commits numbered rows under one common
+//! counter, and notes the acknowledged ones in its own file. Readers verify whole snapshots all the
+//! time.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -77,7 +78,7 @@ fn write(dir: &Path, id: u32) {
         let view = patiently(|| db.begin_write());
         let n = i64::from(db.meta(view, 0).unwrap()) + 1;
         one(&mut db, n, id);
-        // Now and then it changes its mind, and does the same again.
+        // Now and then it rolls back, and does the same again.
         if n % 17 == 0 && db.stats().commits % 3 == 0 {
             db.rollback().unwrap();
             let view = patiently(|| db.begin_write());
@@ -114,7 +115,7 @@ fn read(dir: &Path) {
     }
 }
 
-/// What the test's own processes run; nothing when it is run as a test.
+/// The workers of the test run this; run as a test, it does nothing.
 #[test]
 fn worker() {
     let Ok(role) = std::env::var("LSMVBT_WORKER") else {

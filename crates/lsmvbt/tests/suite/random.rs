@@ -1,4 +1,4 @@
-//! Random numbers with a seed, and how much to do.
+//! Random numbers with a seed, and the amount of work.
 
 /// A small generator (splitmix64).
 pub struct Random(u64);
@@ -31,7 +31,8 @@ impl Random {
     }
 }
 
-/// The seeds of a test: the one of `LSMVBT_SEED`, or so many from a fixed beginning, times `LSMVBT_SCALE`.
+/// The seeds of a test: the one of `LSMVBT_SEED`, or a number of seeds from a fixed beginning,
+/// times `LSMVBT_SCALE`.
 pub fn seeds(count: u64) -> Vec<u64> {
     if let Some(seed) = number("LSMVBT_SEED") {
         return vec![seed];
@@ -44,7 +45,7 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Says which seed failed when a test panics.
+/// Prints the seed that failed when a test panics.
 pub struct Seed(pub &'static str, pub u64);
 
 impl Drop for Seed {

@@ -1,4 +1,4 @@
-//! Several handles on one database, with writers that die in the middle, beside readers that go on.
+//! Several handles on one database, with writers that die in the middle, while readers go on.
 
 use lsmvbt::{Db, Durability, Error, MemoryFile, Torn, TreeKind};
 
@@ -45,7 +45,7 @@ impl Run {
         }
     }
 
-    /// Every snapshot of a handle shows what it showed; a new one the newest state.
+    /// Every snapshot of a handle shows its old content; a new one shows the newest state.
     fn look(&mut self, i: usize) {
         let h = &mut self.handles[i];
         for seen in &h.seen {
@@ -96,7 +96,7 @@ impl Run {
         drop(self.handles.swap_remove(i));
         for other in 0..self.handles.len() {
             if self.random.chance(50) {
-                // Before anyone recovers: snapshots are not disturbed by what the dead one left.
+                // Before any recovery: the remains of the dead writer do not disturb snapshots.
                 let h = &mut self.handles[other];
                 for seen in &h.seen {
                     let found = read_all(&mut h.db, seen.snapshot.version()).unwrap();
@@ -204,7 +204,7 @@ fn what_a_commit_without_a_flush_frees_other_handles_use_once() {
     a.begin_write().unwrap();
     a.clear_tree(tree).unwrap();
     a.commit(Durability::Flush).unwrap();
-    // The catalog is changed: what was cleared is freed, but not for `a` to use.
+    // The catalog is changed: the cleared pages are freed, but `a` may not use them.
     a.begin_write().unwrap();
     a.create_tree(TreeKind::Integer).unwrap();
     a.commit(Durability::Later).unwrap();

@@ -1,4 +1,5 @@
-//! The slots of `Torn::Double`: larger than a span of the free map, and moved by a writer that goes no further.
+//! The slots of `Torn::Double`: larger than a span of the free map, and moved by a writer that
+//! stops there.
 
 use lsmvbt::{Db, Durability, MemoryFile, PowerCut, Torn, TreeId, TreeKind};
 
@@ -64,7 +65,7 @@ fn a_transaction_may_be_larger_than_a_span_of_the_free_map() {
     db.close().expect("closed");
 }
 
-/// `moves` is what another writer does, in whose transaction the slots have to move.
+/// `moves` is the work of another writer, in whose transaction the slots must move.
 fn moved_by_another(rows: i64, moves: impl FnOnce(&MemoryFile, Db)) {
     let file = MemoryFile::new();
     let (mut a, mut b) = (open(&file), open(&file));

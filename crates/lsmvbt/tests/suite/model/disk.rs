@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::{Header, Image, Slot, Step, Stop};
 use crate::random::Random;
 
-/// What can be written in one piece.
+/// The unit of a write.
 #[derive(Clone)]
 pub enum Block {
     Page(Rc<Image>),
@@ -15,7 +15,7 @@ pub enum Block {
     Torn,
 }
 
-/// Where.
+/// The place of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Place {
     Page(u32),

@@ -1,8 +1,8 @@
 //! The crash model: the protocol and nothing else, on pages of six entries and a disk that loses writes.
 //!
-//! It shares no code with the engine. It is the oracle of the protocol: the same run with any one rule
-//! taken away ([`Mutant`]) must fail, so that every rule is known to be needed, and with all of them must
-//! not. `docs/lsmvbt.md` names the mutant beside each rule.
+//! It shares no code with the engine. It is the oracle of the protocol. A run without any one rule
+//! ([`Mutant`]) must fail, which shows that the rule is needed. A run with all rules must not fail.
+//! `docs/lsmvbt.md` names the mutant next to each rule.
 
 mod disk;
 mod recovery;
@@ -40,11 +40,11 @@ pub enum Mutant {
     ReuseAtOnce,
     /// A page can be used again before the transaction that freed it is durable.
     ReuseBeforeDurable,
-    /// Garbage collection spares what the transaction itself sees instead of what its base does.
+    /// Garbage collection keeps what the transaction itself sees instead of what its base sees.
     CollectBase,
-    /// Garbage collection does not spare the newest durable version.
+    /// Garbage collection does not keep the newest durable version.
     CollectDurable,
-    /// An owner goes as soon as nobody sees it, not when the oldest view has passed its end.
+    /// An owner goes as soon as no view sees it, not when the oldest view has passed its end.
     OwnersByLifetime,
     /// Moved entries free pages as killed ones do.
     MovedFrees,
@@ -54,7 +54,7 @@ pub enum Mutant {
     NoFlushOfMarks,
     /// Without a flush after each commit, the record names only its own commit's pages.
     RecordOfOneCommit,
-    /// What recovery has found is not flushed before something is written.
+    /// The recovered state is not flushed before the next write.
     NoFlushOfFound,
     /// Recovery does not flush what it has undone before it writes the header.
     NoFlushOfUndone,
@@ -64,7 +64,7 @@ pub enum Mutant {
     RedoOneSlot,
 }
 
-/// Why a run stops.
+/// The reason why a run stops.
 pub enum Stop {
     /// The power went, or the process died.
     Crash,
@@ -86,7 +86,7 @@ enum Kind {
     Overflow,
 }
 
-/// Why an entry ended.
+/// The reason why an entry ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Why {
     Lives,
@@ -174,7 +174,7 @@ struct Slot {
     hwm: u32,
 }
 
-/// Everything that a model of a version holds: for each tree, its keys and values.
+/// The content of a version in the model: for each tree, its keys and values.
 pub type World = BTreeMap<u32, BTreeMap<i64, u64>>;
 
 struct Txn {
@@ -208,7 +208,7 @@ struct Engine {
     ids: u64,
     slot: usize,
     txn: Option<Txn>,
-    /// What was found when it was opened has been flushed, or need not be.
+    /// The state found by the open has been flushed, or needs no flush.
     found_flushed: bool,
 }
 
@@ -407,7 +407,7 @@ fn every_rule_is_needed() {
     let mut survived = Vec::new();
     for (is_double, mutants) in [(false, &single[..]), (true, &double[..])] {
         for mutant in mutants {
-            // Runs until it is caught, at most so many.
+            // Runs until the mutant is caught, up to a limit.
             let outcome = runs_until_caught(is_double, *mutant, 20_000);
             if outcome.bugs == 0 {
                 survived.push(*mutant);

@@ -43,7 +43,7 @@ impl Engine {
         }
     }
 
-    /// Opens; what is given back on a crash is the disk.
+    /// Opens; on a crash it returns the disk.
     pub fn open(
         disk: Disk,
         double: bool,
@@ -325,8 +325,8 @@ impl Engine {
     }
 }
 
-/// The free map of a state: what was free at the floor, less what was born since, and with what was born
-/// after the state; and its end.
+/// The free map of a state, and its end. It has pages free at the floor, less those born since, and
+/// with those born after the state.
 fn free_map(
     header: &Header,
     images: &BTreeMap<u32, Rc<Image>>,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::random::number;
 
-/// What runs have shown.
+/// The findings of runs.
 #[derive(Default, Debug, Clone)]
 pub struct Outcome {
     pub runs: u64,
@@ -218,7 +218,7 @@ impl Run {
         Ok(())
     }
 
-    /// What one transaction does.
+    /// The changes of one transaction.
     fn work(&mut self, engine: &mut Engine) -> Step<World> {
         let mut new = self.world.clone();
         for _ in 0..*self.random.pick(&[1, 1, 1, 2, 3, 8, 20]) {

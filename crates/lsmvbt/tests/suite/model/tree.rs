@@ -60,7 +60,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Frees a dead page and what it owns, unless it has been used again.
+    /// Frees a dead page and the pages it owns, unless it has been used again.
     fn free_dead(&mut self, page: u32, born_by: u64) -> Step<()> {
         let freed = self.txn()?.freed.contains(&page);
         if freed || self.free.contains(&page) {
@@ -149,7 +149,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the entry at an index; one born in this transaction goes, and is returned.
+    /// Ends the entry at an index. One born in this transaction is removed and returned.
     fn end(&mut self, page: u32, at: usize) -> Step<Option<Ent>> {
         let m = self.version();
         let node = self.change(page)?;
@@ -240,8 +240,9 @@ impl Engine {
         Ok(())
     }
 
-    /// A leaf without live entries leaves its parent, unless it is the first one there: the model keeps
-    /// routers in the order of their keys, and the next one's key is too high for what it would take over.
+    /// A leaf without live entries leaves its parent, unless it is the first one there. The model
+    /// keeps routers in the order of their keys, and the next one's key is too high for the keys
+    /// that it would take over.
     fn drop_if_empty(&mut self, path: &[u32]) -> Step<()> {
         let (Some(page), Some(parent)) = (path.last(), path.iter().rev().nth(1)) else {
             return Ok(());
@@ -339,7 +340,7 @@ impl Engine {
         }
     }
 
-    /// Tells the level above about new pages, and about one that died.
+    /// Records new pages, and a dead one, in the level above.
     fn up(
         &mut self,
         tree: u32,
@@ -399,7 +400,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the root's entry; returns since when it has been the root.
+    /// Ends the root's entry; returns the version since which it has been the root.
     fn replace_root(&mut self, tree: u32, died: bool) -> Step<u64> {
         let m = self.version();
         let catalog = self.change(CATALOG)?;
@@ -447,7 +448,7 @@ impl Engine {
             return Ok(());
         }
         catalog.ents.remove(at);
-        // What the tree was before this transaction belongs to its old root's entry again.
+        // The tree's pages before this transaction belong to its old root's entry again.
         for old in catalog
             .ents
             .iter_mut()

@@ -52,7 +52,7 @@ impl Engine {
         self.marks.extend(need);
         let marks = self.marks.clone();
         if self.random.chance(50) {
-            // What the engine does as a rule: the list grows, the rest of the header stays.
+            // The usual case in the engine: the list grows, the rest of the header stays.
             self.write_header(|h| h.marks = marks)?;
         } else {
             let (floor, free, hwm) = (self.durable, self.durable_free.clone(), self.durable_hwm);
@@ -229,7 +229,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Finds the pages that crashes have left unreachable.
+    /// Finds the unreachable pages that crashes have left.
     pub fn sweep(&mut self) -> Step<()> {
         let mut pages = BTreeSet::new();
         self.scan(self.current, &mut pages)?;
