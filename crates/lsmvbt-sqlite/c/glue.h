@@ -30,7 +30,7 @@
 
 typedef struct GlueBtree GlueBtree;
 struct GlueBtree {
-  Btree base;          /* What SQLite and the shared stock functions see. Must be first */
+  Btree base;          /* Seen by SQLite and the shared stock functions. Must be first */
   BtShared shared;     /* base.pBt */
   EngineDb *pEngine;   /* The Rust side */
   int iEngine;         /* Which engine it is */
@@ -45,10 +45,10 @@ struct GlueCursor {
                        ** record), pBt, pNext, nKey (saved rowid or size of pKey), pgnoRoot, curIntKey, pKeyInfo */
   EngineDb *pEngine;   /* That of the handle */
   u32 id;              /* The cursor on the Rust side */
-  i64 nArrival;        /* Counts the times it has come to stand on an entry */
-  int iAt;             /* How far it has gone from the entry where the Rust side believes it to be */
-  int iRow;            /* Of which entry in between `row` tells; glueRow() is of the one that it stands on */
-  EngineRow row;       /* An entry, in a table at least the last rowid, and what is around that of the Rust side */
+  i64 nArrival;        /* Counts its arrivals at entries */
+  int iAt;             /* Its distance from its entry on the Rust side */
+  int iRow;            /* The entry in between that `row` describes; glueRow() is the current one */
+  EngineRow row;       /* An entry (in a table at least the last rowid), and those around the Rust side's */
 };
 
 #define GLUE(p)         ((GlueBtree*)(p))

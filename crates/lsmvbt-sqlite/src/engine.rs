@@ -244,8 +244,8 @@ pub trait Connection: Send {
     /// Begins to write, from reading or not.
     ///
     /// # Errors
-    /// [`Error::Busy`]; [`Error::StaleSnapshot`] if it reads what is not the newest commit. A connection that
-    /// did not read does not read afterwards either.
+    /// [`Error::Busy`]; [`Error::StaleSnapshot`] if it reads another version than the newest
+    /// commit. A connection that did not read does not read afterwards either.
     fn begin_write(&mut self) -> Result<()>;
 
     /// Does what can still be refused about a commit.
@@ -278,13 +278,14 @@ pub trait Connection: Send {
     /// The engine's errors.
     fn savepoint(&mut self) -> Result<()>;
 
-    /// Undoes what was done since a savepoint, numbered from 0. It stays open; those within it are gone.
+    /// Undoes all changes since a savepoint, numbered from 0. It stays open; those within it are
+    /// gone.
     ///
     /// # Errors
     /// The engine's errors.
     fn rollback_to(&mut self, number: usize) -> Result<()>;
 
-    /// Ends a savepoint and those within it; what was done since stays.
+    /// Ends a savepoint and those within it; the changes since then stay.
     ///
     /// # Errors
     /// The engine's errors.
@@ -302,8 +303,8 @@ pub trait Connection: Send {
     /// The engine's errors.
     fn set_meta(&mut self, index: usize, value: u32) -> Result<()>;
 
-    /// Runs a pragma of the engine's own, whose name is in lower case, and gives its answer; `None` if it has none of
-    /// this name.
+    /// Runs a pragma of the engine and returns its answer. The name is in lower case. `None` if the
+    /// engine has no such pragma.
     ///
     /// # Errors
     /// [`Error::Refused`] and the engine's errors.
@@ -312,7 +313,8 @@ pub trait Connection: Send {
         Ok(None)
     }
 
-    /// A number that is another one whenever other connections' commits have become visible, and only then.
+    /// A number that changes whenever other connections' commits have become visible, and only
+    /// then.
     fn data_version(&mut self) -> u32;
 
     /// Makes a tree. Its number is above 1: tree 1 is a table that is always there.
@@ -333,8 +335,8 @@ pub trait Connection: Send {
     /// [`Error::NoSuchTree`] and the engine's errors.
     fn clear_tree(&mut self, tree: u32) -> Result<u64>;
 
-    /// The highest number of a tree that exists, or the number of pages of the file if that is higher: SQLite
-    /// believes no number above it, and shows it as `PRAGMA page_count`.
+    /// The highest number of a tree that exists, or the number of pages of the file if that is
+    /// higher. SQLite rejects each number above it, and shows it as `PRAGMA page_count`.
     ///
     /// # Errors
     /// The engine's errors.
@@ -385,7 +387,8 @@ pub trait Connection: Send {
     /// The engine's errors.
     fn previous(&mut self, cursor: CursorId) -> Result<bool>;
 
-    /// Moves by a number of the entries that [`Connection::row`] has shown around, back if negative.
+    /// Moves by a number of the entries that [`Connection::row`] has shown around, back if
+    /// negative.
     ///
     /// # Errors
     /// [`Error::Misuse`] if it has not shown enough entries.
@@ -433,8 +436,8 @@ pub trait Connection: Send {
     /// The engine's errors.
     fn insert_row(&mut self, cursor: CursorId, rowid: i64, data: &[u8], zeros: u32) -> Result<()>;
 
-    /// Inserts a record into an index, or replaces the one that compares equal. The cursor stands nowhere
-    /// then.
+    /// Inserts a record into an index, or replaces the one that compares equal. The cursor stands
+    /// nowhere then.
     ///
     /// # Errors
     /// The engine's errors, and [`Error::Compare`].

@@ -183,7 +183,8 @@ impl Core {
             .ok_or(Error::Transaction("there is no write transaction"))
     }
 
-    /// Makes a change. One that fails after it has changed a node leaves a transaction that cannot be committed.
+    /// Makes a change. One that fails after it has changed a node leaves a transaction that cannot
+    /// be committed.
     pub(crate) fn changing<T>(&mut self, change: impl FnOnce(&mut Core) -> Result<T>) -> Result<T> {
         let before = self.txn()?.touched;
         if self.txn()?.broken.is_some() {
@@ -374,7 +375,8 @@ impl Core {
         self.allocate(|page, m| Node::new(page, kind, tree_kind, tree, level, m))
     }
 
-    /// Frees a page: at once if it was born in this transaction, else when this transaction is durable.
+    /// Frees a page: at once if it was born in this transaction, else when this transaction is
+    /// durable.
     pub(crate) fn free_page(&mut self, page: u32) -> Result<()> {
         self.remember(page)?;
         let txn = self.txn()?;

@@ -111,7 +111,8 @@ impl Cursor {
         self.seen.is_none()
     }
 
-    /// True when its tree was changed since it was positioned, so that its next move must seek first.
+    /// True when its tree was changed since it was positioned, so that its next move must seek
+    /// first.
     pub fn is_stale(&self, db: &Db) -> bool {
         self.stale(&db.core)
     }

@@ -216,7 +216,8 @@ impl Db {
         Ok(Version(self.core.begin_write(Some(snapshot.version.0))?))
     }
 
-    /// The version that the open write transaction is making, if one is open: the view of its own changes.
+    /// The version that the open write transaction is making, if one is open: the view of its own
+    /// changes.
     pub fn write_version(&self) -> Option<Version> {
         self.core.txn.as_ref().map(|t| Version(t.version))
     }
@@ -350,8 +351,8 @@ impl Db {
 
     // ---- the database as a whole
 
-    /// Keeps the `versions` newest versions readable by [`Db::snapshot_at`] (0: none but the newest; off).
-    /// Stored in the file. Must not be called inside a write transaction.
+    /// Keeps the `versions` newest versions readable by [`Db::snapshot_at`] (0: none but the
+    /// newest; off). Stored in the file. Must not be called inside a write transaction.
     pub fn set_history(&mut self, versions: u64) -> Result<()> {
         self.core.set_history(versions)
     }

@@ -119,7 +119,8 @@ impl Core {
         Slots::of(&self.header).ok_or(Error::Transaction("there are no slots"))
     }
 
-    /// Makes the slots large enough for `pages` images. Nothing but the file has changed if it fails.
+    /// Makes the slots large enough for `pages` images. Nothing but the file has changed if it
+    /// fails.
     pub(crate) fn make_slots(&mut self, pages: usize) -> Result<()> {
         let heads = pages.div_ceil(LIST_ENTRIES);
         let too_big = |_| Error::TooBig("the transaction");
@@ -214,7 +215,8 @@ impl Core {
 
     // ---- reading
 
-    /// Reads a slot: version, and page and place of each image. `None` if it is not whole, or not newer than `than`.
+    /// Reads a slot: version, and page and place of each image. `None` if it is not whole, or not
+    /// newer than `than`.
     fn read_slot(&mut self, slot: u32, than: u64) -> Result<Option<SlotContent>> {
         let Some(slots) = Slots::of(&self.header) else {
             return Ok(None);

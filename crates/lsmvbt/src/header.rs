@@ -8,9 +8,9 @@
 //! | 24 | 8 | salt: random, in every page |
 //! | 32 | 8 | `seq`: one more with every header written; odd ones stand in page 0 |
 //! | 40 | 8 | floor: the version whose free map the maps hold; pages with a higher `ver` are in marked regions only |
-//! | 48 | 8 | settled: slots of this version and older need not be redone, and recovery goes back behind it no more than behind the floor |
+//! | 48 | 8 | settled: slots of this version and older need not be redone, and recovery never goes back before it, as it never does before the floor |
 //! | 56 | 8 | history: versions to keep |
-//! | 64 | 8 | since which version that many have been kept |
+//! | 64 | 8 | the version since which that many have been kept |
 //! | 72 | 4 | high-water mark, in pages |
 //! | 76 | 4 | pages of a region: 64 |
 //! | 80 | 4 | first page of the slots of `double`, 0 if there are none yet |
@@ -18,7 +18,7 @@
 //! | 88 | 4 | marked regions in the list; 0xffffffff: all are marked |
 //! | 92 | 4 | spans of the free map |
 //! | 96 | 4 each | marked regions |
-//! | behind | 5 each | for each span: which copy of its map counts (0, 1; 2: no page of it is free), and its CRC |
+//! | then | 5 each | for each span: the valid copy of its map (0, 1; 2: no page of it is free), and its CRC |
 //! | 4092 | 4 | CRC-32C of bytes 0 to 4,091 |
 //!
 //! A torn header leaves the other one, which was durable before this one was begun. See

@@ -6,7 +6,7 @@
 //! | 1 | newest version |
 //! | 2 | newest durable version |
 //! | 3 | next version |
-//! | 4 | the version whose pages are being written, 0 if none: what remains of a writer that died |
+//! | 4 | the version whose pages are being written, 0 if none; stays if the writer dies |
 //! | 5 | cache epoch: one more whenever pages changed without passing the ring (recovery, undone spills) |
 //! | 6 | poisoned: 1 after a failed write or flush |
 //! | 7 | pages ever put into the ring |
@@ -14,11 +14,11 @@
 //! | 9 | newest version whose slot need not be redone |
 //! | 10 | `seq` of the header on disk |
 //! | 11 | the slot that the next commit takes, of `double` |
-//! | 12 | what all handles believe of page writes: 1 [`crate::Torn::Trust`], 2 [`crate::Torn::Double`] |
-//! | 13 | how often the free map has been changed here |
+//! | 12 | the setting of all handles for page writes: 1 [`crate::Torn::Trust`], 2 [`crate::Torn::Double`] |
+//! | 13 | number of changes to the free map here |
 //! | 16-20 | read marks: the oldest version read under each; 0 if unused |
 //! | 24-28 | the newest version read under each |
-//! | 64-511 | free bitmap, a bit a page: with what the commits since the newest durable one freed, so to be used after a flush |
+//! | 64-511 | free bitmap, a bit a page: includes pages freed since the newest durable commit, so use it after a flush |
 //! | 512-2559 | ring of pages written, for other handles' caches |
 //! | 2560- | free bitmap of page 28672 on |
 //!

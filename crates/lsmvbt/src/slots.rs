@@ -16,7 +16,8 @@ pub(crate) struct Slots {
     pages: u32,
 }
 
-/// The `n`-th page from `start` on, counted from 0, that is not fixed; `None` beyond the largest file.
+/// The `n`-th page from `start` on, counted from 0, that is not fixed; `None` beyond the largest
+/// file.
 fn nth_page(start: u32, n: u32) -> Option<u32> {
     let mut page = start;
     while is_fixed(page) {

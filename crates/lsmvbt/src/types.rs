@@ -19,7 +19,8 @@ impl PageNo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version(pub u64);
 
-/// A tree of the database, by its logical number (1 and up), which never changes while the tree exists.
+/// A tree of the database, by its logical number (1 and up), which never changes while the tree
+/// exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(pub u32);
 
@@ -30,7 +31,8 @@ pub enum TreeKind {
     Integer,
     /// Keys are bytes in the order of `memcmp`; values are bytes.
     Bytes,
-    /// Keys are bytes that only the caller can compare (SQLite's index records). The payload is the key.
+    /// Keys are bytes that only the caller can compare (SQLite's index records). The payload is the
+    /// key.
     Custom,
 }
 
@@ -68,8 +70,8 @@ pub struct Optimizations {
     pub lazy_split: bool,
     /// Reserved buffer space: percent of a node that only a lazily split node may fill (0 to 40).
     pub reserve_percent: u8,
-    /// Lazy garbage collection: dead entries go when their node is changed anyway and needs the space.
-    /// Off: a pass collects them every few commits, in pages that would otherwise be clean.
+    /// Lazy garbage collection: dead entries go when their node is changed anyway and needs the
+    /// space. Off: a pass collects them every few commits, in pages that would otherwise be clean.
     pub lazy_gc: bool,
     /// Metadata embedding: the commit's version stands in the pages it changed. Off: every commit
     /// also writes the header.
@@ -116,7 +118,8 @@ pub struct Options {
     pub cache_pages: usize,
     /// Pages at most that recovery must read. Fewer: faster recovery, more header writes.
     pub recovery_pages: u32,
-    /// No writing at all; recovery of a database that needs it fails with [`crate::Error::ReadOnly`].
+    /// No writing at all; recovery of a database that needs it fails with
+    /// [`crate::Error::ReadOnly`].
     pub read_only: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The library that `onewrite record` and `onewrite run` preload (`LD_PRELOAD`) into a program with a
-//! dynamically linked SQLite.
+//! The library that `onewrite record` and `onewrite run` preload (`LD_PRELOAD`) into a program with
+//! a dynamically linked SQLite.
 //!
 //! The library has functions with SQLite's names, and the dynamic linker finds them before SQLite's
 //! own. Each calls the function that the caller would otherwise reach (`real`) with the same

@@ -9,7 +9,8 @@ pub struct Source<'a> {
     lines: Vec<&'a str>,
 }
 
-/// A file within the amalgamation: its lines from the marker that begins it to the one that ends it.
+/// A file within the amalgamation: its lines from the marker that begins it to the one that ends
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section {
     /// The line "Begin file", from 0.
@@ -161,7 +162,8 @@ impl<'a> Source<'a> {
         Ok((0..lines.len()).filter(|&number| defined(number)).count())
     }
 
-    /// Makes sure that a function is defined once from the beginning of one file to the end of another.
+    /// Makes sure that a function is defined once from the beginning of one file to the end of
+    /// another.
     ///
     /// # Errors
     ///

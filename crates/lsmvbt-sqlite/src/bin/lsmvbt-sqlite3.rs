@@ -1,5 +1,5 @@
-//! `lsmvbt-sqlite3 DATABASE [SQL]`: runs SQL, from the command line or from standard input, on the SQLite of
-//! this package. Columns are separated by `|`, as in SQLite's own shell.
+//! `lsmvbt-sqlite3 DATABASE [SQL]`: runs SQL, from the command line or from standard input, on the
+//! SQLite of this package. Columns are separated by `|`, as in SQLite's own shell.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;

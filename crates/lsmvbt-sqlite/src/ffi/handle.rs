@@ -176,7 +176,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Goes back to SQLite's savepoint, -1 being the beginning. One that is not open changes nothing.
+    /// Goes back to SQLite's savepoint, -1 being the beginning. One that is not open changes
+    /// nothing.
     pub fn rollback_to(&mut self, number: c_int) -> Result<()> {
         let connection = self.opened()?;
         match usize::try_from(i64::from(number) + 1) {

@@ -17,7 +17,7 @@
 //! | 40 | 8 | `base`: the newest durable version when it was written |
 //! | 48 | 2 | entries; in an overflow page: bytes of data |
 //! | 50 | 2 | offset of the first cell |
-//! | 52 | 2 | entries of the commit record, behind the slots, 8 bytes each: page number, CRC |
+//! | 52 | 2 | entries of the commit record, after the slots, 8 bytes each: page number, CRC |
 //! | 54 | 2 | zero |
 //! | 56 | 4 | first page of the commit record's list, 0 if all of it is here |
 //! | 60 | 4 | next page of an overflow chain or of a record's list |

@@ -415,7 +415,8 @@ impl Node {
         }
     }
 
-    /// The page's bytes as version `ver` writes them, sealed. `durable` is the newest durable version.
+    /// The page's bytes as version `ver` writes them, sealed. `durable` is the newest durable
+    /// version.
     ///
     /// # Errors
     /// `TooBig` if it does not fit: a defect of the tree, found before anything is written.

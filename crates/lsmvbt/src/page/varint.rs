@@ -1,5 +1,5 @@
-//! Variable-length integers: seven bits a byte, least significant first, at most ten bytes. Signed ones
-//! are folded first (0, -1, 1, -2, ...), so that small distances of either sign are short.
+//! Variable-length integers: seven bits a byte, least significant first, at most ten bytes. Signed
+//! ones are folded first (0, -1, 1, -2, ...), so that small distances of either sign are short.
 
 /// Bytes that [`put`] takes.
 pub(crate) fn len(value: u64) -> usize {

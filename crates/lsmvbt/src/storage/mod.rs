@@ -46,12 +46,13 @@ pub trait Storage: Send {
     /// buffer stays unchanged.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes all of `data`, extending the file when needed. A later [`Storage::sync`] makes it durable.
-    /// Until then a power cut may keep it, drop it, or tear it at units of
+    /// Writes all of `data`, extending the file when needed. A later [`Storage::sync`] makes it
+    /// durable. Until then a power cut may keep it, drop it, or tear it at units of
     /// [`Storage::atomic_write_bytes`], independently of other writes.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Makes every write that has returned durable, in this handle and in others, and the file's size.
+    /// Makes every write that has returned durable, in this handle and in others, and the file's
+    /// size.
     fn sync(&self) -> io::Result<()>;
 
     /// Size of the file in bytes.

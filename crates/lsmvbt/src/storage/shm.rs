@@ -1,4 +1,5 @@
-//! Shared memory and locks of a file: `<database>-shm`, mapped in pieces, with open-file-description locks.
+//! Shared memory and locks of a file: `<database>-shm`, mapped in pieces, with
+//! open-file-description locks.
 //!
 //! This is the only unsafe code of the crate. Locks of this kind belong to the open file, not to
 //! the process. So several handles of one process exclude each other like those of several. The
@@ -29,7 +30,8 @@ const ALIVE: i64 = LOCKS + Lock::COUNT as i64;
 /// A piece of the file in memory.
 struct Piece(*mut AtomicU64);
 
-// SAFETY: the pointer is to shared memory that is only accessed atomically and lives as long as the value.
+// SAFETY: the pointer is to shared memory that is only accessed atomically and lives as long as the
+// value.
 unsafe impl Send for Piece {}
 
 /// Shared memory and locks.
@@ -104,8 +106,8 @@ impl SharedFile {
             pieces.push(piece);
         }
         let base = pieces[word / WORDS].0;
-        // SAFETY: the piece is mapped until `self` is dropped, `word % WORDS` lies within it, and it is
-        // aligned to pages. All access, in every process, is atomic.
+        // SAFETY: the piece is mapped until `self` is dropped, `word % WORDS` lies within it, and
+        // it is aligned to pages. All access, in every process, is atomic.
         Ok(act(unsafe { &*base.add(word % WORDS) }))
     }
 

@@ -1,5 +1,5 @@
-//! Garbage collection: dropping dead entries that no reader can see any more, and freeing the pages that
-//! killed ones own.
+//! Garbage collection: dropping dead entries that no reader can see any more, and freeing the pages
+//! that killed ones own.
 //!
 //! The crash model fails without any one of these rules:
 //! - An entry stays while one of these lies in `[start, end)`: a read mark, the transaction's base,

@@ -106,8 +106,8 @@ impl Core {
         self.insert(&mut path, leaf, at, e, local)
     }
 
-    /// Ends the live entry at an index, or removes it if it was born in this transaction. Returns the
-    /// index at which its successor belongs.
+    /// Ends the live entry at an index, or removes it if it was born in this transaction. Returns
+    /// the index at which its successor belongs.
     pub(crate) fn end_entry(&mut self, page: u32, at: usize) -> Result<usize> {
         let m = self.version()?;
         let node = self.node_mut(page)?;
@@ -334,8 +334,8 @@ impl Core {
         self.settle(path, depth - 1, Some(at - 1))
     }
 
-    /// A router to `child` with the key of an entry of node `from`: the given one, or the first live one.
-    /// A key with an overflow chain gets a chain of its own.
+    /// A router to `child` with the key of an entry of node `from`: the given one, or the first
+    /// live one. A key with an overflow chain gets a chain of its own.
     pub(crate) fn router(
         &mut self,
         from: u32,

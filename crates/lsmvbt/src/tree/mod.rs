@@ -5,8 +5,8 @@
 //! live ones. So it is put between its live neighbors, and no dead key is ever compared. Undo keeps
 //! this, because two entries that are visible together after it were alive together before.
 //!
-//! A router carries the low key of its child. The first visible router of a node covers everything below
-//! it, whatever its key says.
+//! A router carries the low key of its child. The first visible router of a node covers everything
+//! below it, whatever its key says.
 
 pub(crate) mod catalog;
 pub(crate) mod check;

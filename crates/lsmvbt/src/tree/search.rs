@@ -113,7 +113,8 @@ impl Core {
         }
     }
 
-    /// Searches the visible entries of a node by halving; those before `from` are known not to be larger.
+    /// Searches the visible entries of a node by halving; those before `from` are known not to be
+    /// larger.
     fn search(
         &mut self,
         node: &NodeRef,

@@ -1,4 +1,5 @@
-//! Splits of a node that is too full. Append splits are in `edit.rs`, where nothing has been changed yet.
+//! Splits of a node that is too full. Append splits are in `edit.rs`, where nothing has been
+//! changed yet.
 //!
 //! | split | what happens | pages changed |
 //! | --- | --- | --- |
@@ -199,7 +200,8 @@ impl Core {
     }
 }
 
-/// The index of the first entry of the upper half, by bytes of the live entries; at least one on each side.
+/// The index of the first entry of the upper half, by bytes of the live entries; at least one on
+/// each side.
 fn upper_half(node: &NodeRef) -> usize {
     let live: Vec<usize> = (0..node.entries().len())
         .filter(|i| node.entries()[*i].live())

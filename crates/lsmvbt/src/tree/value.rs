@@ -1,7 +1,7 @@
 //! Payloads that do not fit into their cell: overflow chains.
 //!
-//! A chain is written once, in the transaction of its entry, and never changed. It belongs to the entry
-//! that is not `moved`; copies made by splits take it over.
+//! A chain is written once, in the transaction of its entry, and never changed. It belongs to the
+//! entry that is not `moved`; copies made by splits take it over.
 
 use crate::core::Core;
 use crate::error::{Error, Result};

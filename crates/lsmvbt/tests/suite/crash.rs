@@ -1,4 +1,5 @@
-//! Power cuts and kills at random moments, with reordering, drops and tears, and crashes in recovery.
+//! Power cuts and kills at random moments, with reordering, drops and tears, and crashes in
+//! recovery.
 
 use lsmvbt::{Db, Error, MemoryFile, Options, PowerCut, Result, Torn};
 

@@ -1,4 +1,5 @@
-//! Random transactions on the engine and on a model of it: a map for every tree, kept for every snapshot.
+//! Random transactions on the engine and on a model of it: a map for every tree, kept for every
+//! snapshot.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -114,7 +115,8 @@ pub fn read_all(db: &mut Db, view: Version) -> Result<Model> {
     Ok(model)
 }
 
-/// Reads trees backwards and in random places and compares. The cursors are those of earlier calls for the same view.
+/// Reads trees backwards and in random places and compares. The cursors are those of earlier calls
+/// for the same view.
 pub fn probe(
     db: &mut Db,
     view: Version,

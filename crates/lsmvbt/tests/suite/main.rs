@@ -1,4 +1,5 @@
-//! The engine against a map of versions, against power cuts, and against damage; and the crash model.
+//! The engine against a map of versions, against power cuts, and against damage; and the crash
+//! model.
 //!
 //! Runs are random and print their seed; `LSMVBT_SEED` replays it. `LSMVBT_SCALE` multiplies the
 //! amount of work: CI runs 1.

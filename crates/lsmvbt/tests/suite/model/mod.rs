@@ -1,4 +1,5 @@
-//! The crash model: the protocol and nothing else, on pages of six entries and a disk that loses writes.
+//! The crash model: the protocol and nothing else, on pages of six entries and a disk that loses
+//! writes.
 //!
 //! It shares no code with the engine. It is the oracle of the protocol. A run without any one rule
 //! ([`Mutant`]) must fail, which shows that the rule is needed. A run with all rules must not fail.
