@@ -1,9 +1,10 @@
-//! Time that is comparable between threads, processes and the kernel's trace; and what this process takes.
+//! Times that are comparable between threads, processes and the kernel's trace; and this process's
+//! CPU time and memory.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// A moment of `CLOCK_MONOTONIC`, in nanoseconds. The same clock in every process of the machine, and
-/// the one that a trace with `trace_clock=mono` stamps its events with.
+/// A moment of `CLOCK_MONOTONIC`, in nanoseconds. The clock is the same in every process of the
+/// machine. A trace with `trace_clock=mono` stamps its events with it.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
@@ -26,8 +27,8 @@ pub fn process_cpu_nanos() -> u64 {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// The most memory that this process has had at a time, in KiB, pages of files that it maps among it; `None` where
-/// the kernel does not say.
+/// The peak memory of this process, in KiB, including pages of mapped files; `None` if the kernel
+/// does not report it.
 pub fn process_peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

@@ -1,10 +1,10 @@
-//! Connections under a journal mode: opening them, and reading back what is in force.
+//! Connections under a journal mode: opening them, and reading back the settings in force.
 //!
-//! A stock mode is a connection through SQLite's own VFS. A mode of onewrite's is a connection through
-//! the `onewrite` VFS; its variations are pragmas that come before `PRAGMA journal_mode`. Nothing is
-//! taken on trust: the journal mode must answer with the name asked for, a variation must be answered
-//! at all (SQLite ignores pragmas that it does not know, silently), and [`in_force`] reports every
-//! setting that bears on durability or speed as the connection itself states it.
+//! A stock mode is a connection through SQLite's own VFS. A mode of onewrite is a connection
+//! through the `onewrite` VFS; its variations are pragmas before `PRAGMA journal_mode`. Every
+//! setting is verified. The journal mode must answer with the requested name. A variation must be
+//! answered at all, because SQLite silently ignores unknown pragmas. The function [`in_force`]
+//! reports every setting that affects durability or speed, as the connection itself states it.
 
 use std::path::Path;
 
@@ -14,9 +14,10 @@ use serde_json::{Map, Value};
 use crate::mode::{LSMVBT, Mode, Pragma, Synchronous, Vfs};
 use crate::{Error, engine};
 
-/// The system call with which this build's SQLite makes a file durable: `fdatasync` as every
-/// distribution builds it (`.cargo/config.toml` says so to the bundled one), or `fsync`, which writes
-/// a file's time stamps too and so costs stock modes a file-system journal commit they need not have.
+/// The system call with which this build's SQLite makes a file durable. Every distribution builds
+/// it with `fdatasync`, and `.cargo/config.toml` does so for the bundled one. The alternative is
+/// `fsync`, which also writes a file's time stamps. It would cost stock modes a needless commit of
+/// the file system's journal.
 pub const SYNC_CALL: &str = match option_env!("LIBSQLITE3_FLAGS") {
     Some(flags) if mentions_fdatasync(flags.as_bytes()) => "fdatasync",
     _ => "fsync",
@@ -41,7 +42,7 @@ const fn mentions_fdatasync(flags: &[u8]) -> bool {
 /// How long a connection waits for another's lock, in milliseconds.
 const BUSY_TIMEOUT_MS: u32 = 60_000;
 
-/// What [`in_force`] reads back.
+/// The settings that [`in_force`] reads back.
 const REPORTED: &[&str] = &[
     "journal_mode",
     "synchronous",
@@ -67,7 +68,7 @@ const REPORTED: &[&str] = &[
 pub struct Settings {
     /// The journal mode with its variations.
     pub mode: Mode,
-    /// `PRAGMA synchronous`, unless the mode says it for itself.
+    /// `PRAGMA synchronous`, unless the mode sets it.
     pub synchronous: Synchronous,
     /// `PRAGMA wal_autocheckpoint`, in pages; 0 is never.
     pub autocheckpoint: u32,
@@ -79,7 +80,7 @@ impl Settings {
         self.mode.synchronous().unwrap_or(self.synchronous)
     }
 
-    /// Opens the database, creating it if need be, and puts every setting into force.
+    /// Opens the database, creates it if needed, and puts every setting into force.
     pub fn open(&self, path: &Path) -> Result<Connection, Error> {
         let vfs = self.mode.journal().vfs;
         if vfs == Vfs::Onewrite {
@@ -88,7 +89,7 @@ impl Settings {
         let connection = open_with(path, vfs)?;
         let is_other_engine = self.mode.journal().is_lsmvbt();
         if is_other_engine {
-            // Its pragmas are its own: it must be there first.
+            // Its pragmas exist only after the switch.
             self.switch(&connection, path)?;
         }
         for pragma in self.mode.pragmas() {
@@ -113,8 +114,8 @@ impl Settings {
         Ok(connection)
     }
 
-    /// Compares the variations asked for with what `onewrite_status` says is in force: a mode may have
-    /// taken a pragma that does not apply to it.
+    /// Compares the requested variations with the settings in force by `onewrite_status`. A mode
+    /// may have accepted a pragma that does not apply to it.
     fn verify(&self, connection: &Connection) -> Result<(), Error> {
         if self.mode.pragmas().is_empty() {
             return Ok(());
@@ -150,7 +151,7 @@ impl Settings {
     }
 }
 
-/// The first pragma whose value a status does not have, as text. `auto` may have become anything.
+/// The first pragma whose value differs from the status, as text. `auto` may have become anything.
 fn first_difference(pragmas: &[Pragma], status: &Value) -> Option<String> {
     pragmas.iter().find_map(|pragma| {
         let asked = pragma.value.trim_matches('\'');
@@ -165,7 +166,7 @@ fn first_difference(pragmas: &[Pragma], status: &Value) -> Option<String> {
     })
 }
 
-/// Opens a database as any other program would: stock SQLite, no setting changed.
+/// Opens a database as any other program would: stock SQLite with default settings.
 pub fn open_stock(path: &Path) -> Result<Connection, Error> {
     open_with(path, Vfs::Stock)
 }
@@ -184,8 +185,8 @@ fn open_with(path: &Path, vfs: Vfs) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// Every setting that bears on durability or speed, as the connection states it; `onewrite_status`
-/// as the JSON it is.
+/// Every setting that affects durability or speed, as the connection states it; `onewrite_status`
+/// as JSON.
 pub fn in_force(connection: &Connection, vfs: Vfs) -> Result<Map<String, Value>, Error> {
     let mut settings = Map::new();
     for name in REPORTED {
@@ -211,10 +212,10 @@ fn parsed(value: Value) -> Value {
     }
 }
 
-/// How much of the log a checkpoint is to leave.
+/// The part of the log that a checkpoint leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checkpoint {
-    /// Everything is copied into the database; the log is reused from its start by the next writer.
+    /// Everything is copied into the database; the next writer reuses the log from its start.
     Full,
     /// As full, and the log is emptied.
     Truncate,

@@ -1,6 +1,6 @@
 //! The connections of one worker: one to each database file of a plan.
 //!
-//! Most plans have one file. Applications of phones have up to twenty, each with a log of its own, and a
+//! Most plans have one file. Phone applications have up to twenty, each with its own log, and a
 //! transaction works in one of them.
 
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ pub struct Databases {
     others: Vec<Connection>,
 }
 
-/// Where the files are of a plan that has `count` of them, if the first is at `path`: the others are
-/// beside it, with a full stop and their number, from 2.
+/// The files of a plan with `count` files, the first at `path`. The others are next to it, with a
+/// full stop and their number, from 2.
 pub fn paths(path: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
     let others = (2..=count).map(|number| {
         let mut name = path.as_os_str().to_owned();
@@ -29,17 +29,17 @@ pub fn paths(path: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
 }
 
 impl Databases {
-    /// Opens all of them, `count` files of which the first is at `path`.
+    /// Opens all `count` files; the first is at `path`.
     pub fn open(settings: &Settings, path: &Path, count: usize) -> Result<Self, Error> {
         Self::open_with(path, count, |path| settings.open(path))
     }
 
-    /// As any other program would: stock SQLite, no setting changed.
+    /// Opens them as any other program would: stock SQLite with default settings.
     pub fn open_stock(path: &Path, count: usize) -> Result<Self, Error> {
         Self::open_with(path, count, connection::open_stock)
     }
 
-    /// Of `count` files in memory, each empty.
+    /// Opens `count` files in memory, each empty.
     pub(crate) fn in_memory(count: usize) -> Result<Self, Error> {
         Self::open_with(Path::new(""), count, |_| {
             Connection::open_in_memory().map_err(Error::sqlite("open a database in memory"))
@@ -95,7 +95,7 @@ impl Databases {
         })
     }
 
-    /// Size of the first database and of its connection's cache, both in KiB.
+    /// Sizes of the first database and of its connection's cache, both in KiB.
     pub fn kib(&self) -> Result<(u64, u64), Error> {
         let figure = |name: &str| -> Result<i64, Error> {
             self.first
@@ -118,7 +118,7 @@ impl Databases {
             .try_for_each(|one| connection::checkpoint(one, kind))
     }
 
-    /// Closes all of them, also when one cannot be closed.
+    /// Closes all of them, even if one cannot be closed.
     pub fn close(self) -> Result<(), Error> {
         let close = |one: Connection| {
             one.close()

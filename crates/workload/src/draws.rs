@@ -1,4 +1,4 @@
-//! Values that depend on a seed and nothing else, the same on every machine.
+//! Values that depend only on a seed, the same on every machine.
 
 /// A sequence of random numbers.
 #[derive(Debug)]
@@ -10,12 +10,12 @@ impl Draws {
     /// The sequence that belongs to transaction `number` of the runs with this seed.
     pub(crate) fn of(seed: u64, number: u32) -> Self {
         let mut state = seed ^ (u64::from(number) << 32);
-        // Mixed once, so that neighboring numbers do not begin neighboring sequences.
+        // Mixed once, so that neighboring numbers do not start neighboring sequences.
         let state = split_mix(&mut state);
         Self { state }
     }
 
-    /// A number from 0 to `below - 1`, or 0 if there is none.
+    /// A number from 0 to `below - 1`; 0 if there is none.
     pub(crate) fn below(&mut self, below: u32) -> u32 {
         (split_mix(&mut self.state) % u64::from(below.max(1))) as u32
     }
@@ -31,7 +31,7 @@ impl Draws {
         all.get(self.low_below(count) as usize)
     }
 
-    /// That many bytes, as compressed content looks: none of them can be guessed.
+    /// This many bytes that look like compressed content: none can be guessed.
     pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length + 8);
         while bytes.len() < length {
@@ -41,7 +41,7 @@ impl Draws {
         bytes
     }
 
-    /// That many printable characters, six random bits each.
+    /// This many printable characters, six random bits each.
     pub(crate) fn letters(&mut self, length: usize) -> String {
         letters(&mut self.state, length)
     }
@@ -88,7 +88,7 @@ pub(crate) fn shuffle(rows: &mut [u32], seed: u64) {
 mod tests {
     use super::*;
 
-    /// Figures that are published were measured with these values.
+    /// Published figures were measured with these values.
     #[test]
     fn values_are_the_same_for_ever() {
         assert_eq!(text(1, 12), text(1, 20)[..12]);

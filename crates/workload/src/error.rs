@@ -1,39 +1,39 @@
-//! What can go wrong in a workload, with enough context to act on it.
+//! The errors of a workload, with enough context to act on.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why a workload could not be run or did not come out right.
+/// Why a workload could not run, or had a wrong result.
 #[derive(Debug)]
 pub enum Error {
-    /// A mode name or one of its variations is not known; the text lists what exists.
+    /// A mode name or one of its variations is unknown; the text lists the known ones.
     Mode(String),
-    /// `PRAGMA journal_mode=` answered with another mode than the one asked for.
+    /// `PRAGMA journal_mode=` answered with another mode than the requested one.
     JournalMode {
         /// The database.
         path: PathBuf,
-        /// The journal mode asked for.
+        /// The requested journal mode.
         asked: String,
         /// The journal mode in force.
         got: String,
     },
     /// SQLite returned an error.
     Sqlite {
-        /// What was being done, for example `insert row 17`.
+        /// The failed operation, for example `insert row 17`.
         doing: String,
         /// SQLite's error.
         source: rusqlite::Error,
     },
     /// The operating system returned an error.
     Io {
-        /// What was being done, for example `write`.
+        /// The failed operation, for example `write`.
         doing: String,
         /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
     },
-    /// The database does not hold what the transactions put into it, or could not take part.
+    /// The database does not hold the transactions' content, or could not take part.
     Wrong(String),
     /// The user asked to stop.
     Interrupted,
@@ -45,13 +45,13 @@ impl Error {
         matches!(self, Self::Interrupted)
     }
 
-    /// A closure for `map_err` that says what SQLite was asked to do.
+    /// A closure for `map_err` that names the operation of SQLite.
     pub(crate) fn sqlite(doing: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Sqlite { doing, source }
     }
 
-    /// A closure for `map_err` that says what was done to which file.
+    /// A closure for `map_err` that names the operation and the file.
     pub(crate) fn io<E: Into<std::io::Error>>(doing: &str, path: &Path) -> impl FnOnce(E) -> Self {
         let (doing, path) = (doing.to_owned(), path.to_owned());
         move |source| Self::Io {

@@ -1,11 +1,12 @@
 //! Mobibench's file part: records written to, or read from, plain files, without SQLite.
 //!
-//! Each thread has a file of its own, which is filled and synced before the run. A record is written or read
-//! with one system call at a multiple of its size, one after the other and again from the beginning, or
-//! anywhere; and is durable when the way of writing makes it so. Every record carries the number of the write
-//! that it is from: what a read must find, and what the files must hold in the end, follows from the seed.
+//! Each thread has its own file, which is filled and synced before the run. One system call writes
+//! or reads a record at a multiple of its size. The order is sequential, repeated from the
+//! beginning, or random. The way of writing decides whether the record is durable. Every record
+//! carries the number of its write. So the seed determines the expected content of every read, and
+//! the final content of the files.
 //!
-//! Of Mobibench's ways three are through a mapping of the file: a copy and nothing more, or msync after it.
+//! Three of Mobibench's ways use a mapping of the file: only a copy, or a copy and then msync.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -21,22 +22,22 @@ use crate::draws::Draws;
 use crate::mapping::Mapping;
 use crate::team::{self, Control, Finished, Worker};
 
-/// What happens to a record, and where the next one is.
+/// The operation on a record, and the position of the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// Written, one after the other.
     SequentialWrite,
-    /// Written anywhere.
+    /// Written at random.
     RandomWrite,
     /// Read, one after the other.
     SequentialRead,
-    /// Read anywhere.
+    /// Read at random.
     RandomRead,
 }
 
 impl Access {
-    /// The words that the command line and reports use.
+    /// The name in the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::SequentialWrite => "sequential-write",
@@ -55,32 +56,32 @@ impl Access {
     }
 }
 
-/// How records are written and read.
+/// The system calls for writing and reading records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// `pwrite` and `pread` through the page cache, and nothing more.
+    /// Only `pwrite` and `pread` through the page cache.
     Write,
     /// The file is opened with O_SYNC.
     OSync,
-    /// Each write is followed by fsync.
+    /// fsync follows each write.
     Fsync,
-    /// Each write is followed by fdatasync.
+    /// fdatasync follows each write.
     Fdatasync,
     /// The file is opened with O_DIRECT.
     ODirect,
     /// The file is opened with O_DIRECT and O_SYNC.
     ODirectOSync,
-    /// Copied into a shared mapping of the file, or out of it, and nothing more.
+    /// Only copied into a shared mapping of the file, or out of it.
     Mmap,
-    /// The same, each write followed by msync with MS_ASYNC, which on Linux starts nothing.
+    /// The same, and msync with MS_ASYNC follows each write; on Linux that starts nothing.
     MmapMsAsync,
-    /// The same, each write followed by msync with MS_SYNC.
+    /// The same, and msync with MS_SYNC follows each write.
     MmapMsSync,
 }
 
 impl Way {
-    /// The word that the command line and reports use.
+    /// The name in the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -110,14 +111,14 @@ impl Way {
     }
 }
 
-/// A run, completely.
+/// All parameters of a run.
 #[derive(Clone, Debug)]
 pub struct FilePlan {
-    /// What happens.
+    /// The operation.
     pub access: Access,
-    /// How.
+    /// The system calls.
     pub way: Way,
-    /// Records in all, over every thread.
+    /// Records in total, over every thread.
     pub count: u32,
     /// Bytes of a record; a multiple of 512 for direct I/O.
     pub record_bytes: usize,
@@ -125,11 +126,11 @@ pub struct FilePlan {
     pub records: u32,
     /// Threads, each with a file.
     pub threads: u32,
-    /// What random places are drawn from.
+    /// The seed of random positions.
     pub seed: u64,
 }
 
-/// What direct I/O takes: memory that begins at a page.
+/// Memory for direct I/O: it begins at a page.
 struct Aligned {
     bytes: Vec<u8>,
     from: usize,
@@ -155,7 +156,7 @@ impl Aligned {
     }
 }
 
-/// The files, filled. They are removed when this is dropped.
+/// The filled files. Dropping this removes them.
 #[derive(Debug)]
 pub struct Prepared {
     plan: FilePlan,
@@ -163,13 +164,13 @@ pub struct Prepared {
 }
 
 impl FilePlan {
-    /// How many records this thread works on.
+    /// The number of records of this thread.
     fn share(&self, thread: u32) -> u32 {
         let threads = self.threads.max(1);
         self.count / threads + u32::from(thread < self.count % threads)
     }
 
-    /// The record that a thread's n-th operation is on.
+    /// The record of a thread's n-th operation.
     fn place(&self, thread: u32, nth: u32) -> u32 {
         match self.access.is_random() {
             true => Draws::of(self.seed ^ u64::from(thread) << 48, nth).below(self.records),
@@ -177,7 +178,7 @@ impl FilePlan {
         }
     }
 
-    /// What a record holds: the number of the write that it is from, 0 for that before the run.
+    /// Fills in a record's content: the number of its write, 0 for that before the run.
     fn stamp(&self, thread: u32, place: u32, write: u32, record: &mut [u8]) {
         record.fill((write ^ place ^ thread) as u8);
         let stamp = u64::from(write) << 32 | u64::from(place);
@@ -208,7 +209,7 @@ impl FilePlan {
 }
 
 impl Prepared {
-    /// Runs the plan. `gate` is called when all threads stand ready; they start when it returns.
+    /// Runs the plan. It calls `gate` when all threads are ready; they start when `gate` returns.
     pub fn run(
         &self,
         control: &Control,
@@ -222,7 +223,7 @@ impl Prepared {
         team::run_workers(workers?, control, stop, gate)
     }
 
-    /// `ok`, or the first record that is not what was written last.
+    /// `ok`, or the first record that differs from its last write.
     pub fn check(&self) -> Result<String, Error> {
         let plan = &self.plan;
         let mut record = vec![0; plan.record_bytes];
@@ -256,7 +257,7 @@ impl Prepared {
 impl Drop for Prepared {
     fn drop(&mut self) {
         for path in &self.paths {
-            // It may be gone already; what cannot be removed here cannot be reported either.
+            // It may be gone already. An error here cannot be reported.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -268,10 +269,10 @@ struct Records<'a> {
     thread: u32,
     path: &'a Path,
     file: File,
-    /// Of the whole file, for a way that is through one.
+    /// A mapping of the whole file, for a way that uses one.
     mapping: Option<Mapping>,
     buffer: Aligned,
-    /// Operations that were made ready.
+    /// The number of prepared operations.
     nth: u32,
     offset: u64,
     expected: Vec<u8>,
@@ -411,7 +412,7 @@ mod tests {
                 let prepared = plan(access, way).prepare(dir.path()).unwrap();
                 let control = Control::default();
                 let finished = match prepared.run(&control, &NEVER, || Ok(())) {
-                    // No direct I/O here, as on tmpfs before Linux 6.6.
+                    // Direct I/O is not available here, as on tmpfs before Linux 6.6.
                     Err(Error::Io { doing, .. })
                         if doing == "open" && way.flags().contains(OFlags::DIRECT) =>
                     {

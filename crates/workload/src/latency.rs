@@ -1,17 +1,17 @@
-//! How long transactions took.
+//! The latencies of transactions.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest latency that is told apart, in microseconds (ten minutes); a longer one counts as this.
+/// The longest distinct latency, in microseconds (ten minutes); a longer one counts as this.
 const LONGEST_US: u64 = 600_000_000;
 
 /// A histogram of latencies in microseconds, exact to three significant digits.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 
-/// A latency in microseconds and how often it occurred: what a histogram is made of, in a form that
-/// can be sent from one process to another.
+/// A latency in microseconds and its number of occurrences. Histograms consist of these. One
+/// process can send them to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
     /// Latency in microseconds.
@@ -20,7 +20,7 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// The figures that a report quotes, in microseconds.
+/// The figures of a report, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Percentiles {
     /// Half of the transactions took at most this long.
@@ -51,7 +51,7 @@ impl Latencies {
         });
     }
 
-    /// Counts what a bucket of another histogram holds.
+    /// Adds a bucket of another histogram.
     pub fn record(&mut self, bucket: Bucket) {
         self.0.saturating_record_n(bucket.us.max(1), bucket.count);
     }

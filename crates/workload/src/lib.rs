@@ -1,10 +1,14 @@
-//! The built-in workloads: what is run, under which journal mode, and how it is checked.
+//! The built-in workloads: their transactions, their journal modes, and their checks.
 //!
-//! [`mode`] turns a mode name as a user writes it into pragmas, [`connection`] opens a database under
-//! it and reads back what is in force, [`databases`] all files of a plan, [`plan`] says what a run executes and what must be in the
-//! database afterwards, [`team`] runs the transactions on one or more threads and times each of them,
-//! [`files`] is the part of Mobibench without SQLite, and [`raw`] measures what the device itself can do, so that a rate has something to be held
-//! against. The `onewrite` command is the caller; nothing here prints.
+//! - [`mode`] turns a mode name as a user writes it into pragmas.
+//! - [`connection`] opens a database under a mode and reads back the settings in force.
+//! - [`databases`] opens all files of a plan.
+//! - [`plan`] determines the transactions of a run, and the expected content of the database.
+//! - [`team`] runs the transactions on one or more threads and times each of them.
+//! - [`files`] is the part of Mobibench without SQLite.
+//! - [`raw`] measures the limits of the device itself, for comparison with a rate.
+//!
+//! The caller is the `onewrite` command; nothing here prints.
 
 pub mod clock;
 pub mod connection;

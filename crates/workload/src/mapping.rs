@@ -1,7 +1,9 @@
-//! A shared mapping of a file of ours, for `bench file`: records are copied in and out, msync makes them durable.
+//! A shared mapping of our own file, for `bench file`: records are copied in and out, msync makes
+//! them durable.
 //!
-//! The one module of this crate with unsafe code: mapping a file is unsafe because another may shorten it
-//! meanwhile, and memory that is shared with a file may change under a reference to it.
+//! This is the only module of this crate with unsafe code. Mapping a file is unsafe because another
+//! process may shorten it meanwhile. Memory that is shared with a file may also change under a
+//! reference to it.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -15,9 +17,9 @@ pub(crate) struct Mapping(MmapMut);
 impl Mapping {
     /// Maps the whole file, which is open for reading and writing.
     pub(crate) fn of(file: &File) -> Result<Self> {
-        // SAFETY: the file was made by this run in a directory of its own, is used by one thread, and keeps its
-        // length until it is removed, which a mapping outlives unharmed. References into it are taken in
-        // `read` and `write` alone, and end there.
+        // SAFETY: this run made the file in its own directory, and one thread uses it. The file
+        // keeps its length until it is removed, and a mapping outlives that unharmed. Only `read`
+        // and `write` take references into it, and these end there.
         let mapped = unsafe { MmapMut::map_mut(file) };
         mapped.map(Self)
     }

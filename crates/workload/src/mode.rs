@@ -1,8 +1,8 @@
 //! Mode names as a user writes them: `waldio:layout=page8k,sync=normal,group_synch=4/2`.
 //!
-//! A [`Mode`] is a journal mode with variations of it. Parsing checks names and values against the
-//! tables below, so that a misspelt variation is an error that lists what exists and never a run of
-//! something else than what was asked for. [`crate::connection`] executes the pragmas.
+//! A [`Mode`] is a journal mode with variations. Parsing checks names and values against the tables
+//! below. So a misspelt variation is an error that lists the known ones, and never runs something
+//! else. [`crate::connection`] executes the pragmas.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Whose VFS a journal mode needs.
+/// The VFS that a journal mode needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vfs {
-    /// SQLite's own, with nothing of onewrite's in the way.
+    /// SQLite's own, without any part of onewrite.
     Stock,
     /// The `onewrite` VFS.
     Onewrite,
@@ -29,10 +29,10 @@ impl Vfs {
     }
 }
 
-/// A journal mode that exists.
+/// A journal mode.
 #[derive(Debug)]
 pub struct Journal {
-    /// The text of `PRAGMA journal_mode=...`, which is also what that pragma answers.
+    /// The text of `PRAGMA journal_mode=...`, which is also the pragma's answer.
     pub name: &'static str,
     /// The VFS that implements it.
     pub vfs: Vfs,
@@ -90,7 +90,7 @@ pub const JOURNALS: &[Journal] = &[
     },
 ];
 
-/// The mode that is another B-tree engine, in a SQLite that has it.
+/// The mode that is another B-tree engine, in a SQLite that includes it.
 pub const LSMVBT: &str = "lsmvbt";
 
 impl Journal {
@@ -117,7 +117,7 @@ enum Values {
     FramesAndMillis,
 }
 
-/// A part of a mode that can be changed.
+/// A part of a mode that can vary.
 struct Key {
     name: &'static str,
     pragma: &'static str,
@@ -126,7 +126,7 @@ struct Key {
 
 const SYNCHRONOUS: &str = "synchronous";
 
-/// What can be varied in the modes of the `onewrite` VFS. What one of them does not have it refuses.
+/// The variations of the `onewrite` VFS's modes. A mode refuses those that it does not have.
 const ENGINE_KEYS: &[Key] = &[
     Key {
         name: "layout",
@@ -175,7 +175,7 @@ const ENGINE_KEYS: &[Key] = &[
     },
 ];
 
-/// What can be varied in `lsmvbt`: `PRAGMA lsmvbt_...`.
+/// The variations of `lsmvbt`: `PRAGMA lsmvbt_...`.
 const LSMVBT_KEYS: &[Key] = &[
     Key {
         name: "torn",
@@ -243,12 +243,12 @@ impl Synchronous {
     }
 }
 
-/// A pragma to be executed before the journal mode is chosen.
+/// A pragma to execute before the choice of the journal mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pragma {
     /// Its name, for example `onewrite_layout`.
     pub name: &'static str,
-    /// Its value as SQL, quoted if need be.
+    /// Its value as SQL, quoted if needed.
     pub value: String,
 }
 
@@ -261,7 +261,8 @@ pub struct Mode {
     synchronous: Option<Synchronous>,
 }
 
-/// The modes that `durable` stands for: after a crash, what was committed at `synchronous=FULL` is there.
+/// The modes that `durable` stands for: transactions committed at `synchronous=FULL` survive a
+/// crash.
 const DURABLE: &[&str] = &[
     "delete", "truncate", "persist", "wal", "direct", "waldio", "swal", "onewrite",
 ];
@@ -291,8 +292,8 @@ impl Mode {
         Ok(mode)
     }
 
-    /// Parses a list of modes. The comma separates modes as well as variations: a part that has the
-    /// form `key=value` belongs to the mode before it.
+    /// Parses a list of modes. The comma separates modes as well as variations. A part of the form
+    /// `key=value` belongs to the mode before it.
     pub fn parse_list(list: &str) -> Result<Vec<Self>, Error> {
         let mut specs: Vec<String> = Vec::new();
         for part in list
@@ -315,7 +316,7 @@ impl Mode {
                 mode_names()
             )));
         }
-        // The one word that stands for several.
+        // The only word that stands for several modes.
         let specs = specs.iter().flat_map(|spec| match spec.as_str() {
             "durable" => DURABLE.to_vec(),
             spec => vec![spec],
@@ -382,7 +383,7 @@ impl Mode {
         ))
     }
 
-    /// The text it was made from, in lower case.
+    /// The original text, in lower case.
     pub fn spec(&self) -> &str {
         &self.spec
     }
@@ -392,12 +393,12 @@ impl Mode {
         self.journal
     }
 
-    /// What to execute before the journal mode is chosen, in the order given.
+    /// The pragmas to execute before the choice of the journal mode, in the given order.
     pub fn pragmas(&self) -> &[Pragma] {
         &self.pragmas
     }
 
-    /// `PRAGMA synchronous`, if this mode says it for itself.
+    /// `PRAGMA synchronous`, if this mode sets it.
     pub fn synchronous(&self) -> Option<Synchronous> {
         self.synchronous
     }
@@ -563,8 +564,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is typed, parsing gives a mode or an error, and a mode carries no text that was
-        /// not checked into SQL.
+        /// For any input, parsing gives a mode or an error. A mode carries no unchecked text into
+        /// SQL.
         #[test]
         fn no_unchecked_text_reaches_a_pragma(text in "(waldio|wal|direct)?[:,=a-z0-9/' ;-]{0,40}") {
             for mode in Mode::parse_list(&text).unwrap_or_default() {

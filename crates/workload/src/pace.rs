@@ -1,8 +1,9 @@
-//! When transactions are due, where they do not follow each other at once.
+//! The due times of transactions, if they do not follow each other at once.
 //!
-//! Clients of their own come at random (a Poisson process), and do not wait for the answer of those before them: a transaction that is due while
-//! its worker is still at another one waits, and that counts (Tene's "coordinated omission" is what happens otherwise). There is one process for
-//! all workers, who take its moments in turn, so that all of them end at the same time.
+//! Independent clients arrive at random (a Poisson process), and do not wait for the answers of
+//! others. A transaction that is due while its worker is busy waits, and that time counts.
+//! Otherwise it would be Tene's "coordinated omission". All workers share one process and take its
+//! moments in turn, so that all of them end at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,25 +13,25 @@ use crate::clock::Nanos;
 use crate::draws::Draws;
 use crate::plan::Plan;
 
-/// Its number among the sequences of a seed, which transactions count up from 0.
+/// Its number among the sequences of a seed; transactions count up from 0.
 const SEQUENCE: u32 = u32::MAX;
-/// How often a worker that waits looks whether it is to stop.
+/// The interval at which a waiting worker checks for a stop.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The moments at which one worker's transactions are due.
+/// The due times of one worker's transactions.
 #[derive(Debug)]
 pub(crate) struct Pace {
     mean_nanos: f64,
     draws: Draws,
     workers: u32,
-    /// Moments until this worker's next one, that one included.
+    /// Moments until this worker's next one, inclusive.
     left: u32,
     /// The last moment, in nanoseconds from the beginning.
     due: f64,
 }
 
 impl Pace {
-    /// Of a worker; `None` if it is to work as fast as it can.
+    /// The pace of a worker; `None` if it works as fast as it can.
     pub(crate) fn of(plan: &Plan, worker: u32) -> Option<Self> {
         let rate = f64::from(plan.rate?.max(1));
         Some(Self {
@@ -52,8 +53,8 @@ impl Pace {
         self.due as u64
     }
 
-    /// Waits until the next transaction is due. Returns from when its latency counts: from then, or from now if the worker
-    /// had nothing else to do, for that it woke up late is not the transaction's.
+    /// Waits until the next transaction is due. Returns the start of its latency: its due time, or
+    /// the present if the worker was idle. A late wake-up is not the transaction's fault.
     pub(crate) fn wait(&mut self, beginning: Nanos, stop: &AtomicBool) -> Nanos {
         let due = Nanos(beginning.0.saturating_add(self.next()));
         if Nanos::now() >= due {
@@ -121,7 +122,7 @@ mod tests {
             "{begun:?}, {beginning:?}"
         );
         assert!(Pace::of(&plan(None), 0).is_none());
-        // One that is due in a year is not waited for when it is to stop.
+        // A stop ends the wait for a transaction that is due in a year.
         let mut pace = Pace {
             mean_nanos: 3e16,
             ..pace

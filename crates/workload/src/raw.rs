@@ -1,9 +1,10 @@
-//! What the device itself can do: the rates that a journal mode is held against.
+//! The limits of the device itself: rates for comparison with a journal mode.
 //!
-//! Three patterns, each a plain loop of system calls on a file of its own: overwriting 4 KiB blocks
-//! that are allocated and initialized, with direct I/O, each write durable when it returns; the same
-//! without durability; and what a growing log does, appending one WAL frame and calling `fdatasync`.
-//! `onewrite compare` measures them before, between and after its runs, `onewrite doctor` once.
+//! There are three patterns, each a plain loop of system calls on a separate file. The first
+//! overwrites 4 KiB blocks that are allocated and initialized, with direct I/O, each write durable
+//! when it returns. The second does the same without durability. The third acts like a growing log:
+//! it appends one WAL frame and calls `fdatasync`. `onewrite compare` measures them before, between
+//! and after its runs, `onewrite doctor` once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Write};
@@ -23,7 +24,7 @@ const BLOCK_BYTES: usize = 4096;
 /// Bytes of one appended frame: a 4 KiB page and its 24-byte header.
 const FRAME_BYTES: usize = BLOCK_BYTES + 24;
 
-/// How many writes a rate is measured over, whatever is asked for.
+/// The number of writes for a rate, within these limits.
 const WRITES: std::ops::RangeInclusive<u32> = 1_000..=10_000;
 
 /// A block in memory that direct I/O accepts.
@@ -41,7 +42,7 @@ pub struct Rates {
     pub append_fdatasync: f64,
 }
 
-/// The files that the rates are measured on. They are removed when it is dropped.
+/// The files for the measurement. Dropping this removes them.
 #[derive(Debug)]
 pub struct RawBench<'a> {
     direct_path: PathBuf,
@@ -60,7 +61,7 @@ enum Durable {
 
 impl<'a> RawBench<'a> {
     /// Makes the files in `dir`: one of `writes` blocks, filled with zeros and synced. `writes` is
-    /// brought to at least 1,000 and at most 10,000.
+    /// limited to at least 1,000 and at most 10,000.
     pub fn prepare(dir: &Path, writes: u32) -> Result<Self, Error> {
         let writes = writes.clamp(*WRITES.start(), *WRITES.end());
         let direct_path = dir.join("onewrite-raw-direct");
@@ -90,12 +91,12 @@ impl<'a> RawBench<'a> {
         }
     }
 
-    /// Writes that each rate is measured over.
+    /// The number of writes for each rate.
     pub fn writes(&self) -> u32 {
         self.writes
     }
 
-    /// Whether the file system takes direct I/O.
+    /// Whether the file system supports direct I/O.
     pub fn has_direct_io(&self) -> bool {
         self.direct.is_some()
     }
@@ -181,7 +182,7 @@ impl<'a> RawBench<'a> {
 
 impl Drop for RawBench<'_> {
     fn drop(&mut self) {
-        // Both may be gone already; what cannot be removed here cannot be reported either.
+        // Both may be gone already. An error here cannot be reported.
         let _ = std::fs::remove_file(&self.direct_path);
         let _ = std::fs::remove_file(&self.append_path);
     }

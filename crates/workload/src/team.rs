@@ -1,7 +1,7 @@
 //! Runs a plan's transactions on threads of this process and times each of them.
 //!
-//! Several processes may work on one plan, each with a contiguous share of the workers; the command
-//! adds up what they return.
+//! Several processes may work on one plan, each with a contiguous share of the workers. The command
+//! adds up their results.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -16,10 +16,10 @@ use crate::latency::Latencies;
 use crate::pace::Pace;
 use crate::plan::{Plan, Work, Workload};
 
-/// Prepared statements that a connection keeps at least: as many as rusqlite does by itself.
+/// The fewest prepared statements that a connection keeps: as many as rusqlite's default.
 const CACHED_STATEMENTS: usize = 16;
 
-/// What a team reports while it works, and how its workers tell each other to stop.
+/// A team's progress, and its workers' signal to each other to stop.
 #[derive(Debug, Default)]
 pub struct Control {
     /// Transactions committed so far.
@@ -28,27 +28,27 @@ pub struct Control {
     failed: AtomicBool,
 }
 
-/// What a team measured.
+/// The measurements of a team.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// When the first transaction began.
+    /// The start of the first transaction.
     pub first: Nanos,
-    /// When the last one had ended.
+    /// The end of the last transaction.
     pub last: Nanos,
     /// User and system time of this process from before the first to after the last, in nanoseconds.
     pub cpu_nanos: u64,
-    /// How long each transaction took, from when it was due where the plan has a rate.
+    /// The latency of each transaction, from its due time if the plan has a rate.
     pub latencies: Latencies,
-    /// The same for each kind of transaction, where an op has several; and what the readers did, as
-    /// [`READ`], which is in none of the other figures.
+    /// The same for each kind of transaction, if an op has several. The readers' work is here as
+    /// [`READ`], and in none of the other figures.
     pub kinds: BTreeMap<String, Latencies>,
 }
 
-/// What readers do, among the kinds of [`Finished`].
+/// The readers' work, among the kinds of [`Finished`].
 pub const READ: &str = "read";
 
 impl Finished {
-    /// What two teams measured at the same time, as one.
+    /// The measurements of two teams at the same time, as one.
     pub fn merged(mut self, other: &Self) -> Self {
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
@@ -62,8 +62,8 @@ impl Finished {
 }
 
 /// Executes the transactions of the workers `first_worker..` of `plan`, one worker for each seat
-/// and each on a thread of its own. `gate` is called when all stand ready; they start when it returns.
-/// When `stop` is set, every worker stops before its next transaction.
+/// and each on a separate thread. It calls `gate` when all are ready; they start when `gate`
+/// returns. When `stop` is set, every worker stops before its next transaction.
 pub fn run(
     plan: &Plan,
     first_worker: u32,
@@ -125,7 +125,7 @@ pub fn run_beside_readers(
                 Err(_) => failed = Some(Error::Wrong("a reader panicked".to_owned())),
             }
         }
-        // A reader that failed has stopped the others, and says more than they do.
+        // A reader that failed has stopped the others, and its error says more than theirs.
         if let Some(error) = failed {
             return Err(error);
         }
@@ -168,7 +168,7 @@ fn prepare(workload: &dyn Workload, seats: &[Databases]) -> Result<(), Error> {
     Ok(())
 }
 
-/// One reader: reads, one after the other, until it is `over`.
+/// A reader: it reads, one step after the other, until `over` is set.
 fn read_until(
     over: &AtomicBool,
     begun: &AtomicBool,
@@ -189,20 +189,20 @@ fn read_until(
     Ok(latencies)
 }
 
-/// What one thread does, step by step.
+/// The steps of one thread.
 pub(crate) trait Worker: Send {
-    /// Makes ready what is next, which is not timed; `false` when there is nothing more.
+    /// Prepares the next step, which is not timed; `false` when there is nothing more.
     fn prepare(&mut self) -> bool;
 
-    /// Waits until it is due. Returns from when it is timed.
+    /// Waits until it is due. Returns the start of its time.
     fn wait(&mut self, _beginning: Nanos, _stop: &AtomicBool) -> Nanos {
         Nanos::now()
     }
 
-    /// Does it, which is.
+    /// Executes the step, which is timed.
     fn execute(&mut self) -> Result<(), Error>;
 
-    /// What kind of thing it is, if there are several.
+    /// The kind of the step, if there are several.
     fn kind(&self) -> Option<&'static str> {
         None
     }
@@ -241,7 +241,7 @@ impl Worker for Seat<'_> {
     }
 }
 
-/// Runs each worker on a thread of its own, as [`run`] says.
+/// Runs each worker on a separate thread, as [`run`] does.
 pub(crate) fn run_workers<W: Worker>(
     workers: Vec<W>,
     control: &Control,
@@ -273,7 +273,7 @@ pub(crate) fn run_workers<W: Worker>(
         .into_iter()
         .map(|share| share.unwrap_or_else(panicked))
         .collect();
-    // What failed says more than that the others were stopped.
+    // The error that stopped the others says more than theirs.
     shares.sort_by_key(|share| !matches!(share, Err(error) if !error.is_interruption()));
     let mut all: Option<Finished> = None;
     for share in shares {

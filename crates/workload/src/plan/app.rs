@@ -8,23 +8,25 @@
 //! | `label` | `message`, `name` | `name` |
 //! | `attachment` | `message`, `content` | |
 //!
-//! A transaction stands between `BEGIN IMMEDIATE` and `COMMIT`:
+//! A transaction runs between `BEGIN IMMEDIATE` and `COMMIT`:
 //!
-//! - A row into `message`: one of 64 conversations (some are busier), one of 200 senders, and 3 to 30
-//!   words of a vocabulary of some 200, 83 characters on average.
-//! - Its conversation's counters: one message more; one unread more if it came from others (two of
-//!   three); it is the last message, with its first words, if none that was sent later is there yet.
-//! - In one of two a row into `recipient`, an address of some 23 characters; in one of four one into
-//!   `label` as well. So a row goes into one, two or three indexed tables.
-//! - In one of 20 a BLOB of 1 to 8 KiB into `attachment`. It looks random, because pictures and voice
-//!   are compressed already.
+//! - A row into `message`: one of 64 conversations (some are busier), one of 200 senders, and 3 to
+//!   30 words of a vocabulary of some 200, 83 characters on average.
+//! - Its conversation's counters: one more message; one more unread if it came from others (two of
+//!   three). It becomes the last message, with its first words, unless a message sent later is
+//!   there already.
+//! - In one of two a row into `recipient`, an address of some 23 characters; in one of four one
+//!   into `label` as well. So a row goes into one, two or three indexed tables.
+//! - In one of 20 a BLOB of 1 to 8 KiB into `attachment`. It looks random, because pictures and
+//!   voice are already compressed.
 //!
-//! The 64 conversations and 1,000 messages made in the same way are there before the run, so that
-//! pages are as full, and changes as spread out, as in a database that is in use. Everything in a message
-//! follows from the seed and its number, its id too, and counters add up in any order: what the tables
-//! must hold does not depend on who commits first.
+//! The 64 conversations and 1,000 similar messages exist before the run. So pages are as full, and
+//! changes as spread out, as in a database in use. The seed and a message's number determine its
+//! whole content, even its id, and counters add up in any order. So the expected tables do not
+//! depend on the order of commits.
 //!
-//! On stock WAL a transaction is 6.02 frames on average over 300 transactions (seed 1; a test has it).
+//! On stock WAL a transaction is 6.02 frames on average over 300 transactions (seed 1; a test has
+//! it).
 
 use std::sync::atomic::AtomicBool;
 
@@ -61,7 +63,7 @@ const RECIPIENT: &str = "INSERT INTO recipient VALUES (?1, ?2)";
 const LABEL: &str = "INSERT INTO label VALUES (?1, ?2)";
 const ATTACHMENT: &str = "INSERT INTO attachment VALUES (?1, ?2)";
 
-/// Messages that are there before the run.
+/// Messages that exist before the run.
 const HISTORY: u32 = 1_000;
 
 const CONVERSATIONS: u32 = 64;
@@ -89,7 +91,7 @@ pub(super) struct App {
     count: u32,
 }
 
-/// Everything that one transaction stores.
+/// The data that one transaction stores.
 struct Message {
     id: i64,
     conversation: u32,
@@ -102,7 +104,7 @@ struct Message {
     attachment: Option<Vec<u8>>,
 }
 
-/// What a conversation's row holds.
+/// The content of a conversation's row.
 #[derive(Clone, Default)]
 struct Conversation {
     total: i64,
@@ -119,7 +121,7 @@ impl App {
         }
     }
 
-    /// The messages that are there when the run has ended.
+    /// The messages after the end of the run.
     fn messages(&self) -> impl Iterator<Item = Message> {
         (0..self.count.saturating_add(HISTORY)).map(|number| self.message(number))
     }
@@ -168,7 +170,7 @@ impl App {
         transaction.commit()
     }
 
-    /// What the counters of all conversations must be, in the order of their ids.
+    /// The expected counters of all conversations, in the order of their ids.
     fn counted(&self) -> Vec<Conversation> {
         let mut all = vec![Conversation::default(); CONVERSATIONS as usize];
         for message in self.messages() {
@@ -177,7 +179,7 @@ impl App {
             };
             counted.total += 1;
             counted.unread += i64::from(message.unread);
-            // Messages come in the order in which they were sent.
+            // Messages come in the order of their sending.
             counted.last_sent = message.sent;
             counted.last_text = message.preview();
         }
@@ -201,7 +203,7 @@ impl Message {
         ]
     }
 
-    /// The row of a table that has one row for some messages, if this is one of them.
+    /// The row of this message in a table that has rows only for some messages, if there is one.
     fn part(&self, value: Option<impl Into<Value>>) -> Option<Vec<Value>> {
         value.map(|value| vec![self.id.into(), value.into()])
     }
@@ -320,7 +322,7 @@ mod tests {
         }
     }
 
-    /// The mix that the head of this file states.
+    /// The mix in the head of this file.
     #[test]
     fn the_mix_is_the_one_that_is_documented() {
         let messages: Vec<Message> = app().messages().collect();

@@ -1,13 +1,14 @@
 //! `indexed`: each transaction inserts one row into a table with two secondary indexes.
 //!
 //! An address book's table: `(id INTEGER PRIMARY KEY, name TEXT, phone INTEGER, body TEXT, created
-//! INTEGER)` with an index on `name` and one on `phone`, empty at first. A name is of some 10
-//! characters from 1,024 pairs, a phone number is drawn from nine thousand million, and `body` has the
-//! record size in letters of six random bits each, as Mobibench's values have: none of them can be
-//! guessed, and compression finds little in them. New entries go anywhere in both indexes.
+//! INTEGER)` with an index on `name` and one on `phone`, empty at first. A name has some 10
+//! characters, from 1,024 pairs. A phone number is drawn from nine thousand million. `body` has the
+//! record size in letters of six random bits each, as Mobibench's values have. None of them can be
+//! guessed, and they compress little. New entries go anywhere in both indexes.
 //!
-//! On stock WAL a transaction is 3 frames (a leaf of the table and one of each index); with the pages
-//! by which they grow 3.07 on average over the first 300 rows of 100 bytes (seed 1; a test has it).
+//! On stock WAL a transaction is 3 frames: a leaf of the table and one of each index. With the
+//! pages by which they grow, it is 3.07 on average over the first 300 rows of 100 bytes (seed 1; a
+//! test has it).
 
 use std::sync::atomic::AtomicBool;
 
@@ -49,7 +50,7 @@ impl Indexed {
         }
     }
 
-    /// What is stored in a row, besides its id: `name`, `phone`, `body` and `created`.
+    /// The values of a row in addition to its id: `name`, `phone`, `body` and `created`.
     fn values(&self, number: u32) -> Vec<Value> {
         let mut draws = Draws::of(self.seed, number);
         let (thousands, rest) = (draws.below(9_000_000), draws.below(1_000));
@@ -86,8 +87,8 @@ impl Workload for Indexed {
         Work::Given(self.transaction(number))
     }
 
-    /// Ids are given out in the order in which transactions commit, which one worker alone decides;
-    /// `created` says which row it is.
+    /// Ids follow the order of commits, which only a single worker determines; `created` identifies
+    /// the row.
     fn compare(&self, databases: &Databases) -> Result<Found, Error> {
         self.compare_in(databases.first())
             .map_err(Error::sqlite("read the rows"))

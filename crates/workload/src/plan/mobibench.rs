@@ -1,8 +1,8 @@
-//! Mobibench's workload: one table `(id INTEGER PRIMARY KEY, value TEXT, created INTEGER)`, and one
-//! row inserted, updated or deleted in each transaction.
+//! Mobibench's workload: one table `(id INTEGER PRIMARY KEY, value TEXT, created INTEGER)`. Each
+//! transaction inserts, updates or deletes one row.
 //!
-//! On stock WAL a transaction is one frame; with the pages by which the table grows 1.05 on average over
-//! the first 300 inserts of 100 bytes (a test has it).
+//! On stock WAL a transaction is one frame. With the pages by which the table grows it is 1.05 on
+//! average over the first 300 inserts of 100 bytes (a test has it).
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -23,10 +23,10 @@ const INSERT: &str = "INSERT INTO mobibench (value, created) VALUES (?1, ?2)";
 const UPDATE: &str = "UPDATE mobibench SET value = ?1 WHERE id = ?2";
 const DELETE: &str = "DELETE FROM mobibench WHERE id = ?1";
 
-/// Bytes of a row, as the schema sees it, besides `value`: `id` and `created`, eight bytes each.
+/// Bytes of a row, as the schema sees it, other than `value`: `id` and `created`, eight bytes each.
 const BYTES_BESIDES_VALUE: usize = 16;
 
-/// What happens to the row.
+/// The change to the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Insert,
@@ -34,7 +34,7 @@ pub(super) enum Change {
     Delete,
 }
 
-/// Which version of a row's value.
+/// The version of a row's value.
 #[derive(Clone, Copy)]
 enum Version {
     Inserted = 0,
@@ -63,8 +63,8 @@ impl Mobibench {
         }
     }
 
-    /// The row's id is one more than its number, except that concurrent inserts share the ids out in
-    /// the order in which they commit.
+    /// The row's id is its number plus one, except that concurrent inserts get ids in the order of
+    /// commits.
     fn transaction_of(&self, change: Change, row: u32) -> Transaction {
         let value = |version| Value::Text(self.value(row, version));
         let id = Value::Integer(i64::from(row) + 1);
@@ -86,7 +86,7 @@ impl Mobibench {
         )
     }
 
-    /// What is wrong with the row at this position, if anything.
+    /// The difference of the row at this position, if any.
     fn difference(
         &self,
         position: u64,

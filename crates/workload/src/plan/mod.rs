@@ -1,14 +1,14 @@
-//! What a run executes, and what must be in the database afterwards.
+//! The transactions of a run, and the expected content of the database afterwards.
 //!
-//! A [`Plan`] is a run, completely: everything that is stored follows from the seed and the number of
-//! a transaction, so that the content of the database can be checked without having been remembered,
-//! row by row and whichever thread committed first.
+//! A [`Plan`] determines a run completely. All stored content follows from the seed and the number
+//! of a transaction. So the database can be checked row by row, without a record of the run, for
+//! any order of commits.
 //!
-//! What is the same for every op stands here: sharing the transactions out, and the verdict of a
-//! check. Each op owns its tables, its statements and what they leave, as a `Workload`:
-//! `mobibench` (`insert`, `update`, `delete`), `indexed`, `app`, `phone` (`mail`, `messenger`,
-//! `message`, `sns`), `partsupply`, `tpcc`, `web` and `ycsb`. `transaction` executes
-//! what they make, `rows` compares what they expect, `draws` is where their values come from.
+//! This module has the parts common to every op: sharing out the transactions, and the verdict of a
+//! check. Each op owns its tables, its statements and their results, as a `Workload`: `mobibench`
+//! (`insert`, `update`, `delete`), `indexed`, `app`, `phone` (`mail`, `messenger`, `message`,
+//! `sns`), `partsupply`, `tpcc`, `web` and `ycsb`. `transaction` executes their statements, `rows`
+//! compares their expected rows, and `draws` is the source of their values.
 
 mod app;
 mod indexed;
@@ -46,15 +46,15 @@ use ycsb::Ycsb;
 /// later.
 const CREATED: i64 = 1_700_000_000;
 
-/// What each transaction does.
+/// The content of each transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
     /// Inserts one row.
     Insert,
-    /// Gives one row that was there before a new value.
+    /// Gives one existing row a new value.
     Update,
-    /// Deletes one row that was there before.
+    /// Deletes one existing row.
     Delete,
     /// Inserts one row into a table with two secondary indexes.
     Indexed,
@@ -62,20 +62,20 @@ pub enum Op {
     App,
     /// The next transaction of S-WAL's Mail, generated to published characteristics.
     Mail,
-    /// Of its Messenger, in 3 files.
+    /// The same of its Messenger, in 3 files.
     Messenger,
-    /// Of its Message (SMS), in 6 files.
+    /// The same of its Message (SMS), in 6 files.
     Message,
-    /// Of its SNS, in 20 files.
+    /// The same of its SNS, in 20 files.
     Sns,
-    /// Changes rows of TPC-H's partsupp anywhere, as many as the plan says.
+    /// Changes rows of TPC-H's partsupp anywhere, as many as in the plan.
     Partsupply,
     /// TPC-C's five transactions in its own mix.
     Tpcc,
     /// The same in a mix that mostly reads.
     #[serde(rename = "tpcc-read")]
     TpccRead,
-    /// A web server's short transactions; readers work beside the writers.
+    /// A web server's short transactions; readers work alongside the writers.
     Web,
     /// YCSB's workload A: reads and updates.
     #[serde(rename = "ycsb-a")]
@@ -86,7 +86,7 @@ pub enum Op {
     /// C: reads.
     #[serde(rename = "ycsb-c")]
     YcsbC,
-    /// D: reads of what is new, and some inserts.
+    /// D: reads of new records, and some inserts.
     #[serde(rename = "ycsb-d")]
     YcsbD,
     /// E: scans, and some inserts.
@@ -100,7 +100,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The word that the command line and reports use.
+    /// The name in the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Insert => "insert",
@@ -126,8 +126,8 @@ impl Op {
         }
     }
 
-    /// Frames that a transaction writes to a stock log, on average and rounded; the most, where the plan
-    /// says how many.
+    /// Frames that a transaction writes to a stock log, on average and rounded; the maximum, if the
+    /// plan has the number of changes.
     pub fn frames(self) -> u32 {
         match self {
             Self::Insert | Self::Update | Self::Delete => 1,
@@ -150,28 +150,28 @@ impl Op {
         }
     }
 
-    /// Database files that it works in ([`Databases`]).
+    /// The number of its database files ([`Databases`]).
     pub fn databases(self) -> usize {
         phone::files(self)
     }
 
-    /// Transactions of an application's whole trace; `None` for an op that is no trace.
+    /// Transactions of an application's whole trace; `None` for other ops.
     pub fn trace_length(self) -> Option<u32> {
         phone::transactions(self)
     }
 
-    /// Whether transactions work on rows that the ones before them have made: the order in which they
-    /// commit then changes what they do.
+    /// Whether transactions work on rows of earlier transactions: then the order of commits changes
+    /// their work.
     pub fn is_tpcc(self) -> bool {
         matches!(self, Self::Tpcc | Self::TpccRead)
     }
 
-    /// Whether a plan may have readers beside the workers.
+    /// Whether a plan may have readers alongside the workers.
     pub fn has_readers(self) -> bool {
         self == Self::Web
     }
 
-    /// Whether the plan's record size says how large a row is; otherwise the op has sizes of its own.
+    /// Whether the plan's record size sets the size of a row; other ops have their own sizes.
     pub fn has_record_size(self) -> bool {
         matches!(
             self,
@@ -190,14 +190,14 @@ pub enum Order {
     Random,
 }
 
-/// A run, completely: two runs of the same plan execute the same transactions.
+/// All parameters of a run: two runs of the same plan execute the same transactions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// What each transaction does.
+    /// The content of each transaction.
     pub op: Op,
-    /// Transactions in all, over every thread and process, those of the warm-up included.
+    /// Transactions in total, over every thread and process, including those of the warm-up.
     pub count: u32,
-    /// So many of them come first, one after the other, and are not measured.
+    /// This many come first, one after the other, and are not measured.
     pub warm_up: u32,
     /// Bytes of a row as the schema sees it, for the ops of Mobibench: 8 for `id`, 8 for `created`,
     /// the rest `value`. Bytes of `body` for `indexed`.
@@ -208,22 +208,23 @@ pub struct Plan {
     pub warehouses: u32,
     /// The order of updates and deletes.
     pub order: Order,
-    /// What values, and the random order, are made from.
+    /// The seed of values, and of the random order.
     pub seed: u64,
-    /// Threads in all, over every process; each takes every n-th transaction.
+    /// Threads in total, over every process; each takes every n-th transaction.
     pub workers: u32,
-    /// Threads that read while the workers work, for ops that have such.
+    /// Threads that read while the workers work, for ops with readers.
     pub readers: u32,
-    /// Transactions a second that become due, for all workers together; without it each begins the next at once.
+    /// Due transactions a second, for all workers together. Without it each worker begins the next
+    /// at once.
     pub rate: Option<u32>,
 }
 
-/// What one worker does at once and what is timed of it, made ready before.
+/// One timed step of a worker, prepared beforehand.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Work {
-    /// Statements whose values are known beforehand.
+    /// Statements with values that are known beforehand.
     Given(Transaction),
-    /// One whose statements depend on what it reads.
+    /// A transaction whose statements depend on its reads.
     Tpcc(tpcc::Request),
 }
 
@@ -236,7 +237,7 @@ impl Work {
         }
     }
 
-    /// What a report tells its kind by, if the op has several.
+    /// The name of its kind in a report, if the op has several kinds.
     pub(crate) fn kind(&self) -> Option<&'static str> {
         match self {
             Self::Given(_) => None,
@@ -245,7 +246,7 @@ impl Work {
     }
 }
 
-/// What an op owns: its tables, its transactions, and what they must leave behind in any order.
+/// The parts of an op: its tables, its transactions, and their expected result in any order.
 pub(crate) trait Workload: Sync {
     /// Creates the tables and the rows that transactions need. Gives up when `stop` is set.
     fn populate(&self, databases: &mut Databases, stop: &AtomicBool) -> Result<(), Error>;
@@ -256,41 +257,41 @@ pub(crate) trait Workload: Sync {
     /// The transaction with this number, from 0 to the plan's count.
     fn work(&self, number: u32) -> Work;
 
-    /// What a reader does with this number, of one that counts for itself: some reads, whose result is
-    /// checked. Nothing, for an op that has no readers.
+    /// A reader's step with this number, where the reader counts for itself: some reads, with a
+    /// check of their result. Nothing, for an op without readers.
     fn read(&self, _reader: u32, _number: u32, _databases: &Databases) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Compares all rows with what all transactions must have left.
+    /// Compares all rows with the expected result of all transactions.
     fn compare(&self, databases: &Databases) -> Result<Found, Error>;
 }
 
-/// What a finished run left in its database.
+/// The content of a database after a finished run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Checked {
     /// Rows in the table, or in all tables if the op has several.
     pub rows: u64,
-    /// `ok`, or the first difference from what the transactions put there.
+    /// `ok`, or the first difference from the transactions' content.
     pub content: String,
-    /// `ok`, or what `PRAGMA integrity_check` found.
+    /// `ok`, or the findings of `PRAGMA integrity_check`.
     pub integrity_check: String,
 }
 
 impl Checked {
-    /// Whether everything was as it must be.
+    /// Whether everything is as expected.
     pub fn is_ok(&self) -> bool {
         self.content == "ok" && self.integrity_check == "ok"
     }
 }
 
 impl Plan {
-    /// How many database files it works in ([`Databases`]).
+    /// The number of its database files ([`Databases`]).
     pub fn databases(&self) -> usize {
         self.op.databases()
     }
 
-    /// What this plan's op owns.
+    /// The workload of this plan's op.
     pub(crate) fn workload(&self) -> Box<dyn Workload> {
         match self.op {
             Op::Insert => Box::new(Mobibench::of(self, Change::Insert)),
@@ -345,7 +346,7 @@ impl Plan {
             .step_by(workers)
     }
 
-    /// Compares the database with what the transactions must have left in it.
+    /// Compares the database with the expected result of the transactions.
     pub fn check(&self, databases: &Databases) -> Result<Checked, Error> {
         let found = self.workload().compare(databases)?;
         let mut problems: Vec<String> = Vec::new();
@@ -357,7 +358,7 @@ impl Plan {
                 })
                 .map_err(Error::sqlite("integrity_check"))?;
         }
-        // Each file that is whole says so.
+        // Each intact file reports that.
         problems.dedup_by(|a, b| a == "ok" && b == "ok");
         Ok(Checked {
             rows: found.rows,
@@ -372,10 +373,10 @@ fn created(number: u32) -> i64 {
     CREATED + i64::from(number)
 }
 
-/// Rows that are put there in a transaction: few enough for the X-L2P table of a small device.
+/// Rows that are populated in one transaction: few enough for the X-L2P table of a small device.
 const POPULATED_TOGETHER: usize = 5_000;
 
-/// Puts the rows there on which others work. `fill` is called for each number.
+/// Populates the rows that transactions work on. It calls `fill` for each number.
 fn populate_with(
     connection: &mut Connection,
     stop: &AtomicBool,

@@ -1,15 +1,15 @@
 //! `partsupply`: X-FTL's synthetic workload (SIGMOD '13), random updates of TPC-H's table partsupp.
 //!
-//! 60,000 rows of 220 bytes each, as the schema sees them: two keys and a quantity of 8 bytes, a cost of 8
-//! and a comment of 188 that looks random. A transaction changes the quantity of so many rows as the
-//! plan's `updates` says, 1 to 20 in the paper, each of them anywhere in the table, so that nearly every
-//! one is on a page of its own.
+//! It has 60,000 rows of 220 bytes each, as the schema sees them. A row has two keys and a quantity
+//! of 8 bytes each, a cost of 8, and a comment of 188 that looks random. A transaction changes the
+//! quantity of as many rows as the plan's `updates` says, 1 to 20 in the paper. Each row is
+//! anywhere in the table, so that nearly every one is on a different page.
 //!
-//! Each transaction adds to quantities, so that what the table must hold does not depend on who commits
-//! first.
+//! Each transaction adds to quantities, so the expected table does not depend on the order of
+//! commits.
 //!
-//! On stock WAL a transaction of 5 rows is 5.00 frames on average over 300 transactions (seed 1; a test has
-//! it).
+//! On stock WAL a transaction of 5 rows is 5.00 frames on average over 300 transactions (seed 1; a
+//! test has it).
 
 use std::sync::atomic::AtomicBool;
 
@@ -60,7 +60,7 @@ impl Partsupply {
         (row / SUPPLIERS + 1, row % SUPPLIERS + 1)
     }
 
-    /// A row as it is before the run, with more added to its quantity.
+    /// A row before the run, with `added` more in its quantity.
     fn row(&self, row: u32, added: i64) -> Vec<Value> {
         // Numbers that no transaction has.
         let mut draws = Draws::of(!self.seed, row);
@@ -76,7 +76,7 @@ impl Partsupply {
         ]
     }
 
-    /// The rows that a transaction changes, and what it adds to each.
+    /// The rows that a transaction changes, and the amount added to each.
     fn changes(&self, number: u32) -> impl Iterator<Item = (u32, i64)> {
         let mut draws = Draws::of(self.seed, number);
         (0..self.updates).map(move |_| (draws.below(ROWS), i64::from(draws.below(100)) + 1))

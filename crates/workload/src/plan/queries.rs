@@ -1,10 +1,10 @@
-//! What a plan's transactions ask SQLite for, counted.
+//! The counted queries of a plan's transactions.
 
 use std::collections::BTreeSet;
 
 use super::{Plan, Work};
 
-/// Queries of a plan by what they do, as S-WAL's table III counts them.
+/// Queries of a plan by operation, as S-WAL's table III counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queries {
     /// INSERT.
@@ -17,7 +17,7 @@ pub struct Queries {
     pub deletes: u32,
     /// Transactions that write.
     pub transactions: u32,
-    /// Database files that they work in.
+    /// Database files of the transactions.
     pub files: u32,
 }
 
@@ -29,8 +29,8 @@ impl Queries {
 }
 
 impl Plan {
-    /// Makes every transaction, as a run would execute it, and counts its queries; `None` for an op whose
-    /// queries depend on what it reads.
+    /// Makes every transaction, as a run would execute it, and counts its queries. `None` for an op
+    /// whose queries depend on its reads.
     pub fn queries(&self) -> Option<Queries> {
         let workload = self.workload();
         let (mut queries, mut files) = (Queries::default(), BTreeSet::new());

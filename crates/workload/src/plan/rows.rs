@@ -1,9 +1,9 @@
-//! Compares the rows of a table with those that must be in it.
+//! Compares the rows of a table with the expected ones.
 
 use rusqlite::Connection;
 use rusqlite::types::{Value, ValueRef};
 
-/// How many rows were found, and the first difference from what must be there, if there is one.
+/// The number of rows, and the first difference from the expected ones, if any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     /// Rows in all tables.
@@ -13,7 +13,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// What was found in one table and in the next ones.
+    /// The findings in one table and in the next ones.
     pub(super) fn and(self, next: Self) -> Self {
         Self {
             rows: self.rows + next.rows,
@@ -22,8 +22,8 @@ impl Found {
     }
 }
 
-/// Compares a query's rows with `expected`, in order and column by column. A row is told by its first
-/// column, which is to be a key.
+/// Compares a query's rows with `expected`, in order and column by column. The first column, which
+/// must be a key, identifies a row.
 pub(super) fn compare(
     connection: &Connection,
     table: &str,
@@ -59,7 +59,7 @@ pub(super) fn compare(
         }
     }
     if found.rows != wanted {
-        // Says more than which row was the first to differ: one that is missing shifts all others.
+        // The count says more than the first different row: a missing row shifts all others.
         let first = found.difference.map_or_else(String::new, |first| {
             format!("; the first that differs: {first}")
         });
@@ -71,7 +71,7 @@ pub(super) fn compare(
     Ok(found)
 }
 
-/// A value as a message has it: the beginning of a long one.
+/// A value as shown in a message: the beginning of a long one.
 fn shown(value: ValueRef<'_>) -> String {
     const CHARACTERS: usize = 40;
     match value {

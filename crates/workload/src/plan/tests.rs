@@ -1,4 +1,4 @@
-//! The check accepts what a plan's transactions leave, in any order, and finds everything else.
+//! The check accepts the result of a plan's transactions, in any order, and finds everything else.
 
 use rusqlite::Connection;
 
@@ -31,7 +31,7 @@ fn numbers(plan: &Plan) -> Vec<u32> {
         .collect()
 }
 
-/// A database in memory in which these transactions of the plan have been executed.
+/// A database in memory after these transactions of the plan.
 fn executed_in(plan: &Plan, numbers: impl IntoIterator<Item = u32>) -> Databases {
     let mut connection = Databases::in_memory(1).unwrap();
     plan.populate(&mut connection, &AtomicBool::new(false))
@@ -65,7 +65,7 @@ fn the_check_accepts_what_the_plan_does() {
             match op {
                 Op::Insert | Op::Update | Op::Indexed => assert_eq!(checked.rows, 50),
                 Op::Delete => assert_eq!(checked.rows, 0),
-                // Conversations, messages, and what goes with some of them.
+                // Conversations, messages, and the rows that belong to some of them.
                 _ => assert!(checked.rows > 64 + 1_050, "{checked:?}"),
             }
         }
@@ -116,7 +116,7 @@ fn the_same_seed_stores_the_same_and_another_does_not() {
     assert!(!checked.is_ok());
 }
 
-/// A transaction that was acknowledged and is not there, whichever it was.
+/// Any acknowledged transaction may be the missing one.
 #[test]
 fn a_transaction_that_is_missing_is_found() {
     for op in OPS {
@@ -271,7 +271,8 @@ fn workers_share_every_transaction_once() {
     }
 }
 
-/// Pages that a transaction writes to a stock log, on average over 300: what the modules' heads state.
+/// Pages that a transaction writes to a stock log, on average over 300: the figures in the modules'
+/// heads.
 #[test]
 fn a_transaction_is_as_many_frames_as_documented() {
     let frames = |op| {
@@ -327,7 +328,7 @@ fn a_transaction_is_as_many_frames_as_documented() {
     }
 }
 
-/// Of these two the rows are many, and the checks of every op above are few rows often.
+/// These two have many rows, and the checks of every op above check few rows often.
 #[test]
 fn a_wrong_row_of_partsupply_and_of_ycsb_is_found() {
     for (op, table, damage) in [

@@ -1,4 +1,4 @@
-//! A transaction as data: its statements and the values that they take.
+//! A transaction as data: its statements and their values.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, TransactionBehavior, params_from_iter};
@@ -10,40 +10,40 @@ use crate::databases::Databases;
 /// A statement that changes exactly one row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Statement {
-    /// The text, which SQLite prepares once a connection.
+    /// The text, which SQLite prepares once for each connection.
     pub(crate) sql: &'static str,
-    /// What its parameters stand for, in order.
+    /// The values of its parameters, in order.
     pub(crate) values: Vec<Value>,
 }
 
-/// A statement that only reads, all of whose rows are read.
+/// A statement that only reads; all of its rows are read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Read {
-    /// Which of the plan's files, from 0.
+    /// The number of the plan's file, from 0.
     pub(crate) database: usize,
-    /// The text, which SQLite prepares once a connection.
+    /// The text, which SQLite prepares once for each connection.
     pub(crate) sql: &'static str,
-    /// What its parameters stand for, in order.
+    /// The values of its parameters, in order.
     pub(crate) values: Vec<Value>,
 }
 
-/// What is committed at once.
+/// The statements of one commit.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Transaction {
-    /// What it belongs to, for errors.
+    /// Its op, for errors.
     pub(crate) op: Op,
     /// Its number in the plan, from 0.
     pub(crate) number: u32,
-    /// What is read before it, each by itself.
+    /// The reads before it, each separate.
     pub(crate) reads: Vec<Read>,
-    /// Which of the plan's files it changes, from 0.
+    /// The number of the plan's file that it changes, from 0.
     pub(crate) database: usize,
-    /// In order; none in a transaction that only reads.
+    /// In order; empty in a transaction that only reads.
     pub(crate) statements: Vec<Statement>,
 }
 
 impl Transaction {
-    /// One in the plan's first file, with nothing read before it.
+    /// A transaction in the plan's first file, without reads before it.
     pub(crate) fn new(op: Op, number: u32, statements: Vec<Statement>) -> Self {
         Self {
             op,
@@ -54,9 +54,10 @@ impl Transaction {
         }
     }
 
-    /// Executes and commits it: a single statement by itself as Mobibench does, several between
-    /// `BEGIN IMMEDIATE` and `COMMIT`. A writer that is not alone takes its place at the beginning,
-    /// where the busy handler can wait for it; a snapshot taken earlier could not be written on.
+    /// Executes and commits it: a single statement without `BEGIN`, as Mobibench does, several
+    /// between `BEGIN IMMEDIATE` and `COMMIT`. A writer among others takes the lock at the
+    /// beginning, where the busy handler can wait for it. A write on an earlier snapshot would
+    /// fail.
     pub(crate) fn commit(&self, databases: &Databases) -> Result<(), Error> {
         for read in &self.reads {
             self.read(databases.number(read.database), read)?;
@@ -77,7 +78,7 @@ impl Transaction {
             .map_err(|source| self.failed("COMMIT", source))
     }
 
-    /// Executes the statements in a transaction of the caller's.
+    /// Executes the statements in the caller's transaction.
     pub(crate) fn apply(&self, connection: &Connection) -> Result<(), Error> {
         self.statements
             .iter()

@@ -1,5 +1,5 @@
-//! `web`: what a web server asks of its database: many writers at once, each with short transactions, and
-//! readers beside them.
+//! `web`: a web server's use of its database: many writers at once, each with short transactions,
+//! alongside readers.
 //!
 //! | table | columns | rows before the run |
 //! | --- | --- | --- |
@@ -7,20 +7,21 @@
 //! | `session` | `id`, `person`, `token`, `hits`, `last_seen` | 2,000 |
 //! | `comment` | `id`, `page`, `session`, `body` (3 to 40 words), `created`; index (`page`, `created`) | 2,000 |
 //!
-//! A transaction of a writer is one request of a session, some of which are busier, as some pages are:
+//! A writer's transaction is one request of a session. Some sessions are busier, as are some pages:
 //!
 //! - 50 of 100: the session is seen again (one row changes).
 //! - 30 of 100: and a page is viewed (two rows).
 //! - 20 of 100: and a comment is written, and counted in its page (three rows and an index).
 //!
-//! A reader shows pages, one after the other, until the writers have ended: in one transaction it reads the page,
-//! counts its comments and reads the newest 20 of them. The count must be the one that stands in the page: a
-//! snapshot that shows half of a writer's transaction is an error.
+//! A reader shows pages, one after the other, until the writers have ended. In one transaction it
+//! reads the page, counts its comments and reads the newest 20 of them. The count must equal the
+//! one in the page: a snapshot that shows half of a writer's transaction is an error.
 //!
-//! Counters add up in any order, and comments follow from their numbers: what the tables must hold does not depend
-//! on who commits first. The shape is ours; none was published.
+//! Counters add up in any order, and comments follow from their numbers. So the expected tables do
+//! not depend on the order of commits. The workload's form is ours; none was published.
 //!
-//! On stock WAL a transaction is 1.78 frames on average over 300 transactions (seed 1; a test has it).
+//! On stock WAL a transaction is 1.78 frames on average over 300 transactions (seed 1; a test has
+//! it).
 
 use std::sync::atomic::AtomicBool;
 
@@ -65,7 +66,7 @@ pub(super) struct Web {
     count: u32,
 }
 
-/// What a request does besides being seen.
+/// The effects of a request in addition to the session's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Nothing,
@@ -110,7 +111,7 @@ impl Web {
         }
     }
 
-    /// Those that are committed when the run has ended.
+    /// The committed requests at the end of the run.
     fn requests(&self) -> impl Iterator<Item = Request> {
         (0..self.count.saturating_add(COMMENTS)).map(|number| self.request(number))
     }
@@ -129,7 +130,7 @@ impl Web {
         [id.into(), person.into(), draws.letters(32).into()]
     }
 
-    /// One page as a reader shows it; its comments must be as many as it says.
+    /// One page as a reader shows it; its number of comments must match.
     fn show(&self, connection: &Connection, page: u32) -> rusqlite::Result<Option<String>> {
         let deferred = TransactionBehavior::Deferred;
         let transaction = rusqlite::Transaction::new_unchecked(connection, deferred)?;

@@ -1,8 +1,8 @@
-//! The vocabulary that texts and names are made from; the words at the beginning are used most.
+//! The vocabulary of texts and names; the first words are used most.
 
 use crate::draws::Draws;
 
-/// What messages are made of.
+/// The words of messages.
 const WORDS: &[&str] = &[
     "the",
     "to",
@@ -230,7 +230,7 @@ pub(super) fn name(draws: &mut Draws) -> String {
     format!("{given} {surname}")
 }
 
-/// An address of the kind that mail has.
+/// An address as in mail.
 pub(super) fn address(draws: &mut Draws) -> String {
     let name = name(draws).to_lowercase().replace(' ', ".");
     let host = draws

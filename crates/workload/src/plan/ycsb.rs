@@ -1,7 +1,7 @@
 //! `ycsb-a` to `ycsb-f`, and `scan`: the core workloads of YCSB (Cooper et al., SoCC '10).
 //!
-//! A table `usertable (ycsb_key INTEGER PRIMARY KEY, field0 TEXT, ..., field9 TEXT)`, 10,000 records of 10
-//! fields of 100 bytes each. Every operation is a transaction:
+//! A table `usertable (ycsb_key INTEGER PRIMARY KEY, field0 TEXT, ..., field9 TEXT)`, 10,000
+//! records of 10 fields of 100 bytes each. Every operation is a transaction:
 //!
 //! | | read | update | insert | scan | read-modify-write | keys |
 //! | --- | --- | --- | --- | --- | --- | --- |
@@ -12,15 +12,15 @@
 //! | `ycsb-e` | | | 5 % | 95 % | | zipfian |
 //! | `ycsb-f` | 50 % | | | | 50 % | zipfian |
 //!
-//! A read takes all fields, an update gives one a new value, a scan takes 1 to 100 records, an insert adds
-//! the record behind the last. Zipfian keys have YCSB's constant, 0.99, and are scattered over the table;
-//! latest ones are zipfian from the newest record down. A read-modify-write reads the record before it takes
-//! the write lock, as YCSB's client does.
+//! A read takes all fields, an update gives one a new value, a scan takes 1 to 100 records, an
+//! insert adds the record after the last. Zipfian keys have YCSB's constant, 0.99, and are
+//! scattered over the table. Latest keys are zipfian from the newest record down. As in YCSB's
+//! client, a read-modify-write reads the record before it takes the write lock.
 //!
 //! `scan`, which is not YCSB's, reads all records of the same table.
 //!
-//! A field has two values, that of the load and that of an update, both of which follow from its key: so
-//! what the table must hold does not depend on who commits first.
+//! A field has two values, that of the load and that of an update, and both follow from its key. So
+//! the expected table does not depend on the order of commits.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -42,7 +42,7 @@ const FIELDS: u32 = 10;
 
 const FIELD_BYTES: usize = 100;
 
-/// Records of a scan, at most.
+/// The most records of a scan.
 const SCAN: u32 = 100;
 
 /// YCSB's constant of the zipfian distribution.
@@ -72,7 +72,7 @@ const STATEMENTS: [&str; 13] = [
     UPDATES[5], UPDATES[6], UPDATES[7], UPDATES[8], UPDATES[9],
 ];
 
-/// Of a hundred operations, so many of each kind; the rest are scans.
+/// The number of each kind in a hundred operations; the rest are scans.
 struct Mix {
     read: u32,
     update: u32,
@@ -80,7 +80,7 @@ struct Mix {
     read_modify_write: u32,
 }
 
-/// What an operation does with a record.
+/// The operation on a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     Read { key: u32 },
@@ -117,7 +117,7 @@ impl Zipfian {
         }
     }
 
-    /// From 0, which comes most often, to one less than the records.
+    /// From 0, the most frequent, to one less than the number of records.
     fn next(&self, draws: &mut Draws) -> u32 {
         const STEPS: u32 = 1 << 30;
         let uniform = f64::from(draws.below(STEPS)) / f64::from(STEPS);
@@ -202,7 +202,7 @@ impl Ycsb {
         Value::Text(text(self.seed ^ place << 8, FIELD_BYTES))
     }
 
-    /// A record, some fields of which were updated.
+    /// A record, with some updated fields.
     fn record(&self, key: u32, updated: &HashSet<(u32, u32)>) -> Vec<Value> {
         let fields =
             (0..FIELDS).map(|field| self.field(key, field, updated.contains(&(key, field))));
@@ -322,7 +322,7 @@ mod tests {
         })
     }
 
-    /// The mix that the head of this file states: reads, updates, inserts, scans, read-modify-writes.
+    /// The mix in the head of this file: reads, updates, inserts, scans, read-modify-writes.
     #[test]
     fn the_mixes_are_those_of_the_core_workloads() {
         for (op, mix) in [

@@ -1,9 +1,9 @@
-//! The queries of an application, one after the other, each on rows that are there.
+//! The queries of an application, one after the other, each on existing rows.
 
 use super::profile::Profile;
 use crate::draws::Draws;
 
-/// What a query does; the numbers are places in [`super::STATEMENTS`].
+/// The operation of a query; the numbers are positions in [`super::STATEMENTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Insert = 0,
@@ -13,18 +13,18 @@ pub(super) enum Kind {
     SelectMany = 4,
 }
 
-/// A query, from which its values follow.
+/// A query, which determines its values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
     pub(super) file: u8,
     pub(super) table: u8,
     pub(super) kind: Kind,
     pub(super) key: u32,
-    /// Tells the updates of a row apart.
+    /// Distinguishes the updates of a row.
     pub(super) version: u32,
 }
 
-/// The rows that are there, of one table in one file.
+/// The existing rows of one table in one file.
 #[derive(Clone, Default)]
 pub(super) struct Rows {
     pub(super) live: Vec<u32>,
@@ -39,7 +39,7 @@ impl Rows {
         key
     }
 
-    /// The place of one, newer ones more often.
+    /// The position of an existing row, newer ones more often.
     fn pick(&self, draws: &mut Draws) -> Option<usize> {
         let count = u32::try_from(self.live.len()).unwrap_or(u32::MAX);
         let from_the_end = draws.low_below(count) as usize;
@@ -53,7 +53,7 @@ pub(super) struct Generator {
     pub(super) draws: Draws,
     /// Of each file.
     pub(super) rows: Vec<[Rows; 3]>,
-    /// How many queries there were.
+    /// The number of queries so far.
     pub(super) version: u32,
 }
 
@@ -81,7 +81,7 @@ impl Generator {
         self.weighted(tables.into_iter())
     }
 
-    /// A query of this kind in a file; `None` where there is no row to work on.
+    /// A query of this kind in a file; `None` if there is no row to work on.
     fn query(&mut self, file: usize, kind: Kind) -> Option<Query> {
         let table = self.table(file);
         let rows = &mut self.rows[file][table];
@@ -114,8 +114,8 @@ impl Generator {
         self.query(file, kind)
     }
 
-    /// The write of the kind that is next. Where no row is left to update or delete, an insert that was
-    /// to come later changes places with it.
+    /// The next write. If no row is left to update or delete, it exchanges places with a later
+    /// insert.
     pub(super) fn next_write(
         &mut self,
         file: usize,
@@ -142,7 +142,7 @@ pub(super) fn scaled(part: u32, of: u32, count: u32) -> u32 {
     u32::try_from(scaled).unwrap_or(u32::MAX)
 }
 
-/// Gives each of `count` at least `least`, and shares out `more` by chance.
+/// Gives each of `count` at least `least`, and shares out `more` at random.
 pub(super) fn share_out(draws: &mut Draws, count: u32, least: u32, more: u32) -> Vec<u32> {
     let mut shares = vec![least; count as usize];
     for _ in 0..more {

@@ -1,9 +1,9 @@
-//! `mail`, `messenger`, `message`, `sns`: four applications of a phone, generated to the characteristics
-//! that were published of them.
+//! `mail`, `messenger`, `message`, `sns`: four phone applications, generated to their published
+//! characteristics.
 //!
-//! Table III of S-WAL (IEEE TCE 2018) counts what four applications asked SQLite for in four weeks; the
-//! traces were never published. What is here is made from a seed so that every number of that table comes
-//! out exactly at full size (a test holds it to that), and in proportion at any other:
+//! Table III of S-WAL (IEEE TCE 2018) counts the SQLite queries of four applications in four weeks;
+//! the traces were never published. This module generates them from a seed. At full size every
+//! number of that table comes out exactly, as a test checks; at any other size in proportion:
 //!
 //! | | `mail` | `messenger` | `message` | `sns` |
 //! | --- | --- | --- | --- | --- |
@@ -14,26 +14,27 @@
 //! | transactions | 32,392 | 7,301 | 7,740 | 15,998 |
 //! | database files | 1 | 3 | 6 | 20 |
 //!
-//! The table's queries a transaction (3.3, 1.0, 1.1, 1.5) are those that write; so selects stand by
-//! themselves, before the transaction that follows. What the table does not say was chosen:
+//! The table's queries a transaction (3.3, 1.0, 1.1, 1.5) are those that write. So selects are
+//! separate, before the transaction that follows. The rest was chosen:
 //!
-//! - *Tables.* Every file has `item` (an indexed text with author, time and state), `label` (indexed
-//!   names of items) and `blob`.
-//! - *Files.* A transaction works in one. `message`'s first file gets three of four, as the paper says
-//!   that babel1.db is accessed most; `sns`'s files get shares that fall as 1/n. One of `messenger`'s
-//!   files holds BLOBs, and three of `sns`'s, of 1 to 8 KiB that do not compress: the paper says that there
-//!   are BLOBs, not how many. With these shares they are 20 % of `messenger`'s inserts, and 14 % of `sns`'s.
-//! - *Texts* are words: 1,300 bytes on average in `mail`, 155 in `messenger` and `message`, 170 in `sns`. The
-//!   paper's traces are files of 70, 1.7, 9 and 7.2 MB, in which a query is 329, 167, 317 and 282 bytes long
-//!   with the text of its statement.
-//! - *Rows.* Updates, deletes and selects take rows that are there, newer ones more often. A share of 1,000
-//!   items, and labels or BLOBs of them, is in each file before the run.
+//! - *Tables.* Every file has `item` (an indexed text with author, time and state), `label`
+//!   (indexed names of items) and `blob`.
+//! - *Files.* A transaction works in one. `message`'s first file gets three of four, as the paper
+//!   says that babel1.db is accessed most. `sns`'s files get shares that fall as 1/n. One of
+//!   `messenger`'s files holds BLOBs, and three of `sns`'s, of 1 to 8 KiB that do not compress. The
+//!   paper says that there are BLOBs, but not how many. With these shares they are 20 % of
+//!   `messenger`'s inserts, and 14 % of `sns`'s.
+//! - *Texts* are words: 1,300 bytes on average in `mail`, 155 in `messenger` and `message`, 170 in
+//!   `sns`. The paper's traces are files of 70, 1.7, 9 and 7.2 MB. A query there is 329, 167, 317
+//!   and 282 bytes long with the text of its statement.
+//! - *Rows.* Updates, deletes and selects take existing rows, newer ones more often. Before the run
+//!   each file has a share of 1,000 items, and of their labels or BLOBs.
 //!
-//! On stock WAL a transaction is 5.84, 1.97, 1.93 and 2.90 frames on average over 300 transactions (seed 1; a
-//! test has it).
+//! On stock WAL a transaction is 5.84, 1.97, 1.93 and 2.90 frames on average over 300 transactions
+//! (seed 1; a test has it).
 //!
-//! The order matters: one thread executes it. What the files must hold in the end is what stock SQLite in
-//! memory makes of the same transactions.
+//! The order matters: one thread executes it. The expected final content comes from stock SQLite in
+//! memory with the same transactions.
 
 mod generator;
 mod profile;
@@ -101,10 +102,10 @@ const ALL_STATEMENTS: [&str; 15] = {
 
 const TABLES: [&str; 3] = ["item", "label", "blob"];
 
-/// Items, and labels or BLOBs, that are there before the run, over all files.
+/// Items, and labels or BLOBs, that exist before the run, over all files.
 const HISTORY: u32 = 1_000;
 
-/// Rows of each table that every file has before the run, at least.
+/// The fewest rows that every table of every file has before the run.
 const LEAST_HISTORY: u32 = 20;
 
 const THREADS: u32 = 64;
@@ -116,7 +117,7 @@ pub(super) struct Phone {
     profile: &'static Profile,
     reads: Vec<Query>,
     writes: Vec<Query>,
-    /// Of each transaction, where its reads and its writes end.
+    /// For each transaction, the end of its reads and of its writes.
     ends: Vec<(u32, u32)>,
 }
 
@@ -185,7 +186,7 @@ impl Phone {
         self.profile.files.iter().map(rows).collect()
     }
 
-    /// What a query's parameters stand for.
+    /// The values of a query's parameters.
     fn values(&self, query: &Query) -> Vec<Value> {
         let place = u64::from(query.file) << 8 | u64::from(query.table);
         let seed = self.seed ^ place << 40;
@@ -248,7 +249,7 @@ impl Phone {
         }
     }
 
-    /// Creates the tables of one file, and the rows that are there before the run.
+    /// Creates the tables of one file, and the rows before the run.
     fn populate_file(
         &self,
         connection: &mut Connection,
@@ -274,7 +275,7 @@ impl Phone {
         Ok(())
     }
 
-    /// What stock SQLite makes of all of it, in memory.
+    /// The result of all transactions in stock SQLite, in memory.
     fn expected(&self) -> Result<Databases, Error> {
         let never = AtomicBool::new(false);
         let mut expected = Databases::in_memory(self.profile.files.len())?;
@@ -360,7 +361,7 @@ fn compare_table(
     let sql = format!("SELECT * FROM {table} ORDER BY id");
     let mut statement = want.prepare(&sql)?;
     let columns = statement.column_count();
-    // Row by row: a whole table of texts would be as much memory as the trace's file.
+    // Row by row: a whole table of texts would need as much memory as the trace's file.
     let mut failed = None;
     let wanted = statement
         .query_map((), |row| {

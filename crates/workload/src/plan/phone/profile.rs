@@ -1,8 +1,8 @@
-//! What was published of each application, and what was chosen: see the module above.
+//! The published characteristics of each application, and the chosen ones: see the module above.
 
 use crate::plan::Op;
 
-/// What was published of an application, and what was chosen.
+/// The published characteristics of an application, and the chosen ones.
 pub(in super::super) struct Profile {
     pub(super) inserts: u32,
     pub(super) selects: u32,
@@ -100,7 +100,7 @@ pub(in super::super) static SNS: Profile = Profile {
     words: (3, 65),
 };
 
-/// The profile of an op that is such an application.
+/// The profile of an op, if it is such an application.
 pub(super) fn profile(op: Op) -> Option<&'static Profile> {
     match op {
         Op::Mail => Some(&MAIL),
@@ -111,7 +111,7 @@ pub(super) fn profile(op: Op) -> Option<&'static Profile> {
     }
 }
 
-/// Transactions of an application in the four weeks that were counted; `None` for other ops.
+/// Transactions of an application in the four counted weeks; `None` for other ops.
 pub(in super::super) fn transactions(op: Op) -> Option<u32> {
     profile(op).map(|profile| profile.transactions)
 }

@@ -1,4 +1,4 @@
-//! The generated traces against the table that they are generated to.
+//! The generated traces against the published table.
 
 use super::*;
 use crate::plan::Order;
@@ -34,7 +34,7 @@ const TABLE_III: [[u32; 8]; 4] = [
     [25_322, 114, 0, 58, 15_998, 15, 0, 20],
 ];
 
-/// What the table counts, of the transactions as they are executed.
+/// The table's counts, of the transactions as executed.
 fn counted(trace: &Phone, count: u32) -> [u32; 8] {
     let mut files = std::collections::BTreeSet::new();
     let (mut inserts, mut selects, mut updates, mut deletes) = (0, 0, 0, 0);
@@ -100,7 +100,7 @@ fn a_smaller_trace_is_in_proportion() {
     assert_eq!(counted(&trace, 1)[4], 1);
 }
 
-/// What the head of the module states of what was chosen.
+/// The chosen characteristics in the head of the module.
 #[test]
 fn texts_are_as_long_as_documented_and_blobs_are_where_they_are_said_to_be() {
     // Bytes of a text on average, and the share of inserts that are BLOBs, in percent.
@@ -132,7 +132,7 @@ fn texts_are_as_long_as_documented_and_blobs_are_where_they_are_said_to_be() {
     }
 }
 
-/// The place of an item's text among the values that it is inserted with.
+/// The position of an item's text among the values of its insert.
 fn query_text(query: &Query) -> usize {
     if query.table == 0 { 3 } else { 0 }
 }
@@ -174,7 +174,7 @@ fn what_is_executed_is_what_is_expected_and_damage_is_found() {
     }
 }
 
-/// With every value of every statement, as a run needs them; the whole trace is never in memory.
+/// With every value of every statement, as a run needs them. The whole trace is never in memory.
 #[test]
 fn the_whole_mail_trace_is_generated_in_less_than_ten_seconds() {
     let begin = std::time::Instant::now();
@@ -191,7 +191,8 @@ fn the_whole_mail_trace_is_generated_in_less_than_ten_seconds() {
     println!("{queries} queries, {bytes} bytes of values in {took:?}");
     assert_eq!(queries, 212_492);
     assert!(took < std::time::Duration::from_secs(10), "{took:?}");
-    // What is kept of it: three bytes, a kind and two numbers of each query, and two of each transaction.
+    // The memory of the trace: three bytes, a kind and two numbers of each query, and two of each
+    // transaction.
     let kept = queries * size_of::<Query>() + trace.ends.len() * size_of::<(u32, u32)>();
     assert!(kept < 5 << 20, "{kept}");
 }

@@ -1,8 +1,9 @@
-//! What must hold after any run: the specification's conditions of consistency (clause 3.3.2), and what the
-//! inputs of the transactions say of sums and counts, whoever committed first.
+//! The rules that must hold after any run, for any order of commits. They are the specification's
+//! consistency conditions (clause 3.3.2), and the sums and counts that follow from the
+//! transactions' inputs.
 //!
-//! The conditions alone would not miss a transaction that was lost as a whole. Orders, payments, quantities and
-//! deliveries follow from the seed, and are counted here.
+//! The conditions alone would not notice the loss of a whole transaction. Orders, payments,
+//! quantities and deliveries follow from the seed, and are counted here.
 
 use rusqlite::Connection;
 
@@ -11,7 +12,7 @@ use super::load::PAID;
 use super::{DISTRICTS, Tpcc};
 use crate::plan::rows::Found;
 
-/// The twelve conditions, each a query for what breaks it, as a text.
+/// The twelve conditions, each a query for violations, as a text.
 pub(super) const CONDITIONS: [&str; 12] = [
     // W_YTD = sum(D_YTD)
     "SELECT format('warehouse %d: w_ytd is %d, its districts have %d', w_id, w_ytd, s)
@@ -63,7 +64,7 @@ pub(super) const CONDITIONS: [&str; 12] = [
           (SELECT h_w_id, h_d_id, sum(h_amount) AS h FROM history GROUP BY h_w_id, h_d_id)
           ON h_w_id = d_w_id AND h_d_id = d_id
      WHERE d_ytd IS NOT h",
-    // C_BALANCE = what was delivered, less what was paid
+    // C_BALANCE = deliveries less payments
     "WITH delivered AS (
          SELECT o_w_id AS w, o_d_id AS d, o_c_id AS c, sum(ol_amount) AS a
          FROM order_line JOIN orders ON o_w_id = ol_w_id AND o_d_id = ol_d_id AND o_id = ol_o_id
@@ -86,7 +87,7 @@ pub(super) const CONDITIONS: [&str; 12] = [
                    WHERE c_w_id = d_w_id AND c_d_id = d_id) AS c,
                   ?1 AS before
            FROM district) WHERE o - n <> before + c",
-    // C_BALANCE + C_YTD_PAYMENT = what was delivered
+    // C_BALANCE + C_YTD_PAYMENT = deliveries
     "WITH delivered AS (
          SELECT o_w_id AS w, o_d_id AS d, o_c_id AS c, sum(ol_amount) AS a
          FROM order_line JOIN orders ON o_w_id = ol_w_id AND o_d_id = ol_d_id AND o_id = ol_o_id
@@ -110,7 +111,7 @@ const TABLES: [&str; 9] = [
     "stock",
 ];
 
-/// What the inputs of all transactions add up to.
+/// The sums of all transactions' inputs.
 #[derive(Clone, Default)]
 struct Sums {
     /// Orders of each district, one warehouse after the other.
@@ -125,7 +126,7 @@ struct Sums {
 }
 
 impl Tpcc {
-    /// Rows, and the first thing that is not as it must be.
+    /// The number of rows, and the first violation.
     pub(super) fn check(&self, connection: &Connection) -> rusqlite::Result<Found> {
         let mut rows = 0;
         for table in TABLES {
@@ -160,7 +161,7 @@ impl Tpcc {
         Ok(None)
     }
 
-    /// The first sum or count that is not what the inputs say.
+    /// The first sum or count that differs from the inputs.
     fn wrong_sum(&self, connection: &Connection) -> rusqlite::Result<Option<String>> {
         let sums = self.sums();
         let customers = i64::from(self.scale.customers);

@@ -1,17 +1,17 @@
-//! What a terminal asks for: inputs as clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1 and 2.8.1 draw them.
+//! A terminal's requests: inputs as clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1 and 2.8.1 draw them.
 
 use super::{DISTRICTS, Op, Scale, Tpcc};
 use crate::draws::{Draws, shuffle};
 use crate::plan::created;
 
-/// `C` of `NURand` for customers' ids, items and last names: any numbers, but the last is to be some distance
-/// from that of the load (clause 2.1.6.1).
+/// `C` of `NURand` for customers' ids, items and last names. Any numbers will do, but the last must
+/// have some distance from that of the load (clause 2.1.6.1).
 const C_CUSTOMER: u32 = 259;
 const C_ITEM: u32 = 7_911;
 const C_NAME_RUN: u32 = 223;
 pub(super) const C_NAME_LOAD: u32 = 123;
 
-/// Of a hundred new-orders, so many roll back.
+/// This many of a hundred new-orders roll back.
 const ROLLED_BACK: u32 = 1;
 
 /// One transaction of a terminal.
@@ -19,14 +19,14 @@ const ROLLED_BACK: u32 = 1;
 pub(crate) struct Request {
     pub(super) op: Op,
     pub(super) number: u32,
-    /// When it is entered, in seconds since 1970.
+    /// Its time of entry, in seconds since 1970.
     pub(super) at: i64,
     /// The terminal's warehouse.
     pub(super) warehouse: u32,
     pub(super) asks: Asks,
 }
 
-/// What for.
+/// The kind of transaction, with its inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Asks {
     NewOrder(NewOrder),
@@ -60,7 +60,7 @@ pub(super) struct Payment {
     pub(super) amount: i64,
 }
 
-/// How a customer is told.
+/// The identification of a customer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Customer {
     Id(u32),
@@ -92,7 +92,7 @@ const READING: &[(Card, u32)] = &[
 ];
 
 impl Request {
-    /// As the report calls it.
+    /// Its name in the report.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.asks {
             Asks::NewOrder(order) if order.rolls_back() => "new-order, rolled back",
@@ -149,7 +149,7 @@ impl Tpcc {
         if self.workers >= all {
             return worker % all + 1;
         }
-        // One of those that this worker stands for: every so-many-th.
+        // One of those that this worker stands for, at regular intervals.
         let its_own = (all - 1 - worker) / self.workers + 1;
         worker + draws.below(its_own) * self.workers + 1
     }
@@ -226,7 +226,7 @@ fn customer(draws: &mut Draws, scale: Scale) -> Customer {
     }
 }
 
-/// A warehouse that is not this one, if there is another.
+/// A different warehouse, if there is another.
 fn another(draws: &mut Draws, scale: Scale, warehouse: u32) -> u32 {
     if scale.warehouses == 1 {
         return warehouse;

@@ -1,4 +1,4 @@
-//! The tables and what they hold at first (clauses 1.3 and 4.3.3).
+//! The tables and their initial content (clauses 1.3 and 4.3.3).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -65,10 +65,10 @@ const STOCK: &str = "INSERT INTO stock VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?
 /// Cents that each customer has paid before the run.
 pub(super) const PAID: i64 = 1_000;
 
-/// Rows of items and of stocks that are committed at once, and checkpointed.
+/// Rows of items and of stocks to commit at once, and to checkpoint.
 const ROWS_AT_ONCE: u32 = 10_000;
 
-/// What a table's rows are drawn for; each has draws of its own.
+/// The purpose of a table's draws; each purpose has separate draws.
 #[derive(Clone, Copy)]
 enum Table {
     Warehouse = 1,
@@ -108,7 +108,7 @@ impl Tpcc {
         Ok(())
     }
 
-    /// One row for each item, some thousand at a time.
+    /// One row for each item, several thousand at a time.
     fn in_parts(
         &self,
         connection: &mut Connection,
@@ -145,7 +145,7 @@ impl Tpcc {
             let row = values![id, district, warehouse, CREATED, text(&mut draws, 12, 24)];
             insert(connection, HISTORY, row)?;
         }
-        // Every customer has one order, in an order of its own.
+        // Every customer has one order, in a separate random order.
         let mut order_of: Vec<u32> = (1..=customers).collect();
         let place = u64::from(warehouse) << 8 | u64::from(district);
         shuffle(&mut order_of, self.seed ^ place << 30);

@@ -1,27 +1,34 @@
-//! `tpcc` and `tpcc-read`: TPC-C (TPC Benchmark C, revision 5.11), its nine tables and its five transactions.
+//! `tpcc` and `tpcc-read`: TPC-C (TPC Benchmark C, revision 5.11), its nine tables and its five
+//! transactions.
 //!
 //! | | new-order | payment | order-status | delivery | stock-level |
 //! | --- | --- | --- | --- | --- | --- |
 //! | `tpcc`, 23 cards of a deck (clause 5.2.4.2) | 10 | 10 | 1 | 1 | 1 |
 //! | `tpcc-read`, 20 cards | 1 | | 10 | | 9 |
 //!
-//! The first mix is the specification's. The second reads in 95 of 100: X-FTL's slides name a "read intensive"
-//! one without its shares, so that these are ours. Cards are dealt from shuffled decks, so that the shares are
-//! exact.
+//! The first mix is the specification's. The second reads in 95 of 100. X-FTL's slides name a "read
+//! intensive" mix without its shares, so these are ours. Cards are dealt from shuffled decks, so
+//! that the shares are exact.
 //!
-//! What a table holds at first, how many rows of it a warehouse has (some 600,000 in all, 77 MB), how inputs are
-//! drawn (`NURand`, 1 % of the new-orders with an item that does not exist, which rolls them back, 1 % of
-//! lines and 15 % of payments for another warehouse) and what a transaction reads and writes follow the
-//! specification: `load`, `input`, `profiles`. Its twelve consistency conditions are checked after the run,
-//! and what the inputs say of sums and counts besides: `check`.
+//! The following are as in the specification (`load`, `input`, `profiles`):
 //!
-//! What is not TPC-C: there are no terminals with keying and think times and no priced configuration, so that
-//! no rate here is a tpmC. A worker is a terminal, or stands for several where there are fewer workers than
-//! warehouses: it then works for each of its warehouses. Delivery is executed at once, all ten districts
-//! in one transaction. Amounts are whole cents and rates ten-thousandths, which makes sums exact.
+//! - The initial content of each table, and its rows for each warehouse: some 600,000 in all, 77
+//!   MB.
+//! - The draws of inputs (`NURand`). 1 % of the new-orders have an item that does not exist, which
+//!   rolls them back. 1 % of lines and 15 % of payments are for another warehouse.
+//! - The reads and writes of each transaction.
 //!
-//! On stock WAL a transaction is 11.19 frames on average over 1,000 transactions, 0.85 in the reading mix (seed 1, one
-//! terminal).
+//! After the run, `check` tests its twelve consistency conditions, and the inputs' sums and counts
+//! besides.
+//!
+//! Some parts differ from TPC-C. There are no terminals with keying and think times and no priced
+//! configuration, so no rate here is a tpmC. A worker is a terminal. With fewer workers than
+//! warehouses it stands for several, and works for each of its warehouses. Delivery is executed at
+//! once, all ten districts in one transaction. Amounts are whole cents and rates ten-thousandths,
+//! which makes sums exact.
+//!
+//! On stock WAL a transaction is 11.19 frames on average over 1,000 transactions, 0.85 in the
+//! reading mix (seed 1, one terminal).
 
 mod check;
 mod input;
@@ -41,7 +48,7 @@ pub(crate) use input::Request;
 /// Districts of a warehouse.
 const DISTRICTS: u32 = 10;
 
-/// How many rows there are; tests have fewer.
+/// The numbers of rows; tests have fewer.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     warehouses: u32,
@@ -49,12 +56,12 @@ struct Scale {
     items: u32,
     /// Customers of a district, each with one order and one payment in its history.
     customers: u32,
-    /// Of a district's orders the last so many, which are not delivered yet.
+    /// The last orders of a district: this many are not delivered yet.
     new_orders: u32,
 }
 
 impl Scale {
-    /// The specification's (clause 1.2.1).
+    /// The specification's numbers (clause 1.2.1).
     fn full(warehouses: u32) -> Self {
         Self {
             warehouses: warehouses.max(1),
@@ -64,7 +71,7 @@ impl Scale {
         }
     }
 
-    /// Last names that customers have, of a thousand.
+    /// The number of customers' last names, of a thousand.
     fn names(self) -> u32 {
         self.customers.min(1_000)
     }

@@ -1,7 +1,7 @@
 //! The five transactions (clauses 2.4.2, 2.5.2, 2.6.2, 2.7.4 and 2.8.2), each on one connection.
 //!
-//! Those that write take the write lock at their beginning, where the busy handler can wait for it: a snapshot
-//! taken earlier could not be written on.
+//! Writing transactions take the write lock at their beginning, where the busy handler can wait for
+//! it. A write on an earlier snapshot would fail.
 
 use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior};
 
@@ -112,10 +112,10 @@ pub(super) const STATEMENTS: &[&str] = &[
     LOW,
 ];
 
-/// Characters of `c_data`, at most.
+/// The most characters of `c_data`.
 const DATA: usize = 500;
 
-/// What a transaction comes to.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Committed,
@@ -124,7 +124,7 @@ enum Outcome {
 }
 
 impl Request {
-    /// Executes it. A new-order that is to roll back must, and nothing else may.
+    /// Executes it. A new-order that must roll back does so, and no other transaction may.
     pub(crate) fn execute(&self, connection: &Connection) -> Result<(), Error> {
         let doing = || format!("{} {}, {}", self.op.name(), self.number, self.kind());
         let outcome = self.executed(connection).map_err(Error::sqlite(doing()))?;
@@ -260,7 +260,7 @@ impl Request {
         let warehouse = self.warehouse;
         for district in 1..=DISTRICTS {
             let oldest: Option<i64> = one(on, OLDEST_NEW, [warehouse, district], first)?;
-            // A district all of whose orders are delivered is left out.
+            // A district without undelivered orders is left out.
             let Some(order) = oldest else { continue };
             let key = (warehouse, district, order);
             change(on, TAKE_NEW, key)?;
@@ -286,7 +286,7 @@ impl Request {
     }
 }
 
-/// The customer's id; of several with the name, the one in the middle.
+/// The customer's id; of several customers with the name, the one in the middle.
 fn found(
     on: &Connection,
     warehouse: u32,
@@ -309,7 +309,7 @@ fn first<T: rusqlite::types::FromSql>(row: &Row<'_>) -> rusqlite::Result<T> {
     row.get(0)
 }
 
-/// The only row of a query, or of a change that returns the row that it has changed.
+/// The only row of a query, or of a change that returns its changed row.
 fn one<T>(
     on: &Connection,
     sql: &str,

@@ -1,5 +1,5 @@
-//! Inputs have the specification's shares, transactions keep the conditions, and each condition and sum finds
-//! what breaks it.
+//! Inputs have the specification's shares, transactions keep the conditions, and each condition and
+//! sum finds its violation.
 
 use rusqlite::Connection;
 
@@ -96,7 +96,7 @@ fn rows_are_as_many_as_the_specification_says() {
     );
 }
 
-/// Clause 5.2.4.2's deck, and how often inputs are out of the ordinary.
+/// The deck of clause 5.2.4.2, and the shares of unusual inputs.
 #[test]
 fn the_mix_and_the_inputs_are_those_of_the_specification() {
     let tpcc = Tpcc::with(&plan(Op::Tpcc, 23_000, 2), Scale::full(2));
@@ -183,7 +183,7 @@ fn a_new_order_with_an_item_that_is_not_there_leaves_nothing() {
     assert_eq!(next(), before);
 }
 
-/// A transaction that was acknowledged and is not there.
+/// An acknowledged transaction is missing.
 #[test]
 fn a_transaction_that_is_missing_is_found() {
     let tpcc = tpcc(Op::Tpcc, 230, 2);
