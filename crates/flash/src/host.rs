@@ -1,9 +1,9 @@
 //! A device under a loop device, so that real file systems can be made and mounted on it.
 //!
-//! **Who may touch it.** The process that has a [`Host`] answers the device's requests. Suppose
-//! that a thread of that process waits for the device itself. A kill could not end it, because only
-//! its own dying process can give the answer. So everything that reads, mounts or writes the loop
-//! device runs in other processes.
+//! **Access.** The process that has a [`Host`] answers the device's requests. Suppose that a thread
+//! of that process waits for the device itself. A kill could not end it, because only its own dying
+//! process can give the answer. So everything that reads, mounts or writes the loop device runs in
+//! other processes.
 //!
 //! **Nothing is left behind.** The FUSE mount lives in this process's own mount namespace. The loop
 //! device detaches itself after its last close. Dropping a [`Host`] takes both down in order; if

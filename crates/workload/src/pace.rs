@@ -2,8 +2,8 @@
 //!
 //! Independent clients arrive at random (a Poisson process), and do not wait for the answers of
 //! others. A transaction that is due while its worker is busy waits, and that time counts.
-//! Otherwise it would be Tene's "coordinated omission". All workers share one process and take its
-//! moments in turn, so that all of them end at the same time.
+//! Otherwise it would be Tene's "coordinated omission". All workers share one Poisson process and
+//! take its moments in turn, so that all of them end at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -176,8 +176,8 @@ impl Ftl {
     /// Writes a logical page. It outlives a power cut after the next flush.
     ///
     /// # Errors
-    /// If there is no such page, or the data is not a page's bytes. If an active transaction has
-    /// written the page. If the device is worn out or without power.
+    /// If there is no such page, or the data has another length than a page. If an active
+    /// transaction has written the page, or the device is worn out or without power.
     pub fn write(&mut self, lpn: Lpn, data: &[u8]) -> Result<(), FtlError> {
         self.check_page(lpn)?;
         self.check_length(data)?;

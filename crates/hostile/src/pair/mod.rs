@@ -226,7 +226,8 @@ mod tests {
         assert!(!panics(base, &files));
         let mut other = base.clone();
         other.log.truncate(100);
-        // The other way around: this base is cut, these files are whole.
+        // Here the base is cut and the files are whole: the check wrongly expects a refusal, and
+        // fails.
         assert!(panics(&other, &Files::of(base)));
     }
 }
