@@ -87,10 +87,15 @@ impl Content {
         if size < self.size {
             self.sectors.split_off(&size.div_ceil(SECTOR as u64));
             let tail = (size % SECTOR as u64) as usize;
-            if let Some(last) = self.sectors.get_mut(&(size / SECTOR as u64))
+            let no = size / SECTOR as u64;
+            if let Some(last) = self.sectors.get_mut(&no)
                 && tail > 0
             {
                 Arc::make_mut(last)[tail..].fill(0);
+                // A sector of zeros is none, also where its other bytes have just gone.
+                if last.iter().all(|&byte| byte == 0) {
+                    self.sectors.remove(&no);
+                }
             }
         }
         self.size = size;
@@ -497,5 +502,20 @@ impl Chance for Nothing {
 
     fn name(&mut self, _: File) -> bool {
         false
+    }
+}
+
+/// Contents are compared, and what is read from a file has no sectors of zeros.
+#[test]
+fn what_is_stored_and_read_again_is_the_same() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("file");
+    for end in [1, 4, 511, 512, 513, 516, 1024, 1028] {
+        let mut content = Content::default();
+        let bytes: Vec<u8> = (0..1536).map(|at| u8::from(at % 512 >= 4)).collect();
+        content.write(0, &bytes, |_| true);
+        content.resize(end);
+        content.store(&path).expect("a file");
+        assert!(content == Content::read_from(&path), "cut at {end}");
     }
 }

@@ -312,6 +312,10 @@ impl<'a> Explorer<'a> {
             ));
         }
         drop(stock);
+        let gone = |name: &&&str| !self.directory.join(name).exists();
+        if let Some(name) = image.keys().find(gone) {
+            return Err(format!("stock SQLite has removed {name}"));
+        }
         for entry in std::fs::read_dir(self.directory).map_err(|e| e.to_string())? {
             let path = entry.map_err(|e| e.to_string())?.path();
             let name = path.file_name().and_then(|name| name.to_str());
