@@ -152,9 +152,14 @@ impl Database {
         Ok(())
     }
 
-    /// Whether the database's name stands for another file by now.
+    /// Whether the database's name stands for another file by now, or for none. SQLite's VFS also says so where
+    /// the name cannot be looked at; there it is still the database's, as far as we know.
     pub(super) fn has_moved(&self) -> bool {
-        self.inner.has_moved() == Some(true)
+        let is_known = || match rustix::fs::stat(&self.paths.database) {
+            Ok(_) => true,
+            Err(e) => matches!(e, Errno::NOENT | Errno::NOTDIR),
+        };
+        self.inner.has_moved() == Some(true) && is_known()
     }
 
     fn tell_of_orphan(&self, aside: &Path) {
