@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 /// A mounted image.
@@ -150,8 +150,20 @@ fn is_unmounted(stderr: &[u8]) -> bool {
 }
 
 fn run(program: &str, args: &[&str]) {
-    let output = Command::new(program).args(args).output();
-    let output = output.unwrap_or_else(|e| panic!("cannot run {program}: {e}"));
+    let once = || {
+        let output = Command::new(program).args(args).output();
+        output.unwrap_or_else(|e| panic!("cannot run {program}: {e}"))
+    };
+    let is_busy = |output: &Output| String::from_utf8_lossy(&output.stderr).contains("busy");
+    let mut output = once();
+    // A child that another test is starting holds all descriptors of the process until it executes.
+    for _ in 0..100 {
+        if !is_busy(&output) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        output = once();
+    }
     assert!(
         output.status.success(),
         "{program} {args:?}: {}",
