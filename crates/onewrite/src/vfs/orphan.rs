@@ -155,11 +155,13 @@ impl Database {
     /// Whether the database's name stands for another file by now, or for none. SQLite's VFS also says so where
     /// the name cannot be looked at; there it is still the database's, as far as we know.
     pub(super) fn has_moved(&self) -> bool {
-        let is_known = || match rustix::fs::stat(&self.paths.database) {
-            Ok(_) => true,
-            Err(e) => matches!(e, Errno::NOENT | Errno::NOTDIR),
-        };
-        self.inner.has_moved() == Some(true) && is_known()
+        let moved = || self.inner.has_moved() == Some(true);
+        moved()
+            && match rustix::fs::stat(&self.paths.database) {
+                // The first look may have failed, and for that alone have said so.
+                Ok(_) => moved(),
+                Err(e) => matches!(e, Errno::NOENT | Errno::NOTDIR),
+            }
     }
 
     fn tell_of_orphan(&self, aside: &Path) {
