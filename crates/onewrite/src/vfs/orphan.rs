@@ -135,9 +135,11 @@ impl Database {
                 "the database was removed or replaced while it was open: its log would be that of another",
             ));
         }
-        // No connection to this database has a wal-index now: one that is there is of the removed one, or of a
-        // crash. SQLite would join whoever uses it.
-        storage::remove_file(&self.paths.shm)?;
+        // No connection to this database has a wal-index now. One that somebody uses is of a removed database,
+        // and SQLite would join in. One that nobody uses stays: a `readonly_shm` connection can make no other.
+        if self.is_index_in_use()? {
+            storage::remove_file(&self.paths.shm)?;
+        }
         let Some(present) = self.present_log()? else {
             return Ok(());
         };
@@ -150,6 +152,21 @@ impl Database {
             storage::remove_file(path)?;
         }
         Ok(())
+    }
+
+    /// Whether a connection has the wal-index open that stands at our name: SQLite locks byte 128 of it as long.
+    /// Where the file system cannot tell, it may be so.
+    fn is_index_in_use(&self) -> Result<bool, LogError> {
+        const DEAD_MAN_SWITCH: i32 = 128;
+        let Some(index) = open_beside(&self.paths.shm)? else {
+            return Ok(false);
+        };
+        let is_used = storage::is_byte_locked(&index, DEAD_MAN_SWITCH);
+        if matches!(is_used, Ok(true)) {
+            // Closing it could take POSIX locks from a connection of this process.
+            std::mem::forget(index);
+        }
+        Ok(is_used.unwrap_or(true))
     }
 
     /// Whether the database's name stands for another file by now, or for none. SQLite's VFS also says so where
