@@ -37,6 +37,7 @@ extern "C" {
 /*
 ** The functions of SQLite that the library calls, each the one named sqlite3_<member>. Order and
 ** number are part of the interface; onewrite_register_with() is told the size and refuses another.
+** It also refuses a structure with a null member.
 */
 typedef struct onewrite_api {
   void (*log)(int, const char *, ...);

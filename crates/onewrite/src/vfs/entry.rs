@@ -87,7 +87,7 @@ unsafe fn message_of(routines: *const Option<Untyped>, text: &str) -> *mut c_cha
 /// program is linked with. Returns a result code of SQLite's.
 ///
 /// # Safety
-/// `api` is the structure that `onewrite.h` declares, of `size` bytes.
+/// `api` is the structure that `onewrite.h` declares, of `size` bytes, or null. Its members may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onewrite_register_with(
     api: *const Api,
@@ -96,8 +96,12 @@ pub unsafe extern "C" fn onewrite_register_with(
     make_default: c_int,
 ) -> c_int {
     let registered = match size == size_of::<Api>() {
+        // A SQLite that is too old may lack functions, and is told that it is old.
+        true if version < OLDEST => Err(RegisterError::TooOld(version)),
         // SAFETY: by this function's contract.
-        true => register(unsafe { *api }, version, make_default != 0),
+        true => unsafe { Api::from_members(api.cast()) }
+            .ok_or(RegisterError::NoFunctions)
+            .and_then(|api| register(api, version, make_default != 0)),
         false => Err(RegisterError::Header),
     };
     note(registered.err());

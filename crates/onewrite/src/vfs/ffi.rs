@@ -205,6 +205,22 @@ macro_rules! api {
                 }
             }
 
+            /// Reads the structure that a C program filled; `None` where it or a member is null.
+            ///
+            /// # Safety
+            /// `members` points to a structure as `onewrite.h` declares it, or is null.
+            pub unsafe fn from_members(members: *const Option<Untyped>) -> Option<Api> {
+                if members.is_null() {
+                    return None;
+                }
+                let count = size_of::<Api>() / size_of::<Option<Untyped>>();
+                // SAFETY: by this function's contract. Only without a null is it an `Api`.
+                unsafe {
+                    let all = std::slice::from_raw_parts(members, count);
+                    all.iter().all(Option::is_some).then(|| *members.cast::<Api>())
+                }
+            }
+
             /// Whether these are the same functions, at the same addresses.
             pub fn is_same(&self, other: &Api) -> bool {
                 self.log as usize == other.log as usize

@@ -55,6 +55,19 @@ static int use(Sqlite *sqlite, const char *path, sqlite3 **db) {
   return 0;
 }
 
+/* A table that lacks any one function is refused before the library calls any. */
+static int refuses_null_members(const Sqlite *sqlite) {
+  size_t at;
+  for (at = 0; at < sizeof sqlite->api; at += sizeof sqlite->api.log) {
+    onewrite_api api = sqlite->api;
+    memset((char *)&api + at, 0, sizeof api.log);
+    CHECK(onewrite_register_with(&api, sizeof api, SQLITE_VERSION_NUMBER, 0) == SQLITE_ERROR);
+    CHECK(strstr(onewrite_register_message(), "functions") != NULL);
+  }
+  CHECK(onewrite_register_with(NULL, sizeof sqlite->api, SQLITE_VERSION_NUMBER, 0) == SQLITE_ERROR);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   Sqlite first, second, third;
   sqlite3 *one, *two, *other;
@@ -93,6 +106,7 @@ int main(int argc, char **argv) {
   CHECK(strstr(onewrite_register_message(), "onewrite.h") != NULL);
   CHECK(onewrite_register_with(&first.api, sizeof first.api, 3039004, 0) == SQLITE_ERROR);
   CHECK(strstr(onewrite_register_message(), "3.39.4") != NULL);
+  if (refuses_null_members(&first)) return 1;
   puts("done");
   return 0;
 }
