@@ -88,7 +88,7 @@ impl Descriptor {
     }
 
     fn is(&self, number: i32) -> bool {
-        sys::descriptor(number) == Some((self.device, self.inode, true))
+        sys::descriptor(number).ok() == Some((self.device, self.inode, true))
     }
 
     fn find(&self) -> io::Result<i32> {

@@ -73,7 +73,11 @@ fn reopen(fd: BorrowedFd<'_>, writes: bool) -> Option<OwnedFd> {
         Mode::empty(),
     )
     .ok()?;
-    let inode = |fd: i32| sys::descriptor(fd).map(|(device, inode, _)| (device, inode));
+    let inode = |fd: i32| {
+        sys::descriptor(fd)
+            .ok()
+            .map(|(device, inode, _)| (device, inode))
+    };
     let is_same = inode(again.as_raw_fd()) == inode(fd.as_raw_fd());
     (is_same && again.as_raw_fd() >= LEAST_DESCRIPTOR).then_some(again)
 }

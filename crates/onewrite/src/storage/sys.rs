@@ -147,18 +147,23 @@ unsafe fn fcntl64(fd: i32, command: i32, request: *mut libc::flock64) -> i32 {
     unsafe { libc::syscall(libc::SYS_fcntl64, fd, command, request) as i32 }
 }
 
-/// Device and inode of an open descriptor, and whether it can write; `None` if there is no such one.
-pub(crate) fn descriptor(number: i32) -> Option<(u64, u64, bool)> {
+/// Device and inode of an open descriptor, and whether it can write.
+///
+/// # Errors
+/// EBADF if there is no such one, and whatever else fstat(2) reports.
+pub(crate) fn descriptor(number: i32) -> io::Result<(u64, u64, bool)> {
     // Not stat: in a process of 32 bits that has no room for the inode numbers and sizes of some files.
     // SAFETY: stat64 is plain integers, for which zero is a value.
     let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes no more than the stat64 that the pointer points to, and refuses a number
     // that is no descriptor.
-    let result = unsafe { libc::fstat64(number, &raw mut stat) };
+    if unsafe { libc::fstat64(number, &raw mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
     // SAFETY: no pointer is passed.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
     let writes = flags != -1 && flags & libc::O_ACCMODE == libc::O_RDWR;
-    (result == 0).then_some((stat.st_dev, stat.st_ino, writes))
+    Ok((stat.st_dev, stat.st_ino, writes))
 }
 
 /// An ioctl that takes nothing, or bytes, as many as its number says.

@@ -192,9 +192,8 @@ fn codes_of_sqlite(fault: Fault, first: &Seen) -> &'static [i32] {
         (Work::Open, _) => &[READONLY],
         // It takes a read that fails with EIO for a damaged file system (SQLITE_IOERR_CORRUPTFS).
         (Work::Read, "EIO") => &[CORRUPT],
-        // It asks whether the database still has its name, and has moved if nobody tells. A connection whose file
-        // it could not look at may keep a lock that the next one then meets, until it is closed.
-        (Work::Look, _) => &[READONLY, BUSY],
+        // It asks whether the database still has its name, and has moved if nobody tells.
+        (Work::Look, _) => &[READONLY],
         _ => &[],
     }
 }

@@ -94,7 +94,7 @@ impl Maps {
         }
         let numbers = open_descriptors().into_iter();
         let inode_of = |number| descriptor_of(number).map(|(device, inode, _)| (device, inode));
-        let inodes = numbers.filter_map(|number| Some((number, inode_of(number)?)));
+        let inodes = numbers.filter_map(|number| Some((number, inode_of(number).ok()?)));
         self.open_before = inodes.collect();
     }
 
@@ -102,17 +102,17 @@ impl Maps {
     /// a new file may get the inode.
     fn was_open_before(&mut self, inode: Inode) -> bool {
         let is_open = |number| {
-            descriptor_of(number).is_some_and(|(device, number, _)| (device, number) == inode)
+            descriptor_of(number).is_ok_and(|(device, number, _)| (device, number) == inode)
         };
         self.open_before
             .retain(|number, before| *before != inode || is_open(*number));
         self.open_before.values().any(|before| *before == inode)
     }
 
-    fn know(&mut self, fd: BorrowedFd<'_>) -> Option<Known> {
+    fn know(&mut self, fd: BorrowedFd<'_>) -> io::Result<Known> {
         let number = fd.as_raw_fd();
         if let Some(known) = self.descriptors.get(&number) {
-            return Some(known.clone());
+            return Ok(known.clone());
         }
         let (device, inode, writes) = descriptor_of(number)?;
         let inode = (device, inode);
@@ -125,7 +125,7 @@ impl Maps {
         });
         let known = Known { node, writes };
         self.descriptors.insert(number, known.clone());
-        Some(known)
+        Ok(known)
     }
 
     /// The node is returned so that it ends, if this was its last descriptor, without the maps' lock.
@@ -194,9 +194,11 @@ impl Table {
             maps.know(fd)
         };
         match known {
-            Some(known) => known.node.answer(fd, known.writes, command, request),
+            Ok(known) => known.node.answer(fd, known.writes, command, request),
             // The system says what is wrong with it.
-            None => Answer::PassOn,
+            Err(e) if e.raw_os_error() == Some(libc::EBADF) => Answer::PassOn,
+            // A lock of the other kind could meet one that we hold on the same file already.
+            Err(e) => Answer::of_error(&e),
         }
     }
 
