@@ -197,8 +197,9 @@ impl Table {
             Ok(known) => known.node.answer(fd, known.writes, command, request),
             // The system says what is wrong with it.
             Err(e) if e.raw_os_error() == Some(libc::EBADF) => Answer::PassOn,
-            // A lock of the other kind could meet one that we hold on the same file already.
-            Err(e) => Answer::of_error(&e),
+            // A lock of the other kind could meet one that we hold on the same file already. The errors that
+            // SQLite takes for somebody else's lock would be misleading here.
+            Err(_) => Answer::Failed(libc::EIO),
         }
     }
 
