@@ -3,7 +3,8 @@
 use onewrite::log::header::HEADER_BYTES;
 use onewrite::log::layout::Slot;
 use onewrite::log::packed::batch::{self, Batch};
-use onewrite::log::{Geometry, Layout, LogHeader};
+use onewrite::log::{Geometry, LogHeader};
+use onewrite::mode::Layout;
 use onewrite::wal::{self, FRAME_HEADER_BYTES, FrameHeader, FrameNo, WalHeader};
 
 use crate::bytes::Bytes;

@@ -1,8 +1,9 @@
 //! A changed log of any layout, with frames laid out as the engine does. The walk over the log
 //! never returns a frame that was not written there.
 
+use onewrite::log::Geometry;
 use onewrite::log::scan::{Scan, Survey, Verdict, Writers};
-use onewrite::log::{Geometry, Layout};
+use onewrite::mode::Layout;
 use onewrite::storage::AlignedBuf;
 use onewrite::wal::{FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader};
 

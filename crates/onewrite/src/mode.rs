@@ -3,12 +3,15 @@
 //! Every word that a user can say (a pragma's value, a URI parameter, an environment variable) is
 //! parsed and printed here, and nowhere else.
 
+mod layout;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::log::Layout;
 use crate::storage::{Capabilities, Init};
+
+pub use layout::Layout;
 
 /// A journal mode of ours. Everything else is SQLite's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

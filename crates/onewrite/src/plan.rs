@@ -3,8 +3,8 @@
 //! Nothing is decided here. The functions that are asked are those by which the engine decides when
 //! it opens a log and when it commits.
 
-use crate::log::{Geometry, Layout};
-use crate::mode::{InitPolicy, JournalMode, SyncPolicy};
+use crate::log::Geometry;
+use crate::mode::{InitPolicy, JournalMode, Layout, SyncPolicy};
 use crate::storage::{Capabilities, DurableWrite, Init};
 use crate::wal::{FrameNo, PageSize};
 

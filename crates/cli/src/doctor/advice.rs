@@ -1,8 +1,7 @@
 //! What follows for each journal mode from facts and rates. Pure: no I/O, no guesses beside the
 //! sentences that say so.
 
-use onewrite::log::Layout;
-use onewrite::mode::JournalMode;
+use onewrite::mode::{JournalMode, Layout};
 use onewrite::plan::Plan;
 use onewrite::storage::{DurableWrite, WriteCache};
 use serde::Serialize;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use onewrite::DATABASE_HEADER_BYTES;
 use onewrite::log::header::HEADER_BYTES;
 use onewrite::log::scan::{Survey, Writers};
-use onewrite::log::{Geometry, HeaderError, Layout, LogHeader};
+use onewrite::log::{Geometry, HeaderError, LogHeader};
+use onewrite::mode::Layout;
 use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
 use onewrite::wal::{self, PageSize, WalHeader};
 

@@ -320,7 +320,7 @@ impl Source {
     fn reserved_bytes(&self) -> usize {
         let layout = self.log.as_ref().map(|log| log.opened.geometry.layout());
         match layout {
-            Some(onewrite::log::Layout::Embedded) => onewrite::wal::FRAME_HEADER_BYTES,
+            Some(onewrite::mode::Layout::Embedded) => onewrite::wal::FRAME_HEADER_BYTES,
             _ => 0,
         }
     }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use onewrite::log::header::HEADER_BYTES;
 use onewrite::log::scan::{Survey, Writers};
-use onewrite::log::{Geometry, Layout, LogHeader};
+use onewrite::log::{Geometry, LogHeader};
+use onewrite::mode::Layout;
 use onewrite::wal::WalHeader;
 use rusqlite::{Connection, OpenFlags};
 

@@ -188,7 +188,7 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 mod tests {
     use super::cost::Cost;
     use super::*;
-    use crate::log::Layout;
+    use crate::mode::Layout;
     use crate::wal::PageSize;
 
     fn geometry(page: u32) -> Geometry {

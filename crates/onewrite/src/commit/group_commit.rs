@@ -482,8 +482,8 @@ impl Writer {
 #[cfg(all(test, not(any(shuttle, loom))))]
 mod tests {
     use super::*;
-    use crate::log::{Layout, OpenLog};
-    use crate::mode::{InitPolicy, JournalMode};
+    use crate::log::OpenLog;
+    use crate::mode::{InitPolicy, JournalMode, Layout};
     use crate::storage::{DirectIo, Init, NewFile};
     use crate::wal::PageSize;
     use std::panic::{AssertUnwindSafe, catch_unwind};

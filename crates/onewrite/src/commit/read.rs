@@ -2,7 +2,8 @@
 
 use crate::commit::{IndexView, Writer};
 use crate::log::packed::Packed;
-use crate::log::{ErrorKind, Layout, LogError};
+use crate::log::{ErrorKind, LogError};
+use crate::mode::Layout;
 use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, Salts, array};
 
 /// What SQLite puts in place of the salts while it knows that it will write the header again.

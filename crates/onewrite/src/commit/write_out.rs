@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::commit::{IndexView, Writer};
 use crate::log::packed::Unpacked;
-use crate::log::{ErrorKind, Layout, LogError};
-use crate::mode::SyncPolicy;
+use crate::log::{ErrorKind, LogError};
+use crate::mode::{Layout, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
 use crate::wal::FrameNo;
 

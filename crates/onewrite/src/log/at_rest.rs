@@ -3,7 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Layout, Log, LogError, LogHeader};
+use super::{Log, LogError, LogHeader};
+use crate::mode::Layout;
 use crate::storage::{Durability, Short};
 
 impl Log {

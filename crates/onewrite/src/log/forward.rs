@@ -15,7 +15,8 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{Layout, Log, space};
+use super::{Log, space};
+use crate::mode::Layout;
 use crate::storage::{Access, Durability, Init, LogFile, StorageError};
 use crate::sync::atomic::Ordering;
 use crate::wal::{self, FrameNo};

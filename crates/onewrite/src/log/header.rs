@@ -26,8 +26,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::log::Layout;
-use crate::mode::JournalMode;
+use crate::mode::{JournalMode, Layout};
 use crate::storage::pace::{KnownPace, Pace};
 use crate::wal::{self, PageSize, WalHeader, array, be32};
 

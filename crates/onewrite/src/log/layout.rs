@@ -20,110 +20,11 @@
 //! second salt is stored inverted in the page, which says so. Nothing is dropped, and an ordinary
 //! page never touches the side block.
 
-use std::fmt;
 use std::io;
-use std::str::FromStr;
 
-use crate::mode::UnknownWord;
+use crate::mode::Layout;
 use crate::storage::AlignedBuf;
 use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, PageSize, Salts, array};
-
-/// `onewrite_layout`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Layout {
-    /// SQLite's own.
-    Stock,
-    /// The frame header inside the page: one frame, one block (WALDIO's header embedding).
-    Embedded,
-    /// Padded to sectors of 512 bytes.
-    Sector,
-    /// Header and page padded to 4 KiB each.
-    Page4k,
-    /// The whole frame padded to 8 KiB.
-    Page8k,
-    /// Compressed pages one behind the other (S-WAL).
-    Compressed,
-    /// Compressed pages of a commit in whole blocks.
-    Packed,
-    /// Frame headers in blocks of their own, so that a page lies in the log as it lies in the database
-    /// (block remapping).
-    Gathered,
-}
-
-impl Layout {
-    const WORDS: [(&str, Layout); 5] = [
-        ("embedded", Layout::Embedded),
-        ("sector", Layout::Sector),
-        ("page4k", Layout::Page4k),
-        ("page8k", Layout::Page8k),
-        ("gathered", Layout::Gathered),
-    ];
-
-    /// The layout's number in a log's header.
-    pub fn code(self) -> u32 {
-        match self {
-            Layout::Stock => 0,
-            Layout::Embedded => 1,
-            Layout::Sector => 2,
-            Layout::Page4k => 3,
-            Layout::Page8k => 4,
-            Layout::Compressed => 5,
-            Layout::Packed => 6,
-            Layout::Gathered => 7,
-        }
-    }
-
-    /// All of them.
-    pub const ALL: [Layout; 8] = [
-        Layout::Stock,
-        Layout::Embedded,
-        Layout::Sector,
-        Layout::Page4k,
-        Layout::Page8k,
-        Layout::Compressed,
-        Layout::Packed,
-        Layout::Gathered,
-    ];
-
-    /// Whether a frame's position follows from its number.
-    pub fn has_fixed_positions(self) -> bool {
-        !matches!(self, Layout::Compressed | Layout::Packed)
-    }
-
-    /// The layout with this number.
-    pub fn from_code(code: u32) -> Option<Layout> {
-        Layout::ALL.into_iter().find(|layout| layout.code() == code)
-    }
-}
-
-impl FromStr for Layout {
-    type Err = UnknownWord;
-
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
-        let found = Layout::WORDS
-            .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(word));
-        found.map(|&(_, layout)| layout).ok_or_else(|| UnknownWord {
-            said: word.to_owned(),
-            known: "embedded, sector, page4k, page8k, gathered or auto",
-        })
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Layout::Stock => "stock",
-            Layout::Embedded => "embedded",
-            Layout::Sector => "sector",
-            Layout::Page4k => "page4k",
-            Layout::Page8k => "page8k",
-            Layout::Compressed => "compressed",
-            Layout::Packed => "packed",
-            Layout::Gathered => "gathered",
-        })
-    }
-}
 
 /// Frames that share one side block.
 const GROUP_FRAMES: u64 = 128;

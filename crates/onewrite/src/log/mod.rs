@@ -30,7 +30,7 @@ use std::time::Duration;
 use crate::checkpoint::Counters;
 use crate::commit::group_commit::GroupCommit;
 use crate::commit::group_synch::Group;
-use crate::mode::{InitPolicy, JournalMode, SyncPolicy};
+use crate::mode::{InitPolicy, JournalMode, Layout, SyncPolicy};
 use crate::storage::pace::{self, KnownPace, Pace, Way};
 use crate::storage::{
     Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, MOMENT,
@@ -42,7 +42,7 @@ use crate::wal::{self, FrameNo, PageSize, Salts, WalHeader};
 
 pub use error::{ErrorKind, LogError};
 pub use header::{HeaderError, Locks, LogHeader, LogId};
-pub use layout::{Geometry, Layout};
+pub use layout::Geometry;
 use memory::FrameMemory;
 use packed::{Form, Packed};
 use shared::Shared;

@@ -6,9 +6,10 @@
 
 use std::io;
 
-use super::layout::{self, Geometry, Layout, Slot};
+use super::layout::{self, Geometry, Slot};
 use super::packed::{Found, Packed};
 use super::{ErrorKind, Log, LogError};
+use crate::mode::Layout;
 use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, Salts};
 
 impl Log {

@@ -15,8 +15,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use crate::log::layout::{Geometry, Layout, Slot};
+use crate::log::layout::{Geometry, Slot};
 use crate::log::packed::{Form, Packed};
+use crate::mode::Layout;
 use crate::storage::LogFile;
 use crate::wal::{Checksum, FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, WalHeader};
 

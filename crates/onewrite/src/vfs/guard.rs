@@ -25,8 +25,8 @@ use super::host;
 use super::inner::LockLevel;
 use super::status;
 use crate::log::shared::Shared;
-use crate::log::{ErrorKind, Layout, Log, LogError, LogHeader, LogId};
-use crate::mode::JournalMode;
+use crate::log::{ErrorKind, Log, LogError, LogHeader, LogId};
+use crate::mode::{JournalMode, Layout};
 use crate::sync;
 use crate::wal::FRAME_HEADER_BYTES;
 

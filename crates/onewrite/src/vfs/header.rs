@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use crate::log::{ErrorKind, Geometry, Layout, LogError, LogId};
+use crate::log::{ErrorKind, Geometry, LogError, LogId};
+use crate::mode::Layout;
 use crate::wal::{FRAME_HEADER_BYTES, PageSize, array, be32};
 
 /// The read version on disk while the database is guarded. Bit 7 keeps it above every version that

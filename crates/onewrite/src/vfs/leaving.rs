@@ -10,8 +10,8 @@ use super::{convert, ffi};
 use crate::log::shared::Shared;
 use std::sync::Arc;
 
-use crate::log::{ErrorKind, Layout, LogError, LogHeader, LogId};
-use crate::mode::JournalMode;
+use crate::log::{ErrorKind, LogError, LogHeader, LogId};
+use crate::mode::{JournalMode, Layout};
 use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
 use crate::sync;
 

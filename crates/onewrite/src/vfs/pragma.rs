@@ -10,8 +10,8 @@ use super::database::{Database, Settings, code_of};
 use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::{ffi, status};
-use crate::log::{Layout, LogError};
-use crate::mode::{CheckpointPolicy, Compressing, GroupSynch, InitPolicy, JournalMode};
+use crate::log::LogError;
+use crate::mode::{CheckpointPolicy, Compressing, GroupSynch, InitPolicy, JournalMode, Layout};
 use crate::storage::DirectIo;
 
 /// What becomes of a pragma.

@@ -33,8 +33,8 @@ use crate::checkpoint::cost::Cost;
 use crate::checkpoint::{self, Logged, PATIENCE, Run};
 use crate::commit::{IndexView, Writer};
 use crate::log::forward::Taken;
-use crate::log::{ErrorKind, Layout, Log, LogError};
-use crate::mode::CheckpointPolicy;
+use crate::log::{ErrorKind, Log, LogError};
+use crate::mode::{CheckpointPolicy, Layout};
 use crate::storage::{Access, Durability, Init, Remap, Remapped, Remapping};
 use crate::wal::{
     FRAME_HEADER_BYTES, FrameHeader, FrameNo, HEADER_BYTES, PageNo, WalHeader, array,

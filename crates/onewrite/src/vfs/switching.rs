@@ -6,8 +6,8 @@ use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::pragma::{Answer, Failure, no_group_synch_in};
 use super::{convert, environment, ffi, host};
-use crate::log::{Geometry, Layout};
-use crate::mode::{JournalMode, UpgradeOfWal, is_stock_mode};
+use crate::log::Geometry;
+use crate::mode::{JournalMode, Layout, UpgradeOfWal, is_stock_mode};
 use crate::wal::{FRAME_HEADER_BYTES, PageSize};
 
 impl Database {

@@ -3,7 +3,8 @@
 
 use super::stock::{LAYOUTS, PAGE_BYTES, Stock};
 use onewrite::commit::IndexView;
-use onewrite::log::{ErrorKind, Layout, LogError};
+use onewrite::log::{ErrorKind, LogError};
+use onewrite::mode::Layout;
 use onewrite::wal::{FrameHeader, FrameNo, PageNo, Salts, WalHeader};
 
 /// A commit of the frames before `promised`, which is begun, and published with them.

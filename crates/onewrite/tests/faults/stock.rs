@@ -3,8 +3,8 @@
 use onewrite::commit::{CommitConfig, IndexView, Resealed, Writer};
 use onewrite::log::scan::survey_file;
 use onewrite::log::shared::Committer;
-use onewrite::log::{Layout, Log, OpenLog};
-use onewrite::mode::{InitPolicy, JournalMode};
+use onewrite::log::{Log, OpenLog};
+use onewrite::mode::{InitPolicy, JournalMode, Layout};
 use onewrite::storage::{Access, DirectIo, NewFile};
 use onewrite::wal::{
     Checksum, FRAME_CHECKSUM, FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader,

@@ -7,7 +7,7 @@ use onewrite::wal::{FrameHeader, FrameNo, PageNo};
 
 /// Three committed frames, and a transaction of which frame 9 was written twice before it was rolled back
 /// behind frame 5.
-fn rolled_back(layout: onewrite::log::Layout) -> Stock {
+fn rolled_back(layout: onewrite::mode::Layout) -> Stock {
     let mut stock = Stock::new(layout);
     stock.transaction(1..=3);
     assert_eq!(stock.commit(3), None, "{layout}: nothing was left");

@@ -2,8 +2,8 @@
 
 use onewrite::commit::{CommitConfig, IndexView, Writer};
 use onewrite::log::shared::Committer;
-use onewrite::log::{Geometry, Layout, Log, LogError, LogId, OpenLog};
-use onewrite::mode::{GroupSynch, InitPolicy, JournalMode, SyncPolicy};
+use onewrite::log::{Geometry, Log, LogError, LogId, OpenLog};
+use onewrite::mode::{GroupSynch, InitPolicy, JournalMode, Layout, SyncPolicy};
 use onewrite::storage::observer::{Call, Observer, observe};
 use onewrite::storage::{Access, DirectIo, Init, NewFile};
 use onewrite::sync::Instant;

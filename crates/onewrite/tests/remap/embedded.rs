@@ -1,7 +1,8 @@
 //! Whether `embedded` pages may be exchanged as they are: with their frame header in the reserved bytes.
 
+use onewrite::log::Geometry;
 use onewrite::log::scan::survey_file;
-use onewrite::log::{Geometry, Layout};
+use onewrite::mode::Layout;
 use onewrite::storage::{Access, Create, DirectIo, Init, LogFile, Move, Remap, Remapping};
 use onewrite::wal::{FrameNo, PageSize};
 

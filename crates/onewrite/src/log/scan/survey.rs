@@ -6,8 +6,9 @@ use std::io;
 use std::path::Path;
 
 use super::{Found, LogBytes, Scan, Verdict, Writers, walked};
-use crate::log::layout::{Geometry, Layout};
+use crate::log::layout::Geometry;
 use crate::log::{ErrorKind, HeaderError, LogError, LogHeader, header};
+use crate::mode::Layout;
 use crate::storage::{Access, Create, DirectIo, LogFile};
 use crate::wal::{FrameNo, WalHeader, array};
 
