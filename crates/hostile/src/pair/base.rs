@@ -259,7 +259,7 @@ fn places(recipe: &Recipe, log: &[u8], last: u32) -> Vec<usize> {
     }
     let layout = recipe
         .layout
-        .map_or(Ok(onewrite::log::Layout::Stock), str::parse);
+        .map_or(Ok(onewrite::mode::Layout::Stock), str::parse);
     let page = PageSize::new(recipe.page as u32);
     let geometry = layout.ok().zip(page);
     let geometry = geometry.and_then(|(layout, page)| Geometry::new(layout, page, 1).ok());
