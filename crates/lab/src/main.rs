@@ -1,5 +1,5 @@
-//! The `onewrite-lab` command: the evidence behind onewrite. It cuts the power of recorded workloads
-//! and runs what the papers measured. Users of onewrite do not need it.
+//! The `onewrite-lab` command: the evidence behind onewrite. It cuts the power of recorded
+//! workloads and repeats the papers' measurements. Users of onewrite do not need it.
 //!
 //! It shares comparisons, scratch file systems and reports with the `onewrite` command.
 
@@ -24,19 +24,19 @@ enum Command {
     /// Cut the power at many places of a recorded workload, and check what survives (root)
     #[command(after_long_help = powercut::AFTER_HELP)]
     Powercut(powercut::Args),
-    /// Run what a paper's tables and figures show, and print the paper's values next to ours
+    /// Measure what a paper's tables and figures show, and print the paper's values next to ours
     #[command(after_long_help = reproduce::AFTER_HELP)]
     Reproduce(reproduce::Args),
-    /// The process of `powercut` that mounts and checks
+    /// Mount and check the device of `powercut` (internal process)
     #[command(hide = true)]
     PowercutWorker,
-    /// A process of a comparison; reads its job from standard input
+    /// Run a process of a comparison; reads its job from standard input
     #[command(hide = true)]
     CompareWorker,
-    /// The process that answers a modelled device; reads its orders from standard input
+    /// Answer a modelled device (internal process); reads its orders from standard input
     #[command(hide = true)]
     DeviceServer,
-    /// The process that mounts the flash device of `reproduce xftl`
+    /// Mount the flash device of `reproduce xftl` (internal process)
     #[command(hide = true)]
     Ftl(ftl::Args),
 }

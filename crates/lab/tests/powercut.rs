@@ -1,4 +1,4 @@
-//! `onewrite-lab powercut` as a user runs it: nothing is lost, and what is broken is found.
+//! `onewrite-lab powercut` as a user runs it: it loses nothing, and finds each planted defect.
 //!
 //! `ONEWRITE_POWERCUT_SEED` sets the seed; the runs print theirs.
 
@@ -41,7 +41,7 @@ fn powercut(arguments: &str, directory: &Path) -> (Output, Value) {
     (output, report)
 }
 
-/// It must find nothing.
+/// Runs the command, which must find nothing.
 fn sound(arguments: &str) -> Value {
     let directory = tempfile::tempdir().expect("a directory");
     let (output, report) = powercut(arguments, directory.path());
@@ -57,7 +57,7 @@ fn sound(arguments: &str) -> Value {
     report
 }
 
-/// It must find something, and keep it so that it can be seen again.
+/// Runs the command, which must find a failure and keep it so that the cut can be repeated.
 fn caught(arguments: &str) {
     let directory = tempfile::tempdir().expect("a directory");
     let (output, report) = powercut(arguments, directory.path());
@@ -114,7 +114,7 @@ fn ext4_keeps_the_bound_of_group_synch() {
     }
 }
 
-/// Commits of many threads share their flushes, and what a reader has seen is never gone.
+/// Commits of many threads share their flushes, and a commit that a reader has seen is never lost.
 #[test]
 fn ext4_loses_nothing_of_groups_of_commits() {
     if can_run() {
@@ -144,8 +144,8 @@ fn a_device_with_fua_loses_nothing() {
     }
 }
 
-/// A write-through write to another file makes a commit durable on a device that flushes for it, and
-/// does not on one with FUA.
+/// A write-through write to another file makes a commit durable on a device that flushes for it. On
+/// a device with FUA it does not.
 #[test]
 fn what_trusts_a_write_through_write_for_earlier_ones_is_sound_without_fua_and_caught_with_it() {
     if can_run() {
@@ -201,7 +201,7 @@ fn unwritten_extents_taken_for_initialized_are_caught_and_initialized_ones_are_s
     }
 }
 
-/// Loop devices whose file lies below `directory`.
+/// The number of loop devices whose file lies below `directory`.
 fn loops_below(directory: &Path) -> usize {
     let directory = directory.to_str().expect("UTF-8");
     let entries = std::fs::read_dir("/sys/block").expect("sysfs").flatten();
@@ -246,7 +246,7 @@ fn a_run_that_is_stopped_leaves_nothing_behind() {
     assert_eq!(report["stopped_early"], true);
     let left = std::fs::read_dir(directory.path()).expect("a directory");
     assert_eq!(left.count(), 0);
-    // Killed without a chance to clean up: the kernel takes mounts and devices down.
+    // Killed without a chance to clean up. The kernel removes mounts and devices.
     stopped_by(rustix::process::Signal::KILL, directory.path());
 }
 

@@ -1,5 +1,5 @@
-//! A file beside the database that a defect trusts: a commit counts as durable when a write-through
-//! write to this file has returned.
+//! A file next to the database that a deliberate defect trusts. A commit counts as durable when a
+//! write-through write to this file has returned.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Write};
@@ -14,7 +14,7 @@ use super::protocol::{Channel, Note};
 
 const BYTES: usize = 4096;
 
-/// What direct I/O takes.
+/// A block aligned as direct I/O requires.
 #[repr(align(4096))]
 struct Block([u8; BYTES]);
 
@@ -22,7 +22,7 @@ struct Block([u8; BYTES]);
 pub struct Beside(File);
 
 impl Beside {
-    /// Opens the file in `directory`, and makes it first if it is not there: one block, initialized.
+    /// Opens the file in `directory`. If it is missing, creates it first: one block, initialized.
     pub fn open(directory: &Path) -> Result<Self, Failure> {
         let path = directory.join("beside");
         if !path.exists() {
@@ -38,7 +38,7 @@ impl Beside {
         Ok(Self(file))
     }
 
-    /// Writes its block through, and says so first.
+    /// Notes the write in the history, then writes the block through.
     pub fn write_through(&self, channel: &Channel) -> Result<(), Failure> {
         let bytes = BYTES as u64;
         channel.note(Note::WriteThrough { bytes })?;

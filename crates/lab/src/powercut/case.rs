@@ -1,8 +1,8 @@
-//! A cut that found something, kept so that it can be looked at and made again.
+//! A failed cut, kept so that a user can examine and repeat it.
 //!
 //! ```text
-//! history   the medium before and everything that was written (crates/flash, saved.rs)
-//! case.json where the power went, what was drawn, what had been acknowledged, what was wrong
+//! history   the medium before, and all writes (crates/flash, saved.rs)
+//! case.json where the power went, the drawn values, acknowledged commits, the failure
 //! image     the medium after the cut, as a raw image: mount -o loop
 //! ```
 
@@ -53,7 +53,7 @@ impl From<Tear> for TearArg {
     }
 }
 
-/// Where the power went, and the seed of what survived.
+/// The place of the cut, and the seed of what survived.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CutAt {
     pub position: usize,
@@ -82,7 +82,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Writes it to a new directory.
+    /// Writes the case to a new directory.
     pub fn save(
         &self,
         directory: &Path,
@@ -105,14 +105,14 @@ impl Case {
         Ok(())
     }
 
-    /// Reads one.
+    /// Reads a case.
     pub fn load(directory: &Path) -> Result<Self, String> {
         let path = directory.join("case.json");
         let text = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Its history.
+    /// Reads the history of a case.
     pub fn history(&self, directory: &Path) -> Result<(Image, History), String> {
         saved::load(&directory.join("history")).map_err(|error| error.to_string())
     }

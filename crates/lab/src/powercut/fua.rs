@@ -1,18 +1,21 @@
-//! Takes a device without FUA for one that has it.
+//! Treats a device without FUA as one with FUA.
 //!
-//! A loop device offers no FUA: of a write-through write (RWF_DSYNC) the kernel makes a write and a
-//! flush, and the flush covers everything before. On a device with FUA only that write's own blocks are
-//! durable. So the flushes of a record that stand for FUA are found, and cover no more than that.
+//! A loop device offers no FUA. The kernel turns a write-through write (RWF_DSYNC) into a write and
+//! a flush, and the flush covers everything before it. On a device with FUA only that write's own
+//! blocks become durable. So this module finds the flushes of a recording that stand for FUA, and
+//! limits them to those blocks.
 //!
-//! *Which they are.* The engine tells each call on its log before it happens ([`Tell`]), and every note
-//! names its thread; a thread that tells something has come to the end of what it told before. From a
-//! write-through write's note on, its bytes arrive, and then a flush: that one. Several threads may be
-//! at it: each of as many flushes as they are covers what has arrived of all of them.
+//! *How it finds them.* The engine announces each call on its log before the call ([`Tell`]), and
+//! every note names its thread. When a thread sends a note, its previous call has returned. After
+//! the note on a write-through write, its bytes arrive, and then its flush. Several threads may
+//! write through at once. Then one flush follows for each of them, and each flush covers what has
+//! arrived from all of them.
 //!
-//! *When in doubt, a flush stays one.* A device with FUA still gets flushes, and to take one of them for
-//! FUA would find what is not there. So nothing is changed while another thread is in a call that may
-//! flush; when something else was written meanwhile (a checkpoint, the page cache, a file system's
-//! journal); or when the next write is one that a file system sends with a flush before it.
+//! *When in doubt, a flush stays a flush.* A device with FUA still gets flushes. To take one of
+//! them for FUA would report losses that cannot happen. So nothing is changed while another thread
+//! is in a call that may flush. Nothing is changed either if something else was written meanwhile
+//! (a checkpoint, the page cache, a file system's journal). The same holds if the next write is one
+//! that a file system sends with a flush before it.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -48,7 +51,7 @@ impl Observer for Tell {
         told.map_err(|failure| io::Error::other(failure.to_string()))
     }
 
-    /// It stands still, so that `auto` writes through: that is what is to be cut.
+    /// The clock stands still, so that `auto` writes through. The cuts are to hit that path.
     fn clock(&self) -> Option<Duration> {
         Some(Duration::ZERO)
     }
@@ -56,31 +59,31 @@ impl Observer for Tell {
 
 thread_local!(static TELLING: OnceCell<EndOfThread> = const { OnceCell::new() });
 
-/// Tells that a thread of the engine's has come to its end, and with it to that of its last call.
+/// Notes at the end of an engine thread that its last call has returned.
 struct EndOfThread(Channel);
 
 impl Drop for EndOfThread {
     fn drop(&mut self) {
-        // Where the orchestrator is gone nobody needs to know.
+        // If the orchestrator is gone, nobody needs the note.
         let _ = self.0.note(Note::LogCall);
     }
 }
 
-/// Write-through writes that are under way.
+/// The write-through writes under way.
 struct UnderWay {
-    /// Where the first of them began.
+    /// The position where the first of them began.
     from: Position,
     threads: HashSet<Thread>,
-    /// Of their bytes, those that have not arrived.
+    /// Those of their bytes that have not arrived.
     missing: u64,
-    /// Flushes that will come for them, at most.
+    /// The flushes that will come for them, at most.
     flushes: usize,
     /// Something else was written.
     others: bool,
 }
 
-/// Changes the flushes of `history` that stand for FUA. `notes` are what its marks mean, each with the
-/// thread that it is from.
+/// Changes the flushes of `history` that stand for FUA. `notes` are the meanings of its marks, each
+/// with the thread that sent it.
 pub fn assume(history: &mut History, notes: &[(Note, Thread)]) {
     let mut found = Vec::new();
     let mut under_way: Option<UnderWay> = None;
@@ -143,7 +146,7 @@ fn begun(under_way: &mut Option<UnderWay>, thread: Thread, bytes: u64, from: Pos
     writes.flushes += 1;
 }
 
-/// The thread has come to the end of its write, if that was one.
+/// The thread has finished its write-through write, if it was in one.
 fn ended(under_way: &mut Option<UnderWay>, thread: Thread) {
     if let Some(writes) = under_way {
         writes.threads.remove(&thread);
@@ -153,13 +156,14 @@ fn ended(under_way: &mut Option<UnderWay>, thread: Thread) {
     }
 }
 
-/// Writes that file systems send with a flush before them (REQ_PREFLUSH): the flush was for all.
+/// Whether a file system sends this write with a flush before it (REQ_PREFLUSH). Then the flush
+/// covered everything.
 fn comes_with_a_flush(event: &Event) -> bool {
     /// Magic number and block type of the commit block of ext4's journal.
     const COMMIT: [u8; 8] = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 2];
     /// A record in the log of XFS.
     const XFS: [u8; 4] = [0xFE, 0xED, 0xBA, 0xBE];
-    /// Where Btrfs has its superblock.
+    /// The offset of Btrfs's superblock.
     const BTRFS: u64 = 64 << 10;
     match event {
         Event::Write { offset, data } => {
@@ -174,9 +178,9 @@ mod tests {
     use super::*;
     use onewrite_flash::history::Covers;
 
-    /// What happens, one letter each: `a` to `c` threads 0 to 2 note a write-through write of a block,
-    /// `A` to `C` they note something else, `X` thread 0 notes a flush; `w` a block is written, `j` the
-    /// journal's commit block, `f` a flush.
+    /// Plays events, one letter each. `a` to `c`: threads 0 to 2 note a write-through write of a
+    /// block. `A` to `C`: they note something else. `X`: thread 0 notes a flush. `w`: a block is
+    /// written, `j`: the journal's commit block, `f`: a flush.
     fn play(script: &str) -> String {
         let (mut history, mut notes) = (History::default(), Vec::new());
         for letter in script.bytes() {
@@ -236,7 +240,7 @@ mod tests {
     fn writes_of_several_threads_share_what_has_arrived() {
         assert_eq!(play("abwwffAB"), "1 1");
         assert_eq!(play("abwfwfAB"), "1 1");
-        // One flush for both: what follows is another's.
+        // One flush for both writes; the next one belongs to something else.
         assert_eq!(play("abwwfABf"), "1 all");
         assert_eq!(play("awbfAwfB"), "1 1");
         assert_eq!(play("abcwwwwfff"), "all all all");

@@ -1,9 +1,13 @@
 //! `onewrite-lab powercut`: real file systems on a device that loses power.
 //!
-//! [`station`] is a device with its worker process; [`round`] records a history on it, cuts it, and
-//! has every crash image checked by the worker ([`worker`]); [`promise`] judges what was found;
-//! [`fua`] takes the device for one with FUA; [`case`] keeps what should not have been found. `docs/powercut.md` says what is real and what is
-//! modelled.
+//! - [`station`] is a device with its worker process.
+//! - [`round`] records a history on it, cuts it, and has the worker ([`worker`]) check every crash
+//!   image.
+//! - [`promise`] judges the findings.
+//! - [`fua`] treats the device as one with FUA.
+//! - [`case`] keeps failures.
+//!
+//! `docs/powercut.md` says which parts are real and which are modelled.
 
 mod beside;
 mod case;
@@ -37,10 +41,10 @@ use workload::Workload;
 
 pub use worker::run as run_worker;
 
-/// Cuts of one history, at most.
+/// The largest number of cuts of one history.
 const CUTS_PER_HISTORY: u64 = 200;
 
-/// Explains what happens, below the options of `powercut --help`.
+/// The explanation below the options of `powercut --help`.
 pub const AFTER_HELP: &str = "\
 A workload runs on a real file system on a device of our own, and every write, flush and discard is
 recorded. Then the power goes, at many places of that record: what was flushed is on the medium, of
@@ -68,7 +72,7 @@ pub struct Args {
     #[arg(long, default_value = "waldio", value_parser = known_mode)]
     mode: String,
 
-    /// What runs; each history takes the next of the list [default: all]
+    /// Workloads to run; each history takes the next of the list [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     workload: Vec<Workload>,
 
@@ -80,7 +84,7 @@ pub struct Args {
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     transactions: u32,
 
-    /// What everything random is drawn from [default: a fresh one, which is printed]
+    /// Seed of everything random [default: a fresh one, which is printed]
     #[arg(long)]
     seed: Option<u64>,
 
@@ -92,23 +96,23 @@ pub struct Args {
     #[arg(long)]
     fua: bool,
 
-    /// A deliberate defect, which must be found
+    /// Plant a deliberate defect, which the checks must find
     #[arg(long, value_enum)]
     broken: Option<Broken>,
 
-    /// Devices at work at the same time [default: one a core]
+    /// Number of devices at work at the same time [default: one a core]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
 
-    /// Stop after so many seconds, whatever has been checked by then
+    /// Stop after this many seconds, whatever has been checked by then
     #[arg(long, value_name = "SECONDS")]
     time_limit: Option<u64>,
 
-    /// Where mount points are made, and failures kept [default: $TMPDIR or /tmp]
+    /// Directory for mount points and kept failures [default: $TMPDIR or /tmp]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Make the cut of a kept failure again
+    /// Repeat the cut of a kept failure
     #[arg(long, value_name = "DIR", conflicts_with_all = ["mode", "workload", "cuts", "seed", "broken"])]
     replay: Option<PathBuf>,
 
@@ -117,7 +121,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Serialize)]
 struct Report {
     version: u32,
@@ -147,7 +151,7 @@ struct FailureReport {
     workload: Workload,
     round: u64,
     cut: Option<usize>,
-    /// Where the case is kept, or why it is not.
+    /// The directory of the kept case, or the reason why it was not kept.
     kept: Result<PathBuf, String>,
 }
 
@@ -158,7 +162,7 @@ fn known_mode(text: &str) -> Result<String, String> {
     }
 }
 
-/// What is held to what: a defect does not lower the promise.
+/// The contract of a mode. A defect does not lower the promise.
 fn contract(mode: &Mode, broken: Option<Broken>) -> Result<Contract, String> {
     match broken {
         None => Contract::of(mode),
@@ -166,7 +170,7 @@ fn contract(mode: &Mode, broken: Option<Broken>) -> Result<Contract, String> {
     }
 }
 
-/// The mode with what a defect changes in it.
+/// The mode with the defect's changes.
 fn effective_mode(mode: &str, broken: Option<Broken>) -> String {
     let variations = match broken {
         Some(Broken::NoFlush | Broken::TrustsWriteThrough) => "sync=normal",
@@ -232,7 +236,7 @@ fn replay(kept: &Path, directory: &Path) -> Outcome {
     }
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Shared<'a> {
     plan: &'a Plan,
     setup: &'a Setup,
@@ -303,7 +307,7 @@ fn cut(args: &Args, directory: &Path) -> Outcome {
     let tally = shared.tally.into_inner().unwrap_or_default();
     let ended = shared.ended.into_inner().unwrap_or_default();
     let failure = match ended {
-        // What was checked until then counts.
+        // Everything checked until then counts.
         None | Some(Ended::Stop(Stop::Interrupted)) => None,
         Some(Ended::Stop(stop)) => return Err(stopped(stop)),
         Some(Ended::Found {
@@ -357,12 +361,12 @@ fn progress_bar(args: &Args, seed: u64) -> ProgressBar {
 }
 
 impl Shared<'_> {
-    /// The work of one thread: one device, one round after the other.
+    /// The work of one thread: one round after the other on one device.
     fn work(&self) {
         if let Err(ended) = self.rounds() {
             self.over.store(true, Ordering::Relaxed);
             let mut first = self.ended.lock().unwrap_or_else(|e| e.into_inner());
-            // What was found counts for more than what stopped the others.
+            // A failure that was found takes precedence over the others' reason to stop.
             match (&*first, &ended) {
                 (Some(Ended::Found { .. }), Ended::Found { kept: Ok(path), .. }) => {
                     eprintln!("onewrite: also kept: {}", path.display());

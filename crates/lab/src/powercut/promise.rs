@@ -1,4 +1,4 @@
-//! What a mode promises, and whether what was found after a cut keeps it.
+//! The promise of each mode, and the judgment whether the state after a cut keeps it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,22 +9,22 @@ use onewrite_workload::mode::{Mode, Synchronous};
 
 use super::protocol::{Found, Note, Point, What};
 
-/// Every transaction of the workloads writes at least so many pages: clock, commits, their index, and
-/// totals.
+/// Every transaction of the workloads writes at least this many pages: clock, commits, their index,
+/// and totals.
 const LEAST_FRAMES: u64 = 4;
-/// The tables and indexes are so many pages at least, and the schema one.
+/// The pages of the tables and indexes, at least, and one of the schema.
 const CREATION_FRAMES: u64 = 10;
-/// What scheduling may add to the milliseconds of group synch.
+/// The time that scheduling may add to the milliseconds of group synch.
 const TOLERANCE_MICROS: u64 = 500_000;
 
-/// What of acknowledged commits may be lost.
+/// The acknowledged commits that may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contract {
     /// Nothing.
     Full,
     /// Any number of the newest, back to the last complete checkpoint.
     Prefix,
-    /// The newest of so many frames, and of so many milliseconds.
+    /// The newest, up to this many frames and this many milliseconds.
     Group { frames: u64, milliseconds: u64 },
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Contract {
 }
 
 impl Contract {
-    /// What `mode` promises.
+    /// The contract of `mode`.
     pub fn of(mode: &Mode) -> Result<Self, String> {
         let level = mode.synchronous().unwrap_or(Synchronous::Full);
         let value = |name: &str| {
@@ -84,7 +84,8 @@ impl Contract {
         }
     }
 
-    /// Whether `found` keeps it. Returns how many acknowledged commits were lost, as they may be.
+    /// Judges whether `found` keeps the contract. Returns how many acknowledged commits were lost,
+    /// within what it allows.
     pub fn judge(self, expected: &Expected, found: &Found) -> Result<u64, Failure> {
         if !found.tables {
             self.judge_missing(expected)?;
@@ -92,7 +93,7 @@ impl Contract {
         expected.was_meant(found.last)?;
         let mut lost = self.judge_one(expected, found.last, "the database")?;
         if let Some(before) = expected.second_life {
-            // What goes on after a power cut leaves the attached database alone.
+            // The work after a power cut leaves the attached database alone.
             return match found.mirror == before.mirror {
                 true => Ok(lost),
                 false => Err(tell_mirror(before.mirror, found.mirror)),
@@ -105,7 +106,7 @@ impl Contract {
         Ok(lost)
     }
 
-    /// The tables are not there.
+    /// Judges a database without its tables.
     fn judge_missing(self, expected: &Expected) -> Result<(), Failure> {
         let commits = expected.acknowledged.len() as u64;
         let may_be_lost = match self {
@@ -128,7 +129,7 @@ impl Contract {
             .acknowledged
             .iter()
             .filter(|a| a.point.tick > last.tick)
-            // The relaxed modes bound what is lost, and may let it be read before.
+            // The relaxed modes bound the loss, and let a reader see a commit before it is durable.
             .filter(|a| !a.was_read || self == Self::Full)
             .collect();
         let tell = |bound: &str| {
@@ -193,30 +194,30 @@ fn lost(detail: String) -> Failure {
 struct Acknowledged {
     point: Point,
     microseconds: u64,
-    /// By a reader's having seen it.
+    /// It counts as acknowledged because a reader has seen it.
     was_read: bool,
 }
 
-/// What had happened before a cut.
+/// The events before a cut.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// The tables were acknowledged.
+    /// The creation of the tables was acknowledged.
     created: bool,
-    /// And a checkpoint after them.
+    /// A checkpoint followed it.
     created_for_good: bool,
     acknowledged: Vec<Acknowledged>,
     meant: HashSet<Point>,
     withdrawn: HashSet<Point>,
     /// The database ends at this tick or later, whatever the contract.
     floor: i64,
-    /// What the check before this history found, where the power has gone before.
+    /// The findings of the check before this history, if the power has gone before.
     second_life: Option<Found>,
-    /// When the power went, in microseconds since the recording began.
+    /// The time of the cut, in microseconds since the recording began.
     now: u64,
 }
 
 impl Expected {
-    /// From the notes of a history before `position`. `before` is what was on the medium when the
+    /// Collects the notes of a history before `position`. `before` is the medium's state when the
     /// history began.
     pub fn at(
         history: &History,
@@ -264,7 +265,7 @@ impl Expected {
                 self.meant.insert(point);
                 self.withdrawn.remove(&point);
             }
-            // What somebody has read is as good as promised.
+            // A commit that a reader has seen counts like a promised one.
             What::Acknowledged | What::Read => self.acknowledged.push(Acknowledged {
                 point,
                 microseconds,
@@ -277,7 +278,8 @@ impl Expected {
     }
 
     fn was_meant(&self, point: Point) -> Result<(), Failure> {
-        // Before its first commit the attached database stands at tick 0, whatever the first has.
+        // Before its first commit, the attached database stands at tick 0, whatever the first
+        // database holds.
         if point.tick == 0 || self.meant.contains(&point) && !self.withdrawn.contains(&point) {
             return Ok(());
         }

@@ -1,9 +1,9 @@
-//! What the orchestrator and its worker say to each other: one JSON document a line, over the worker's
-//! standard input and output.
+//! The protocol between the orchestrator and its worker: one JSON document a line, over the
+//! worker's standard input and output.
 //!
-//! The orchestrator answers the device's requests and must not wait for the device itself, so
-//! everything that mounts, writes or reads happens in a worker. A worker's notes are answered before
-//! it goes on, so that a note stands in the history before anything that follows it.
+//! The orchestrator answers the device's requests and must not wait for the device itself. So the
+//! worker does everything that mounts, writes or reads. The orchestrator answers each note before
+//! the worker goes on. So a note stands in the history before anything that follows it.
 
 use std::io::{self, BufRead, BufReader, Stdin, Stdout, Write};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub enum FileSystemArg {
     Btrfs,
 }
 
-/// A deliberate defect, to show that the checks see it.
+/// A deliberate defect. It shows that the checks can find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Broken {
@@ -43,22 +43,22 @@ pub enum Broken {
     EarlyReuse,
     /// The log's extents are unwritten, and a commit flushes the device but no file-system metadata
     UnwrittenExtents,
-    /// As unwritten-extents, but with extents that were initialized: nothing may be found
+    /// As unwritten-extents, but with initialized extents: the checks must find nothing
     InitializedExtents,
-    /// A commit is written, and acknowledged when a write-through write to another file has returned:
-    /// nothing may be found without --fua, and must be with it
+    /// A written commit is acknowledged when a write-through write to another file has returned.
+    /// The checks must find nothing without --fua, and must find it with --fua
     TrustsWriteThrough,
 }
 
-/// What stays the same for all orders to one worker.
+/// The settings that stay the same for all orders to one worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setup {
     pub file_system: FileSystemArg,
     pub node: PathBuf,
     pub mount_point: PathBuf,
-    /// As `--mode` takes it.
+    /// The journal mode, in the form that `--mode` takes.
     pub mode: String,
-    /// The engine is shown a device with FUA, and tells its calls on logs.
+    /// The engine sees a device with FUA, and announces its calls on logs.
     pub fua: bool,
     pub broken: Option<Broken>,
 }
@@ -82,17 +82,17 @@ pub enum Opening {
     Stock,
 }
 
-/// What to check of the mounted device.
+/// The checks to run on the mounted device.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Check {
     pub opening: Opening,
     /// Show a guarded database to stock SQLite first.
     pub show_to_stock: bool,
-    /// Go on with this work, as the application would.
+    /// Continue with this work, as the application would.
     pub then: Option<Work>,
 }
 
-/// From the orchestrator.
+/// An order from the orchestrator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Order {
     /// The first order to a worker.
@@ -105,17 +105,17 @@ pub enum Order {
     Check(Check),
 }
 
-/// What a writer meant, and what SQLite said.
+/// The content of a note on a commit: the writer's intent, or SQLite's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
     Intent,
     Acknowledged,
-    /// A reader has seen it.
+    /// A reader has seen the commit.
     Read,
     Withdrawn,
 }
 
-/// A commit, by its place in the one order and the digest of all up to it.
+/// A commit: its place in the one order, and the digest of all commits up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Point {
     pub tick: i64,
@@ -127,7 +127,7 @@ pub struct Point {
 pub struct Thread(pub u64);
 
 impl Thread {
-    /// The one that asks.
+    /// The calling thread.
     fn current() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         thread_local!(static OWN: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
@@ -135,10 +135,10 @@ impl Thread {
     }
 }
 
-/// Something that belongs into the history.
+/// A note that belongs in the history.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Note {
-    /// The tables are there, and acknowledged.
+    /// The tables exist, and their creation is acknowledged.
     Created,
     Commit {
         what: What,
@@ -147,42 +147,43 @@ pub enum Note {
     },
     /// A checkpoint of the whole log, or the last close, begins.
     CheckpointBegins,
-    /// It is complete: everything acknowledged before it began is in the database for good.
+    /// The checkpoint is complete: everything acknowledged before it began is in the database for
+    /// good.
     CheckpointDone,
-    /// All connections are closed; what follows is the unmount.
+    /// All connections are closed; the unmount follows.
     Closed,
-    /// So many bytes are about to be written to a log, and durable when that returns.
+    /// This many bytes are about to be written to a log, and are durable when the call returns.
     WriteThrough { bytes: u64 },
-    /// A log is about to be flushed, or something of it that comes with a flush.
+    /// A log is about to be flushed, or a call on it that includes a flush is about to start.
     LogFlush,
-    /// Something else is about to happen to a log.
+    /// Another call on a log is about to start.
     LogCall,
 }
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// The tables are there.
+    /// The tables exist.
     pub tables: bool,
     /// The last commit.
     pub last: Point,
-    /// The last commit that the attached database mirrors, where there is one.
+    /// The last commit that the attached database mirrors, if there is one.
     pub mirror: Option<Point>,
     /// The database was guarded.
     pub guarded: bool,
 }
 
-/// From the worker.
+/// A reply from the worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// Wants an answer: an empty line.
+    /// Expects an answer: an empty line.
     Note(Note, Thread),
     Done,
     Found(Found),
     Failed(Failure),
 }
 
-/// The worker's end.
+/// The worker's end of the protocol.
 #[derive(Clone)]
 pub struct Channel(Arc<Mutex<Ends>>);
 
@@ -192,7 +193,7 @@ struct Ends {
 }
 
 impl Channel {
-    /// Standard input and output, which belong to the protocol from now on.
+    /// Takes standard input and output, which belong to the protocol from now on.
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(Ends {
             input: BufReader::new(io::stdin()),
@@ -200,7 +201,7 @@ impl Channel {
         })))
     }
 
-    /// The next order; `None` when the orchestrator is done or gone.
+    /// Receives the next order; `None` when the orchestrator is done or gone.
     pub fn order(&self) -> Result<Option<Order>, Failure> {
         let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut line = String::new();
@@ -239,7 +240,7 @@ fn send(ends: &mut Ends, reply: &Reply) -> Result<(), Failure> {
 }
 
 impl Note {
-    /// A note about a commit, as the transactions tell it.
+    /// A note about a commit, from the event that the transactions report.
     pub fn of(event: Event, commit: &Commit) -> Option<Self> {
         let what = match event {
             Event::Intent => What::Intent,

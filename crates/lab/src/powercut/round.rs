@@ -1,5 +1,4 @@
-//! One round: a history is recorded, and cut at many places; some of what recovery writes is cut
-//! again.
+//! One round records a history and cuts it at many places. It also cuts some of recovery's writes.
 
 use std::path::{Path, PathBuf};
 
@@ -18,14 +17,14 @@ use super::station::{Recorded, Station, Stop};
 use super::workload::Workload;
 use onewrite_cli::interrupt;
 
-/// Of a hundred cuts, so many are followed by a second one in what recovery writes.
+/// Percentage of cuts that are followed by a second cut in recovery's writes.
 const SECOND_PERCENT: u32 = 25;
-/// Of a hundred checks, so many show a guarded database to stock SQLite first.
+/// Percentage of checks that show a guarded database to stock SQLite first.
 const STOCK_PERCENT: u32 = 15;
-/// Transactions after a cut, where work goes on.
+/// Transactions after a cut, if work goes on.
 const SECOND_LIFE_TRANSACTIONS: u32 = 4;
 
-/// What every round is made of.
+/// The settings of every round.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub file_system: FileSystemArg,
@@ -39,7 +38,7 @@ pub struct Plan {
     pub keep: PathBuf,
 }
 
-/// What rounds come to.
+/// The counts of all rounds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Tally {
     /// Histories recorded.
@@ -56,15 +55,15 @@ pub struct Tally {
     pub second_images: u64,
     /// First cuts that differ in what survived.
     pub distinct_images: u64,
-    /// Images of which some write was lost or torn.
+    /// Images in which some write was lost or torn.
     pub images_with_losses: u64,
-    /// Of all images, writes that were in the cache, lost whole, and torn.
+    /// Over all images: writes that were in the cache, lost whole, and torn.
     pub cached_writes: u64,
     pub lost_writes: u64,
     pub torn_writes: u64,
     /// Images in which the database was guarded.
     pub guarded: u64,
-    /// Acknowledged commits that were gone, as the mode allows, over all images.
+    /// Acknowledged commits that were lost as the mode allows, over all images.
     pub commits_lost_as_allowed: u64,
 }
 
@@ -111,9 +110,9 @@ impl Tally {
     }
 }
 
-/// A round that ended early.
+/// The reason why a round ended early.
 pub enum Ended {
-    /// A promise was broken; the case is kept, or why it could not be.
+    /// A promise was broken. The case is kept, or the reason is here why not.
     Found {
         failure: Failure,
         workload: Workload,
@@ -139,7 +138,7 @@ pub struct Round<'a> {
     pub tally: Tally,
 }
 
-/// Something that was recorded, and what it began on.
+/// A recorded history, and the medium that it began on.
 struct Scene<'a> {
     base: &'a Image,
     recorded: &'a Recorded,
@@ -151,8 +150,8 @@ impl Round<'_> {
         Random::of_part(self.plan.seed, self.number).next()
     }
 
-    /// Records a history and checks `cuts` crash images of it, or as many as `goes_on`, which is asked
-    /// before each, allows.
+    /// Records a history and checks `cuts` crash images of it. Asks `goes_on` before each, and
+    /// stops if it refuses.
     pub fn run(&mut self, cuts: usize, goes_on: &dyn Fn() -> bool) -> Result<(), Ended> {
         let work = Work {
             workload: self.workload,
@@ -208,7 +207,7 @@ impl Round<'_> {
         }
     }
 
-    /// Cuts at the cutter's position and checks; cuts again now and then.
+    /// Cuts at the cutter's position and checks; sometimes cuts again.
     fn cut(
         &mut self,
         scene: &Scene<'_>,
@@ -331,7 +330,7 @@ impl Round<'_> {
     }
 }
 
-/// A second power cut in recovery changes nothing: what was found is found again.
+/// A second power cut in recovery changes nothing: the check finds the same again.
 fn unchanged(scene: &Scene<'_>, found: &Found) -> Result<(), Failure> {
     use super::protocol::{Note, What};
     let Some(before) = scene.before else {
@@ -353,7 +352,7 @@ fn unchanged(scene: &Scene<'_>, found: &Found) -> Result<(), Failure> {
     Err(Failure::broken(Promise::AcknowledgedCommitsSurvive, detail))
 }
 
-/// Makes the cut of a kept case again and checks it.
+/// Repeats the cut of a kept case and checks it.
 pub fn replay(station: &mut Station, directory: &Path, case: &Case) -> Result<Found, Stop> {
     let (base, history) = case
         .history(directory)

@@ -20,10 +20,10 @@ use super::protocol::{
 };
 use onewrite_cli::interrupt;
 
-/// An order that takes longer hangs.
+/// The limit for an order. A longer one counts as hung.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Why a station could not do what it was to do.
+/// The reason why a station could not carry out an order.
 #[derive(Debug)]
 pub enum Stop {
     /// A promise was broken, or the harness failed.
@@ -42,29 +42,29 @@ fn harness(what: &str, error: impl std::fmt::Display) -> Stop {
     Stop::Failed(Failure::Harness(format!("{what}: {error}")))
 }
 
-/// What was recorded while an order was carried out.
+/// The recording of an order.
 #[derive(Default)]
 pub struct Recorded {
     pub history: History,
-    /// What the marks of the history mean.
+    /// The meanings of the history's marks.
     pub notes: Vec<Note>,
 }
 
 /// See the module.
 pub struct Station {
-    // In the order in which they have to go.
+    // In the order in which they must be dropped.
     worker: Option<Worker>,
     host: Host,
     _directory: tempfile::TempDir,
     device: Device,
     setup: Setup,
-    /// The file system as it was made.
+    /// The freshly made file system.
     empty: Image,
     never_torn: Vec<Range<u64>>,
 }
 
 impl Station {
-    /// A device with a fresh file system on it. The calling thread must be in a private mount
+    /// Makes a device with a fresh file system on it. The calling thread must be in a private mount
     /// namespace.
     pub fn new(mut setup: Setup, parent: &Path) -> Result<Self, Stop> {
         let device = Device::new(setup.file_system.device_bytes());
@@ -94,17 +94,17 @@ impl Station {
         Ok(station)
     }
 
-    /// What of the file system no power cut may tear.
+    /// The ranges of the file system that no power cut may tear.
     pub fn never_torn(&self) -> &[Range<u64>] {
         &self.never_torn
     }
 
-    /// The file system as it was made, on which every history begins.
+    /// The freshly made file system, on which every history begins.
     pub fn empty(&self) -> &Image {
         &self.empty
     }
 
-    /// Whether the engine is told of FUA, and commits are cut accordingly.
+    /// Whether the engine sees a device with FUA, and commits are cut accordingly.
     pub fn has_fua(&self) -> bool {
         self.setup.fua
     }
@@ -129,8 +129,8 @@ impl Station {
         Ok(recorded)
     }
 
-    /// Has a crash image checked, and records what recovery writes. The recording is there whether
-    /// the check finds something or not.
+    /// Has a crash image checked, and records recovery's writes. Returns the recording whether or
+    /// not the check finds something.
     pub fn check(&mut self, image: Image, check: Check) -> (Recorded, Result<Found, Stop>) {
         let (recorded, reply) = match self.load(image) {
             Ok(()) => self.recorded(&Order::Check(check)),
@@ -168,8 +168,8 @@ impl Station {
         (Recorded { history, notes }, reply)
     }
 
-    /// Sends an order and waits for what it comes to. A worker that failed to answer is replaced at
-    /// the next order.
+    /// Sends an order and waits for its result. If a worker failed to answer, the next order gets a
+    /// new one.
     fn obey(&mut self, order: &Order, note: &mut dyn FnMut(Note, Thread)) -> Result<Reply, Stop> {
         let mut worker = match self.worker.take() {
             Some(worker) => worker,
@@ -195,7 +195,7 @@ impl Station {
 }
 
 impl Recorded {
-    /// How many flushes stand for FUA.
+    /// The number of flushes that stand for FUA.
     pub fn write_throughs(&self) -> usize {
         use onewrite_flash::history::Covers::WritesSince;
         let events = self.history.events().iter();
@@ -204,7 +204,7 @@ impl Recorded {
             .count()
     }
 
-    /// Where the last connection was closed, or the end.
+    /// The position where the last connection was closed, or the end.
     pub fn closed(&self) -> Position {
         let marks = self.history.marks(self.history.end());
         let closed = marks
@@ -214,9 +214,9 @@ impl Recorded {
     }
 }
 
-/// Superblocks with a checksum, which the file system reads before it replays its journal and which
-/// it trusts its device not to tear: ext4's (1 KiB in the first block) and that of its journal,
-/// Btrfs's copies (4 KiB each). The superblock of XFS is one sector.
+/// Superblocks with a checksum. The file system reads them before it replays its journal, and
+/// relies on its device not to tear them. They are ext4's (1 KiB in the first block), that of its
+/// journal, and Btrfs's copies (4 KiB each). The superblock of XFS is one sector.
 fn superblocks(file_system: FileSystemArg, image: &Image) -> Vec<Range<u64>> {
     const BLOCK: u64 = 4096;
     // Documentation/filesystems/ext4/journal.rst: h_magic, and h_blocktype 4, superblock v2.
@@ -251,7 +251,7 @@ impl Worker {
             .arg("powercut-worker")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C is for the orchestrator to handle.
+            // The orchestrator handles Ctrl-C.
             .process_group(0)
             .spawn()
             .map_err(|error| harness("cannot start a worker", error))?;
@@ -330,7 +330,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may be dead already; either way it is waited for, and with it go its mounts.
+        // The worker may be dead already. Waiting for it releases its mounts in either case.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The worker: mounts what the device holds, runs workloads on it, and checks what a cut has left.
+//! The worker: mounts the device, runs workloads on it, and checks the state after a cut.
 
 use std::ffi::CStr;
 use std::fs;
@@ -22,7 +22,7 @@ use super::workload::{Place, attached, database};
 use onewrite_cli::Outcome;
 
 impl FileSystemArg {
-    /// What is made.
+    /// The kind of file system to make.
     pub fn kind(self) -> FileSystem {
         match self {
             Self::Ext4 | Self::Ext4DataJournal => FileSystem::Ext4,
@@ -31,7 +31,7 @@ impl FileSystemArg {
         }
     }
 
-    /// Options that make it small enough, and as large file systems are otherwise.
+    /// Options that make it small enough, but otherwise like a large file system.
     fn make_options(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 | Self::Ext4DataJournal => &["-b", "4096", "-J", "size=8"],
@@ -43,7 +43,7 @@ impl FileSystemArg {
         (self == Self::Ext4DataJournal).then_some(c"data=journal")
     }
 
-    /// Bytes of a device that it fits on.
+    /// The size of a device that it fits on, in bytes.
     pub fn device_bytes(self) -> u64 {
         match self {
             Self::Ext4 | Self::Ext4DataJournal => 128 << 20,
@@ -56,7 +56,7 @@ impl FileSystemArg {
 /// Serves orders until standard input ends.
 pub fn run() -> Outcome {
     let text = |error: Failure| error.to_string();
-    // With its parent dies what would answer the device.
+    // The parent answers the device's requests, so this process must die with it.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(|error| format!("cannot tie this process to its parent: {error}"))?;
     let channel = Channel::new();
@@ -77,7 +77,8 @@ pub fn run() -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows this process, and no other, a device with FUA: by a file of ours in place of the kernel's.
+/// Shows a device with FUA to this process alone. A file of this process stands in place of the
+/// kernel's.
 fn pretend_fua(node: &Path) -> Result<(), String> {
     let name = node.file_name().unwrap_or_default();
     let attribute = Path::new("/sys/block").join(name).join("queue/fua");
@@ -115,7 +116,7 @@ fn serve(setup: &Setup, channel: &Channel, order: Order) -> Result<Reply, Failur
     }
 }
 
-/// Does something while the device is mounted.
+/// Runs `work` while the device is mounted.
 fn mounted<T>(setup: &Setup, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let kind = setup.file_system.kind().name();
     let options = setup.file_system.mount_options();
@@ -132,7 +133,7 @@ fn mounted<T>(setup: &Setup, work: impl FnOnce() -> Result<T, Failure>) -> Resul
     Ok(value)
 }
 
-/// Without the mount point, which is another in every run.
+/// Leaves the mount point out of the message, because it differs in every run.
 fn does_not_mount(kind: &str, error: onewrite_iotrace::Error) -> Failure {
     let why = match error {
         onewrite_iotrace::Error::Io { source, .. } => source.to_string(),
@@ -173,7 +174,8 @@ fn examine(setup: &Setup, channel: &Channel, check: Check) -> Result<Found, Fail
     if path.exists() {
         let mut place = place(setup, channel)?;
         let opening = match check.opening {
-            // Making it was cut short: it is no database until the engine is asked for again.
+            // The cut interrupted the file's creation. It becomes a database only when the engine
+            // opens it again.
             Opening::Stock if journal.is_lsmvbt() && has_no_magic(&path)? => Opening::AsApplication,
             opening => opening,
         };
@@ -197,9 +199,9 @@ fn examine(setup: &Setup, channel: &Channel, check: Check) -> Result<Found, Fail
     Ok(found)
 }
 
-/// Closes the connection that checked, after going on with `then`: while it is open, the recovered log
-/// stays in use. A database that the cut left in another journal mode is closed first, for no mode is
-/// switched while others are connected.
+/// Closes the checking connection after going on with `then`. While it is open, the recovered log
+/// stays in use. If the cut left the database in another journal mode, closes it first, because no
+/// mode can be switched while others are connected.
 fn go_on(place: &mut Place<'_>, mut session: Linked, then: Option<Work>) -> Result<(), Failure> {
     let close = |session: Linked| {
         Box::new(session)
@@ -239,7 +241,7 @@ fn has_table(session: &mut Linked, table: &str) -> Result<bool, Failure> {
     Ok(rows.first().is_some_and(|row| integer(row, 0) > 0))
 }
 
-/// The whole history and content, against what every snapshot says of itself.
+/// Checks the whole history and content against what every snapshot says of itself.
 fn verify(session: &mut Linked) -> Result<Point, Failure> {
     let mut known = Verified::default();
     session
@@ -271,7 +273,7 @@ fn integrity(session: &mut Linked) -> Result<(), Failure> {
     ))
 }
 
-/// The attached database: a prefix of the commits, none left out.
+/// Checks the attached database: it holds a prefix of the commits without gaps.
 fn mirror(place: &Place<'_>, opening: Opening, path: &Path) -> Result<Option<Point>, Failure> {
     let mut session = open(place, opening, path)?;
     let mut last = Point { tick: 0, chain: 0 };
@@ -304,7 +306,7 @@ fn has_no_magic(path: &Path) -> Result<bool, Failure> {
     Ok(bytes.iter().take(16).all(|byte| *byte == 0))
 }
 
-/// Reads the header as it stands: guarded with the id of the log beside it, or stock.
+/// Reads the header: guarded with the id of the log next to it, or stock.
 fn is_guarded(path: &Path) -> Result<bool, Failure> {
     let header = match fs::read(path) {
         Ok(bytes) if bytes.len() >= onewrite::DATABASE_HEADER_BYTES => bytes,
@@ -317,7 +319,7 @@ fn is_guarded(path: &Path) -> Result<bool, Failure> {
             log.push("-onewrite");
             let log = fs::read(&log).unwrap_or_default();
             let id = &header[72..80];
-            // The id stands in the log's header, whose format is the engine's own.
+            // The id stands in the log's header. Only the engine knows the header's format.
             match log
                 .get(..512)
                 .is_some_and(|log| log.windows(8).any(|w| w == id))
@@ -336,7 +338,7 @@ fn is_guarded(path: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// Stock SQLite refuses a guarded database and changes nothing.
+/// Checks that stock SQLite refuses a guarded database and changes nothing.
 fn show_to_stock(path: &Path) -> Result<(), Failure> {
     let before = fs::read(path)?;
     let patience = std::time::Duration::from_secs(1);

@@ -1,6 +1,6 @@
-//! What the worker runs while the history is recorded: the transactions of `onewrite-torture`, whose
-//! every snapshot proves that it is the result of whole transactions in one order, between other
-//! things that an application does.
+//! The workloads that the worker runs during a recording. They mix the transactions of
+//! `onewrite-torture` with other actions of an application. Every snapshot proves that it is the
+//! result of whole transactions in one order.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::beside::Beside;
 use super::protocol::{Broken, Channel, Note, Point, What, Work};
 
-/// What an application does.
+/// A workload of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
@@ -49,7 +49,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Self; 10] = [
         Self::Inserts,
         Self::Multi,
@@ -63,7 +63,8 @@ impl Workload {
         Self::Group,
     ];
 
-    /// Whether a journal mode can do it: LS-MVBT knows no `VACUUM` in place, and is left for no other mode.
+    /// Whether a journal mode can run it. LS-MVBT has no `VACUUM` in place, and a database cannot
+    /// leave it for another mode.
     pub fn suits(self, journal: &Journal) -> bool {
         !(journal.is_lsmvbt() && matches!(self, Self::Vacuum | Self::Switch))
     }
@@ -97,20 +98,20 @@ impl Workload {
     }
 }
 
-/// Writers of the workloads with several connections.
+/// The number of writers in workloads with several connections.
 const CONNECTIONS: u32 = 3;
 const GROUP: u32 = 8;
 /// The writer that goes on after a power cut.
 const SECOND_LIFE: WriterId = WriterId(50);
 
-/// Where the database lies and how it is opened.
+/// The database's directory and the way it is opened.
 pub struct Place<'a> {
     pub settings: Settings,
     pub directory: &'a Path,
     pub node: &'a Path,
     pub channel: Channel,
     pub broken: Option<Broken>,
-    /// The device is taken for one with FUA.
+    /// The device is treated as one with FUA.
     pub fua: bool,
 }
 
@@ -124,12 +125,12 @@ pub fn attached(directory: &Path) -> std::path::PathBuf {
     directory.join("attached.db")
 }
 
-/// Sends what a writer tells to the history.
+/// Sends a writer's events to the history.
 struct Notes {
     channel: Channel,
-    /// Flushed before a commit counts as acknowledged, where that is the defect.
+    /// The device to flush before a commit counts as acknowledged, if that is the defect.
     device: Option<std::fs::File>,
-    /// Written through before a commit counts as acknowledged, where that is the defect.
+    /// The file to write through before a commit counts as acknowledged, if that is the defect.
     beside: Option<Beside>,
 }
 
@@ -183,7 +184,7 @@ impl Place<'_> {
         })
     }
 
-    /// The device, where commits are to flush it and nothing else.
+    /// The device, if commits are to flush it and nothing else.
     fn device_to_flush(&self) -> Result<Option<std::fs::File>, Failure> {
         match self.broken {
             Some(Broken::UnwrittenExtents | Broken::InitializedExtents) => {
@@ -203,7 +204,7 @@ impl Place<'_> {
             device.sync_all()?;
         }
         if self.broken == Some(Broken::TrustsWriteThrough) {
-            // The commits are what is to be lost, not the tables.
+            // The defect is meant to lose the commits, not the tables.
             let directory = std::fs::File::open(self.directory)?;
             rustix::fs::syncfs(directory).map_err(std::io::Error::from)?;
         }
@@ -217,11 +218,11 @@ impl Place<'_> {
         self.channel.note(Note::CheckpointDone)
     }
 
-    /// Runs a workload on a database that is not there yet.
+    /// Runs a workload on a database that does not exist yet.
     pub fn run(&mut self, work: Work) -> Result<(), Failure> {
         let mut random = Random::of_part(work.seed, 1);
         self.settings.autocheckpoint = match work.workload {
-            // Of flushes that nobody tells it cannot be known whose they are: a checkpoint's.
+            // A checkpoint flushes without a note, so nobody could tell whose flush it is.
             Workload::Connections | Workload::Group if self.fua => 0,
             workload => workload.autocheckpoint(&mut random),
         };
@@ -251,7 +252,7 @@ impl Place<'_> {
         self.close(session)
     }
 
-    /// Goes on with a database that a power cut left.
+    /// Continues with a database that a power cut left.
     pub fn go_on(&mut self, work: Work) -> Result<(), Failure> {
         let mut random = Random::of_part(work.seed, 1);
         self.settings.autocheckpoint = work.workload.autocheckpoint(&mut random);
@@ -316,7 +317,7 @@ impl Place<'_> {
         }
         let mode = *random.choose(&["PASSIVE", "FULL", "RESTART", "TRUNCATE"]);
         if self.broken == Some(Broken::EarlyReuse) {
-            // What the checkpoint writes stays in the page cache, and the next commit starts the log
+            // The checkpoint's writes stay in the page cache, and the next commit starts the log
             // again.
             session.run("PRAGMA synchronous=OFF", &[]).map_err(sql)?;
             session
@@ -325,7 +326,7 @@ impl Place<'_> {
             return session.run("PRAGMA synchronous=FULL", &[]).map_err(sql);
         }
         if reader.is_some() {
-            // It waits for the reader no longer than this.
+            // The checkpoint waits for the reader no longer than this.
             session.run("PRAGMA busy_timeout=1", &[]).map_err(sql)?;
         }
         self.channel.note(Note::CheckpointBegins)?;
@@ -345,8 +346,9 @@ impl Place<'_> {
         let ours = self.settings.mode.journal().name;
         let other = *random.choose(&[ours, "wal", "delete", "truncate", "persist"]);
         if other != ours {
-            // The others are to promise as much as ours. At FULL a rollback journal's deletion is not
-            // durable when COMMIT returns, and the journal's return takes the commit back.
+            // The other modes must promise as much as ours. At FULL, a rollback journal's deletion
+            // is not durable when COMMIT returns. If the journal comes back, it takes the commit
+            // back.
             session.run("PRAGMA synchronous=EXTRA", &[]).map_err(sql)?;
             self.channel.note(Note::CheckpointBegins)?;
             let pragma = format!("PRAGMA journal_mode={other}");
@@ -386,7 +388,7 @@ impl Place<'_> {
         })
     }
 
-    /// Reads where the database stands, again and again: what was read must not be lost.
+    /// Reads the database's position again and again: no commit that was read may be lost.
     fn read_until(&self, done: &AtomicBool) -> Result<(), Failure> {
         let mut session = self.open()?;
         let mut last = 0;
@@ -428,7 +430,7 @@ fn transaction(writer: &mut Writer<Notes>, session: &mut Linked) -> Result<(), F
     }
 }
 
-/// Attaches the second database; a trigger writes every commit's place into it.
+/// Attaches the second database. A trigger writes every commit's place into it.
 fn attach(session: &mut Linked, place: &Place<'_>) -> Result<(), Failure> {
     let path = Value::Text(attached(place.directory).display().to_string());
     session.run("ATTACH ?1 AS other", &[path]).map_err(sql)?;

@@ -1,4 +1,4 @@
-//! What several tests of the command share.
+//! Helpers that several tests of the command share.
 #![allow(dead_code)] // not every test that includes this module needs all of it
 
 #[path = "../../../cli/tests/common/support.rs"]
