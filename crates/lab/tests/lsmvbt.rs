@@ -1,4 +1,5 @@
-//! The command on the SQLite with both B-tree engines: `cargo test -p onewrite-lab --features lsmvbt --test lsmvbt`.
+//! The command on the SQLite with both B-tree engines:
+//! `cargo test -p onewrite-lab --features lsmvbt --test lsmvbt`.
 #![cfg(feature = "lsmvbt")]
 
 mod common;

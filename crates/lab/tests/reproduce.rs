@@ -1,4 +1,4 @@
-//! `onewrite-lab reproduce` as a user runs it, in small.
+//! `onewrite-lab reproduce` as a user runs it, on a small scale.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{can_make, lab, text};
 use onewrite_iotrace::scratch::FileSystem;
 use serde_json::Value;
 
-/// The document of one run on a scratch ext4 file system; `None` where that cannot be made.
+/// The document of one run on a scratch ext4 file system; `None` if that cannot be made.
 fn document(args: &[&str]) -> Option<Value> {
     if !can_make(FileSystem::Ext4) {
         return None;
@@ -23,7 +23,7 @@ fn figures(document: &Value) -> &[Value] {
     document["figures"].as_array().expect("figures")
 }
 
-/// The row of a name, what was measured, and a verdict to quote.
+/// The row with this name and quantity.
 fn row<'a>(figure: &'a Value, name: &str, quantity: &str) -> &'a Value {
     let rows = figure["rows"].as_array().expect("rows");
     rows.iter()
@@ -38,7 +38,7 @@ fn ours(figure: &Value, name: &str, quantity: &str) -> f64 {
         .unwrap_or_else(|| panic!("not measured: {row}"))
 }
 
-/// Every row is whole, and one that is counted and differs has a reason that was borne out.
+/// Every row is complete. A counted row that differs has a reason that the check confirmed.
 fn holds_together(figure: &Value) {
     let rows = figure["rows"].as_array().expect("rows");
     assert!(!rows.is_empty(), "{figure}");
@@ -81,7 +81,7 @@ fn waldio_s_volumes_are_counted_and_every_difference_is_explained() {
     for figure in [table_1, figure_8, figure_15] {
         holds_together(figure);
     }
-    // One insert: the paper's very numbers.
+    // One insert: exactly the paper's numbers.
     for (name, written, journal) in [("WAL", 28.0, 20.0), ("WALDIO", 4.0, 0.0)] {
         assert_eq!(ours(table_1, name, "written"), written);
         assert_eq!(ours(table_1, name, "file-system journal"), journal);
@@ -89,7 +89,8 @@ fn waldio_s_volumes_are_counted_and_every_difference_is_explained() {
     assert_eq!(ours(table_1, "OFF", "file-system journal"), 0.0);
     let joj = |name| ours(table_1, name, "file-system journal");
     assert!(joj("DELETE") > joj("WAL"), "{table_1}");
-    // A page an insert, one more where the table takes a new one, and nothing of the file system's.
+    // A page an insert, and one more when the table takes a new one; none for the file system's
+    // journal.
     let embedded = "WALDIO, header embedding";
     let pages = ours(figure_8, embedded, "written") * 1e6 / 4096.0 / 1000.0;
     assert!((1.0..1.1).contains(&pages), "{pages}");
@@ -123,7 +124,7 @@ fn waldio_s_rates_stand_beside_the_paper_s() {
     for figure in [table_2, figure_6, figure_13, figure_14] {
         holds_together(figure);
     }
-    // 11 modes for each op, and two rows that hold updates and deletes against inserts.
+    // 11 modes for each operation, and two rows that compare updates and deletes with inserts.
     assert_eq!(table_2["rows"].as_array().map(Vec::len), Some(35));
     assert_eq!(figure_6["rows"].as_array().map(Vec::len), Some(6));
     assert_eq!(figure_13["rows"].as_array().map(Vec::len), Some(5));
@@ -134,7 +135,7 @@ fn waldio_s_rates_stand_beside_the_paper_s() {
     let ratio = fastest["ratio"]["ours"].as_f64().expect("a ratio");
     let of = ours(figure_14, "WALDIO-NS, GS4", "inserts") / ours(figure_14, "WAL", "inserts");
     assert!((ratio / of - 1.0).abs() < 1e-6, "{fastest}");
-    // Figures of one run share what they need: WAL was timed once.
+    // Figures of one run share trials, so WAL was timed once.
     assert_eq!(
         ours(figure_13, "WAL", "inserts"),
         ours(figure_14, "WAL", "inserts")
@@ -231,7 +232,7 @@ fn swal_s_figures_are_measured_on_its_four_applications() {
     for application in ["Mail", "Messenger", "Message", "SNS"] {
         let journal = format!("{application}, journal");
         assert_eq!(ours(figure_7, "MEMORY", &journal), 0.0);
-        // One write of whole blocks a commit, and fewer of them the more is compressed.
+        // One write of whole blocks a commit, and fewer blocks the better they compress.
         let differences = ours(figure_7, "S-WAL with differences", &journal);
         let (compressed, wal) = (
             ours(figure_7, "S-WAL", &journal),
@@ -283,14 +284,14 @@ fn waldio_s_traces_are_those_of_the_paper_and_drawn() {
         let sequences = figure["sequences"].as_array().expect("sequences");
         assert!(!sequences.is_empty(), "{figure}");
     }
-    // The file system's share of one insert: what the paper is about.
+    // The file system's share of one insert is the paper's subject.
     let journal = |name| ours(figure_2, name, "file-system journal");
     assert_eq!(
         (journal("WAL"), ours(figure_2, "WAL", "database")),
         (20.0, 0.0)
     );
     assert!(journal("DELETE") > journal("WAL"), "{figure_2}");
-    // What a sequence lists is what the rows add up.
+    // The rows add up the I/Os that a sequence lists.
     for sequence in figure_2["sequences"].as_array().expect("sequences") {
         let name = sequence["name"].as_str().expect("a name");
         let ios = sequence["ios"].as_array().expect("I/Os");

@@ -1,10 +1,11 @@
-//! How long the first look at a database takes after a crash.
+//! How long the first access to a database takes after a crash.
 //!
-//! An application runs, and its files are copied while its connections are open and a transaction is under
-//! way, with `cp` in a process of its own: closing a descriptor on them in this one would drop SQLite's
-//! locks. The copy, once it is on the device, is what a crash leaves. The time is that of opening each file
-//! of a copy and reading from it, which makes SQLite recover: with the files in the page cache, as after the
-//! death of the process, and with none of them there, as after a power cut.
+//! An application runs. Its files are copied while its connections are open and a transaction is
+//! under way. The process `cp` makes the copy. If this process closed a descriptor on the files, it
+//! would drop SQLite's locks. The copy, once it is on the device, is the state after a crash. The
+//! measured time covers opening each file of a copy and reading from it, which makes SQLite
+//! recover. It is measured with the files in the page cache, as after the death of the process. It
+//! is also measured with none of them there, as after a power cut.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,12 +21,12 @@ use rustix::fs::{Advice, fadvise};
 use super::lab::Lab;
 use onewrite_cli::interrupt;
 
-/// The median time of recovery, and what there was to recover.
+/// The median time of recovery, and the bytes to recover.
 #[derive(Clone, Copy)]
 pub struct Recovered {
     /// Milliseconds with the files in the page cache.
     pub ms: f64,
-    /// Milliseconds with none of them there.
+    /// Milliseconds with none of the files in the page cache.
     pub cold_ms: f64,
     /// Bytes of all logs or journals.
     pub log_bytes: u64,
@@ -35,8 +36,8 @@ fn text(error: onewrite_workload::Error) -> String {
     error.to_string()
 }
 
-/// Runs a plan, crashes it in the transaction that `begin` has begun, and recovers as many copies of what is left as
-/// `crashes` says, with the page cache and without.
+/// Runs a plan and crashes it in the transaction that `begin` has begun. Recovers `crashes` copies
+/// of the files with the page cache, and as many without.
 pub fn crashed(
     lab: &Lab<'_>,
     crashes: u32,
@@ -70,7 +71,7 @@ pub fn crashed(
     })
 }
 
-/// The same where nothing has crashed: milliseconds with the files in the page cache.
+/// The same without a crash: milliseconds with the files in the page cache.
 pub fn closed(lab: &Lab<'_>, times: u32, plan: &Plan, settings: &Settings) -> Result<f64, String> {
     let dir = lab.directory("opening")?;
     let live = dir.path().join("live");
@@ -87,7 +88,7 @@ pub fn closed(lab: &Lab<'_>, times: u32, plan: &Plan, settings: &Settings) -> Re
     Ok(copies.opened(on_device)?.0)
 }
 
-/// Copies of what there is, to be opened for the first time.
+/// Copies of the files, to be opened for the first time.
 struct Copies<'a> {
     live: &'a Path,
     copy: PathBuf,
@@ -97,7 +98,7 @@ struct Copies<'a> {
 }
 
 impl Copies<'_> {
-    /// The median time that a first look takes, and the bytes of all logs.
+    /// The median time of the first access, and the bytes of all logs.
     fn opened(&self, prepare: fn(&Path) -> Result<(), String>) -> Result<(f64, u64), String> {
         let (mut times, mut log_bytes) = (Vec::new(), 0);
         for _ in 0..self.times {
@@ -117,7 +118,7 @@ impl Copies<'_> {
     }
 }
 
-/// The databases of a plan that has run.
+/// Runs a plan and returns its databases.
 fn ran(plan: &Plan, settings: &Settings, path: &Path) -> Result<Databases, String> {
     let stop = interrupt::requested();
     let mut databases = Databases::open(settings, path, plan.databases()).map_err(text)?;
@@ -129,7 +130,7 @@ fn ran(plan: &Plan, settings: &Settings, path: &Path) -> Result<Databases, Strin
     Ok(databases)
 }
 
-/// Copies all files but those that only processes which are alive share.
+/// Copies all files except those that only live processes share.
 fn copied(from: &Path, to: &Path) -> Result<(), String> {
     let output = Command::new("cp").arg("-r").arg(from).arg(to).output();
     let output = output.map_err(|error| format!("cp: {error}"))?;
@@ -166,7 +167,7 @@ fn bytes_of_logs(dir: &Path) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// Makes a copy durable: recovery that flushes shall not have to write it.
+/// Makes a copy durable, so that a flush in recovery does not have to write it.
 fn on_device(copy: &Path) -> Result<(), String> {
     each_file(copy, |file| file.sync_all())
 }
@@ -190,7 +191,8 @@ fn each_file(dir: &Path, act: impl Fn(&File) -> std::io::Result<()>) -> Result<(
     Ok(())
 }
 
-/// Opens every file and reads from it; milliseconds. What it finds is checked afterwards.
+/// Opens every file and reads from it; returns milliseconds. Checks the content after the
+/// measurement.
 fn recover(settings: &Settings, plan: &Plan, path: &Path) -> Result<f64, String> {
     let begun = Instant::now();
     let databases = Databases::open(settings, path, plan.databases()).map_err(text)?;

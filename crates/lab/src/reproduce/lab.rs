@@ -1,7 +1,8 @@
-//! Where figures are measured: one place, and every trial run once however many figures need it.
+//! Measures the figures on one file system. Each trial runs once, however many figures need it.
 //!
-//! A trial is what `compare` calls a run: the same transactions under one mode, on a fresh database. The
-//! repetitions of several trials are interleaved, so that what else the machine does meets all of them.
+//! A trial is a run of `compare`: the same transactions under one mode, on a fresh database. The
+//! repetitions of several trials are interleaved, so that other load on the machine affects all of
+//! them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,36 +22,36 @@ use onewrite_cli::progress::Progress;
 use onewrite_cli::trace::{self, Traced};
 use onewrite_cli::{directory, interrupt};
 
-/// Bytes of a Mobibench row, as both papers have it.
+/// Bytes of a Mobibench row, as in both papers.
 pub const RECORD_BYTES: u32 = 100;
 
-/// Seconds that a trial takes beside its transactions: files are made, settled, checked, closed.
+/// Seconds that a trial takes besides its transactions: to make, settle, check and close files.
 const TRIAL_S: f64 = 0.5;
 
 /// Seconds of CPU that a transaction takes.
 const TRANSACTION_S: f64 = 60e-6;
 
-/// What is run.
+/// One configuration to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
-    /// What each transaction does.
+    /// The operation of each transaction.
     pub op: Op,
     /// The mode with its variations.
     pub mode: &'static str,
-    /// Transactions.
+    /// The number of transactions.
     pub count: u32,
-    /// Pages of log after which a checkpoint comes; 0 is never.
+    /// Pages of log after which a checkpoint follows; 0 is never.
     pub autocheckpoint: u32,
-    /// How often.
+    /// The number of repetitions.
     pub repeats: u32,
     /// Bytes of a row.
     pub record_bytes: u32,
-    /// Transactions before those that are measured, so that the log is one that is reused.
+    /// Transactions before the measured ones, so that the log is one that is reused.
     pub warm_up: u32,
 }
 
 impl Trial {
-    /// What a scratch file system must have room for.
+    /// The room that a trial needs on a scratch file system.
     pub fn room(&self) -> Room {
         Room {
             op: self.op,
@@ -61,7 +62,7 @@ impl Trial {
         }
     }
 
-    /// Flushes of a transaction, as an estimate of what it waits for.
+    /// The estimated flushes of a transaction, which it waits for.
     fn flushes(&self) -> f64 {
         if self.mode.contains("sync=normal") {
             return 0.1;
@@ -78,18 +79,18 @@ impl Trial {
     }
 }
 
-/// What the user asked for.
+/// The user's options.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// Transactions, if the user says how many.
+    /// Transactions, if the user sets the number.
     pub count: Option<u32>,
-    /// What values are made from.
+    /// The seed of all values.
     pub seed: u64,
-    /// Repetitions, if the user says how many.
+    /// Repetitions, if the user sets the number.
     pub repeats: Option<u32>,
 }
 
-/// What time is left, from what trials were expected to take and what they took.
+/// Estimates the time left from the expected and the measured times of trials.
 #[derive(Debug)]
 struct Clock {
     expected_s: f64,
@@ -102,7 +103,7 @@ pub struct Lab<'a> {
     place: &'a Place,
     progress: &'a Progress,
     choice: Choice,
-    /// Where traces are drawn, if they are.
+    /// The directory for pictures of traces, if the user wants them.
     plots: Option<&'a Path>,
     runs: Vec<(Trial, Vec<Run>)>,
     bench: RawBench<'a>,
@@ -112,7 +113,7 @@ pub struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    /// Makes ready, and measures what the device can do.
+    /// Prepares the place, and measures the device's rates.
     pub fn new(
         place: &'a Place,
         progress: &'a Progress,
@@ -141,7 +142,7 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// What the user asked for.
+    /// The user's options.
     pub fn choice(&self) -> Choice {
         self.choice
     }
@@ -154,7 +155,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Begins to trace the device.
+    /// Starts to trace the device.
     pub fn tracer(&self) -> Result<Tracer, String> {
         self.place.tracer()
     }
@@ -164,7 +165,7 @@ impl<'a> Lab<'a> {
         self.place.kind_of_file_system()
     }
 
-    /// Draws traces where the user wants pictures, and says where.
+    /// Draws traces if the user wants pictures, and returns the place of the picture.
     pub fn plot(&self, name: &str, traces: &[Traced]) -> Result<Option<String>, String> {
         let Some(dir) = self.plots else {
             return Ok(None);
@@ -181,7 +182,7 @@ impl<'a> Lab<'a> {
         )))
     }
 
-    /// A directory of one's own, removed when it is dropped.
+    /// A fresh directory, removed when it is dropped.
     pub fn directory(&self, name: &str) -> Result<TempDir, String> {
         let made = tempfile::Builder::new()
             .prefix(name)
@@ -189,17 +190,17 @@ impl<'a> Lab<'a> {
         made.map_err(|error| directory::explain(self.place.given(), &error))
     }
 
-    /// The raw rates: medians of all that were measured so far.
+    /// The raw rates: medians of all measurements so far.
     pub fn raw(&self) -> Raw {
         Raw::of(&self.samples, self.bench.writes())
     }
 
-    /// What the reader should know about the figures.
+    /// Notes for the reader about the figures.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Says what is ahead, and returns how long it should take in all.
+    /// Announces the work ahead, and returns how long all of it should take.
     pub fn expect(&mut self, trials: &[Trial], beside: Duration) -> Duration {
         let mut different: Vec<Trial> = Vec::new();
         for trial in trials {
@@ -213,7 +214,7 @@ impl<'a> Lab<'a> {
         Duration::from_secs_f64(self.clock.expected_s)
     }
 
-    /// How long a trial should take, all its repetitions.
+    /// How long all repetitions of a trial should take.
     fn seconds(&self, trial: &Trial) -> f64 {
         let rates = self.samples.first();
         let flush = rates.map_or(1e-3, |rates| {
@@ -224,7 +225,7 @@ impl<'a> Lab<'a> {
         f64::from(trial.repeats) * (TRIAL_S + f64::from(trial.count) * transaction)
     }
 
-    /// How long it should still take.
+    /// How long the rest should take.
     pub fn left(&self) -> Duration {
         let Clock {
             expected_s,
@@ -238,12 +239,12 @@ impl<'a> Lab<'a> {
         Duration::from_secs_f64((expected_s - done_s).max(0.0) * pace)
     }
 
-    /// Counts work that is no trial.
+    /// Counts work that is not a trial.
     pub fn done(&mut self, seconds: f64) {
         self.clock.done_s += seconds;
     }
 
-    /// Runs all that were not run yet, their repetitions interleaved.
+    /// Runs all trials that have not run yet, with interleaved repetitions.
     pub fn run_all(&mut self, trials: &[Trial]) -> Result<(), String> {
         let mut missing: Vec<Trial> = Vec::new();
         for trial in trials {
@@ -278,7 +279,7 @@ impl<'a> Lab<'a> {
         let plan = Plan {
             warm_up: trial.warm_up,
             record_size: trial.record_bytes as usize,
-            // With those before.
+            // The plan includes the warm-up.
             ..self.plan(trial.op, trial.count + trial.warm_up)
         };
         let terms = Terms {
@@ -302,7 +303,7 @@ impl<'a> Lab<'a> {
         Ok(run)
     }
 
-    /// The transactions of an op.
+    /// The transactions of an operation.
     pub fn plan(&self, op: Op, count: u32) -> Plan {
         Plan {
             op,
@@ -319,7 +320,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Of a trial's repetitions, the one with the median rate.
+    /// Returns the repetition of a trial that has the median rate.
     pub fn run(&mut self, trial: &Trial) -> Result<&Run, String> {
         self.run_all(&[*trial])?;
         let runs = self.runs.iter().find(|(ran, _)| ran == trial);

@@ -1,8 +1,9 @@
-//! LS-MVBT (FAST '14): what its slides 46 to 56 show. The full paper's text is not here, so only the numbers that
-//! the slides print are compared.
+//! LS-MVBT (FAST '14): slides 46 to 56. The full paper's text is not available here, so only the
+//! numbers printed on the slides are compared.
 //!
-//! The slides assume that the device writes 4 KiB whole or not at all, and do not say so: `torn=trust` here. What a
-//! database costs without that (`double`, the default) stands beside. Needs a build with `--features lsmvbt`.
+//! The slides assume, without saying so, that the device writes 4 KiB whole or not at all:
+//! `torn=trust` here. The cost without that assumption (`double`, the default) stands next to it.
+//! Needs a build with `--features lsmvbt`.
 
 use onewrite_workload::connection::Settings;
 use onewrite_workload::databases::Databases;
@@ -43,14 +44,14 @@ const SWITCHES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Searches in a hundred transactions; the others update a row.
+/// YCSB's mixes: how many of a hundred transactions search; the others update a row.
 const MIXES: [(Op, &str); 3] = [
     (Op::YcsbA, "50 % searches"),
     (Op::YcsbB, "95 % searches"),
     (Op::YcsbC, "100 % searches"),
 ];
 
-/// What can be reproduced.
+/// The figures that can be reproduced.
 pub const FIGURES: &[Figure] = &[
     Figure {
         name: "slide-46",
@@ -272,7 +273,7 @@ fn slide_51(lab: &mut Lab<'_>) -> Result<Shown, String> {
         let (wal, ours) = (rate(WAL)?, rate(TRUST)?);
         let stated = match op {
             Op::YcsbA => Stated::at_least(1.0, SLIDES),
-            // Behind from 93 % on.
+            // From 93 % searches on, LS-MVBT is slower.
             _ => Stated::at_most(1.0, SLIDES),
         };
         let row = |name, mode, rate| {
@@ -295,7 +296,7 @@ const RECOVERY_UNIT: &str = "ms";
 /// Crashes of each mode.
 const CRASHES: u32 = 15;
 
-/// Inserts before a crash, and what the times after it are called.
+/// Inserts before a crash, and the names of the times measured after it.
 const CRASHED_AFTER: [(u32, &str, &str); 2] = [
     (100, "100 inserts, cached", "100 inserts, not cached"),
     (1_000, "1,000 inserts, cached", "1,000 inserts, not cached"),
@@ -465,7 +466,7 @@ fn wal_and_its_journal_alone(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, Stri
     Ok(Checked::new(writes < 3.2, measured))
 }
 
-/// How long opening takes without a crash, beside a recovery.
+/// How long opening takes without a crash, compared with a recovery.
 fn opening_is_recovery(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     let plan = lab.plan(Op::Insert, CRASHED_AFTER[0].0);
     let opening = |mode| closed(lab, CRASHES, &plan, &recovered_with(mode)?);

@@ -1,9 +1,14 @@
-//! `onewrite-lab reproduce`: what a paper's tables and figures show, run here, beside what the paper says.
+//! `onewrite-lab reproduce`: runs what a paper's tables and figures show, and prints the paper's
+//! values next to ours.
 //!
-//! [`waldio`] and [`swal`] have the figures: what the papers state, what is run for it, and the reasons why
-//! ours may differ. [`lab`] runs trials with the code of `compare`, each once; [`crash`] crashes and
-//! recovers; [`outcome`] judges rows and checks reasons; [`text`] and this module print. Every number printed as
-//! ours comes from this run.
+//! - [`waldio`] and [`swal`] have the figures: the paper's statements, the trials for them, and the
+//!   reasons why ours may differ.
+//! - [`lab`] runs trials with the code of `compare`, each once.
+//! - [`crash`] crashes and recovers.
+//! - [`outcome`] judges rows and checks reasons.
+//! - [`text`] and this module print.
+//!
+//! Every number printed as ours comes from this run.
 
 mod crash;
 mod lab;
@@ -30,7 +35,7 @@ use onewrite_cli::progress::Progress;
 use onewrite_cli::{Outcome, directory, interrupt};
 use outcome::Shown;
 
-/// Explains the tables below the options of `reproduce --help`.
+/// The explanation of the tables, below the options of `reproduce --help`.
 pub const AFTER_HELP: &str = "\
 Papers:
   waldio   WALDIO (USENIX ATC '15): table-1, table-2, figure-2, figure-6, figure-8, figure-11, figure-12, \
@@ -59,11 +64,11 @@ Examples:
 /// The options of `onewrite-lab reproduce`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Which paper
+    /// Paper to reproduce
     #[arg(value_enum, required_unless_present = "list")]
     paper: Option<PaperArg>,
 
-    /// Which of its tables and figures [default: all]
+    /// Tables and figures of the paper to run [default: all]
     figures: Vec<String>,
 
     /// List what can be reproduced, and run nothing
@@ -73,19 +78,21 @@ pub struct Args {
     #[command(flatten)]
     place: Where,
 
-    /// Transactions of each run [default: as many as the paper's: 1,000, and an application's whole length]
+    /// Transactions of each run [default: as in the paper: 1,000, and an application's whole
+    /// length]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: Option<u32>,
 
-    /// Run everything that is timed this many times, and show the median [default: 3, and 1 for applications]
+    /// Run every timed trial this many times, and show the median [default: 3, and 1 for
+    /// applications]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: Option<u32>,
 
-    /// What values are made from
+    /// Seed of all values
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Draw the figures that are traces, and X-FTL's, into this directory, as SVG and PNG
+    /// Draw X-FTL's figures, and those that are traces, into this directory, as SVG and PNG
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
 
@@ -102,7 +109,7 @@ enum PaperArg {
     Swal,
     /// Block remapping (CF '15)
     BlockRemapping,
-    /// X-FTL (SIGMOD '13), on a flash device of our own, in its time (root)
+    /// X-FTL (SIGMOD '13), on a modelled flash device in its own time (root)
     Xftl,
     /// LS-MVBT (FAST '14), in a build with `--features lsmvbt`
     Lsmvbt,
@@ -110,15 +117,15 @@ enum PaperArg {
 
 /// A table or figure of a paper.
 pub struct Figure {
-    /// As the command line names it.
+    /// The name on the command line.
     name: &'static str,
-    /// What the paper shows there.
+    /// The paper's title for it.
     title: &'static str,
     /// The trials it needs.
     trials: fn(Choice) -> Vec<Trial>,
-    /// Seconds that it takes beside them.
+    /// Seconds that it takes besides its trials.
     beside_s: f64,
-    /// Runs it.
+    /// Runs the figure.
     run: fn(&mut Lab<'_>) -> Result<Shown, String>,
 }
 
@@ -167,14 +174,14 @@ impl PaperArg {
             Self::Waldio => waldio::FIGURES,
             Self::Swal => swal::FIGURES,
             Self::BlockRemapping => remapping::FIGURES,
-            // They are run on a device of their own, by `xftl::run`.
+            // `xftl::run` runs these on a device of their own.
             Self::Xftl => &[],
             Self::Lsmvbt => lsmvbt::FIGURES,
         }
     }
 }
 
-/// What `--json` prints; as in `compare`, fields are added and never renamed.
+/// The document of `--json`. As in `compare`, fields are added and never renamed.
 #[derive(Debug, Serialize)]
 struct Report {
     version: u32,
@@ -186,7 +193,7 @@ struct Report {
     kernel: String,
     sqlite: String,
     seed: u64,
-    /// What the device can do, measured in this run.
+    /// The device's rates, measured in this run.
     raw: Raw,
     figures: Vec<Shown>,
     /// Figures that could not be run.
@@ -237,7 +244,7 @@ pub fn run(args: &Args) -> Outcome {
         repeats: args.repeat,
     };
     let place = match paper {
-        // Where blocks can change places.
+        // A file system on which blocks can change places.
         PaperArg::BlockRemapping => args.place.clone().or_scratch_xfs(),
         _ => args.place.clone(),
     };
@@ -251,13 +258,13 @@ pub fn run(args: &Args) -> Outcome {
         &progress,
     );
     drop(progress);
-    // Taken down before anything is reported, and whatever happened; what was measured is shown all the same.
+    // Remove the place before any report, whatever happened. Show the measurements in any case.
     let removed = place.remove();
     let shown = show(args.json, &reproduced?);
     removed.and(shown)
 }
 
-/// The figures that were named, in the paper's order; all if none was.
+/// The named figures, in the paper's order; all if none was named.
 fn chosen(paper: PaperArg, names: &[String]) -> Result<Vec<&'static Figure>, String> {
     let all = paper.figures();
     for name in names {
@@ -309,7 +316,7 @@ fn reproduce(
         ));
         match (figure.run)(&mut lab) {
             Ok(one) => shown.push(one),
-            // What was measured is not lost.
+            // The finished measurements are kept.
             Err(error) if interrupt::is_requested() => {
                 stopped = Some(interrupt::cut_short(shown.len(), error)?);
                 break;
@@ -347,7 +354,7 @@ fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-/// A time as people say it.
+/// A time in words.
 fn spoken(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..=90 => format!("{} s", seconds.max(1)),
@@ -365,7 +372,7 @@ fn show(json: bool, report: &Report) -> Outcome {
     Ok(interrupt::exit_code(code))
 }
 
-/// What `--list` prints.
+/// The text of `--list`.
 fn listed(paper: Option<PaperArg>) -> String {
     let mut text = String::new();
     let wanted = |one: &PaperArg| paper.is_none_or(|paper| paper == *one);

@@ -1,19 +1,20 @@
-//! What a figure comes to: rows with the paper's value beside ours, and where they differ, why.
+//! The result of a figure: rows with the paper's value next to ours, and the reason for each
+//! difference.
 //!
-//! A row is judged by its ratio to a baseline where the paper has one: the phones that the papers measured
-//! on are none of this machine's, so rates are not compared, but what a mode gains is. Bytes are compared as
-//! they are. A row that differs is explained by a [`Reason`] whose check is a measurement of this run; a
-//! reason says on which side of the paper's value it expects ours, and is not printed otherwise.
+//! If the paper has a baseline, a row is judged by its ratio to it. The papers measured on phones,
+//! not on this machine, so rates are not compared, but the gain of a mode is. Bytes are compared
+//! directly. A [`Reason`] explains a row that differs, and its check is a measurement of this run.
+//! A reason names the side of the paper's value on which it expects ours; it is printed only there.
 
 use serde::Serialize;
 
 use super::lab::Lab;
 
-/// How a paper means a number.
+/// The meaning of a number in a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// This, as it rounds.
+    /// This number, as rounded.
     About,
     /// Not more.
     AtMost,
@@ -21,14 +22,14 @@ pub enum Bound {
     AtLeast,
 }
 
-/// A number that a paper gives.
+/// A number that a paper states.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Stated {
     /// The number, in the unit of its row.
     pub amount: f64,
-    /// How it is meant.
+    /// The number's meaning.
     pub bound: Bound,
-    /// Where it stands, or what it was computed from.
+    /// The place in the paper, or the numbers it was computed from.
     pub from: &'static str,
 }
 
@@ -61,18 +62,18 @@ impl Stated {
     }
 }
 
-/// How exactly a row's figure comes out again.
+/// How exactly a run should repeat a row's figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Counted: bytes, writes. Differs from the paper when it is off by more than a tenth.
+    /// Counted: bytes, writes. It differs from the paper if it is off by more than a tenth.
     Counted,
-    /// Timed, on another machine: differs when it is off by more than half.
+    /// Timed, on another machine. It differs if it is off by more than half.
     Timed,
 }
 
 impl Kind {
-    /// The largest factor between two figures that are called the same.
+    /// The largest factor between two figures that count as the same.
     fn near(self) -> f64 {
         match self {
             Self::Counted => 1.1,
@@ -92,7 +93,7 @@ impl Kind {
 /// Ratios to another row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// Which row.
+    /// The name of the other row.
     pub to: &'static str,
     /// The paper's.
     pub paper: Option<Stated>,
@@ -100,11 +101,11 @@ pub struct Ratio {
     pub ours: Option<f64>,
 }
 
-/// How ours stands to the paper's.
+/// How our value compares with the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// As in the paper.
+    /// The same as in the paper.
     Same,
     /// In the paper's direction, but by more or less.
     Magnitude,
@@ -117,27 +118,27 @@ pub enum Verdict {
 /// One line of a figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// As the paper names it.
+    /// The paper's name for it.
     pub name: &'static str,
-    /// The mode here, with its variations; null where it does not exist yet, or is none.
+    /// The mode here, with its variations. Null if it does not exist yet, or the row is not a mode.
     pub ran: Option<String>,
-    /// What was measured.
+    /// The measured quantity.
     pub quantity: &'static str,
-    /// In what.
+    /// The unit.
     pub unit: &'static str,
-    /// How exactly it comes out again.
+    /// How exactly a run should repeat it.
     pub kind: Kind,
-    /// The paper's value; null where its text does not say it.
+    /// The paper's value; null if its text does not state it.
     pub paper: Option<Stated>,
-    /// Ours; null where it was not measured.
+    /// Our value; null if it was not measured.
     pub ours: Option<f64>,
-    /// To the baseline.
+    /// The ratio to the baseline.
     pub ratio: Option<Ratio>,
     /// Set by [`Row::judged`].
     pub verdict: Verdict,
 }
 
-/// On which side of the paper's figure ours is.
+/// The side of the paper's figure on which ours lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
@@ -163,42 +164,42 @@ impl Row {
         }
     }
 
-    /// With the mode that was run.
+    /// Sets the mode that was run.
     pub fn ran(mut self, mode: &str) -> Self {
         self.ran = Some(mode.to_owned());
         self
     }
 
-    /// With the paper's value, if its text has one.
+    /// Sets the paper's value, if its text has one.
     pub fn paper(mut self, stated: Option<Stated>) -> Self {
         self.paper = stated;
         self
     }
 
-    /// With ours, if it was measured.
+    /// Sets our value, if it was measured.
     pub fn ours(mut self, amount: Option<f64>) -> Self {
         self.ours = amount;
         self
     }
 
-    /// With ratios.
+    /// Sets the ratios.
     pub fn ratio(mut self, to: &'static str, paper: Option<Stated>, ours: Option<f64>) -> Self {
         self.ratio = Some(Ratio { to, paper, ours });
         self
     }
 
-    /// Judged.
+    /// Sets the verdict.
     pub fn judged(mut self) -> Self {
         self.verdict = self.verdict_of();
         self
     }
 
-    /// The paper's figure and ours that are held against each other.
+    /// The two figures to compare: the paper's and ours.
     fn compared(&self) -> Option<(Stated, f64)> {
         let ratio = self.ratio.as_ref().and_then(|r| r.paper.zip(r.ours));
         let value = || {
             self.paper.zip(self.ours).filter(|(paper, _)| {
-                // Whose rates are higher says what the machine is, not the mode.
+                // A higher rate tells about the machine, not the mode.
                 self.kind == Kind::Counted || paper.bound != Bound::About
             })
         };
@@ -209,7 +210,7 @@ impl Row {
         let Some((paper, ours)) = self.compared() else {
             return Verdict::NotCompared;
         };
-        // That something is no slower than another is as exact as timing is.
+        // A statement that one is no slower than another is as exact as timing.
         let of_ratios = self.ratio.as_ref().is_some_and(|r| r.paper.is_some());
         let slack = if of_ratios { self.kind.level() } else { 0.0 };
         let bound_holds = match paper.bound {
@@ -241,7 +242,7 @@ impl Row {
         }
     }
 
-    /// On which side ours is, of what is compared.
+    /// The side of the paper's figure on which our compared figure lies.
     pub fn side(&self) -> Option<Side> {
         let (paper, ours) = self.compared()?;
         Some(match ours > paper.amount {
@@ -250,25 +251,25 @@ impl Row {
         })
     }
 
-    /// Whether a sentence is due.
+    /// Whether the row needs an explanation.
     pub fn differs(&self) -> bool {
         matches!(self.verdict, Verdict::Magnitude | Verdict::Misses)
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// Whether the reason holds in this run.
     pub holds: bool,
-    /// The figures that say so, of all rows that it is checked for.
+    /// The figures behind it, of all rows that the check covers.
     pub measured: String,
-    /// What is to be said of the row alone.
+    /// A remark on this row alone.
     pub of_row: Option<String>,
 }
 
 impl Checked {
-    /// With nothing to say of the row alone.
+    /// A result without a remark on the row alone.
     pub fn new(holds: bool, measured: String) -> Self {
         Self {
             holds,
@@ -278,61 +279,61 @@ impl Checked {
     }
 }
 
-/// Why a row may differ from the paper's, in one sentence, and how that is checked.
+/// Why a row may differ from the paper's, in one sentence, and the check of it.
 #[derive(Clone, Copy)]
 pub struct Reason {
-    /// Which rows.
+    /// The rows that it may explain.
     pub of: fn(&Row) -> bool,
-    /// On which side of the paper's figure it puts ours.
+    /// The side of the paper's figure on which it puts ours.
     pub side: Side,
     /// The sentence.
     pub sentence: &'static str,
-    /// The measurement.
+    /// The check's measurement.
     pub check: fn(&mut Lab<'_>, &Row) -> Result<Checked, String>,
 }
 
-/// A row that differs, and why.
+/// A row that differs, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// The row's name.
     pub row: &'static str,
-    /// What was measured.
+    /// The measured quantity.
     pub quantity: &'static str,
-    /// How it differs.
+    /// The kind of difference.
     pub verdict: Verdict,
-    /// On which side ours is.
+    /// The side on which ours lies.
     pub side: Side,
-    /// The sentence; null where no reason is known.
+    /// The sentence; null if no reason is known.
     pub why: Option<&'static str>,
-    /// What the check measured; null without a reason.
+    /// The check's measurement; null without a reason.
     pub checked: Option<String>,
-    /// What of that is of this row alone.
+    /// The part of it that is about this row alone.
     pub of_row: Option<String>,
-    /// Whether the check bears the sentence out.
+    /// Whether the check confirms the sentence.
     pub holds: bool,
 }
 
-/// A figure, run.
+/// A figure after its run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
-    /// As the command line names it.
+    /// The name on the command line.
     pub figure: &'static str,
-    /// What the paper shows there.
+    /// The paper's title for it.
     pub title: &'static str,
     /// How it was run here.
     pub how: String,
     /// The figures.
     pub rows: Vec<Row>,
-    /// Where they differ.
+    /// The differences from the paper.
     pub differences: Vec<Difference>,
-    /// What the device was given, in order; of figures that are traces.
+    /// For figures that are traces: the device's I/Os, in order.
     pub sequences: Vec<Sequence>,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
 impl Shown {
-    /// A figure that is no trace.
+    /// A figure that is not a trace.
     pub fn of(
         figure: &'static str,
         title: &'static str,
@@ -353,18 +354,18 @@ impl Shown {
     }
 }
 
-/// I/Os, one after the other.
+/// A sequence of I/Os.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sequence {
-    /// Of what.
+    /// The name of the traced mode.
     pub name: &'static str,
-    /// When, what for, how large, and where.
+    /// Time, purpose, size and place of each.
     pub ios: Vec<String>,
-    /// How many more there were.
+    /// The number of further I/Os.
     pub more: usize,
 }
 
-/// The sentences for all rows that differ.
+/// Finds the sentences for all rows that differ.
 pub fn explain(
     rows: &[Row],
     reasons: &[Reason],
@@ -383,7 +384,8 @@ pub fn explain(
             of_row: None,
             holds: false,
         };
-        // The first that holds; else the last that was tried, with what spoke against it.
+        // Takes the first reason that holds. Otherwise takes the last one tried, with the
+        // measurement against it.
         for reason in reasons.iter().filter(|r| r.side == side && (r.of)(row)) {
             let checked = (reason.check)(lab, row)?;
             difference.why = Some(reason.sentence);
@@ -402,10 +404,10 @@ pub fn explain(
     Ok(differences)
 }
 
-/// The largest factor between the raw rates of one run that can pass for a machine at rest.
+/// The largest factor between the raw rates of one run for a machine at rest.
 const AT_REST: f64 = 1.5;
 
-/// What is left for a figure that is timed: that the machine was not at rest, if it was not.
+/// The last explanation of a timed figure: the machine was not at rest.
 fn blame_the_machine(difference: &mut Difference, lab: &Lab<'_>) {
     let raw = lab.raw();
     let range = raw

@@ -1,9 +1,10 @@
-//! Block remapping's figure 4: what inserts of 8 KB write, and how long they take.
+//! Block remapping's figure 4: the bytes that inserts of 8 KB write, and the time that they take.
 //!
-//! The paper's text has two numbers for each of its panels, as ratios to WAL; the bars themselves are not
-//! read off. What stands for its WAL here is the same log with checkpoints that copy, so that nothing but the checkpoint
-//! differs; stock WAL is shown beside it. Bytes are those of the transactions, of a full checkpoint after them, and
-//! of closing: a checkpoint that was put off has written nothing yet.
+//! The paper's text has two numbers for each panel, as ratios to WAL. The bars themselves are not
+//! read off. Its WAL is represented here by the same log with checkpoints that copy, so only the
+//! checkpoint differs. Stock WAL is shown next to it. Bytes are those of the transactions, of a
+//! full checkpoint after them, and of closing. A deferred checkpoint has written nothing yet, so
+//! the bytes must include those.
 
 use onewrite_workload::plan::Op;
 
@@ -14,12 +15,12 @@ use onewrite_cli::compare::report::Run;
 
 const RECORD_BYTES: u32 = 8192;
 const COUNT: u32 = 1_500;
-/// Pages, as SQLite has it.
+/// SQLite's default, in pages.
 const AUTOCHECKPOINT: u32 = 1_000;
 
 const MB: f64 = 1e6;
 
-/// What can be reproduced.
+/// The figures that can be reproduced.
 pub const FIGURES: &[Figure] = &[Figure {
     name: "figure-4",
     title: "bytes written and elapsed time of inserts of 8 KB: WAL, DB remap, DB remap+",
@@ -33,7 +34,7 @@ const REMAP: &str = "DB remap";
 const REMAP_PLUS: &str = "DB remap+";
 const COPY: &str = "onewrite:layout=gathered";
 
-/// As the paper names it, and the mode here.
+/// The paper's name, and the mode here.
 const MODES: [(&str, &str); 6] = [
     (WAL, COPY),
     (REMAP, "onewrite:checkpoint=exchange"),
@@ -67,7 +68,7 @@ fn trials(choice: Choice) -> Vec<Trial> {
         .collect()
 }
 
-/// Bytes until everything is in the database, which is closed.
+/// Bytes until everything is in the closed database.
 fn written(run: &Run) -> Option<f64> {
     let device = run.device?.write_bytes;
     let later = [&run.after, &run.checkpoint, &run.close];
@@ -75,12 +76,12 @@ fn written(run: &Run) -> Option<f64> {
     Some((device + later?) as f64)
 }
 
-/// What the paper says of this mode: bytes and time, as ratios to its WAL. Of inserts alone.
+/// The paper's statements on this mode, for inserts alone: bytes and time, as ratios to its WAL.
 fn stated(op: Op, name: &str) -> (Option<Stated>, Option<Stated>) {
     match name {
         _ if op != Op::Insert => (None, None),
         REMAP => (Some(WRITTEN), Some(SLOWER)),
-        // Of its bytes the text says nothing; it maps no less than remap does.
+        // The text does not state its bytes. It maps no less than remap does.
         REMAP_PLUS => (None, Some(FASTER)),
         _ => (None, None),
     }

@@ -1,14 +1,14 @@
-//! The report as people read it.
+//! The report as text.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::Report;
 use super::outcome::{Bound, Difference, Ratio, Row, Sequence, Shown, Side, Stated, Verdict};
 
-/// A figure that there is not.
+/// A missing figure.
 const NONE: &str = "-";
 
-/// All figures, and what they were measured on.
+/// Prints all figures, and the machine that they were measured on.
 pub fn render(report: &Report) -> String {
     let mut text = format!("{}\n", report.title);
     for shown in &report.figures {
@@ -70,7 +70,7 @@ fn figure(shown: &Shown) -> String {
     text
 }
 
-/// A column: its head, how it is aligned, and what stands in it.
+/// A column: its head, its alignment, and its content.
 type Column = (&'static str, CellAlignment, fn(&Row) -> String);
 
 const LEFT: CellAlignment = CellAlignment::Left;
@@ -93,7 +93,7 @@ const COLUMNS: [Column; 6] = [
     ("", LEFT, verdict),
 ];
 
-/// Before the last one, where a row has a ratio.
+/// The columns before the last one, if a row has a ratio.
 const RATIO_COLUMNS: [Column; 3] = [
     ("ratio to", LEFT, |row| {
         ratio(row).map_or_else(String::new, |ratio| ratio.to.to_owned())
@@ -123,7 +123,7 @@ fn table(rows: &[Row]) -> Table {
     }
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
-    // On a terminal that is narrower, words are broken into lines.
+    // On a narrower terminal, the table breaks lines between words.
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(columns.iter().map(|(head, ..)| *head));
     for row in rows {
@@ -158,7 +158,7 @@ fn stated(stated: Stated) -> String {
     format!("{sign}{}", number(stated.amount))
 }
 
-/// Three digits, or all before the point.
+/// Three digits, or all digits before the point.
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -169,7 +169,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// One sentence for all rows that have the same one, with each check.
+/// One sentence for all rows that share it, with each check.
 fn sentences(differences: &[Difference]) -> Vec<String> {
     let mut groups: Vec<(&Difference, Vec<&Difference>)> = Vec::new();
     for difference in differences {

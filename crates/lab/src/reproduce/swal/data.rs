@@ -1,6 +1,6 @@
-//! What "S-WAL: Fast and Efficient Write-Ahead Logging for Mobile Devices" (IEEE TCE 64(3), 2018) states,
-//! in its text and its table III. Bars and points that only its pictures show are not here: no number was
-//! taken from a picture.
+//! The statements of "S-WAL: Fast and Efficient Write-Ahead Logging for Mobile Devices" (IEEE TCE
+//! 64(3), 2018), from its text and its table III. Bars and points that only its pictures show are
+//! left out: no number was taken from a picture.
 //!
 //! Device: a phone with eMMC of 32 GB, ext4 (ordered), four applications recorded for four weeks.
 
@@ -10,15 +10,15 @@ use crate::reproduce::outcome::Stated;
 
 /// An application of table III.
 pub struct Application {
-    /// As the paper names it.
+    /// The paper's name for it.
     pub name: &'static str,
-    /// The trace that is generated to its characteristics.
+    /// The trace, generated to its characteristics.
     pub op: Op,
-    /// What was counted.
+    /// The counted queries.
     pub queries: Queries,
     /// Queries a transaction, cut to a tenth.
     pub per_transaction: f64,
-    /// Of ten queries, those that read.
+    /// Reading queries out of ten.
     pub reads_of_ten: u32,
 }
 
@@ -82,66 +82,66 @@ pub const APPLICATIONS: [Application; 4] = [
     },
 ];
 
-/// Where table III's figures stand.
+/// The source of table III's figures.
 pub const TABLE_III: &str = "table III";
 
-/// Where the files of each application are counted.
+/// The source of each application's number of files.
 pub const WORKLOADS: &str = "text on the workloads";
 
-/// Figure 3: WAL to MEMORY.
+/// Figure 3: WAL compared with MEMORY.
 pub const WAL_TO_MEMORY: Stated = Stated::about(
     1.0,
     "text on figure 3: \"comparable to that of MEMORY mode\"",
 );
 
-/// Figure 3: rollback modes to WAL.
+/// Figure 3: rollback modes compared with WAL.
 pub const ROLLBACK_TO_WAL: Stated = Stated::at_most(
     1.0,
     "text on figure 3: rollback modes \"show poor performance\"",
 );
 
-/// PERSIST to DELETE and to TRUNCATE.
+/// PERSIST compared with DELETE and with TRUNCATE.
 pub const PERSIST_TO_OTHERS: Stated = Stated::at_least(
     1.0,
     "text before figure 3: PERSIST is \"much more efficient than both\"",
 );
 
-/// Figure 4: of Messenger's pages, those that compress to a tenth.
+/// Figure 4: the share of Messenger's pages that compress to a tenth.
 pub const MESSENGER_TO_A_TENTH: Stated = Stated::about(0.50, "text on figure 4");
 
-/// Figure 4: of SNS's pages, those that compress to a half.
+/// Figure 4: the share of SNS's pages that compress to a half.
 pub const SNS_TO_A_HALF: Stated = Stated::at_least(0.80, "text on figure 4");
 
-/// Figure 7: how many times fewer journal writes S-WAL does than WAL, on average of the four.
+/// Figure 7: how many times fewer journal writes S-WAL makes than WAL, on average of the four.
 pub const FEWER_JOURNAL_WRITES: Stated = Stated::about(4.6, "text on figure 7");
 
-/// The same, where it is most.
+/// The same for the application with the largest factor.
 pub const FEWEST_JOURNAL_WRITES: Stated =
     Stated::about(6.4, "text on figure 7: \"in the best case\"");
 
-/// Figure 7: how many times fewer database writes WAL does than rollback modes: the least of the four, and
-/// the most.
+/// Figure 7: how many times fewer database writes WAL makes than rollback modes: the least of the
+/// four, and the most.
 pub const FEWER_DATABASE_WRITES: (Stated, Stated) = (
     Stated::about(2.5, "text on figure 7"),
     Stated::about(13.1, "text on figure 7"),
 );
 
-/// Figure 7: database writes of S-WAL to those of WAL.
+/// Figure 7: database writes of S-WAL compared with those of WAL.
 pub const SAME_DATABASE_WRITES: Stated = Stated::about(1.0, "text on figure 7: \"identical\"");
 
-/// Figure 7: writes of PERSIST to those of WAL.
+/// Figure 7: writes of PERSIST compared with those of WAL.
 pub const PERSIST_WRITES_MORE: Stated = Stated::at_least(
     1.0,
     "text on figure 7: PERSIST issues \"significantly\" more",
 );
 
-/// Figure 8: the time of S-WAL to that of WAL: the least of the four, and the most.
+/// Figure 8: the time of S-WAL compared with that of WAL: the least of the four, and the most.
 pub const TO_WAL_S_TIME: (Stated, Stated) = (
     Stated::about(0.49, "text on figure 8: 51 % less"),
     Stated::about(0.93, "text on figure 8: 7 % less"),
 );
 
-/// Figure 8: the time of PERSIST to that of S-WAL: the least of the four, and the most.
+/// Figure 8: the time of PERSIST compared with that of S-WAL: the least of the four, and the most.
 pub const PERSIST_S_TIME: (Stated, Stated) = (
     Stated::about(1.7, "text on figure 8"),
     Stated::about(7.5, "text on figure 8"),
@@ -150,13 +150,13 @@ pub const PERSIST_S_TIME: (Stated, Stated) = (
 /// Figure 9: microseconds that compression takes, on average.
 pub const COMPRESSION_US: Stated = Stated::at_most(336.0, "text on figure 9: \"less than\"");
 
-/// Figure 10: recovery of S-WAL to WAL's: "slightly longer".
+/// Figure 10: recovery of S-WAL compared with WAL's: "slightly longer".
 pub const SWAL_S_RECOVERY: Stated = Stated::at_least(
     1.0,
     "text on figure 10: \"slightly longer than that of WAL mode\"",
 );
 
-/// Figure 10: recovery of PERSIST to WAL's.
+/// Figure 10: recovery of PERSIST compared with WAL's.
 pub const PERSIST_S_RECOVERY: Stated = Stated::at_least(
     1.0,
     "text on figure 10: \"suffers from long recovery time\"",
@@ -171,7 +171,7 @@ mod tests {
         for one in &APPLICATIONS {
             let (writes, selects) = (one.queries.writes(), one.queries.selects);
             let transactions = one.queries.transactions;
-            // The paper cuts, it does not round: 1.586 is its 1.5.
+            // The paper cuts instead of rounding: 1.586 is its 1.5.
             let tenths = writes * 10 / transactions;
             assert_eq!(
                 f64::from(tenths) / 10.0,
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_ranges_are_ranges() {
-        // "7 %-51 %" less, and times, of the same runs: 7.5 times at best.
+        // "7 %-51 %" less, and the times of the same runs: 7.5 times at best.
         assert!((1.0 - TO_WAL_S_TIME.0.amount - 0.51).abs() < 1e-9);
         assert!((1.0 - TO_WAL_S_TIME.1.amount - 0.07).abs() < 1e-9);
         assert!(PERSIST_S_TIME.0.amount < PERSIST_S_TIME.1.amount);

@@ -1,11 +1,14 @@
 //! S-WAL's tables and figures.
 //!
-//! [`data`] is what the paper states, [`table`] its table III, [`modes`] stock modes on Mobibench (figure 3),
-//! [`pages`] what pages compress to and how long that takes (figures 4 and 9), [`traffic`] what applications
-//! write and how long they take (figures 7 and 8), [`recovery`] the first look after a crash (figure 10).
+//! - [`data`]: the paper's statements.
+//! - [`table`]: its table III.
+//! - [`modes`]: stock modes on Mobibench (figure 3).
+//! - [`pages`]: the compressed size of pages, and the time of compression (figures 4 and 9).
+//! - [`traffic`]: the writes and the time of applications (figures 7 and 8).
+//! - [`recovery`]: the first access after a crash (figure 10).
 //!
-//! Its applications are generated to the characteristics that it published, not recorded; every figure that
-//! uses them says so.
+//! The paper's applications are generated to the published characteristics, not recorded. Every
+//! figure that uses them says so.
 
 mod data;
 mod modes;
@@ -19,20 +22,20 @@ use onewrite_workload::plan::Op;
 use super::Figure;
 use super::lab::{Choice, RECORD_BYTES, Trial};
 
-/// The mode as the paper has it: every page compressed by itself.
+/// The paper's mode: every page is compressed by itself.
 const PAPER_S: &str = "swal:differences=off";
 
-/// The mode as it is here by default.
+/// The default mode here.
 const OURS: &str = "swal";
 
 /// Pages of log after which SQLite checkpoints by itself.
 const AUTOCHECKPOINT: u32 = 1_000;
 
-/// What is said wherever an application's figures stand.
+/// The note next to every figure of an application.
 const GENERATED: &str = "the applications' transactions are generated to published characteristics (S-WAL, table III), \
                          not recorded";
 
-/// What can be reproduced.
+/// The figures that can be reproduced.
 pub const FIGURES: &[Figure] = &[
     Figure {
         name: "table-iii",
@@ -85,7 +88,7 @@ pub const FIGURES: &[Figure] = &[
     },
 ];
 
-/// An application under a mode, as long as the user says and at most as long as it is.
+/// An application under a mode. The user may shorten it, but not lengthen it.
 fn trial(choice: Choice, op: Op, mode: &'static str) -> Trial {
     Trial {
         op,

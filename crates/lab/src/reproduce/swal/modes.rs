@@ -38,13 +38,13 @@ fn trial(choice: Choice, op: Op, mode: &'static str) -> Trial {
     }
 }
 
-/// All modes, all ops.
+/// All modes with all operations.
 pub fn trials(choice: Choice) -> Vec<Trial> {
     let each = |(op, _)| MODES.iter().map(move |(_, mode)| trial(choice, op, mode));
     OPS.into_iter().flat_map(each).collect()
 }
 
-/// Rates of each mode, to WAL or to MEMORY.
+/// Rates of each mode, compared with WAL or MEMORY.
 pub fn figure_3(lab: &mut Lab<'_>) -> Result<Shown, String> {
     let choice = lab.choice();
     lab.run_all(&trials(choice))?;
@@ -115,7 +115,7 @@ const REASONS: &[Reason] = &[
     },
 ];
 
-/// Flushes of a transaction, and microseconds.
+/// Flushes of a transaction, and its microseconds.
 fn cost(lab: &mut Lab<'_>, row: &Row, mode: &'static str) -> Result<(f64, f64), String> {
     let op = OPS.iter().find(|(_, quantity)| *quantity == row.quantity);
     let op = op.map_or(Op::Insert, |(op, _)| *op);
@@ -125,7 +125,7 @@ fn cost(lab: &mut Lab<'_>, row: &Row, mode: &'static str) -> Result<(f64, f64), 
     Ok((per_op.flushes, 1e6 / run.ops_per_s))
 }
 
-/// Both costs, for the row that is explained.
+/// Both costs, for the row to explain.
 fn beside(other: &str, of: (f64, f64), to: (f64, f64)) -> Option<String> {
     Some(format!(
         "{:.1} and {:.0} us, {other} {:.1} and {:.0} us",

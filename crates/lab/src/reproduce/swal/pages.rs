@@ -1,7 +1,7 @@
-//! Figures 4 and 9: what the pages of each transaction compress to, and how long that takes.
+//! Figures 4 and 9: the compressed size of each transaction's pages, and the time of compression.
 //!
-//! The applications run in stock WAL without a checkpoint; then each page of the log is compressed by
-//! itself, as S-WAL does, with what `swal` compresses with. The paper does not name its library.
+//! The applications run in stock WAL without a checkpoint. Then each page of the log is compressed
+//! by itself, as in S-WAL, with the compressor of `swal`. The paper does not name its library.
 
 use std::fs;
 use std::time::Instant;
@@ -23,7 +23,7 @@ use onewrite_cli::interrupt;
 /// Transactions of an application whose pages are kept, at most.
 const MOST: u32 = 1_000;
 
-/// Bytes of a page as the workloads have them.
+/// Bytes of a page in the workloads.
 const PAGE: usize = 4096;
 
 const A_TENTH: &str = "pages that compress to a tenth";
@@ -31,7 +31,7 @@ const A_HALF: &str = "pages that compress to a half";
 const MEDIAN: &str = "median size";
 const TIME: &str = "compression of a transaction";
 
-/// The pages of each transaction of an application, of all its files.
+/// The pages of each transaction of an application, from all its files.
 pub struct Logged {
     /// One transaction after the other, file by file.
     pub transactions: Vec<Vec<Vec<u8>>>,
@@ -72,7 +72,8 @@ fn logged(lab: &Lab<'_>, op: Op) -> Result<Logged, String> {
     Ok(Logged { transactions })
 }
 
-/// The pages of a log of stock SQLite's, by transaction. Nothing else writes it, and it was never reused.
+/// The pages of a log of stock SQLite, by transaction. Nothing else writes the log, and it was
+/// never reused.
 fn frames(log: &[u8]) -> Result<Vec<Vec<Vec<u8>>>, String> {
     let mut transactions = vec![Vec::new()];
     let Some(frames) = log.get(HEADER_BYTES..) else {
@@ -94,7 +95,7 @@ fn frames(log: &[u8]) -> Result<Vec<Vec<Vec<u8>>>, String> {
     }
 }
 
-/// What each page compresses to, in bytes; as many as it has where it does not.
+/// The compressed size of each page in bytes; its full size if it does not compress.
 fn sizes(logged: &Logged, method: Method) -> Vec<usize> {
     let mut space = vec![0; codec::space_for(PAGE)];
     let size = |page: &[u8]| codec::compress(method, page, None, &mut space).unwrap_or(PAGE);
@@ -103,12 +104,12 @@ fn sizes(logged: &Logged, method: Method) -> Vec<usize> {
     sizes
 }
 
-/// The share that is at most so large.
+/// The share of sizes up to `most`.
 fn share(sorted: &[usize], most: usize) -> f64 {
     sorted.partition_point(|size| *size <= most) as f64 / sorted.len().max(1) as f64
 }
 
-/// Figure 4: what pages compress to.
+/// Figure 4: the compressed size of pages.
 pub fn figure_4(lab: &mut Lab<'_>) -> Result<Shown, String> {
     let mut rows = Vec::new();
     for one in &APPLICATIONS {
@@ -201,7 +202,7 @@ fn not_with_zstd(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     })
 }
 
-/// Microseconds that each transaction's pages take to compress, sorted.
+/// Microseconds of compression for each transaction's pages, sorted.
 fn times(logged: &Logged, method: Method) -> Vec<f64> {
     let mut space = vec![0; codec::space_for(PAGE)];
     let mut times: Vec<f64> = logged

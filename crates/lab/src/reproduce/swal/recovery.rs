@@ -1,4 +1,5 @@
-//! Figure 10: how long the first look at a database takes after a crash; see [`super::super::crash`].
+//! Figure 10: how long the first access to a database takes after a crash; see
+//! [`super::super::crash`].
 
 use onewrite_workload::connection::Settings;
 use onewrite_workload::databases::Databases;
@@ -14,7 +15,7 @@ use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, explain
 /// Transactions before the crash, at most.
 const MOST: u32 = 1_000;
 
-/// Crashes of each application and mode, as the paper has it.
+/// Crashes of each application and mode, as in the paper.
 const CRASHES: u32 = 5;
 
 const MODES: [(&str, &str); 4] = [
@@ -64,7 +65,7 @@ pub fn figure_10(lab: &mut Lab<'_>) -> Result<Shown, String> {
     })
 }
 
-/// Runs an application, crashes it, and recovers copies of what is left.
+/// Runs an application, crashes it, and recovers copies of its files.
 fn crash(lab: &Lab<'_>, op: Op, mode: &'static str) -> Result<Recovered, String> {
     let plan = lab.plan(op, length(lab.choice(), op).min(MOST));
     let settings = Settings {
@@ -75,7 +76,7 @@ fn crash(lab: &Lab<'_>, op: Op, mode: &'static str) -> Result<Recovered, String>
     crashed(lab, CRASHES, &plan, &settings, begin)
 }
 
-/// A transaction in each file that has changed rows and written them, and has not committed.
+/// Begins a transaction in each file that changes rows, writes them, and does not commit.
 fn begin(databases: &Databases) -> Result<(), String> {
     for connection in databases.all() {
         let changed = connection.execute_batch(

@@ -1,4 +1,4 @@
-//! Table III: what the applications ask for, of the traces as they are generated.
+//! Table III: the applications' queries, counted in the generated traces.
 
 use super::GENERATED;
 use super::data::{self, Application};

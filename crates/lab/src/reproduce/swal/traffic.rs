@@ -1,4 +1,4 @@
-//! Figures 7 and 8: what applications write in each mode, and how long they take.
+//! Figures 7 and 8: the writes of applications in each mode, and the time that they take.
 
 use onewrite_workload::plan::Op;
 
@@ -15,7 +15,7 @@ const MODES: [(&str, &str); 5] = [
     ("S-WAL with differences", OURS),
 ];
 
-/// Bytes of a write as they are counted here.
+/// Bytes of a write in these counts.
 const BLOCK: f64 = 4096.0;
 
 /// Names of rows over all applications.
@@ -35,12 +35,12 @@ pub fn trials(choice: Choice) -> Vec<Trial> {
     APPLICATIONS.iter().flat_map(|one| each(one.op)).collect()
 }
 
-/// What a transaction of an application costs in a mode.
+/// The cost of an application's transaction in a mode.
 #[derive(Clone, Copy)]
 struct Cost {
     /// Blocks written to the journal, of 4 KiB.
     journal: f64,
-    /// To the database.
+    /// Blocks written to the database.
     database: f64,
     /// Flushes of the device.
     flushes: f64,
@@ -62,7 +62,7 @@ fn cost(lab: &mut Lab<'_>, op: Op, mode: &'static str) -> Result<Cost, String> {
     })
 }
 
-/// A ratio of two modes for each application in which the second did anything.
+/// The ratio of two modes for each application in which the second did anything.
 fn ratios(
     lab: &mut Lab<'_>,
     of: &'static str,
@@ -155,7 +155,7 @@ pub fn figure_7(lab: &mut Lab<'_>) -> Result<Shown, String> {
     })
 }
 
-/// Names of the groups of bars.
+/// The names of the groups of bars.
 fn quantity(application: &str, what: &str) -> &'static str {
     match (application, what) {
         ("Mail", "journal") => "Mail, journal",
@@ -169,7 +169,7 @@ fn quantity(application: &str, what: &str) -> &'static str {
     }
 }
 
-/// The rows that the paper's text has numbers for.
+/// The rows for which the paper's text has numbers.
 fn over_all(lab: &mut Lab<'_>) -> Result<Vec<Row>, String> {
     let journal = ratios(lab, "wal", PAPER_S, |cost| cost.journal)?;
     let with_differences = ratios(lab, "wal", OURS, |cost| cost.journal)?;
@@ -381,7 +381,7 @@ fn pages_come_back(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
         .as_ref()
         .and_then(|ratio| ratio.paper.map(|paper| paper.amount).zip(ratio.ours))
         .unwrap_or((1.0, 1.0));
-    // What is logged, by what is copied: the ratio that this alone would make.
+    // Blocks logged divided by blocks copied: the ratio from this cause alone.
     let holds = (of_row > paper) == (ours > paper);
     Ok(Checked {
         holds,
@@ -423,7 +423,7 @@ const TIME_REASONS: &[Reason] = &[
     },
 ];
 
-/// Flushes of a transaction in both modes, and whether the row's application is one where they are alike.
+/// Flushes of WAL for each flush of S-WAL, in the row's application, and a sentence about both.
 fn flushes_of(lab: &mut Lab<'_>, row: &Row) -> Result<(f64, String), String> {
     let times = ratios(lab, PAPER_S, "wal", |cost| cost.seconds)?;
     let wanted = if row.name == MOST {

@@ -1,23 +1,24 @@
-//! What "WALDIO: Eliminating the Filesystem Journaling in Resolving the Journaling of Journal Anomaly"
-//! (USENIX ATC '15) states, from its text. Bars and points that only its pictures and tables show are not
-//! here: no number was taken from a picture.
+//! The statements of "WALDIO: Eliminating the Filesystem Journaling in Resolving the Journaling of
+//! Journal Anomaly" (USENIX ATC '15), from its text. Bars and points that only its pictures and
+//! tables show are left out: no number was taken from a picture.
 //!
-//! Device: a Galaxy S5, eMMC with pages of 8 KiB, ext4 (ordered), rows of 100 bytes, one a transaction.
+//! Device: a Galaxy S5, eMMC with pages of 8 KiB, ext4 (ordered), rows of 100 bytes, one a
+//! transaction.
 
 use crate::reproduce::outcome::Stated;
 
-/// Bytes of what the paper calls KByte.
+/// Bytes of the paper's KByte.
 pub const KIB: f64 = 1024.0;
 
 /// One mode's writes for one insert, in KiB.
 pub struct Volume {
-    /// As the paper names it.
+    /// The paper's name for it.
     pub name: &'static str,
     /// The mode here.
     pub mode: &'static str,
-    /// All that is written.
+    /// All written bytes.
     pub total: Option<Stated>,
-    /// Of it, the file system's journal for SQLite's journal: journaling of journal.
+    /// The part that is the file system's journal for SQLite's journal: journaling of journal.
     pub joj: Option<Stated>,
 }
 
@@ -73,7 +74,7 @@ pub const ONE_INSERT: [Volume; 6] = [
 /// The file system's share of WAL's writes for one insert.
 pub const WAL_JOJ_SHARE: Stated = Stated::about(0.70, ABOUT_FIGURE_2);
 
-/// Its share of DELETE's: "more than 50 %".
+/// The file system's share of DELETE's writes: "more than 50 %".
 pub const DELETE_JOJ_SHARE: Stated = Stated::at_least(0.50, ABOUT_FIGURE_2);
 
 /// Figure 2, in the paper's order.
@@ -132,7 +133,7 @@ pub const ONE_INSERT_PARTS: [(&str, &str, Stated); 8] = [
 /// Figure 11(a): an insert is one write.
 pub const ONE_WRITE: Stated = Stated::about(1.0, "text on figure 11(a): a \"single page write\"");
 
-/// Of one page, in KiB.
+/// That write has one page, in KiB.
 pub const ONE_PAGE: Stated = Stated::about(4.0, "text on figure 11(a): a \"single page write\"");
 
 /// Figure 12(a) draws ten inserts of table 1's 28 KiB.
@@ -157,8 +158,8 @@ pub const DIRECT_WRITES: [(usize, Option<Stated>); 6] = [
     ),
 ];
 
-/// Figure 8: WAL and WALDIO with header embedding, MB of 1,000 inserts: in all, and what is not the file
-/// system's journal.
+/// Figure 8: WAL and WALDIO with header embedding, MB of 1,000 inserts: in all, and without the
+/// file system's journal.
 pub const THOUSAND_INSERTS: [(&str, &str, Option<Stated>, Option<Stated>); 3] = [
     (
         "WAL",
@@ -180,15 +181,16 @@ pub const THOUSAND_INSERTS: [(&str, &str, Option<Stated>, Option<Stated>); 3] = 
     ),
 ];
 
-/// One bar of figure 13 or 14, in inserts a second, and its ratio to WAL where only that is said.
+/// One bar of figure 13 or 14, in inserts a second, and its ratio to WAL if the paper states only
+/// that.
 pub struct Rate {
-    /// As the paper names it.
+    /// The paper's name for it.
     pub name: &'static str,
-    /// The mode here; none for what does not exist yet.
+    /// The mode here; none if it does not exist yet.
     pub mode: Option<&'static str>,
     /// Inserts a second.
     pub rate: Option<Stated>,
-    /// To WAL.
+    /// The ratio to WAL.
     pub to_wal: Option<Stated>,
 }
 
@@ -207,7 +209,7 @@ const fn rate(name: &'static str, mode: &'static str, rate: Option<Stated>) -> R
 /// WAL, the baseline of figures 13 and 14.
 pub const WAL: Rate = rate("WAL", "wal", Some(Stated::about(587.0, ABOUT_FIGURE_14)));
 
-/// Figure 13, beside WAL.
+/// Figure 13, without WAL.
 pub const ALIGNED: [Rate; 4] = [
     Rate {
         name: "sector padding",
@@ -237,7 +239,7 @@ pub const ALIGNED: [Rate; 4] = [
     ),
 ];
 
-/// Figure 14 and the inserts of table 2, beside WAL.
+/// Figure 14 and the inserts of table 2, without WAL.
 pub const MODES: [Rate; 10] = [
     rate("DELETE", "delete", None),
     rate("TRUNCATE", "truncate", None),
@@ -272,19 +274,19 @@ pub const MODES: [Rate; 10] = [
     ),
 ];
 
-/// "Stock modes": WAL yields the best performance of them.
+/// "Stock modes": WAL performs best among them.
 pub const STOCK_BELOW_WAL: Stated = Stated::at_most(
     1.0,
     "text on figure 14: of stock modes WAL yields the best performance",
 );
 
-/// Updates and deletes gain about what inserts do.
+/// Updates and deletes gain about as much as inserts.
 pub const LIKE_INSERTS: Stated = Stated::about(1.0, "text on figure 14: \"the similar trend\"");
 
 /// Figure 15: the most that a rollback mode writes for 1,000 inserts, in MB.
 pub const ROLLBACK_MOST: Stated = Stated::about(90.0, "text on figure 15: \"as much as\"");
 
-/// Of it, the file system's journal.
+/// The share of the file system's journal in it.
 pub const ROLLBACK_JOURNAL_SHARE: Stated = Stated::about(0.60, "text on figure 15");
 
 #[cfg(test)]

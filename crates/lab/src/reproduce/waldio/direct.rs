@@ -98,7 +98,7 @@ fn costs(lab: &mut Lab<'_>) -> Result<(f64, f64), String> {
     Ok((us(512)?, us(LARGEST)?))
 }
 
-/// What the paper's rates say of the same.
+/// The same from the paper's rates.
 fn paper_costs() -> (f64, f64) {
     let us = |at: usize| {
         let (bytes, stated) = data::DIRECT_WRITES.get(at).copied().unwrap_or((0, None));

@@ -1,8 +1,10 @@
 //! WALDIO's tables and figures.
 //!
-//! [`data`] is what the paper states, [`volumes`] what modes write (table 1, figures 8 and 15), [`rates`]
-//! how fast they are (table 2, figures 13 and 14), [`direct`] plain direct writes (figure 6), [`traces`] what
-//! the device was given, I/O by I/O (figures 2, 11 and 12).
+//! - [`data`]: the paper's statements.
+//! - [`volumes`]: the bytes that modes write (table 1, figures 8 and 15).
+//! - [`rates`]: their speed (table 2, figures 13 and 14).
+//! - [`direct`]: plain direct writes (figure 6).
+//! - [`traces`]: the device's I/Os one by one (figures 2, 11 and 12).
 
 mod data;
 mod direct;
@@ -14,13 +16,13 @@ use super::Figure;
 use super::lab::{Choice, RECORD_BYTES, Trial};
 use onewrite_workload::plan::Op;
 
-/// What the paper repeats 1,000 times.
+/// The paper's number of repetitions: 1,000.
 const THOUSAND: u32 = 1_000;
 
-/// Repetitions of a trial that is timed.
+/// Repetitions of a timed trial.
 const REPEATS: u32 = 3;
 
-/// What can be reproduced.
+/// The figures that can be reproduced.
 pub const FIGURES: &[Figure] = &[
     Figure {
         name: "table-1",
@@ -94,7 +96,7 @@ pub const FIGURES: &[Figure] = &[
     },
 ];
 
-/// A timed trial of Mobibench's, as the paper runs them: no checkpoint inside.
+/// A timed trial of Mobibench, as in the paper: no checkpoint inside.
 fn trial(choice: Choice, op: Op, mode: &'static str) -> Trial {
     Trial {
         op,

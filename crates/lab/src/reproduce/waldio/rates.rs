@@ -1,4 +1,4 @@
-//! How fast modes are: table 2, figures 13 and 14.
+//! The speed of modes: table 2, figures 13 and 14.
 
 use onewrite_workload::files::Way;
 use onewrite_workload::plan::Op;
@@ -15,10 +15,10 @@ const OPS: [(Op, &str); 3] = [
     (Op::Delete, "deletes"),
 ];
 
-/// WALDIO as the paper's abstract has it.
+/// WALDIO as in the paper's abstract.
 const FASTEST_DURABLE: &str = "waldio:sync=persistent,group_synch=4/2";
 
-/// The name of the row that holds updates and deletes against inserts.
+/// The name of the row that compares updates and deletes with inserts.
 const GAIN: &str = "WALDIO-PD, GS4 over WAL, to that of inserts";
 
 fn trials_of(choice: Choice, op: Op, rates: &[Rate]) -> Vec<Trial> {
@@ -27,17 +27,17 @@ fn trials_of(choice: Choice, op: Op, rates: &[Rate]) -> Vec<Trial> {
     modes.map(|mode| trial(choice, op, mode)).collect()
 }
 
-/// Figure 13's.
+/// The trials of figure 13.
 pub fn figure_13_trials(choice: Choice) -> Vec<Trial> {
     trials_of(choice, Op::Insert, &data::ALIGNED)
 }
 
-/// Figure 14's.
+/// The trials of figure 14.
 pub fn figure_14_trials(choice: Choice) -> Vec<Trial> {
     trials_of(choice, Op::Insert, &data::MODES)
 }
 
-/// Table 2's.
+/// The trials of table 2.
 pub fn table_2_trials(choice: Choice) -> Vec<Trial> {
     let each = |(op, _)| trials_of(choice, op, &data::MODES);
     OPS.into_iter().flat_map(each).collect()
@@ -49,7 +49,7 @@ fn rate(lab: &mut Lab<'_>, op: Op, mode: &'static str) -> Result<f64, String> {
     Ok(lab.run(&trial)?.ops_per_s)
 }
 
-/// WAL and the others, of one op; the paper's figures are those of inserts.
+/// WAL and the other modes, for one operation. The paper's figures are those of inserts.
 fn rows_of(
     lab: &mut Lab<'_>,
     (op, quantity): (Op, &'static str),
@@ -133,7 +133,7 @@ pub fn figure_14(lab: &mut Lab<'_>) -> Result<Shown, String> {
     })
 }
 
-/// Table 2: the same, of updates and deletes too.
+/// Table 2: the same, also for updates and deletes.
 pub fn table_2(lab: &mut Lab<'_>) -> Result<Shown, String> {
     let choice = lab.choice();
     lab.run_all(&table_2_trials(choice))?;
@@ -256,7 +256,7 @@ fn odd_sizes_cost_nothing(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String>
     ))
 }
 
-/// Flushes of an insert in WAL and WALDIO, and what a durable write costs here.
+/// Flushes of an insert in WAL and WALDIO, and the cost of a durable write here.
 fn flushes_bound(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     let choice = lab.choice();
     let mut of = |mode| -> Result<(f64, f64), String> {
@@ -265,7 +265,7 @@ fn flushes_bound(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
         Ok((flushes, 1e6 / run.ops_per_s))
     };
     let (wal, waldio) = (of("wal")?, of("waldio:sync=full")?);
-    // Flushes alone would make this of it.
+    // The ratio from flushes alone.
     let by_flushes = wal.0 / waldio.0.max(1e-9);
     let gained = row
         .ratio
@@ -288,7 +288,7 @@ fn raw(lab: &Lab<'_>) -> Result<(f64, f64), String> {
     rates.ok_or_else(|| "there is no direct I/O here".to_owned())
 }
 
-/// What the paper's inserts gain from leaving out the flush: NS to PD, both grouped.
+/// The gain of the paper's inserts without the flush: NS to PD, both grouped.
 const PAPER_FLUSH: f64 = 4332.0 / 2967.0;
 
 fn flush_told(durable: f64, lazy: f64) -> String {
@@ -314,7 +314,7 @@ fn flush_is_cheap(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
     ))
 }
 
-/// What grouping gains here and in the paper, and how many flushes it spares.
+/// The gain of grouping here and in the paper, and the number of flushes it saves.
 fn shared_flushes(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     let choice = lab.choice();
     let mut of = |mode| -> Result<(f64, f64), String> {

@@ -1,4 +1,4 @@
-//! What the device was given, I/O by I/O: figures 2, 11 and 12.
+//! The device's I/Os one by one: figures 2, 11 and 12.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -31,21 +31,21 @@ const VALUE: usize = 84;
 /// I/Os that a sequence lists, at most.
 const LISTED: usize = 12;
 
-/// How long a moment is waited for at which the device has nothing to do.
+/// How long to wait for a moment at which the device is idle.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// The log's first chunk holds so many frames, and another is prepared when few are left.
+/// Frames in the log's first chunk. The log prepares another chunk when few are left.
 const FIRST_CHUNK: u32 = 1_536;
 
-/// Frames that are left when the trace begins: more than when the next chunk is prepared.
+/// Frames left when the trace begins: more than when the log prepares the next chunk.
 const BEFORE_THE_NEXT: u32 = 400;
 
-/// What is traced.
+/// The part of a run to trace.
 #[derive(Clone, Copy)]
 enum From {
-    /// The making of the database, its table and its log.
+    /// The creation of the database, its table and its log.
     Nothing,
-    /// Inserts, after so many that are not traced.
+    /// Inserts, after a number of untraced ones.
     Inserts { before: u32, count: u32 },
 }
 
@@ -144,7 +144,7 @@ fn quiet(device: &onewrite_iotrace::device::BlockDevice) -> Result<Mark, String>
     }
 }
 
-/// The sum over all I/Os is what the device counted, or there are no figures.
+/// Checks that the sum over all I/Os equals the device's own count. If not, there are no figures.
 fn counters_agree(summary: &Summary) -> Result<(), String> {
     match summary.checks.iter().find(|one| one.traced != one.counted) {
         None => Ok(()),
@@ -196,7 +196,7 @@ fn sequence(name: &'static str, traced: &Traced) -> Sequence {
     }
 }
 
-/// Rows of a trace: bytes by what they are for, writes and flushes.
+/// The rows of a trace: bytes by purpose, writes and flushes.
 fn rows(name: &'static str, traced: &Traced) -> [Row; 5] {
     let summary = traced.summary();
     let mode = traced.mode.as_deref().unwrap_or_default();

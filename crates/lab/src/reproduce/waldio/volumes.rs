@@ -1,4 +1,4 @@
-//! What modes write: table 1, figures 8 and 15.
+//! The bytes that modes write: table 1, figures 8 and 15.
 
 use onewrite_iotrace::meter::ByFile;
 use onewrite_workload::files::Way;
@@ -35,7 +35,7 @@ pub fn one_insert_trials(_: Choice) -> Vec<Trial> {
     modes.map(one_insert).collect()
 }
 
-/// What a run wrote until it returned, all of it and the file system's journal.
+/// Bytes that a run wrote until it returned: all of them, and those of the file system's journal.
 fn written(run: &Run) -> (Option<f64>, Option<f64>) {
     let total = run.device.map(|device| device.write_bytes as f64);
     let journal = run.by_file.map(|by: ByFile| by.fs_journal_bytes as f64);
@@ -83,13 +83,13 @@ SHARE_OF_JOURNAL.to_owned(),
     })
 }
 
-/// What is counted as journaling of journal.
+/// The bytes that count as journaling of journal.
 pub const SHARE_OF_JOURNAL: &str = "the paper's journaling of journal is the file system's journal for SQLite's journal \
                                     alone; ours is all of the file system's journal, which is the same where the \
                                     database's own sync journals nothing (OFF)";
 
-/// Syncs of one insert that find nothing but blocks which are there already: by mode, of the rollback
-/// journal, and of all files.
+/// Syncs of one insert that only find blocks which exist already, by mode: of the rollback journal,
+/// and of all files.
 fn syncs_in_place(name: &str) -> (f64, f64) {
     match name {
         "OFF" => (0.0, 1.0),
@@ -118,7 +118,8 @@ pub const ONE_INSERT_REASONS: &[Reason] = &[
     },
 ];
 
-/// Overwrites a block and syncs it, both ways, and adds what fsync costs more to what was measured.
+/// Overwrites a block and syncs it, both ways, and adds the extra cost of fsync to the measured
+/// value.
 fn fsync_or_fdatasync(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     let mut journal = |way| -> Result<f64, String> {
         let run = lab.records(way, 4096, 1, 1)?;
@@ -127,7 +128,7 @@ fn fsync_or_fdatasync(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     };
     let (fsync, fdatasync) = (journal(Way::Fsync)?, journal(Way::Fdatasync)?);
     let (of_journal, of_all) = syncs_in_place(row.name);
-    // OFF has no journal of its own: what the file system journals there is the database's.
+    // OFF has no journal of its own, so the file system journals the database there.
     let syncs = match row.quantity == JOJ && row.name != "OFF" {
         true => of_journal,
         false => of_all,
@@ -144,7 +145,8 @@ fn fsync_or_fdatasync(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     })
 }
 
-/// `synchronous=normal` leaves out that sync, and the one of the journal's header, which journals nothing.
+/// `synchronous=normal` leaves out that sync. It also leaves out the one of the journal's header,
+/// which journals nothing.
 fn truncation_synced(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     let without = one_insert("truncate:synchronous=normal");
     let (all, journal) = written(lab.run(&without)?);
@@ -163,12 +165,12 @@ pub fn figure_8_trials(choice: Choice) -> Vec<Trial> {
     modes.map(|mode| trial(choice, Op::Insert, mode)).collect()
 }
 
-/// MB that 1,000 transactions come to.
+/// MB of 1,000 transactions.
 fn mb_a_thousand(bytes: Option<f64>, count: u32) -> Option<f64> {
     bytes.map(|bytes| bytes / MB * 1_000.0 / f64::from(count.max(1)))
 }
 
-/// Figure 8: what inserts write in each layout.
+/// Figure 8: the bytes that inserts write in each layout.
 pub fn figure_8(lab: &mut Lab<'_>) -> Result<Shown, String> {
     lab.must_count()?;
     let choice = lab.choice();
@@ -222,7 +224,7 @@ fn how_thousand(choice: Choice) -> String {
     format!("{count} transactions of one row of 100 bytes, no checkpoint inside{scaled}")
 }
 
-/// A ratio of two numbers that the paper states.
+/// The ratio of two numbers that the paper states.
 fn quotient(of: Option<Stated>, to: Option<Stated>) -> Option<Stated> {
     let (of, to) = of.zip(to)?;
     Some(Stated {
@@ -327,13 +329,13 @@ const MODES: [(&str, &str); 5] = [
     ("WALDIO", "waldio:sync=full"),
 ];
 
-/// All of them.
+/// The trials of figure 15.
 pub fn figure_15_trials(choice: Choice) -> Vec<Trial> {
     let each = |op| MODES.iter().map(move |(_, mode)| trial(choice, op, mode));
     OPS.into_iter().flat_map(each).collect()
 }
 
-/// Figure 15: what inserts, updates and deletes write.
+/// Figure 15: the bytes that inserts, updates and deletes write.
 pub fn figure_15(lab: &mut Lab<'_>) -> Result<Shown, String> {
     lab.must_count()?;
     let choice = lab.choice();
@@ -433,7 +435,7 @@ const ALL_REASONS: &[Reason] = &[
     },
 ];
 
-/// DELETE's volume of one insert, with what fsync would add, brought to 1,000.
+/// DELETE's volume of one insert, with the extra bytes of fsync, scaled to 1,000.
 fn rollback_with_fsync(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
     let (all, _) = written(lab.run(&one_insert("delete"))?);
     let all = all.ok_or("bytes were not told apart")? / KIB;

@@ -1,14 +1,16 @@
-//! What the paper's figures were run on, and what is not known of it.
+//! The paper's platform, and its unknown settings.
 //!
-//! [`BOARD`] is the platform as the slides name it (an OpenSSD board, its Greedy FTL, ext4) and its public firmware has it. The slides say neither
-//! how many dies work at a time, nor what a flush writes, nor where copies go, nor how ext4 was made: so `controllers` varies all four, each setting with its source.
+//! [`BOARD`] is the platform as the slides name it (an OpenSSD board, its Greedy FTL, ext4) and as
+//! its public firmware has it. The slides leave four settings open: how many dies work at a time,
+//! what a flush writes, where copies go, and how ext4 was made. So `controllers` varies all four,
+//! each setting with its source.
 
 use clap::Parser;
 use serde::Serialize;
 
 use onewrite_cli::ftl::device::Shape;
 
-/// What a flush writes, as `onewrite ftl create --flush` calls it.
+/// The pages that a flush writes, in the words of `onewrite ftl create --flush`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flush {
@@ -44,7 +46,7 @@ impl Flush {
     }
 }
 
-/// Where garbage collection's copies go, as `onewrite ftl create --copies` calls it.
+/// The destination of garbage collection's copies, in the words of `onewrite ftl create --copies`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Copies {
@@ -76,10 +78,10 @@ impl Copies {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clusters {
-    /// Blocks of 4 KiB: what mkfs takes from 512 MiB on, and the largest on x86. A database's pages of 8 KiB then lie across two of
-    /// the device's.
+    /// Blocks of 4 KiB: the default of mkfs from 512 MiB on, and the largest on x86. A database's
+    /// pages of 8 KiB then lie across two of the device's.
     Usual,
-    /// As large as the device's pages.
+    /// The size of the device's pages.
     Page,
 }
 
@@ -104,24 +106,24 @@ impl Clusters {
 
 /// Channels of the board.
 const CHANNELS: u32 = 2;
-/// Entries of the X-L2P table, as many as the largest transactions take: a page is kept back for each, and a device that is to
-/// be full can have few.
+/// Entries of the X-L2P table, as many as the largest transactions take. The device keeps a page
+/// back for each, and one that must become full can have few.
 pub const TABLE: u32 = 256;
-/// The same where TPC-C's tables are loaded.
+/// The same while TPC-C's tables are loaded.
 pub const TPCC_TABLE: u32 = 4096;
 
 /// A setting: of the device, and of the file system on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Controller {
-    /// Dies that work at a time, on [`CHANNELS`] channels, or one if there is but one die.
+    /// Dies that work at a time, on [`CHANNELS`] channels, or on one if there is only one die.
     pub dies: u32,
-    /// What a flush writes.
+    /// The pages that a flush writes.
     pub flush: Flush,
     pub copies: Copies,
     pub clusters: Clusters,
 }
 
-/// The paper's platform: see the module. Figures that vary nothing of it are run on it.
+/// The paper's platform: see the module. Figures that vary none of its settings run on it.
 pub const BOARD: Controller = Controller {
     dies: 8,
     flush: Flush::Whole,
@@ -129,7 +131,8 @@ pub const BOARD: Controller = Controller {
     clusters: Clusters::Usual,
 };
 
-/// The board, the same with copies apart, and every combination of dies and flushes in larger clusters.
+/// The board, the same with separate copies, and every combination of dies and flushes in larger
+/// clusters.
 pub const ALL: [Controller; 8] = {
     const fn of(dies: u32, flush: Flush) -> Controller {
         Controller {
@@ -155,7 +158,7 @@ pub const ALL: [Controller; 8] = {
 };
 
 impl Controller {
-    /// As tables call it.
+    /// The name in tables.
     pub fn name(self) -> String {
         let dies = match self.dies {
             1 => "1 die".to_owned(),
@@ -177,7 +180,7 @@ impl Controller {
         format!("{dies}, {flush}{copies}, clusters of {clusters}")
     }
 
-    /// Where it is from.
+    /// The source of the setting.
     pub fn source(self) -> String {
         let dies = match self.dies {
             1 => "one operation at a time, the least that a board can do",
@@ -193,9 +196,9 @@ impl Controller {
         )
     }
 
-    /// A device of `host` MiB for the host; percent of NAND are spare.
+    /// The shape of a device with `host` MiB for the host and `spare` percent of spare NAND.
     pub fn shape(self, host: u32, spare: u32, table: u32) -> Result<Shape, String> {
-        /// Only for its options.
+        /// A parser for the options alone.
         #[derive(Parser)]
         struct Only {
             #[command(flatten)]

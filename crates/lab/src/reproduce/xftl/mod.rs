@@ -1,17 +1,17 @@
 //! X-FTL's figures (SIGMOD '13), in the device's own virtual time.
 //!
-//! Rollback journal and WAL run on ext4 on the plain FTL, X-FTL on transactional files on the same FTL, each on a new
-//! device of the same shape. What is shown is what the device took and did between two moments: from when the
-//! database is populated, warmed up and flushed, to when the last transaction has been committed. The host's own time is
-//! not in it.
+//! Rollback journal and WAL run on ext4 on the plain FTL. X-FTL runs on transactional files on the
+//! same FTL. Each has a new device of the same shape. The results show the device's time and work
+//! between two moments. The first is when the database is populated, warmed up and flushed; the
+//! second is when the last transaction has been committed. The host's own time is left out.
 //!
 //! ```text
-//! controllers  what is not known of the board, every setting with its source
+//! controllers  unknown settings of the board, every setting with its source
 //! trial        one run; random: fio's writes, rl: RL Benchmark's statements
 //! restart      from flash up to SQLite's first row
-//! targets      what was to be reached, what was missed, and what the counts say to that
+//! targets      targets, misses, and the counts that explain them
 //! text         tables; plots: pictures
-//! station      a device and what is mounted on it
+//! station      a device and its mounted files
 //! ```
 
 mod controllers;
@@ -36,29 +36,30 @@ use restart::Restarted;
 use targets::Judged;
 use trial::{AUTOCHECKPOINT, Compared, Fullness, Ran, SQLITE, Trial, Work};
 
-/// Transactions unless the user says otherwise; the paper does not say how many it ran. Of partsupply so many more that WALs are filled
-/// a whole number of times.
+/// Transactions unless the user sets the number; the paper does not state its own. For partsupply
+/// the number is raised until WALs are filled a whole number of times.
 const TRANSACTIONS: u32 = 500;
-/// Pages that a transaction updates in the paper's picture of I/O activities, and in its figures of merit.
+/// Pages that a transaction updates in the paper's picture of I/O activities, and in its figures of
+/// merit.
 const UPDATES: u32 = 5;
 
-/// Where a figure does not vary it.
+/// The fullness in figures that do not vary it.
 const USUAL: Fullness = Fullness {
     spare_percent: 30,
     free_mib: 24,
 };
 
-/// What `reproduce` was asked for.
+/// The user's options of `reproduce`.
 pub struct Asked<'a> {
     /// Names of figures; all if none.
     pub figures: &'a [String],
     /// Transactions of each run.
     pub count: Option<u32>,
-    /// What values are made from.
+    /// The seed of all values.
     pub seed: u64,
-    /// Where pictures go.
+    /// The directory for pictures.
     pub plots: Option<&'a Path>,
-    /// One JSON document instead of tables.
+    /// Print one JSON document instead of tables.
     pub json: bool,
 }
 
@@ -88,7 +89,7 @@ pub const FIGURES: [(&str, &str); 7] = [
     ("restart", "restart after a power cut"),
 ];
 
-/// What `--json` prints.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct Report {
     version: u32,
@@ -171,7 +172,7 @@ fn run_figure(asked: &Asked<'_>, figure: &'static str, report: &mut Report) -> R
     Ok(())
 }
 
-/// The runs of a figure, each of which is made in every mode.
+/// The runs of a figure. Each runs in every mode.
 fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
     let count = asked.count.unwrap_or(TRANSACTIONS);
     let trial = |workload: String, work, controller: Controller, fullness| Trial {
@@ -180,7 +181,7 @@ fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
         work,
         controller,
         fullness,
-        // Pages in the place of transactions: ext4's journal has to come round several times.
+        // The unit is pages instead of transactions. ext4's journal must wrap around several times.
         count: if figure == "fio" { count * 8 } else { count },
         seed: asked.seed,
     };
@@ -188,7 +189,8 @@ fn trials(asked: &Asked<'_>, figure: &'static str) -> Vec<Trial> {
         let op = Op::Partsupply;
         let name = format!("partsupply, {updates} pages");
         Trial {
-            // The WAL is filled a whole number of times: as many checkpoints are in it as belong to it.
+            // The WAL is filled a whole number of times, so the run has its proper number of
+            // checkpoints.
             count: count.next_multiple_of(AUTOCHECKPOINT / updates),
             ..trial(name, Work::Plan { op, updates }, controller, fullness)
         }

@@ -1,4 +1,5 @@
-//! Pictures of figures: bars of time by workload and mode, lines by updates and by writes between fsyncs.
+//! Pictures of figures: bars of time by workload and mode, lines by updates and by writes between
+//! fsyncs.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use super::trial::Ran;
 /// Marks of lines.
 const SHAPES: [Shape; 3] = [Shape::Circle, Shape::Square, Shape::Triangle];
 
-/// Draws what was run, as SVG and PNG; returns the files.
+/// Draws the results as SVG and PNG; returns the files.
 pub fn draw(ran: &[Ran], restarts: &[Restarted], dir: &Path) -> Result<Vec<String>, String> {
     let mut files = Vec::new();
     for (figure, title) in super::FIGURES {
@@ -45,7 +46,7 @@ fn save(picture: &Picture, dir: &Path, figure: &str) -> Result<Vec<String>, Stri
         .collect()
 }
 
-/// What there is, each once, in the order in which it was run.
+/// Each distinct value once, in the order of the runs.
 fn each_once<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut once = Vec::new();
     for one in all {
@@ -91,7 +92,7 @@ fn bars(ran: &[&Ran], title: &str) -> Bars {
     }
 }
 
-/// The number that a workload's name has: pages a transaction, or writes between fsyncs.
+/// The number in a workload's name: pages a transaction, or writes between fsyncs.
 fn number(workload: &str) -> f64 {
     let digits = |word: &&str| word.chars().all(|digit| digit.is_ascii_digit());
     let word = workload.split(' ').find(digits);

@@ -1,8 +1,10 @@
-//! fio's random write, as the paper ran it: pages anywhere in a file, an fsync every so many.
+//! fio's random write, as the paper ran it: pages anywhere in a file, with an fsync every few
+//! pages.
 //!
-//! ext4 in its ordered mode journals metadata only, and in full data journaling every page twice; transactional files commit
-//! data and metadata in one transaction, which is as consistent as full data journaling. The slides say neither fio's
-//! block size nor its file's: pages of the device here, in a file of 24 MiB.
+//! ext4 in its ordered mode journals only metadata; in full data journaling it journals every page
+//! twice. Transactional files commit data and metadata in one transaction, which is as consistent
+//! as full data journaling. The slides state neither fio's block size nor the size of its file.
+//! Here they are pages of the device, in a file of 24 MiB.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -17,7 +19,7 @@ use onewrite_cli::interrupt;
 /// Bytes of the file.
 pub const BYTES: u64 = 24 << 20;
 
-/// What is compared.
+/// The systems to compare.
 pub const MODES: [Compared; 3] = [
     Compared {
         name: "ext4, ordered",
@@ -36,7 +38,7 @@ pub const MODES: [Compared; 3] = [
     },
 ];
 
-/// Writes `count` pages; returns the reports before and after, and how many it were.
+/// Writes `count` pages; returns the reports before and after, and the number of pages.
 pub fn run(
     station: &mut Station,
     path: &Path,

@@ -15,28 +15,29 @@ use super::trial::{Compared, number, page_size, plan, settings};
 /// The paper's restart times, in ms, in the order of [`super::trial::SQLITE`].
 pub const PAPER: [f64; 3] = [20.1, 153.0, 3.5];
 
-/// A restart.
+/// The times of a restart.
 #[derive(Clone, Debug, Serialize)]
 pub struct Restarted {
     pub mode: &'static str,
     pub controller: Controller,
-    /// The FTL, from flash.
+    /// The FTL's time, from flash.
     pub ftl_ms: f64,
-    /// Of that: the X-L2P table.
+    /// The part of it for the X-L2P table.
     pub table_ms: f64,
     /// Mounting the file system.
     pub mount_ms: f64,
-    /// SQLite, to its first rows.
+    /// SQLite's time, to its first rows.
     pub sqlite_ms: f64,
     pub paper_ms: f64,
 }
 
-/// NAND operations until the power goes, where nothing speaks for another place.
+/// NAND operations until the power goes, unless another place is needed.
 const CUT: u32 = 1_500;
-/// Places a few operations further on, one of which is taken where no journal is there to be played back.
+/// Places a few operations further on. One of them is taken if a cut leaves no journal to play
+/// back.
 const PLACES: u32 = 12;
 
-/// A restart in which there is something to recover: a rollback journal is not there all the time.
+/// A restart with something to recover. A rollback journal does not exist all the time.
 pub fn restart(
     controller: Controller,
     mode: Compared,
@@ -56,8 +57,9 @@ pub fn restart(
     }
 }
 
-/// Transactions until the power goes in the middle of one, then everything from flash up to the first rows; and whether SQLite has
-/// synced anything, as it does when it has played a journal back.
+/// Runs transactions until the power goes in the middle of one, then everything from flash up to
+/// the first rows. Also returns whether SQLite has synced anything, as it does after playing a
+/// journal back.
 fn restart_after(
     cut: u32,
     controller: Controller,
@@ -86,7 +88,7 @@ fn restart_after(
         return Err(format!("{name}: the power did not go"));
     }
     for databases in seats {
-        // Nothing can be written any more; what that says does not matter.
+        // Nothing can be written any more, so the result does not matter.
         let _ = databases.close();
     }
     let off = station.order("off")?;
@@ -103,7 +105,7 @@ fn restart_after(
             number(&report, "/statistics/flushes"),
         ))
     };
-    // Transactional files are mounted by the device's own process, ext4 by the kernel.
+    // The device's own process mounts transactional files; the kernel mounts ext4.
     let opened = off + number(&on, "/recovery/nanoseconds");
     station.mount(mode.below)?;
     let (mounted, flushes_before) = now(&mut station)?;

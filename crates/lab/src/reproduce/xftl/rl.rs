@@ -1,10 +1,14 @@
-//! RL Benchmark: SQLite, the Android application by RedLicense Labs that the paper took a trace of.
+//! RL Benchmark: SQLite, the Android application by RedLicense Labs that the paper traced.
 //!
-//! Its tests are those of SQLite's own old speed comparison: 1,000 inserts, each a transaction; 25,000 inserts in one;
-//! 25,000 into an indexed table; selects without an index; an index is made; 5,000 selects by it; 1,000 updates of ranges;
-//! 25,000 updates by the index; inserts from a select; deletions without and with an index; the tables are dropped. The
-//! order and the numbers are from memory, for no source of the application's could be had; what a row holds is this project's
-//! choice. The trace itself was never published.
+//! Its tests are those of SQLite's own old speed comparison:
+//!
+//! - 1,000 inserts, each a transaction; 25,000 inserts in one; 25,000 into an indexed table;
+//! - selects without an index; an index is made; 5,000 selects by it;
+//! - 1,000 updates of ranges; 25,000 updates by the index;
+//! - inserts from a select; deletions without and with an index; the tables are dropped.
+//!
+//! The order and the numbers are from memory, because no source of the application was available.
+//! The content of a row is this project's choice. The trace itself was never published.
 
 use onewrite_flash::random::Random;
 use onewrite_workload::databases::Databases;
@@ -47,7 +51,7 @@ fn together(
     connection.execute_batch("COMMIT")
 }
 
-/// All of it; returns how many transactions that was.
+/// Runs all statements; returns the number of transactions.
 fn statements(connection: &Connection, random: &mut Random) -> rusqlite::Result<u32> {
     connection.execute_batch(SCHEMA)?;
     insert(connection, "t1", SINGLE, random)?;
@@ -80,11 +84,13 @@ fn statements(connection: &Connection, random: &mut Random) -> rusqlite::Result<
         "DELETE FROM t2 WHERE c LIKE '%50%'; DELETE FROM t2 WHERE a > 10 AND a < 20000;
          DROP TABLE t1; DROP TABLE t2; DROP TABLE t3",
     )?;
-    // The tables and the index; the inserts; two times many; two indexes; updates; two more; two deletions, three tables.
+    // In order: the tables and the index; the inserts; two times many; two indexes; updates; two
+    // more; two deletions; three tables.
     Ok(4 + SINGLE + 2 + 2 + SINGLE + 2 + 2 + 3)
 }
 
-/// Runs it on an empty database; returns the reports before and after, and how many transactions it were.
+/// Runs it on an empty database; returns the reports before and after, and the number of
+/// transactions.
 pub fn run(station: &mut Station, journal: &str, seed: u64) -> Result<(Value, Value, u32), String> {
     let text = |error: onewrite_workload::Error| error.to_string();
     let path = station.root().join("test.db");

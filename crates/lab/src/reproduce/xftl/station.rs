@@ -1,4 +1,5 @@
-//! A device and what is mounted on it: the process that answers it, and this process's hold on it.
+//! A device and its mounted files: the process that answers it, and this process's control of that
+//! process.
 //!
 //! The process is this program again, as `onewrite ftl mount --orders`.
 
@@ -15,7 +16,7 @@ use tempfile::TempDir;
 use super::controllers::Controller;
 use onewrite_cli::ftl::device::Shape;
 
-/// What is on the device.
+/// The file system on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Below {
     /// ext4 on the plain FTL.
@@ -26,7 +27,7 @@ pub enum Below {
     Files,
 }
 
-/// Full data journaling becomes the file system's default.
+/// Makes full data journaling the file system's default.
 fn journal_data(node: &Path) -> Result<(), String> {
     let done = Command::new("tune2fs")
         .args(["-o", "journal_data"])
@@ -71,7 +72,7 @@ impl Station {
             Below::Ext4 | Below::Ext4DataJournal => command.arg("--block"),
             Below::Files => command.arg(&mount_point),
         };
-        // Ctrl-C is for the parent, which takes down what it mounted first.
+        // The parent handles Ctrl-C. It first removes what it mounted.
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -102,7 +103,7 @@ impl Station {
         Ok(station)
     }
 
-    /// Where files are made.
+    /// The directory for files.
     pub fn root(&self) -> &Path {
         self.scratch
             .as_ref()
@@ -117,7 +118,7 @@ impl Station {
         }
     }
 
-    /// Mounts what is there again.
+    /// Mounts the file system again.
     pub fn mount(&mut self, below: Below) -> Result<(), String> {
         if below != Below::Files {
             let scratch = Scratch::mount_on(FileSystem::Ext4, &self.node, self.dir.path());
@@ -135,7 +136,7 @@ impl Station {
         self.line()
     }
 
-    /// What the device has done, and its time.
+    /// The device's counts, and its time.
     pub fn report(&mut self) -> Result<Value, String> {
         let text = self.order("report")?;
         serde_json::from_str(&text)
@@ -151,7 +152,7 @@ impl Station {
         }
     }
 
-    /// Takes everything down.
+    /// Unmounts and stops everything.
     pub fn end(mut self) -> Result<(), String> {
         self.take_down()
     }
@@ -172,7 +173,7 @@ impl Station {
 
 impl Drop for Station {
     fn drop(&mut self) {
-        // end() reports; here there is nobody to report to.
+        // `end()` reports errors; here nobody can receive a report.
         let _ = self.take_down();
     }
 }

@@ -1,28 +1,29 @@
-//! What was to be reached, what was missed, and whether what the device counted bears out the reason.
+//! The targets, the misses, and whether the device's counts confirm the reason.
 
 use serde::Serialize;
 
 use super::restart::Restarted;
 use super::trial::{AUTOCHECKPOINT, Ran};
 
-/// How far a ratio of times may be from the ratio of what was programmed, for that to explain it.
+/// The largest distance between the ratio of times and the ratio of programmed pages at which the
+/// latter explains the former.
 const NEAR: f64 = 0.25;
 
-/// A target, and how it came out.
+/// A target and its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judged {
-    /// What was run, and on what.
+    /// The run and its device.
     pub what: String,
-    /// What was to be reached.
+    /// The value to reach.
     pub target: String,
     pub ours: f64,
     pub wanted: f64,
     pub is_met: bool,
-    /// Where it is missed: the reason, and whether this run's counts bear it out.
+    /// For a miss: the reason, and whether this run's counts confirm it.
     pub reason: Option<String>,
 }
 
-/// Judges everything that there is a target for.
+/// Judges every run that has a target.
 pub fn judge(ran: &[Ran], restarts: &[Restarted]) -> Vec<Judged> {
     let mut judged = Vec::new();
     for xftl in ran.iter().filter(|ran| ran.mode == "X-FTL") {
@@ -35,7 +36,8 @@ pub fn judge(ran: &[Ran], restarts: &[Restarted]) -> Vec<Judged> {
                     && other.mode == mode
             })
         };
-        // The paper's figures of merit are of 5 pages; of other workloads only the direction was stated.
+        // The paper's figures of merit are for 5 pages. For other workloads it states only the
+        // direction.
         let is_merit = xftl.workload == "partsupply, 5 pages";
         let factor = |merit| if is_merit { merit } else { 1.0 };
         if let Some(wal) = beside("WAL") {
@@ -71,7 +73,7 @@ fn each(ran: &Ran, count: u64) -> f64 {
     count as f64 / f64::from(ran.transactions.max(1))
 }
 
-/// What a transaction programs, in words.
+/// The pages that a transaction programs, in words.
 fn programmed(ran: &Ran) -> String {
     format!(
         "{:.2} ({:.2} of the host, {:.2} of the map, {:.2} of the X-L2P table, {:.2} roots, {:.2} copied)",
@@ -84,9 +86,9 @@ fn programmed(ran: &Ran) -> String {
     )
 }
 
-/// Pages of a transaction that are programmed one after the other: between two flushes dies take the host's pages in turn, and
-/// bookkeeping is on one die. Copies are counted whole: programmed on all dies, but read from one, and blocks are erased for them,
-/// which waits for everything.
+/// Pages of a transaction that are programmed one after the other. Between two flushes, dies take
+/// the host's pages in turn, and bookkeeping is on one die. Copies are counted whole: all dies
+/// program them, but one die reads them. Blocks are erased for them, which waits for everything.
 fn chain(ran: &Ran) -> f64 {
     let flushes = each(ran, ran.flushes + ran.commits).max(1e-12);
     let together = each(ran, ran.host_writes) / flushes / f64::from(ran.controller.dies.max(1));
@@ -161,7 +163,7 @@ fn restart(restarts: &[Restarted]) -> Vec<Judged> {
     let Some(xftl) = restarts.iter().find(|one| one.mode == "X-FTL") else {
         return Vec::new();
     };
-    /// Parts of a restart: what they are called, and how long they took.
+    /// The parts of a restart: their names, and their times.
     type Parts = (&'static str, fn(&Restarted) -> f64);
     let parts: [Parts; 2] = [
         ("X-L2P table and SQLite", |one| one.table_ms + one.sqlite_ms),

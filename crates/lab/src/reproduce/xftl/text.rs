@@ -1,4 +1,4 @@
-//! Tables of what was run, with the paper's numbers beside them.
+//! Tables of the results, with the paper's numbers next to them.
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -8,14 +8,14 @@ use super::restart::Restarted;
 use super::targets::Judged;
 use super::trial::Ran;
 
-/// What the slides say in numbers.
+/// The slides' statements in numbers.
 const PAPER: &str = "\
 Paper, partsupply at 5 pages a transaction: X-FTL is 3.0 times as fast as WAL and 11.7 times as fast as the rollback \
 journal; it halves what is written, and all in all is 2 to 3 times as fast. Of the Android traces, TPC-C and fio the slides \
 show bars and state a direction: faster than both, and than ext4's ordered mode, as consistent as full data journaling.
 ";
 
-/// What is not the same on both sides, and what was chosen.
+/// The differences between both sides, and our choices.
 const FOOT: &str = "\
 Counts are pages a transaction (of fio: a page). Rollback journal, WAL and fio's ext4 run on ext4, X-FTL on transactional files, \
 which have no times, directories and block bitmaps to write, and trim what they free, as ext4 here does not: the paper ran ext4 \
@@ -101,7 +101,7 @@ fn row(ran: &Ran, all: &[Ran]) -> [String; 13] {
     ]
 }
 
-/// How many times as long as X-FTL a run took, of the same figure, workload and device.
+/// A run's time divided by X-FTL's, for the same figure, workload and device.
 pub fn to_xftl(ran: &Ran, all: &[Ran]) -> Option<f64> {
     let same = |other: &&Ran| {
         other.figure == ran.figure
@@ -114,7 +114,7 @@ pub fn to_xftl(ran: &Ran, all: &[Ran]) -> Option<f64> {
     Some(ran.ms_per_transaction / xftl.ms_per_transaction.max(1e-12))
 }
 
-/// Every setting, its source, and what comes of it.
+/// Every setting, its source, and its result.
 fn sources(ran: &[Ran]) -> Table {
     let mut table = table(
         &[

@@ -1,4 +1,4 @@
-//! One run: a device, what is mounted on it, a workload, and what the device did meanwhile.
+//! One run: a device, its file system, a workload, and the device's work meanwhile.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -20,20 +20,21 @@ use onewrite_cli::interrupt;
 
 /// Bytes of a page of the device, and of the databases.
 pub const PAGE: u64 = 8192;
-/// Frames of a WAL after which SQLite checkpoints it, unless it is told otherwise.
+/// Frames of a WAL after which SQLite checkpoints it by default.
 pub const AUTOCHECKPOINT: u32 = 1_000;
-/// Transactions before anything is measured: so many that blocks of what the transactions write are being collected, too.
+/// Transactions before the measurement. They are so many that garbage collection also reaches
+/// blocks of the transactions' own pages.
 const WARM_UP: u32 = 600;
-/// Blocks that garbage collection has emptied when the transactions begin: every page was overwritten by then, and how many pages a
-/// block has that are valid does not change any more.
+/// Blocks that garbage collection has emptied when the transactions begin. Every page was
+/// overwritten by then, and the number of valid pages in a block no longer changes.
 const CHURNED_BLOCKS: u64 = 800;
 
-/// What is compared.
+/// A system to compare.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
     /// The paper's name.
     pub name: &'static str,
-    /// SQLite's journal mode; nothing where there is no SQLite.
+    /// SQLite's journal mode; empty without SQLite.
     pub journal: &'static str,
     pub below: Below,
 }
@@ -57,34 +58,34 @@ pub const SQLITE: [Compared; 3] = [
     },
 ];
 
-/// What is done.
+/// The work of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
-    /// Transactions of an op, with so many updates where it says.
+    /// Transactions of an operation, with this many updates if the operation varies them.
     Plan { op: Op, updates: u32 },
     /// RL Benchmark's statements.
     Rl,
-    /// Pages anywhere in a file, an fsync every so many.
+    /// Pages anywhere in a file, with an fsync after every `every` pages.
     Random { every: u32 },
 }
 
-/// How full device and file system are; what garbage collection finds valid follows from it.
+/// How full device and file system are. This decides how many valid pages garbage collection finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Fullness {
-    /// Of the NAND.
+    /// The spare share of the NAND.
     pub spare_percent: u32,
-    /// Of the file system.
+    /// The free space of the file system.
     pub free_mib: u32,
 }
 
 impl Fullness {
-    /// As tables call it.
+    /// The name in tables.
     pub fn name(self) -> String {
         format!("{} % spare, {} MiB free", self.spare_percent, self.free_mib)
     }
 }
 
-/// What is run, but for the mode.
+/// A run without its mode.
 #[derive(Clone, Debug)]
 pub struct Trial {
     pub figure: &'static str,
@@ -92,12 +93,12 @@ pub struct Trial {
     pub work: Work,
     pub controller: Controller,
     pub fullness: Fullness,
-    /// Transactions.
+    /// The number of transactions.
     pub count: u32,
     pub seed: u64,
 }
 
-/// What came of it.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ran {
     pub figure: &'static str,
@@ -105,9 +106,9 @@ pub struct Ran {
     pub workload: String,
     pub controller: Controller,
     pub fullness: Fullness,
-    /// Transactions; written pages where there is no SQLite.
+    /// Transactions; written pages if there is no SQLite.
     pub transactions: u32,
-    /// Of the device's own time.
+    /// Seconds of the device's own time.
     pub seconds: f64,
     pub ms_per_transaction: f64,
     pub host_writes: u64,
@@ -121,7 +122,8 @@ pub struct Ran {
     pub map_writes: u64,
     pub table_writes: u64,
     pub root_writes: u64,
-    /// Valid pages of the blocks that garbage collection emptied, in percent; null if there were none.
+    /// Valid pages of the blocks that garbage collection emptied, in percent; null if it emptied
+    /// none.
     pub gc_validity: Option<f64>,
 }
 
@@ -149,7 +151,7 @@ pub fn plan(op: Op, count: u32, updates: u32, seed: u64) -> Plan {
     }
 }
 
-/// Empty databases of the device's page size.
+/// Makes empty databases of the device's page size.
 pub fn page_size(path: &Path, databases: usize) -> Result<(), String> {
     let open = |path: &Path| -> rusqlite::Result<()> {
         let connection = Connection::open(path)?;
@@ -160,7 +162,7 @@ pub fn page_size(path: &Path, databases: usize) -> Result<(), String> {
     })
 }
 
-/// Makes a file of bytes. Transactions of a MiB, as X-FTL's table bounds them.
+/// Makes a file of `bytes` bytes, in transactions of a MiB. X-FTL's table bounds them.
 pub fn write_file(path: &Path, bytes: u64) -> Result<(), String> {
     let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(path, &error);
     let mut file = std::fs::File::create(path).map_err(failed)?;
@@ -171,7 +173,8 @@ pub fn write_file(path: &Path, bytes: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Fills what is left of the file system, but for `left` bytes. A page of the filler is one of the device that never changes.
+/// Fills the file system except for `left` bytes. A page of the filler is a page of the device that
+/// never changes.
 fn fill(station: &Station, left: u64) -> Result<(), String> {
     let path = station.root().join("filler");
     let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(&path, &error);
@@ -179,8 +182,8 @@ fn fill(station: &Station, left: u64) -> Result<(), String> {
     write_file(&path, (stat.f_bavail * stat.f_frsize).saturating_sub(left))
 }
 
-/// Overwrites pages of the filler until garbage is collected, so that blocks are as full as they are in a device that has
-/// been in use.
+/// Overwrites pages of the filler until garbage is collected. Then blocks are as full as those of a
+/// device in use.
 fn churn(station: &mut Station, seed: u64) -> Result<(), String> {
     let path = station.root().join("filler");
     let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(&path, &error);
@@ -190,7 +193,7 @@ fn churn(station: &mut Station, seed: u64) -> Result<(), String> {
         .map_err(failed)?;
     let pages = file.metadata().map_err(failed)?.len() / PAGE;
     let mut random = onewrite_flash::random::Random::new(seed);
-    // At most as often as its pages could be written eight times.
+    // No more rounds than would write the filler's pages eight times.
     for _ in 0..pages / 64 * 8 {
         let collected = number(&station.report()?, "/statistics/gc_blocks");
         if interrupt::is_requested() || collected >= CHURNED_BLOCKS {
@@ -206,13 +209,13 @@ fn churn(station: &mut Station, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// A number of a report; 0 if there is none.
+/// A number of a report; 0 if it is missing.
 pub fn number(report: &Value, pointer: &str) -> u64 {
     report.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
 }
 
 impl Trial {
-    /// Runs it in a mode.
+    /// Runs the trial in a mode.
     pub fn run(&self, mode: Compared) -> Result<Ran, String> {
         eprintln!(
             "onewrite: {}, {}, {}, {}, {}",
@@ -247,7 +250,7 @@ impl Trial {
         Ok(self.ran(mode, count, &before, &after))
     }
 
-    /// The file system is nearly full, and garbage is being collected.
+    /// Fills the file system nearly, and makes garbage collection run.
     fn occupy(&self, station: &mut Station) -> Result<(), String> {
         fill(station, u64::from(self.fullness.free_mib) << 20)?;
         churn(station, self.seed)
@@ -267,7 +270,7 @@ impl Trial {
         let plan = plan(op, self.count, updates, self.seed);
         let mut databases =
             Databases::open(&settings(mode.journal)?, &path, op.databases()).map_err(text)?;
-        // Everything is in SQLite's cache: transactional files have no page cache below.
+        // SQLite's cache holds everything, because transactional files have no page cache below.
         databases
             .set_cache_kib((400 << 10) / op.databases() as u32)
             .map_err(text)?;
