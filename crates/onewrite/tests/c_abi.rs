@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// What `--print native-static-libs` names.
+/// The libraries that `--print native-static-libs` names.
 const LIBRARIES: [&str; 7] = [
     "-lgcc_s",
     "-lutil",
@@ -96,13 +96,13 @@ fn cargo() -> Command {
     cargo
 }
 
-/// `libonewrite.a`, as cargo builds it. A test is built with the library's Rust form alone.
+/// `libonewrite.a`, as cargo builds it. Tests are built with the library's Rust form only.
 fn static_library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         if std::env::var_os("ONEWRITE_BUILT").is_some() {
-            // `scripts/test` has built everything; another build would change what others are linked
-            // with.
+            // `scripts/test` has built everything. Another build would change the files that other
+            // tests link with.
             let test = std::env::current_exe().expect("this program");
             let directory = test.ancestors().nth(2).expect("a target directory");
             return directory.join("libonewrite.a");
@@ -143,7 +143,7 @@ fn succeeded(output: Output) -> String {
     out.into_owned()
 }
 
-/// Compiles the program in `directory` with these arguments besides, and runs it on a database.
+/// Compiles the program in `directory` with these additional arguments, and runs it on a database.
 fn compile_and_run(directory: &Path, arguments: &[&str]) {
     let source = directory.join("program.c");
     std::fs::write(&source, PROGRAM).expect("a source file");
@@ -216,7 +216,8 @@ fn a_c_program_with_the_systems_sqlite_uses_it() {
     compile_and_run(directory.path(), &arguments);
 }
 
-/// A process may hold several SQLites, each of which gets the VFS; and may unload one, and load it again.
+/// A process may hold several SQLites, and each gets the VFS. It may also unload one and load it
+/// again.
 #[test]
 fn every_sqlite_of_a_process_gets_the_vfs() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -238,7 +239,7 @@ fn every_sqlite_of_a_process_gets_the_vfs() {
         .args([&at("program"), Path::new(source)])
         .args(["-I", include, "-I", path_text(&sqlite)])
         .arg(static_library())
-        // Named in a function that is not called here.
+        // A function that is not called here names these symbols.
         .arg("-Wl,--unresolved-symbols=ignore-all")
         .args(LIBRARIES)
         .output();
@@ -251,8 +252,8 @@ fn every_sqlite_of_a_process_gets_the_vfs() {
     assert_eq!(succeeded(program.output().expect("the program")), "done\n");
 }
 
-/// A program without any SQLite at link time (it loads one when it runs, say) can be linked: nothing
-/// in the library looks for a function of SQLite by name.
+/// A program without any SQLite at link time can be linked; it may load one at run time. The
+/// library resolves no function of SQLite by name.
 #[test]
 fn the_library_names_no_function_of_sqlite() {
     let directory = tempfile::tempdir().expect("a temporary directory");

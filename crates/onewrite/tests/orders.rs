@@ -1,14 +1,15 @@
-//! What processes tell each other in shared memory, under the model checker loom: it tries every order of the threads'
-//! steps, and lets each load see whatever the memory model allows. Shuttle (`tests/model`) tries large orders, but is
-//! sequentially consistent; here the protocols are small and the memory is weak.
+//! The messages of processes in shared memory, under the model checker loom. Loom tries every order
+//! of the threads' steps, and lets each load see whatever the memory model allows. Shuttle
+//! (`tests/model`) tries large orders, but is sequentially consistent. Here the protocols are small
+//! and the memory is weak.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p onewrite --release --test orders
 //! ```
 //!
-//! What is real: [`onewrite::log::shared`] and [`onewrite::log::arrivals`]. SQLite's wal-index, the log's page cache and
-//! the device are a word each. Each model is run again with fences left out, or with all accesses relaxed, and
-//! must find that.
+//! Real code: [`onewrite::log::shared`] and [`onewrite::log::arrivals`]. SQLite's wal-index, the
+//! log's page cache and the device are one word each. Each model runs again with fences left out,
+//! or with all accesses relaxed, and must find that.
 
 #![cfg(loom)]
 
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 const SALTS: Salts = Salts([1, 2, 3, 4, 5, 6, 7, 8]);
 
-/// Runs a model with something left out.
+/// Runs a model with some ordering left out.
 fn explore(left_out: LeftOut, model: impl Fn() + Send + Sync + 'static) {
     leave_out(left_out);
     let mut builder = loom::model::Builder::new();
@@ -31,7 +32,8 @@ fn explore(left_out: LeftOut, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A leader waits for those whom the last flush let go, and is woken: by the last of them, or by a reader.
+/// A leader waits for the commits that the last flush released. The last of them wakes it, or a
+/// reader does.
 fn a_leader_is_woken(left_out: LeftOut, commits: u32, hurries: bool) {
     explore(left_out, move || {
         let shared = Arc::new(Shared::private());
@@ -52,7 +54,7 @@ fn a_leader_is_woken(left_out: LeftOut, commits: u32, hurries: bool) {
             let shared = Arc::clone(&shared);
             threads.push(thread::spawn(move || shared.arrivals().hurry()));
         }
-        // One that sleeps for ever is a deadlock.
+        // If it sleeps forever, loom reports a deadlock.
         arrivals.wait(Instant::now() + Duration::from_secs(1 << 30));
         threads
             .into_iter()
@@ -82,7 +84,7 @@ fn without_fences_a_leader_sleeps_on_when_a_reader_waits() {
     a_leader_is_woken(LeftOut::Fences, 0, true);
 }
 
-/// Where a log's frames are.
+/// The places where a log's frames are.
 #[derive(Default)]
 struct Places {
     /// The log's page cache.
@@ -93,7 +95,7 @@ struct Places {
 }
 
 impl Places {
-    /// As `flush` of group commit.
+    /// Like `flush` of group commit.
     fn flush(&self, shared: &Shared) {
         let last = self.published.load(Relaxed);
         fence(Ordering::Acquire);
@@ -104,7 +106,8 @@ impl Places {
     }
 }
 
-/// A commit is published before it is durable; a leader flushes; a reader that need not wait finds it durable.
+/// A commit is published before it is durable, and a leader flushes. A reader that need not wait
+/// finds it durable.
 fn readers_see_what_is_durable(left_out: LeftOut) {
     explore(left_out, || {
         let both = Arc::new((Shared::private(), Places::default()));
@@ -138,7 +141,7 @@ fn without_fences_a_flush_or_a_reader_is_deceived() {
     readers_see_what_is_durable(LeftOut::Fences);
 }
 
-/// Two leaders raise the mark; it is true whenever it is read, and keeps the highest.
+/// Two leaders raise the mark. It is true at every read, and keeps the highest value.
 fn marks_are_true(left_out: LeftOut) {
     explore(left_out, || {
         let both = Arc::new((Shared::private(), AtomicU32::new(0)));

@@ -1,8 +1,9 @@
-//! `onewrite_sync=auto` on devices that a model stands for: one where write-through writes are slow, one where
-//! flushes are, and some where there is nothing to choose.
+//! `onewrite_sync=auto` on modeled devices: one with slow write-through writes, one with slow
+//! flushes, and some where there is nothing to choose.
 //!
-//! The model is a clock that calls on the log move on, by the times of `crates/flash/models/emmc.toml`. (The devices
-//! of `crates/flash` themselves lie below a loop device, which has no FUA.)
+//! The model is a clock. Calls on the log advance it by the times of
+//! `crates/flash/models/emmc.toml`. The devices of `crates/flash` themselves lie below a loop
+//! device, which has no FUA.
 
 use onewrite::log::header::{HEADER_BYTES, LogHeader};
 use onewrite::storage::observer::{Call, Observer, Route, observe};
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
-/// Microseconds.
+/// A modeled device. Times are in microseconds.
 #[derive(Clone, Copy)]
 struct Device {
     name: &'static str,
@@ -35,7 +36,7 @@ const EMMC: Device = Device {
     has_fua: true,
 };
 
-/// As many are.
+/// Many devices are like this.
 const EMMC_WITH_SLOW_FUA: Device = Device {
     name: "emmc-slow-fua",
     fua: 2_600,
@@ -137,7 +138,7 @@ impl Observer for Model {
     }
 }
 
-/// The clock is one for all.
+/// All tests share one clock.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     static INSTALLED: Once = Once::new();
@@ -197,7 +198,7 @@ fn status(db: &Connection) -> serde_json::Value {
     serde_json::from_str(&sql(db, "PRAGMA onewrite_status")).expect("JSON")
 }
 
-/// How many flushes and write-through writes three commits take.
+/// The numbers of flushes and of write-through writes in three commits.
 fn of_three_commits(db: &Connection) -> (u64, u64) {
     let count = |status: &serde_json::Value, what: &str| status[what].as_u64().expect("a number");
     sql(db, "INSERT INTO t VALUES(0)");
@@ -229,14 +230,15 @@ fn auto_takes_the_way_that_is_faster_on_the_device() {
             let why = found["sync_why"].as_str().expect("a reason");
             assert!(why.contains(&each[0].to_string()), "{why}");
             assert_eq!(of_three_commits(&db), calls, "{} {mode}", device.name);
-            // What is asked for is done.
+            // An explicit setting is followed.
             sql(&db, "PRAGMA onewrite_sync=persistent");
             assert_eq!(of_three_commits(&db).1, 3);
         }
     }
 }
 
-/// Without FUA both are a write and a flush, without a cache neither needs one: nothing is timed.
+/// Without FUA both ways are a write and a flush. Without a cache neither needs a flush. So nothing
+/// is timed.
 #[test]
 fn where_there_is_nothing_to_choose_nothing_is_timed() {
     let _alone = alone();
@@ -249,7 +251,7 @@ fn where_there_is_nothing_to_choose_nothing_is_timed() {
         assert!(found["write_through_us"].is_null(), "{found:#}");
         let said = found["sync_why"].as_str().expect("a reason");
         assert!(said.contains(why), "{said}");
-        // Header and first chunk, the guard's, and those of the table.
+        // Flushes of the header and first chunk, of the guard, and of the table.
         let flushes = FLUSHES.load(Ordering::SeqCst) - before;
         assert!(flushes <= 5, "{flushes}");
         assert_eq!(place.header().pace, None);
@@ -274,7 +276,7 @@ fn the_answer_is_remembered_in_the_log() {
     assert!(flushes <= 4, "{flushes}");
     assert_eq!(place.header().pace, Some(known));
     drop(db);
-    // What the log says is believed, if it is of this device.
+    // The pace in the log's header counts only if it is of this device.
     let slow = Pace {
         write_through_us: 5_000,
         ..emmc
@@ -290,7 +292,7 @@ fn the_answer_is_remembered_in_the_log() {
     }
 }
 
-/// A slow card must not make the set-up long: no pair is begun after 50 ms.
+/// A slow card must not make the setup long: no pair of timings begins after 50 ms.
 #[test]
 fn the_timing_has_a_bound() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! A transaction that spills and reads its own frames back, after it has overwritten some of them:
-//! SQLite leaves the headers of such frames unfinished until the commit.
+//! A transaction that spills, overwrites some of its frames, and reads them back. SQLite leaves the
+//! headers of such frames unfinished until the commit.
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -44,7 +44,7 @@ fn a_transaction_reads_back_what_it_spilled_and_wrote_again() {
             let path = dir.path().join("t.db");
             let db = open(&path, layout);
             churn(&db, synchronous);
-            // Another connection reads the log from the file, and recovery would too.
+            // Another connection reads the log from the file, as recovery would.
             let other = open(&path, layout);
             for db in [&other, &db] {
                 let check: String = db

@@ -1,4 +1,4 @@
-//! What a closed database costs: bytes on disk, and flushes to open and close it.
+//! The cost of a closed database: bytes on disk, and flushes at open and close.
 
 use super::{MODES, Mode, beside, copy, open, open_in, sql, status, stock};
 use std::path::Path;
@@ -28,7 +28,7 @@ fn the_log_of_a_small_closed_database_is_small_and_its_blocks_are_ready() {
         drop(db);
         let kept = log_bytes(&path);
         assert!(kept <= 96 << 10, "{mode:?}: {kept} bytes");
-        // The first commits find initialized blocks: nothing is prepared for them.
+        // The first commits find initialized blocks, so nothing is prepared for them.
         for _ in 0..3 {
             let db = open(&path);
             insert(&db, 2);
@@ -51,7 +51,7 @@ fn the_log_of_a_busy_or_a_large_database_keeps_more() {
         sql(&db, "CREATE TABLE t(x)");
         drop(db);
         let small = log_bytes(&path);
-        // One that grew again, by steps, holds all of it, also after a kill.
+        // A log that grew again step by step holds all rows, even after a kill.
         let db = open(&path);
         insert(&db, 150);
         let killed = directory.path().join("killed");
@@ -60,7 +60,7 @@ fn the_log_of_a_busy_or_a_large_database_keeps_more() {
         drop(db);
         let busy = log_bytes(&path);
         assert!(busy >= 4 * small, "{mode:?}: {busy} bytes, small {small}");
-        // Used less again, it is small again, while the database is.
+        // With less use the log is small again, while the database is too.
         let db = open(&path);
         insert(&db, 1);
         drop(db);

@@ -46,7 +46,7 @@ fn every_checkpoint_mode_does_under_a_reader_what_it_promises() {
             for _ in 0..4 {
                 sql(&db, "INSERT INTO t VALUES(2)");
             }
-            // Behind a reader of the past only what it sees can go to the database.
+            // With a reader of an old snapshot, only the pages that it sees may go to the database.
             let (busy, frames, done) = checkpoint(&db, how);
             assert!(done < frames, "{mode:?} {how}");
             assert_eq!(busy, how != "PASSIVE", "{mode:?} {how}");
@@ -54,7 +54,7 @@ fn every_checkpoint_mode_does_under_a_reader_what_it_promises() {
             let crashed = directory.path().join("crashed");
             copy(&path, &crashed);
             assert_eq!(sql(&open(&crashed), "SELECT count(*) FROM t"), "5");
-            // A reader of the present hinders none but those that begin the log anew.
+            // A reader of the newest snapshot blocks only checkpoints that restart the log.
             sql(&reader, "COMMIT");
             sql(&reader, "BEGIN");
             assert_eq!(sql(&reader, "SELECT count(*) FROM t"), "5");
@@ -94,7 +94,7 @@ fn the_log_gives_back_what_is_above_its_limit_and_never_what_it_needs() {
         assert!(grown > at_first, "{mode:?}: {grown} bytes");
         sql(&db, "PRAGMA journal_size_limit=100000");
         assert!(!checkpoint(&db, "RESTART").0);
-        // SQLite cuts the log when it begins anew.
+        // SQLite truncates the log when it restarts.
         sql(&db, "INSERT INTO t VALUES(2)");
         let cut = bytes_of(&path, mode);
         assert!(cut < grown, "{mode:?}: {cut} of {grown} bytes");
@@ -143,8 +143,8 @@ fn vacuum_shrinks_in_every_mode_and_changes_the_page_size_on_the_way_through_del
             assert_eq!(sql(&db, "PRAGMA page_size"), page.to_string());
             drop(db);
             db = open(&path);
-            // Direct writes of `embedded` need pages of the device's blocks at least: 512 here or
-            // there, or the mode says so and the database stays as it is.
+            // Direct writes of `embedded` need pages of at least the device's block size, 512 here.
+            // Otherwise the mode says so and the database stays as it is.
             for pragma in mode.before {
                 sql(&db, pragma);
             }
@@ -166,8 +166,9 @@ fn vacuum_shrinks_in_every_mode_and_changes_the_page_size_on_the_way_through_del
     }
 }
 
-/// Publishes the header of a restarted log, as SQLite's `walRestartHdr` does, and nothing else of the restart: the writer
-/// has died behind it. Other processes do it, because closing a descriptor here would drop SQLite's locks.
+/// Publishes the header of a restarted log, as SQLite's `walRestartHdr` does, and nothing else of
+/// the restart: the writer has died right after. Other processes do it, because closing a
+/// descriptor here would drop SQLite's locks.
 fn die_in_restart(path: &Path) {
     let index = beside(path, "-shm");
     let bytes = Command::new("cat")

@@ -1,4 +1,5 @@
-//! The same random script on stock WAL and on a mode of ours: every statement must answer the same.
+//! The same random script on stock WAL and on each of our modes. Both must answer every statement
+//! the same.
 
 use super::random::{Random, seed};
 use super::{GATHERED, MODES, Mode, beside, open, open_flags, outcome, sql};
@@ -11,7 +12,7 @@ struct Bench {
     connections: [Option<Connection>; 3],
 }
 
-/// An empty table and its index, with reserved bytes, so that pages lie the same in every layout.
+/// An empty table and its index, with reserved bytes, so that page contents match in every layout.
 fn new_database(path: &Path, page: u32) -> Connection {
     let db = open(path);
     sql(&db, &format!("PRAGMA page_size={page}"));
@@ -25,7 +26,7 @@ fn new_database(path: &Path, page: u32) -> Connection {
 }
 
 const READER: usize = 2;
-/// Large transactions spill.
+/// A small cache, so that large transactions spill.
 const SMALL_CACHE: &str = "PRAGMA cache_size=10";
 
 impl Bench {
@@ -64,7 +65,7 @@ impl Bench {
                 let is_new = self.connections[*which].is_none();
                 let db = self.connection(*which);
                 match is_new {
-                    // Another connection may have the database to itself, also in stock SQLite.
+                    // Another connection may hold the database exclusively, also in stock SQLite.
                     true => format!("{} {}", outcome(db, SMALL_CACHE), outcome(db, statement)),
                     false => outcome(db, statement),
                 }
@@ -77,8 +78,9 @@ impl Bench {
         }
     }
 
-    /// Where a reader is the last to close, our VFS has a writer empty the log, and stock SQLite leaves its
-    /// frames there. So that both go on alike, a writer opens and closes the database after it.
+    /// Where a reader is the last to close, a writer in our VFS empties the log, and stock SQLite
+    /// leaves its frames there. A writer opens and closes the database after the reader, so that
+    /// both continue alike.
     fn close(&mut self, which: usize) {
         let was_open = self.connections[which].take().is_some();
         let is_last = self.connections.iter().all(Option::is_none);
@@ -89,7 +91,7 @@ impl Bench {
         }
     }
 
-    /// What a copy of the files holds, taken now, once it is recovered.
+    /// The contents of a copy of the files, taken now and recovered.
     fn crash(&self) -> String {
         let copy = beside(&self.path, ".copy");
         super::copy(&self.path, &copy);
@@ -156,7 +158,8 @@ fn step(random: &mut Random) -> Step {
         30 => "PRAGMA wal_checkpoint(PASSIVE)".to_owned(),
         31 => "PRAGMA wal_checkpoint(FULL)".to_owned(),
         32 => "PRAGMA wal_checkpoint(RESTART)".to_owned(),
-        // Stock SQLite opens the log for writing where the database is read-only, and truncates it.
+        // With a read-only database, stock SQLite still opens the log for writing, and truncates
+        // it.
         33 if which == READER => "PRAGMA user_version".to_owned(),
         33 => "PRAGMA wal_checkpoint(TRUNCATE)".to_owned(),
         34 => format!(
@@ -190,7 +193,7 @@ fn step(random: &mut Random) -> Step {
     Step::Run(which, statement)
 }
 
-/// What differs without being wrong: bytes of the log, and what SQLite calls the mode.
+/// Some differences are not errors: bytes of the log, and the name of the mode.
 fn compare(directory: &Path, mode: Mode, page: u32, random: &mut Random, steps: usize) {
     let mut theirs = Bench::new(directory.join("stock.db"), None, page);
     let mut ours = Bench::new(directory.join("ours.db"), Some(mode), page);
@@ -207,7 +210,7 @@ fn compare(directory: &Path, mode: Mode, page: u32, random: &mut Random, steps: 
                 before[last..].join("\n  ")
             );
         }
-        // A lock that one connection keeps for good ends most of a script's work.
+        // A lock that a connection never releases blocks most of a script.
         if before.len() % 120 == 0 {
             for which in 0..theirs.connections.len() {
                 theirs.close(which);
@@ -219,10 +222,11 @@ fn compare(directory: &Path, mode: Mode, page: u32, random: &mut Random, steps: 
     assert_eq!(expected, found, "at the end");
 }
 
-/// How many frames a checkpoint met is left out, but not whether it met them all. Ours writes the
-/// header of a new generation together with its first frames; so where the last to close is a
-/// reader, who cannot clear up, a generation may come back whose frames are in the database already.
-/// A reader who then checkpoints finds something to write, and cannot: the same in stock SQLite after a crash.
+/// Leaves out how many frames a checkpoint met, but not whether it copied them all. Our log writes
+/// the header of a new generation together with its first frames. A reader that closes last cannot
+/// clear up. Then a generation may come back whose frames are in the database already. A reader
+/// that then checkpoints finds frames to write, and cannot. Stock SQLite does the same after a
+/// crash.
 fn comparable(step: &Step, outcome: &str) -> String {
     let Step::Run(who, statement) = step else {
         return outcome.to_owned();
@@ -241,7 +245,7 @@ fn short(text: &str) -> &str {
     text.get(..100).unwrap_or(text)
 }
 
-/// Random scripts for one mode, with several page sizes.
+/// Runs random scripts for one mode, with several page sizes.
 fn scripts(mode: Mode) {
     let name = format!("{} {:?}", mode.name, mode.before);
     let mut random = Random::new(seed(&name));
@@ -296,7 +300,7 @@ fn swal_without_compression_answers_as_stock_wal() {
     scripts(MODES[7]);
 }
 
-/// The connection that sets it alone compresses with zstd: records of two kinds mix.
+/// Only the connection that sets it compresses with zstd, so records of two kinds mix.
 #[test]
 fn onewrite_with_zstd_answers_as_stock_wal() {
     scripts(MODES[8]);
@@ -312,7 +316,7 @@ fn exchange_answers_as_stock_wal() {
     scripts(GATHERED[1]);
 }
 
-/// Not SQL that answers, but bytes: the database file itself, after the same work.
+/// Compares bytes, not answers to SQL: the database file itself, after the same work.
 #[test]
 fn reserved_bytes_that_are_in_use_come_through_every_layout() {
     let mut random = Random::new(seed("reserved bytes"));
@@ -352,7 +356,7 @@ fn reserved_bytes_that_are_in_use_come_through_every_layout() {
             assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
             drop(db);
             let mut bytes = std::fs::read(&path).expect("the database");
-            // The change counters count our guard too.
+            // The change counters also count changes of our guard.
             bytes[24..28].fill(0);
             bytes[92..96].fill(0);
             (bytes, escaped.map_or(0, |survey| survey.escaped))
@@ -380,7 +384,8 @@ fn reserved_bytes_that_are_in_use_come_through_every_layout() {
     }
 }
 
-/// A database whose pages use their reserved bytes, as a backup from one with fewer would.
+/// A database whose pages use their reserved bytes, as a backup from one with fewer reserved bytes
+/// would.
 fn used_reserved_bytes(path: &Path, page: u32) {
     let db = new_database(path, page);
     sql(

@@ -1,12 +1,12 @@
-//! Logs that are missing, damaged, cut short, of another database or of a newer version; databases
-//! that were exchanged. A clear error, and nothing that was committed is touched.
+//! Logs that are missing, damaged, truncated, of another database or of a newer version, and
+//! databases that were exchanged. Each gives a clear error, and nothing committed changes.
 #![allow(unsafe_code)]
 
 use super::{MODES, WALDIO, answer, beside, copy, open, open_in, outcome, sql};
 use rusqlite::{Connection, ffi};
 use std::path::{Path, PathBuf};
 
-/// What a crash leaves of a database with `rows` rows, one of them to a transaction.
+/// The files that a crash leaves of a database with `rows` rows, one row per transaction.
 fn crashed(directory: &Path, name: &str, rows: u32) -> PathBuf {
     let path = directory.join(format!("{name}.origin"));
     let db = open_in(&path, WALDIO);
@@ -19,20 +19,20 @@ fn crashed(directory: &Path, name: &str, rows: u32) -> PathBuf {
     left
 }
 
-/// The bytes of a database and of what belongs to it.
+/// The bytes of a database and of its other files.
 pub fn files(path: &Path) -> Vec<Option<Vec<u8>>> {
     let read = |suffix: &str| std::fs::read(beside(path, suffix)).ok();
     vec![read(""), read("-onewrite"), read("-wal"), read("-journal")]
 }
 
-/// Opening must fail, say why in the error itself, and change no byte.
+/// Opening must fail, give the reason in the error itself, and change no byte.
 pub fn refused(path: &Path, why: &str) {
     let before = files(path);
     let found = answer(path, "SELECT count(*) FROM t");
     assert!(found.starts_with("error 14"), "{why}: {found}");
     assert!(found.contains(why), "{why}: {found}");
     assert!(files(path) == before, "{why}: a file was changed");
-    // So it is with a database that is attached, where SQLite has words of its own.
+    // The same holds for an attached database, where SQLite has its own error text.
     let db = open(":memory:".as_ref());
     let attach = format!("ATTACH 'file:{}?vfs=onewrite' AS other", path.display());
     assert!(outcome(&db, &attach).starts_with("error 14"), "{why}");
@@ -98,7 +98,8 @@ fn a_damaged_or_newer_header_is_told_and_nothing_is_lost() {
     holds(&path, 9);
 }
 
-/// Stock SQLite says "file is not a database" too, and nothing that it could take for a failed read.
+/// Stock SQLite also says "file is not a database", and no code that it could take for a failed
+/// read.
 #[test]
 fn an_impossible_page_size_is_said_in_sqlites_words() {
     for mode in MODES {
@@ -138,8 +139,8 @@ fn a_page_size_that_is_damaged_in_the_database_is_read_from_the_log() {
     }
 }
 
-/// SQLite takes back by its journal what a crash has left of a write, whatever bytes it finds: one of 256
-/// torn headers looks guarded.
+/// SQLite's journal rolls back what a crash has left of a write, whatever bytes it finds. One of
+/// 256 torn headers looks guarded.
 #[test]
 fn a_torn_header_that_looks_guarded_is_taken_back_by_the_journal() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -161,13 +162,13 @@ fn a_torn_header_that_looks_guarded_is_taken_back_by_the_journal() {
     bytes[19] = 0xA1;
     std::fs::write(&path, &bytes).expect("a write");
     holds(&path, 1);
-    // And without a journal it is no database.
+    // Without a journal it is not a database.
     std::fs::write(&path, &bytes).expect("a write");
     let found = outcome(&open(&path), "SELECT * FROM t");
     assert!(found.starts_with("error 26"), "{found}");
 }
 
-/// What a VFS over ours reads through us, as one that encrypts does.
+/// Bytes that a VFS above ours reads through us, such as a VFS that encrypts.
 fn read_below(db: &Connection, bytes: usize, offset: i64) -> Vec<u8> {
     let mut file: *mut ffi::sqlite3_file = std::ptr::null_mut();
     let mut out = vec![0; bytes];
@@ -182,7 +183,7 @@ fn read_below(db: &Connection, bytes: usize, offset: i64) -> Vec<u8> {
     out
 }
 
-/// A page that was encrypted has any byte where the guard would stand.
+/// An encrypted page may have any byte at the guard's position.
 #[test]
 fn bytes_that_are_no_header_are_passed_on_as_they_are() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -204,14 +205,15 @@ fn bytes_that_are_no_header_are_passed_on_as_they_are() {
         drop(db);
         assert!(std::fs::read(&path).expect("it") == bytes);
     }
-    // And a guard is hidden before the first lock.
+    // The guard is hidden even before the first lock.
     let path = crashed(directory.path(), "guarded", 3);
     let db = open(&path);
     assert_eq!(read_below(&db, 100, 0)[19], 2);
     assert_eq!(read_below(&db, 4, 17)[2], 2);
 }
 
-/// As stock SQLite treats a `-wal` that was cut short or damaged: what is whole before that counts.
+/// As stock SQLite treats a `-wal` that was truncated or damaged: the whole frames before the
+/// damage count.
 #[test]
 fn a_log_that_is_cut_or_damaged_behind_its_header_holds_a_prefix_of_transactions() {
     for mode in &MODES[..4] {
@@ -261,7 +263,7 @@ fn a_log_that_is_cut_or_damaged_behind_its_header_holds_a_prefix_of_transactions
 fn a_log_beside_a_database_that_it_does_not_belong_to_is_never_replayed() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = crashed(directory.path(), "db", 9);
-    // Somebody puts a backup in the database's place, and forgets the log.
+    // A user puts a backup in the database's place, and forgets the log.
     let backup = directory.path().join("backup");
     let db = super::stock(&backup);
     sql(&db, "CREATE TABLE t(id INTEGER PRIMARY KEY, x)");

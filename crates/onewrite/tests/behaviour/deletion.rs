@@ -1,10 +1,10 @@
-//! Who deletes the log, and when that is allowed.
+//! When the log may be deleted, and by whom.
 #![allow(unsafe_code)]
 
 use super::{WALDIO, copy, open, open_in, sql};
 use rusqlite::{Connection, ffi};
 
-/// `xDelete` of our VFS with the name of the connection's log, as SQLite would call it.
+/// Calls `xDelete` of our VFS with the name of the connection's log, as SQLite would.
 fn delete_log(db: &Connection) -> i32 {
     // SAFETY: the connection is open, and so is its main database, whose names live as long.
     unsafe {
@@ -16,8 +16,9 @@ fn delete_log(db: &Connection) -> i32 {
     }
 }
 
-/// SQLite deletes a log under EXCLUSIVE, when all of it is in the database; and under SHARED, where it
-/// finds the database empty. In a guarded mode it is not empty, and the log may be all there is of it.
+/// SQLite deletes a log under EXCLUSIVE, when all of it is in the database. It also deletes one
+/// under SHARED, where it finds the database empty. In a guarded mode an empty database file proves
+/// nothing: its only content may be in the log.
 #[test]
 fn the_log_is_not_given_up_under_a_shared_lock() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,11 +1,11 @@
-//! Several writers at once in strict group commit: the log stays bounded, nobody starves.
+//! Several writers at once in strict group commit: the log stays bounded, and no writer starves.
 
 use super::{open, sql, stock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Readers' marks are held by every commit that waits for its flush. If the log never came to its start
-/// again, it would grow for as long as there are writers.
+/// Every commit that waits for its flush holds a read mark. If the log never restarted, it would
+/// grow as long as there are writers.
 #[test]
 fn the_log_stays_bounded_under_many_writers() {
     const THREADS: usize = 16;
@@ -58,14 +58,14 @@ fn the_log_stays_bounded_under_many_writers() {
     );
 }
 
-/// SQLite would refuse the second writer, and its busy handler sleep. Nobody has committed beside another
-/// before.
+/// SQLite would refuse the second writer, and its busy handler would sleep. No commit has run next
+/// to another before.
 #[test]
 fn a_writer_waits_for_the_first_other_one() {
     const TRIES: usize = 20;
     const TRANSACTION: Duration = Duration::from_millis(5);
     let waited = (0..TRIES).filter(|_| waits_for_the_other(TRANSACTION));
-    // A busy machine may make a transaction of it for which nobody waits so long.
+    // A busy machine may stretch a transaction beyond the time that a writer waits.
     assert!(waited.count() > 0, "refused {TRIES} times");
 }
 

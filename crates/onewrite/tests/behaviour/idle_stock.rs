@@ -1,5 +1,5 @@
-//! A connection of stock SQLite that is open and does nothing: the database cannot be guarded then, and goes
-//! on in SQLite's WAL.
+//! An open, idle connection of stock SQLite. The database cannot be guarded then, and continues in
+//! SQLite's WAL.
 
 use super::{MODES, Mode, beside, copy, open, open_flags, open_in, outcome, sql, status, stock};
 use rusqlite::OpenFlags;
@@ -32,7 +32,7 @@ fn an_idle_stock_connection_keeps_nobody_from_a_database_that_remembers_a_mode()
         sql(&idle, "INSERT INTO t VALUES(4)");
         assert_eq!(sql(&db, ROWS), "1,2,3,4", "{mode:?}");
 
-        // It says so, and does not forget the mode.
+        // The status reports it, and the mode is remembered.
         assert_eq!(sql(&db, "PRAGMA journal_mode"), "wal");
         let said = status(&db);
         assert!(said["mode"].is_null(), "{said}");
@@ -41,14 +41,14 @@ fn an_idle_stock_connection_keeps_nobody_from_a_database_that_remembers_a_mode()
         assert!(found.starts_with("error 5"), "{found}");
         assert!(found.contains("has it open in wal"), "{found}");
 
-        // What a kill leaves now is stock SQLite's log beside an empty one of ours.
+        // A kill now leaves stock SQLite's log next to our empty one.
         copy(&path, &killed);
         let after = open(&killed);
         assert_eq!(sql(&after, ROWS), "1,2,3,4", "{mode:?}, killed");
         assert_eq!(sql(&after, "PRAGMA journal_mode"), mode.name);
         assert_eq!(sql(&after, "PRAGMA integrity_check"), "ok");
 
-        // Nobody takes the mode while one of ours is still in WAL.
+        // No connection takes the mode while another of our connections is still in WAL.
         drop(idle);
         let third = open(&path);
         assert_eq!(sql(&third, ROWS), "1,2,3,4", "{mode:?}");
@@ -63,7 +63,7 @@ fn an_idle_stock_connection_keeps_nobody_from_a_database_that_remembers_a_mode()
     }
 }
 
-/// A mode that the application names is not forgotten because it cannot be taken now.
+/// A named mode is remembered even if it cannot be entered now.
 #[test]
 fn a_stock_mode_that_is_named_next_to_an_idle_stock_connection_is_remembered() {
     let directory = tempfile::tempdir().expect("a directory");

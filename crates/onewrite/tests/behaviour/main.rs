@@ -1,4 +1,4 @@
-//! What an application sees: the same as with stock WAL, but for the time it takes.
+//! The behavior that an application sees: the same as with stock WAL, except timing.
 
 mod at_rest;
 mod checkpoints;
@@ -27,11 +27,11 @@ use std::ffi::CString;
 use std::path::Path;
 use std::time::Duration;
 
-/// A mode of ours, and what makes a database ready for it.
+/// One of our modes, and the settings that make a database ready for it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Mode {
     name: &'static str,
-    /// Pragmas before the mode is entered.
+    /// Pragmas to run before entering the mode.
     before: &'static [&'static str],
 }
 
@@ -77,7 +77,7 @@ const MODES: [Mode; 9] = [
     },
 ];
 
-/// For pages of whole blocks.
+/// Modes for pages of whole blocks.
 const GATHERED: [Mode; 2] = [
     Mode {
         name: "waldio",
@@ -89,7 +89,7 @@ const GATHERED: [Mode; 2] = [
     },
 ];
 
-/// WALDIO as an application gets it that sets nothing.
+/// WALDIO with default settings.
 const WALDIO: Mode = Mode {
     name: "waldio",
     before: &[],
@@ -99,7 +99,7 @@ fn open_flags(path: &Path, vfs: &str, flags: OpenFlags) -> rusqlite::Result<Conn
     onewrite::register().expect("the VFS onewrite");
     let vfs = CString::new(vfs).expect("a name");
     let db = Connection::open_with_flags_and_vfs(path, flags, vfs.as_c_str())?;
-    // Who cannot get a lock says so at once.
+    // A connection that cannot get a lock reports it at once.
     db.busy_timeout(Duration::ZERO)?;
     Ok(db)
 }
@@ -112,7 +112,7 @@ fn stock(path: &Path) -> Connection {
     open_flags(path, "unix", OpenFlags::default()).expect("a stock connection")
 }
 
-/// Opens a database and puts it into a mode.
+/// Opens a database and switches it to a mode.
 fn open_in(path: &Path, mode: Mode) -> Connection {
     let db = open(path);
     for pragma in mode.before {
@@ -123,12 +123,12 @@ fn open_in(path: &Path, mode: Mode) -> Connection {
     db
 }
 
-/// All rows of a statement, or the error's code; columns apart by `|`, rows by a space.
+/// All rows of a statement, or the error's code. `|` separates columns, a space separates rows.
 fn outcome(db: &Connection, statement: &str) -> String {
     rows::query(db, statement).unwrap_or_else(|e| failure(&e))
 }
 
-/// What a connection of its own finds, or why there is none.
+/// The answer that a new connection gets, or its error.
 fn answer(path: &Path, statement: &str) -> String {
     match open_flags(path, "onewrite", OpenFlags::default()) {
         Ok(db) => outcome(&db, statement),
@@ -150,18 +150,18 @@ fn sql(db: &Connection, statement: &str) -> String {
     found
 }
 
-/// What a database says that it is, and a value of it.
+/// The `onewrite_status` of a database.
 fn status(db: &Connection) -> serde_json::Value {
     serde_json::from_str(&sql(db, "PRAGMA onewrite_status")).expect("JSON")
 }
 
-/// Copies a database and its log as a crash would leave them; the wal-index is gone.
+/// Copies a database and its log as a crash would leave them, without the wal-index.
 fn copy(from: &Path, to: &Path) {
     for suffix in ["", "-wal", "-onewrite", "-journal"] {
         let (from, to) = (beside(from, suffix), beside(to, suffix));
         let _ = std::fs::remove_file(&to);
         if from.exists() {
-            // By another process: closing a descriptor here would drop SQLite's locks.
+            // Another process copies: closing a descriptor here would drop SQLite's locks.
             let status = std::process::Command::new("cp")
                 .args([&from, &to])
                 .status()

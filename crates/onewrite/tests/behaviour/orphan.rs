@@ -1,5 +1,5 @@
-//! Databases that are removed, and made anew, while their log has transactions: after a kill, and with a
-//! connection that was never closed.
+//! Databases that are removed and created again while their log has transactions: after a kill, and
+//! with a connection that was never closed.
 
 use super::{MODES, Mode, beside, copy, open, open_flags, open_in, outcome, sql, status, stock};
 use rusqlite::{Connection, OpenFlags};
@@ -18,7 +18,7 @@ fn fill(db: &Connection, rows: u32) {
     }
 }
 
-/// What a kill leaves of a database with nine rows.
+/// The files that a kill leaves of a database with nine rows.
 fn killed(directory: &Path, mode: Mode) -> PathBuf {
     let (origin, path) = (directory.join("origin"), directory.join("db"));
     let db = open_in(&origin, mode);
@@ -42,7 +42,7 @@ fn orphans(path: &Path) -> Vec<PathBuf> {
 #[test]
 fn the_log_of_a_removed_database_is_set_aside_and_kept_whole() {
     for mode in guarded() {
-        // How the new database comes to be: not yet; by a stock connection that makes no table.
+        // The new database: none yet, or one that a stock connection made without a table.
         for made_by_stock in [false, true] {
             let directory = tempfile::tempdir().expect("a directory");
             let path = killed(directory.path(), mode);
@@ -68,7 +68,7 @@ fn the_log_of_a_removed_database_is_set_aside_and_kept_whole() {
             assert_eq!(orphans.len(), 1, "{mode:?}: {orphans:?}");
             assert!(std::fs::read(&orphans[0]).expect("it") == whole, "{mode:?}");
             assert_eq!(sql(&stock(&path), COUNT), "3", "{mode:?}");
-            // Back under its name it is the log that it was.
+            // Back under its name, it is the same log as before.
             std::fs::rename(&orphans[0], &log).expect("a rename");
             std::fs::rename(&old, &path).expect("a rename");
             let db = open(&path);
@@ -90,11 +90,11 @@ fn the_connection_that_set_a_log_aside_says_where_to() {
     assert!(said.is_some_and(|aside| aside.exists()));
 }
 
-/// A test suite that forgets to close: each connection holds the log of its removed database.
+/// A test suite that forgets to close its connections: each holds the log of its removed database.
 #[test]
 fn databases_removed_under_a_connection_are_made_anew_as_often_as_one_likes() {
     for mode in guarded() {
-        // A connection that has not committed has its log open all the same.
+        // A connection that has not committed still has its log open.
         for commits in [true, false] {
             let directory = tempfile::tempdir().expect("a directory");
             let path = directory.path().join("db");
@@ -151,7 +151,7 @@ fn a_file_that_is_no_log_does_not_keep_a_new_database_from_a_mode() {
     assert_eq!(kept, b"something else");
 }
 
-/// Who may only read sets nothing aside; and a database with content is not new.
+/// A read-only connection sets nothing aside, and a database with content is not new.
 #[test]
 fn a_log_is_not_set_aside_for_a_database_with_a_table_nor_by_a_reader() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -163,7 +163,7 @@ fn a_log_is_not_set_aside_for_a_database_with_a_table_nor_by_a_reader() {
 
     let db = stock(&path);
     sql(&db, "CREATE TABLE t(x)");
-    // A table that is gone again has been there.
+    // A table existed here, even if it was dropped.
     for statement in ["SELECT 1", "DROP TABLE t"] {
         sql(&db, statement);
         super::damage::refused(&path, "onewrite salvage");

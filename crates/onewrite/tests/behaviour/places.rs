@@ -64,7 +64,7 @@ fn readers_open_a_database_at_rest_in_use_and_after_a_crash() {
         sql(&db, "CREATE TABLE t(x)");
         sql(&db, "INSERT INTO t VALUES(1)");
         drop(db);
-        // At rest: and then a writer comes.
+        // A reader of a database at rest, before a writer comes.
         let first = reader(&path);
         assert_eq!(sql(&first, "SELECT count(*) FROM t"), "1", "{mode:?}");
         let db = open(&path);
@@ -84,7 +84,7 @@ fn readers_open_a_database_at_rest_in_use_and_after_a_crash() {
         drop((first, second, db));
         let after = reader(&crashed);
         assert_eq!(sql(&after, "SELECT count(*) FROM t"), "3", "{mode:?}");
-        // The last one to go is a reader, who cannot clear up; the next writer can.
+        // The last to close is a reader, which cannot clear up. The next writer can.
         drop(after);
         let db = open(&crashed);
         sql(&db, "INSERT INTO t VALUES(4)");
@@ -106,7 +106,7 @@ fn a_full_disk_rolls_back_and_later_commits_work() {
         sql(&db, "PRAGMA wal_autocheckpoint=0");
         sql(&db, "CREATE TABLE t(id INTEGER PRIMARY KEY, x)");
         sql(&db, "INSERT INTO t(x) VALUES(randomblob(1000))");
-        // Something takes all that is left.
+        // Another file takes all free space.
         let fill = std::process::Command::new("dd")
             .args(["if=/dev/zero", "bs=64k"])
             .arg(format!("of={}", filler.display()))
@@ -123,7 +123,7 @@ fn a_full_disk_rolls_back_and_later_commits_work() {
         let _ = outcome(&db, "ROLLBACK");
         assert_eq!(sql(&db, "SELECT count(*) FROM t"), "1", "{mode:?}");
         assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
-        // Small ones, until they fail too.
+        // Small transactions, until they fail too.
         let mut rows = 1;
         let failed = loop {
             let found = outcome(&db, "INSERT INTO t(x) VALUES(randomblob(20000))");
@@ -176,7 +176,7 @@ fn a_database_without_room_for_frame_headers_says_how_to_get_it() {
     assert_eq!(status(&db)["layout"], "embedded");
 }
 
-/// 247 bytes and "-journal" are the 255 that a name may have; "-onewrite" has one more.
+/// 247 bytes and "-journal" make 255, the limit for a name. "-onewrite" has one byte more.
 #[test]
 fn a_name_without_room_for_our_suffix_keeps_no_other_mode_from_working() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -199,7 +199,8 @@ fn a_name_without_room_for_our_suffix_keeps_no_other_mode_from_working() {
     }
 }
 
-/// Direct writes are multiples of the device's sectors there, of 4,096 bytes; a frame may be larger by its header.
+/// There, direct writes are multiples of the device's sectors of 4,096 bytes. A frame may be larger
+/// by its header.
 #[test]
 fn a_device_with_large_sectors_takes_direct_writes_in_every_mode() {
     for mode in MODES {
@@ -208,7 +209,7 @@ fn a_device_with_large_sectors_takes_direct_writes_in_every_mode() {
         };
         let path = disk.path().join("db");
         if mode.before == ["PRAGMA onewrite_layout=sector"] {
-            // Units of 512 bytes are what that layout is.
+            // That layout consists of units of 512 bytes.
             let db = open(&path);
             sql(&db, mode.before[0]);
             let refused = outcome(&db, "PRAGMA journal_mode=waldio");
@@ -218,7 +219,7 @@ fn a_device_with_large_sectors_takes_direct_writes_in_every_mode() {
         let db = open_in(&path, mode);
         sql(&db, "CREATE TABLE t(x)");
         let status = status(&db);
-        // The paper's log goes through the page cache everywhere.
+        // The paper's log always uses the page cache.
         let is_direct = mode.name != "swal";
         assert_eq!(status["direct_io"], is_direct, "{mode:?}: {status}");
         for n in 0..60 {
@@ -276,7 +277,7 @@ fn a_database_of_more_than_four_gibibytes_is_written_at_its_end() {
     }
 }
 
-/// Makes a database at rest larger by a hole. Returns its pages.
+/// Enlarges a database at rest by a hole. Returns its number of pages.
 fn enlarge(path: &std::path::Path, bytes: u64) -> u64 {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().read(true).write(true).open(path);

@@ -1,5 +1,5 @@
-//! Connections that only read: by a flag, by `mode=ro`, by `immutable=1`, on a file system that is
-//! mounted read-only; of databases at rest, in use and after a crash.
+//! Connections that only read: by a flag, by `mode=ro`, by `immutable=1`, or on a read-only file
+//! system. Their databases are at rest, in use, or left by a crash.
 
 use super::damage::files;
 use super::scratch::Scratch;
@@ -15,7 +15,7 @@ fn by_uri(path: &Path, parameters: &str) -> Connection {
     open_flags(uri.as_ref(), "onewrite", flags).expect("a connection")
 }
 
-/// A database with three rows, checkpointed after the first; closed, and as a crash leaves it.
+/// A database with three rows, checkpointed after the first: one closed, one as a crash leaves it.
 fn made(directory: &Path, mode: Mode) -> (PathBuf, PathBuf) {
     let (rest, crashed) = (directory.join("rest"), directory.join("crashed"));
     let db = open_in(&rest, mode);
@@ -58,7 +58,7 @@ fn mode_ro_reads_everything_that_was_committed_and_changes_nothing() {
     }
 }
 
-/// A connection that only reads cannot end the guard by itself.
+/// A read-only connection cannot end the guard by itself.
 #[test]
 fn after_the_last_close_the_database_is_a_stock_one_also_where_that_only_read() {
     for mode in MODES {
@@ -70,7 +70,7 @@ fn after_the_last_close_the_database_is_a_stock_one_also_where_that_only_read() 
                 assert_eq!(sql(&db, COUNT), "3", "{mode:?}");
             }
             assert_eq!(outcome(&stock(path), COUNT), "3", "{mode:?}");
-            // Next to another connection the guard stays, and goes with that one.
+            // The guard stays until the other connection closes.
             let reader = by_uri(path, "mode=ro");
             assert_eq!(sql(&reader, COUNT), "3");
             let writer = open(path);
@@ -87,8 +87,8 @@ fn after_the_last_close_the_database_is_a_stock_one_also_where_that_only_read() 
     }
 }
 
-/// As in stock SQLite an immutable database is the file alone: no log is read, no lock taken. A guarded
-/// one is then not a database, because its newest transactions are elsewhere.
+/// As in stock SQLite, an immutable database is the file alone: no log is read and no lock taken.
+/// So a guarded file is not a database, because its newest transactions are in the log.
 #[test]
 fn immutable_reads_the_file_alone_and_changes_nothing() {
     for mode in MODES {
@@ -114,7 +114,8 @@ fn immutable_reads_the_file_alone_and_changes_nothing() {
     }
 }
 
-/// There SQLite itself reads a database in WAL mode only as an immutable one, for want of a wal-index.
+/// There SQLite itself reads a database in WAL mode only as an immutable one, because it has no
+/// wal-index.
 #[test]
 fn on_a_read_only_file_system_a_database_answers_as_with_stock_sqlite() {
     for mode in MODES {
@@ -136,7 +137,7 @@ fn on_a_read_only_file_system_a_database_answers_as_with_stock_sqlite() {
     }
 }
 
-/// The child of the test below: says what a connection finds whose user may only read.
+/// The child of the test below: prints the answer to a connection whose user may only read.
 #[test]
 #[ignore = "run by another test"]
 fn child() {
@@ -153,7 +154,7 @@ fn child() {
     println!("found={found}");
 }
 
-/// What somebody finds who may read the files and not write them.
+/// The answer to a user that may read the files but not write them.
 fn as_another_user(program: &Path, path: &Path, vfs: &str) -> String {
     use std::os::unix::process::CommandExt;
     let mut command = std::process::Command::new(program);
@@ -181,8 +182,9 @@ fn permit(path: &Path, mode: u32) {
     std::fs::set_permissions(path, permissions).expect("permissions");
 }
 
-/// The log stays when the database is closed: it must not keep what others could read of it before the
-/// database was made private, nor keep out whom the database lets in since.
+/// The log stays when the database is closed, so its permissions must follow the database's. It
+/// must not keep content readable after the database was made private. It must not exclude users
+/// that the database has admitted since.
 #[test]
 fn the_log_follows_the_permissions_of_its_database() {
     use std::os::unix::fs::PermissionsExt;
@@ -235,7 +237,7 @@ fn who_may_only_read_the_files_reads_what_was_committed_or_is_told() {
                 }
             }
             permit(directory.path(), if may_add_files { 0o777 } else { 0o555 });
-            // An empty -wal file is what stock SQLite makes wherever it may.
+            // Stock SQLite makes an empty -wal file wherever it may.
             let content = |path: &Path| -> Vec<Vec<u8>> {
                 let files = files(path).into_iter();
                 files.map(Option::unwrap_or_default).collect()
@@ -269,7 +271,7 @@ fn who_may_only_read_the_files_reads_what_was_committed_or_is_told() {
     }
 }
 
-/// The child of the test below: runs the statements that come on its standard input, each on a line.
+/// The child of the test below: runs the statements on its standard input, one per line.
 #[test]
 #[ignore = "run by another test"]
 fn writer() {
@@ -280,7 +282,7 @@ fn writer() {
     }
 }
 
-/// Another process that writes, so that this one has no wal-index but its own mapping.
+/// Another process that writes, so that this process has only its own mapping of the wal-index.
 struct Writer {
     child: std::process::Child,
     answers: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
@@ -325,7 +327,7 @@ impl Drop for Writer {
     }
 }
 
-/// SQLite then maps the wal-index read-only, and follows what others write there.
+/// SQLite then maps the wal-index read-only, and follows the other processes' writes there.
 #[test]
 fn a_reader_that_may_only_read_the_wal_index_follows_a_restart_of_the_log() {
     for mode in MODES {

@@ -1,5 +1,5 @@
-//! Files that are deleted or replaced while a connection has them open: what was committed stays
-//! readable, and nothing is ever read from a log into a database that it does not belong to.
+//! Files that are deleted or replaced while a connection has them open. Committed transactions stay
+//! readable, and a log is never read into a database that it does not belong to.
 
 use super::damage::{files, refused};
 use super::{MODES, answer, beside, open, open_in, outcome, sql, stock};
@@ -23,7 +23,7 @@ fn guarded() -> impl Iterator<Item = super::Mode> {
     MODES.into_iter().filter(|mode| mode.name == "waldio")
 }
 
-/// A copy by another process: closing a descriptor here would drop SQLite's locks.
+/// Another process copies: closing a descriptor here would drop SQLite's locks.
 fn copy_to(from: &Path, to: &Path) {
     let status = std::process::Command::new("cp").args([from, to]).status();
     assert!(status.is_ok_and(|status| status.success()));
@@ -37,10 +37,10 @@ fn a_log_deleted_under_a_connection_keeps_what_it_holds_until_that_closes() {
         let db = filled(&path, mode, 5);
         std::fs::remove_file(beside(&path, "-onewrite")).expect("the log");
         assert_eq!(count(&db), "5", "{mode:?}");
-        // What would be written to it would be gone with this process.
+        // A write to that file would be lost with this process.
         let written = outcome(&db, "INSERT INTO t(x) VALUES(1)");
         assert!(written.starts_with("error"), "{mode:?}: {written}");
-        // Who comes now does not find the log, and must not do without it.
+        // A new connection does not find the log, and must not work without it.
         let found = answer(&path, "SELECT count(*) FROM t");
         assert!(found.starts_with("error 14"), "{mode:?}: {found}");
         drop(db);
@@ -73,7 +73,7 @@ fn a_log_replaced_under_a_connection_is_not_taken_by_the_next() {
         assert_eq!(count(&db), "5", "{mode:?}");
         assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
         drop(db);
-        // The stranger's frames are still there, and are none of this database's.
+        // The other database's frames are still there, and must not be used.
         refused(&path, "no longer here");
         assert_eq!(count(&stranger), "9");
     }
@@ -111,7 +111,7 @@ fn a_database_deleted_or_replaced_under_a_connection_never_meets_the_old_log() {
                 true => std::fs::rename(&backup, &path).expect("a rename"),
                 false => std::fs::remove_file(&path).expect("the database"),
             }
-            // The connection goes on with the file that it has, like one of stock SQLite's.
+            // The connection continues with its open file, like a connection of stock SQLite.
             assert_eq!(count(&db), "5");
             let log: PathBuf = beside(&path, "-onewrite");
             let found = answer(&path, "SELECT * FROM t");
@@ -129,7 +129,7 @@ fn a_database_deleted_or_replaced_under_a_connection_never_meets_the_old_log() {
     }
 }
 
-/// As in stock SQLite: the `-wal` file is asked for by nobody, so nobody misses it.
+/// As in stock SQLite: no connection looks for the `-wal` file, so none misses it.
 #[test]
 fn direct_goes_on_with_a_wal_file_that_was_deleted_as_stock_does() {
     let directory = tempfile::tempdir().expect("a directory");

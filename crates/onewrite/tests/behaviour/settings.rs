@@ -1,4 +1,4 @@
-//! What a URI and the environment say, for applications that say nothing themselves.
+//! Settings by URI and environment, for applications that set nothing themselves.
 
 use super::{open_flags, sql, status, stock};
 use rusqlite::OpenFlags;
@@ -26,14 +26,15 @@ fn a_uri_names_mode_and_settings() {
         (&status["layout"], &status["sync"]),
         (&"page4k".into(), &"normal".into())
     );
-    // What the application says counts more.
+    // The application's own statement takes precedence.
     assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
     assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete");
     let bad = format!("file:{}?onewrite_sync=sometimes", path.display());
     assert!(open_flags(bad.as_ref(), "onewrite", flags).is_err());
 }
 
-/// The connection that converts a database for another one makes its log as that one was told to.
+/// A connection's URI says how to make the log. The connection that converts the database for it
+/// must follow that.
 #[test]
 fn a_database_that_is_converted_by_its_uri_gets_the_log_that_the_uri_describes() {
     for (layout, init, direct) in [
@@ -44,7 +45,7 @@ fn a_database_that_is_converted_by_its_uri_gets_the_log_that_the_uri_describes()
     ] {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("db");
-        // There is content already, in a rollback mode, with room for frame headers.
+        // The database already has content, in a rollback mode, with room for frame headers.
         let db = open_flags(&path, "onewrite", OpenFlags::default()).expect("a connection");
         sql(&db, "PRAGMA onewrite_reserve_bytes=24");
         sql(&db, "CREATE TABLE t(x)");
@@ -96,7 +97,7 @@ fn child() {
     }
 }
 
-/// What [`child`] says of a database in this environment.
+/// The output of [`child`] for a database in this environment.
 fn said(path: &Path, variables: &[(&str, &str)]) -> String {
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "settings::child", "--ignored", "--nocapture"])
@@ -109,7 +110,7 @@ fn said(path: &Path, variables: &[(&str, &str)]) -> String {
     text
 }
 
-/// A name, environment variables, what the pragma says, and the mode of ours that is in use.
+/// A name, environment variables, the pragma's answer, and our mode in use.
 type Case = (
     &'static str,
     &'static [(&'static str, &'static str)],
@@ -147,7 +148,7 @@ fn the_environment_chooses_for_applications_that_do_not() {
                 ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal"),
                 ("ONEWRITE_UPGRADE_WAL", "1"),
             ],
-            // Who says WAL may well compare the answer.
+            // An application that asks for WAL may compare the answer.
             "wal,waldio",
         ),
         (
@@ -180,7 +181,7 @@ fn the_environment_chooses_for_applications_that_do_not() {
             ("ONEWRITE_MAKE_DEFAULT", "1"),
             ("ONEWRITE_JOURNAL_MODE", "waldio"),
         ];
-        // Of two values of a variable the later one counts.
+        // If a variable has two values, the later one counts.
         let text = said(&directory.path().join(name), &[&usual, variables].concat());
         let last = text.lines().rfind(|line| line.contains("mode="));
         assert!(
@@ -190,7 +191,8 @@ fn the_environment_chooses_for_applications_that_do_not() {
     }
 }
 
-/// Pages that are smaller than a block cannot change places with others. Who asked for WAL gets that, and no error.
+/// Pages smaller than a block cannot be exchanged with others. An application that asked for WAL
+/// gets WAL, and no error.
 #[test]
 fn who_asks_for_wal_gets_it_where_pages_do_not_suit_the_upgrade() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -226,7 +228,7 @@ fn only_who_makes_it_the_default_gets_it_by_default() {
     }
 }
 
-/// The URI speaks for its own database, against the environment too.
+/// The URI sets its own database, and overrides the environment.
 #[test]
 fn a_stock_word_in_the_uri_leaves_the_database_to_the_application() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -272,7 +274,7 @@ fn compression_is_set_and_told_and_logs_of_all_kinds_are_read() {
         }
         let counted = &status(&db)["compressed"];
         assert!(counted["differences"].as_u64() > Some(5), "{counted}");
-        // Read back by one that remembers nothing: recovery.
+        // A connection that remembers nothing reads it back: recovery.
         let copied = directory.path().join(format!("{mode}-copy"));
         super::copy(&path, &copied);
         for path in [&path, &copied] {
@@ -294,7 +296,7 @@ fn compression_is_refused_where_nothing_is_compressed() {
         for mode in ["waldio", "direct"] {
             assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
             assert_eq!(sql(&db, &set), value);
-            // For when there is something to compress.
+            // Compressible content.
             assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
             assert_eq!(status(&db)[name], serde_json::Value::Null);
             let refused = super::outcome(&db, &set);

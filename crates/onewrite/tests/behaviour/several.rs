@@ -60,7 +60,8 @@ fn threads_write_and_read_one_database() {
     }
 }
 
-/// Who opens the log asks for its size, while another writes a generation that is not in the file yet.
+/// A connection that opens the log asks for its size, while another writes a generation that is not
+/// in the file yet.
 #[test]
 fn a_log_is_opened_while_another_connection_starts_it_again() {
     for mode in MODES {
@@ -124,7 +125,7 @@ fn a_snapshot_stays_as_it_is_while_others_write_spill_and_checkpoint() {
             for (reader, seen) in &snapshots {
                 assert_eq!(&sql(reader, LOOK), seen, "{mode:?}, round {round}");
             }
-            // A snapshot of the past cannot write.
+            // A connection on an old snapshot cannot write.
             let (oldest, _) = &snapshots[0];
             let found = outcome(oldest, "DELETE FROM t");
             assert!(found.starts_with("error 517"), "BUSY_SNAPSHOT: {found}");
@@ -167,7 +168,8 @@ fn exclusive_locking_keeps_others_out_and_lets_them_in_again() {
         sql(&db, "PRAGMA locking_mode=NORMAL");
         sql(&db, "INSERT INTO t VALUES(30)");
         if !shares_its_index {
-            // Whose wal-index never was in shared memory keeps the database until it closes.
+            // A connection whose wal-index was never in shared memory keeps the database until it
+            // closes.
             let found = outcome(&other, "SELECT count(*) FROM t");
             assert!(found.starts_with("error 5"), "{mode:?}: {found}");
             drop(db);
@@ -183,7 +185,7 @@ fn attached_databases_in_different_modes_commit_together() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
         let db = open_in(&path("main"), mode);
-        // Another of ours, one of stock SQLite's, and one that is not said.
+        // Another of our modes, a stock mode, and one left unset.
         let other = MODES[(nth + 1) % MODES.len()];
         drop(open_in(&path("other"), other));
         let third = stock_modes[nth % stock_modes.len()];
@@ -232,7 +234,8 @@ fn attached_databases_in_different_modes_commit_together() {
     }
 }
 
-/// Who cannot commit in one database commits in none; what stock connections see of it is whole.
+/// A commit that fails in one database commits in none. Stock connections see only whole
+/// transactions.
 #[test]
 fn a_database_that_is_busy_keeps_a_common_commit_from_all() {
     for mode in MODES {
@@ -246,7 +249,7 @@ fn a_database_that_is_busy_keeps_a_common_commit_from_all() {
         sql(&db, &attach);
         sql(&db, "CREATE TABLE main.t(x)");
         sql(&db, "CREATE TABLE other.t(x)");
-        // A reader in a rollback mode lets others write, and not commit.
+        // In a rollback mode, a reader lets others write but not commit.
         let reader = super::stock(&other);
         sql(&reader, "BEGIN");
         sql(&reader, "SELECT * FROM t");

@@ -1,4 +1,4 @@
-//! Every way from one journal mode to another, and what is remembered of it.
+//! Every switch from one journal mode to another, and the mode that the database remembers.
 #![allow(unsafe_code)]
 
 use super::{MODES, Mode, WALDIO, beside, open, open_in, outcome, sql, status, stock};
@@ -33,7 +33,7 @@ fn every_mode_follows_every_other_and_the_pragma_tells_the_truth() {
                 assert_eq!(said.as_deref(), Some(mode).filter(|mode| is_ours(mode)));
             }
             drop(db);
-            // What is remembered is as in SQLite: the modes with a log.
+            // As in SQLite, the database remembers only modes with a log.
             let kept = if to == "wal" || is_ours(to) {
                 to
             } else {
@@ -54,7 +54,7 @@ fn every_mode_follows_every_other_and_the_pragma_tells_the_truth() {
                 "{from} {to}: {}",
                 file.display()
             );
-            // And it is a stock database.
+            // The file is also a stock database.
             let db = stock(&path);
             let mode = if kept == "delete" { "delete" } else { "wal" };
             assert_eq!(sql(&db, "PRAGMA journal_mode"), mode);
@@ -63,7 +63,7 @@ fn every_mode_follows_every_other_and_the_pragma_tells_the_truth() {
     }
 }
 
-/// Content of many pages, which every switch must carry over whole.
+/// Content of many pages. Every switch must keep it whole.
 const LOOK: &str = "SELECT count(*), total(id * v), total(length(w)), max(w) FROM t";
 
 #[test]
@@ -93,7 +93,7 @@ fn every_layout_is_entered_from_and_left_for_every_other_mode() {
                         .for_each(|pragma| drop(sql(&db, pragma)));
                 }
                 if other_has_layout {
-                    // Its log has a layout of its own; the setting is for waldio.
+                    // Its log has its own layout; the setting is for waldio.
                     let setting = match mode {
                         "waldio" => layout.before[0],
                         _ => "PRAGMA onewrite_layout=auto",
@@ -110,7 +110,7 @@ fn every_layout_is_entered_from_and_left_for_every_other_mode() {
                 sql(&db, &format!("UPDATE t SET v = v + {round}, w = w || 'x'"));
                 sql(&db, &format!("DELETE FROM t WHERE id % 40 = {round}"));
                 seen = sql(&db, LOOK);
-                // Whatever the mode, what a kill leaves is what was committed.
+                // In any mode, a kill leaves exactly the committed rows.
                 let killed = directory.path().join("killed");
                 super::copy(&path, &killed);
                 let after = open(&killed);
@@ -207,7 +207,7 @@ fn a_statement_prepared_many_times_switches_once() {
     for _ in 0..3 {
         let mode: String = prepared.query_row([], |row| row.get(0)).expect("a mode");
         assert_eq!(mode, "waldio");
-        // The schema changes: SQLite prepares the statement anew.
+        // The schema changes, so SQLite prepares the statement again.
         sql(&db, "CREATE TABLE u(x)");
         sql(&db, "DROP TABLE u");
     }
@@ -229,9 +229,9 @@ fn a_fresh_database_in_any_mode_is_opened_by_another_connection_at_once() {
     }
 }
 
-/// SQLite, up to 3.54, leaves WAL mode with the pages that the connection remembers, even if another has
-/// committed to them since, and then writes what it remembers: a row is lost. What is remembered is
-/// given up where the database's change counter has moved on: in our VFS we move it.
+/// SQLite, up to 3.54, leaves WAL mode with the pages that the connection has cached, even if
+/// another has committed to them since. Then it writes the cached pages: a row is lost. SQLite
+/// drops its cache if the database's change counter has moved; our VFS moves it.
 #[test]
 fn who_leaves_a_mode_does_not_write_what_it_remembers_over_what_others_committed() {
     for persists in [false, true] {
@@ -292,7 +292,7 @@ fn persist_wal_of(db: &rusqlite::Connection, schema: &std::ffi::CStr) {
     assert_eq!((code, persist), (ffi::SQLITE_OK, 1));
 }
 
-/// Where nothing is to be changed stock SQLite asks nobody, and so it is with a database that has no mode of ours.
+/// If nothing changes, stock SQLite takes no lock. The same holds for a database in a stock mode.
 #[test]
 fn a_stock_database_that_another_has_locked_tells_its_mode() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -308,8 +308,8 @@ fn a_stock_database_that_another_has_locked_tells_its_mode() {
     assert!(found.starts_with("error 5"), "{found}");
 }
 
-/// With exclusive locking a connection never comes from no lock between two modes: what it knew of the first one's log must
-/// not stand for the second one's.
+/// With exclusive locking, a connection never drops to no lock between two modes. Its knowledge of
+/// the first mode's log must not be applied to the second's.
 #[test]
 fn with_exclusive_locking_a_log_that_was_left_is_not_written_to_again() {
     let wal = Mode {
@@ -325,7 +325,7 @@ fn with_exclusive_locking_a_log_that_was_left_is_not_written_to_again() {
             sql(&ours, "CREATE TABLE t(x)");
             let mut rows = 0;
             for mode in ["delete", to, "delete", to] {
-                // Where the layout does not suit it stays as it is.
+                // Where the layout does not fit, the mode stays as it is.
                 outcome(&ours, &format!("PRAGMA journal_mode={mode}"));
                 sql(&ours, "INSERT INTO t VALUES(1)");
                 rows += 1;
@@ -343,8 +343,8 @@ fn with_exclusive_locking_a_log_that_was_left_is_not_written_to_again() {
     }
 }
 
-/// A pragma that names no database reaches the attached ones as well, and our VFS hears of the main one
-/// alone: what makes SQLite look again must not hang on that.
+/// A pragma that names no database reaches the attached ones as well, but SQLite reports only the
+/// main one to our VFS. SQLite must still look again at the others.
 #[test]
 fn who_leaves_the_modes_of_all_databases_writes_over_no_commit() {
     for mode in ["wal", "direct", "waldio", "onewrite"] {
@@ -378,8 +378,8 @@ fn who_leaves_the_modes_of_all_databases_writes_over_no_commit() {
     }
 }
 
-/// The deletion of a log when its last connection closes makes nobody look again, for nobody is left: a
-/// program that only reads changes no byte of its database.
+/// The deletion of a log when its last connection closes makes no connection look again, because
+/// none is left. A program that only reads changes no byte of its database.
 #[test]
 fn a_database_that_was_only_read_keeps_its_bytes() {
     for mode in ["wal", "direct"] {

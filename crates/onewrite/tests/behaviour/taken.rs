@@ -1,5 +1,5 @@
-//! A database that is taken from under a connection: nothing is acknowledged that would be lost, and what was
-//! committed stays in the log.
+//! A database that is taken away under a connection. No commit that would be lost is acknowledged,
+//! and committed transactions stay in the log.
 
 use super::{MODES, Mode, beside, open_in, outcome, sql, status, stock};
 use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
@@ -23,7 +23,7 @@ fn guarded() -> impl Iterator<Item = Mode> {
     MODES.into_iter().filter(|mode| mode.name != "direct")
 }
 
-/// By another process, as it happens.
+/// Runs it in another process, as happens in practice.
 fn run(program: &str, from: &Path, to: &Path) {
     let status = Command::new(program).args([from, to]).status();
     assert!(status.is_ok_and(|status| status.success()));
@@ -38,7 +38,7 @@ fn backup(path: &Path) {
 
 fn holds_frames(log: &Path) -> bool {
     let bytes = std::fs::read(log).expect("the log");
-    // SQLite's WAL header in ours: zeros in an empty log.
+    // SQLite's WAL header in our log: zeros if the log is empty.
     bytes[32..64].iter().any(|&byte| byte != 0)
 }
 
@@ -62,7 +62,7 @@ fn who_finds_its_database_replaced_acknowledges_nothing() {
             let why = status(&db)["error"].to_string();
             assert!(why.contains("onewrite salvage"), "{what}: {why}");
             assert!(why.contains(&path.display().to_string()), "{what}: {why}");
-            // What is in the log is of no use to the file that is there now.
+            // The log's content does not fit the file that is at the path now.
             let checkpoint = outcome(&db, "PRAGMA wal_checkpoint");
             assert!(checkpoint.starts_with("error"), "{what}: {checkpoint}");
             drop(db);
@@ -80,7 +80,7 @@ fn who_finds_its_database_replaced_acknowledges_nothing() {
     }
 }
 
-/// The path leads nowhere, or to another database. But the log went with this one.
+/// The path leads to no file, or to another database. The log moved with its database.
 #[test]
 fn who_moved_with_its_directory_goes_on() {
     for mode in guarded() {
@@ -111,7 +111,7 @@ fn who_moved_with_its_directory_goes_on() {
     }
 }
 
-/// Its locks on the database are lost; the one on the log is not.
+/// The connection's locks on the database are lost, but not its lock on the log.
 #[test]
 fn who_closes_next_to_somebody_without_locks_leaves_the_log_and_the_guard() {
     for mode in guarded() {

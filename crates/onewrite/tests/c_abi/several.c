@@ -1,6 +1,6 @@
 /*
-** Several SQLite libraries in one process, each with the VFS, and one that is unloaded and loaded again.
-** Arguments: a directory, and three copies of one SQLite as a shared library.
+** Several SQLite libraries in one process, each with the VFS, and one that is unloaded and loaded
+** again. Arguments: a directory, and three copies of one SQLite as a shared library.
 */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static int run(Sqlite *sqlite, sqlite3 *db, const char *sql) {
   return 0;
 }
 
-/* Makes a database, or goes on with it, and leaves it open. */
+/* Makes or continues a database, and leaves it open. */
 static int use(Sqlite *sqlite, const char *path, sqlite3 **db) {
   CHECK(open_database(sqlite, path, db) == SQLITE_OK);
   CHECK(run(sqlite, *db, "PRAGMA journal_mode=onewrite"));
@@ -87,7 +87,7 @@ int main(int argc, char **argv) {
   CHECK(first.api.close_v2(other) == SQLITE_OK);
   CHECK(run(&first, one, "INSERT INTO t VALUES(4)"));
   CHECK(second.api.close_v2(two) == SQLITE_OK);
-  /* The same library again, and another one, which may take the place of the one that is gone. */
+  /* Loads the same library again, and another one, which may get the unloaded one's address. */
   CHECK(dlclose(second.library) == 0);
   CHECK(run(&first, one, "INSERT INTO t VALUES(5)"));
   if (load(&third, argv[4]) || use(&third, b, &two)) return 1;
@@ -98,10 +98,10 @@ int main(int argc, char **argv) {
   if (use(&second, b, &two)) return 1;
   CHECK(second.api.close_v2(two) == SQLITE_OK);
   CHECK(first.api.close_v2(one) == SQLITE_OK);
-  /* What the first has closed another may have. */
+  /* Another library may open a database that the first has closed. */
   if (use(&third, a, &one)) return 1;
   CHECK(third.api.close_v2(one) == SQLITE_OK);
-  /* Of all registrations that failed, the last. */
+  /* The message is that of the last failed registration. */
   CHECK(onewrite_register_with(&first.api, 1, SQLITE_VERSION_NUMBER, 0) == SQLITE_ERROR);
   CHECK(strstr(onewrite_register_message(), "onewrite.h") != NULL);
   CHECK(onewrite_register_with(&first.api, sizeof first.api, 3039004, 0) == SQLITE_ERROR);

@@ -1,4 +1,4 @@
-//! Random numbers from a seed that is printed, and that `ONEWRITE_SEED` gives back.
+//! Random numbers from a seed. The test prints the seed, and `ONEWRITE_SEED` sets it.
 
 /// SplitMix64: small, and the same everywhere.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// The seed that `ONEWRITE_SEED` gives, or a new one; printed, so that a failure can be replayed.
+/// The seed from `ONEWRITE_SEED`, or a new one. It is printed, so that a failure can be replayed.
 pub fn seed(test: &str) -> u64 {
     let given = std::env::var("ONEWRITE_SEED").ok();
     let seed = match given {

@@ -1,9 +1,9 @@
-//! What a statement returns, as text.
+//! The rows that a statement returns, as text.
 
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-/// All rows of a statement: columns apart by `|`, rows by a space.
+/// All rows of a statement. `|` separates columns, a space separates rows.
 pub fn query(db: &Connection, statement: &str) -> rusqlite::Result<String> {
     let mut prepared = db.prepare(statement)?;
     let columns = prepared.column_count();

@@ -1,9 +1,9 @@
-//! A small file system of its own for one test: an image file, mounted through a loop device.
+//! A small file system for one test: an image file, mounted through a loop device.
 //!
-//! Unmounted, detached and deleted when it goes out of scope, also when the test fails. If the test
-//! is killed, the kernel does it: the mount lives in a mount namespace of the test's thread, where
-//! the threads and processes that it starts see it too, the loop device detaches itself with the last
-//! mount, and the image has no name. What is left is an empty directory.
+//! Dropping it unmounts, detaches and deletes it, even if the test fails. If the test is killed,
+//! the kernel does it. The mount lives in a mount namespace of the test's thread, which the threads
+//! and processes that it starts share. The loop device detaches itself with the last mount, and the
+//! image has no name. Only an empty directory is left.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use std::time::Duration;
 /// A mounted image.
 pub struct Scratch {
     mount_point: PathBuf,
-    /// Holds the mount point; dropped, and so deleted, after the unmounting.
+    /// Holds the mount point. It is dropped, and so deleted, after the unmounting.
     _directory: tempfile::TempDir,
 }
 
 impl Scratch {
     /// An ext4, with further arguments for mkfs.ext4 and further mount options (`""` for none).
-    /// `None`, and a line that says so, without root.
+    /// Without root it prints a line and returns `None`.
     pub fn ext4(megabytes: u64, mkfs_args: &[&str], mount_options: &str) -> Option<Self> {
         Self::tuned_ext4(megabytes, mkfs_args, &[], mount_options)
     }
 
-    /// The same, with a command that changes the image between making and mounting; the image's
-    /// path is its last argument.
+    /// The same, with a command that changes the image between making and mounting it. The image's
+    /// path is the command's last argument.
     pub fn tuned_ext4(
         megabytes: u64,
         mkfs_args: &[&str],
@@ -36,13 +36,13 @@ impl Scratch {
         Self::make(megabytes, &mkfs, tune, mount_options)
     }
 
-    /// An XFS. `None`, and a line that says so, without root or xfsprogs.
+    /// An XFS. Without root or xfsprogs it prints a line and returns `None`.
     #[allow(dead_code)] // as for remount
     pub fn xfs() -> Option<Self> {
         Self::make(320, &["mkfs.xfs", "-q"], &[], "")
     }
 
-    /// A Btrfs. `None`, and a line that says so, without root or btrfs-progs.
+    /// A Btrfs. Without root or btrfs-progs it prints a line and returns `None`.
     #[allow(dead_code)] // as for remount
     pub fn btrfs() -> Option<Self> {
         Self::make(128, &["mkfs.btrfs", "-q"], &[], "")
@@ -52,7 +52,8 @@ impl Scratch {
     #[allow(dead_code)] // as for remount
     pub fn ext4_on_large_sectors(megabytes: u64) -> Option<Self> {
         let mkfs = ["mkfs.ext4", "-q", "-F", "-b", "4096"];
-        // Detached with the last mount: whoever ends this shell leaves at most a device without a name.
+        // The device detaches with the last mount. If this shell is killed, at most a device
+        // without a name is left.
         let script = "device=$(losetup --find --show --sector-size 4096 \"$1\") || exit 1; \
                       mount \"$device\" \"$2\"; mounted=$?; losetup --detach \"$device\"; exit $mounted";
         Self::make_and(megabytes, &mkfs, &[], |image, mount_point| {
@@ -103,13 +104,13 @@ impl Scratch {
             _directory: directory,
         };
         onewrite_iotrace::scratch::private_mounts().expect("mounts of our own");
-        // In another process, which binds the loop device and mounts it even if we are killed now.
+        // Another process binds the loop device and mounts it, even if this one is killed now.
         mount(image, scratch.mount_point_text());
         std::fs::remove_file(image).expect("the image's name");
         Some(scratch)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.mount_point
     }
@@ -156,7 +157,7 @@ fn run(program: &str, args: &[&str]) {
     };
     let is_busy = |output: &Output| String::from_utf8_lossy(&output.stderr).contains("busy");
     let mut output = once();
-    // A child that another test is starting holds all descriptors of the process until it executes.
+    // A child that another test starts holds all descriptors of this process until it calls exec.
     for _ in 0..100 {
         if !is_busy(&output) {
             break;

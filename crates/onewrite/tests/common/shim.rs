@@ -1,5 +1,5 @@
-//! A VFS between ours and SQLite's own, the default one, in which a test sees the calls on files and may
-//! make them fail. What it does with them is safe code, a `Watch`; all the unsafe code is here.
+//! A VFS between ours and SQLite's default one. A test sees the calls on files there, and may make
+//! them fail. A `Watch` decides in safe code; all the unsafe code is here.
 #![allow(unsafe_code)]
 
 use rusqlite::ffi::{
@@ -12,17 +12,18 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Passes a call on to the VFS underneath; returns its result code.
+/// Passes a call on to the VFS underneath, and returns its result code.
 pub trait Call: FnOnce() -> c_int {}
 
 impl<F: FnOnce() -> c_int> Call for F {}
 
-/// What is done with the calls; by default they are passed on. SQLite gets the code that is returned,
-/// which must be an error's where the call was not passed on.
+/// Handles the calls; by default they are passed on. SQLite gets the returned code. It must be an
+/// error if the call was not passed on.
 pub trait Watch: 'static {
     /// The VFS's name.
     const NAME: &CStr;
-    /// The kinds of files whose calls come here, as flags of `xOpen`. Deletions come of all.
+    /// The kinds of files whose calls come here, as flags of `xOpen`. Deletions of every kind come
+    /// here.
     const FILES: c_int;
 
     fn open(_path: &Path, _flags: c_int, call: impl Call) -> c_int {
@@ -62,7 +63,7 @@ pub trait Watch: 'static {
     }
 }
 
-/// A file that is watched. That of the VFS underneath follows it in the same allocation.
+/// A watched file. The file of the VFS underneath follows it in the same allocation.
 #[repr(C)]
 struct Watched {
     base: sqlite3_file,
@@ -82,10 +83,10 @@ fn below_vfs() -> *mut sqlite3_vfs {
     BELOW.get().expect("registered").0
 }
 
-/// Registers it as the default one.
+/// Registers it as the default VFS.
 pub fn register<W: Watch>() {
-    // SAFETY: null asks for the default VFS, which lives as long as the process; the new one is
-    // leaked, and shares the name of none.
+    // SAFETY: null asks for the default VFS, which lives as long as the process. The new one is
+    // leaked, and its name is unique.
     unsafe {
         assert_eq!(rusqlite::ffi::sqlite3_initialize(), SQLITE_OK);
         let below = sqlite3_vfs_find(ptr::null());
@@ -117,7 +118,7 @@ unsafe extern "C" fn open<W: Watch>(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite passes memory for szOsFile bytes; a file of no interest is opened right in it.
+    // SAFETY: SQLite passes memory for szOsFile bytes. A file of no interest is opened right in it.
     unsafe {
         let open = (*below_vfs()).xOpen.expect("a method");
         if name.is_null() || flags & W::FILES == 0 {
@@ -144,7 +145,7 @@ unsafe extern "C" fn delete<W: Watch>(
     name: *const c_char,
     sync_directory: c_int,
 ) -> c_int {
-    // SAFETY: a name from SQLite; passed on as it came.
+    // SAFETY: a name from SQLite, passed on as it came.
     unsafe {
         let delete = (*below_vfs()).xDelete.expect("a method");
         W::delete(&path_of(name), sync_directory != 0, || {
@@ -179,7 +180,7 @@ unsafe extern "C" fn read<W: Watch>(
     size: c_int,
     offset: sqlite3_int64,
 ) -> c_int {
-    // SAFETY: a file of ours; passed on as it came.
+    // SAFETY: one of our files, passed on as it came.
     unsafe {
         let (path, below) = parts(file);
         W::read(path, offset as u64, size as usize, || {
@@ -194,7 +195,7 @@ unsafe extern "C" fn write<W: Watch>(
     size: c_int,
     offset: sqlite3_int64,
 ) -> c_int {
-    // SAFETY: a file of ours, and `size` bytes.
+    // SAFETY: one of our files, and `size` bytes.
     unsafe {
         let (path, below) = parts(file);
         let bytes = std::slice::from_raw_parts(data.cast(), size as usize);
@@ -205,7 +206,7 @@ unsafe extern "C" fn write<W: Watch>(
 }
 
 unsafe extern "C" fn truncate<W: Watch>(file: *mut sqlite3_file, size: sqlite3_int64) -> c_int {
-    // SAFETY: a file of ours; passed on as it came.
+    // SAFETY: one of our files, passed on as it came.
     unsafe {
         let (path, below) = parts(file);
         W::truncate(path, size as u64, || {
@@ -215,7 +216,7 @@ unsafe extern "C" fn truncate<W: Watch>(file: *mut sqlite3_file, size: sqlite3_i
 }
 
 unsafe extern "C" fn sync<W: Watch>(file: *mut sqlite3_file, flags: c_int) -> c_int {
-    // SAFETY: a file of ours; passed on as it came.
+    // SAFETY: one of our files, passed on as it came.
     unsafe {
         let (path, below) = parts(file);
         W::sync(path, || {
@@ -225,7 +226,7 @@ unsafe extern "C" fn sync<W: Watch>(file: *mut sqlite3_file, flags: c_int) -> c_
 }
 
 unsafe extern "C" fn lock<W: Watch>(file: *mut sqlite3_file, level: c_int) -> c_int {
-    // SAFETY: a file of ours; passed on as it came.
+    // SAFETY: one of our files, passed on as it came.
     unsafe {
         let (path, below) = parts(file);
         W::lock(path, level, || {
@@ -235,7 +236,7 @@ unsafe extern "C" fn lock<W: Watch>(file: *mut sqlite3_file, level: c_int) -> c_
 }
 
 unsafe extern "C" fn unlock<W: Watch>(file: *mut sqlite3_file, level: c_int) -> c_int {
-    // SAFETY: a file of ours; passed on as it came.
+    // SAFETY: one of our files, passed on as it came.
     unsafe {
         let (path, below) = parts(file);
         W::unlock(path, level, || {
@@ -251,10 +252,10 @@ unsafe extern "C" fn shm_map<W: Watch>(
     extend: c_int,
     out: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: a file of ours; passed on as it came.
+    // SAFETY: one of our files, passed on as it came.
     unsafe {
         let (path, below) = parts(file);
-        // What is not passed on maps nothing.
+        // A call that is not passed on maps nothing.
         *out = ptr::null_mut();
         W::shm_map(path, || {
             (*(*below).pMethods).xShmMap.expect("a method")(below, region, size, extend, out)
@@ -262,11 +263,11 @@ unsafe extern "C" fn shm_map<W: Watch>(
     }
 }
 
-/// Methods that nobody watches.
+/// Methods that no test watches.
 macro_rules! pass {
     ($($name:ident => $method:ident($($argument:ident: $type:ty),*) -> $ret:ty;)*) => {$(
         unsafe extern "C" fn $name(file: *mut sqlite3_file, $($argument: $type),*) -> $ret {
-            // SAFETY: a file of ours; passed on as it came.
+            // SAFETY: one of our files, passed on as it came.
             unsafe {
                 let (_, below) = parts(file);
                 (*(*below).pMethods).$method.expect("a method")(below, $($argument),*)

@@ -1,4 +1,4 @@
-//! Where the source of the SQLite lies that the tests are linked with.
+//! Finds the source of the SQLite that the tests are linked with.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 /// The directory with its `sqlite3.c`, `sqlite3.h` and `sqlite3ext.h`.
 pub fn sqlite_source() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // Packages of other platforms have never been fetched.
+    // Cargo never fetched the packages of other platforms.
     let libc = if cfg!(target_env = "musl") {
         "musl"
     } else {

@@ -8,7 +8,7 @@ use std::path::Path;
 fn flushes(events: &[Event]) -> usize {
     let is_flush = |event: &&Event| match event {
         Event::Flush(_) | Event::SyncDirectory => true,
-        // With a file that is new to it SQLite syncs the directory.
+        // SQLite syncs the directory with the first flush of a file that is new to it.
         Event::Open(file, Opener::Sqlite) => *file == record::File::Wal,
         Event::Write { reach, .. } => *reach == Reach::Through,
         _ => false,
@@ -61,7 +61,7 @@ fn a_guarded_mode_opens_and_closes_with_two_flushes_more_than_wal() {
                 "{device:?}: {inserts}, wal {}",
                 wal[1]
             );
-            // A log, its directory, the guard; and the guard again.
+            // Three for the log, its directory and the guard, and one for the guard again.
             assert!(reads <= 4, "{device:?}: {reads}");
         }
     }

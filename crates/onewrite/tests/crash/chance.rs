@@ -5,12 +5,12 @@ use super::random::Random;
 use super::record::File;
 use std::collections::HashMap;
 
-/// How a power cut treats a write that is not durable.
+/// The effect of a power cut on a write that is not durable.
 #[derive(Clone, Copy)]
 enum Fate {
     Whole,
     Lost,
-    /// Of every sector so many of 256 arrive.
+    /// Of every sector, so many of 256 arrive.
     Torn(u64),
     /// The first sectors arrive.
     Begun(u64),
@@ -18,14 +18,14 @@ enum Fate {
     Ended(u64),
 }
 
-/// A random power cut. Writes arrive whole, not at all or torn, each by its own fate; how often
-/// which, is drawn for every cut.
+/// A random power cut. Each write arrives whole, not at all, or torn. The odds are drawn for every
+/// cut.
 pub struct Cut {
     random: Random,
     fates: HashMap<(File, usize), Fate>,
     whole: u64,
     lost: u64,
-    /// Only the newest changes are in doubt: all before so many have arrived.
+    /// Only the newest changes are in doubt: all before this number have arrived.
     old_arrive: u64,
 }
 

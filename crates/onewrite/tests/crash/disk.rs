@@ -1,18 +1,18 @@
-//! What a power cut may leave of recorded calls.
+//! The states that a power cut may leave after recorded calls.
 //!
 //! The model, for each file:
 //!
-//! - Bytes become durable by a flush of their file, or by being written through. Before that every
-//!   sector of 512 bytes may be in any state that it has had since it was last durable, each sector
-//!   apart from the others: writes are reordered, dropped and torn.
-//! - A write-through write makes its own sectors durable. On a device without FUA it makes durable
-//!   besides what was written to the file directly before it; what is in the page cache only if
-//!   that was written back first.
-//! - Size and truncation become durable with a flush, and before that in their order, with or
-//!   without data. What a size covers and no sector has reached reads as zeros.
-//!   A write-through write takes truncations before it along: they are changes of the inode that it
+//! - Bytes become durable by a flush of their file, or by a write-through write. Before that, every
+//!   sector of 512 bytes may be in any state that it has had since it was last durable. Sectors are
+//!   independent: writes are reordered, dropped and torn.
+//! - A write-through write makes its own sectors durable. On a device without FUA it also makes
+//!   durable what was written to the file directly before it. It covers bytes in the page cache
+//!   only if these were written back first.
+//! - Size and truncation become durable with a flush. Before that they become durable in order,
+//!   with or without data. Bytes within the size that no sector has reached read as zeros. A
+//!   write-through write makes truncations before it durable: they are changes of the inode that it
 //!   needs.
-//! - A name is created or removed for certain when the directory is synced; SQLite's VFS does that
+//! - A name is certainly created or removed once the directory is synced. SQLite's VFS does that
 //!   with the first flush of a journal or log that it has opened.
 
 use super::record::{Device, Event, File, Opener, Reach};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub const SECTOR: usize = 512;
 type Sector = [u8; SECTOR];
 
-/// A file's content: sectors that are not zero, and a size.
+/// A file's content: its nonzero sectors, and its size.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Content {
     pub size: u64,
@@ -41,7 +41,7 @@ impl Content {
             ..Content::default()
         };
         let mut at = 0;
-        // Errors mean that there is nothing but holes from there on.
+        // An error means that only holes follow.
         while let Ok(from) = seek(&file, SeekFrom::Data(at)) {
             at = seek(&file, SeekFrom::Hole(from)).unwrap_or(content.size);
             let mut bytes = vec![0; (at - from) as usize];
@@ -51,7 +51,7 @@ impl Content {
         content
     }
 
-    /// A number that tells contents apart; nobody is out to find two with the same.
+    /// A number that identifies contents; no adversary seeks a collision.
     pub fn digest(&self) -> u64 {
         let mut digest = self.size;
         let mut mix = |word: u64| {
@@ -66,7 +66,7 @@ impl Content {
         digest
     }
 
-    /// Writes those sectors of `bytes` that `which` wants.
+    /// Writes the sectors of `bytes` that `which` selects.
     fn write(&mut self, offset: u64, bytes: &[u8], which: impl Fn(u64) -> bool) {
         self.size = self.size.max(offset + bytes.len() as u64);
         for (no, within, part) in sectors_of(offset, bytes) {
@@ -92,7 +92,7 @@ impl Content {
                 && tail > 0
             {
                 Arc::make_mut(last)[tail..].fill(0);
-                // A sector of zeros is none, also where its other bytes have just gone.
+                // A sector of zeros is not stored, even if its other bytes have just been cleared.
                 if last.iter().all(|&byte| byte == 0) {
                     self.sectors.remove(&no);
                 }
@@ -106,7 +106,7 @@ impl Content {
         sector.map_or(0, |sector| sector[at as usize % SECTOR])
     }
 
-    /// Writes it to a file, with holes for zeros.
+    /// Writes the content to a file, with holes for zeros.
     fn store(&self, path: &Path) -> io::Result<()> {
         let file = std::fs::File::create(path)?;
         file.set_len(self.size)?;
@@ -158,7 +158,8 @@ impl Change {
         }
     }
 
-    /// Takes away what a truncation to `end` bytes takes away. The change stays, for others count.
+    /// Removes what a truncation to `end` bytes removes. The change itself stays, because others
+    /// refer to its number.
     fn clip(&mut self, end: u64) {
         match self {
             Change::Write { offset, bytes, .. } => {
@@ -188,20 +189,20 @@ impl Change {
 struct Inode {
     durable: Content,
     pending: Vec<Change>,
-    /// Sectors that hold, durably, what the pending changes before this number made of them.
+    /// Sectors whose durable content includes the pending changes before this number.
     durable_since: HashMap<u64, usize>,
     /// The next flush syncs the directory too.
     syncs_directory: bool,
     name_is_durable: bool,
 }
 
-/// What of the changes that are not durable has reached the device.
+/// Decides which of the changes that are not durable have reached the device.
 pub trait Chance {
-    /// Has this change, of `changes`, reached this sector?
+    /// Whether this change, of `changes`, has reached this sector.
     fn reached(&mut self, file: File, change: usize, changes: usize, sector: u64) -> bool;
-    /// How many changes of size, of 0 to `changes`, have?
+    /// How many changes of size, from 0 to `changes`, have reached the device.
     fn sizes(&mut self, file: File, changes: usize) -> usize;
-    /// Has a change of the directory?
+    /// Whether a change of the directory has.
     fn name(&mut self, file: File) -> bool;
 }
 
@@ -223,7 +224,7 @@ impl Inode {
         self.durable_since.clear();
     }
 
-    /// What waits in the page cache is given to the device.
+    /// The kernel writes the page cache back to the device.
     fn write_back(&mut self) {
         for change in &mut self.pending {
             if let Change::Write { reach, .. } = change
@@ -234,8 +235,8 @@ impl Inode {
         }
     }
 
-    /// The last pending change becomes durable at once, and with it, where the device has no FUA,
-    /// those that were written directly.
+    /// The last pending change becomes durable at once. On a device without FUA, so do those that
+    /// were written directly.
     fn write_through(&mut self, device: Device) {
         let last = self.pending.len() - 1;
         self.settle_truncations();
@@ -257,7 +258,7 @@ impl Inode {
         self.durable.size = self.durable.size.max(size);
     }
 
-    /// Pending truncations become durable: what lay behind them is gone.
+    /// Pending truncations become durable: the bytes beyond them are gone.
     fn settle_truncations(&mut self) {
         let truncation = |change: &Change| match change {
             Change::Truncate(to) => Some(*to),
@@ -300,12 +301,12 @@ impl Inode {
         }
     }
 
-    /// The content when the first `sizes` changes of size have happened, and on each sector the
-    /// changes before `reached(sector)`.
+    /// The content after the first `sizes` changes of size and, on each sector, the changes before
+    /// `reached(sector)`.
     fn content(&self, sizes: usize, reached: impl Fn(u64) -> usize) -> Content {
         let mut content = self.durable.clone();
         let mut size = content.size;
-        // Blocks beyond a truncation that has not happened are the old ones.
+        // Beyond a truncation that did not happen, the old blocks remain.
         let mut closed_from = u64::MAX;
         for (i, change) in self.pending.iter().enumerate() {
             if i < sizes {
@@ -339,20 +340,20 @@ impl Inode {
     }
 }
 
-/// The files of one database on a device that has not lost power yet.
+/// The files of one database on a device that still has power.
 #[derive(Clone)]
 pub struct Disk {
     device: Device,
     inodes: HashMap<File, Inode>,
-    /// Files that were removed, and may still be there after a power cut.
+    /// Files that were removed, and may still exist after a power cut.
     removed: HashMap<File, Inode>,
 }
 
-/// What is found after a power cut.
+/// The files found after a power cut.
 pub type Image = BTreeMap<&'static str, Content>;
 
 impl Disk {
-    /// A device that holds the files of `directory`, durably.
+    /// A device that holds the files of `directory` durably.
     pub fn of(directory: &Path, device: Device) -> Disk {
         let files = File::ALL.into_iter().filter_map(|file| {
             let path = directory.join(file.name());
@@ -431,21 +432,21 @@ impl Disk {
         }
     }
 
-    /// A file that was opened, or was there.
+    /// A file that was opened, or existed before.
     fn inode(&mut self, file: File) -> &mut Inode {
         self.inodes
             .get_mut(&file)
             .unwrap_or_else(|| panic!("{file:?} was written to and never opened"))
     }
 
-    /// What a power cut now may leave.
+    /// The files that a power cut now may leave.
     pub fn image(&self, chance: &mut dyn Chance) -> Image {
         let mut image = Image::new();
         for file in File::ALL {
             let present = self.inodes.get(&file);
             let found = match (present, self.removed.get(&file)) {
                 (Some(inode), _) if inode.name_is_durable || chance.name(file) => Some(inode),
-                // The removal, and the name that took its place, were lost together.
+                // The removal was lost, together with the new file of that name.
                 (_, Some(old)) if !chance.name(file) => {
                     (old.name_is_durable || chance.name(file)).then_some(old)
                 }
@@ -488,7 +489,7 @@ impl Chance for Everything {
     }
 }
 
-/// Nothing has that need not have.
+/// Only what must have reached the device has reached it.
 pub struct Nothing;
 
 impl Chance for Nothing {
@@ -505,7 +506,7 @@ impl Chance for Nothing {
     }
 }
 
-/// Contents are compared, and what is read from a file has no sectors of zeros.
+/// Contents are compared, and a content read from a file has no sectors of zeros.
 #[test]
 fn what_is_stored_and_read_again_is_the_same() {
     let directory = tempfile::tempdir().expect("a directory");

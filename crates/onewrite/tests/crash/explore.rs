@@ -1,5 +1,5 @@
 //! Cuts the power at every point of a recording, in every way that the model allows or in many
-//! random ones, opens what is left, and checks it.
+//! random ones. Opens and checks each result.
 
 use super::chance::Cut;
 use super::disk::{self, Content, Disk, Everything, Image, Nothing};
@@ -9,18 +9,18 @@ use super::record::{self, Event, File, Reach};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// What is counted, and printed at the end.
+/// Counters, printed at the end.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counts {
     pub histories: u64,
     pub events: u64,
     /// Images that were opened and checked.
     pub images: u64,
-    /// Of those, after a second crash, in or after the recovery from a first one.
+    /// Images after a second crash, in or after the recovery from a first one.
     pub second: u64,
-    /// Guarded images that stock SQLite was shown.
+    /// Guarded images on which stock SQLite was tried.
     pub refused_by_stock: u64,
-    /// Images that were the same as one before.
+    /// Images equal to an earlier one.
     pub same: u64,
 }
 
@@ -35,7 +35,7 @@ impl Counts {
     }
 }
 
-/// Which numbers of transactions an image may hold.
+/// The numbers of transactions that an image may hold.
 #[derive(Clone, Copy, Debug)]
 struct Allowed {
     least: u32,
@@ -47,18 +47,18 @@ pub struct Explorer<'a> {
     pub history: &'a History,
     /// The digest after each number of transactions.
     pub digests: Vec<u64>,
-    /// Where images are written.
+    /// The directory where images are written.
     pub directory: &'a Path,
     pub random: Random,
     /// Random cuts at each point.
     pub cuts: u32,
-    /// Of the points, one in so many is looked at beyond the certain images.
+    /// Beyond the certain images, one point in so many is checked.
     pub sparse: u64,
     pub counts: Counts,
     seen: HashMap<u64, u32>,
 }
 
-/// What an image turned out to be is wrong.
+/// The defect of an image.
 type Wrong = String;
 
 impl<'a> Explorer<'a> {
@@ -85,7 +85,7 @@ impl<'a> Explorer<'a> {
     /// Cuts the power at every point of `events`.
     ///
     /// # Errors
-    /// What is wrong with the first image that is not as it must be.
+    /// The defect of the first image that is wrong.
     pub fn explore(&mut self, disk: Disk, events: &[Event]) -> Result<(), Wrong> {
         let allowed = Allowed { least: 0, most: 0 };
         self.explore_from(disk, events, allowed, 0)
@@ -131,7 +131,7 @@ impl<'a> Explorer<'a> {
         Ok(())
     }
 
-    /// A checkpoint of a large log, and a large transaction, write many pages, one like the other.
+    /// A checkpoint of a large log, or a large transaction, writes many pages, all alike.
     fn is_one_of_many(&mut self, event: &Event, depth: u32) -> bool {
         let one_of_many = match event {
             Event::Write { file, reach, .. } => {
@@ -153,8 +153,8 @@ impl<'a> Explorer<'a> {
         Ok(())
     }
 
-    /// The process dies, and another goes on with all that it wrote; then the power is cut. What
-    /// the first one had not flushed is still in doubt.
+    /// The process dies, and another continues with all that it wrote; then the power is cut.
+    /// Writes that the first one had not flushed are still in doubt.
     fn go_on_after_a_kill(&mut self, disk: &Disk, allowed: Allowed) -> Result<(), Wrong> {
         disk::store(&disk.image(&mut Everything), self.directory);
         let (found, events) = self.recover_and_go_on(allowed, true)?;
@@ -166,8 +166,8 @@ impl<'a> Explorer<'a> {
             .map_err(|e| format!("{e}\n  in what a second process did after a kill"))
     }
 
-    /// A lost commit may come back, as in stock SQLite, when commits need not be durable: its frames
-    /// arrived, those before it did not, and the next process writes just these again.
+    /// When commits need not be durable, a lost commit may come back, as in stock SQLite. Its
+    /// frames arrived, those before it did not, and the next process writes exactly those again.
     fn most_after(&self, found: u32, before: Allowed) -> u32 {
         let is_at_normal = |step: &Step| matches!(step, Step::Beside(_));
         let all_durable =
@@ -190,7 +190,7 @@ impl<'a> Explorer<'a> {
             }
             None => {
                 let k = self.open(image, allowed, depth).map_err(|e| {
-                    // What is left for a look at it.
+                    // Leaves the image for inspection.
                     disk::store(image, self.directory);
                     format!("{e}\n  {}", list(image))
                 })?;
@@ -210,7 +210,7 @@ impl<'a> Explorer<'a> {
         Ok(())
     }
 
-    /// Opens an image; how many transactions it holds.
+    /// Opens an image. Returns how many transactions it holds.
     fn open(&mut self, image: &Image, allowed: Allowed, depth: u32) -> Result<u32, Wrong> {
         self.counts.images += 1;
         self.counts.second += u64::from(depth > 0);
@@ -248,7 +248,7 @@ impl<'a> Explorer<'a> {
         Ok(k)
     }
 
-    /// The number of transactions in the database, which holds what they made, and nothing else.
+    /// Checks that the database holds exactly what its transactions made. Returns their number.
     fn verify(&self, connection: &rusqlite::Connection) -> Result<u32, Wrong> {
         let (k, digest) = history::look(connection).map_err(|e| format!("reading: {e}"))?;
         match self.digests.get(k as usize) {
@@ -263,8 +263,8 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// Opens what stands in the directory while it is recorded, and maybe runs the next
-    /// transactions. How many transactions there were, and what was recorded.
+    /// Opens the database in the directory while recording, and maybe runs the next transactions.
+    /// Returns the number of transactions found, and the recording.
     fn recover_and_go_on(
         &mut self,
         allowed: Allowed,
@@ -328,7 +328,7 @@ impl<'a> Explorer<'a> {
     }
 }
 
-/// A write-through write that the power cut interrupts is none yet.
+/// A write-through write that a power cut interrupts is not durable yet.
 fn in_flight(event: &Event) -> Option<Event> {
     match event {
         Event::Write {

@@ -1,7 +1,7 @@
 //! Small histories of a database: transactions, checkpoints, changes of the journal mode, closes.
 //!
-//! A transaction is the same SQL wherever and whenever it runs, and counts itself; so what the
-//! database holds after the first `k` is known from a stock database in memory.
+//! A transaction is the same SQL wherever and whenever it runs, and counts itself. So a stock
+//! database in memory tells what the database holds after the first `k`.
 
 use super::random::Random;
 use super::record::{self, DATABASE, Device, Event};
@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-/// What a history runs with.
+/// The settings of a history.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     pub mode: &'static str,
@@ -22,9 +22,10 @@ pub struct Config {
     pub group_commit: &'static str,
     /// `onewrite_compression` and `onewrite_differences`, in the modes that have them.
     pub compressing: Option<(&'static str, &'static str)>,
-    /// Reserved bytes of every page of the first database hold something.
+    /// Whether the reserved bytes of every page of the first database hold data.
     pub reserved_in_use: bool,
-    /// A write may damage what else is in its sectors (`psow=0`): SQLite pads each commit to their end.
+    /// Whether a write may damage the rest of its sectors (`psow=0`): SQLite pads each commit to
+    /// their end.
     pub pads_commits: bool,
 }
 
@@ -62,11 +63,12 @@ pub enum Step {
     Beside(Vec<String>),
     /// The same, by a third connection, which is as durable as the first: they share their flushes.
     Turn(Vec<String>),
-    /// A transaction of the first connection that is a group of group synch: one frame fills it.
+    /// A transaction of the first connection that is a whole group of group synch: one frame fills
+    /// it.
     Grouped(Vec<String>),
-    /// Statements that change nothing in the end.
+    /// Statements with no lasting change.
     Sql(Vec<String>),
-    /// `PRAGMA journal_mode`; `None` is that of the configuration.
+    /// `PRAGMA journal_mode`; `None` is the configuration's mode.
     Mode(Option<&'static str>),
     Reopen,
 }
@@ -74,7 +76,7 @@ pub enum Step {
 pub struct History {
     pub name: &'static str,
     pub steps: Vec<Step>,
-    /// Transactions that only those run who go on after a crash.
+    /// Transactions that run only after a crash.
     pub spare: Vec<Step>,
 }
 
@@ -99,7 +101,7 @@ pub fn open(directory: &Path, vfs: &str) -> rusqlite::Result<Connection> {
     Connection::open_with_flags_and_vfs(directory.join(DATABASE), flags, vfs.as_c_str())
 }
 
-/// Opens it as a configuration says.
+/// Opens the database with a configuration.
 fn open_as(config: &Config, directory: &Path) -> rusqlite::Result<Connection> {
     if !config.pads_commits {
         return open(directory, "onewrite");
@@ -111,7 +113,7 @@ fn open_as(config: &Config, directory: &Path) -> rusqlite::Result<Connection> {
     Connection::open_with_flags_and_vfs(uri, flags, c"onewrite")
 }
 
-/// Runs a statement to its end; the first column of its first row.
+/// Runs a statement to its end. Returns the first column of its first row.
 pub fn run(connection: &Connection, sql: &str) -> rusqlite::Result<Option<String>> {
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query([])?;
@@ -145,7 +147,7 @@ const SCHEMA: [&str; 4] = [
     "CREATE INDEX by_v ON t(v, id)",
 ];
 
-/// How many transactions the database holds, and a digest of everything in it.
+/// The number of transactions in the database, and a digest of everything in it.
 pub fn look(connection: &Connection) -> rusqlite::Result<(u32, u64)> {
     let mut digest = DefaultHasher::new();
     let mut tables = Vec::new();
@@ -210,7 +212,7 @@ pub fn schema() -> Vec<String> {
     SCHEMA.iter().map(|&sql| sql.to_owned()).collect()
 }
 
-/// Makes the database that a history begins with, in rollback mode.
+/// Makes the first database of a history, in rollback mode.
 pub fn make_first(directory: &Path, config: &Config) {
     let connection = open(directory, "onewrite").expect("a database");
     let sql = |sql: &str| run(&connection, sql).expect(sql);
@@ -235,7 +237,8 @@ fn use_reserved_bytes(database: &Path, page: usize) {
     std::fs::write(database, bytes).expect("the database");
 }
 
-/// Runs histories on a database, and notes in its recording what begins and what is promised.
+/// Runs histories on a database. Notes in its recording when a transaction begins and when it is
+/// promised.
 pub struct Player<'a> {
     pub directory: &'a Path,
     pub config: &'a Config,
@@ -269,7 +272,7 @@ impl<'a> Player<'a> {
             .unwrap_or("another");
     }
 
-    /// SQLite's rollback journal is not safe below FULL: its checksums look at one byte in 200.
+    /// SQLite's rollback journal is not safe below FULL: its checksums cover one byte in 200.
     fn synchronous(&self, mode: &str) -> String {
         let level = match mode == self.config.mode {
             true => self.config.synchronous,
@@ -287,7 +290,7 @@ impl<'a> Player<'a> {
                 self.synchronous(self.mode),
                 format!("PRAGMA onewrite_sync={}", config.sync),
                 "PRAGMA wal_autocheckpoint=0".to_owned(),
-                // The smallest that SQLite takes: large transactions spill.
+                // The smallest cache that SQLite takes, so that large transactions spill.
                 "PRAGMA cache_size=10".to_owned(),
                 format!("PRAGMA onewrite_group_synch='{}'", config.group),
                 format!("PRAGMA onewrite_group_commit={}", config.group_commit),
@@ -329,7 +332,7 @@ impl<'a> Player<'a> {
         Ok(self.turns.as_ref().expect("just opened"))
     }
 
-    /// A transaction has been acknowledged.
+    /// A transaction was acknowledged.
     fn acknowledged(&mut self) {
         self.done += 1;
         let own = self.mode == self.config.mode || self.mode == "wal";
@@ -497,8 +500,8 @@ impl Maker<'_> {
         Step::Transaction(vec![self.rows(pages * 2)])
     }
 
-    /// A transaction of the connection that takes turns with the other. It changes so many of the pages
-    /// that [`Maker::pages`] has made, two rows each.
+    /// A transaction of the connection that takes turns with the other. It changes so many of the
+    /// pages that [`Maker::pages`] has made, two rows each.
     pub fn turn_of(&mut self, pages: u32) -> Step {
         self.made += 1;
         let length = self.page / 3;
@@ -509,7 +512,7 @@ impl Maker<'_> {
         )])
     }
 
-    /// Spills, goes back to a savepoint, and writes other pages in place of those.
+    /// Spills, rolls back to a savepoint, and writes other pages in place of the spilled ones.
     pub fn spill_and_savepoint(&mut self) -> Step {
         self.made += 1;
         let letter = char::from(b'A' + self.random.below(26) as u8);

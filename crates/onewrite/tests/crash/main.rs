@@ -1,9 +1,9 @@
-//! Crash states, byte by byte: what a power cut leaves at every moment of small histories, for
-//! every layout, is opened and must hold a whole number of transactions, all that were
-//! acknowledged among them.
+//! Crash states, byte by byte. For every layout and at every moment of small histories, the result
+//! of a power cut is opened. It must hold a whole number of transactions, including all
+//! acknowledged ones.
 //!
 //! `ONEWRITE_SEED` replays a run; `ONEWRITE_CRASH_ROUNDS` (1 by default) makes it longer;
-//! `ONEWRITE_CRASH_KEEP` keeps an image that failed; `ONEWRITE_CRASH_VERBOSE` tells what is done.
+//! `ONEWRITE_CRASH_KEEP` keeps an image that failed; `ONEWRITE_CRASH_VERBOSE` prints each step.
 
 mod budget;
 mod chance;
@@ -42,8 +42,8 @@ const ALL: [&str; 14] = [
     "a new database",
 ];
 
-/// The first commit of a connection, of about so many pages, at the begin of a log that another has
-/// used. Not of `ALL`: they are for large pages, of which few are gathered.
+/// The first commit of a connection, of about so many pages, at the start of a log that another has
+/// used. They are not in `ALL`, because they are for large pages, of which few are gathered.
 const FIRST_COMMITS: [&str; 6] = [
     "a first commit of 1 page",
     "a first commit of 2 pages",
@@ -196,7 +196,7 @@ fn make(name: &'static str, page: u32, random: &mut Random) -> History {
     History { name, steps, spare }
 }
 
-/// A directory in memory where there is one: what is tested is what is written, not where.
+/// A directory in memory if there is one: the tests check what is written, not where.
 fn directory(kind: &str) -> tempfile::TempDir {
     let memory = PathBuf::from("/dev/shm");
     let place = if memory.is_dir() {
@@ -230,14 +230,14 @@ fn record_history(directory: &Path, config: &Config, history: &History) -> (Disk
     (disk, record::stop(directory))
 }
 
-/// How much is looked at.
+/// How much to check.
 #[derive(Clone, Copy)]
 struct Depth {
     cuts: u32,
     sparse: u64,
 }
 
-/// Records a history, changes the recording as `change` does, and looks at every crash of it.
+/// Records a history, changes the recording as `change` does, and checks every crash of it.
 fn crash(
     config: &Config,
     name: &'static str,
@@ -278,7 +278,7 @@ fn rounds() -> u64 {
     })
 }
 
-/// The histories in which so much happens that not every point of them is looked at.
+/// Histories with too many points to check each one.
 fn depth_of(name: &str, page: u32) -> Depth {
     let sparse = match name {
         "more than is gathered" | "beyond the first chunk" => 60,
@@ -341,8 +341,9 @@ fn everything_in_mode(mode: &'static str) {
     everything(mode, config);
 }
 
-/// Where nothing is known of the device, a write-through write is taken to make nothing durable but its own
-/// blocks: not commits at NORMAL before it, and not the headers of `gathered`, which stand in other blocks.
+/// If the device is not known, a write-through write is assumed to make only its own blocks
+/// durable. It does not cover commits at NORMAL before it, nor the headers of `gathered`, which are
+/// in other blocks.
 #[test]
 fn a_device_that_is_not_known_and_has_fua() {
     let mut random = Random::new(seed("a device that is not known"));
@@ -454,8 +455,8 @@ fn stored_pages() {
     }
 }
 
-/// Commits that return before they are durable may be lost, the last ones first; never a part of
-/// one, and none after a close.
+/// Commits that return before they are durable may be lost, the last ones first. A commit is never
+/// lost in part, and none is lost after a close.
 #[test]
 fn normal() {
     let synchronous = "NORMAL";
@@ -513,7 +514,7 @@ fn write_then_flush() {
     );
 }
 
-/// Commits that SQLite pads to the end of a sector have more than one commit frame, and the last of
+/// A commit that SQLite pads to the end of a sector has more than one commit frame. The last of
 /// them may be written in part before `xSync`, in part after it.
 #[test]
 fn padded() {
@@ -528,7 +529,7 @@ fn padded() {
 }
 
 /// SQLite has not synced on this connection before, so the engine writes the commit out when it is
-/// complete; then the frame that fills the sector comes, while `xSync` is still to come.
+/// complete. Then the frame that fills the sector comes, and `xSync` only after that.
 #[test]
 fn padded_first_commits() {
     let mut random = Random::new(seed("first commits, padded"));
@@ -561,7 +562,7 @@ fn a_group_that_is_not_flushed_is_caught() {
         ..Config::USUAL
     };
     let depth = Depth { cuts: 2, sparse: 1 };
-    // The direct writes of connections that are alone, and the recording of the mode's begin, stay.
+    // The direct writes of lone connections, and the recording of the mode's start, stay.
     let (_, found) = crash(&config, "in turns", &mut random, depth, |events| {
         let mut begun = 0;
         let mut keep = |event: &Event| {
@@ -574,8 +575,8 @@ fn a_group_that_is_not_flushed_is_caught() {
     println!("caught: {wrong}");
 }
 
-/// A test that would not see a broken engine is worth nothing: here the recording says that the
-/// engine did less than it did.
+/// The test must catch a broken engine: here the recording says that the engine did less than it
+/// did.
 #[test]
 fn an_engine_that_does_less_is_caught() {
     let mut random = Random::new(seed("an engine that does less"));
@@ -632,7 +633,7 @@ fn an_engine_that_does_less_is_caught() {
     for (what, name, change) in changes {
         let caught = (0..4).find_map(|_| {
             let config = Config {
-                // With FUA nothing is made durable by the write of another.
+                // With FUA, the write of another connection makes nothing durable.
                 device: match what {
                     "no write-back of the page cache" => Device::NoFua,
                     _ => Device::Fua,

@@ -1,5 +1,5 @@
-//! What was recorded of a database's files: every call that changes one, in order, from SQLite's
-//! own VFS and from the log below ours.
+//! The recording of a database's files: every call that changes one, in order, from SQLite's own
+//! VFS and from the log below ours.
 //!
 //! A recording belongs to a directory; files elsewhere are not recorded. So several recordings can
 //! run at once in one process, and opening an image of a crash records nothing.
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
-/// The files of a database, apart from the wal-index, which a crash of the system removes.
+/// The files of a database, except the wal-index, which a crash of the system removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum File {
     Database,
@@ -41,18 +41,18 @@ impl File {
     }
 }
 
-/// What a write promises when it returns.
+/// The promise of a write when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     /// The bytes are in the page cache.
     Buffered,
-    /// The device has them, maybe in a volatile cache.
+    /// The device has the bytes, maybe in a volatile cache.
     Direct,
     /// They survive a power cut.
     Through,
 }
 
-/// Who opened a file, which decides what makes its name durable.
+/// The opener of a file. It decides what makes the file's name durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opener {
     /// SQLite's VFS: it syncs the directory together with a new file.
@@ -70,13 +70,13 @@ pub enum Event {
         bytes: Arc<[u8]>,
         reach: Reach,
     },
-    /// Zeros up to this size, where nothing was.
+    /// Zeros up to this size, beyond the old end.
     Extend(File, u64),
     Flush(File),
-    /// What the page cache holds goes to the device.
+    /// The kernel writes the page cache back to the device.
     WriteBack(File),
     Truncate(File, u64),
-    /// The name is gone; for certain only after the directory was synced.
+    /// The name is gone; this is certain only after a sync of the directory.
     Remove(File),
     SyncDirectory,
     /// Transaction `n` begins.
@@ -90,16 +90,16 @@ pub enum Event {
 pub enum Device {
     /// A write-through write makes its own blocks durable, and nothing else.
     Fua,
-    /// The kernel makes a write-through write of a write and a flush of the device's cache.
+    /// The kernel turns a write-through write into a write and a flush of the device's cache.
     NoFua,
-    /// Nothing is known of the device (overlayfs, a hidden `/sys`), and it has FUA.
+    /// The device is not known (overlayfs, a hidden `/sys`), and it has FUA.
     UnknownFua,
 }
 
 impl Device {
     pub const ALL: [Device; 3] = [Device::Fua, Device::NoFua, Device::UnknownFua];
 
-    /// Whether a write-through write makes durable what the device was given before.
+    /// Whether a write-through write also makes durable what the device received before.
     pub fn covers_all_before(self) -> bool {
         self == Device::NoFua
     }
@@ -110,14 +110,14 @@ struct Recording {
     events: Option<Vec<Event>>,
 }
 
-/// One for each directory that tests use, with or without a recording that runs.
+/// One for each directory that tests use, whether or not its recording runs.
 static RECORDINGS: Mutex<Option<HashMap<PathBuf, Recording>>> = Mutex::new(None);
 
 fn recordings() -> MutexGuard<'static, Option<HashMap<PathBuf, Recording>>> {
     RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says what device the log's of `directory` believe to be on.
+/// Sets the device that the logs in `directory` believe they are on.
 pub fn device(directory: &Path, device: Device) {
     let recording = Recording {
         device,
@@ -142,7 +142,7 @@ pub fn stop(directory: &Path) -> Vec<Event> {
         .expect("a recording that was started")
 }
 
-/// Adds an event that is no call on a file.
+/// Adds an event that is not a call on a file.
 pub fn note(directory: &Path, event: Event) {
     add(&directory.join(DATABASE), |_| Some(event));
 }
@@ -187,7 +187,7 @@ impl Observer for Recorder {
                 Call::WriteBack => Event::WriteBack(file),
                 Call::Truncate { size } => Event::Truncate(file, *size),
                 Call::Initialize { range } => Event::Extend(file, range.end),
-                // No file system of these tests can.
+                // No file system of these tests can remap.
                 Call::Remap { .. } | Call::Remapped | Call::Forward => return None,
                 Call::Remove => Event::Remove(file),
                 Call::SyncDirectory => Event::SyncDirectory,
@@ -196,7 +196,7 @@ impl Observer for Recorder {
         Ok(())
     }
 
-    /// It stands still, so that `auto` writes through.
+    /// The clock stands still, so that `auto` writes through.
     fn clock(&self) -> Option<Duration> {
         Some(Duration::ZERO)
     }
@@ -221,7 +221,7 @@ impl Observer for Recorder {
     }
 }
 
-/// Puts the recorder under SQLite and under our log, and our VFS on top of it; once.
+/// Installs the recorder under SQLite and under our log, and our VFS on top of it; once.
 pub fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {

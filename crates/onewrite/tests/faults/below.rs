@@ -1,7 +1,7 @@
-//! A VFS between ours and SQLite's own, the default one, whose calls on databases can be made to fail. It
-//! also keeps what a device would hold of a database's header, as kernels have it: a flush that fails
-//! drops what was written before, though it can still be read. And it lets others come in where a connection
-//! lowers its lock.
+//! A VFS between ours and SQLite's default one. A test can make its calls on databases fail. It
+//! also keeps what a device would hold of a database's header, as kernels do. A failed flush drops
+//! the writes before it, though they can still be read. It also runs a test's code at the moment
+//! when a connection lowers its lock.
 
 use super::shim::{self, Call, Watch};
 use rusqlite::ffi::{SQLITE_OK, SQLITE_OPEN_MAIN_DB};
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const HEADER_BYTES: usize = onewrite::DATABASE_HEADER_BYTES;
 
-/// What can fail.
+/// The calls that can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
     Sync,
@@ -28,9 +28,9 @@ pub enum Method {
 #[derive(Clone, Copy)]
 enum Turn {
     Nth(u32),
-    /// From the first to the last.
+    /// All of them.
     Always,
-    /// This one and all after it.
+    /// This call and all after it.
     From(u32),
 }
 
@@ -51,7 +51,7 @@ struct State {
     lowered: HashMap<PathBuf, Lowered>,
 }
 
-/// What is done when a connection goes from EXCLUSIVE to SHARED.
+/// Code to run when a connection goes from EXCLUSIVE to SHARED.
 struct Lowered {
     is_exclusive: bool,
     work: Box<dyn FnOnce() + Send>,
@@ -64,7 +64,7 @@ const EXCLUSIVE: c_int = 4;
 struct Header {
     written: [u8; HEADER_BYTES],
     on_device: [u8; HEADER_BYTES],
-    /// Bytes written since the last flush, whether that succeeded or not.
+    /// Bytes written since the last flush, whether that flush succeeded or not.
     dirty: [bool; HEADER_BYTES],
 }
 
@@ -98,27 +98,27 @@ impl Failing {
         Failing(database.to_owned())
     }
 
-    /// The next one.
+    /// The next call fails.
     pub fn once(database: &Path, method: Method, code: c_int) -> Failing {
         Failing::nth(database, method, code, 1)
     }
 
-    /// The `nth`, from 1.
+    /// The `nth` call fails, counted from 1.
     pub fn nth(database: &Path, method: Method, code: c_int, nth: u32) -> Failing {
         Failing::set(database, method, code, Turn::Nth(nth))
     }
 
-    /// The `nth` and all after it.
+    /// The `nth` call and all after it fail.
     pub fn from(database: &Path, method: Method, code: c_int, nth: u32) -> Failing {
         Failing::set(database, method, code, Turn::From(nth))
     }
 
-    /// All.
+    /// All calls fail.
     pub fn always(database: &Path, method: Method, code: c_int) -> Failing {
         Failing::set(database, method, code, Turn::Always)
     }
 
-    /// Whether one has failed.
+    /// Whether a call has failed.
     pub fn has_come(&self) -> bool {
         let mut held = held();
         held.state()
@@ -150,7 +150,8 @@ fn failure(path: &Path, method: Method) -> Option<c_int> {
     fails.then_some(rule.code)
 }
 
-/// Keeps what the device holds of a database's header, from now on: what the file holds now.
+/// From now on, keeps what the device holds of a database's header. At first that is what the file
+/// holds.
 pub fn watch_header(database: &Path) {
     let bytes = super::bytes(database);
     let now: [u8; HEADER_BYTES] = *bytes.first_chunk().expect("a header");
@@ -162,7 +163,7 @@ pub fn watch_header(database: &Path) {
     held().state().headers.insert(database.to_owned(), header);
 }
 
-/// What a power cut would leave of it.
+/// The bytes of the header that a power cut would leave.
 pub fn header_on_device(database: &Path) -> [u8; HEADER_BYTES] {
     held()
         .state()
@@ -172,12 +173,12 @@ pub fn header_on_device(database: &Path) -> [u8; HEADER_BYTES] {
         .on_device
 }
 
-/// Whether the last deletion of a file was to be durable; `None` where there was none.
+/// Whether the last deletion of a file was to be durable; `None` if there was none.
 pub fn was_deleted_durably(path: &Path) -> Option<bool> {
     held().state().deleted.get(path).copied()
 }
 
-/// Does something, once, when a connection that has the database locked EXCLUSIVE lowers that to SHARED.
+/// Runs `work` once, when a connection that holds the database EXCLUSIVE lowers its lock to SHARED.
 pub fn when_lowered(database: &Path, work: impl FnOnce() + Send + 'static) {
     let lowered = Lowered {
         is_exclusive: false,
@@ -274,7 +275,7 @@ impl Watch for Faults {
     }
 }
 
-/// Registers it as the default one.
+/// Registers it as the default VFS.
 pub fn register() {
     shim::register::<Faults>();
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 
 const COUNT: &str = "SELECT count(*) FROM t";
 
-/// A call that we make of the VFS underneath fails: SQLite gets the code that it would have got.
+/// One of our calls to the VFS underneath fails. SQLite gets the code that it would have got
+/// directly.
 #[test]
 fn codes_of_the_vfs_underneath_are_passed_on() {
     let cases = [
@@ -17,7 +18,7 @@ fn codes_of_the_vfs_underneath_are_passed_on() {
         (Method::WriteHeader, code::FULL, code::FULL),
         (Method::ReadHeader, code::READ, code::READ),
         (Method::ReadHeader, code::NOMEM, code::NOMEM),
-        // To SQLite this code means SQLITE_CORRUPT, which a call that failed is not.
+        // To SQLite this code means SQLITE_CORRUPT, but a failed call is no corruption.
         (Method::ReadHeader, code::CORRUPT_FS, code::READ),
     ];
     let directory = directory();
@@ -33,8 +34,8 @@ fn codes_of_the_vfs_underneath_are_passed_on() {
     }
 }
 
-/// The guard leads to the log. If it is written and not flushed, a second flush alone would not bring it
-/// to the device: the kernel takes pages for clean that it could not write.
+/// The guard leads to the log. If its write succeeds and its flush fails, a second flush alone does
+/// not bring it to the device. The kernel treats pages that it could not write as clean.
 #[test]
 fn a_guard_whose_flush_failed_is_written_again() {
     let directory = directory();
@@ -54,7 +55,7 @@ fn a_guard_whose_flush_failed_is_written_again() {
     holds(&path, ROWS + 1);
 }
 
-/// The other way round: before a log gets another id, nothing on the device asks for the old one.
+/// The reverse: before a log gets another id, nothing on the device may refer to the old one.
 #[test]
 fn a_cleared_guard_whose_flush_failed_is_written_again() {
     let directory = directory();
@@ -62,7 +63,7 @@ fn a_cleared_guard_whose_flush_failed_is_written_again() {
     let db = made(&path, &[]);
     sql(&db, "PRAGMA wal_checkpoint(TRUNCATE)");
     below::watch_header(&path);
-    // Before it there is ours of the database, before the log is emptied.
+    // Our flush of the database comes first, before the log is emptied.
     let last = Failing::from(&path, Method::Sync, code::FSYNC, 2);
     drop(db);
     assert!(last.has_come());
@@ -81,7 +82,7 @@ fn byte_on_device(path: &Path) -> u8 {
     below::header_on_device(path)[19]
 }
 
-/// Without a wal-index SQLite takes the log for empty when it closes, and would delete it.
+/// Without a wal-index SQLite treats the log as empty when it closes, and would delete it.
 #[test]
 fn a_log_stays_when_the_wal_index_could_not_be_mapped() {
     for (mode, code) in ["waldio", "direct", "wal"].into_iter().flat_map(|mode| {
@@ -112,8 +113,8 @@ fn a_log_stays_when_the_wal_index_could_not_be_mapped() {
     }
 }
 
-/// Where a mode of ours is remembered a hot journal that came back after a power cut would take back what
-/// the log has committed since. SQLite alone does not ask for a durable deletion.
+/// If one of our modes is remembered, a hot journal that returns after a power cut would roll back
+/// later commits of the log. SQLite by itself does not ask for a durable deletion.
 #[test]
 fn a_hot_journal_is_deleted_durably_where_a_mode_of_ours_is_remembered() {
     for (mode, is_durable) in [("direct", true), ("onewrite", true), ("delete", false)] {
@@ -125,7 +126,7 @@ fn a_hot_journal_is_deleted_durably_where_a_mode_of_ours_is_remembered() {
         assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
         drop(db);
         assert_eq!(beside(&path, "-onewrite").exists(), is_durable);
-        // A transaction in a rollback mode, as far as pages that went to the database too early.
+        // A transaction in a rollback mode that has spilled some pages to the database.
         let stock = open_with(&path, "unix");
         sql(&stock, "PRAGMA journal_mode=delete");
         sql(&stock, "PRAGMA cache_size=1");

@@ -1,4 +1,4 @@
-//! Flushes that fail, and what is lost with them.
+//! Flushes that fail, and the commits that are lost with them.
 
 use super::refusal::{Refusal, Which};
 use super::{
@@ -10,7 +10,7 @@ const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 const EDQUOT: i32 = 122;
 
-/// Commits that are published, and durable only with a later flush.
+/// Commits that are published, and become durable only with a later flush.
 fn commit_without_flush(db: &Connection) {
     sql(db, "PRAGMA synchronous=NORMAL");
     sql(db, "INSERT INTO t VALUES('a')");
@@ -18,14 +18,14 @@ fn commit_without_flush(db: &Connection) {
     sql(db, "PRAGMA synchronous=FULL");
 }
 
-/// Whatever is tried on it, the log says that it cannot be trusted.
+/// The log reports that it cannot be trusted, whatever is tried.
 fn is_poisoned(db: &Connection) {
     assert_eq!(failing(db, "INSERT INTO t VALUES('later')"), code::FSYNC);
     assert!(status(db)["poisoned"].is_string());
 }
 
-/// Commits at NORMAL wait for a flush: if that fails, for whatever reason, no later one says what became
-/// of them.
+/// Commits at NORMAL wait for a flush. If that flush fails, for any reason, no later one shows
+/// whether they are durable.
 #[test]
 fn a_failed_flush_of_earlier_commits_poisons_the_log() {
     for errno in [EIO, ENOSPC, EDQUOT] {
@@ -42,7 +42,7 @@ fn a_failed_flush_of_earlier_commits_poisons_the_log() {
     }
 }
 
-/// The same where one write does both, and its blocks were ready: then it is not a full disk.
+/// The same with one write that does both. Its blocks were ready, so the error is not a full disk.
 #[test]
 fn a_failed_write_through_of_earlier_commits_poisons_the_log() {
     for (errno, code) in [
@@ -55,11 +55,11 @@ fn a_failed_write_through_of_earlier_commits_poisons_the_log() {
         let db = made(&path, &["PRAGMA onewrite_sync=persistent"]);
         let status = status(&db);
         if status["direct_io"] == false || status["fua"] == true {
-            // With FUA the write covers nothing but itself, and a flush follows it.
+            // With FUA the write covers only itself, and a flush follows it.
             eprintln!("SKIPPED: no direct I/O, or FUA");
             return;
         }
-        // Another connection's: this one goes on with one write a commit.
+        // Another connection makes them, so that this one continues with one write per commit.
         let other = open(&path);
         commit_without_flush(&other);
         let refusal = Refusal::of(&path, Which::WriteThrough, errno);
@@ -71,7 +71,7 @@ fn a_failed_write_through_of_earlier_commits_poisons_the_log() {
     }
 }
 
-/// A flush that covers nothing but the commit itself is that commit's failure alone.
+/// The failure of a flush that covers only one commit fails only that commit.
 #[test]
 fn a_failed_flush_of_one_commit_fails_that_commit() {
     let directory = directory();
@@ -103,15 +103,15 @@ fn a_failed_flush_of_a_large_transaction_poisons_at_sync_normal_too() {
     holds_either(&path, [ROWS + 1, ROWS + 1 + 200]);
 }
 
-/// Frames that the first part of a log takes.
+/// The number of frames in the first part of a log.
 const FIRST_PART: u64 = 1536;
 
-/// Frames that the log's ready blocks still take.
+/// The number of frames that still fit in the log's ready blocks.
 fn room(db: &Connection) -> u64 {
     FIRST_PART - status(db)["frames"].as_u64().expect("a number")
 }
 
-/// Rows that take a page of 1 KiB each.
+/// Inserts rows that take a page of 1 KiB each.
 fn pages(db: &Connection, number: u64) -> Result<String, (i32, String)> {
     let rows = format!(
         "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i<{number}) \
@@ -131,13 +131,15 @@ fn almost_full(path: &std::path::Path, leaving: u64) -> Connection {
     db
 }
 
-/// The blocks of a log that grows are made durable by a flush of the whole file: the same holds for it.
+/// A flush of the whole file makes the new blocks of a growing log durable. The same rule holds for
+/// it.
 #[test]
 fn a_failed_flush_of_new_blocks_poisons_the_log() {
     for errno in [EIO, ENOSPC] {
         let directory = directory();
         let path = directory.path().join("db");
-        // More than are prepared ahead are left, and less than one transaction takes.
+        // The room left is more than the limit for preparing ahead, and less than one transaction
+        // needs.
         let db = almost_full(&path, 165);
         let rows = rows(&db);
         sql(&db, "PRAGMA synchronous=FULL");
@@ -158,7 +160,7 @@ fn a_failed_flush_of_blocks_that_are_prepared_ahead_poisons_the_log() {
     let db = almost_full(&path, 165);
     let refusal = Refusal::of(&path, Which::FlushOfNewBlocks, EIO);
     let mut acknowledged = rows(&db);
-    // In the background, while commits go on.
+    // The flush runs in the background, while commits continue.
     while try_sql(&db, "INSERT INTO t VALUES(1)").is_ok() {
         acknowledged += 1;
         assert!(acknowledged < 10_000, "nobody has told");

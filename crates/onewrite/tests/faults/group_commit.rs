@@ -1,5 +1,5 @@
-//! Strict group commit while a flush is under way: who waits for it, who does not, and what becomes of
-//! them when it fails. Each test follows one rule of "Group commit" in docs/durability.md.
+//! Strict group commit during a flush: which connections wait for it, and the result for each when
+//! it fails. Each test follows one rule of "Group commit" in docs/durability.md.
 
 use super::refusal::{COMPANY, Refusal, Which};
 use super::{ROWS, beside, code, directory, failing, made, open, rows, sql, status, try_sql};
@@ -16,8 +16,8 @@ fn patient(path: &Path) -> Connection {
     db
 }
 
-/// A database in mode onewrite, and two connections of which each has just committed: they are in
-/// company from here on, and their commits are published before they are durable.
+/// A database in mode onewrite, with two connections that have each just committed. From here on
+/// they are in company: their commits are published before they are durable.
 fn in_company(path: &Path) -> [Connection; 2] {
     let db = made(path, &[]);
     sql(&db, "PRAGMA onewrite_layout=auto");
@@ -65,14 +65,14 @@ fn who_is_alone_again_writes_by_itself() {
     assert_eq!(deferred(&db), before);
 }
 
-/// While a flush is under way others commit, and one flush is enough for all of them.
+/// During a flush others commit, and one flush is enough for all of them.
 #[test]
 fn others_commit_during_a_flush_and_share_the_next() {
     let directory = directory();
     let path = directory.path().join("db");
     let [db, other] = in_company(&path);
     let third = patient(&path);
-    // Who does not know the schema reads it first, and waits.
+    // A connection that does not know the schema reads it first, and waits.
     assert!(rows(&third) > 0);
     let flushes = |db| {
         status(db)["group_commits"]["flushes"]
@@ -102,7 +102,7 @@ fn others_commit_during_a_flush_and_share_the_next() {
     assert_eq!(flushes(&watcher) - before, 2);
 }
 
-/// Nobody reads what a crash could lose, unless asked to.
+/// No connection reads what a crash could lose, unless it asks for that.
 #[test]
 fn readers_wait_for_what_they_read() {
     let directory = directory();
@@ -135,7 +135,7 @@ fn readers_wait_for_what_they_read() {
     });
 }
 
-/// A page that a writer has read before it was durable is still in its cache when it only reads.
+/// A page that a writer has read before it was durable stays in its cache when it only reads.
 #[test]
 fn a_reader_waits_also_for_pages_that_it_has() {
     let directory = directory();
@@ -186,7 +186,8 @@ fn a_checkpoint_waits_for_what_it_copies() {
     });
 }
 
-/// Of several databases in one transaction SQLite does not tell what goes wrong after publication.
+/// In a transaction of several databases, SQLite does not report errors that come after
+/// publication.
 #[test]
 fn a_transaction_of_several_databases_is_durable_before_it_is_published() {
     let directory = directory();
@@ -213,8 +214,8 @@ fn a_transaction_of_several_databases_is_durable_before_it_is_published() {
     }
 }
 
-/// A flush that fails may have lost any of the commits that wait for it. None is acknowledged, nobody
-/// reads them, and the next open takes from the device what it has.
+/// A failed flush may have lost any of the commits that wait for it. None of them is acknowledged
+/// or read, and the next open takes from the device what it has.
 #[test]
 fn a_failed_flush_fails_all_who_wait_and_all_who_come() {
     let directory = directory();
@@ -256,7 +257,7 @@ fn a_failed_flush_fails_all_who_wait_and_all_who_come() {
     assert!(before > ROWS);
 }
 
-/// A process that was stopped in its flush, or in its turn, keeps nobody waiting for good.
+/// A process that was stopped in its flush, or in its turn, blocks others only for a bounded time.
 #[test]
 fn nobody_waits_for_a_process_that_was_stopped() {
     use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile, NewFile};
@@ -280,7 +281,8 @@ fn nobody_waits_for_a_process_that_was_stopped() {
     assert_eq!(deferred(&db), commits + 1);
 }
 
-/// Who may not write cannot note in shared memory what it has flushed. It has seen to it all the same.
+/// A read-only connection cannot note in shared memory what it has flushed. It has flushed it all
+/// the same.
 #[test]
 fn a_read_only_connection_waits_for_its_own_flush_alone() {
     let directory = directory();

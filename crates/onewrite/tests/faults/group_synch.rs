@@ -4,8 +4,8 @@ use super::refusal::{Refusal, Which};
 use super::{ROWS, code, directory, failing, holds, made, sql, status};
 use std::time::{Duration, Instant};
 
-/// A group is being written, and takes its time; a commit wants to join the next one. It was asked whether
-/// the log may be trusted before the write failed, and must be asked again after it.
+/// A group is being written, slowly, and a commit wants to join the next one. It checked whether
+/// the log may be trusted before the write failed. It must check again after that.
 #[test]
 fn no_commit_joins_a_group_after_another_has_failed() {
     let directory = directory();
@@ -24,7 +24,7 @@ fn no_commit_joins_a_group_after_another_has_failed() {
     }
     assert_eq!(failing(&db, "INSERT INTO t VALUES('refused')"), code::FSYNC);
     assert!(status(&db)["poisoned"].is_string());
-    // Nor does a thread write it later, behind frames that are missing.
+    // No thread writes it later, behind missing frames.
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(refusal.frames_after(), 0);
     drop(db);

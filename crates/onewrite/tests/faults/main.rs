@@ -1,8 +1,8 @@
-//! What follows from one call that fails, in the log's own file and in the VFS underneath: the right
-//! code, and no success that is none.
+//! The effects of one failed call, in the log's own file and in the VFS underneath. SQLite gets the
+//! right code, and no failure is reported as success.
 //!
-//! `onewrite-torture faults` makes every system call of real processes fail; here a few calls fail in
-//! states that its scenarios do not come to, or that only one instant makes.
+//! `onewrite-torture faults` makes every system call of real processes fail. Here a few calls fail
+//! in states that its scenarios do not reach, or that exist only for an instant.
 
 mod below;
 mod database;
@@ -112,12 +112,12 @@ fn beside(path: &Path, suffix: &str) -> std::path::PathBuf {
     name.into()
 }
 
-/// The number of rows, for ours and then, after a clean close, for stock SQLite.
+/// The number of rows for our VFS and then, after a clean close, for stock SQLite.
 fn holds(path: &Path, rows: usize) {
     holds_either(path, [rows, rows]);
 }
 
-/// After a commit that failed: without its rows, or with all of them.
+/// After a failed commit: without its rows, or with all of them.
 fn holds_either(path: &Path, either: [usize; 2]) {
     let mut seen = Vec::new();
     for vfs in [onewrite::VFS_NAME, "unix"] {
@@ -135,7 +135,8 @@ fn rows(db: &Connection) -> usize {
     sql(db, "SELECT count(*) FROM t").parse().expect("a number")
 }
 
-/// What stands in a file, read by another process: closing a descriptor here would drop SQLite's locks.
+/// The bytes of a file, read by another process: closing a descriptor here would drop SQLite's
+/// locks.
 fn bytes(path: &Path) -> Vec<u8> {
     let output = std::process::Command::new("cat").arg(path).output();
     output.expect("cat").stdout

@@ -1,5 +1,5 @@
-//! A wal-index that tells of a frame which is not in the log: its writer ended before the last bytes were
-//! given to us, because a VFS between SQLite and ours kept them back.
+//! A wal-index that has a frame which is not in the log. Its writer ended before we got the last
+//! bytes, because a VFS between SQLite and ours kept them back.
 
 use super::stock::{LAYOUTS, PAGE_BYTES, Stock};
 use onewrite::commit::IndexView;
@@ -7,7 +7,7 @@ use onewrite::log::{ErrorKind, LogError};
 use onewrite::mode::Layout;
 use onewrite::wal::{FrameHeader, FrameNo, PageNo, Salts, WalHeader};
 
-/// A commit of the frames before `promised`, which is begun, and published with them.
+/// A commit of the frames before `promised`. Frame `promised` is begun, and published with them.
 fn commit_and_promise(stock: &mut Stock, promised: u32) {
     stock.transaction(1..=promised - 1);
     let page = Stock::page_of(promised - 1);
@@ -47,7 +47,7 @@ fn restart(stock: &mut Stock, salts: Salts) {
 fn a_promised_frame_that_is_not_in_the_log_is_an_error() {
     for layout in LAYOUTS {
         let mut stock = Stock::new(layout);
-        // The second time over frames of the first, of which frame 3 is whole.
+        // The second generation overwrites the first, whose frame 3 is whole.
         stock.transaction(1..=5);
         stock.commit(5);
         restart(&mut stock, Salts(*b"promised"));
@@ -66,7 +66,7 @@ fn a_promised_frame_that_is_not_in_the_log_is_an_error() {
     }
 }
 
-/// Such a VFS gives us a transaction that was rolled back together with the next one.
+/// Such a VFS may pass us a rolled-back transaction together with the next one.
 #[test]
 fn the_begin_of_a_frame_is_not_written_over_one_that_was_rolled_back() {
     for layout in LAYOUTS {
@@ -98,7 +98,8 @@ fn what_nobody_promised_is_read_as_it_stands() {
     }
 }
 
-/// A connection whose wal-index is its own (`locking_mode=EXCLUSIVE`) asks for frames that it has published.
+/// A connection with a private wal-index (`locking_mode=EXCLUSIVE`) asks for frames that it has
+/// published.
 #[test]
 fn a_page_that_is_missing_is_never_zeros() {
     for layout in [Layout::Embedded, Layout::Compressed, Layout::Packed] {

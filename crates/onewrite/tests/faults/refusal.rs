@@ -1,4 +1,4 @@
-//! Calls on log files that are refused, by the storage layer's hook for tests.
+//! Failing calls on log files, by the storage layer's hook for tests.
 
 use onewrite::storage::observer::{Call, Observer, observe};
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Which calls.
+/// The calls that may fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
     /// A flush.
@@ -44,12 +44,12 @@ struct Rule {
     errno: i32,
     /// How long the call takes before it fails.
     takes: Duration,
-    /// Since the last flush new blocks were made.
+    /// Whether new blocks were made since the last flush.
     after_new_blocks: bool,
     fired: Arc<AtomicU32>,
-    /// Frames were written after it.
+    /// Writes of frames after the failed call.
     frames_after: Arc<AtomicU32>,
-    /// It ends no earlier than this is set.
+    /// The call ends only after this is set.
     released: Arc<AtomicBool>,
 }
 
@@ -72,12 +72,12 @@ impl Refusal {
         Refusal::slow(database, which, errno, Duration::ZERO)
     }
 
-    /// It takes so long until it fails.
+    /// The call takes this long, then fails.
     pub fn slow(database: &Path, which: Which, errno: i32, takes: Duration) -> Refusal {
         Refusal::made(database, which, errno, takes, true)
     }
 
-    /// It does not end before it is told to, and then fails; 0 is no failure.
+    /// The call waits for [`Refusal::release`], then fails; 0 is no failure.
     pub fn held(database: &Path, which: Which, errno: i32) -> Refusal {
         Refusal::made(database, which, errno, Duration::ZERO, false)
     }
@@ -110,12 +110,12 @@ impl Refusal {
         }
     }
 
-    /// Lets a call that is held come to its end.
+    /// Lets a held call end.
     pub fn release(&self) {
         self.released.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it was let go.
+    /// Whether the held call was released.
     pub fn is_released(&self) -> bool {
         self.released.load(Ordering::SeqCst)
     }
@@ -129,12 +129,12 @@ impl Refusal {
         }
     }
 
-    /// How often frames were written since then.
+    /// The number of frame writes since then.
     pub fn frames_after(&self) -> u32 {
         self.frames_after.load(Ordering::SeqCst)
     }
 
-    /// Whether there was such a call, whether it has failed by now or is about to.
+    /// Whether there was such a call. It has failed by now or is about to.
     pub fn has_come(&self) -> bool {
         self.fired.load(Ordering::SeqCst) > 0
     }
@@ -178,7 +178,7 @@ impl Observer for Refuser {
         while !released.load(Ordering::SeqCst) && begin.elapsed() < Duration::from_secs(30) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Nobody let it go: who looks shall see that it is over.
+        // No test code released it. Those who look must see that it is over.
         released.store(true, Ordering::SeqCst);
         match errno {
             0 => Ok(()),
@@ -187,7 +187,7 @@ impl Observer for Refuser {
     }
 }
 
-/// For how long those that have committed are in company.
+/// How long those that have committed stay in company.
 pub const COMPANY: Duration = Duration::from_secs(2);
 
 pub fn register() {

@@ -1,4 +1,5 @@
-//! What SQLite writes to its log, made here frame by frame: so that a test can stop where SQLite would not.
+//! Makes what SQLite writes to its log, frame by frame, so that a test can stop where SQLite would
+//! not.
 
 use onewrite::commit::{CommitConfig, IndexView, Resealed, Writer};
 use onewrite::log::scan::survey_file;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 /// The smallest page that every layout takes.
 pub const PAGE_BYTES: usize = 4096;
 
-/// SQLite's side of a log of its own.
+/// SQLite's side of one log.
 pub struct Stock {
     pub path: PathBuf,
     pub page: PageSize,
@@ -24,7 +25,7 @@ pub struct Stock {
     pub writer: Writer,
     pub published: IndexView,
     pub checksum: Checksum,
-    /// Holds the log; dropped, and so deleted, last.
+    /// Holds the log. It is dropped, and so deleted, last.
     _directory: tempfile::TempDir,
 }
 
@@ -85,12 +86,12 @@ impl Stock {
 
     pub fn page_of(frame: u32) -> [u8; PAGE_BYTES] {
         let mut page = [frame as u8; PAGE_BYTES];
-        // What `embedded` keeps for itself.
+        // `embedded` keeps these bytes for itself.
         page[PAGE_BYTES - 24..].fill(0);
         page
     }
 
-    /// A frame, finished or, once the transaction has overwritten one of its own, not.
+    /// Writes a frame. It is unfinished once the transaction has overwritten one of its own frames.
     pub fn frame(&mut self, frame: u32, commit: bool, is_finished: bool) {
         let page = Stock::page_of(frame);
         let pages = if commit { 20 } else { 0 };
@@ -119,7 +120,7 @@ impl Stock {
         self.write(&Stock::page_of(frame), at + 24);
     }
 
-    /// SQLite writes the headers again that it knows to be unfinished.
+    /// SQLite writes again the headers that it knows to be unfinished.
     pub fn finish(&mut self, from: u32, commit: u32) {
         for frame in from..=commit {
             let pages = if frame == commit { 500 } else { 0 };
@@ -132,7 +133,7 @@ impl Stock {
         }
     }
 
-    /// SQLite reads the checksum that it goes on from.
+    /// SQLite reads the checksum from which it continues.
     pub fn go_on_from(&mut self, frame: u32) {
         let at = self.page.frame_range(FrameNo(frame)).start + FRAME_CHECKSUM.start as u64;
         let mut sum = [0; 8];
@@ -142,7 +143,7 @@ impl Stock {
         self.checksum = [first, second].map(|word| u32::from_be_bytes(word.try_into().expect("4")));
     }
 
-    /// The end of a commit; the checksum that the log has, where the published one is another.
+    /// Ends a commit. Returns the log's checksum, if the published one differs.
     pub fn commit(&mut self, last: u32) -> Option<Resealed> {
         let synced = self.writer.sync(Some(self.published), &|| true);
         synced.expect("a flush");
@@ -157,14 +158,14 @@ impl Stock {
         resealed
     }
 
-    /// What recovery finds.
+    /// The last commit that recovery finds.
     pub fn last_commit(&self) -> Option<u32> {
         let survey = survey_file(&self.path).expect("the log")?;
         survey.committed.map(|commit| commit.frame.0)
     }
 }
 
-/// Every layout of a log of its own.
+/// Every layout with its own log.
 pub const LAYOUTS: [Layout; 7] = [
     Layout::Embedded,
     Layout::Sector,

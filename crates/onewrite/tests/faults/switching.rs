@@ -4,7 +4,7 @@ use super::below::{self, Failing, Method};
 use super::refusal::{Refusal, Which};
 use super::{ROWS, beside, bytes, code, directory, failing, holds, made, open, rows, sql, try_sql};
 
-/// SQLite does not care whether its log could be deleted; but here that is what ends the guard.
+/// SQLite ignores whether its log could be deleted. Here the deletion ends the guard.
 #[test]
 fn a_switch_whose_guard_could_not_be_cleared_fails() {
     for before in [&[][..], &["PRAGMA locking_mode=EXCLUSIVE"]] {
@@ -16,7 +16,7 @@ fn a_switch_whose_guard_could_not_be_cleared_fails() {
         assert!(refusal.has_come());
         assert_eq!(bytes(&path)[19], onewrite::GUARD_BYTE);
         drop(refusal);
-        // What is acknowledged from here on is there in the end.
+        // Transactions acknowledged from here on must be there in the end.
         let more = try_sql(&db, "INSERT INTO t VALUES('more')").is_ok();
         drop(db);
         holds(&path, ROWS + usize::from(more));
@@ -26,8 +26,9 @@ fn a_switch_whose_guard_could_not_be_cleared_fails() {
     }
 }
 
-/// The guard was cleared, and that failed all the same: whether it is on the device nobody knows. The connection
-/// goes on with the log, which the guard leads to before anything is committed there.
+/// The guard was cleared, and the call still failed, so it is unknown whether the change is on the
+/// device. The connection continues with the log. The guard leads to the log again before anything
+/// is committed there.
 #[test]
 fn a_guard_that_may_be_cleared_is_written_again_before_its_log_is_used() {
     let cases = [Method::Sync, Method::WriteHeader]
@@ -47,12 +48,12 @@ fn a_guard_that_may_be_cleared_is_written_again_before_its_log_is_used() {
             drop(below);
             assert_eq!(rows(&db), ROWS, "{case}");
             sql(&db, "INSERT INTO t VALUES('more')");
-            // A later step may have failed, when the mode was left already: SQLite goes on in WAL then.
+            // A later step may have failed, after the mode was left: then SQLite continues in WAL.
             let mode = sql(&db, "PRAGMA journal_mode");
             let on_device = below::header_on_device(&path);
             let is_guarded = on_device[19] == onewrite::GUARD_BYTE;
             assert_eq!(is_guarded, mode == "waldio", "{case} {mode}");
-            // What is in the log comes into the database before the connection is closed.
+            // The log's content reaches the database before the connection is closed.
             let checkpoint = sql(&db, "PRAGMA wal_checkpoint(TRUNCATE)");
             assert!(checkpoint.starts_with("0|"), "{case} {checkpoint}");
             assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete", "{case}");
@@ -62,11 +63,11 @@ fn a_guard_that_may_be_cleared_is_written_again_before_its_log_is_used() {
     }
 }
 
-/// And if it cannot be written again, nothing is committed, until it can.
+/// If the guard cannot be written again, nothing is committed until it can.
 #[test]
 fn a_log_that_nothing_may_lead_to_takes_no_commit() {
     for before in [&[][..], &["PRAGMA locking_mode=EXCLUSIVE"]] {
-        // The first flush is of what was checkpointed, the second of the cleared guard.
+        // The first flush is of the checkpointed pages, the second of the cleared guard.
         for (method, first) in [(Method::Sync, 2), (Method::WriteHeader, 1)] {
             let directory = directory();
             let path = directory.path().join("db");
@@ -89,8 +90,8 @@ fn a_log_that_nothing_may_lead_to_takes_no_commit() {
     }
 }
 
-/// SQLite has deleted its log under EXCLUSIVE, and goes on under SHARED. Another connection makes a new log
-/// there, and commits to it; what SQLite opens then must be that one.
+/// SQLite has deleted its log under EXCLUSIVE, and continues under SHARED. Another connection makes
+/// a new log there, and commits to it. SQLite must then open that log.
 #[test]
 fn who_leaves_a_mode_meets_the_log_that_another_makes_at_once() {
     let modes = ["wal", "direct", "waldio", "swal", "onewrite"];
@@ -108,7 +109,7 @@ fn who_leaves_a_mode_meets_the_log_that_another_makes_at_once() {
         below::when_lowered(&path, move || {
             let other = open(&there);
             let inserted = try_sql(&other, "INSERT INTO t VALUES('other')").is_ok();
-            // Nobody is there to take it where the test has failed already.
+            // If the test has failed already, no thread receives it.
             let _ = come.send((other, inserted));
         });
         let switched = try_sql(&db, &format!("PRAGMA journal_mode={to}"));

@@ -1,13 +1,14 @@
-//! A write of which a power cut leaves some sectors.
+//! A write of which a power cut leaves only some sectors.
 
 use onewrite::log::{Log, OpenLog};
 use onewrite::mode::{InitPolicy, JournalMode};
 use onewrite::storage::{Access, DirectIo, Durability, NewFile};
 use onewrite::wal::{HEADER_BYTES, PageSize};
 
-/// In `direct` the log's header shares its block with the first frames, those of small pages among them whole
-/// transactions. Were they wiped with the write of a new header, a torn one could leave the old header, some
-/// of the old transactions, and not the last ones: recovery would read them over newer pages.
+/// In `direct` the log's header shares its block with the first frames, which may be whole
+/// transactions of small pages. Suppose that writing a new header wiped them. A torn write could
+/// leave the old header, some of the old transactions, and not the last ones. Recovery would then
+/// read them over newer pages.
 #[test]
 fn a_new_header_of_a_stock_log_changes_nothing_but_itself() {
     let directory = super::directory();

@@ -1,11 +1,12 @@
-//! What SQLite before 3.53 writes where a transaction overwrites a frame of its own and a `ROLLBACK TO`
-//! then goes back behind it: a commit without checksums. The linked SQLite does not, so that its calls
-//! are made here. `crates/torture/tests/extension/wal_faults.rs` has SQLite make them.
+//! SQLite before 3.53 can write a commit without checksums. It does so where a transaction
+//! overwrites one of its own frames, and a `ROLLBACK TO` then goes back behind it. The linked
+//! SQLite does not, so its calls are made here. `crates/torture/tests/extension/wal_faults.rs` has
+//! SQLite make them.
 
 use super::stock::{LAYOUTS, Stock};
 use onewrite::wal::{FrameHeader, FrameNo, PageNo};
 
-/// Three committed frames, and a transaction of which frame 9 was written twice before it was rolled back
+/// Three committed frames, and a transaction that wrote frame 9 twice and was then rolled back
 /// behind frame 5.
 fn rolled_back(layout: onewrite::mode::Layout) -> Stock {
     let mut stock = Stock::new(layout);
@@ -20,8 +21,8 @@ fn rolled_back(layout: onewrite::mode::Layout) -> Stock {
     stock
 }
 
-/// SQLite goes on from the checksum of frame 8, which is unfinished, or rolled back: the commits that follow
-/// go on from the log's, and so does the wal-index.
+/// SQLite continues from the checksum of frame 8, which is unfinished or rolled back. The commits
+/// that follow continue from the log's, and so does the wal-index.
 #[test]
 fn the_checksum_that_sqlite_goes_on_from_is_the_logs() {
     for layout in LAYOUTS {
@@ -42,19 +43,20 @@ fn the_checksum_that_sqlite_goes_on_from_is_the_logs() {
     }
 }
 
-/// A VFS between may answer for the log.
+/// A VFS in between may answer for the log.
 #[test]
 fn a_commit_that_sqlite_leaves_without_checksums_is_recovered() {
     for layout in LAYOUTS {
         let mut stock = rolled_back(layout);
-        // Back behind frame 5, and on from there: frame 9, from which SQLite would begin, is never reached.
+        // Back behind frame 5, and on from there. Frame 9, from which SQLite would begin, is never
+        // reached.
         for frame in 6..=7 {
             stock.frame(frame, frame == 7, false);
         }
         let resealed = stock.commit(7).expect("SQLite has another checksum");
         assert_eq!(resealed.commit, FrameNo(7), "{layout}");
         assert_eq!(stock.last_commit(), Some(7), "{layout}");
-        // The next one goes on from what the wal-index says.
+        // The next commit continues from the wal-index's checksum.
         stock.checksum = resealed.checksum;
         stock.writer.transaction_may_begin();
         stock.frame(8, true, true);
@@ -63,8 +65,8 @@ fn a_commit_that_sqlite_leaves_without_checksums_is_recovered() {
     }
 }
 
-/// Here SQLite comes to the frame that it has overwritten, and finishes the headers from there on, the
-/// commit's too: those before it are left. And there is more of them than is gathered.
+/// Here SQLite reaches the frame that it has overwritten. It finishes the headers from there on,
+/// including the commit's, and leaves those before. There are more of them than are gathered.
 #[test]
 fn a_large_commit_that_sqlite_finishes_in_part_is_recovered() {
     for layout in LAYOUTS {
@@ -91,14 +93,14 @@ fn a_large_commit_that_sqlite_finishes_in_part_is_recovered() {
     }
 }
 
-/// A commit is filled up to a sector, `xSync` comes in the middle of the last frame, and a VFS between
-/// SQLite and ours keeps its rest back until the next transaction.
+/// A commit is filled up to a sector, and `xSync` comes in the middle of the last frame. A VFS
+/// between SQLite and ours keeps the rest of that frame back until the next transaction.
 #[test]
 fn the_rest_of_a_sector_may_come_with_the_next_transaction() {
     for layout in LAYOUTS {
         let mut stock = Stock::new(layout);
         stock.transaction(1..=3);
-        // Frame 4 is as frame 3, and ends the transaction once more.
+        // Frame 4 is like frame 3, and ends the transaction once more.
         let page = Stock::page_of(3);
         let header = FrameHeader::build(PageNo(3), 20, &stock.header, stock.checksum, &page);
         stock.checksum = header.checksum;
@@ -115,8 +117,8 @@ fn the_rest_of_a_sector_may_come_with_the_next_transaction() {
     }
 }
 
-/// A transaction that was to commit and did not leaves its commit frame behind, as complete as the next
-/// one's is not yet when its header comes.
+/// A transaction that failed to commit leaves a complete commit frame behind. The next one's is
+/// still incomplete when its header comes.
 #[test]
 fn a_commit_that_failed_leaves_nothing_to_the_next() {
     for layout in LAYOUTS {

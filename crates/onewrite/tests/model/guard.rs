@@ -1,8 +1,8 @@
-//! The guard: connections of ours and of stock SQLite open, write, switch modes and close, all through
-//! the real SQLite; every call that the engine makes to the VFS underneath is a step.
+//! The guard: our connections and connections of stock SQLite open, write, switch modes and close,
+//! all through the real SQLite. Every call of the engine to the VFS underneath is a step.
 //!
-//! They share a process, and so one opening of the log; SQLite's locks on the database keep them apart
-//! as they do processes, because its VFS sees to that within a process.
+//! They share a process, and so one opening of the log. SQLite's locks on the database separate
+//! them as they do processes, because its VFS provides for that within a process.
 
 use crate::{COSTLY, Work, explore, together};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -10,7 +10,7 @@ use shuttle::thread;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// How often somebody who is told "busy" asks again.
+/// How often a connection that gets "busy" tries again.
 const PATIENCE: u32 = 50;
 
 /// A database, and the rows that were acknowledged.
@@ -20,7 +20,7 @@ struct Scene {
     _directory: tempfile::TempDir,
 }
 
-/// Who opens the database.
+/// The VFS that opens the database.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Who {
     Ours,
@@ -43,8 +43,8 @@ impl Scene {
         })
     }
 
-    /// A database in a rollback mode, beside a log that remembers `waldio`: stock SQLite has switched it
-    /// since.
+    /// A database in a rollback mode, next to a log that remembers `waldio`: stock SQLite has
+    /// switched it since.
     fn switched_by_stock() -> Arc<Scene> {
         let scene = Scene::new("delete");
         for (who, mode) in [(Who::Ours, "waldio"), (Who::Stock, "delete")] {
@@ -72,7 +72,8 @@ impl Scene {
         })
     }
 
-    /// Everybody is gone: everything acknowledged is there, first for ours and then for stock.
+    /// When all have closed: everything acknowledged is there, first for our VFS and then for stock
+    /// SQLite.
     fn check(&self) {
         let mut expected = self.acknowledged.lock().expect("no panic").clone();
         expected.sort_unstable();
@@ -99,19 +100,19 @@ fn open(path: &Path, who: Who) -> rusqlite::Result<Connection> {
     let db = Connection::open_with_flags_and_vfs(path, OpenFlags::default(), vfs)?;
     db.busy_timeout(std::time::Duration::ZERO)?;
     if who == Who::Stock {
-        // SQLite 3.54 leaves WAL mode with the pages that the connection remembers, even if others
-        // have committed to them since its last transaction: without a cache it remembers none.
+        // SQLite 3.54 leaves WAL mode with the pages that the connection has cached, even if others
+        // have committed to them since its last transaction. Without a cache it has none.
         db.execute_batch("PRAGMA cache_size=0")?;
     }
-    // SQLite opens the file lazily: this is where it is looked at.
+    // SQLite opens the file lazily: here it reads it.
     db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(db)
 }
 
 fn switch(db: &Connection, mode: &str) -> rusqlite::Result<()> {
     if mode == "waldio" {
-        // The layout that any database can have. It is refused where somebody else has taken the
-        // database to `direct` meanwhile: then it stays there.
+        // The layout that any database can have. It is refused if another connection has taken the
+        // database to `direct` meanwhile; then it stays there.
         match db.query_row("PRAGMA onewrite_layout=page4k", [], |_| Ok(())) {
             Err(e) if e.sqlite_error_code() == Some(ErrorCode::Unknown) => return Ok(()),
             set => set?,
@@ -134,13 +135,13 @@ fn insert(db: &Connection, id: i64) -> rusqlite::Result<()> {
     result
 }
 
-/// Asks again while the database is busy; `None` where it stays so, or is guarded against who asks.
+/// Tries again while the database is busy. `None` if it stays busy, or is guarded against this VFS.
 fn patiently<T>(mut ask: impl FnMut() -> rusqlite::Result<T>) -> Option<T> {
     for _ in 0..PATIENCE {
         match ask() {
             Ok(value) => return Some(value),
             Err(e) => match e.sqlite_error_code() {
-                // "Locking protocol": the wal-index was in recovery for as long as SQLite is patient.
+                // "Locking protocol": the wal-index was in recovery for longer than SQLite waits.
                 Some(ErrorCode::DatabaseBusy | ErrorCode::FileLockingProtocolFailed) => {
                     thread::yield_now();
                 }
@@ -164,7 +165,7 @@ fn ours_switch_together() {
     });
 }
 
-/// The remembered mode is forgotten by one while another is about to use the log again.
+/// One connection forgets the remembered mode while another is about to use the log again.
 #[test]
 fn ours_forget_a_mode_and_take_it_up_again() {
     explore(COSTLY, || {

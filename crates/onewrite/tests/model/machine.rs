@@ -1,4 +1,4 @@
-//! What stands around the log in the model: SQLite's part, and what is demanded of ours.
+//! The surroundings of the log in the model: SQLite's part, and the checks of our part.
 
 use onewrite::commit::{CommitConfig, IndexView, Writer};
 use onewrite::log::shared::Committer;
@@ -21,26 +21,26 @@ use std::sync::{Arc, Weak};
 
 const PAGE_BYTES: u32 = 512;
 
-/// Writes until one fails; not positive: none will.
+/// Writes until one fails. If not positive, none fails.
 static WRITES_UNTIL_FAILURE: AtomicI64 = AtomicI64::new(0);
-/// The same of flushes.
+/// Flushes until one fails, likewise.
 static FLUSHES_UNTIL_FAILURE: AtomicI64 = AtomicI64::new(0);
-/// Tells connections apart.
+/// Distinguishes connections.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 std::thread_local! {
-    /// The database of the test that runs. All threads of a model run on one thread.
+    /// The database of the running test. All threads of a model run on one thread.
     static CURRENT: RefCell<Weak<Machine>> = RefCell::default();
 }
 
-/// Lets others go on before every call that changes the file, and fails one where that is wanted.
+/// Lets others run before every call that changes the file, and fails one on demand.
 struct Steps;
 
 impl Observer for Steps {
     fn before(&self, _path: &Path, call: &Call<'_>) -> io::Result<()> {
         let mut random = shuttle::rand::thread_rng();
         let pause = match call {
-            // Rare, and at its worst while somebody else does all of something: so it may be slow.
+            // Rare, and worst while another thread does all of something. So it may be slow.
             Call::Remove => 1 << random.gen_range(0..11),
             _ => random.gen_range(1..8),
         };
@@ -53,7 +53,8 @@ impl Observer for Steps {
         let is_commit = matches!(call, Call::Write { offset, .. } if *offset > 0);
         if is_commit
             && let Some(machine) = CURRENT.with_borrow(Weak::upgrade)
-            // There a flush fails while somebody else writes, whose commit fails when it is published.
+            // There a flush fails while another connection writes; its commit fails when it is
+            // published.
             && !machine.rules.group_commit
         {
             machine.check_trusted();
@@ -64,7 +65,7 @@ impl Observer for Steps {
             return Err(io::Error::from_raw_os_error(5));
         }
         if is_flush && let Some(machine) = CURRENT.with_borrow(Weak::upgrade) {
-            // Nobody else comes between this and the flush.
+            // No other thread runs between this and the flush.
             machine.note_flush();
         }
         Ok(())
@@ -80,13 +81,13 @@ pub fn watch_writes() {
     observe(Box::new(Steps));
 }
 
-/// What the test is about.
+/// The subject of the test.
 #[derive(Clone, Copy, Default)]
 pub struct Rules {
     pub group: Option<GroupSynch>,
     /// Strict group commit.
     pub group_commit: bool,
-    /// Whether the interval is held to the letter: the clock stands still while threads run, as long
+    /// Whether the interval is checked exactly: the clock stands still while threads run, as long
     /// as there is one process.
     pub timely: bool,
 }
@@ -95,7 +96,7 @@ pub struct Rules {
 #[derive(Clone, Copy)]
 struct Index {
     header: WalHeader,
-    /// Whether the header stands in the log, or is yet to be written before frame 1.
+    /// Whether the header is in the log. If not, it is written before frame 1.
     begun: bool,
     last: FrameNo,
     checksum: Checksum,
@@ -125,15 +126,15 @@ pub struct Machine {
     path: PathBuf,
     /// SQLite's WRITER lock.
     write_lock: Mutex<()>,
-    /// The readers' marks: a log that somebody reads is not started again.
+    /// The readers' marks: a log is not restarted while a reader uses it.
     marks: RwLock<()>,
     index: Mutex<Index>,
-    /// The same, to be looked at without a step of the model.
+    /// A copy of the wal-index, to read without a step of the model.
     peek: std::sync::Mutex<Index>,
     failed: Mutex<Vec<String>>,
-    /// The generation and how many of its frames the last flush found in the file.
+    /// The generation, and how many of its frames the last flush found in the file.
     flushed: std::sync::Mutex<(Salts, u32)>,
-    /// The logs that processes have opened. Not a mutex of the model's: looking at them is no step.
+    /// The logs that processes have opened. The mutex is not the model's: reading them is no step.
     logs: std::sync::Mutex<Vec<Weak<Log>>>,
     file: File,
     _directory: tempfile::TempDir,
@@ -149,7 +150,7 @@ pub struct Process {
 /// One connection.
 pub struct Connection {
     machine: Arc<Machine>,
-    /// What the wal-index said when it was looked at last.
+    /// The wal-index at the last look.
     seen: (Salts, FrameNo),
     writer: Writer,
 }
@@ -159,7 +160,7 @@ fn generation(number: u32) -> WalHeader {
     WalHeader::build(page, number, Salts([number as u8 + 1; 8]))
 }
 
-/// What the page in a frame holds: told by its generation and number.
+/// The content of the page in a frame, from its generation and number.
 fn content(salts: Salts, frame: FrameNo) -> Vec<u8> {
     let mut page = vec![salts.0[0]; PAGE_BYTES as usize];
     page[..4].copy_from_slice(&frame.0.to_be_bytes());
@@ -232,19 +233,19 @@ impl Machine {
         })
     }
 
-    /// The next writes are few until one fails.
+    /// Makes one of the next few writes fail.
     pub fn fail_a_write(&self) {
         let which = shuttle::rand::thread_rng().gen_range(1..4);
         WRITES_UNTIL_FAILURE.store(which, Relaxed);
     }
 
-    /// The next flushes are few until one fails.
+    /// Makes one of the next few flushes fail.
     pub fn fail_a_flush(&self) {
         let which = shuttle::rand::thread_rng().gen_range(1..4);
         FLUSHES_UNTIL_FAILURE.store(which, Relaxed);
     }
 
-    /// What is in the file now survives a power cut from now on.
+    /// From now on, the file's current content survives a power cut.
     fn note_flush(&self) {
         let index = *self.peek.lock().expect("no panic");
         let salts = index.header.salts;
@@ -252,7 +253,7 @@ impl Machine {
         *self.flushed.lock().expect("no panic") = (salts, whole);
     }
 
-    /// Whether everything up to a frame survives a power cut.
+    /// Checks that everything up to a frame survives a power cut.
     fn check_durable(&self, salts: Salts, frame: FrameNo, what: &str) {
         let flushed = *self.flushed.lock().expect("no panic");
         assert!(
@@ -262,7 +263,7 @@ impl Machine {
         );
     }
 
-    /// Looks at the file again and again: what is there now is there if every process dies now.
+    /// Checks the file repeatedly: its content at that time would remain if every process died.
     pub fn watching(self: &Arc<Self>, times: u32) -> Box<dyn FnOnce() + Send> {
         let machine = Arc::clone(self);
         Box::new(move || {
@@ -283,7 +284,7 @@ impl Machine {
         self.file.read_exact_at(&mut page, at).is_ok() && page == content(salts, frame)
     }
 
-    /// How many frames of the generation the file holds from the first on.
+    /// How many frames of the generation the file holds, counted from the first.
     fn in_file(&self, salts: Salts, last: FrameNo) -> u32 {
         let mut frames = (1..=last.0).map(|frame| self.is_in_file(salts, FrameNo(frame)));
         let whole = frames.by_ref().take_while(|there| *there).count() as u32;
@@ -294,7 +295,8 @@ impl Machine {
         whole
     }
 
-    /// A frame is about to be written: never once a write has failed that others were to build on.
+    /// A frame is about to be written. This must not happen after a write failed that others build
+    /// on.
     fn check_trusted(&self) {
         let logs = self.logs.lock().expect("no panic");
         let mut open = logs.iter().filter_map(Weak::upgrade);
@@ -304,7 +306,7 @@ impl Machine {
         );
     }
 
-    /// No frame is in the file before the one in front of it, published or not.
+    /// No frame is in the file before its predecessor, published or not.
     fn check_order(&self) {
         let index = self.index();
         if self.failures().is_empty() {
@@ -312,7 +314,7 @@ impl Machine {
         }
     }
 
-    /// What the mode promises about what a death of every process would leave.
+    /// Checks the mode's promise: what the death of every process would leave.
     fn check_bounds(&self) {
         let index = self.index();
         let written = self.in_file(index.header.salts, index.last);
@@ -337,7 +339,7 @@ impl Machine {
         self.failed.lock().expect("no panic").clone()
     }
 
-    /// When every process has closed the database, everything is there.
+    /// When every process has closed the database, everything is in the file.
     pub fn check_all_written(&self) {
         let index = self.index();
         let written = self.in_file(index.header.salts, index.last);
@@ -345,7 +347,7 @@ impl Machine {
         assert_eq!(self.failures(), Vec::<String>::new());
     }
 
-    /// After a failed write: every commit from then on failed.
+    /// After a failed write, every later commit failed.
     pub fn check_failure(&self) {
         let index = self.index();
         let written = self.in_file(index.header.salts, index.last);
@@ -419,7 +421,7 @@ impl Connection {
         done
     }
 
-    /// The commit is published: SQLite releases the write lock, and then tells of the commit.
+    /// The commit is published: SQLite releases the write lock, and then reports the commit.
     fn end_commit(&mut self, lock: MutexGuard<'_, ()>, index: IndexView) -> Result<(), LogError> {
         let machine = Arc::clone(&self.machine);
         if !machine.rules.group_commit {
@@ -453,8 +455,7 @@ impl Connection {
         self.writer.sync(before, &|| true)
     }
 
-    /// Lets others go on until one of them has committed, or for long enough: it may be that all
-    /// have done their work.
+    /// Lets others run until one of them has committed, or for long enough: all may have finished.
     pub fn wait_for_news(&mut self) {
         for _ in 0..200 {
             let index = self.machine.index();
@@ -466,7 +467,7 @@ impl Connection {
         }
     }
 
-    /// A read transaction: every frame of the snapshot is what was committed.
+    /// A read transaction: every frame of the snapshot has its committed content.
     pub fn read_all(&mut self) -> Result<(), LogError> {
         let machine = Arc::clone(&self.machine);
         let _mark = mark(&machine);
@@ -488,7 +489,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A checkpoint, after which the next commit starts the log again, unless somebody reads.
+    /// A checkpoint. The next commit then restarts the log, unless a reader uses it.
     pub fn restart(&mut self) -> Result<(), LogError> {
         let machine = Arc::clone(&self.machine);
         self.writer.drain()?;
@@ -496,7 +497,7 @@ impl Connection {
         let Ok(_marks) = machine.marks.try_write() else {
             return Ok(());
         };
-        // What is checkpointed is in the log before it is in the database.
+        // Frames reach the log before their pages reach the database.
         self.writer.drain()?;
         let mut index = machine.index.lock().expect("no panic");
         let written = machine.in_file(index.header.salts, index.last);
@@ -509,7 +510,8 @@ impl Connection {
         Ok(())
     }
 
-    /// What `journal_size_limit` asks for: under the write lock, down to the frames that count.
+    /// Does what `journal_size_limit` asks for: under the write lock, cuts the log to the frames
+    /// that count.
     pub fn shrink(&mut self) -> Result<(), LogError> {
         let machine = Arc::clone(&self.machine);
         let _writer = machine.write_lock.lock().expect("no panic");

@@ -1,18 +1,19 @@
-//! Group synch, the frame memory, the log's space and the guard under a model checker: shuttle runs the threads
-//! of a test one at a time, and chooses at every lock, wait, atomic and write to the file who goes on.
+//! Group synch, the frame memory, the log's space and the guard under a model checker. Shuttle runs
+//! the threads of a test one at a time. At every lock, wait, atomic and write to the file it
+//! chooses which thread runs next.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg shuttle" cargo test -p onewrite --test model
 //! ```
 //!
-//! `ONEWRITE_MODEL_RUNS` says how many orders each test tries. Of one that fails shuttle prints the
-//! schedule, which `ONEWRITE_MODEL_REPLAY` takes back, and the seed, which `ONEWRITE_MODEL_SEED` does.
+//! `ONEWRITE_MODEL_RUNS` says how many orders each test tries. For one that fails shuttle prints
+//! the schedule, for `ONEWRITE_MODEL_REPLAY`, and the seed, for `ONEWRITE_MODEL_SEED`.
 //!
-//! What is real: [`onewrite::commit`] and everything below it, with a file in memory and its locks.
-//! A second process is a second opening of the log: its locks are as foreign as those of another
-//! process. What SQLite does around it (the write lock, the wal-index, readers' marks) is in
-//! [`machine`]. That a process may die at any moment needs no kill: what the file holds is looked at
-//! between any two steps.
+//! Real code: [`onewrite::commit`] and everything below it, with a file in memory and its locks. A
+//! second process is a second opening of the log: its locks are as foreign as those of another
+//! process. SQLite's part (the write lock, the wal-index, readers' marks) is in [`machine`]. A
+//! process may die at any moment. That needs no kill, because the file's content is checked between
+//! any two steps.
 
 #![cfg(shuttle)]
 
@@ -26,7 +27,7 @@ use shuttle::{Config, Runner, thread};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What a thread does.
+/// The work of a thread.
 type Work = Box<dyn FnOnce() + Send>;
 
 const GROUP: GroupSynch = GroupSynch {
@@ -40,13 +41,13 @@ const SINGLY: Rules = Rules {
     group_commit: false,
     timely: false,
 };
-/// Several processes, or none that is in time: the interval is not looked at.
+/// Several processes, or none that must be on time: the interval is not checked.
 const GROUPED: Rules = Rules {
     group: Some(GROUP),
     group_commit: false,
     timely: false,
 };
-/// One process, held to the interval.
+/// One process; the interval is checked.
 const IN_TIME: Rules = Rules {
     group: Some(GROUP),
     group_commit: false,
@@ -60,13 +61,13 @@ const TOGETHER: Rules = Rules {
     timely: false,
 };
 
-/// What part of the runs that are asked for a test gets, by what a run costs.
+/// The share of the requested runs that a test gets, by the cost of a run.
 const CHEAP: usize = 1;
 const COSTLY: usize = 10;
 
 /// Runs `test` in many orders: half of them drawn at every step, half with few changes of thread.
 fn explore(share: usize, test: impl Fn() + Send + Sync + 'static) {
-    /// What outlives every connection, and the failures that are put in, are the whole process'.
+    /// State that outlives connections, and the injected failures, belong to the whole process.
     static ONE_TEST_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_TEST_AT_A_TIME
         .lock()
@@ -95,7 +96,7 @@ fn run(scheduler: impl Scheduler + 'static, test: &Arc<impl Fn() + Send + Sync +
     Runner::new(scheduler, config).run(move || test());
 }
 
-/// Runs each piece of work in a thread of its own, and waits for all.
+/// Runs each piece of work in its own thread, and waits for all.
 fn together(works: Vec<Work>) {
     let threads: Vec<_> = works.into_iter().map(thread::spawn).collect();
     for thread in threads {
@@ -124,20 +125,20 @@ fn reading(process: &Arc<Process>, times: u32) -> Work {
     })
 }
 
-/// A second process opens the log and does something.
+/// A second process opens the log and does some work.
 fn in_another(machine: &Arc<Machine>, work: impl FnOnce(Arc<Process>) + Send + 'static) -> Work {
     let machine = Arc::clone(machine);
     Box::new(move || work(machine.start()))
 }
 
-/// One connection of a process does something.
+/// One connection of a process does some work.
 fn connected(process: &Arc<Process>, work: impl FnOnce(Connection) + Send + 'static) -> Work {
     let process = Arc::clone(process);
     Box::new(move || work(process.connect()))
 }
 
-/// A process has the log open, and the pieces of work that are given run together. When all is done
-/// and the process has closed the log, everything that was published is in the file.
+/// A process has the log open, and the given pieces of work run together. When all is done and the
+/// process has closed the log, everything that was published is in the file.
 fn scene(
     rules: Rules,
     works: impl Fn(&Arc<Machine>, &Arc<Process>) -> Vec<Work> + Send + Sync + 'static,
@@ -271,7 +272,7 @@ fn after_a_failed_write_nothing_is_acknowledged_and_little_is_lost() {
         let trying = |mut connection: Connection| -> Work {
             Box::new(move || {
                 for _ in 0..3 {
-                    // Whether it may fail, and what must hold if it does, the machine knows.
+                    // The machine knows whether it may fail, and what must hold if it does.
                     let _ = connection.commit(1);
                 }
             })

@@ -1,17 +1,18 @@
-//! Parts of tests that need a process of their own: this program again, with one ignored test of it.
+//! Parts of tests that need their own process: this program again, running one of its ignored
+//! tests.
 
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Names the database in a child.
+/// Names the database for a child.
 pub const DATABASE: &str = "ONEWRITE_TEST_DATABASE";
 
-/// Longer than anything takes, on a machine that is busy with other things.
+/// Longer than any child takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A command that runs the ignored test `name` of this program, or a copy of it, on a database.
+/// A command that runs the ignored test `name` of this program, or of a copy of it, on a database.
 pub fn child(program: &Path, name: &str, database: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -26,7 +27,7 @@ pub fn this_program() -> std::path::PathBuf {
     std::env::current_exe().expect("this program")
 }
 
-/// What a child prints. One that hangs is ended, and the test fails.
+/// The output of a child. If the child hangs, this ends it and fails the test.
 pub fn printed(command: &mut Command) -> String {
     let mut child = command
         .stdout(Stdio::piped())

@@ -1,10 +1,10 @@
-//! A child of `fork` is another process to all who use the log, and to the engine itself.
+//! A child of `fork` is another process to all users of the log, and to the engine itself.
 
 use super::children::{self, printed, this_program};
 use super::{open, sql};
 use std::path::Path;
 
-/// Where the page that processes share says who committed last: a number of the process, and one of the
+/// Where the shared page says who committed last: a number of the process, and one of the
 /// connection (docs/formats.md).
 const LAST_COMMITTER: usize = 24;
 
@@ -16,7 +16,7 @@ fn last_committer(database: &Path) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// How many descriptors of the log this process has open.
+/// The number of descriptors of the log that this process has open.
 fn open_logs(database: &Path) -> usize {
     let log = format!("{}-onewrite", database.display());
     let all = std::fs::read_dir("/proc/self/fd").expect("/proc");
@@ -26,8 +26,9 @@ fn open_logs(database: &Path) -> usize {
     targets.filter(|target| *target == Path::new(&log)).count()
 }
 
-/// Otherwise two processes take each other for one: a leader does not wait for the other's commits, and locks of open
-/// file descriptions, which a child shares, keep neither out.
+/// Otherwise two processes take each other for one. A leader would not wait for the other's
+/// commits. And a child shares its parent's open-file-description locks, so these would exclude
+/// neither.
 #[test]
 fn a_child_of_fork_is_another_committer_and_opens_the_log_itself() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -55,13 +56,13 @@ fn child() {
             let is_another = last_committer(path).0 != before.0 && last_committer(path).0 != 0;
             let has_its_own = open_logs(path) > logs;
             let code = i32::from(!is_another) | i32::from(!has_its_own) << 1;
-            // SAFETY: ends the child at once; the parent's connection is not its own to close.
+            // SAFETY: ends the child at once; the parent's connection is not the child's to close.
             unsafe { libc::_exit(code) }
         }
         -1 => panic!("fork failed"),
         child => {
             let mut status = 0;
-            // SAFETY: a child of ours.
+            // SAFETY: waits for our own child.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             assert_eq!(
                 status, 0,

@@ -1,5 +1,5 @@
-//! The process around the engine: how it was started, how it forks, how its threads end, and what other SQLite
-//! settings it makes.
+//! The process around the engine: how it was started, how it forks, how its threads end, and which
+//! SQLite settings it changes.
 #![allow(unsafe_code)]
 
 mod children;

@@ -1,4 +1,4 @@
-//! Programs with more privileges than the user who starts them.
+//! Programs with more privileges than the user that starts them.
 
 use super::children::{self, printed, this_program};
 use super::{open, sql};
@@ -6,10 +6,10 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-/// A user who owns nothing.
+/// A user that owns nothing.
 const NOBODY: u32 = 65_534;
 
-/// The mode that a program gets which says nothing, with this mode in its environment.
+/// The mode that a program gets if it sets none itself, with this mode in its environment.
 fn mode_in(program: &Path, database: &Path) -> String {
     let mut child = children::child(program, "privileges::child", database);
     let child = child
@@ -52,7 +52,7 @@ fn a_program_with_raised_privileges_ignores_the_environment() {
 #[ignore = "a part of another test, for a process of its own"]
 fn child() {
     let path = std::env::var(children::DATABASE).expect("a database");
-    // A database without pages stays in the mode that it is in.
+    // A database without pages stays in its mode.
     sql(&open(path.as_ref()), "CREATE TABLE t(x)");
     let db = open(path.as_ref());
     sql(&db, "INSERT INTO t VALUES(1)");

@@ -1,10 +1,11 @@
-//! `sqlite3_enable_shared_cache`: connections to one database share its pages, and the mutex of those.
+//! `sqlite3_enable_shared_cache`: connections to one database share its pages, and the mutex that
+//! guards them.
 
 use super::children::{self, printed, this_program};
 use super::{is_stock, open, sql};
 
-/// The engine opens connections of its own while one that shares its cache holds the cache's mutex: to convert to the
-/// mode that the URI names, and to recover.
+/// The engine opens connections itself while a connection with shared cache holds the cache's
+/// mutex. It does so to convert to the mode that the URI names, and to recover.
 #[test]
 fn the_engines_own_connections_do_not_wait_for_a_shared_cache() {
     let directory = tempfile::tempdir().expect("a directory");

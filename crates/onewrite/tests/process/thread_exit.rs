@@ -1,4 +1,5 @@
-//! Connections that a thread closes while it ends, when the engine's own thread-local data are gone already.
+//! Connections that a thread closes while it ends, after the engine's thread-local data are
+//! destroyed.
 
 use super::{is_stock, open, sql};
 use rusqlite::Connection;
@@ -20,11 +21,11 @@ impl Drop for Last {
     }
 }
 
-/// Rows of more than half a page each. Their pages are more than the engine keeps in memory, so that a checkpoint
-/// reads the log.
+/// Rows of more than half a page each. Their pages exceed the memory that the engine keeps, so a
+/// checkpoint reads the log.
 const ROWS: u32 = 1_600;
 
-/// Settings under which a checkpoint reads pages in each way that there is.
+/// Settings that cover each way in which a checkpoint reads pages.
 const WAYS: [(&str, &str, &str); 4] = [
     ("onewrite", "lz4", "on"),
     ("onewrite", "zstd", "on"),
@@ -32,7 +33,8 @@ const WAYS: [(&str, &str, &str); 4] = [
     ("waldio", "", ""),
 ];
 
-/// Two connections that take turns, so that group commit has company, and pages in the log alone.
+/// Two connections that take turns, so that group commit has company, and pages exist only in the
+/// log.
 fn used(path: &Path, (mode, compression, differences): (&str, &str, &str)) -> [Connection; 2] {
     let connections = [open(path), open(path)];
     for db in &connections {
@@ -73,7 +75,7 @@ fn is_closed(path: &Path, way: (&str, &str, &str)) {
     assert_eq!(sql(&stock, "PRAGMA integrity_check"), "ok", "{way:?}");
 }
 
-/// Rust destroys what a thread keeps in the reverse order of its first use.
+/// Rust destroys a thread's data in the reverse order of first use.
 #[test]
 fn a_connection_that_is_dropped_after_our_thread_locals_closes_the_database() {
     for way in WAYS {
@@ -94,11 +96,12 @@ fn a_connection_that_is_dropped_after_our_thread_locals_closes_the_database() {
     }
 }
 
-/// What C programs do (`pthread_key_create`): that comes when even std's own data of the thread are gone.
+/// C programs use `pthread_key_create`. Its destructors run even after std's own thread data are
+/// gone.
 #[test]
 fn a_connection_that_a_key_of_the_thread_closes_closes_the_database() {
     unsafe extern "C" fn close(kept: *mut c_void) {
-        // SAFETY: what the thread has set, once.
+        // SAFETY: the value that the thread has set, once.
         drop(unsafe { Box::from_raw(kept.cast::<Last>()) });
     }
     let mut key = 0;

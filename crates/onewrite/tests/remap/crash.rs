@@ -1,8 +1,8 @@
-//! kill -9 at every step of a remapping checkpoint, and at any time, with other processes living on.
+//! kill -9 at every step of a remapping checkpoint, and at any time, while other processes live on.
 //!
-//! The writer is a process of its own: this program again, told by its environment what to do. It says
-//! on its standard output which transaction has returned. Whoever reads the database afterwards, also a
-//! connection that was open all the time, must find all of these, and nothing in part.
+//! The writer is another process: this program again, controlled by its environment. It prints on
+//! its standard output which transaction has returned. Any later reader must find all of these, and
+//! none in part. That includes a connection that was open all the time.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ const CHECKPOINT: &str = "REMAP_CRASH_CHECKPOINT";
 const ROWS: u32 = 300;
 const A_TRANSACTION: u32 = 20;
 
-/// Dies by SIGKILL before the n-th call that has to do with remapping.
+/// Dies by SIGKILL before the n-th call that concerns remapping.
 struct Reaper {
     left: AtomicU32,
-    /// Without the single exchanges.
+    /// Counts only the ends, not the single exchanges.
     counts_ends: bool,
 }
 
@@ -50,7 +50,7 @@ fn row_of(transaction: u32, i: u32) -> u32 {
     (transaction * 37 + i * i * 7 + i) % ROWS
 }
 
-/// What a row holds: large enough that pages overflow, small enough to be looked at.
+/// The content of a row: large enough that pages overflow, small enough to inspect.
 const CONTENT: &str = "replace(hex(zeroblob(700)), '00', printf('%04d', v))";
 
 fn write(db: &Connection, transaction: u32) {
@@ -68,7 +68,7 @@ fn write(db: &Connection, transaction: u32) {
     done.unwrap_or_else(|e| panic!("transaction {transaction}: {e}"));
 }
 
-/// The writer. Started by the other tests; as a test of its own it does nothing.
+/// The writer. Other tests start it; as a separate test it does nothing.
 #[test]
 fn writer() {
     let Some(path) = env::var_os(PATH) else {
@@ -106,7 +106,7 @@ fn start(path: &Path, how: &str, first: u32, die_at: Option<u32>) -> Child {
     command.spawn().expect("a writer")
 }
 
-/// Reads what the writer has said until it is dead.
+/// Reads the writer's output until it is dead.
 fn last_said(child: &mut Child) -> Option<u32> {
     let output = child.stdout.take().expect("its output");
     let mut last = None;
@@ -122,7 +122,7 @@ fn last_said(child: &mut Child) -> Option<u32> {
     last
 }
 
-/// What every row must say after `last` transactions.
+/// Checks every row after `last` transactions.
 fn check(db: &Connection, said: Option<u32>, whose: &str) -> u32 {
     let ask = |statement: &str| {
         query(db, statement).unwrap_or_else(|e| panic!("{whose}: {statement}: {e}"))
@@ -170,7 +170,7 @@ fn prepared(place: &Place, how: &str) -> Database {
     database
 }
 
-/// With a connection of another process that lives on, and alone.
+/// With a connection of another process that lives on, and without.
 fn killed_at(place: &Place, how: &str, die_at: u32, repaired: &mut u64) {
     let living = prepared(place, how);
     let mut said = None;
@@ -178,12 +178,12 @@ fn killed_at(place: &Place, how: &str, die_at: u32, repaired: &mut u64) {
         let first = if first == 1 { 1 } else { said.unwrap_or(0) + 1 };
         let mut child = start(&living.path, how, first, Some(die_at + 3 * round as u32));
         let last = last_said(&mut child).or(said);
-        // The dead writer's last transaction may have been published before it could say so.
+        // The dead writer may have published its last transaction before it could print it.
         said = Some(check(&living.db, last, "who lived on"));
     }
     let count = living.status()["remapped"]["repaired_frames"].as_u64();
     *repaired += count.expect("a count");
-    // Now with nobody else there.
+    // Now without any other process.
     let Database { path, db } = living;
     db.close().map_err(|(_, e)| e).expect("closed");
     let mut child = start(&path, how, said.unwrap_or(0) + 1, Some(die_at));
@@ -205,7 +205,7 @@ fn killed_at(place: &Place, how: &str, die_at: u32, repaired: &mut u64) {
     }
 }
 
-/// Of the steps one in `REMAP_STEPS`, 3 if that says nothing.
+/// Takes one step in `REMAP_STEPS` (3 by default).
 #[test]
 fn killed_at_every_step_of_an_exchange() {
     let Some(place) = Place::xfs() else { return };
@@ -229,7 +229,7 @@ fn killed_at_every_step_of_a_clone() {
     }
 }
 
-/// Before and after each end of a checkpoint, and each time that the log goes on in other blocks.
+/// Before and after each end of a checkpoint, and each time that the log moves on to other blocks.
 #[test]
 fn killed_when_the_log_goes_forward() {
     let Some(place) = Place::xfs() else { return };
@@ -241,7 +241,7 @@ fn killed_when_the_log_goes_forward() {
     assert!(repaired > 10, "{repaired}");
 }
 
-/// `REMAP_KILLS` says how often; the seed is the time that each writer lives.
+/// `REMAP_KILLS` sets the number of kills; the seed is the time that each writer lives.
 #[test]
 fn killed_at_any_time() {
     for how in ["exchange", "forward"] {

@@ -67,8 +67,8 @@ impl Place {
 }
 
 impl Drop for Place {
-    /// Each database that was remapped stays open until the process ends: nobody is to wait for that. What its
-    /// files take in memory is given back all the same.
+    /// Each remapped database stays open until the process ends. No test may wait for that, so the
+    /// memory of its files is freed here.
     fn drop(&mut self) {
         let Some(scratch) = self.scratch.take() else {
             return;
@@ -146,7 +146,7 @@ impl Database {
         assert_eq!(self.sql("PRAGMA integrity_check"), "ok");
     }
 
-    /// What is left is a stock database.
+    /// The result is a stock database.
     pub fn close_and_check(self) {
         let Database { path, db } = self;
         let digest = |db: &Connection| query(db, "SELECT count(*), total(length(x)) FROM t");

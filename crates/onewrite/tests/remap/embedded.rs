@@ -1,4 +1,5 @@
-//! Whether `embedded` pages may be exchanged as they are: with their frame header in the reserved bytes.
+//! Whether `embedded` pages may be exchanged as they are: with their frame header in the reserved
+//! bytes.
 
 use onewrite::log::Geometry;
 use onewrite::log::scan::survey_file;
@@ -48,7 +49,7 @@ fn sqlite_reads_an_embedded_page_as_it_is_but_the_log_loses_its_header() {
     };
     assert_eq!(moved.run(|| true, || ()).expect("made").done, [true]);
     assert_eq!(valid(), Some(0), "nothing tells any more which page it was");
-    // What SQLite makes of such a database, without its log.
+    // SQLite's view of such a database without its log.
     let copy = place.path();
     let copied = std::process::Command::new("cp")
         .args([&path, &copy])

@@ -1,4 +1,5 @@
-//! A log that goes forward after each checkpoint, a checkpoint that nobody waits for in vain, and a full disk.
+//! A log that moves forward after each checkpoint, a checkpoint that copies without blocking
+//! others, and a full disk.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,7 +14,7 @@ fn log_of(database: &Database) -> PathBuf {
     name.into()
 }
 
-/// Extents of a file's first bytes, by `filefrag`, as the file system has them on its device.
+/// The extents of a file's first bytes on the device, counted by `filefrag`.
 fn extents(path: &Path, first_bytes: u64) -> usize {
     let output = std::process::Command::new("filefrag")
         .args(["-v", "-b4096"])
@@ -36,7 +37,7 @@ fn extents(path: &Path, first_bytes: u64) -> usize {
         if logical * 4096 >= first_bytes {
             break;
         }
-        // An extent that changes its state on the way is one piece of the device all the same.
+        // An extent that changes its state midway is still one piece of the device.
         pieces += usize::from(next_physical != Some(physical));
         next_physical = Some(last + 1);
     }
@@ -74,7 +75,8 @@ fn count(database: &Database, name: &str) -> u64 {
     status["remapped"][name].as_u64().expect("a count")
 }
 
-/// As long as the region lasts the log is one piece; without it is as many as the database gave it.
+/// While the region lasts, the log is one piece. Without it, the log has as many pieces as the
+/// blocks that the database gave it.
 #[test]
 fn the_log_is_one_piece_as_long_as_the_region_lasts() {
     let mut pieces = Vec::new();
@@ -82,7 +84,7 @@ fn the_log_is_one_piece_as_long_as_the_region_lasts() {
         let Some(place) = Place::xfs() else { return };
         let database = filled(&place, how, "zero-fill");
         if how == "forward" {
-            // It is made beside.
+            // The region is made in the background.
             let end = Instant::now() + Duration::from_secs(60);
             while count(&database, "moved_forward") == 0
                 || count(&database, "region_bytes") < 24 << 20
@@ -108,7 +110,7 @@ fn the_log_is_one_piece_as_long_as_the_region_lasts() {
     assert!(pieces[1] <= 4 && pieces[0] > 10, "{pieces:?}");
 }
 
-/// Blocks that nobody has written are given anew, where the database grows.
+/// Blocks that were never written are allocated again where the database grows.
 #[test]
 fn a_log_that_gave_its_blocks_to_a_growing_database_gets_new_ones() {
     let Some(place) = Place::xfs() else { return };
@@ -131,7 +133,7 @@ fn a_log_that_gave_its_blocks_to_a_growing_database_gets_new_ones() {
     database.close_and_check();
 }
 
-/// A log that grows beyond its first chunk goes on in the region.
+/// A log that grows beyond its first chunk continues in the region.
 #[test]
 fn a_large_transaction_uses_the_region() {
     let Some(place) = Place::xfs() else { return };
@@ -160,7 +162,7 @@ fn a_large_transaction_uses_the_region() {
     database.close_and_check();
 }
 
-/// Where remapping is not worth it, that is found before anybody is kept out.
+/// If remapping is not worth it, the checkpoint finds that before it excludes any connection.
 #[test]
 fn nobody_is_kept_out_by_a_checkpoint_that_copies() {
     let Some(place) = Place::xfs() else { return };
@@ -171,13 +173,13 @@ fn nobody_is_kept_out_by_a_checkpoint_that_copies() {
         count(&database, "checkpoints"),
     );
     assert!(before.0 > 0 && before.1 > 0, "{}", database.status());
-    // Page 1 alone, which is always copied.
+    // Page 1 only, which is always copied.
     database.sql("PRAGMA user_version=7");
     assert!(database.sql("PRAGMA wal_checkpoint").starts_with("0|"));
     let remapped = database.status()["remapped"].clone();
     assert_eq!(remapped["why_not"], "copying writes less", "{remapped}");
     assert_eq!(remapped["kept_out_us"], before.0, "{remapped}");
-    // So many that the calls would take too long, by the model: each row is apart from the others.
+    // So many pages that, by the model, the calls would take too long: the rows are far apart.
     database.sql("CREATE TABLE s(id INTEGER PRIMARY KEY, v, x)");
     for part in 0..4 {
         database.sql(&format!(
@@ -215,8 +217,8 @@ fn fill(place: &Place) -> PathBuf {
     path
 }
 
-/// A block that log and database share has to be written elsewhere: with a full disk that cannot be, and then
-/// only that commit is lost.
+/// A write to a block that log and database share goes to another block. On a full disk it fails,
+/// and then only that commit is lost.
 #[test]
 fn a_full_disk_does_not_poison_a_log_that_shares_blocks() {
     let Some(place) = Place::xfs() else { return };
@@ -226,7 +228,7 @@ fn a_full_disk_does_not_poison_a_log_that_shares_blocks() {
     }
     assert!(database.sql("PRAGMA wal_checkpoint").starts_with("0|"));
     assert!(count(&database, "remapped_pages") > 700);
-    // Else its commits go through the page cache.
+    // Otherwise its commits go through the page cache.
     database.sql("PRAGMA onewrite_group_commit=off");
     let other = connect(&database.path, "onewrite");
     query(&other, "PRAGMA synchronous=NORMAL").expect("set");

@@ -1,4 +1,4 @@
-//! Checkpoints by block remapping, on real file systems that can and that cannot.
+//! Checkpoints by block remapping, on real file systems that support it and on some that do not.
 
 mod crash;
 mod database;
@@ -14,8 +14,8 @@ mod truncation;
 
 use database::{Database, Place, connect, query};
 
-/// Rows are added, and change their sizes in every round, which ends with a checkpoint. More than so many
-/// pages are remapped, and what is left is a stock database.
+/// Rows are added, and change their sizes in every round, which ends with a checkpoint. More than
+/// `more_than` pages are remapped, and the result is a stock database.
 fn churn(database: Database, rounds: u32, more_than: u64) {
     database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, n DEFAULT 0, x)");
     for round in 0..rounds {
@@ -85,7 +85,7 @@ fn the_result_of_a_checkpoint_is_what_sqlite_says_it_is() {
     assert!(numbers[1] > 70 && numbers[1] == numbers[2], "{result}");
 }
 
-/// With `zero-fill` pages that the database had no block for are copied.
+/// With `zero-fill`, pages for which the database had no block are copied.
 #[test]
 fn where_no_page_was_moved_the_log_keeps_its_frames() {
     let Some(place) = Place::xfs() else { return };

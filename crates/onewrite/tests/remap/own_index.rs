@@ -1,4 +1,5 @@
-//! A VFS over ours that keeps the wal-index to itself, in memory: ours sees none, and none of its locks.
+//! A VFS over ours that keeps the wal-index to itself, in memory. Ours sees no wal-index, and none
+//! of its locks.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -33,7 +34,8 @@ unsafe extern "C" fn open(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
-    // SAFETY: passed on as it came; an open file has methods, which stay as they are but for four.
+    // SAFETY: passed on as it came. An open file has methods, and all but four of them stay as they
+    // are.
     unsafe {
         let ours = OURS.get().expect("registered").0;
         let code = (*ours).xOpen.expect("a method")(ours, name, file, flags, out_flags);
@@ -68,7 +70,7 @@ unsafe extern "C" fn shm_map(
     SQLITE_OK
 }
 
-/// There is one connection.
+/// The test has only one connection.
 unsafe extern "C" fn shm_lock(_: *mut sqlite3_file, _: c_int, _: c_int, _: c_int) -> c_int {
     SQLITE_OK
 }
@@ -109,7 +111,7 @@ fn a_transaction_reads_back_what_it_has_written() {
         "WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 300) \
          INSERT INTO t SELECT randomblob(400), randomblob(400) FROM s",
     );
-    // Pages leave the cache for the log, and come back from it: gathered, and spilled.
+    // Pages leave the cache for the log, and are read back from it, gathered and spilled.
     sql("PRAGMA cache_size=2");
     sql("BEGIN");
     for _ in 0..4 {

@@ -1,5 +1,5 @@
-//! Processes beside a remapping checkpoint: one that dies in the call itself, readers that may not write the
-//! wal-index, a program with signal handlers, who comes after a kill.
+//! Processes next to a remapping checkpoint. One dies inside the call; readers may not write the
+//! wal-index; a program has signal handlers; and a process comes after a kill.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -19,11 +19,11 @@ const PATH: &str = "REMAP_HELPER_PATH";
 const FREEZES: &str = "REMAP_HELPER_FREEZES";
 const SIGNALS: &str = "REMAP_HELPER_SIGNALS";
 const ROWS: u32 = 300;
-/// One after the other, on one line.
+/// Ends an answer, on its own line.
 const END: &str = "====";
 
-/// Another process with a connection: executes the statements that it is sent, one a line, and answers each with a
-/// line. This program again; as a test of its own it does nothing.
+/// Another process with a connection. It executes the statements it is sent, one a line, and
+/// answers each with a line. It is this program again; as a separate test it does nothing.
 #[test]
 fn helper() {
     let Some(path) = env::var_os(PATH) else {
@@ -71,7 +71,8 @@ fn freeze(root: &fs::File, how: libc::Ioctl) -> io::Result<()> {
     }
 }
 
-/// A program that is signalled a thousand times a second, and writes to a pipe each time, as event loops do.
+/// A program that gets a thousand signals a second, and writes to a pipe each time, as event loops
+/// do.
 #[allow(unsafe_code)]
 mod signals {
     use super::{AtomicU64, Ordering};
@@ -96,7 +97,7 @@ mod signals {
         unsafe {
             assert_eq!(libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK), 0);
             PIPE.store(pipe[1] as u64, Ordering::SeqCst);
-            // No SA_RESTART: calls that can be interrupted are.
+            // No SA_RESTART, so interruptible calls are interrupted.
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handle as *const () as usize;
             assert_eq!(
@@ -157,7 +158,7 @@ impl Helper {
         answer
     }
 
-    /// Ends it by SIGKILL.
+    /// Ends the helper by SIGKILL.
     fn kill(mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("waited");
@@ -188,7 +189,7 @@ fn answers_of(stdout: ChildStdout) -> Receiver<String> {
 
 const CONTENT: &str = "replace(hex(zeroblob(700)), '00', printf('%04d', v))";
 
-/// A database whose pages are all in the database, and none in the log.
+/// A database with all pages in the database file, and none in the log.
 fn prepared(place: &Place, how: &str) -> Database {
     let database = Database::make(place, "onewrite", how, "unwritten");
     database.sql("PRAGMA wal_autocheckpoint=0");
@@ -207,7 +208,8 @@ fn change_to(v: u32) -> String {
     format!("UPDATE t SET v = {v}, x = {content}")
 }
 
-/// The value of all rows; an error where the database cannot be read, and a failure where it is not right.
+/// The value of all rows. An error means that the database cannot be read; wrong content fails the
+/// test.
 fn value(db: &Connection) -> rusqlite::Result<String> {
     let values = query(db, "SELECT DISTINCT v FROM t")?;
     assert_eq!(
@@ -223,7 +225,8 @@ fn stopped(db: Database) -> std::path::PathBuf {
     path
 }
 
-/// The lock of the dead is not free before the call is over: who comes waits, and then finds everything.
+/// The lock of the dead process is free only after the call. A new connection waits, and then finds
+/// everything.
 #[test]
 fn killed_inside_the_call() {
     let Some(place) = Place::xfs() else { return };
@@ -234,7 +237,7 @@ fn killed_inside_the_call() {
     killed.ask("PRAGMA wal_autocheckpoint=0");
     killed.ask(&change_to(1));
     assert_eq!(value(&database.db).as_deref(), Ok("1"));
-    // Whatever becomes of this test, nobody is to wait for ever.
+    // Whatever the result of this test, no process may wait forever.
     let (done, is_done) = channel::<()>();
     let rescue = root.try_clone().expect("a descriptor");
     let watch = thread::spawn(move || {
@@ -245,7 +248,7 @@ fn killed_inside_the_call() {
     });
     killed.send("PRAGMA wal_checkpoint");
     assert_eq!(killed.answer(), "frozen");
-    // It is on its way into the call, or waits there.
+    // The process is about to enter the call, or waits there.
     thread::sleep(Duration::from_millis(300));
     killed.child.kill().expect("a signal");
     thread::sleep(Duration::from_millis(300));
@@ -291,7 +294,8 @@ fn with_readonly_index(path: &Path) -> Connection {
     db
 }
 
-/// Such a reader keeps a wal-index of its own while nobody else is there, and trusts it afterwards.
+/// Such a reader has a private wal-index while no other connection is open, and trusts it
+/// afterwards.
 #[test]
 fn who_cannot_write_the_wal_index_reads_right_when_a_checkpoint_has_come_and_gone() {
     for how in ["exchange", "forward", "clone"] {
@@ -307,7 +311,7 @@ fn who_cannot_write_the_wal_index_reads_right_when_a_checkpoint_has_come_and_gon
             let mut writer = Helper::start(&path, &[]);
             writer.ask(&format!("PRAGMA onewrite_checkpoint={how}"));
             writer.ask("PRAGMA wal_autocheckpoint=0");
-            // Once with the log as the reader knows it, then with frames that it does not.
+            // Once with the log as the reader knows it, then with frames that it does not know.
             if round > 2 {
                 writer.ask(&change_to(round));
             }
@@ -317,7 +321,7 @@ fn who_cannot_write_the_wal_index_reads_right_when_a_checkpoint_has_come_and_gon
             let pages = status["remapped"]["remapped_pages"].as_u64();
             assert!(pages > Some(100), "{how}: {}", status["remapped"]);
             let expected = if round > 2 { round } else { 1 };
-            // Beside the writer, and when it has gone.
+            // Next to the writer, and after it has closed.
             assert_eq!(value(&reader), Ok(expected.to_string()), "{how} {round}");
             writer.end();
             assert_eq!(value(&reader), Ok(expected.to_string()), "{how} {round}");
@@ -338,7 +342,7 @@ fn who_cannot_write_the_wal_index_reads_beside_checkpoints() {
     for v in 1..25 {
         writer.ask(&change_to(v));
         if v % 2 == 0 {
-            // Undisturbed: beside somebody who reads from the log it copies.
+            // Undisturbed, next to a reader of the log that it copies.
             assert!(writer.ask("PRAGMA wal_checkpoint").starts_with("0|"));
         }
         writer.send("PRAGMA wal_checkpoint");
@@ -350,7 +354,7 @@ fn who_cannot_write_the_wal_index_reads_beside_checkpoints() {
         writer.answer();
     }
     assert_eq!(value(&reader).as_deref(), Ok("24"));
-    // How many of them met no reader is chance; this one does not.
+    // It is chance how many of them met no reader; this one meets none.
     writer.ask(&change_to(25));
     assert!(writer.ask("PRAGMA wal_checkpoint").starts_with("0|"));
     assert_eq!(value(&reader).as_deref(), Ok("25"));
@@ -381,7 +385,7 @@ fn a_program_with_signal_handlers() {
     assert_eq!(value(&db).as_deref(), Ok("39"));
 }
 
-/// Also without a commit since: whoever comes, if only to read, finds a log that is empty.
+/// Even without a commit since: any new connection, including a read-only one, finds an empty log.
 #[test]
 fn after_a_checkpoint_and_a_kill_who_only_reads_can_open_it() {
     for how in ["copy", "clone", "exchange", "forward"] {

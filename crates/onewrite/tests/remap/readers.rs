@@ -1,4 +1,5 @@
-//! Readers beside a remapping checkpoint: through the page cache, mapped, and with an older snapshot.
+//! Readers next to a remapping checkpoint: through the page cache, mapped, and with an older
+//! snapshot.
 
 use super::database::{Database, Place, connect, query};
 
@@ -22,7 +23,7 @@ fn fill(database: &Database, value: u32) {
     database.sql("COMMIT");
 }
 
-/// The values that the rows hold, each once.
+/// The distinct values in the rows.
 fn values(db: &rusqlite::Connection) -> String {
     query(db, "SELECT DISTINCT substr(x, 1, 4) || (x = replace(hex(zeroblob(800)), '00', substr(x, 1, 4))) FROM t")
         .expect("values")
@@ -73,7 +74,7 @@ fn a_reader_of_an_older_snapshot_keeps_it_and_nothing_is_remapped_meanwhile() {
     query(&reader, "BEGIN").expect("begun");
     assert_eq!(values(&reader), "00011");
     let before = remapped(&database);
-    // It reads from the log as it is now: everything may be copied, nothing be destroyed.
+    // The reader uses the current log: pages may be copied, but nothing may be destroyed.
     database.sql("PRAGMA wal_checkpoint");
     assert_eq!(remapped(&database), before);
     let why = database.status()["remapped"]["why_not"].clone();
@@ -91,8 +92,8 @@ fn a_reader_of_an_older_snapshot_keeps_it_and_nothing_is_remapped_meanwhile() {
     assert_eq!(values(&reader), "00031");
 }
 
-/// Many connections at once: what a transaction wrote is seen whole, always, and what has
-/// been seen is not unseen.
+/// Many connections at once: a transaction is always seen whole, and later reads never go back
+/// behind it.
 #[test]
 fn readers_and_writers_at_work() {
     let Some(place) = Place::xfs() else { return };

@@ -1,4 +1,4 @@
-//! Where there is nothing to remap with, pages are copied, and the reason is told.
+//! Where remapping is not possible, pages are copied, and the status gives the reason.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -71,8 +71,8 @@ fn a_layout_that_cannot_is_refused_with_the_way_out() {
     }
 }
 
-/// A database that was in a mode of ours, and whose place one of smaller pages has taken since. The log that was left has
-/// no frames, and remembers the mode and layout `gathered`.
+/// A database that was in one of our modes, and was replaced by one with smaller pages. The log
+/// that was left has no frames, and remembers the mode and layout `gathered`.
 struct Replaced {
     path: PathBuf,
     _directory: TempDir,
@@ -101,7 +101,7 @@ impl Replaced {
         self.path.with_file_name("db-onewrite")
     }
 
-    /// The other database, with one row; closed, or as somebody who died has left it.
+    /// The other database, with one row: closed, or as a killed process leaves it.
     fn put(&self, mode: &str, is_closed: bool) {
         let made = self.path.with_file_name("made");
         let db = connect(&made, "unix");
@@ -152,10 +152,10 @@ fn an_empty_log_whose_layout_does_not_suit_is_in_nobodys_way() {
         for (mode, settings, found, layout) in [
             // The mode is remembered, and has another layout.
             ("onewrite", "", "onewrite", Some("packed")),
-            // What the connection asks for cannot be had.
+            // The layout that the connection asks for is not possible.
             ("onewrite", EXCHANGE, "wal", None),
             ("waldio", EXCHANGE, "wal", None),
-            // Nor can the mode's usual layout: there are no reserved bytes.
+            // The mode's usual layout is not possible either: there are no reserved bytes.
             ("waldio", "", "wal", None),
             (
                 "waldio",
@@ -184,8 +184,8 @@ fn a_mode_is_entered_beside_an_empty_log_whose_layout_does_not_suit() {
     replaced.check("PRAGMA journal_mode=onewrite", "onewrite", Some("packed"));
 }
 
-/// `EXT4_IOC_MOVE_EXT` moves a donor's blocks into a file, which gets them with its own content: the donor's
-/// is not what the file has afterwards, and the donor is left without.
+/// `EXT4_IOC_MOVE_EXT` moves a donor's blocks into a file, but the file keeps its own content in
+/// them. The donor's content does not reach the file, and the donor loses its blocks.
 #[test]
 fn ext4_moves_blocks_and_not_what_they_hold() {
     let Some(place) = Place::ext4() else { return };
@@ -220,7 +220,7 @@ fn ext4_moves_blocks_and_not_what_they_hold() {
     assert_eq!(first(&database, 40_960), 1);
 }
 
-/// `struct move_extent` of ext4.h, `_IOWR('f', 15, ...)`. Blocks that were moved.
+/// `struct move_extent` of ext4.h, `_IOWR('f', 15, ...)`. Returns the number of moved blocks.
 #[allow(unsafe_code)]
 fn move_extents(file: &File, donor: &File, blocks: u64) -> std::io::Result<u64> {
     #[repr(C)]

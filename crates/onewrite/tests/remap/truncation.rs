@@ -1,4 +1,4 @@
-//! A log that is cut: first nothing leads to its frames any more, durably, then they go.
+//! A log that is cut: first, durably, nothing refers to its frames; then they are removed.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the probe says about a place.
+//! The properties of a directory that the probe reports.
 
 use super::*;
 
@@ -57,8 +57,8 @@ fn data_journaling_means_no_direct_io_and_says_so() {
 
 #[test]
 fn a_file_whose_data_is_journaled_has_no_direct_io_and_says_so() {
-    // `chattr +j` needs a privilege that containers lack, so set the flag in the image: 0x4000,
-    // beside 0x80000 of a file with extents. ext4 ignores it under delayed allocation.
+    // `chattr +j` needs a privilege that containers lack, so set the flag in the image. The flag is
+    // 0x4000, next to 0x80000 of a file with extents. Under delayed allocation ext4 ignores it.
     let content = tempfile::tempdir().expect("a temporary directory");
     std::fs::write(content.path().join("log"), [1; 8192]).expect("a file");
     let content = content.path().to_str().expect("UTF-8");
@@ -139,7 +139,7 @@ fn xfs_is_direct_and_btrfs_with_checksums_is_not() {
     }
 }
 
-/// An overlay shows neither its device nor what that can do; the one below it may have FUA.
+/// An overlay shows neither its device nor that device's abilities; the one below it may have FUA.
 #[test]
 fn under_an_overlay_a_durable_write_covers_nothing_else() {
     let Some(ext4) = Scratch::ext4(64, &[], "") else {
@@ -178,7 +178,7 @@ fn under_an_overlay_a_durable_write_covers_nothing_else() {
     assert!(!found.durable_write().covers_all_before());
 }
 
-/// A file system on several devices asks one of them for FUA and writes to all.
+/// A file system on several devices asks one of them about FUA, and writes to all.
 #[test]
 fn of_several_devices_none_stands_for_all() {
     let Some(btrfs) = Scratch::btrfs() else {
@@ -198,6 +198,6 @@ fn of_several_devices_none_stands_for_all() {
     second.detach_when_unused().expect("a loop device of ours");
     let found = Capabilities::of_dir(btrfs.path()).expect("capabilities");
     assert!(!found.is_only_device, "{found:?}");
-    // Before the device, which waits until it is free.
+    // The file system goes first: the device waits until it is free.
     drop(btrfs);
 }

@@ -3,7 +3,7 @@
 use super::random::{Random, seed};
 use super::*;
 
-/// What the file must hold.
+/// The content that the file must hold.
 #[derive(Default)]
 struct Model(Vec<u8>);
 

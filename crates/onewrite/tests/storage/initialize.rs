@@ -167,7 +167,7 @@ fn a_full_file_system_leaves_the_file_as_it_was() {
             );
             let after = std::fs::metadata(&path).expect("metadata");
             assert_eq!(after.len(), MIB, "{init}, {direct:?}");
-            // ext4 keeps the one block of its extent tree that the attempt has needed.
+            // ext4 keeps the one block of its extent tree that the attempt needed.
             assert!(
                 after.blocks() <= before + 8,
                 "{init}: {before}, now {}",
@@ -213,7 +213,7 @@ fn a_full_file_system_without_fallocate_leaves_what_was_zeroed() {
         .initialize(MIB..64 * MIB, Init::ZeroFill)
         .expect_err("64 MiB on 16");
     assert!(error.is_no_space(), "{error}");
-    // Somebody else may have taken for ready, and used, what was there before the error.
+    // Another process may have taken the blocks before the error for ready, and used them.
     let size = file.size().expect("a size");
     assert!((2 * MIB..16 * MIB).contains(&size), "{size}");
     let data = pattern(4096, 9);

@@ -1,4 +1,4 @@
-//! What the tests leave behind when they are killed.
+//! Killed tests must leave no loop device behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::scratch::Scratch;
 
-/// Set where this test is to be the one that is killed.
+/// Set where this test is the one to kill.
 const VICTIM: &str = "ONEWRITE_TEST_VICTIM";
 
-/// Longer than anything takes here.
+/// Longer than any step takes here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether a loop device is bound to a file below `directory`, whose name may be gone.

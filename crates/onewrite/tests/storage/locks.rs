@@ -34,7 +34,7 @@ fn locks_of_two_open_files_exclude_each_other_byte_by_byte() {
             a.try_lock(LockByte::Poison, Exclusive)
                 .expect("a third byte")
         );
-        // Another descriptor of this process that comes and goes takes nothing with it, unlike
+        // Another descriptor of this process opens and closes without releasing any lock, unlike
         // with POSIX locks.
         drop(open(&path, direct));
         assert!(!b.try_lock(byte, Shared).expect("an answer"));

@@ -1,4 +1,4 @@
-//! Reads, writes, and what they cost the device.
+//! Reads, writes, and their cost on the device.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn writes_are_direct_on_ext4_and_counted() {
     assert_eq!((counts.write_through, counts.flushes), (10, 1));
 }
 
-/// Sectors that a block device was given since it was made.
+/// Sectors written to a block device since it was made.
 fn sectors_written(device: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/sys/block/{device}/stat")).expect("its counters");
     let seventh = stat.split_whitespace().nth(6).expect("seven counters");
@@ -93,7 +93,7 @@ fn buffered_write_through_is_a_write_and_a_flush() {
         file.why_not_direct()
             .is_some_and(|reason| reason.contains("turned off"))
     );
-    // No alignment is asked of buffered writes.
+    // Buffered writes need no alignment.
     file.write_at(&[1; 100], 77, Durability::WriteThrough)
         .expect("a write");
     file.write_at(&[1; 100], 77, Durability::None)
@@ -154,7 +154,7 @@ fn truncation_frees_and_grows() {
     });
 }
 
-/// Writes and bytes that the block device under `file` has seen: Documentation/block/stat.rst.
+/// Writes and bytes that reached the block device under `file`: Documentation/block/stat.rst.
 fn device_bytes(file: &LogFile) -> u64 {
     let path = format!("/sys/class/block/{}/stat", file.capabilities().device);
     let text = std::fs::read_to_string(path).expect("statistics");
@@ -193,7 +193,7 @@ fn a_durable_overwrite_of_initialized_blocks_writes_itself_and_nothing_else() {
             (least..=least + TIMESTAMP_BYTES).contains(&written),
             "{written}"
         );
-        // Why unwritten extents will not do: each first write changes one, and is journaled.
+        // Unwritten extents are not enough: each first write changes one, and is journaled.
         let unwritten = run(Init::Unwritten);
         assert!(unwritten > least + WRITES * 512, "{unwritten}");
     }

@@ -1,12 +1,13 @@
-//! Which checkpoint waits for another one.
+//! Checkpoints that wait for another one, and those that do not.
 
 use super::helper::Helper;
 use super::{beside, count, made, open, sql};
 
 const CHECKPOINT: i64 = 121;
 
-/// A checkpoint that an application asks for without wanting to wait does not wait: as a pragma, prepared anew or
-/// before. One that follows a commit does, so that the log starts again under many writers.
+/// A checkpoint that an application asks for without wanting to wait does not wait, whether its
+/// pragma was prepared just now or earlier. One that follows a commit waits, so that the log
+/// restarts under many writers.
 #[test]
 fn a_passive_checkpoint_waits_for_nobody() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -14,7 +15,7 @@ fn a_passive_checkpoint_waits_for_nobody() {
     let db = made(&path, "onewrite");
     let other = open(&path);
     sql(&db, "PRAGMA wal_autocheckpoint=0");
-    // The most of the log is copied, so that it may start again soon; a reader keeps it from that.
+    // Most of the log is copied, so that it may restart soon; a reader prevents that.
     for _ in 0..20 {
         sql(&db, "INSERT INTO t VALUES('more')");
     }

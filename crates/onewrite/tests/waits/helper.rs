@@ -1,4 +1,5 @@
-//! Another process: this program again. It executes what it is sent, one order a line, and answers each with a line.
+//! Another process: this program again. It executes the orders it is sent, one a line, and answers
+//! each with a line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -15,7 +16,7 @@ use super::rows::query;
 const ROLE: &str = "ONEWRITE_WAITS_HELPER";
 const END: &str = "====";
 
-/// As a test of its own it does nothing.
+/// As a separate test it does nothing.
 #[test]
 fn helper() {
     if env::var_os(ROLE).is_none() {
@@ -63,7 +64,8 @@ fn become_user(id: u32) -> Result<String, String> {
     }
 }
 
-/// A lock of the open file, for as long as the process lives. No bytes are all up to the end.
+/// A lock of the open file, for as long as the process lives. A length of 0 means all bytes to the
+/// end.
 #[allow(unsafe_code)]
 fn lock(path: &Path, kind: &str, first: i64, bytes: i64) -> io::Result<String> {
     let file = fs::File::options()
@@ -112,14 +114,14 @@ impl Helper {
         }
     }
 
-    /// One that has a database open.
+    /// A helper that has a database open.
     pub fn with(path: &Path) -> Helper {
         let mut helper = Helper::start();
         helper.ask(&format!("open {}", path.display()));
         helper
     }
 
-    /// Its answer; "ERROR" and why, where it failed.
+    /// Its answer; "ERROR" and the reason if the order failed.
     pub fn answer(&mut self, order: &str) -> String {
         writeln!(self.stdin, "{order}").expect("sent");
         let long = Duration::from_secs(120);
@@ -137,12 +139,13 @@ impl Helper {
         self.ask(&format!("lock {kind} {first} {bytes} {}", path.display()));
     }
 
-    /// Stops it where it is, with all that it holds; returns when it stands.
+    /// Stops the process with all locks that it holds. Returns when it has stopped.
     #[allow(unsafe_code)]
     pub fn stop(&self) {
         let id = self.child.id() as libc::pid_t;
         let mut status = 0;
-        // SAFETY: our own child, which nobody has waited for; the status is an integer of this frame.
+        // SAFETY: our own child, which no other code has waited for; the status is an integer of
+        // this frame.
         unsafe {
             assert_eq!(libc::kill(id, libc::SIGSTOP), 0);
             assert_eq!(libc::waitpid(id, &raw mut status, libc::WUNTRACED), id);

@@ -1,5 +1,5 @@
-//! Every wait has a bound: processes that are stopped with a lock in hand, and users who may only read and lock what
-//! they can. See "Waits" in docs/durability.md.
+//! Every wait has a bound. Some processes are stopped while they hold a lock. Some users may only
+//! read, and lock all they can. See "Waits" in docs/durability.md.
 
 mod checkpoints;
 mod helper;
@@ -17,15 +17,15 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-/// The first of the log's bytes that are locked, and what stands behind it.
+/// The first of the log's lock bytes, and those after it.
 const PRESENCE: i64 = 0x7fff_ff00;
 const EXTENSION: i64 = PRESENCE + 1;
 const FLUSH: i64 = PRESENCE + 3;
 const TURN: i64 = PRESENCE + 4;
 
-/// What a connection waits, as the application has said.
+/// The busy timeout that the application has set.
 const TIMEOUT: Duration = Duration::from_millis(300);
-/// It is told in time: a moment after that. The rest is for a machine that does other things too.
+/// The answer must come soon after that timeout. The rest allows for a busy machine.
 const IN_TIME: Duration = Duration::from_secs(10);
 
 fn try_open(path: &Path) -> rusqlite::Result<Connection> {
@@ -67,7 +67,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// What work comes to, in a thread of its own; a failure where it does not end in time.
+/// Runs `work` in its own thread. Fails if it does not end in time.
 fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, result) = channel();
     thread::spawn(move || send.send(work()));
@@ -75,7 +75,7 @@ fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'sta
     result.unwrap_or_else(|e| panic!("{what}: {e}"))
 }
 
-/// SQLite's code, where a statement fails.
+/// SQLite's code, if a statement fails.
 fn code(result: &rusqlite::Result<String>) -> Option<i32> {
     match result {
         Err(rusqlite::Error::SqliteFailure(error, _)) => Some(error.extended_code & 0xff),

@@ -1,5 +1,5 @@
-//! A poisoned log makes the wal-index invalid, for other processes to recover from the device: when the lock for that can
-//! be had.
+//! A poisoned log invalidates the wal-index, so that other processes recover from the device. It
+//! does so as soon as it gets the lock for that.
 
 use super::helper::Helper;
 use super::{beside, code, made, rows, sql};

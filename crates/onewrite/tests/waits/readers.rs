@@ -1,4 +1,4 @@
-//! Another user, who may only read, locks what can be opened.
+//! Another user, which may only read, locks every file that it can open.
 
 use super::helper::Helper;
 use super::{beside, count, made, sql};
@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 const NOBODY: u32 = 65_534;
 const LARGE: &str = "INSERT INTO t VALUES(randomblob(12000000))";
 
-/// Commits, alone and in company, and the log's growth go on as if nobody were there.
+/// Commits, alone and in company, and the log's growth continue as if there were no such reader.
 #[test]
 fn shared_locks_on_every_byte_keep_no_writer() {
     if !rustix::process::geteuid().is_root() {
@@ -41,14 +41,15 @@ fn shared_locks_on_every_byte_keep_no_writer() {
         assert!(count(&db, "commits") > 0, "{mode}: in company");
         assert_eq!(count(&db, "in_vain"), 0, "{mode}");
         drop(other);
-        // Who has the log open keeps its guard, as a SHARED lock on the database would.
+        // A process that has the log open keeps its guard, as a SHARED lock on the database would.
         drop(reader);
         drop(db);
         assert!(!locks.exists(), "{mode}: it is gone when nobody uses it");
     }
 }
 
-/// Group synch needs to know that nobody looks. Somebody always does: then every commit is written at once.
+/// Group synch must know that no connection looks. Here one always does, so every commit is written
+/// at once.
 #[test]
 fn who_looks_all_the_time_makes_group_synch_write_at_once() {
     if !rustix::process::geteuid().is_root() {
@@ -68,7 +69,7 @@ fn who_looks_all_the_time_makes_group_synch_write_at_once() {
         sql(&db, "INSERT INTO t VALUES('more')");
     }
     assert_eq!(super::status(&db)["groups"]["commits"], 0);
-    // All of them are there for who opens it now.
+    // A connection that opens the log now finds all commits.
     let mut other = Helper::with(&path);
     assert_eq!(other.ask("SELECT count(*) FROM t"), "21");
 }

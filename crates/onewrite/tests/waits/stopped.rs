@@ -1,4 +1,5 @@
-//! A process that is stopped, with any lock that it can hold: the others go on, or are told in time that it is busy.
+//! A process that is stopped while it holds any lock that it can hold. The others continue, or get
+//! "busy" in time.
 
 use super::helper::Helper;
 use super::{
@@ -18,8 +19,8 @@ fn result_of(path: &Path, statement: &'static str) -> rusqlite::Result<String> {
     in_time(statement, move || rows::query(&try_open(&path)?, statement))
 }
 
-/// A group of commits that is not written is shown to nobody. But who comes is told so, and other databases of its
-/// process open.
+/// A group of commits that is not written is visible to no other process. A connection that opens
+/// it gets "busy", and other databases of its process open.
 #[test]
 fn in_a_group_that_is_not_written() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -28,7 +29,7 @@ fn in_a_group_that_is_not_written() {
     drop(made(&other, "waldio"));
     let mut helper = Helper::with(&path);
     helper.ask("PRAGMA onewrite_group_synch='1000,10000'");
-    // The first commit brings the log's header, and is not put off.
+    // The first commit writes the log's header, and is not deferred.
     helper.ask(INSERT);
     helper.ask(INSERT);
     helper.stop();
@@ -39,7 +40,7 @@ fn in_a_group_that_is_not_written() {
     assert_eq!(opened.as_deref(), Ok("1"), "another database");
     let refused = result.recv_timeout(super::IN_TIME).expect("an answer");
     assert_eq!(code(&refused), Some(BUSY), "{refused:?}");
-    // When it goes on it writes the group, and everybody is let in.
+    // When it continues, it writes the group, and all may open the log.
     helper.go_on();
     helper.ask("PRAGMA onewrite_group_synch='off'");
     helper.ask(INSERT);
@@ -47,7 +48,8 @@ fn in_a_group_that_is_not_written() {
     assert_eq!(opened.as_deref(), Ok("4"));
 }
 
-/// While one connection waits to open a database another one of its process waits no longer than it may.
+/// A connection waits to open a database. Another connection of its process waits no longer than
+/// its own timeout.
 #[test]
 fn nobody_waits_for_the_patience_of_another() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -71,12 +73,13 @@ fn nobody_waits_for_the_patience_of_another() {
     let refused = result_of(&path, "SELECT count(*) FROM t");
     assert_eq!(code(&refused), Some(BUSY), "{refused:?}");
     assert!(!patient.is_finished());
-    // The kernel takes the lock from the dead, and their group goes with them.
+    // The kernel releases the locks of the dead process, and its group is lost with it.
     drop(helper);
     assert_eq!(patient.join().expect("no panic").as_deref(), Ok("2"));
 }
 
-/// The log's size is changed by one process at a time. Who needs more room says that it is busy; who does not goes on.
+/// One process at a time changes the log's size. A commit that needs more room returns "busy";
+/// others continue.
 #[test]
 fn while_it_changes_the_logs_size() {
     for mode in ["waldio", "onewrite", "swal"] {
@@ -92,7 +95,7 @@ fn while_it_changes_the_logs_size() {
         });
         assert_eq!(code(&large), Some(BUSY), "{mode}: {large:?}");
         sql(&db, INSERT);
-        // Nothing is poisoned, nor lost.
+        // Nothing is poisoned, and nothing is lost.
         drop(helper);
         sql(&db, LARGE);
         assert_eq!(sql(&db, "SELECT count(*) FROM t"), "3", "{mode}");
@@ -101,7 +104,8 @@ fn while_it_changes_the_logs_size() {
     }
 }
 
-/// A COMMIT that was refused for want of room can be tried again: also where a part of it is in the log already.
+/// A COMMIT that was refused for lack of room can be tried again, even if a part of it is in the
+/// log already.
 #[test]
 fn a_commit_that_found_it_busy_is_tried_again() {
     for mode in ["waldio", "onewrite", "swal"] {
@@ -132,7 +136,7 @@ fn a_commit_that_found_it_busy_is_tried_again() {
     }
 }
 
-/// A commit that was to begin a group, and found no room, has hidden nothing: everybody can open the log.
+/// A commit that was to begin a group, and found no room, has hidden nothing: all may open the log.
 #[test]
 fn a_group_that_finds_no_room_keeps_nobody_out() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -153,7 +157,7 @@ fn a_group_that_finds_no_room_keeps_nobody_out() {
     assert_eq!(other.ask("SELECT count(*) FROM t"), rows);
 }
 
-/// Who is stopped in its flush, or in its turn, is waited for once, and not again and again.
+/// Others wait only once for a process that is stopped in its flush or in its turn.
 #[test]
 fn in_its_flush_or_in_its_turn() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -166,7 +170,7 @@ fn in_its_flush_or_in_its_turn() {
     }
     helper.stop();
     for _ in 0..20 {
-        // In company all the time.
+        // They are in company all the time.
         sql(&db, INSERT);
         other.ask(INSERT);
     }
@@ -188,7 +192,8 @@ const FIRST_READ: i64 = 123;
 const DEAD_MANS_SWITCH: i64 = 128;
 const PENDING: i64 = 0x4000_0000;
 
-/// With SQLite's own locks: what SQLite would say, in time, and other databases open at once.
+/// With SQLite's own locks: the answer is SQLite's and comes in time, and other databases open at
+/// once.
 #[test]
 fn with_a_lock_of_sqlites() {
     let shm = |path: &Path| beside(path, "-shm");
@@ -208,7 +213,7 @@ fn with_a_lock_of_sqlites() {
         let db = made(&path, "onewrite");
         let mut helper = Helper::start();
         if byte == DEAD_MANS_SWITCH {
-            // Nobody has it shared when it is held.
+            // The byte is held while no connection has it shared.
             drop(db);
             std::fs::write(shm(&path), []).expect("a wal-index");
         }
@@ -250,7 +255,7 @@ fn in_a_transaction() {
         let opened = result_of(&other, "SELECT count(*) FROM t");
         assert_eq!(opened.as_deref(), Ok("1"), "{begins}");
     }
-    // Nor does a close wait for anybody.
+    // A close does not wait for another process either.
     let mut helper = Helper::with(&path);
     helper.lock(&beside(&path, "-onewrite"), "read", PRESENCE, 1);
     helper.stop();
