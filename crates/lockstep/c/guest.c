@@ -1,8 +1,8 @@
-/* The libc of a simulated process. System calls of SQLite and the engine go to a kernel that the host simulates. Memory
-** comes from an arena, so that the host can restore the whole process.
+/* The libc of a simulated process. System calls of SQLite and the engine go to a kernel that the
+** host simulates. Memory comes from an arena, so that the host can restore the whole process.
 **
-** The linker's --wrap sends the calls here; see scripts/lockstep. A function without a wrapper reaches the real system:
-** the ones that SQLite and the engine use have one. */
+** The linker's --wrap sends the calls here; see scripts/lockstep. A function without a wrapper
+** reaches the real system. Every function that SQLite and the engine use has a wrapper. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static long not_set(long nr, long a, long b, long c, long d, long e, long f){
 }
 static ls_call ls_host = not_set;
 
-/* Numbers that no system call has. */
+/* A number that no system call has. */
 #define LS_MEMORY 10001
 
 static long ret(long code){
@@ -35,7 +35,7 @@ static long ret(long code){
 #define CALL0(nr) ret(ls_host(nr,0,0,0,0,0,0))
 #define CALL(nr,a,b,c,d) ret(ls_host(nr,(long)(a),(long)(b),(long)(c),(long)(d),0,0))
 
-/* A step in shared memory: what follows is an access to the wal-index. */
+/* A step in shared memory: an access to the wal-index follows. */
 void ls_memory(int what){ ls_host(LS_MEMORY, what, 0, 0, 0, 0, 0); }
 
 /* ---- files ---- */
@@ -150,7 +150,7 @@ long __wrap_syscall(long nr, ...){
   va_end(m);
   return ret(ls_host(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
 }
-/* Callers look here for functions of a newer libc. They fall back where it has none. */
+/* Callers look here for functions of a newer libc. Without them they fall back. */
 void *__wrap_dlsym(void *h, const char *name){
   (void)h;
   return strcmp(name, "getrandom")==0 ? (void*)__wrap_getrandom : 0;
@@ -173,7 +173,7 @@ struct hole { struct hole *next; };
 static char *arena; static size_t arena_used;
 static struct hole *holes[CLASSES];
 
-/* Classes are powers of two and three steps between. */
+/* Classes are powers of two, and three steps between each two. */
 static size_t class_of(size_t n, size_t *size){
   size_t c = 0, s = 32, step = 8;
   if( n<=32 ){ *size = 32; return 0; }
@@ -236,10 +236,10 @@ int __wrap_posix_memalign(void **out, size_t align, size_t n){
 void *__wrap_aligned_alloc(size_t align, size_t n){ return take(n, align); }
 size_t __wrap_malloc_usable_size(void *p){ return p ? room(p) : 0; }
 
-/* ---- the host's way in ---- */
+/* ---- functions for the host ---- */
 extern int lockstep_register(void);
 extern int sqlite3_initialize(void);
-/* Touched, so that the thread's data is there, and can be found and put back. */
+/* Touching it creates the thread's data, so that the host can find and restore it. */
 static __thread volatile int touched;
 void ls_begin(ls_call host, char *memory){ ls_host = host; arena = memory; touched = 1; }
 int ls_register(int ours){

@@ -8,7 +8,8 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_int};
 use std::ptr;
 
-/// The history, which processes that take turns share: it is borrowed for a moment, never over a call into SQLite.
+/// The history, shared by processes that take turns. It is borrowed for a moment, never over a call
+/// into SQLite.
 pub type Ledger = RefCell<History>;
 
 const OK: c_int = 0;
@@ -21,9 +22,9 @@ const DONE: c_int = 101;
 /// Why a statement ends without success.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// Somebody is in the way.
+    /// Another connection holds a lock.
     Busy,
-    /// It must not come to this.
+    /// A state that must not occur.
     Wrong(String),
 }
 
@@ -100,7 +101,7 @@ impl Connection {
         if matches!(code & 0xff, BUSY | LOCKED) {
             return Stop::Busy;
         }
-        // SAFETY: a connection that was opened, or null, which SQLite takes for "out of memory".
+        // SAFETY: an opened connection, or null, for which SQLite reports "out of memory".
         let (extended, message) = unsafe {
             let message = CStr::from_ptr((self.api.message)(self.db));
             ((self.api.extended)(self.db), message.to_string_lossy())
@@ -127,7 +128,7 @@ impl Connection {
         }
     }
 
-    /// Runs SQL that is not prepared, without rows.
+    /// Runs unprepared SQL without rows.
     pub fn exec(&self, sql: &str) -> Result<(), Stop> {
         let text = CString::new(sql).expect("no zero in it");
         // SAFETY: as above.
@@ -149,7 +150,7 @@ impl Connection {
     /// The first column of the first row, as text.
     pub fn text(&self, sql: &str) -> Result<String, Stop> {
         let statement = self.prepare(sql)?;
-        // SAFETY: a statement of this connection, which is finalized here.
+        // SAFETY: a statement of this connection, which this block finalizes.
         unsafe {
             let code = (self.api.step)(statement);
             let text = (self.api.text)(statement, 0);
@@ -224,7 +225,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Prepares what programs need.
+    /// Prepares the statements that programs need.
     pub fn make_ready(&mut self) -> Result<(), Stop> {
         self.statements = Some(Statements::prepare(|sql| self.prepare(sql))?);
         Ok(())
@@ -248,7 +249,7 @@ impl Connection {
 // ---- Steps of programs ----
 
 impl Connection {
-    /// Performs one operation. A lock of another process makes it end early, without an error.
+    /// Performs one operation. If another process holds a lock, it ends early without an error.
     pub fn perform(
         &mut self,
         op: Op,
@@ -297,7 +298,7 @@ impl Connection {
                 other => return other,
             }
         }
-        // Then the rest of the program is left out.
+        // The connection stays closed, and the rest of the program is skipped.
         Ok(())
     }
 
@@ -365,7 +366,7 @@ impl Connection {
         let who = format!("P{}", self.process);
         let mut before = history.borrow_mut().check(&who, least, &seen)?;
         if how == Begin::Reading {
-            // The write lock, and with it the certainty that nobody else has written.
+            // Takes the write lock. If this succeeds, nobody else has written since the read.
             let now = self.run(statements.update, &[before, 0], "UPDATE", |_| ());
             now?;
             seen = self.look()?;
@@ -400,7 +401,8 @@ impl Connection {
         }
         if how == Begin::Savepoint {
             self.simple(statements.savepoint, "SAVEPOINT")?;
-            // New pages go to the log, and the last of them once more, to where they were.
+            // New pages go to the log. The last of them are written once more, over their old
+            // frames.
             self.simple(statements.scribble, "UPDATE")?;
             self.simple(statements.fill, "INSERT")?;
             for _ in 0..2 {
@@ -420,7 +422,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Everything is there, and nothing is broken. Nobody else runs.
+    /// Checks that everything is there, and nothing is broken. No other process runs.
     pub fn check_all(&self, history: &Ledger) -> Result<(), Stop> {
         let least = history.borrow().acknowledged();
         let (read, count) = (self.prepare(READ)?, self.prepare(COUNT)?);
@@ -439,7 +441,7 @@ impl Connection {
     }
 }
 
-/// How a transaction that writes begins, and goes on.
+/// How a writing transaction begins and continues.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begin {
     Immediate,
@@ -450,7 +452,7 @@ enum Begin {
 // ---- Beginnings ----
 
 impl Connection {
-    /// Makes the database.
+    /// Creates the database.
     pub fn make(&mut self, mode: Mode, setting: Setting) -> Result<(), Stop> {
         self.open(mode, setting)?;
         self.exec("PRAGMA page_size = 1024")?;
@@ -478,13 +480,13 @@ impl Connection {
         }
     }
 
-    /// Begins to read, and stays at it.
+    /// Begins to read, and stays in the transaction.
     pub fn hold(&self) -> Result<(), Stop> {
         self.simple(self.statements().begin, "BEGIN")?;
         self.look().map(|_| ())
     }
 
-    /// Ends that.
+    /// Ends that transaction.
     pub fn let_go(&self) -> Result<(), Stop> {
         self.simple(self.statements().commit, "COMMIT")
     }

@@ -1,5 +1,6 @@
-//! The committed transactions, as the programs know them. Each transaction takes the next number and writes it into the
-//! rows that it changes. So a snapshot tells which transactions it holds, and determines each row.
+//! The committed transactions, as the programs know them. Each transaction takes the next number
+//! and writes it into the rows that it changes. So a snapshot tells which transactions it holds,
+//! and determines each row.
 
 /// Rows of the table.
 pub const ROWS: usize = 8;
@@ -7,9 +8,9 @@ pub const ROWS: usize = 8;
 /// The effect of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Change {
-    /// Rows that get its number; bit 0, the counter, always does.
+    /// Rows that get its number, as bits. Bit 0, the counter, is always set.
     pub rows: u16,
-    /// Rows that are inserted into the other table.
+    /// The number of rows inserted into the other table.
     pub inserts: u8,
 }
 
@@ -17,7 +18,7 @@ pub struct Change {
 enum State {
     /// COMMIT has not been called.
     Begun,
-    /// It has, and has not returned; or the process died in it.
+    /// COMMIT was called and has not returned, or the process died in it.
     Committing,
     Committed,
 }
@@ -43,7 +44,7 @@ pub struct Seen {
 pub struct History(Vec<Transaction>);
 
 impl History {
-    /// A transaction that has seen number `before` begins. Fails where that is not the last one.
+    /// A transaction that has seen number `before` begins. Fails if that is not the last one.
     pub fn begin(&mut self, process: usize, before: i64, change: Change) -> Result<(), String> {
         let newest = self.acknowledged();
         if newest > before {
@@ -51,7 +52,7 @@ impl History {
                 "P{process} is to write after transaction {before}, and {newest} is committed"
             ));
         }
-        // One that was not committed after all.
+        // Drops a transaction that was not committed after all.
         self.0.retain(|transaction| transaction.number <= before);
         if self.0.len() as i64 != before {
             return Err(format!(
@@ -91,7 +92,7 @@ impl History {
         Ok(())
     }
 
-    /// It was rolled back.
+    /// The transaction was rolled back.
     pub fn withdrawn(&mut self, process: usize, number: i64) {
         self.0.retain(|known| {
             known.number != number || known.process != process || known.state == State::Committed
@@ -104,7 +105,7 @@ impl History {
             .retain(|known| known.process != process || known.state != State::Begun);
     }
 
-    /// The last number that must be there.
+    /// The last number that must exist.
     pub fn acknowledged(&self) -> i64 {
         let committed = self
             .0
@@ -122,7 +123,8 @@ impl History {
         }
     }
 
-    /// Whether a snapshot is what it should be: of a transaction from `least` on, and whole.
+    /// Checks a snapshot: it must be whole, and of transaction `least` or a later one. Returns its
+    /// number.
     pub fn check(&mut self, who: &str, least: i64, seen: &Seen) -> Result<i64, String> {
         let Some(&number) = seen.rows.first() else {
             return Err(format!("{who}: the table is empty"));
@@ -229,7 +231,7 @@ mod tests {
         assert!(history.check("a reader", 2, &seen(3)).is_err(), "too early");
         history.committing(1, 3).expect("its own");
         assert_eq!(history.check("a reader", 2, &seen(3)), Ok(3));
-        // Once it was seen it stays.
+        // After it was seen once, it stays.
         assert!(
             history
                 .check("a reader", history.acknowledged(), &seen(2))

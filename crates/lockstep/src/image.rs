@@ -1,5 +1,5 @@
-//! The image of a process: a copy of the library that holds SQLite, the engine and their libc. It has data and memory
-//! of its own. A snapshot restores them.
+//! The image of a process: a copy of the library that holds SQLite, the engine and their libc. It
+//! has data and memory of its own. A snapshot restores them.
 
 use libc::{c_char, c_int, c_long, c_void};
 use std::ffi::{CStr, CString};
@@ -10,7 +10,7 @@ use std::ptr;
 /// The function that an image calls instead of the system.
 pub type Host = extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long;
 
-/// Bytes of a process's memory, as `c/guest.c` has it.
+/// Bytes of a process's memory, as in `c/guest.c`.
 const ARENA: usize = 48 << 20;
 
 macro_rules! functions {
@@ -39,9 +39,9 @@ macro_rules! functions {
     };
 }
 
-/// A connection of SQLite's.
+/// A connection of SQLite.
 pub type Db = *mut c_void;
-/// A prepared statement of SQLite's.
+/// A prepared statement of SQLite.
 pub type Statement = *mut c_void;
 
 functions! {
@@ -78,12 +78,12 @@ pub struct Image {
     pub api: Api,
     name: CString,
     arena: *mut u8,
-    /// Writable data of the library, and its thread's.
+    /// Writable data of the library and of its thread.
     areas: Vec<(*mut u8, usize)>,
 }
 
 impl Image {
-    /// Loads a copy of the library: one that is loaded already would be the same image again.
+    /// Loads a copy of the library. Loading the same file again would return the same image.
     ///
     /// # Errors
     /// The copy cannot be made or loaded.
@@ -91,7 +91,8 @@ impl Image {
         let copy = tempfile::Builder::new().suffix(".so").tempfile()?;
         std::fs::copy(library, copy.path())?;
         let name = CString::new(copy.path().as_os_str().as_encoded_bytes())?;
-        // SAFETY: the library is the one that scripts/lockstep built; its functions have these types.
+        // SAFETY: the library is the one that scripts/lockstep built, and its functions have these
+        // types.
         unsafe {
             let loaded = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
             if loaded.is_null() {
@@ -123,7 +124,7 @@ impl Image {
         }
     }
 
-    /// Finds the library's writable data. Its thread-local part is there once it was used.
+    /// Finds the library's writable data. Its thread-local part exists after its first use.
     pub fn find_areas(&mut self) {
         struct Search<'a> {
             name: &'a CStr,
@@ -134,7 +135,7 @@ impl Image {
             _size: usize,
             search: *mut c_void,
         ) -> c_int {
-            // SAFETY: the loader passes what it has loaded, and what was passed to it.
+            // SAFETY: the loader passes a loaded object, and the pointer that this code gave it.
             unsafe {
                 let (info, search) = (&*info, &mut *search.cast::<Search<'_>>());
                 if CStr::from_ptr(info.dlpi_name) != search.name {
@@ -175,7 +176,7 @@ impl Image {
         self.all_areas().map(|(_, size)| size).sum()
     }
 
-    /// Copies its memory. Nothing of the image runs.
+    /// Copies its memory. No code of the image may run meanwhile.
     pub fn snapshot(&self) -> Memory {
         // SAFETY: the areas are mapped, and nobody changes them now.
         let copy = |(at, size): (*mut u8, usize)| unsafe {
@@ -186,11 +187,11 @@ impl Image {
         }
     }
 
-    /// Restores its memory. Nothing of the image runs.
+    /// Restores its memory. No code of the image may run meanwhile.
     pub fn restore(&self, to: &Memory) {
         let areas = self.areas.iter().map(|(at, _)| *at).chain([self.arena]);
         for (at, bytes) in areas.zip(&to.areas) {
-            // SAFETY: the areas were mapped when the snapshot was taken, and are for good.
+            // SAFETY: the areas were mapped when the snapshot was taken, and stay mapped.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
         }
     }

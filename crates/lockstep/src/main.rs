@@ -1,5 +1,6 @@
-//! Drives two and three connections through the orders of their steps. Each is a process of its own on a simulated kernel.
-//! It checks every read, every acknowledged commit, and the files in the end. `scripts/lockstep` builds and runs it.
+//! Drives two and three connections through the orders of their steps. Each is a process of its own
+//! on a simulated kernel. Checks every read, every acknowledged commit, and the files at the end.
+//! `scripts/lockstep` builds and runs it.
 
 mod connection;
 mod history;
@@ -30,7 +31,8 @@ use world::World;
 /// Lock-step search with one SQLite and one journal mode.
 #[derive(Parser)]
 struct Arguments {
-    /// The library that scripts/lockstep has built: SQLite, the engine, and the libc of a simulated process.
+    /// Library that scripts/lockstep has built: SQLite, the engine, and the libc of a simulated
+    /// process.
     library: PathBuf,
     #[arg(long)]
     mode: Mode,
@@ -39,25 +41,25 @@ struct Arguments {
     orders: u64,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Random orders alone: for a search that goes on with another seed.
+    /// Try only random orders, to continue a search with another seed.
     #[arg(long)]
     random: bool,
-    /// Only scripts with this in their names.
+    /// Run only scripts with this text in their names.
     #[arg(long, default_value = "")]
     script: String,
     #[arg(long)]
     mutant: Option<Mutant>,
-    /// Runs this order alone, and tells its steps.
+    /// Run this order alone, and print its steps.
     #[arg(long)]
     replay: Option<Order>,
-    /// Kills processes at system calls and between the copies of a wal-index header alone, not between other stores to
-    /// it. SQLite without the engine does not survive those.
+    /// Kill processes only at system calls and between the copies of a wal-index header, not
+    /// between other stores to it. SQLite without the engine does not survive those.
     #[arg(long)]
     no_kills_in_memory: bool,
-    /// Goes on after a loss, until the orders are done.
+    /// Continue after a loss, until all orders are done.
     #[arg(long)]
     all: bool,
-    /// Says on standard error how far it is.
+    /// Report progress on standard error.
     #[arg(long)]
     progress: bool,
 }
@@ -80,13 +82,14 @@ struct Report {
     orders: u64,
     steps: u64,
     seconds: f64,
-    /// Of the processor, which others may have needed, too.
+    /// Processor seconds of this process. Elapsed time may be longer, because others use the
+    /// processor, too.
     processor_seconds: f64,
-    /// By the processor's seconds.
+    /// Orders for each processor second.
     orders_per_second: f64,
-    /// Orders with at most so many preemptions were all tried, in every script.
+    /// The search tried all orders with at most this many preemptions, in every script.
     all_preemptions: usize,
-    /// Bytes of memory that each order begins with.
+    /// Bytes of memory that are restored for each order.
     memory: usize,
     losses: u64,
     found: Vec<Loss>,
@@ -168,7 +171,8 @@ fn processor_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// SQLite before 3.50 loses commits after a `ROLLBACK TO` when its own log is recovered. Its logs are not ours to finish.
+/// Whether SQLite itself loses commits. Before 3.50 it does after a `ROLLBACK TO` when it recovers
+/// its own log. The engine does not write those logs.
 fn loses_by_itself(world: &World, mode: Mode, script: &Script) -> bool {
     let version = world.sqlite_version();
     let minor = version
@@ -178,7 +182,7 @@ fn loses_by_itself(world: &World, mode: Mode, script: &Script) -> bool {
     mode.is_sqlites() && script.goes_back() && minor < Some(50)
 }
 
-/// Runs an order once more, and keeps its steps.
+/// Runs an order once more, and records its steps.
 fn steps_of(world: &mut World, beginning: &Beginning, order: &Order) -> Vec<String> {
     world.trace = Some(Vec::new());
     world.try_order(beginning, order);
@@ -212,10 +216,10 @@ fn search_script(
     let mut search = Search::new(arguments.seed, script.programs.len());
     let mut losses = 0;
     for number in 0..share {
-        // Most orders are in turn, as long as there are any, and the others random.
+        // Most orders are systematic, while there are any; the others are random.
         let is_systematic = number < share / 4 * 3 && !arguments.random;
         let is_first = number == 0;
-        // The first one tells how many steps there are.
+        // The first order shows how many steps there are.
         let order = search.next(is_systematic || is_first);
         world.try_order(&beginning, &order);
         report.orders += 1;

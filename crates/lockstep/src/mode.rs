@@ -1,8 +1,8 @@
-//! The journal modes that are searched.
+//! The journal modes to search.
 
 use std::ffi::CStr;
 
-/// A journal mode, and whose VFS.
+/// A journal mode, and the VFS that it uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -26,7 +26,7 @@ impl Mode {
         matches!(self, Mode::Stock | Mode::Wal)
     }
 
-    /// The word for `PRAGMA journal_mode`.
+    /// The argument of `PRAGMA journal_mode`.
     pub fn pragma(self) -> &'static str {
         match self {
             Mode::Stock | Mode::Wal => "wal",

@@ -6,14 +6,14 @@ use std::str::FromStr;
 /// An event at a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Turn {
-    /// This process goes on.
+    /// This process continues.
     To(u8),
     /// This process dies.
     Kill(u8),
 }
 
-/// See the module. Steps are counted from 1; turns are in their order. A run without turns lets each process go on
-/// until it waits or has ended.
+/// See the module. Steps are counted from 1, and turns are sorted by step. Without turns, each
+/// process continues until it waits or ends.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Order(pub Vec<(u32, Turn)>);
 

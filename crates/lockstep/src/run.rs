@@ -8,7 +8,7 @@ use crate::order::Order;
 use crate::script::{Checkpoint, EPILOGUE, Op, Script, Setting, Start};
 use crate::world::{State, World};
 
-/// A state that runs begin with.
+/// A state in which runs begin.
 pub struct Beginning {
     kernel: crate::kernel::Snapshot,
     memories: Vec<Memory>,
@@ -18,7 +18,7 @@ pub struct Beginning {
 }
 
 impl World {
-    /// Does steps of a program with nobody else running.
+    /// Runs operations of a program while no other process runs.
     fn alone(&mut self, number: usize, ops: &[Op], setting: Setting) -> Result<(), Stop> {
         self.enter();
         self.current = number;
@@ -29,10 +29,10 @@ impl World {
         Ok(())
     }
 
-    /// Makes the state that a script begins with.
+    /// Makes the state in which a script begins.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The state cannot be made.
     pub fn prepare(&mut self, script: Script) -> Result<Beginning, Stop> {
         self.enter();
         self.kernel = Kernel {
@@ -76,7 +76,7 @@ impl World {
             Start::Half => &[(0, one), (0, copy), (1, two)],
         };
         if script.start == Start::Half {
-            // Somebody reads, so that the log is not started again.
+            // A reader keeps the log from starting again.
             let reader = self.processes[1].connection;
             self.alone(0, &[one], setting)?;
             self.current = 1;
@@ -113,12 +113,13 @@ impl World {
         })
     }
 
-    /// Runs a script in an order, and looks at what it leaves. The failure, if there was one, is in `failure`.
+    /// Runs a script in an order, and checks the files afterwards. `failure` holds the failure, if
+    /// there was one.
     pub fn try_order(&mut self, beginning: &Beginning, order: &Order) {
         self.kernel.restore(&beginning.kernel, false);
         self.history.replace(beginning.history.clone());
         self.script = Some(beginning.script);
-        // The others do not run.
+        // The other processes do not run.
         let count = beginning.script.programs.len();
         let parts = beginning.memories[..count]
             .iter()
@@ -158,8 +159,8 @@ impl World {
         }
     }
 
-    /// All programs have ended. The connections that are open read, and write once more; then all processes die, and a new
-    /// one finds what they have left.
+    /// All programs have ended. The open connections read, and write once more. Then all processes
+    /// die, and a new one reads the files.
     fn end(&mut self, count: usize) -> Result<(), Stop> {
         if !self.kernel.unknown.is_empty() {
             return Err(Stop::Wrong(format!(

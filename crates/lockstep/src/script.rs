@@ -1,4 +1,4 @@
-//! The scripts: short programs for two or three connections, and the state that they begin with.
+//! The scripts: short programs for two or three connections, and the state in which they begin.
 
 use crate::history::Change;
 
@@ -7,15 +7,16 @@ use crate::history::Change;
 pub enum Op {
     /// A transaction that asks for the write lock first.
     Write(Change),
-    /// One that reads first.
+    /// A transaction that reads first.
     ReadWrite(Change),
-    /// One that rolls back to a savepoint, with a cache so small that pages went to the log before.
+    /// A transaction that rolls back to a savepoint. Its cache is so small that pages went to the
+    /// log before.
     Savepoint(Change),
-    /// A transaction that reads everything so many times.
+    /// A transaction that reads everything this many times.
     Read(u8),
     /// `sqlite3_wal_checkpoint_v2` with this mode.
     Checkpoint(Checkpoint),
-    /// Closes the connection, and opens it.
+    /// Closes the connection, and opens it again.
     Reopen,
     /// Closes the connection.
     Close,
@@ -34,20 +35,20 @@ pub enum Checkpoint {
 /// The state of the log when a script begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Start {
-    /// Nothing is in it.
+    /// The log is empty.
     Empty,
     /// Two transactions, not copied.
     Written,
-    /// Two transactions, copied to the database: the next writer starts it again.
+    /// Two transactions, copied to the database. The next writer starts the log again.
     Copied,
     /// One of two transactions is copied.
     Half,
 }
 
-/// How a connection is set.
+/// The settings of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Setting {
-    /// `wal_autocheckpoint`; 0: none.
+    /// `wal_autocheckpoint`; 0 is never.
     pub autocheckpoint: i32,
     /// Milliseconds of `sqlite3_busy_timeout`.
     pub busy_timeout: i32,
@@ -67,7 +68,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// Whether it goes back to a savepoint. SQLite before 3.50 then leaves commits in its log that no recovery finds.
+    /// Whether it rolls back to a savepoint. SQLite before 3.50 then leaves commits in its log that
+    /// no recovery finds.
     pub fn goes_back(&self) -> bool {
         let all = self.programs.iter().flat_map(|program| program.iter());
         all.into_iter().any(|op| matches!(op, Op::Savepoint(_)))
@@ -112,7 +114,7 @@ const LIMITED: Setting = Setting {
     ..PLAIN
 };
 
-/// All scripts. A process that was killed continues with [`NEXT_LIFE`], in each of them.
+/// All scripts. In each of them, a process that was killed continues with [`NEXT_LIFE`].
 pub const SCRIPTS: &[Script] = &[
     script("reset", Start::Copied, PLAIN, &[&[COPY], &[FEW, OTHER]]),
     script(
@@ -280,7 +282,7 @@ pub const SCRIPTS: &[Script] = &[
 /// The program of a process that was killed.
 pub const NEXT_LIFE: &[Op] = &[Reopen, Read(1), FEW];
 
-/// The operations in the end, one after the other.
+/// The operations at the end, one after the other.
 pub const EPILOGUE: &[Op] = &[FEW, COPY, OTHER];
 
 const fn script(

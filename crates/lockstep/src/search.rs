@@ -4,32 +4,32 @@ use crate::order::{Order, Turn};
 use crate::run::Beginning;
 use crate::world::{Choice, World};
 
-/// The finding of a search.
+/// A failing order, and its message.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub order: Order,
     pub message: String,
 }
 
-/// How a search goes on, from order to order.
+/// The state of a search between orders.
 pub struct Search {
     random: u64,
-    /// Orders with as many turns as the search has come to, yet to be tried.
+    /// Untried orders with as many turns as the search has reached.
     frontier: Vec<Order>,
-    /// Those with one turn more.
+    /// Orders with one turn more.
     next: Vec<Order>,
     depth: usize,
-    /// Some of the next orders were left out: there are too many.
+    /// Some of the next orders were left out, because there are too many.
     is_cut: bool,
-    /// All orders with so many turns were tried.
+    /// The search tried all orders with this many turns.
     pub exhausted: usize,
     processes: u8,
     steps: u32,
 }
 
-/// More preemptions than that are left to chance.
+/// The most preemptions in systematic orders. More are left to chance.
 const DEEPEST: usize = 3;
-/// Orders that wait to be tried at most.
+/// The largest number of orders that wait to be tried.
 const MOST_WAITING: usize = 400_000;
 
 impl Search {
@@ -53,13 +53,15 @@ impl Search {
         ((self.random >> 33) % u64::from(below.max(1))) as u32
     }
 
-    /// The next order: `systematic` ones in the order of how many preemptions they have, as long as there are any.
+    /// The next order. `systematic` orders come sorted by their number of preemptions, while there
+    /// are any.
     pub fn next(&mut self, systematic: bool) -> Order {
         if systematic {
             if self.frontier.is_empty() && self.depth < DEEPEST && !self.next.is_empty() {
                 self.depth += 1;
                 self.frontier = std::mem::take(&mut self.next);
-                // The deepest are too many to be tried in turn: a random one stands for each.
+                // There are too many of the deepest orders to try all. In random order, the tried
+                // ones are a sample.
                 self.shuffle();
             }
             if let Some(order) = self.frontier.pop() {
@@ -79,7 +81,8 @@ impl Search {
         }
     }
 
-    /// A systematic order was tried, and these choices were there: those with one preemption more come later.
+    /// A systematic order was tried, with these choices. Orders with one preemption more come
+    /// later.
     pub fn note(&mut self, order: &Order, choices: &[Choice]) {
         self.steps = self.steps.max(choices.len() as u32);
         if order.0.len() != self.depth || self.depth >= DEEPEST {
@@ -114,7 +117,8 @@ impl Search {
         }
     }
 
-    /// A random order: few turns, or many, or some close to each other; now and then somebody is killed.
+    /// A random order: few turns, or many, or some close to each other. Sometimes a process is
+    /// killed.
     fn any(&mut self) -> Order {
         let steps = self.steps;
         let count = match self.random(8) {
@@ -142,7 +146,7 @@ impl Search {
     }
 }
 
-/// A failing order with as little in it as still fails.
+/// Removes turns from a failing order as long as it still fails.
 pub fn shrink(world: &mut World, beginning: &Beginning, found: Found) -> Found {
     let mut best = found;
     let fails = |world: &mut World, order: &Order| {

@@ -1,11 +1,11 @@
-//! Which system calls are steps, and their descriptions.
+//! The system calls that count as steps, and their descriptions.
 
 use crate::kernel::Kernel;
 use crate::kernel::calls::{Arguments, CHECKPOINT, DIRECTORY, FIRST_READER, WRITER};
 use crate::world::{BARRIER, MEMORY};
 use std::ffi::{CStr, c_char};
 
-/// Whether others could notice the call, or it could notice them.
+/// Whether other processes could notice the call, or it could notice them.
 pub fn is_shared(kernel: &Kernel, process: usize, nr: i64, a: &Arguments) -> bool {
     match nr {
         MEMORY => true,
@@ -21,7 +21,7 @@ pub fn is_shared(kernel: &Kernel, process: usize, nr: i64, a: &Arguments) -> boo
             )
         }
         libc::SYS_openat | libc::SYS_unlinkat | libc::SYS_faccessat => {
-            // SAFETY: a path of the call's.
+            // SAFETY: the call's path.
             let name = unsafe { CStr::from_ptr(a[1] as *const c_char) }.to_bytes();
             name.starts_with(DIRECTORY.as_bytes()) && name.len() > DIRECTORY.len() + 1
         }
@@ -47,19 +47,19 @@ pub fn is_shared(kernel: &Kernel, process: usize, nr: i64, a: &Arguments) -> boo
     }
 }
 
-/// The call, for people.
+/// A readable description of the call.
 pub fn describe(kernel: &Kernel, process: usize, nr: i64, a: &Arguments) -> String {
     let file = |fd: i64| {
         let inode = kernel.inode(process, fd);
         let name = inode.map_or("?", |inode| kernel.files.name(inode));
         name.rsplit('/').next().unwrap_or(name).to_owned()
     };
-    // SAFETY: paths of calls that have one.
+    // SAFETY: these calls have a path.
     let path = || unsafe { CStr::from_ptr(a[1] as *const c_char) }.to_string_lossy();
     match nr {
         MEMORY => format!("wal-index: {}", memory(a[0])),
         libc::SYS_fcntl => {
-            // SAFETY: a lock's description, as `is_shared` has seen.
+            // SAFETY: a lock's description; `is_shared` has checked the command.
             let lock = unsafe { &*(a[2] as *const libc::flock) };
             let how = match a[1] as i32 {
                 libc::F_SETLK | libc::F_OFD_SETLK => "lock",
@@ -112,7 +112,7 @@ fn index_lock(from: u64, count: u64) -> String {
     }
 }
 
-/// The places in SQLite's source, as `scripts/lockstep` marks them.
+/// The places in SQLite's source that `scripts/lockstep` marks.
 fn memory(place: i64) -> &'static str {
     match place {
         BARRIER => "barrier",

@@ -1,7 +1,8 @@
-//! Processes in lock-step: one goes on at a time, and at every step that others could notice it is decided which.
+//! Processes in lock-step. One process runs at a time. At every step that others could notice, the
+//! order decides which one continues.
 //!
-//! All run on one thread, each on a stack of its own. A step is a system call on a file of the database, or an access to
-//! the wal-index that `scripts/lockstep` has marked in SQLite's source.
+//! All run on one thread, each on a stack of its own. A step is a system call on a file of the
+//! database, or an access to the wal-index that `scripts/lockstep` has marked in SQLite's source.
 
 use crate::connection::{Connection, Ledger, Stop};
 use crate::image::{Image, Memory};
@@ -16,14 +17,14 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use libc::c_long;
 use std::ptr;
 
-/// A run with more steps makes no progress.
+/// A run with more steps counts as stuck.
 const MOST_STEPS: u32 = 30_000;
-/// Time that a step takes.
+/// Nanoseconds that a step takes.
 const STEP_NANOSECONDS: u64 = 20_000;
-/// The number of a step in memory, as `c/guest.c` has it.
+/// The number of a step in memory, as in `c/guest.c`.
 pub const MEMORY: i64 = 10_001;
 
-/// A barrier, among the places in memory.
+/// The number of a barrier, among the places in memory.
 pub const BARRIER: i64 = 1;
 
 type Thread = Coroutine<(), (), (), DefaultStack>;
@@ -31,7 +32,7 @@ type Thread = Coroutine<(), (), (), DefaultStack>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     Ready,
-    /// Until somebody releases a lock.
+    /// Until another process releases a lock.
     Blocked,
     Asleep {
         until: u64,
@@ -42,33 +43,33 @@ pub enum State {
 
 pub struct Process {
     pub image: Image,
-    /// Without an open connection.
+    /// The memory without an open connection.
     pub fresh: Memory,
     pub connection: Connection,
     pub state: State,
     woken: bool,
-    /// Its next step is one in memory.
+    /// The next step of the process is one in memory.
     pub is_in_memory: bool,
     pub thread: Option<Thread>,
     pub stack: Option<DefaultStack>,
     yielder: *const Yielder<(), ()>,
     pub was_killed: bool,
-    /// It was, and its next life has not begun.
+    /// The process was killed, and its next life has not begun.
     pub is_dead: bool,
 }
 
 /// The alternatives at a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// The process that was about to make it.
+    /// The process that was about to make the step.
     pub current: u8,
-    /// The processes that could go on instead, as bits.
+    /// The processes that could continue instead, as bits.
     pub runnable: u8,
-    /// Whether the current one could be killed here.
+    /// Whether the current process could be killed here.
     pub may_kill: bool,
 }
 
-/// Everything of a run, and of the state that it begins with.
+/// All state of a run, and of the beginning that it starts from.
 pub struct World {
     pub kernel: Kernel,
     pub processes: Vec<Process>,
@@ -78,9 +79,9 @@ pub struct World {
     pub next_turn: usize,
     pub wanted: Option<usize>,
     pub step: u32,
-    /// By step.
+    /// The choices, by step.
     pub choices: Vec<Choice>,
-    /// Processes may also be killed in the middle of what they do in memory.
+    /// Processes may also be killed in the middle of their accesses to memory.
     pub kills_in_memory: bool,
     pub trace: Option<Vec<String>>,
     pub history: Ledger,
@@ -101,7 +102,8 @@ extern "C" fn host(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    // SAFETY: set for as long as images run; what is borrowed from it is not kept over a switch of stacks.
+    // SAFETY: set for as long as images run. No borrow of the world is kept over a switch of
+    // stacks.
     unsafe { World::call(WORLD, nr, &[a, b, c, d, e, f]) }
 }
 
@@ -133,7 +135,7 @@ impl World {
             mode,
             script: None,
         });
-        // SAFETY: the box stays where it is; worlds are made one after the other.
+        // SAFETY: the box does not move, and worlds are made one after the other.
         unsafe { WORLD = &raw mut *world };
         for number in 0..PROCESSES {
             let mut image = Image::load(library, host_function())?;
@@ -264,7 +266,8 @@ impl World {
 
     // ---- Steps ----
 
-    /// The processes that could go on now, as bits. A sleeping one is among them, for others may be slow.
+    /// The processes that could continue now, as bits. They include sleeping ones, because other
+    /// processes may be slow.
     fn runnable(&self) -> u8 {
         let can = |(number, process): (usize, &Process)| match process.state {
             State::Ready | State::Asleep { .. } => 1 << number,
@@ -273,7 +276,7 @@ impl World {
         self.processes.iter().enumerate().map(can).sum()
     }
 
-    /// A step is about to be made: maybe others go on before.
+    /// A step is about to happen; maybe other processes continue first.
     unsafe fn make_step(this: *mut World, nr: i64, a: &Arguments) {
         // SAFETY: by `host`.
         let world = unsafe { &mut *this };
@@ -283,7 +286,8 @@ impl World {
             let what = steps::describe(&world.kernel, current, nr, a);
             trace.push(format!("{:5} P{current} {what}", world.step + 1));
         }
-        // The barrier stands between the two copies of a header: a process that finds one of them recovers.
+        // The barrier stands between the two copies of a header. A process that finds only one of
+        // them recovers.
         world.processes[current].is_in_memory = nr == MEMORY && a[0] != BARRIER;
         let mut must_switch = world.look_for_turn();
         if world.step > MOST_STEPS {
@@ -296,7 +300,8 @@ impl World {
         }
     }
 
-    /// Counts a step, and sees what the order says of it. Returns whether the current process is to stop here.
+    /// Counts a step, and applies the turns that the order has for it. Returns whether the current
+    /// process must stop here.
     pub fn look_for_turn(&mut self) -> bool {
         self.step += 1;
         let runnable = self.runnable();
@@ -330,7 +335,7 @@ impl World {
         })
     }
 
-    /// Returns whether it is the current one.
+    /// Kills a process. Returns whether it is the current one.
     fn kill(&mut self, number: usize) -> bool {
         if !self.may_kill(number) {
             return false;
@@ -344,14 +349,14 @@ impl World {
         let process = &mut self.processes[number];
         process.was_killed = true;
         process.is_dead = true;
-        // Its next life begins when it is its turn.
+        // Its next life begins on its next turn.
         process.state = State::Ready;
         number == self.current
     }
 
-    /// Goes back to the scheduler.
+    /// Switches to the scheduler.
     unsafe fn let_go(this: *mut World) {
-        // SAFETY: by `host`; a process runs, on whose stack this is.
+        // SAFETY: by `host`. This code runs on the stack of the current process.
         unsafe {
             let world = &*this;
             let yielder = world.processes[world.current].yielder;
@@ -368,7 +373,7 @@ impl World {
         }
     }
 
-    /// From now on images call this world, by this reference.
+    /// From now on images call this world, through this reference.
     pub fn enter(&mut self) -> *mut World {
         let this: *mut World = self;
         // SAFETY: there is one thread.
@@ -378,7 +383,7 @@ impl World {
 
     // ---- The scheduler ----
 
-    /// The process that goes on next: the wanted one, or the next one that can.
+    /// The process that continues next: the wanted one, or the next one that can.
     fn next(&mut self) -> Option<usize> {
         if let Some(wanted) = self.wanted.take() {
             return Some(wanted);
@@ -397,7 +402,7 @@ impl World {
     /// Runs the programs to their ends.
     pub fn run(&mut self) {
         let this = self.enter();
-        // SAFETY: a world of this thread; threads of processes are switched to here alone.
+        // SAFETY: a world of this thread. Only this function switches to the threads of processes.
         unsafe {
             (*this).is_scheduling = true;
             while (*this).failure.is_none() {
@@ -441,7 +446,7 @@ impl World {
                 process.stack = process.thread.take().map(Coroutine::into_stack);
                 return;
             }
-            // It waits, or another's turn has come. That is a step, too, if it waits.
+            // The process waits, or another one's turn has come. Waiting counts as a step, too.
             let world = &mut *this;
             let waits = !matches!(world.processes[number].state, State::Ready | State::Ended);
             if waits {
@@ -453,11 +458,12 @@ impl World {
         }
     }
 
-    /// Drops the rest of a killed process; its memory becomes that of a new one.
+    /// Drops the rest of a killed process and gives it fresh memory.
     pub fn bury(&mut self, number: usize) {
         let process = &mut self.processes[number];
         if let Some(mut thread) = process.thread.take() {
-            // SAFETY: nothing of it is used again. Its memory is restored; values of the host on its stack are leaked.
+            // SAFETY: nothing of the thread is used again. Its memory is restored; values of the
+            // host on its stack leak.
             unsafe { thread.force_reset() };
             process.stack = Some(thread.into_stack());
         }
@@ -491,7 +497,8 @@ impl World {
         setting: Setting,
     ) {
         for op in program {
-            // SAFETY: by `start`. Only this process borrows its connection. The history is borrowed for moments only.
+            // SAFETY: by `start`. Only this process borrows its connection. The history is borrowed
+            // for moments only.
             unsafe {
                 if let Some(trace) = &mut (*this).trace {
                     trace.push(format!("      P{number}: {op:?}"));

@@ -9,17 +9,18 @@ use std::ffi::CStr;
 /// The outcome of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It returns this.
+    /// The call returns this.
     Done(i64),
-    /// It is to be tried again when a lock was released.
+    /// The kernel tries the call again when a lock was released.
     Blocked,
-    /// The process sleeps for so many nanoseconds, or until somebody wakes the word, and gets this.
+    /// The process sleeps for this many nanoseconds, or until another process wakes the word. Then
+    /// the call returns `result`.
     Asleep {
         nanoseconds: u64,
         word: Option<u64>,
         result: i64,
     },
-    /// It wakes so many of those who wait for the word.
+    /// The call wakes at most this many of the processes that wait for the word.
     Wakes { word: u64, most: u64 },
 }
 
@@ -39,7 +40,7 @@ const BEGAN: u64 = 1_000;
 pub const DIRECTORY: &str = "/db";
 
 /// # Safety
-/// The pointers among the arguments are what the call takes.
+/// The pointers among the arguments are valid for the call.
 unsafe fn path<'a>(pointer: i64) -> Option<&'a str> {
     // SAFETY: by this function's contract.
     let name = unsafe { CStr::from_ptr(pointer as *const c_char) };
@@ -54,7 +55,7 @@ impl Kernel {
     /// Makes the call.
     ///
     /// # Safety
-    /// The arguments are what the call takes: pointers point to as much as it reads or writes.
+    /// The arguments fit the call: pointers point to as many bytes as it reads or writes.
     pub unsafe fn call(&mut self, process: usize, nr: i64, a: &Arguments) -> Outcome {
         // SAFETY: by this function's contract, here and below.
         unsafe {
@@ -114,7 +115,7 @@ impl Kernel {
                 libc::SYS_mmap => self.map(process, a),
                 libc::SYS_getpid | libc::SYS_gettid => Done(100 + process as i64),
                 libc::SYS_clock_gettime => {
-                    // The wall clock is some day; others began with the system.
+                    // The wall clock shows a fixed day; the other clocks began with the system.
                     let wall = if a[0] == i64::from(libc::CLOCK_REALTIME) {
                         1_700_000_000
                     } else {
@@ -190,7 +191,7 @@ impl Kernel {
         }
     }
 
-    /// Where a read or write goes, and moves on from.
+    /// The position of a read or write. Moves the file position if the call has none of its own.
     fn position(&mut self, process: usize, fd: i64, count: usize, at: Option<i64>) -> Option<u64> {
         let description = self.described(process, fd)?;
         Some(at.map_or_else(
@@ -233,7 +234,7 @@ impl Kernel {
         at: Option<i64>,
     ) -> Outcome {
         if matches!(fd, 1 | 2) {
-            // SAFETY: by the caller's contract. People read its messages.
+            // SAFETY: by the caller's contract. Standard error goes to the real one, for people.
             return Done(unsafe { libc::write(2, from as *const libc::c_void, count) } as i64);
         }
         let Some(inode) = self.inode(process, fd) else {
@@ -353,7 +354,7 @@ impl Kernel {
         // SAFETY: by the caller's contract; both are plain integers.
         unsafe {
             if a[1] == 0 || a[4] == 0 {
-                // Whether there is such a call.
+                // SQLite asks whether the call exists.
                 return failed(libc::EFAULT);
             }
             let mut stat: libc::stat = std::mem::zeroed();
@@ -502,7 +503,7 @@ impl Kernel {
         let is_writer = is_exclusive && range == (WRITER, WRITER + 1);
         if self.mutant == Some(Mutant::OldSecondCopy) && is_writer && self.is_index(inode) {
             let mut header = [0; 48];
-            // SAFETY: 48 bytes.
+            // SAFETY: the buffer has 48 bytes.
             unsafe { self.files.read(inode, header.as_mut_ptr(), 48, 48) };
             self.old_header = Some(header);
         }
@@ -514,7 +515,7 @@ impl Kernel {
         }
         if self.mutant == Some(Mutant::StaleBackfill) && range == (CHECKPOINT, CHECKPOINT + 1) {
             let mut last = [0; 4];
-            // SAFETY: four bytes each: mxFrame, and nBackfill.
+            // SAFETY: four bytes each: mxFrame and nBackfill.
             unsafe {
                 self.files.read(inode, last.as_mut_ptr(), 4, 16);
                 self.files.write(inode, last.as_ptr(), 4, 96);
@@ -523,13 +524,13 @@ impl Kernel {
         if range == (WRITER, WRITER + 1)
             && let Some(old) = self.old_header.take()
         {
-            // SAFETY: 48 bytes.
+            // SAFETY: the buffer has 48 bytes.
             unsafe { self.files.write(inode, old.as_ptr(), 48, 48) };
         }
     }
 }
 
-/// SQLite's locks in the wal-index.
+/// SQLite's lock bytes in the wal-index.
 pub const WRITER: u64 = 120;
 pub const CHECKPOINT: u64 = 121;
 pub const FIRST_READER: u64 = 123;
@@ -543,7 +544,7 @@ fn range(lock: &libc::flock) -> (u64, u64) {
 }
 
 /// # Safety
-/// Null, or a time.
+/// The pointer is null, or points to a time.
 unsafe fn nanoseconds(time: *const libc::timespec) -> u64 {
     match time.is_null() {
         true => u64::MAX,
@@ -562,7 +563,7 @@ unsafe fn futex(a: &Arguments, clock: u64) -> Outcome {
             }
             let mut nanoseconds = nanoseconds(a[3] as *const libc::timespec);
             if a[1] as i32 & libc::FUTEX_WAIT_BITSET == libc::FUTEX_WAIT_BITSET {
-                // Until a time, not for one.
+                // An absolute time, not a duration.
                 nanoseconds = nanoseconds.saturating_sub(BEGAN * 1_000_000_000 + clock);
             }
             Outcome::Asleep {

@@ -1,4 +1,4 @@
-//! The files of the simulated system: their bytes lie at one place for good, so that processes can map them.
+//! The files of the simulated system. Their bytes never move, so that processes can map them.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -12,19 +12,19 @@ const PAGES: usize = MOST_BYTES / PAGE;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Inode(pub u32);
 
-/// The bytes of one file, and which pages differ from the last snapshot.
+/// The bytes of one file, and the pages that differ from the last snapshot.
 struct Bytes {
     at: *mut u8,
     dirty: Vec<u32>,
     is_dirty: Box<[bool]>,
-    /// Pages that may hold something else than zeros.
+    /// Pages that may be nonzero.
     is_used: Box<[bool]>,
     is_mapped: bool,
 }
 
 impl Bytes {
     fn new() -> Bytes {
-        // SAFETY: a new mapping, of which only what is touched takes memory.
+        // SAFETY: a new mapping. It takes memory only for touched pages.
         let at = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -56,7 +56,8 @@ impl Bytes {
     }
 
     fn page(&mut self, page: usize) -> &mut [u8] {
-        // SAFETY: within the mapping, and nobody else holds a reference to it: processes have pointers.
+        // SAFETY: within the mapping, and there is no other reference to it: processes have
+        // pointers.
         unsafe { std::slice::from_raw_parts_mut(self.at.add(page * PAGE), PAGE) }
     }
 }
@@ -123,7 +124,7 @@ impl Files {
         self.names.iter().any(|(_, known)| *known == inode)
     }
 
-    /// Where a process that maps it sees the file.
+    /// The address at which a process sees the file that it maps.
     pub fn map(&mut self, inode: Inode, offset: usize) -> *mut u8 {
         let bytes = &mut self.bytes[inode.0 as usize];
         bytes.is_mapped = true;
@@ -132,7 +133,7 @@ impl Files {
         unsafe { bytes.at.add(offset) }
     }
 
-    /// Copies to `out`; returns how many bytes there were.
+    /// Copies to `out`; returns the number of copied bytes.
     ///
     /// # Safety
     /// `out` has room for `count` bytes.
@@ -183,7 +184,7 @@ impl Files {
         }
     }
 
-    /// Mapped files change without a call.
+    /// Marks mapped files as changed, because processes change them without a call.
     fn touch_mapped(&mut self) {
         for (bytes, size) in self.bytes.iter_mut().zip(&self.sizes) {
             if bytes.is_mapped {
@@ -192,7 +193,7 @@ impl Files {
         }
     }
 
-    /// Copies everything. From now on changes are counted against this copy.
+    /// Copies everything. Later changes are counted against this copy.
     pub fn snapshot(&mut self) -> Snapshot {
         self.touch_mapped();
         let mut pages = HashMap::new();
@@ -213,7 +214,8 @@ impl Files {
         }
     }
 
-    /// Restores everything. The snapshot is the last one that was taken or restored, unless `all`.
+    /// Restores everything. The snapshot must be the last one that was taken or restored, unless
+    /// `all`.
     pub fn restore(&mut self, to: &Snapshot, all: bool) {
         self.touch_mapped();
         for (number, bytes) in self.bytes.iter_mut().enumerate() {

@@ -1,11 +1,11 @@
-//! Locks on bytes of files, as fcntl(2) has them: of processes, and of open files.
+//! Locks on bytes of files, as in fcntl(2): of processes, and of open files.
 
 use super::files::Inode;
 
 /// The holder of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
-    /// POSIX's: a process.
+    /// A process, for POSIX locks.
     Process(u8),
     /// An open file description.
     Description(u32),
@@ -25,7 +25,7 @@ struct Lock {
 pub struct Locks(Vec<Lock>);
 
 impl Locks {
-    /// A holder that stands in the way.
+    /// The holder of a conflicting lock.
     pub fn conflict(
         &self,
         inode: Inode,
@@ -44,7 +44,8 @@ impl Locks {
         found.map(|lock| (lock.owner, lock.is_exclusive))
     }
 
-    /// Sets the lock of `owner` on these bytes; `None` releases them. Returns whether something was released.
+    /// Sets the lock of `owner` on these bytes; `None` releases them. Returns whether this released
+    /// something.
     pub fn set(
         &mut self,
         inode: Inode,

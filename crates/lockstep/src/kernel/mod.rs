@@ -1,5 +1,5 @@
-//! The simulated system: Linux's calls, on files in memory. It never blocks: the outcome of a call says that the process
-//! must wait.
+//! The simulated system: Linux's calls, on files in memory. A call never blocks. Its outcome may
+//! say that the process must wait.
 
 pub mod calls;
 pub mod files;
@@ -8,7 +8,7 @@ pub mod locks;
 use files::{Files, Inode};
 use locks::{Locks, Owner};
 
-/// Simulated processes at most.
+/// The largest number of simulated processes.
 pub const PROCESSES: usize = 3;
 
 /// An open file description.
@@ -20,12 +20,12 @@ struct Description {
     references: u32,
 }
 
-/// Everything but the bytes of files.
+/// Everything except the bytes of files.
 #[derive(Clone, Default)]
 pub struct Tables {
     locks: Locks,
     descriptions: Vec<Option<Description>>,
-    /// By process: which description a descriptor names.
+    /// By process: the description that each descriptor names.
     descriptors: [Vec<Option<u32>>; PROCESSES],
     /// Nanoseconds since the system began.
     pub clock: u64,
@@ -38,16 +38,16 @@ pub struct Snapshot {
     files: files::Snapshot,
 }
 
-/// A planted fault: it shows that the search can see one like it.
+/// A planted fault. It shows that the search can find one like it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mutant {
-    /// A shared lock of the checkpointer's byte is granted though somebody checkpoints. That disables the rule against
-    /// the WAL-reset fault.
+    /// Grants a shared lock of the checkpointer's byte during a checkpoint. That disables the rule
+    /// against the WAL-reset fault.
     ResetRule,
-    /// The writer's lock is granted though somebody writes.
+    /// Grants the writer's lock while another process writes.
     TwoWriters,
-    /// The readers' locks are granted to a writer that restarts the log, though there are readers.
+    /// Grants the readers' locks to a writer that restarts the log, although there are readers.
     ReadersIgnored,
     /// A checkpointer claims that it has copied all of the log.
     StaleBackfill,
@@ -61,9 +61,9 @@ pub struct Kernel {
     pub files: Files,
     pub tables: Tables,
     pub mutant: Option<Mutant>,
-    /// The header of the wal-index when somebody began to write, for a mutant.
+    /// The header of the wal-index when a writer began, for a mutant.
     pub old_header: Option<[u8; 48]>,
-    /// Calls that nobody has foreseen.
+    /// Calls that this kernel does not know.
     pub unknown: Vec<i64>,
 }
 
@@ -90,7 +90,7 @@ impl Kernel {
         self.tables.descriptions[number as usize].as_mut()
     }
 
-    /// Which file a descriptor is open on.
+    /// The file that a descriptor is open on.
     pub fn inode(&self, process: usize, fd: i64) -> Option<Inode> {
         let number = self.description(process, fd)?;
         self.tables.descriptions[number as usize]?.inode
@@ -131,7 +131,8 @@ impl Kernel {
         fd as i64
     }
 
-    /// Closing any descriptor of a file drops all of the process's own locks on it.
+    /// Closes a descriptor. Closing any descriptor of a file drops all of the process's own locks
+    /// on it.
     fn close(&mut self, process: usize, fd: i64) -> bool {
         let Some(number) = self.description(process, fd) else {
             return false;
@@ -154,7 +155,7 @@ impl Kernel {
         true
     }
 
-    /// The process is no more: its descriptors are closed, and its locks gone.
+    /// Ends the process: closes its descriptors and drops its locks.
     pub fn death(&mut self, process: usize) {
         for fd in 0..self.tables.descriptors[process].len() {
             self.close(process, fd as i64);
