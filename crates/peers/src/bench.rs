@@ -1,8 +1,8 @@
-//! Runs every engine under every workload on one scratch file system, and counts what the device did.
+//! Runs every engine under every workload on one scratch file system, and counts the device's work.
 //!
-//! A run is a process that prepares the store, one that does the work and is then killed, and one that
-//! opens what is left and reads everything back. The device's figures are those of the time in which the
-//! work was done; before it everything is written out, so that nothing of the preparation is in them.
+//! A run has three processes. One prepares the store. One does the work and is then killed. One
+//! opens the store again and reads everything back. The device's figures cover the time of the
+//! work. Before it, everything is written out, so they include nothing of the preparation.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -33,17 +33,17 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// One square of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
-    /// What is done.
+    /// The workload.
     pub workload: Workload,
-    /// By how many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// How many operations are measured.
+    /// The number of measured operations.
     pub operations: u64,
 }
 
 /// A scratch file system with a place for one store.
 pub struct Place {
-    // The trace ends before the file system that it is of.
+    // Fields drop in this order: the trace must end before its file system.
     tracefs: Tracefs,
     scratch: Scratch,
 }
@@ -62,7 +62,7 @@ impl Place {
         Ok(Self { tracefs, scratch })
     }
 
-    /// Takes it away.
+    /// Unmounts and removes it.
     pub fn remove(self) -> Result<()> {
         drop(self.tracefs);
         Ok(self.scratch.remove()?)
@@ -155,7 +155,7 @@ fn device(figures: &[Figures]) -> Device {
     }
 }
 
-/// What the files of a directory have of the device.
+/// Bytes that the files of a directory occupy on the device.
 fn bytes_below(dir: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
 
@@ -226,7 +226,7 @@ impl Worker {
         Ok(serde_json::from_str(&self.line()?)?)
     }
 
-    /// Its only answer, and its end.
+    /// Returns the only answer, and waits for the end of the process.
     fn last<T: DeserializeOwned>(mut self) -> Result<T> {
         let answer = self.answer()?;
         let status = self.child.wait()?;

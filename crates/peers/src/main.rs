@@ -1,5 +1,6 @@
-//! `onewrite-peers`: onewrite's journal modes beside other embedded storage engines, each as durable as it
-//! can be, on one scratch file system in one run. See docs/benchmarks.md.
+//! `onewrite-peers` compares onewrite's journal modes with other embedded storage engines. All of
+//! them are as durable as they can be, and share one scratch file system and one run. See
+//! docs/benchmarks.md.
 
 mod bench;
 mod engine;
@@ -18,7 +19,8 @@ use onewrite_workload::connection::SYNC_CALL;
 use report::{Form, Report, Run};
 use work::Workload;
 
-/// onewrite's journal modes beside other embedded storage engines (root: it makes a file system).
+/// Compare onewrite's journal modes with other embedded storage engines (root: it makes a file
+/// system).
 #[derive(Parser)]
 #[command(name = "onewrite-peers", args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -30,38 +32,39 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// A process of a run; started by the program itself
+    /// Run a process of a benchmark; started by the program itself
     #[command(hide = true)]
     Worker,
 }
 
 #[derive(Args)]
 struct BenchArgs {
-    /// Engines, of those that `--list` prints; all of them if none is named
+    /// Engines to run, from the list that `--list` prints; all of them if none is named
     #[arg(long, value_delimiter = ',', value_parser = named)]
     engines: Vec<&'static Setting>,
-    /// What is done
+    /// Workloads to run
     #[arg(long, value_delimiter = ',', value_enum)]
     workloads: Vec<Workload>,
     /// Numbers of threads; bulk loads always have one
     #[arg(long, value_delimiter = ',', default_value = "1,8,32")]
     threads: Vec<usize>,
-    /// Durable transactions of a run; a twentieth of it are bulk loads, 50 times as many are reads, twice as many scans
+    /// Durable transactions of a run; a twentieth as many bulk loads, 50 times as many reads, twice
+    /// as many scans
     #[arg(long, default_value_t = 4000)]
     count: u64,
-    /// Runs of each; the one with the median rate is shown
+    /// Number of runs of each; the one with the median rate is shown
     #[arg(long, default_value_t = 3)]
     repeat: usize,
-    /// Where the image of the scratch file system is put
+    /// Directory for the image of the scratch file system
     #[arg(long, value_name = "DIR")]
     scratch_dir: Option<PathBuf>,
-    /// Writes every run of every engine to this file
+    /// Write every run of every engine to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Prints tables as Markdown
+    /// Print tables as Markdown
     #[arg(long)]
     markdown: bool,
-    /// Lists the engines and how they are set
+    /// List the engines and their settings
     #[arg(long)]
     list: bool,
 }

@@ -1,4 +1,4 @@
-//! What was measured, as tables and as JSON.
+//! The measurements, as tables and as JSON.
 
 use comfy_table::{CellAlignment, Table, presets};
 use onewrite_workload::latency::Percentiles;
@@ -6,50 +6,50 @@ use serde::Serialize;
 
 use crate::work::Workload;
 
-/// What the rates of a table are held against.
+/// The engine with which a table compares the rates.
 pub const BASE: &str = "sqlite-wal";
 
 /// One run of an engine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// Its name.
+    /// The engine's name.
     pub engine: &'static str,
-    /// Whether a commit outlives a power cut as soon as it has returned.
+    /// Whether a commit survives a power cut as soon as it has returned.
     pub durable: bool,
-    /// What was done.
+    /// The workload.
     pub workload: Workload,
-    /// By how many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// How many operations were measured.
+    /// The number of measured operations.
     pub operations: u64,
-    /// What came out, or why nothing did.
+    /// The result, or the reason why there is none.
     pub outcome: Result<Outcome, String>,
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Operations a second.
     pub ops_per_s: f64,
-    /// How long all took.
+    /// Seconds for all operations.
     pub elapsed_s: f64,
     /// Processor time of the process.
     pub cpu_s: f64,
-    /// How long one took, in microseconds.
+    /// The time of one operation, in microseconds.
     pub latency_us: Percentiles,
-    /// What the device did while they were executed.
+    /// The device's work meanwhile.
     pub device: Device,
-    /// The most memory that the process had, mapped pages of files among it, in KiB.
+    /// The peak memory of the process, in KiB, including pages of mapped files.
     pub peak_kib: u64,
-    /// What the files took of the device when the work was done.
+    /// Bytes that the files occupied on the device after the work.
     pub stored_bytes: u64,
-    /// Rows that were read back by another process after this one was killed.
+    /// Rows that another process read back after this one was killed.
     pub verified_rows: u64,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// What a device did.
+/// The work of a device.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Device {
     /// Bytes written.
@@ -60,30 +60,30 @@ pub struct Device {
     pub flushes: u64,
     /// Bytes of the file system's journal among those written.
     pub fs_journal_bytes: Option<u64>,
-    /// Bytes that were still in memory when the work was done.
+    /// Bytes that were still in memory after the work.
     pub later_bytes: u64,
 }
 
-/// All of it.
+/// The whole report.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Of this form.
+    /// The version of this format.
     pub version: u32,
-    /// The command that made it.
+    /// The command that made the report.
     pub command: Vec<String>,
     /// The kernel's release.
     pub kernel: String,
     /// Logical processors.
     pub cpus: usize,
-    /// SQLite's version, and the call by which it makes files durable.
+    /// SQLite's version, and the call with which it makes files durable.
     pub sqlite: String,
-    /// How each engine was set.
+    /// The settings of each engine.
     pub settings: Vec<(&'static str, &'static str)>,
     /// Every run.
     pub runs: Vec<Run>,
 }
 
-/// How tables are drawn.
+/// The form of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// For a terminal.
@@ -123,7 +123,7 @@ impl Report {
         text
     }
 
-    /// What went wrong, and what the reader should know.
+    /// Failures, and notes for the reader.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         for run in &self.runs {
@@ -140,7 +140,7 @@ impl Report {
     }
 }
 
-/// The run of each engine whose rate is the median, engines in the order in which they come.
+/// The run of each engine that has the median rate. Engines keep their order.
 pub fn medians(runs: Vec<Run>) -> Vec<Run> {
     let mut engines: Vec<(&str, Vec<Run>)> = Vec::new();
     for run in runs {
@@ -150,7 +150,7 @@ pub fn medians(runs: Vec<Run>) -> Vec<Run> {
         }
     }
     let median = |(_, mut runs): (&str, Vec<Run>)| {
-        // A failure is never outvoted.
+        // If any run of an engine failed, the failure is reported.
         let rate = |run: &Run| run.outcome.as_ref().map_or(f64::INFINITY, |o| o.ops_per_s);
         runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
         let failed = runs.iter().position(|run| run.outcome.is_err());

@@ -1,7 +1,8 @@
-//! The workloads: what is done, in which order, and what must be in the store afterwards.
+//! The workloads: their operations, the order of these, and the content that the store must have
+//! afterwards.
 //!
-//! Every value follows from its key, so that what is read can be checked wherever it is read, and a store
-//! can be verified without a record of what was done.
+//! Every value follows from its key. So every read can be checked at once, and a store can be
+//! verified without a record of the operations.
 
 use std::ops::Range;
 
@@ -15,7 +16,7 @@ const ROW_BYTES: usize = 100;
 const MESSAGE_BYTES: usize = 300;
 /// Conversations of [`Workload::App`].
 const CHATS: u64 = 200;
-/// A message's key: its conversation in the upper bits, its place there in these.
+/// A message's key: the upper bits are its conversation, these lower ones its place there.
 const PLACE_BITS: u32 = 32;
 /// Rows of a transaction of [`Workload::Bulk`].
 const BULK_ROWS: u64 = 1000;
@@ -23,36 +24,36 @@ const BULK_ROWS: u64 = 1000;
 const READ_ROWS: u64 = 200_000;
 /// Rows of a scan.
 const SCAN_ROWS: usize = 100;
-/// Rows that are read at a time when a store is verified.
+/// Rows that verification of a store reads at a time.
 const VERIFY_ROWS: usize = 10_000;
 
-/// What is done.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
     /// One row a transaction, in the order of keys.
     Commit,
-    /// A message filed as a messenger does: its conversation read and changed, the one before it read, it
-    /// and its entry by time inserted.
+    /// A message filed as in a messenger: its conversation read and changed, the message before it
+    /// read, the message and its entry by time inserted.
     App,
     /// 1,000 rows a transaction, in the order of keys.
     Bulk,
-    /// One row of 200,000 read, anywhere.
+    /// One row of 200,000 read, at a random place.
     Get,
-    /// 100 rows from anywhere on.
+    /// 100 rows read from a random place on.
     Scan,
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Self; 5] = [Self::Commit, Self::App, Self::Bulk, Self::Get, Self::Scan];
 
-    /// Its name.
+    /// The workload's name.
     pub fn name(self) -> &'static str {
         ["commit", "app", "bulk", "get", "scan"][self as usize]
     }
 
-    /// What an operation of it is.
+    /// A description of one operation.
     pub fn is(self) -> &'static str {
         match self {
             Self::Commit => "one row of 100 bytes a durable transaction, in the order of keys",
@@ -71,7 +72,7 @@ impl Workload {
         matches!(self, Self::Commit | Self::App | Self::Bulk)
     }
 
-    /// Operations for each thousand that the user asks for.
+    /// The operations that correspond to `count` durable transactions.
     pub fn of_count(self, count: u64) -> u64 {
         match self {
             Self::Commit | Self::App => count,
@@ -81,7 +82,7 @@ impl Workload {
         }
     }
 
-    /// Operations before those that are measured, after which logs have been used from their start again.
+    /// Operations before the measured ones. After them, logs have started again from the beginning.
     pub fn warm_up(self) -> u64 {
         match self {
             Self::Commit => 1200,
@@ -92,12 +93,12 @@ impl Workload {
     }
 }
 
-/// The operations of one of `threads` threads that share these.
+/// The operations of one of `threads` threads that share `operations`.
 pub fn share(operations: Range<u64>, thread: usize, threads: usize) -> impl Iterator<Item = u64> {
     operations.skip(thread).step_by(threads)
 }
 
-/// SplitMix64's finisher: a number that looks like none of its neighbours'.
+/// SplitMix64's finisher: the results of neighboring numbers look unrelated.
 fn scramble(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -105,7 +106,7 @@ fn scramble(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The value of a key: hexadecimal digits, of which a compressor can save a half at most.
+/// The value of a key: hexadecimal digits, which a compressor can halve at most.
 fn value(key: u64, bytes: usize) -> Vec<u8> {
     let mut value = Vec::with_capacity(bytes + 16);
     let mut part = key;
@@ -117,7 +118,7 @@ fn value(key: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// What is in the store before anything is measured.
+/// Fills the store before the measurement.
 pub fn populate(workload: Workload, session: &mut dyn Session) -> Result<()> {
     match workload {
         Workload::Commit | Workload::Bulk => Ok(()),
@@ -162,12 +163,12 @@ fn bulk(session: &mut dyn Session, number: u64) -> Result<()> {
 
 fn put_chat(transaction: &mut dyn Transaction, chat: u64, messages: u64) -> Result<()> {
     let mut bytes = messages.to_be_bytes().to_vec();
-    // Its title and whatever else is about it.
+    // The conversation's title and its other data.
     bytes.extend(value(chat, ROW_BYTES));
     transaction.put(Table::Chat, chat, &bytes)
 }
 
-/// How many messages a conversation has, as its row says.
+/// The number of messages in a conversation, from its row.
 fn messages(chat: u64, row: Option<&[u8]>) -> Result<u64> {
     let row = row.ok_or_else(|| format!("conversation {chat} is gone"))?;
     let (count, about) = row.split_at_checked(8).ok_or("a conversation is cut")?;
@@ -203,7 +204,7 @@ fn in_order(found: u64, expected: u64) -> Result<()> {
     Err(format!("row {found} where row {expected} should be").into())
 }
 
-/// Reads everything back: the operations `0..operations` and nothing else must have happened. Returns the
+/// Reads everything back: exactly the operations `0..operations` must have happened. Returns the
 /// number of rows.
 pub fn verify(workload: Workload, session: &mut dyn Session, operations: u64) -> Result<u64> {
     match workload {
@@ -273,7 +274,7 @@ fn verify_app(session: &mut dyn Session, operations: u64) -> Result<u64> {
     Ok(CHATS + 2 * operations)
 }
 
-/// All rows of a table, in pieces: an engine may keep what a snapshot needs.
+/// All rows of a table, read in pieces. An engine may keep everything that a snapshot needs.
 fn all(
     session: &mut dyn Session,
     table: Table,

@@ -1,9 +1,10 @@
-//! A process that has one store open and nothing else, so that its processor time and memory are the
-//! engine's: this program again, as `onewrite-peers worker`.
+//! A process that has one store open and nothing else, so that its processor time and memory are
+//! the engine's. It is this program again, as `onewrite-peers worker`.
 //!
-//! It reads a [`Job`] from a line of its standard input. A run says [`READY`] when everything stands ready,
-//! begins when it is told to by another line, says what it measured, a [`Ran`], and then waits to be killed:
-//! what was committed must not depend on a clean end. Other jobs answer with a [`Verified`] and end.
+//! It reads a [`Job`] from a line of its standard input. A run prints [`READY`] when everything is
+//! ready, and begins after another line. It prints its measurements, a [`Ran`], and waits for a
+//! signal to kill it: committed data must not depend on a clean end. Other jobs answer with a
+//! [`Verified`] and end.
 
 use std::fs;
 use std::io::{BufRead, Write, stdin, stdout};
@@ -19,65 +20,65 @@ use serde::{Deserialize, Serialize};
 use crate::engine::{Engine, Result, Setting};
 use crate::work::{self, Workload};
 
-/// What a run says when it could begin.
+/// The line of a run that is ready to begin.
 pub const READY: &str = "ready";
 
-/// What is to be done.
+/// The work of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// The engine's name.
     pub engine: String,
-    /// Where the store is.
+    /// The store's directory.
     pub dir: PathBuf,
-    /// What is done with it.
+    /// The workload.
     pub workload: Workload,
-    /// Which part of it.
+    /// The part of the job.
     pub task: Task,
 }
 
-/// Which part of a job is to be done.
+/// A part of a job.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Task {
-    /// What is there before.
+    /// Fill the store before the measurement.
     Populate,
-    /// The operations, after a warm-up.
+    /// Run the operations, after a warm-up.
     Run {
-        /// How many are measured.
+        /// The number of measured operations.
         operations: u64,
-        /// How many threads share them.
+        /// The number of threads that share them.
         threads: usize,
     },
-    /// Everything is read back.
+    /// Read everything back.
     Verify {
-        /// How many operations there were, the warm-up's among them.
+        /// The number of all operations, including the warm-up's.
         operations: u64,
     },
 }
 
-/// What a run measured.
+/// The measurements of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ran {
     /// From the first operation's beginning to the last one's end.
     pub elapsed_s: f64,
     /// Processor time of the process in that time.
     pub cpu_s: f64,
-    /// How long operations took.
+    /// The times of the operations.
     pub latencies: Vec<Bucket>,
-    /// The most memory that the process had at a time while it ran, in KiB: its own, and pages of files
-    /// that it has mapped.
+    /// The peak memory of the process during the run, in KiB: its own, and pages of files that it
+    /// has mapped.
     pub peak_kib: u64,
 }
 
-/// What was found in a store.
+/// The findings in a store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verified {
-    /// Rows that were read and are what they must be.
+    /// Rows that were read and are correct.
     pub rows: u64,
-    /// What the engine says about itself.
+    /// The result of the engine's own check.
     pub check: String,
 }
 
-/// Does what standard input asks for.
+/// Does the job on standard input.
 pub fn main() -> Result<()> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line)?;
@@ -97,7 +98,7 @@ pub fn main() -> Result<()> {
             threads,
         } => {
             say(&run(&*engine, job.workload, operations, threads)?)?;
-            // Killed here, as a rule.
+            // Usually killed here.
             stdin().lock().read_line(&mut line)?;
             Ok(())
         }
@@ -118,7 +119,7 @@ fn say(what: &impl Serialize) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// What a thread measured.
+/// The measurements of a thread.
 struct Thread {
     began: Nanos,
     ended: Nanos,
@@ -164,7 +165,7 @@ fn run(engine: &dyn Engine, workload: Workload, operations: u64, threads: usize)
             .map(|number| scope.spawn(move || one(number)))
             .collect();
         ready.wait();
-        // The most from here on; a kernel that does not do it leaves the warm-up in.
+        // Resets the kernel's peak. Without this feature, the peak includes the warm-up.
         let _ = fs::write("/proc/self/clear_refs", "5");
         let told = told_to_go();
         let cpu = process_cpu_nanos();

@@ -33,7 +33,7 @@ impl Engine for Store {
     }
 }
 
-/// A thread's: fjall keeps what it needs itself.
+/// A thread's session: fjall keeps all other state itself.
 struct Seat<'a>(&'a Store);
 
 struct Open<'a> {

@@ -24,8 +24,8 @@ impl Store {
     pub fn open(dir: &Path) -> Result<Self> {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_dbs(3);
-        // SAFETY: the files are in a directory of ours alone, and this process opens them once: nobody
-        // changes the map behind LMDB's back.
+        // SAFETY: only this benchmark uses the directory, and this process opens the files once.
+        // Nobody changes the map behind LMDB's back.
         #[allow(unsafe_code)]
         let env = unsafe { options.open(dir) }?;
         let mut transaction = env.write_txn()?;
@@ -45,7 +45,7 @@ impl Engine for Store {
     }
 }
 
-/// A thread's: LMDB keeps what it needs itself.
+/// A thread's session: LMDB keeps all other state itself.
 struct Seat<'a>(&'a Store);
 
 struct Open<'a> {

@@ -1,10 +1,11 @@
-//! What every engine is asked to do: durable transactions on three tables of numbered rows.
+//! The requests to every engine: durable transactions on three tables of numbered rows.
 //!
-//! A key is a number below 2^63, a value bytes. SQL engines keep each table as `(k INTEGER PRIMARY KEY, v
-//! BLOB)`; key-value engines have keys of 8 bytes, big end first, and a table is what they call a database,
-//! table, column family or keyspace. Every engine is as it comes, but for durability: see [`Setting`].
+//! A key is a number below 2^63; a value is bytes. SQL engines keep each table as `(k INTEGER
+//! PRIMARY KEY, v BLOB)`. Key-value engines have keys of 8 bytes, big-endian. There a table is what
+//! they call a database, table, column family or keyspace. Every engine has its default settings,
+//! except for durability: see [`Setting`].
 //!
-//! Called by [`crate::worker`], in a process that does nothing else.
+//! [`crate::worker`] calls this module, in a process that does nothing else.
 
 mod fjall;
 mod lmdb;
@@ -15,13 +16,13 @@ mod turso;
 
 use std::path::Path;
 
-/// What went wrong, in the engine's words.
+/// An error, in the engine's words.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// As [`std::result::Result`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Which rows.
+/// The table of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     /// Rows of one size; an application's messages.
@@ -33,10 +34,10 @@ pub enum Table {
 }
 
 impl Table {
-    /// All of them.
+    /// All tables.
     pub const ALL: [Self; 3] = [Self::Row, Self::Chat, Self::Time];
 
-    /// Its name in an engine.
+    /// The table's name in an engine.
     pub fn name(self) -> &'static str {
         ["row", "chat", "time"][self as usize]
     }
@@ -47,20 +48,21 @@ pub trait Transaction {
     /// The value of a key, if there is one.
     fn get(&mut self, table: Table, key: u64) -> Result<Option<Vec<u8>>>;
 
-    /// Gives a key a value.
+    /// Sets the value of a key.
     fn put(&mut self, table: Table, key: u64, value: &[u8]) -> Result<()>;
 }
 
-/// What a transaction does; done again where the engine gives up on it for the sake of another.
+/// The body of a transaction. It runs again if the engine aborts it in favor of another.
 pub type Body<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<()>;
 
-/// What is done with each row of a scan.
+/// Receives each row of a scan.
 pub type Each<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<()>;
 
-/// What one thread works with.
+/// The connection of one thread.
 pub trait Session {
-    /// Executes a transaction. Other writers are kept out, or found out. It is durable when this returns,
-    /// unless the engine is one of those that lose commits.
+    /// Executes a transaction. The engine excludes other writers, or detects conflicts with them.
+    /// The transaction is durable when this returns, unless the engine is one of those that lose
+    /// commits.
     fn write(&mut self, body: Body<'_>) -> Result<()>;
 
     /// A transaction of one row.
@@ -77,23 +79,23 @@ pub trait Session {
 
 /// An open store.
 pub trait Engine: Sync {
-    /// Something for a thread to work with. Called on the thread.
+    /// Makes a session for a thread. Called on that thread.
     fn session(&self) -> Result<Box<dyn Session + '_>>;
 
-    /// Whether what is stored is sound, where the engine can tell: `ok`, or what is wrong.
+    /// Checks that the store is sound, if the engine can tell: `ok`, or the fault.
     fn check(&self) -> Result<String> {
         Ok("ok".to_owned())
     }
 }
 
-/// An engine, and how it is set.
+/// An engine and its settings.
 #[derive(Debug)]
 pub struct Setting {
-    /// What the report calls it.
+    /// The name in the report.
     pub name: &'static str,
-    /// Whether a commit outlives a power cut as soon as it has returned.
+    /// Whether a commit survives a power cut as soon as it has returned.
     pub durable: bool,
-    /// What was set, in the engine's words.
+    /// The settings, in the engine's words.
     pub settings: &'static str,
     open: Open,
 }
@@ -110,7 +112,7 @@ enum Open {
 }
 
 impl Setting {
-    /// Opens the store in `dir`, making it if there is none.
+    /// Opens the store in `dir`, and creates it if it does not exist.
     pub fn open(&self, dir: &Path) -> Result<Box<dyn Engine>> {
         Ok(match self.open {
             Open::Sqlite(mode) => Box::new(sqlite::Store::open(dir, mode)?),

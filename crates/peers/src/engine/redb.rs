@@ -32,7 +32,7 @@ impl Engine for Store {
     }
 }
 
-/// A thread's: redb keeps what it needs itself.
+/// A thread's session: redb keeps all other state itself.
 struct Seat<'a>(&'a Database);
 
 /// The tables are open for the whole transaction.

@@ -1,5 +1,5 @@
-//! RocksDB: a log-structured merge tree. `TransactionDB` locks the keys that a transaction changes, so
-//! transactions on different rows commit at the same time and share the log's flush.
+//! RocksDB: a log-structured merge tree. `TransactionDB` locks the keys that a transaction changes.
+//! So transactions on different rows commit at the same time and share the log's flush.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ impl Store {
         options.create_missing_column_families(true);
         let families = Table::ALL.map(|table| {
             let mut options = Options::default();
-            // The default is Snappy, where it is built in; as fjall has it.
+            // The same as fjall's. RocksDB's default is Snappy, if it is built in.
             options.set_compression_type(DBCompressionType::Lz4);
             ColumnFamilyDescriptor::new(table.name(), options)
         });
@@ -73,7 +73,7 @@ impl Transaction for Open<'_> {
     }
 }
 
-/// Whether another transaction had the row for too long.
+/// Whether another transaction held the row for too long.
 fn conflict(error: &super::Error) -> bool {
     let error = error.downcast_ref::<rocksdb::Error>();
     error.is_some_and(|error| {

@@ -1,4 +1,4 @@
-//! SQLite, in its own journal modes and in ours, opened as `onewrite compare` opens it.
+//! SQLite, in its own journal modes and in ours, opened as in `onewrite compare`.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ const AUTOCHECKPOINT: u32 = 1000;
 pub struct Store {
     path: PathBuf,
     settings: Settings,
-    /// Open as long as the store: the last connection to close would take the log away.
+    /// Open as long as the store. Otherwise the last connection to close would remove the log.
     _holder: std::sync::Mutex<Connection>,
 }
 
@@ -51,13 +51,13 @@ pub fn create(table: Table) -> String {
 pub struct Statements {
     /// Gives a key a value.
     pub put: &'static str,
-    /// The value of a key.
+    /// Reads the value of a key.
     pub get: &'static str,
-    /// Rows from a key on.
+    /// Reads rows from a key on.
     pub scan: &'static str,
 }
 
-/// Those of one.
+/// The statements of one table.
 pub fn statements(table: Table) -> Statements {
     const OF: [Statements; 3] = [
         Statements {
@@ -86,7 +86,7 @@ impl Engine for Store {
 
     fn check(&self) -> Result<String> {
         let connection = connection::open_stock(&self.path);
-        // A guarded database is ours alone.
+        // Only our VFS can open a guarded database.
         let connection = match self.settings.mode.journal().is_log() {
             true => self.settings.open(&self.path),
             false => connection,

@@ -1,9 +1,9 @@
-//! Every engine does what the workloads ask for, and the workloads see when it does not.
+//! Every engine does what the workloads ask for, and the workloads notice when it does not.
 
 use super::*;
 use crate::work::{self, Workload};
 
-/// An engine that acknowledges a transaction and keeps nothing of it.
+/// An engine that acknowledges a transaction and keeps none of it.
 struct Lying<'a>(Box<dyn Session + 'a>);
 
 struct Nothing<'a>(&'a mut dyn Session);

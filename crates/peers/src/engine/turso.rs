@@ -1,4 +1,4 @@
-//! Turso's engine: SQLite's file format and SQL, written anew in Rust, with a write-ahead log and one
+//! Turso's engine: SQLite's file format and SQL, rewritten in Rust, with a write-ahead log and one
 //! writer at a time.
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use turso::{Builder, Connection, Database, Error, Value};
 use super::sqlite::{create, statements};
 use super::{Body, Each, Engine, Result, Session, Table, Transaction};
 
-/// As the connections to SQLite have it.
+/// The same as for connections to SQLite.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A database file.
@@ -73,7 +73,7 @@ async fn get(connection: &Connection, table: Table, key: u64) -> Result<Option<V
     let mut statement = connection.prepare_cached(statements(table).get).await?;
     let mut rows = statement.query([Value::Integer(key.cast_signed())]).await?;
     let row = rows.next().await?;
-    // To its end: a statement that is not stays a reader.
+    // Runs to the end: an unfinished statement stays a reader.
     if row.is_some() {
         rows.next().await?;
     }
