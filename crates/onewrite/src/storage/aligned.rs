@@ -1,16 +1,16 @@
 //! A byte buffer that direct I/O accepts.
 //!
-//! Written in safe code: the memory is over-allocated by one alignment and the used part starts at
-//! its first aligned byte. The log layer gathers a batch in one of these and reuses it.
+//! It is safe code: the memory is over-allocated by one alignment, and the used part starts at its
+//! first aligned byte. The log layer gathers a batch in one such buffer and reuses it.
 
-/// Alignment in bytes of the first byte of every [`AlignedBuf`]. The memory alignment that direct
-/// I/O asks for is 4 to 512 on today's devices and never more than a page.
+/// Alignment in bytes of the first byte of every [`AlignedBuf`]. Direct I/O needs a memory
+/// alignment of 4 to 512 on today's devices, and never more than a page.
 pub const BUFFER_ALIGN: usize = 4096;
 
 /// A growable, reusable byte buffer whose first byte is aligned to [`BUFFER_ALIGN`].
 #[derive(Default)]
 pub struct AlignedBuf {
-    /// The allocation. Never resized in place: that could move it and lose the alignment.
+    /// The allocation. It is never resized in place: that could move it and lose the alignment.
     raw: Vec<u8>,
     /// Index in `raw` of the first aligned byte.
     start: usize,
@@ -25,7 +25,7 @@ impl AlignedBuf {
         Self::default()
     }
 
-    /// An empty buffer that takes `bytes` bytes without a further allocation.
+    /// An empty buffer that holds `bytes` bytes without a further allocation.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         if bytes == 0 {
@@ -40,7 +40,7 @@ impl AlignedBuf {
     /// A buffer of `bytes` zero bytes.
     #[must_use]
     pub fn zeroed(bytes: usize) -> Self {
-        // A fresh allocation is zero already.
+        // A fresh allocation is already zero.
         Self {
             len: bytes,
             ..Self::with_capacity(bytes)
@@ -71,18 +71,18 @@ impl AlignedBuf {
         &self.raw[self.start..self.start + self.len]
     }
 
-    /// The bytes in use, to be changed.
+    /// The bytes in use, mutable.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.raw[self.start..self.start + self.len]
     }
 
-    /// Forgets the contents and keeps the memory.
+    /// Empties the buffer and keeps its memory.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Makes the buffer `len` bytes long. Bytes that come into use are zero.
+    /// Makes the buffer `len` bytes long. New bytes are zero.
     pub fn resize_zeroed(&mut self, len: usize) {
         if len > self.len {
             self.reserve(len - self.len);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// proptest prints the failing case and its seed, and takes it back from PROPTEST_RNG_SEED.
+        /// proptest prints the failing case and its seed. PROPTEST_RNG_SEED replays a seed.
         #[test]
         fn behaves_as_a_vec_and_stays_aligned(steps in prop::collection::vec(step(), 0..24)) {
             let mut model: Vec<u8> = Vec::new();
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_zeroed_buffer_is_zero_and_aligned_wherever_it_lies() {
-        // Several alive at once, so that the allocator hands out different addresses.
+        // Several are alive at once, so that the allocator hands out different addresses.
         let bufs: Vec<_> = (1..60).map(|n| AlignedBuf::zeroed(n * 517)).collect();
         for (n, buf) in (1..60).zip(&bufs) {
             assert_eq!(buf.len(), n * 517);

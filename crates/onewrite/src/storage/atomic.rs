@@ -1,11 +1,12 @@
-//! Files whose writes are a transaction of the file system, until they are committed or aborted.
+//! Files whose writes are a transaction of the file system, until a commit or an abort.
 //!
-//! Two file systems have them. On X-FTL's (`crates/flash/src/files`) every file is one: fsync commits, an
-//! ioctl aborts, and files can share a transaction. F2FS has them by ioctls, for one file at a time.
+//! Two file systems have such files. On X-FTL's (`crates/flash/src/files`) every file is one: fsync
+//! commits, an ioctl aborts, and files can share a transaction. F2FS has ioctls for one file at a
+//! time.
 //!
-//! The ioctls go to a descriptor that SQLite has open already: opening and closing another one on the
-//! database would drop all its POSIX locks in this process. It is looked for by device and inode among the
-//! process's own; any one of the file will do, and before each use it is looked at again.
+//! The ioctls go to a descriptor that SQLite already has open. Opening and closing another one on
+//! the database would drop all its POSIX locks in this process. It is found by device and inode
+//! among the process's descriptors. Any descriptor of the file works, and each use checks it again.
 //!
 //! Called by `vfs/atomic.rs`.
 
@@ -16,57 +17,58 @@ use std::path::Path;
 
 use super::sys;
 
-/// `F2FS_IOC_START_ATOMIC_WRITE`, and X-FTL's.
+/// `F2FS_IOC_START_ATOMIC_WRITE`, also of X-FTL.
 const START: u32 = 0xF501;
-/// `F2FS_IOC_COMMIT_ATOMIC_WRITE`, and X-FTL's, where fsync does the same.
+/// `F2FS_IOC_COMMIT_ATOMIC_WRITE`, also of X-FTL, where fsync does the same.
 const COMMIT: u32 = 0xF502;
-/// `F2FS_IOC_ABORT_ATOMIC_WRITE`, and X-FTL's.
+/// `F2FS_IOC_ABORT_ATOMIC_WRITE`, also of X-FTL.
 const ABORT: u32 = 0xF505;
-/// X-FTL's: the file shares the transaction of the one with this inode number.
+/// Of X-FTL: the file shares the transaction of the file with this inode number.
 const SHARE: u32 = 0x4008_5801;
-/// X-FTL's: bytes that need not outlive the mount. Where they go (8), how many they are (4), and they.
+/// Of X-FTL: bytes that need not outlive the mount. The argument is their offset (8 bytes), their
+/// number (4 bytes), and the bytes themselves.
 const LAZY: u32 = 0x4080_5802;
-/// Bytes of its argument.
+/// Bytes of the argument of [`LAZY`].
 const LAZY_BYTES: usize = 128;
 
 /// F2FS's number in statfs(2).
 const F2FS: u32 = 0xF2F5_2010;
 
-/// How a file system does it.
+/// How a file system makes writes atomic.
 pub trait AtomicWrites {
-    /// From now on the file's writes are a transaction, which is aborted if the process ends.
+    /// Starts a transaction of the file's writes. It is aborted if the process ends.
     ///
     /// # Errors
     /// The file system's.
     fn begin(&self) -> io::Result<()>;
-    /// What was written is durable, all of it; `false` if that is what fsync does.
+    /// Makes everything that was written durable; `false` if fsync does that.
     ///
     /// # Errors
-    /// The file system's: what was written is not there after an abort, or may be.
+    /// The file system's. The writes are gone after an abort, or may still be there.
     fn commit(&self) -> io::Result<bool>;
-    /// The same by the ioctl alone, for who has no call of SQLite's on the file at hand.
+    /// The same by the ioctl alone, for callers that have no SQLite call on the file at hand.
     ///
     /// # Errors
     /// As [`Self::commit`].
     fn commit_by_ioctl(&self) -> io::Result<()>;
-    /// What was written never was.
+    /// Undoes everything that was written.
     ///
     /// # Errors
     /// The file system's.
     fn abort(&self) -> io::Result<()>;
-    /// Writes bytes that need not be on the device: nobody looks at them but who has the file open. `false` if
-    /// that cannot be done, and nothing was written.
+    /// Writes bytes that need not be on the device: only those that have the file open read them.
+    /// `false` if that is impossible, and nothing was written.
     fn write_lazily(&self, offset: u64, bytes: &[u8]) -> bool;
-    /// The file shares its transaction with another one's.
+    /// The file shares its transaction with another file.
     ///
     /// # Errors
-    /// The file system cannot, or the two are not on the same one.
+    /// The file system cannot, or the two files are on different ones.
     fn share(&self, with: &Descriptor) -> io::Result<()>;
     /// The descriptor.
     fn descriptor(&self) -> &Descriptor;
 }
 
-/// A descriptor of a file that somebody else has open.
+/// A descriptor of a file that SQLite has open.
 #[derive(Clone, Debug)]
 pub struct Descriptor {
     device: u64,
@@ -75,7 +77,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// One of the file at a path, if this process has it open for writing.
+    /// A descriptor of the file at a path, if this process has it open for writing.
     fn of(path: &Path) -> io::Result<Self> {
         let metadata = std::fs::metadata(path)?;
         let descriptor = Self {
@@ -113,7 +115,7 @@ impl Descriptor {
     }
 }
 
-/// On X-FTL's file system.
+/// A file on X-FTL's file system.
 struct Xftl(Descriptor);
 
 impl AtomicWrites for Xftl {
@@ -150,7 +152,7 @@ impl AtomicWrites for Xftl {
     }
 }
 
-/// The argument of [`LAZY`], if it has room for so many bytes.
+/// The argument of [`LAZY`], if it has room for that many bytes.
 fn lazy_write(offset: u64, bytes: &[u8]) -> Option<[u8; LAZY_BYTES]> {
     let mut argument = [0; LAZY_BYTES];
     let (head, rest) = argument.split_at_mut(12);
@@ -160,7 +162,7 @@ fn lazy_write(offset: u64, bytes: &[u8]) -> Option<[u8; LAZY_BYTES]> {
     Some(argument)
 }
 
-/// On F2FS. Not tested where this was written: its kernel has no F2FS.
+/// A file on F2FS. Not tested on the author's machine: its kernel has no F2FS.
 struct F2fs(Descriptor);
 
 impl AtomicWrites for F2fs {
@@ -193,17 +195,17 @@ impl AtomicWrites for F2fs {
     }
 }
 
-/// The way of the file system that a file is on.
+/// The method of the file system that a file is on.
 ///
 /// # Errors
-/// The file is not there or not open, or its file system has no transactions.
+/// The file does not exist or is not open, or its file system has no transactions.
 pub fn atomic_writes(path: &Path) -> io::Result<Box<dyn AtomicWrites>> {
     let descriptor = Descriptor::of(path)?;
     let file_system = rustix::fs::statfs(path)?;
     if file_system.f_type as u32 == F2FS {
         return Ok(Box::new(F2fs(descriptor)));
     }
-    // With itself it shares a transaction in any case.
+    // A file can always share a transaction with itself.
     match descriptor.ioctl(SHARE, &descriptor.inode.to_ne_bytes()) {
         Ok(()) => Ok(Box::new(Xftl(descriptor))),
         Err(_) => Err(io::Error::new(

@@ -1,15 +1,14 @@
-//! What this process has sent to one log file, for `PRAGMA onewrite_status` and tests.
+//! Counts what this process has sent to one log file, for `PRAGMA onewrite_status` and tests.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Running totals of one [`LogFile`](super::LogFile). Set-up (preallocation) is counted apart from
-/// the work of commits, so that neither hides in the other.
+/// Running totals of one [`LogFile`](super::LogFile). Setup (preallocation) and the work of commits
+/// are counted apart, so that neither hides in the other.
 ///
-/// Relaxed atomics: each total is exact, but two of them read one after the other need not belong
-/// to the same moment.
+/// Relaxed atomics: each total is exact, but two of them read in turn may be of different moments.
 #[derive(Debug, Default)]
 pub struct IoCounters {
-    /// Write calls for commits (a short write that had to be continued counts again).
+    /// Write calls for commits. The continuation of a short write counts again.
     pub writes: AtomicU64,
     /// Bytes of these writes.
     pub write_bytes: AtomicU64,
@@ -45,7 +44,7 @@ pub struct IoCounts {
 }
 
 impl IoCounters {
-    /// What was done since `before` was set-up.
+    /// Counts the work since `before` as setup.
     pub(super) fn was_setup(&self, before: &IoCounts) {
         let now = self.snapshot();
         for (from, to, count) in [

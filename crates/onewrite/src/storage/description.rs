@@ -1,9 +1,9 @@
-//! An open file description of our own for a file that somebody else has open, to hold locks on.
+//! Our own open file description of a file that SQLite has open, to hold locks on.
 //!
-//! Open-file-description locks go when the last descriptor of the description is closed, and not, as
-//! POSIX locks do, when the process closes any descriptor of the file. A child of fork shares the
-//! description: [`close_in_child`] closes the child's descriptors at once, so that it keeps no lock of
-//! a parent that is killed. Called by `vfs::locks`.
+//! POSIX locks go when the process closes any descriptor of the file. Open-file-description locks
+//! go only when the last descriptor of the description is closed. A child of fork shares the
+//! description, so [`close_in_child`] closes the child's descriptors at once. Then the child keeps
+//! no lock of a killed parent. Called by `vfs::locks`.
 
 use super::open::LEAST_DESCRIPTOR;
 use super::sys::{self, OfdCommand, OfdConflict, OfdRange, OfdType, close_number, ofd_lock_range};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 const TO_THE_END: OfdRange = OfdRange { start: 0, len: 0 };
 
-/// See the module. Its locks are released when it is dropped.
+/// See the module. Dropping it releases its locks.
 #[derive(Debug)]
 pub(crate) struct Description {
     fd: OwnedFd,
@@ -24,16 +24,16 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// One of the file behind `fd`, which can take exclusive locks if it `writes`.
+    /// A description of the file behind `fd`. It can take exclusive locks if it `writes`.
     ///
     /// # Errors
     /// There is no descriptor left.
     pub fn of(fd: BorrowedFd<'_>, writes: bool) -> io::Result<Description> {
         let fd = match reopen(fd, writes) {
             Some(again) => again,
-            // Without /proc, or without the right to open the file once more. This shares the description
-            // with `fd`. The locks are as safe from close(); but they live on in a child of fork, for as
-            // long as that has `fd` open.
+            // Without /proc, or without the right to open the file once more, this shares the
+            // description with `fd`. The locks are as safe from close(). But they live on in a
+            // child of fork, as long as that has `fd` open.
             None => fcntl_dupfd_cloexec(fd, LEAST_DESCRIPTOR)?,
         };
         let slot = free_slot();
@@ -41,10 +41,10 @@ impl Description {
         Ok(Description { fd, slot })
     }
 
-    /// Applies `command` to a range; who is in the way is for [`OfdCommand::Get`].
+    /// Applies `command` to a range. With [`OfdCommand::Get`] it returns the conflicting lock.
     ///
     /// # Errors
-    /// EAGAIN where somebody else's lock is in the way, and whatever else fcntl(2) reports.
+    /// EAGAIN if another lock conflicts, and other errors of fcntl(2).
     pub fn lock(
         &self,
         command: OfdCommand,
@@ -57,7 +57,7 @@ impl Description {
 
 impl Drop for Description {
     fn drop(&mut self) {
-        // Not left to the closing: something may have a copy of the descriptor.
+        // An explicit unlock, because a copy of the descriptor may keep the description open.
         let _ = self.lock(OfdCommand::Set, OfdType::Unlock, TO_THE_END);
         self.slot.store(FREE, Ordering::Release);
     }
@@ -82,9 +82,9 @@ fn reopen(fd: BorrowedFd<'_>, writes: bool) -> Option<OwnedFd> {
     (is_same && again.as_raw_fd() >= LEAST_DESCRIPTOR).then_some(again)
 }
 
-/// Why locks on this file had better stay as they are: its file system has lock code of its own. On FUSE
-/// the locks of a description whose process was killed may stay with the server; the others are not
-/// known to us to keep them apart.
+/// Why locks on this file should stay as they are: its file system has its own lock code. On FUSE,
+/// locks of a description whose process was killed may stay with the server. Whether the other file
+/// systems keep them apart is unknown.
 pub(crate) fn own_locks(fd: BorrowedFd<'_>) -> Option<&'static str> {
     match fstatfs(fd).ok()?.f_type as u32 {
         0x6573_5546 => Some("FUSE"),
@@ -102,7 +102,7 @@ pub(crate) fn own_locks(fd: BorrowedFd<'_>) -> Option<&'static str> {
     }
 }
 
-/// The numbers of all descriptors that the process has open; without /proc those below a bound.
+/// The numbers of all descriptors that the process has open. Without /proc: those below a bound.
 pub(crate) fn open_descriptors() -> Vec<i32> {
     const BOUND: u64 = 1 << 16;
     let named = std::fs::read_dir("/proc/thread-self/fd").map(|entries| {
@@ -120,8 +120,8 @@ const FREE: i32 = -1;
 const TAKEN: i32 = -2;
 const SLOTS: usize = 32;
 
-/// The numbers of all these descriptors, readable without a lock: who has forked may hold one that
-/// nobody in the child will ever release.
+/// The numbers of all these descriptors, readable without a lock. After a fork, a lock may be held
+/// that no thread of the child will ever release.
 struct Slots {
     numbers: [AtomicI32; SLOTS],
     more: OnceLock<Box<Slots>>,
@@ -152,8 +152,8 @@ fn free_slot() -> &'static AtomicI32 {
     }
 }
 
-/// In a child of fork: closes its copies of the descriptors. Takes no lock and allocates nothing. (A
-/// descriptor that another thread of the parent was just opening stays open in the child.)
+/// Closes the copies of the descriptors in a child of fork. Takes no lock and allocates nothing. A
+/// descriptor that another thread of the parent was just opening stays open in the child.
 pub(crate) fn close_in_child() {
     let mut slots = Some(&ALL);
     while let Some(part) = slots {

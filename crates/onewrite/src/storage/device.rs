@@ -1,20 +1,20 @@
-//! What the block device under a file can do: the queue attributes of sysfs
+//! The abilities of the block device under a file: the queue attributes of sysfs
 //! (Documentation/ABI/stable/sysfs-block of the kernel).
 //!
-//! Called by the capability probe. A device that sysfs does not show (network, FUSE, tmpfs, a
-//! container without `/sys`) is unknown, never assumed to be good.
+//! Called by the capability probe. sysfs does not show network devices, FUSE, tmpfs, or any device
+//! in a container without `/sys`. Such a device is unknown, and never assumed to be good.
 
 use std::path::{Path, PathBuf};
 
-/// Whether a completed write may still sit in a volatile cache of the device.
+/// Whether a completed write may still be in a volatile cache of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteCache {
-    /// It may: durability needs a flush or FUA.
+    /// It may be: durability needs a flush or FUA.
     WriteBack,
-    /// The device says that it has no volatile cache: every completed write is durable.
+    /// The device reports no volatile cache: every completed write is durable.
     WriteThrough,
-    /// sysfs does not tell.
+    /// sysfs does not report it.
     Unknown,
 }
 
@@ -23,7 +23,7 @@ pub enum WriteCache {
 pub(super) struct BlockDevice {
     /// `loop0`, `nvme0n1p2`, `dm-1`.
     pub name: String,
-    /// `None` where sysfs does not tell.
+    /// `None` if sysfs does not report it.
     pub fua: Option<bool>,
     pub write_cache: WriteCache,
     /// Largest write-zeroes command that unmaps, in bytes; 0 without the command, `None` before
@@ -65,7 +65,7 @@ impl BlockDevice {
     }
 }
 
-/// What tells a device from others, also on another machine: its name, size and what it says of itself.
+/// Identifies a device, also on another machine: its name, its size and its own identifiers.
 pub(super) fn identity(name: &str) -> String {
     let Ok(directory) = Path::new("/sys/class/block").join(name).canonicalize() else {
         return name.to_owned();
@@ -90,7 +90,7 @@ pub(super) fn identity(name: &str) -> String {
     format!("{name} {}", texts.join(" "))
 }
 
-/// A partition has no queue of its own; its parent directory is the whole device.
+/// A partition has no queue; its parent directory is the whole device.
 fn whole_device(directory: PathBuf) -> Option<PathBuf> {
     match directory.join("partition").exists() {
         true => directory.parent().map(Path::to_owned),
@@ -98,7 +98,8 @@ fn whole_device(directory: PathBuf) -> Option<PathBuf> {
     }
 }
 
-/// Whether a Btrfs file system that has this device has no other. `false` where sysfs does not tell.
+/// Whether this device is the only one of its Btrfs file system. `false` if sysfs does not report
+/// it.
 pub(super) fn is_alone_in_btrfs(name: &str) -> bool {
     let Ok(mounted) = std::fs::read_dir("/sys/fs/btrfs") else {
         return false;

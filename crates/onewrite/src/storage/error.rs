@@ -1,4 +1,4 @@
-//! What went wrong with a log file, where, and the way out.
+//! Errors of a log file: the cause, the place, and the way out.
 
 use super::capabilities::DirectAlign;
 use super::lock::LockByte;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What was being done when an error came.
+/// The operation that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Operation {
@@ -58,14 +58,15 @@ pub enum StorageError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         operation: Operation,
-        /// Byte offset in the file, where the operation has one.
+        /// Byte offset in the file, if the operation has one.
         offset: Option<u64>,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// A direct write whose buffer, offset or length the device cannot take. A bug of the caller.
+    /// A direct write whose buffer, offset or length the device cannot take. It is a bug of the
+    /// caller.
     Misaligned {
         /// The file.
         path: PathBuf,
@@ -75,15 +76,15 @@ pub enum StorageError {
         len: usize,
         /// Address of the buffer modulo the alignment that it needs.
         memory_remainder: usize,
-        /// What is needed.
+        /// The alignment that is needed.
         align: DirectAlign,
     },
-    /// The path names something else than a regular file.
+    /// The path names something other than a regular file.
     NotAFile {
         /// The path.
         path: PathBuf,
     },
-    /// The open file has no name any more: it was deleted, or another took its place.
+    /// The open file no longer has a name: it was deleted or replaced.
     Deleted {
         /// The path that it had.
         path: PathBuf,
@@ -97,14 +98,14 @@ pub enum StorageError {
     Busy {
         /// The file.
         path: PathBuf,
-        /// What is locked.
+        /// The byte that is locked.
         byte: LockByte,
     },
     /// A write or an exclusive lock on a file that was opened read-only.
     ReadOnly {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         operation: Operation,
     },
 }
@@ -145,7 +146,7 @@ impl StorageError {
         }
     }
 
-    /// The error number of the system call, where there was one.
+    /// The error number of the system call, if there was one.
     #[must_use]
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
@@ -164,7 +165,7 @@ impl StorageError {
         self.is(Errno::NOSPC) || self.is(Errno::DQUOT)
     }
 
-    /// Whether it was a flush that failed: what was written before it may be lost.
+    /// Whether a flush failed: what was written before it may be lost.
     #[must_use]
     pub fn is_of_flush(&self) -> bool {
         let operation = match self {
@@ -174,7 +175,7 @@ impl StorageError {
         operation == Some(Operation::Flush)
     }
 
-    /// Whether the file system, the device or the kernel does not know the operation.
+    /// Whether the file system, the device or the kernel does not support the operation.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.is(Errno::OPNOTSUPP) || self.is(Errno::NOSYS)
@@ -186,7 +187,7 @@ impl StorageError {
         self.is(Errno::NOENT)
     }
 
-    /// What a person can do about it.
+    /// Steps that the user can take.
     fn way_out(&self) -> Option<&'static str> {
         let Self::Io { operation, .. } = self else {
             return None;
@@ -287,8 +288,7 @@ impl std::error::Error for StorageError {
 }
 
 impl From<StorageError> for io::Error {
-    /// Keeps the kind and the whole text; the error number is reached through
-    /// [`io::Error::get_ref`].
+    /// Keeps the kind and the whole text. [`io::Error::get_ref`] gives access to the error number.
     fn from(error: StorageError) -> Self {
         Self::new(error.kind(), error)
     }

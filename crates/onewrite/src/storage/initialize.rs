@@ -1,8 +1,8 @@
 //! Preallocation: blocks that are allocated *and* initialized before a commit needs them.
 //!
-//! A commit into such blocks changes no metadata, so that the file system has nothing to journal
+//! A commit into such blocks changes no metadata, so the file system has nothing to journal
 //! (WALDIO's "preallocation with explicit journaling"). One fdatasync at the end makes the extents
-//! and the size durable; until it returns, writes into the range work but may be journaled.
+//! and the size durable. Until it returns, writes into the range work but may be journaled.
 
 use super::aligned::AlignedBuf;
 use super::error::{Operation, StorageError};
@@ -16,21 +16,20 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of zeros that one write carries. Extending writes hold the inode's lock, so that this is
-/// also what a commit may have to wait for: measured 1 to 3 ms while 32 MiB were initialized, and
-/// 11 ms with pieces of 8 MiB.
+/// Bytes of zeros in one write. Extending writes hold the inode's lock, so a commit may have to
+/// wait for one. Measured: 1 to 3 ms while 32 MiB were initialized, and 11 ms with pieces of 8 MiB.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// How blocks are initialized.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Init {
-    /// Writes zeros. Works everywhere; costs the range once in device writes.
+    /// Writes zeros. Works everywhere, and writes the range once to the device.
     ZeroFill,
-    /// `FALLOC_FL_WRITE_ZEROES` (Linux 6.17): the device zeroes the blocks by one command and the
+    /// `FALLOC_FL_WRITE_ZEROES` (Linux 6.17): one command to the device zeroes the blocks, and the
     /// extents are marked as written.
     WriteZeroes,
-    /// Plain fallocate. The first write to each block changes an extent and is journaled, and
-    /// that mark is lost in a crash before the journal commit: for measurements only.
+    /// Plain fallocate. The first write to each block changes an extent, which is journaled. A
+    /// crash before the journal commit loses that change. For measurements only.
     Unwritten,
 }
 
@@ -44,7 +43,7 @@ impl fmt::Display for Init {
     }
 }
 
-/// A text that names no way to initialize.
+/// A text that names no method of initialization.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseInitError(String);
 
@@ -72,17 +71,18 @@ impl FromStr for Init {
 }
 
 impl LogFile {
-    /// Allocates and initializes `range` (in bytes), extending the file to its end, and makes that
-    /// durable with one fdatasync. What the range held is lost. The caller excludes others that
+    /// Allocates and initializes `range` (in bytes), extends the file to its end, and makes that
+    /// durable with one fdatasync. The range's content is lost. The caller excludes others that
     /// might change the size at the same time ([`LockByte::Extension`](super::LockByte)).
     ///
-    /// The size grows only as initialized blocks come to be, so that a crash in between leaves
-    /// no unwritten extent below it (except with [`Init::Unwritten`], which is that).
+    /// The size grows only with initialized blocks. So a crash in between leaves no unwritten
+    /// extent below the size, except with [`Init::Unwritten`].
     ///
     /// # Errors
-    /// No space, an unsupported `init`, or an I/O error. The file then ends where its initialized blocks do:
-    /// at its former size where allocation has failed, and behind the zeros that were written before a
-    /// write failed, because others may have committed into these. It has no blocks beyond.
+    /// No space, an unsupported `init`, or an I/O error. The file then ends where its initialized
+    /// blocks do, and has no blocks beyond. After a failed allocation that is its former size.
+    /// After a failed write it is the end of the zeros written before, because others may have
+    /// committed into these.
     pub fn initialize(&self, range: Range<u64>, init: Init) -> Result<(), StorageError> {
         self.check_writable(Operation::Initialize)?;
         let former = self.size()?;
@@ -92,8 +92,9 @@ impl LogFile {
         observer::before(self.path(), Operation::Initialize, &call)?;
         let done = self.fill(&range, init).and_then(|()| self.setup_flush());
         if done.is_err() && range.end > former {
-            // To the size that it has: this gives back blocks behind it, and never takes away what somebody
-            // took for ready. What is reported is why, not how the undoing went.
+            // Truncating to the present size frees the blocks beyond it, and never those that
+            // another process took for ready. The caller gets the first error, not that of this
+            // cleanup.
             let _ = self.size().and_then(|size| self.truncate(size));
         }
         done
@@ -105,7 +106,7 @@ impl LogFile {
         }
         match init {
             Init::ZeroFill => {
-                // All blocks at once: one extent if there is one, and ENOSPC before any work.
+                // All blocks at once: one extent if possible, and ENOSPC before any work.
                 match self.allocate(range, FallocateFlags::KEEP_SIZE) {
                     Err(e) if e.is_unsupported() => {}
                     other => other?,
@@ -118,7 +119,8 @@ impl LogFile {
                 Ok(())
             }
             Init::Unwritten => {
-                // Blocks first, so that without room for all of them the size stays as it is.
+                // Blocks first, so that the size stays as it is if there is no room for all of
+                // them.
                 self.allocate(range, FallocateFlags::KEEP_SIZE)?;
                 self.allocate(range, FallocateFlags::empty())?;
                 self.counters().count_setup(0);
@@ -149,7 +151,7 @@ impl LogFile {
                     self.counters().count_setup(n as u64);
                     at += n as u64;
                 }
-                // Direct I/O refused, or a short write that ended between blocks.
+                // Direct I/O was refused, or a short write ended within a block.
                 Err(Errno::INVAL) => fd = self.setup_buffered(fd, at)?,
                 Err(e) => return Err(self.error(Operation::Initialize, Some(at), e)),
             }
@@ -157,8 +159,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// The buffered descriptor, to go on with after a refused direct write; an error if it was
-    /// that one which was refused.
+    /// The buffered descriptor, for use after a refused direct write. An error if the refused
+    /// descriptor was the buffered one.
     fn setup_buffered<'a>(
         &'a self,
         refused: std::os::fd::BorrowedFd<'_>,

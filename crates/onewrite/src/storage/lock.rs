@@ -1,19 +1,18 @@
 //! Advisory locks on a log file, between processes and between connections of one process.
 //!
-//! Open-file-description locks belong to one [`LogFile`], not to the process: two of them in one
-//! process exclude each other, closing another descriptor drops nothing, and the kernel releases
-//! them when their holder dies, in whatever pid namespace it ran. Threads that share one `LogFile`
-//! share its locks: they need a mutex besides.
+//! Open-file-description locks belong to one [`LogFile`], not to the process. Two of them in one
+//! process exclude each other, and closing another descriptor drops nothing. The kernel releases
+//! them when their holder dies, in any pid namespace. Threads that share one `LogFile` share its
+//! locks, so they also need a mutex.
 //!
-//! So do processes: a child made by fork shares them until it calls exec, exits or closes the
-//! descriptors. A `LogFile` therefore releases its locks itself when it is dropped, rather than
-//! leave that to the closing, which a child's copy would delay; and only in the process that opened
-//! it, so that a child that drops its copy does not release its parent's. If the parent is killed
-//! while such a child lives, its locks live on with the child.
+//! A child made by fork shares them too, until it calls exec, exits or closes the descriptors. Its
+//! copy would delay an unlock by close, so a dropped `LogFile` releases its locks explicitly. It
+//! does so only in the process that opened it, so that a child's drop does not release its parent's
+//! locks. If the parent is killed while such a child lives, the locks live on with the child.
 //!
-//! Whoever may only read a file can take shared locks on it, and keep them. So the bytes that writers wait for are
-//! locked in a file of their own, empty, which only those can open who may write the log
-//! ([`LogFile::lock_in_own_file`]).
+//! A process that may only read a file can take shared locks on it, and keep them. So the bytes
+//! that writers wait for are locked in a separate, empty file. Only those that may write the log
+//! can open it ([`LogFile::lock_in_own_file`]).
 
 use super::error::{Operation, StorageError};
 use super::file::LogFile;
@@ -28,25 +27,26 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// First locked byte. The locks are advisory and on no data, so that the byte may lie anywhere; this
-/// place fits a 32-bit `off_t`, so that 32- and 64-bit processes agree on it. SQLite locks bytes of
-/// the database and of `-shm`, never of a log.
+/// First locked byte. The locks are advisory and cover no data, so the byte may lie anywhere. This
+/// offset fits a 32-bit `off_t`, so that 32- and 64-bit processes agree on it. SQLite locks bytes
+/// of the database and of `-shm`, never of a log.
 const LOCK_BASE: i32 = 0x7fff_ff00;
 
 /// The bytes that are locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum LockByte {
-    /// Held shared by everybody who has the log in use.
+    /// Held shared by every process that uses the log.
     Presence,
     /// Held exclusively while the log is created, extended or reset.
     Extension,
-    /// Held by those who have seen the log poisoned.
+    /// Held by the processes that have seen the log poisoned.
     Poison,
     /// Held exclusively by the process that flushes for a group of commits.
     Flush,
     /// Held exclusively by the process whose turn it is to ask for SQLite's write lock.
     Turn,
-    /// Held shared by who waits for the presence lock: nobody is to take that exclusively meanwhile.
+    /// Held shared by a process that waits for the presence lock. Meanwhile no other process may
+    /// take that lock exclusively.
     Knock,
 }
 
@@ -60,7 +60,7 @@ impl LockByte {
         Self::Knock,
     ];
 
-    /// Whether writers wait for it, or must not be kept from it.
+    /// Whether writers wait for it, or must always be able to take it.
     fn is_for_writers(self) -> bool {
         !matches!(self, Self::Presence | Self::Knock)
     }
@@ -78,12 +78,12 @@ impl LockByte {
     }
 }
 
-/// Who else may hold the byte at the same time.
+/// Whether others may hold the byte at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum LockKind {
-    /// Others may hold it shared too.
+    /// Others may also hold it shared.
     Shared,
-    /// Nobody else.
+    /// No other may hold it.
     Exclusive,
 }
 
@@ -96,16 +96,16 @@ impl LockKind {
     }
 }
 
-/// Whether any open file, of this process or another, holds a lock on one byte of a file, SQLite's POSIX
-/// locks included. Asks, and locks nothing; the file may be open for reading alone.
+/// Whether any open file, of this process or another, holds a lock on one byte of a file. SQLite's
+/// POSIX locks count. It locks nothing, and the file may be open for reading only.
 ///
 /// # Errors
-/// Whatever fcntl(2) reports.
+/// Those of fcntl(2).
 pub fn is_byte_locked(file: impl AsFd, offset: i32) -> io::Result<bool> {
     ofd_lock(file.as_fd(), OfdCommand::Get, OfdType::Write, offset)
 }
 
-/// The path of the file in which a log's writers lock each other out.
+/// The path of the file in which a log's writers exclude each other.
 #[must_use]
 pub fn lock_path(log: &Path) -> PathBuf {
     let mut name = log.to_owned().into_os_string();
@@ -113,17 +113,17 @@ pub fn lock_path(log: &Path) -> PathBuf {
     name.into()
 }
 
-/// Permissions of a file that nobody can open who may not write a file of these: who may write it may read and write,
-/// and nobody else may do anything.
+/// Permissions of a file that only writers of a file with `mode` can open. They may read and write
+/// it; others have no access.
 fn for_writers_only(mode: u32) -> u32 {
     let writes = mode & 0o222;
     writes | writes << 1
 }
 
 impl LogFile {
-    /// Locks the bytes that writers wait for in a file of their own from here on. `new` is for one that must be made.
-    /// `is_alone`: nobody else has the log open, nor can open it now; one that was left behind, with other permissions
-    /// maybe, is made anew.
+    /// From here on, locks the bytes that writers wait for in a separate file. `new` is for a file
+    /// that must be made. `is_alone`: no other process has the log open or can open it now. Then a
+    /// leftover file, maybe with other permissions, is replaced.
     ///
     /// # Errors
     /// The file cannot be opened or made.
@@ -142,12 +142,12 @@ impl LogFile {
         Ok(())
     }
 
-    /// Takes the lock, waiting for a moment and then for as long as patience lasts. Taking a byte that this file already holds changes its
-    /// kind.
+    /// Takes the lock. Waits for a moment, and then for as long as patience lasts. Taking a byte
+    /// that this file already holds changes its kind.
     ///
     /// # Errors
-    /// [`StorageError::Busy`] where it was not to be had in time; [`LockKind::Exclusive`] on a read-only file;
-    /// whatever fcntl(2) reports.
+    /// [`StorageError::Busy`] if the lock was not free in time; [`LockKind::Exclusive`] on a
+    /// read-only file; errors of fcntl(2).
     pub fn lock(
         &self,
         byte: LockByte,
@@ -160,7 +160,7 @@ impl LogFile {
         }
     }
 
-    /// A lock that was not to be had in time.
+    /// The error for a lock that was not free in time.
     #[must_use]
     pub fn busy(&self, byte: LockByte) -> StorageError {
         StorageError::Busy {
@@ -169,11 +169,11 @@ impl LogFile {
         }
     }
 
-    /// Whether locks of writers still exclude everybody: not where the file with them was deleted, and who came later
-    /// has made another.
+    /// Checks that writers' locks still exclude all others. They do not if the file with them was
+    /// deleted, because a later process has made another.
     ///
     /// # Errors
-    /// It was; whatever fstat(2) reports.
+    /// The file was deleted; errors of fstat(2).
     pub fn check_locks(&self) -> Result<(), StorageError> {
         let Some(locks) = &self.locks else {
             return Ok(());
@@ -186,18 +186,19 @@ impl LogFile {
         }
     }
 
-    /// Says to all who use the log that it is poisoned, for as long as it is open here.
+    /// Marks the log as poisoned for all its users, for as long as it is open here.
     pub fn lock_poison(&self) {
-        // Others that hold the byte shared said the same; that we cannot say it is no reason to trust the log.
+        // Other holders of the shared byte reported the same. If the lock fails, the log is still
+        // not to be trusted.
         let _ = self.try_lock(LockByte::Poison, LockKind::Exclusive);
         if self.locks.is_some() && self.access == Access::ReadWrite {
-            // Who only reads looks here, and so does who has yet to open the other file.
+            // Readers look here, and so do processes that have yet to open the other file.
             let (set, write) = (OfdCommand::Set, OfdType::Write);
             let _ = ofd_lock(self.buffered_fd(), set, write, LockByte::Poison.offset());
         }
     }
 
-    /// Takes the lock if nobody stands in the way. Returns whether it was taken.
+    /// Takes the lock if no other lock conflicts. Returns whether it was taken.
     ///
     /// # Errors
     /// As [`LogFile::lock`].
@@ -214,24 +215,24 @@ impl LogFile {
     /// Releases the byte, whether it was held or not.
     ///
     /// # Errors
-    /// Whatever fcntl(2) reports.
+    /// Those of fcntl(2).
     pub fn unlock(&self, byte: LockByte) -> Result<(), StorageError> {
         self.ofd(OfdCommand::Set, OfdType::Unlock, byte)
             .map(|_| ())
             .map_err(|e| self.lock_error(byte, e))
     }
 
-    /// Whether another open file, of this process or another, stands in the way of `kind` now:
-    /// for [`LockKind::Exclusive`] any holder, for [`LockKind::Shared`] an exclusive one.
+    /// Whether another open file, of this process or another, conflicts with `kind` now. For
+    /// [`LockKind::Exclusive`] any holder does, for [`LockKind::Shared`] an exclusive one.
     ///
     /// # Errors
-    /// Whatever fcntl(2) reports.
+    /// Those of fcntl(2).
     pub fn is_locked_by_other(&self, byte: LockByte, kind: LockKind) -> Result<bool, StorageError> {
         self.ofd(OfdCommand::Get, kind.ofd(), byte)
             .map_err(|e| self.lock_error(byte, e))
     }
 
-    /// The kernel would say EBADF, which helps nobody.
+    /// The kernel would only report EBADF, which explains nothing.
     fn check_lockable(&self, byte: LockByte, kind: LockKind) -> Result<(), StorageError> {
         match kind {
             LockKind::Shared => Ok(()),
@@ -243,7 +244,7 @@ impl LogFile {
         ofd_lock(self.locked_fd(byte), command, kind, byte.offset())
     }
 
-    /// Where the byte is locked.
+    /// The file where the byte is locked.
     fn locked_fd(&self, byte: LockByte) -> BorrowedFd<'_> {
         match &self.locks {
             Some(locks) if byte.is_for_writers() => locks.as_fd(),
@@ -262,7 +263,7 @@ impl Drop for LogFile {
             return;
         }
         for byte in LockByte::ALL {
-            // Closing the descriptor is the second chance.
+            // If this fails, closing the descriptor still releases the lock.
             let _ = self.unlock(byte);
         }
         let (set, unlock) = (OfdCommand::Set, OfdType::Unlock);
@@ -298,7 +299,7 @@ mod tests {
         for byte in LockByte::ALL {
             assert!(file.try_lock(byte, LockKind::Exclusive).expect("a lock"));
         }
-        // What a child of fork holds.
+        // The copy that a child of fork holds.
         let copy = file.buffered_fd().try_clone_to_owned().expect("a copy");
         drop(file);
         for byte in LockByte::ALL {
@@ -349,7 +350,7 @@ mod tests {
                 .expect("a lock")
         );
         let parent = file.buffered_fd().try_clone_to_owned().expect("a copy");
-        // As the child of fork sees it: opened by another process, with the parent's descriptor.
+        // The child's view after fork: opened by another process, with the parent's descriptor.
         file.opened_by = rustix::process::Pid::INIT;
         drop(file);
         let locked = other.is_locked_by_other(LockByte::Presence, LockKind::Exclusive);

@@ -1,19 +1,19 @@
 //! Block I/O under the log: aligned buffers, direct files, preallocation, capability probe.
 //!
-//! What it guarantees:
+//! It guarantees:
 //!
 //! - A [`LogFile`] is one open log. A write that returns with [`Durability::WriteThrough`] survives
-//!   a power cut as far as the file system and the device keep their word; nothing is retried after
-//!   an error that could have left a part of a write behind.
-//! - Bytes below [`LogFile::size`] are allocated and read back as what was written or as zeros,
-//!   never as what the device held before ([`LogFile::initialize`]).
-//! - Where direct I/O is refused or unreal, the same calls work through the page cache and
-//!   [`Capabilities`] says why.
+//!   a power cut, as far as the file system and the device keep their word. After an error that
+//!   could have left part of a write behind, nothing is retried.
+//! - Bytes below [`LogFile::size`] are allocated. They read back as what was written or as zeros,
+//!   never as earlier content of the device ([`LogFile::initialize`]).
+//! - Where direct I/O is refused or not real, the same calls use the page cache, and
+//!   [`Capabilities`] gives the reason.
 //! - Every error names the file, the operation and the offset ([`StorageError`]).
 //!
-//! It knows nothing of SQLite, frames or transactions. It is called by the log layer, with log files
-//! alone: opening and closing a database file or its `-shm` in this process would drop all POSIX locks
-//! that are held on it. A `Description` is the exception: it holds SQLite's locks for `vfs::locks`.
+//! It knows nothing of SQLite, frames or transactions. The log layer calls it, with log files only.
+//! Opening and closing a database file or its `-shm` in this process would drop all POSIX locks
+//! held on it. A `Description` is the exception: it holds SQLite's locks for `vfs::locks`.
 
 mod aligned;
 mod atomic;

@@ -1,8 +1,8 @@
-//! Which mount a file lies on: `/proc/thread-self/mountinfo`, as in proc_pid_mountinfo(5).
-//! Not the process's: a thread may have a mount namespace of its own.
+//! The mount of a file, from `/proc/thread-self/mountinfo`, as in proc_pid_mountinfo(5). It is the
+//! thread's file and not the process's, because a thread may have its own mount namespace.
 //!
-//! Called by the capability probe. Everything here is for reasons and reports: without `/proc`
-//! the answer is `None` and direct I/O still works.
+//! Called by the capability probe, for reasons and reports only. Without `/proc` the answer is
+//! `None`, and direct I/O still works.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// One line of mountinfo.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Mount {
-    /// Where it is mounted.
+    /// The mount point.
     pub point: PathBuf,
     /// `ext4`, `xfs`, `fuse.sshfs`, ...
     pub filesystem: String,
@@ -35,8 +35,8 @@ fn line_id(line: &[u8]) -> Option<u64> {
     std::str::from_utf8(first).ok()?.parse().ok()
 }
 
-/// `36 35 98:0 /root /point rw,noatime shared:1 master:2 - ext4 /dev/sda1 rw,data=journal`: any
-/// number of optional fields stands before the lone dash.
+/// `36 35 98:0 /root /point rw,noatime shared:1 master:2 - ext4 /dev/sda1 rw,data=journal`. Any
+/// number of optional fields comes before the lone dash.
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
     let dash = fields.iter().skip(6).position(|f| *f == b"-")? + 6;

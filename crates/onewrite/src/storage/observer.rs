@@ -1,10 +1,10 @@
 //! A hook that sees every call that changes a log file, in order, before the call happens.
 //!
-//! For tests alone: the crash test records what reached the files, and from that builds every
-//! state that a power cut could leave. A hook may also refuse a call, which then fails as if the
-//! kernel had refused it, and may tell another story of what the device can do.
+//! For tests only. The crash test records what reached the files, and builds every state that a
+//! power cut could leave. A hook may also refuse a call, which then fails as if the kernel had
+//! refused it. It may change the device's reported abilities.
 //!
-//! Without a hook a call costs one atomic load more.
+//! Without a hook a call costs one more atomic load.
 
 use super::capabilities::Capabilities;
 use super::error::{Operation, StorageError};
@@ -19,57 +19,58 @@ use std::time::{Duration, Instant};
 /// How the bytes of a write travel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// Past the page cache: the device has them when the call returns, maybe in a volatile cache.
+    /// Past the page cache: the device has the bytes when the call returns, maybe in a volatile
+    /// cache.
     Direct,
-    /// Into the page cache, which nothing but a flush empties for certain.
+    /// Into the page cache, which only a flush certainly empties.
     Buffered,
 }
 
 /// A call that is about to happen.
 #[derive(Debug)]
 pub enum Call<'a> {
-    /// The file is opened, and created if it is not there.
+    /// Opens the file, and creates it if it is missing.
     Open,
-    /// A write. One of [`Durability::WriteThrough`] is always direct: a buffered one is followed by
-    /// a [`Call::Flush`].
+    /// A write. One with [`Durability::WriteThrough`] is always direct: a buffered one is followed
+    /// by a [`Call::Flush`].
     Write {
-        /// Where, in bytes.
+        /// The offset in bytes.
         offset: u64,
-        /// What.
+        /// The bytes.
         bytes: &'a [u8],
-        /// How.
+        /// Their route.
         route: Route,
-        /// What it guarantees when it returns.
+        /// The guarantee when it returns.
         durability: Durability,
     },
     /// fdatasync.
     Flush,
-    /// What the page cache holds goes to the device, which is not flushed.
+    /// The page cache is written to the device, which is not flushed.
     WriteBack,
-    /// The size is set.
+    /// Sets the size.
     Truncate {
         /// The new size in bytes.
         size: u64,
     },
-    /// Blocks are allocated and filled with zeros; a [`Call::Flush`] follows.
+    /// Allocates blocks and fills them with zeros; a [`Call::Flush`] follows.
     Initialize {
-        /// Which bytes.
+        /// The bytes to initialize.
         range: Range<u64>,
     },
-    /// Blocks of the log are brought into the database. The path is the database's.
+    /// Brings blocks of the log into the database. The path is the database's.
     Remap {
-        /// How.
+        /// The method.
         how: Remap,
-        /// Which.
+        /// The blocks.
         place: Move,
     },
-    /// All blocks were brought there that will be.
+    /// The remapping has moved all the blocks that it will.
     Remapped,
-    /// The log's first blocks are given others, one behind the other.
+    /// Gives other, contiguous blocks to the start of the log.
     Forward,
-    /// The file is removed.
+    /// Removes the file.
     Remove,
-    /// The names in the file's directory are made durable.
+    /// Makes the names in the file's directory durable.
     SyncDirectory,
 }
 
@@ -78,19 +79,19 @@ pub trait Observer: Send + Sync {
     /// Sees a call on the file at `path` before it happens.
     ///
     /// # Errors
-    /// An error keeps the call from happening, and becomes its result.
+    /// An error prevents the call, and becomes its result.
     fn before(&self, path: &Path, call: &Call<'_>) -> io::Result<()>;
 
-    /// May change what is believed about a file that was opened.
+    /// May change the reported abilities of an opened file.
     fn capabilities(&self, _path: &Path, _found: &mut Capabilities) {}
 
-    /// A clock of the test's own, for what is measured.
+    /// The test's clock, for measurements.
     fn clock(&self) -> Option<Duration> {
         None
     }
 
-    /// May change for how long who has committed is taken to be at work still: a test that needs several
-    /// at work, on a machine where any of them may be kept waiting.
+    /// May change how long a connection that has committed counts as active. Some tests need
+    /// several active connections, on a machine that may delay any of them.
     fn company_lasts(&self, usually: Duration) -> Duration {
         usually
     }
@@ -98,7 +99,7 @@ pub trait Observer: Send + Sync {
 
 static OBSERVER: OnceLock<Box<dyn Observer>> = OnceLock::new();
 
-/// Sets the hook of this process, once and for all its log files. `false` if there is one already.
+/// Sets this process's hook, once and for all its log files. `false` if there is one already.
 pub fn observe(observer: Box<dyn Observer>) -> bool {
     OBSERVER.set(observer).is_ok()
 }
@@ -116,7 +117,7 @@ pub(super) fn before(
     }
 }
 
-/// The time on a clock that only goes forward.
+/// The time on a monotonic clock.
 pub(super) fn now() -> Duration {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     let usual = || BEGIN.get_or_init(Instant::now).elapsed();

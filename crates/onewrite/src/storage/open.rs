@@ -13,20 +13,20 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Descriptors below this are stdin, stdout and stderr of somebody: in a process that closed them,
-/// a stray message would land in the log. SQLite keeps off them too.
+/// Descriptors below this are stdin, stdout and stderr. In a process that closed them, a stray
+/// message would end up in the log. SQLite avoids them too.
 pub(super) const LEAST_DESCRIPTOR: i32 = 3;
 
 /// Permissions and owner of a file that is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewFile {
-    /// Permission bits; set whatever the umask is, as SQLite does for its log.
+    /// Permission bits. They are set regardless of the umask, as SQLite does for its log.
     pub mode: u32,
-    /// User and group, set when this process is root, as SQLite does; `None` leaves them.
+    /// User and group, set if this process is root, as SQLite does; `None` leaves them.
     pub owner: Option<(u32, u32)>,
 }
 
-/// What [`LogFile::open`] does about a missing file.
+/// How [`LogFile::open`] treats a missing file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Create {
     /// Fail.
@@ -37,7 +37,7 @@ pub enum Create {
     New(NewFile),
 }
 
-/// What the file is opened for.
+/// The access for which the file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Reads, writes, shared and exclusive locks.
@@ -49,16 +49,16 @@ pub enum Access {
 /// Whether writes may be direct.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirectIo {
-    /// Where the capabilities allow it.
+    /// Direct, if the capabilities allow it.
     Auto,
-    /// Never: everything goes through the page cache.
+    /// Always through the page cache.
     Never,
 }
 
 impl LogFile {
     /// Opens a log file. Like SQLite it follows no symbolic link at the end of the path, and does
-    /// not let a child process inherit the descriptors. A created file's directory entry is not
-    /// durable before [`sync_directory`].
+    /// not let a child process inherit the descriptors. A new file's directory entry is durable
+    /// only after [`sync_directory`].
     ///
     /// # Errors
     /// The path cannot be opened, is no regular file, or was replaced meanwhile.
@@ -95,8 +95,8 @@ impl LogFile {
         Ok(file)
     }
 
-    /// Gives a file that was there before what a new one would have got. A failure is ignored, as
-    /// with a new one.
+    /// Gives an existing file the permissions and owner of a new one. As with a new file, a failure
+    /// is ignored.
     pub fn give_permissions(&self, new: NewFile) {
         if let Ok(stat) = fstat(&self.buffered) {
             give_permissions(&self.buffered, new, &stat);
@@ -154,10 +154,10 @@ pub fn sync_directory(of: &Path) -> Result<(), StorageError> {
         .map_err(|e| StorageError::io(parent, Operation::Flush, e))
 }
 
-/// Removes a file if it is there. Not durable before [`sync_directory`].
+/// Removes a file if it exists. This is durable only after [`sync_directory`].
 ///
 /// # Errors
-/// It is there and cannot be removed.
+/// It exists and cannot be removed.
 pub fn remove_file(path: &Path) -> Result<(), StorageError> {
     observer::before(path, Operation::Remove, &Call::Remove)?;
     match rustix::fs::unlink(path) {
@@ -171,8 +171,8 @@ pub(super) fn open_buffered(
     create: Create,
     access: Access,
 ) -> Result<File, StorageError> {
-    // NONBLOCK has no effect on a regular file; it keeps the open of a FIFO that stands in the
-    // log's place from waiting for ever.
+    // NONBLOCK has no effect on a regular file. If a FIFO has the log's name, it keeps the open
+    // from waiting forever.
     let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     flags |= match access {
         Access::ReadWrite => OFlags::RDWR,
@@ -204,8 +204,8 @@ pub(super) fn open_buffered(
     Ok(fd.into())
 }
 
-/// As SQLite treats a new log: right permissions in spite of the umask and the database's owner
-/// when we are root. A failure is ignored there and here; the file works for this process.
+/// Treats a new log as SQLite does: the right permissions despite the umask, and the database's
+/// owner if this process is root. SQLite also ignores a failure; the file works for this process.
 fn give_permissions(fd: impl AsFd, new: NewFile, current: &Stat) {
     let fd = fd.as_fd();
     if current.st_mode & 0o777 != new.mode & 0o777 {

@@ -1,8 +1,9 @@
-//! How long a device takes for a write that is durable, in the two ways that there are: one write-through write,
-//! or a write and a flush. Which is faster, and by how much, is the device's own: a factor of two in either direction.
+//! How long a device takes for a durable write, in either of two ways: one write-through write, or
+//! a write and a flush. Which is faster depends on the device: up to a factor of two in either
+//! direction.
 //!
-//! Measured on blocks of a log when it is made, and by `onewrite doctor`. What was found is remembered in the log's
-//! header, and by the process for other logs on the device.
+//! Measured on blocks of a log when it is made, and by `onewrite doctor`. The log's header
+//! remembers the result. The process remembers it for other logs on the device.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,17 +19,17 @@ use crate::sync;
 
 /// Bytes of one write.
 const BLOCK: usize = 4096;
-/// Writes of each kind, at most: so many flushes cost the set-up of the first log on a device.
+/// Writes of each kind, at most. The setup of the first log on a device costs as many flushes.
 const MOST_PAIRS: usize = 16;
-/// Writes of each kind, at least, where they are so different that more would not change the answer.
+/// Writes of each kind, at least. They are enough if more would not change the answer.
 const CLEAR_PAIRS: usize = 5;
-/// No pair is begun after this.
+/// No pair begins after this time.
 const TIME: Duration = Duration::from_millis(50);
-/// A write and a flush must be faster by a fifth: a write-through write is one system call less, and waits for
-/// nothing that others have written.
+/// A write and a flush must be faster by a fifth. A write-through write is one system call less,
+/// and does not wait for data that others have written.
 const MARGIN_PERCENT: u64 = 80;
 
-/// How a durable write is done where `onewrite_sync` leaves it open.
+/// How a durable write is done if `onewrite_sync` leaves it open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// One write-through write.
@@ -40,16 +41,16 @@ pub enum Way {
 /// Medians of some durable writes of 4 KiB, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Pace {
-    /// Of a write-through write.
+    /// For a write-through write.
     pub write_through_us: u32,
-    /// Of a write and the flush behind it.
+    /// For a write and the flush after it.
     pub write_and_flush_us: u32,
 }
 
 /// The pace of one device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KnownPace {
-    /// Which device, by a checksum of what identifies it; never 0.
+    /// A checksum of what identifies the device; never 0.
     pub device: u32,
     /// Its pace.
     pub pace: Pace,
@@ -77,7 +78,7 @@ impl fmt::Display for Pace {
     }
 }
 
-/// Why the two ways are the same at this place, so that there is nothing to choose; `None` where they are not.
+/// Why both ways are the same here, so that there is no choice; `None` if they differ.
 #[must_use]
 pub fn why_the_same(found: &Capabilities, is_direct: bool) -> Option<&'static str> {
     match found.durable_write() {
@@ -92,13 +93,14 @@ pub fn why_the_same(found: &Capabilities, is_direct: bool) -> Option<&'static st
     }
 }
 
-/// What this process knows of devices.
+/// The paces that this process knows.
 static KNOWN: Mutex<Vec<KnownPace>> = Mutex::new(Vec::new());
 
-/// The pace of the device under a log that is being made: as the log `remembers` it, as this process has found
-/// it, or as it is found now. `None` where there is nothing to choose, or nothing was found.
+/// The pace of the device under a new log. It is the one that the log `remembers`, or that this
+/// process knows, or that is measured now. `None` if there is no choice, or nothing could be
+/// measured.
 ///
-/// `blocks` are ready, and hold nothing; they hold zeros afterwards.
+/// `blocks` are ready and hold no data; they hold zeros afterwards.
 ///
 /// # Errors
 /// A write or a flush failed.
@@ -126,7 +128,7 @@ pub fn of_new_log(
     Ok(found)
 }
 
-/// Times both ways in turns, so that what else goes on meets both.
+/// Times both ways in turns, so that other load affects both.
 ///
 /// # Errors
 /// A write or a flush failed.
@@ -168,7 +170,7 @@ fn median(times: &[Duration]) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// At least 1: 0 is no measurement.
+/// At least 1: 0 means no measurement.
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX).max(1)
 }

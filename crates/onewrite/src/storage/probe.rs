@@ -1,7 +1,8 @@
-//! Finds out what [`Capabilities`] reports: statx, mountinfo, sysfs, and for a directory a trial.
+//! Finds out what [`Capabilities`] reports: by statx, mountinfo, sysfs, and by a trial in a
+//! directory.
 //!
-//! statx (`STATX_DIOALIGN`, Linux 6.1) is believed rather than a successful open: ext4 with
-//! data=journal opens files with O_DIRECT and then runs them through the page cache.
+//! `STATX_DIOALIGN` of statx (Linux 6.1) is more reliable than a successful open. With data=journal
+//! ext4 opens files with O_DIRECT, and then uses the page cache for them.
 
 use super::aligned::{AlignedBuf, BUFFER_ALIGN};
 use super::capabilities::{Capabilities, DirectAlign};
@@ -39,7 +40,7 @@ pub(super) fn inspect(file: &File, path: &Path) -> Result<Statx, StorageError> {
         .map_err(|e| StorageError::io(path, Operation::Inspect, e))
 }
 
-/// The rest, some fifty system calls.
+/// The remaining steps, some fifty system calls.
 pub(super) fn of_inspected(file: &File, stat: &Statx) -> Capabilities {
     let mount = has(stat, StatxFlags::MNT_ID)
         .then(|| mount_by_id(stat.stx_mnt_id))
@@ -55,7 +56,7 @@ fn has(stat: &Statx, flag: StatxFlags) -> bool {
     stat.stx_mask & flag.bits() != 0
 }
 
-/// Btrfs and others give files a device number of their own; the mount's source names the device.
+/// Btrfs and others give files their own device numbers; the mount's source names the device.
 fn device_of_source(mount: &Mount) -> Option<BlockDevice> {
     if !mount.source.is_absolute() {
         return None;
@@ -68,7 +69,7 @@ fn device_of_source(mount: &Mount) -> Option<BlockDevice> {
         .flatten()
 }
 
-/// Everything but `direct`, which is decided with the rest in hand.
+/// Everything except `direct`, which depends on the rest.
 fn from_parts(
     file: &File,
     stat: &Statx,
@@ -114,8 +115,8 @@ fn from_parts(
     }
 }
 
-/// Whether no other device holds data of the file system. A file system may ask one of its devices whether
-/// it has FUA, and write to another.
+/// Whether no other device holds data of the file system. A file system may ask one of its devices
+/// about FUA, and write to another.
 fn is_only_device(filesystem: &str, options: &[String], device: &BlockDevice) -> bool {
     match filesystem {
         "btrfs" => is_alone_in_btrfs(&device.name),
@@ -140,7 +141,8 @@ fn fua(filesystem: &str, device: Option<&BlockDevice>) -> Result<(), String> {
     }
 }
 
-/// With a volatile cache, what a durable write covers hangs on FUA: where that is not known, nothing is.
+/// With a volatile cache, FUA decides what a durable write covers. If FUA is unknown, the cache
+/// counts as unknown.
 fn write_cache(device: &BlockDevice) -> WriteCache {
     match (device.write_cache, device.fua) {
         (WriteCache::WriteBack, None) => WriteCache::Unknown,
@@ -148,9 +150,10 @@ fn write_cache(device: &BlockDevice) -> WriteCache {
     }
 }
 
-/// F2FS (Linux 5.17 and later; docs/durability.md) ends a direct write-through write before it notes that the file has been written
-/// in place (`f2fs_dio_write_iter`). The flush that belongs to the write looks for that note, and is left out. With FUA no
-/// node is written, though cleaning may have moved the block. fdatasync(2) after the write does both.
+/// F2FS (Linux 5.17 and later; docs/durability.md) ends a direct write-through write before it
+/// notes that the file was written in place (`f2fs_dio_write_iter`). The flush that belongs to the
+/// write looks for that note, and is left out. With FUA no node is written, though cleaning may
+/// have moved the block. An fdatasync(2) after the write does both.
 fn write_through(filesystem: &str) -> Result<(), String> {
     match filesystem {
         "f2fs" => Err(
@@ -184,7 +187,8 @@ fn direct_io(file: &File, stat: &Statx, found: &Capabilities) -> Result<DirectAl
         );
     }
     if !has(stat, StatxFlags::DIOALIGN) {
-        // Before Linux 6.1 nobody reports it; these run aligned direct writes as such.
+        // Before Linux 6.1 no call reports it; these file systems run aligned direct writes as
+        // such.
         let block = found.logical_block_bytes;
         let known = ["ext4", "xfs", "f2fs"].contains(&name.as_str());
         return if known && !found.device.is_empty() && !journals_data(found, flags) {
@@ -239,7 +243,7 @@ fn why_not_direct(found: &Capabilities, flags: IFlags) -> String {
     format!("{name} reports that this file has no direct I/O")
 }
 
-/// The commonest file systems by `f_type`, for where `/proc` is missing.
+/// The most common file systems by `f_type`, for use without `/proc`.
 fn name_of_magic(file: &File) -> String {
     let Ok(stat) = fstatfs(file) else {
         return "unknown file system".to_owned();
@@ -292,7 +296,7 @@ fn scratch_file(dir: &Path) -> Result<File, StorageError> {
     let nameless = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(dir, nameless, mode) {
         Ok(fd) => return Ok(fd.into()),
-        // EISDIR: a kernel that does not know O_TMPFILE.
+        // EISDIR: a kernel without O_TMPFILE.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         Err(e) => return Err(error(e)),
     }

@@ -1,7 +1,7 @@
-//! A page of memory that every process with a log open shares: a file beside the log, mapped.
+//! A page of memory that all processes with an open log share: a mapped file next to the log.
 //!
-//! It holds nothing that a crash of the system must not lose, and is never flushed. Its one block
-//! is allocated before it is mapped, so that no access to it can fail for want of space.
+//! It holds only data that a crash of the system may lose, and is never flushed. Its one block is
+//! allocated before it is mapped, so that no access fails for lack of space.
 
 use super::error::{Operation, StorageError};
 use super::observer::{self, Call};
@@ -15,11 +15,11 @@ use std::path::Path;
 /// Bytes of the file.
 pub(super) const SHARED_BYTES: u64 = 4096;
 
-/// The words of the page. What they mean is up to the log layer.
+/// The words of the page. The log layer defines their meaning.
 #[repr(C)]
 #[derive(Default, Debug)]
 pub struct SharedWords {
-    /// Which form the rest has; 0 while nobody has written it.
+    /// The form of the rest; 0 before the first use.
     pub form: AtomicU64,
     /// The log's durable mark.
     pub durable: AtomicU64,
@@ -27,32 +27,32 @@ pub struct SharedWords {
     pub deferred: AtomicU64,
     /// The connection that committed last.
     pub committer: AtomicU64,
-    /// When the committing connection was another than before, in nanoseconds of CLOCK_MONOTONIC.
+    /// When the committing connection last changed, in nanoseconds of CLOCK_MONOTONIC.
     pub changed: AtomicU64,
-    /// When the committing process was another than before.
+    /// When the committing process last changed.
     pub process_changed: AtomicU64,
     /// Not 0: the log is poisoned.
     pub poisoned: AtomicU32,
-    /// Counts how often the write lock was released while others wanted it; a futex.
+    /// Counts releases of the write lock while others wanted it; a futex.
     pub releases: AtomicU32,
     /// Counts flushes for a group; a futex.
     pub flushes: AtomicU32,
-    /// Counts commits that came to be flushed.
+    /// Counts commits that arrived for a flush.
     pub arrived: AtomicU32,
-    /// What it was when the last flush began.
+    /// Its value when the last flush began.
     pub found: AtomicU32,
-    /// So many commits may come before the next flush.
+    /// How many commits may come before the next flush.
     pub expected: AtomicU32,
     /// Not 0: a leader waits for commits to come; a futex.
     pub gathers: AtomicU32,
-    /// Not 0: somebody waits for the next flush who is not about to commit.
+    /// Not 0: a waiter that is not about to commit needs the next flush.
     pub is_urgent: AtomicU32,
 }
 
 enum Words {
     #[cfg(not(any(shuttle, loom)))]
     Mapped(Mapped),
-    /// The processes of a model are one.
+    /// The processes of a model are one process.
     #[cfg(any(shuttle, loom))]
     Mapped(std::sync::Arc<SharedWords>),
     Own(Box<SharedWords>),
@@ -106,7 +106,7 @@ impl SharedPage {
         !matches!(self.words, Words::Own(_))
     }
 
-    /// The words, to be changed; `None` where the file could only be opened for reading.
+    /// The words, writable; `None` if the file could be opened only for reading.
     pub fn writable(&self) -> Option<&SharedWords> {
         self.writable.then_some(&**self)
     }

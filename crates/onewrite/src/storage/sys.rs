@@ -1,10 +1,10 @@
-//! What needs unsafe code: system calls that rustix lacks, and mapped memory.
+//! The storage layer's only unsafe code: system calls that rustix lacks, and mapped memory.
 //!
-//! `fcntl(F_OFD_*)` of fcntl(2), open-file-description locks, called by `lock.rs` and `description.rs`;
-//! sync_file_range(2), called by `file.rs`; fstat(2), fcntl(2) and ioctl(2) of a descriptor's number, called by
-//! `atomic.rs`; close_range(2) and two ioctls, called by `remap.rs`: their arguments live on this stack
-//! frame. And mmap(2) of
-//! the page that `shared.rs` hands out; getauxval(3). This is the only file of the storage layer with unsafe code.
+//! - `lock.rs`, `description.rs`: open-file-description locks, `fcntl(F_OFD_*)` of fcntl(2).
+//! - `file.rs`: sync_file_range(2).
+//! - `atomic.rs`: fstat(2), fcntl(2) and ioctl(2) of a descriptor's number.
+//! - `remap.rs`: close_range(2) and two ioctls; their arguments live on this stack frame.
+//! - `shared.rs`: mmap(2) of its page. Also getauxval(3).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,14 +13,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 #[cfg(not(any(shuttle, loom)))]
 pub(super) use mapped::Mapped;
 
-/// Whether the program runs with privileges that the user does not have who has started it (`AT_SECURE` of
+/// Whether the program runs with more privileges than the user that started it (`AT_SECURE` of
 /// getauxval(3)).
 pub(crate) fn has_raised_privileges() -> bool {
     // SAFETY: it reads what the kernel gave this process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// What `l_type` of a lock request says.
+/// The `l_type` of a lock request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OfdType {
     /// `F_RDLCK`.
@@ -31,19 +31,20 @@ pub(crate) enum OfdType {
     Unlock,
 }
 
-/// Which `fcntl` command carries it.
+/// The `fcntl` command for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OfdCommand {
-    /// `F_OFD_SETLK`: take or release at once, or fail with EAGAIN.
+    /// `F_OFD_SETLK`: takes or releases at once, or fails with EAGAIN.
     Set,
-    /// `F_OFD_SETLKW`: the same, waiting; EINTR when a signal arrives. Only where SQLite waits so itself.
+    /// `F_OFD_SETLKW`: the same, but waits; EINTR if a signal arrives. Only where SQLite itself
+    /// waits.
     SetWait,
-    /// `F_OFD_GETLK`: could the lock be taken?
+    /// `F_OFD_GETLK`: whether the lock could be taken.
     Get,
 }
 
-/// Applies `command` to the one byte at `offset` of `fd`. Returns whether the byte is locked by
-/// somebody else after [`OfdCommand::Get`], and false after the others.
+/// Applies `command` to the one byte at `offset` of `fd`. After [`OfdCommand::Get`] it returns
+/// whether another lock covers the byte, and false after the others.
 pub(super) fn ofd_lock(
     fd: BorrowedFd<'_>,
     command: OfdCommand,
@@ -57,14 +58,14 @@ pub(super) fn ofd_lock(
     ofd_lock_range(fd, command, kind, range).map(|conflict| conflict.is_some())
 }
 
-/// Bytes of a file; to its end, wherever that will be, where `len` is 0.
+/// A range of a file. If `len` is 0, it extends to the file's end, even as the file grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OfdRange {
     pub start: i64,
     pub len: i64,
 }
 
-/// A lock of somebody else that stands in the way.
+/// A conflicting lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OfdConflict {
     pub kind: OfdType,
@@ -73,8 +74,8 @@ pub(crate) struct OfdConflict {
     pub pid: i32,
 }
 
-/// Applies `command` to a range of `fd`. Returns who is in the way after [`OfdCommand::Get`], and nobody
-/// after the others.
+/// Applies `command` to a range of `fd`. After [`OfdCommand::Get`] it returns the conflicting lock,
+/// and none after the others.
 pub(super) fn ofd_lock_range(
     fd: BorrowedFd<'_>,
     command: OfdCommand,
@@ -97,8 +98,8 @@ pub(super) fn ofd_lock_range(
     request.l_whence = libc::SEEK_SET as libc::c_short;
     request.l_start = range.start;
     request.l_len = range.len;
-    // SAFETY: the descriptor is open for as long as it is borrowed, and the kernel reads and writes
-    // no more than the flock64 that the pointer points to.
+    // SAFETY: the descriptor is open for as long as it is borrowed. The kernel reads and writes no
+    // more than the flock64 that the pointer points to.
     let result = unsafe { fcntl64(fd.as_raw_fd(), command, &raw mut request) };
     if result == -1 {
         return Err(io::Error::last_os_error());
@@ -119,14 +120,14 @@ pub(super) fn ofd_lock_range(
     }))
 }
 
-/// Closes descriptors by their number, in a child of fork: nothing of the child's uses them.
+/// Closes a descriptor by its number, in a child of fork. No code of the child uses it.
 pub(super) fn close_number(number: i32) {
-    // SAFETY: no pointer is passed; the number is of a descriptor that only its parent's locks used.
+    // SAFETY: no pointer is passed. Only the parent's locks used the descriptor of this number.
     unsafe { libc::close(number) };
 }
 
-/// fcntl(2) with the lock structure that the kernel wants of open-file-description locks: offsets of
-/// 64 bits, also in a process of 32.
+/// fcntl(2) with the kernel's lock structure for open-file-description locks. Its offsets have 64
+/// bits, also in a 32-bit process.
 ///
 /// # Safety
 /// `request` points to a structure that may be read and written.
@@ -136,8 +137,8 @@ unsafe fn fcntl64(fd: i32, command: i32, request: *mut libc::flock64) -> i32 {
     unsafe { libc::fcntl(fd, command, request) }
 }
 
-/// See above. The C library's fcntl() may take a structure of 32 bits for these commands; what it takes has changed
-/// between versions. The call itself has not.
+/// See above. The C library's fcntl() may expect a structure with 32-bit offsets for these
+/// commands; that has changed between versions. The system call has not.
 ///
 /// # Safety
 /// As above.
@@ -150,9 +151,9 @@ unsafe fn fcntl64(fd: i32, command: i32, request: *mut libc::flock64) -> i32 {
 /// Device and inode of an open descriptor, and whether it can write.
 ///
 /// # Errors
-/// EBADF if there is no such one, and whatever else fstat(2) reports.
+/// EBADF if the number is not a descriptor, and other errors of fstat(2).
 pub(crate) fn descriptor(number: i32) -> io::Result<(u64, u64, bool)> {
-    // Not stat: in a process of 32 bits that has no room for the inode numbers and sizes of some files.
+    // Not stat: in a 32-bit process it has no room for the inode numbers and sizes of some files.
     // SAFETY: stat64 is plain integers, for which zero is a value.
     let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes no more than the stat64 that the pointer points to, and refuses a number
@@ -166,14 +167,14 @@ pub(crate) fn descriptor(number: i32) -> io::Result<(u64, u64, bool)> {
     Ok((stat.st_dev, stat.st_ino, writes))
 }
 
-/// An ioctl that takes nothing, or bytes, as many as its number says.
+/// An ioctl without argument, or with as many bytes as its number says.
 pub(super) fn ioctl(number: i32, request: u32, argument: &[u8]) -> io::Result<()> {
     // Fourteen bits of a request's number are the size of its argument (`asm-generic/ioctl.h`).
     if argument.len() != (request >> 16 & 0x3FFF) as usize {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // SAFETY: the requests of `atomic.rs` make the kernel read as many bytes as their numbers say, which
-    // are those of the argument, and write nothing.
+    // SAFETY: the requests of `atomic.rs` make the kernel read as many bytes as their numbers say.
+    // That is the argument's length, checked above. It writes nothing.
     let result = unsafe { libc::ioctl(number, request as libc::Ioctl, argument.as_ptr()) };
     match result {
         -1 => Err(io::Error::last_os_error()),
@@ -186,7 +187,7 @@ pub(super) fn ioctl(number: i32, request: u32, argument: &[u8]) -> io::Result<()
 pub(super) enum WriteBack {
     /// Dirty pages are given to the device.
     Begin,
-    /// The same, and all that were given to it have arrived.
+    /// The same, and waits until the device has them all.
     Finish,
 }
 
@@ -197,15 +198,15 @@ pub(super) fn write_durably(fd: impl AsFd, buf: &[u8], offset: u64) -> rustix::i
     pwritev2(fd, &[io::IoSlice::new(buf)], offset, ReadWriteFlags::DSYNC)
 }
 
-/// Not on Android, where the filter of system calls ends a program for a call that its version's C library does not
-/// have: pwritev2(2) came with Android 13. The caller writes and flushes.
+/// Not on Android: its filter of system calls kills a program that makes a call which that
+/// version's C library lacks. pwritev2(2) came with Android 13. The caller writes and flushes.
 #[cfg(target_os = "android")]
 pub(super) fn write_durably(_: impl AsFd, _: &[u8], _: u64) -> rustix::io::Result<usize> {
     Err(rustix::io::Errno::NOSYS)
 }
 
-/// sync_file_range(2): dirty pages of a range go to the device, without a flush of its cache; to the
-/// end of the file where `bytes` is 0.
+/// sync_file_range(2): writes dirty pages of a range to the device, without a flush of its cache.
+/// If `bytes` is 0, the range extends to the end of the file.
 #[cfg(not(target_os = "android"))]
 pub(super) fn write_back(
     fd: BorrowedFd<'_>,
@@ -231,13 +232,14 @@ pub(super) fn write_back(
     }
 }
 
-/// See above, and [`write_durably`]: the caller does without, or flushes.
+/// See above, and [`write_durably`]. The caller does without it, or flushes.
 #[cfg(target_os = "android")]
 pub(super) fn write_back(_: BorrowedFd<'_>, _: u64, _: u64, _: WriteBack) -> io::Result<()> {
     Err(io::Error::from_raw_os_error(libc::ENOSYS))
 }
 
-/// Whether an error says that there is no such system call: a filter, or a file that has none.
+/// Whether an error says that there is no such system call: because of a filter, or of a file
+/// without it.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -245,7 +247,7 @@ pub(super) fn is_missing(error: &io::Error) -> bool {
     )
 }
 
-/// Whether there is a descriptor of this number.
+/// Whether a descriptor with this number is open.
 pub(super) fn is_open(number: i32) -> bool {
     // SAFETY: no pointer is passed.
     unsafe { libc::fcntl(number, libc::F_GETFD) != -1 }
@@ -277,14 +279,14 @@ struct FileCloneRange {
 /// `_IOW(0x94, 13, struct file_clone_range)`.
 const FICLONERANGE: libc::Ioctl = ioctl_write(0x94, 13, size_of::<FileCloneRange>());
 
-/// `_IOW` of asm-generic/ioctl.h. The architectures that number the direction otherwise (MIPS, PowerPC,
-/// SPARC) get a request that the kernel does not know, and copy.
+/// `_IOW` of asm-generic/ioctl.h. Some architectures encode the direction differently (MIPS,
+/// PowerPC, SPARC). They get a request that the kernel does not know, and copy.
 const fn ioctl_write(kind: u8, number: u8, size: usize) -> libc::Ioctl {
     const WRITE: u32 = 1;
     (WRITE << 30 | (size as u32) << 16 | (kind as u32) << 8 | number as u32) as libc::Ioctl
 }
 
-/// Blocks of two files change places, atomically.
+/// Two files exchange blocks, atomically.
 pub(super) fn exchange_range(
     one: BorrowedFd<'_>,
     one_offset: u64,
@@ -307,7 +309,7 @@ pub(super) fn exchange_range(
     }
 }
 
-/// A range of a file shares the blocks of another file from here on.
+/// From here on, a range of a file shares the blocks of another file.
 pub(super) fn clone_range(
     to: BorrowedFd<'_>,
     to_offset: u64,
@@ -348,8 +350,8 @@ mod mapped {
     unsafe impl Sync for Mapped {}
 
     impl Mapped {
-        /// Maps a file that has [`SHARED_BYTES`] of allocated bytes. Through one that was opened
-        /// read-only the words must not be written.
+        /// Maps a file that has [`SHARED_BYTES`] of allocated bytes. If it was opened read-only,
+        /// the words must not be written.
         pub fn new(file: &File, access: Access) -> rustix::io::Result<Mapped> {
             const _: () = assert!(size_of::<SharedWords>() <= SHARED_BYTES as usize);
             let protection = match access {
@@ -377,15 +379,15 @@ mod mapped {
         type Target = SharedWords;
 
         fn deref(&self) -> &SharedWords {
-            // SAFETY: page-aligned, larger than the words, and mapped until the drop. Other processes
-            // change it: the words are atomics, and any bits are a value.
+            // SAFETY: page-aligned, larger than the words, and mapped until the drop. Other
+            // processes change it, but the words are atomics, and any bits are a value.
             unsafe { self.words.as_ref() }
         }
     }
 
     impl Drop for Mapped {
         fn drop(&mut self) {
-            // SAFETY: mapped by `new`, and nobody borrows it any more.
+            // SAFETY: mapped by `new`, and no borrow of it is left.
             let unmapped = unsafe { munmap(self.words.as_ptr().cast(), SHARED_BYTES as usize) };
             debug_assert!(unmapped.is_ok());
         }

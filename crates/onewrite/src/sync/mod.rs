@@ -1,9 +1,9 @@
-//! What threads share: mutexes, condition variables, atomics, threads, and the clock.
+//! Primitives that threads share: mutexes, condition variables, atomics, threads, and the clock.
 //!
-//! They are std's. Under `--cfg shuttle` they are those of the model checker shuttle, which runs the
-//! threads of a test one at a time, in thousands of orders one after the other (`tests/model`;
-//! docs/testing.md says how to run it). Under `--cfg loom` atomics and futexes are those of loom, which knows weak
-//! memory (`tests/orders.rs`).
+//! They are std's. Under `--cfg shuttle` they are the model checker shuttle's. It runs the threads
+//! of a test one at a time, in thousands of orders one after the other (`tests/model`). Under
+//! `--cfg loom` atomics and futexes are loom's, which models weak memory (`tests/orders.rs`).
+//! docs/testing.md says how to run both.
 
 #[cfg(shuttle)]
 mod model;
@@ -47,7 +47,7 @@ pub(crate) use std::thread::sleep;
 #[cfg(not(shuttle))]
 pub(crate) use std::thread_local;
 
-/// Locks what outlives every connection.
+/// Locks data that outlives every connection.
 #[cfg(not(shuttle))]
 pub(crate) fn lock_static<T>(
     mutex: &'static std::sync::Mutex<T>,
@@ -57,7 +57,7 @@ pub(crate) fn lock_static<T>(
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The thread that asks.
+/// The current thread.
 pub(crate) fn this_thread() -> ThreadId {
     #[cfg(shuttle)]
     return shuttle::thread::current().id();
@@ -65,8 +65,8 @@ pub(crate) fn this_thread() -> ThreadId {
     return std::thread::current().id();
 }
 
-/// Works with what a thread keeps; with a new one where the thread is ending and has lost it: a destructor may close a
-/// connection that late.
+/// Works with a thread's data. If the thread is ending and has lost them, it uses a new one: a
+/// destructor may close a connection that late.
 pub(crate) fn with_kept<K: Default + 'static, T>(
     kept: &'static std::thread::LocalKey<std::cell::RefCell<K>>,
     work: impl FnOnce(&mut K) -> T,
@@ -77,7 +77,7 @@ pub(crate) fn with_kept<K: Default + 'static, T>(
     }
 }
 
-/// Looks again and again whether something is so, for at most this long, without sleeping. With a single processor
+/// Checks a condition repeatedly, for at most this long, without sleeping. With a single processor
 /// nothing would change meanwhile.
 #[cfg(not(shuttle))]
 pub(crate) fn spin_until(most: std::time::Duration, is_so: impl Fn() -> bool) {
@@ -92,12 +92,12 @@ pub(crate) fn spin_until(most: std::time::Duration, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Says to the model checker that others may go on here.
+/// Tells the model checker that other threads may run here.
 #[cfg(not(shuttle))]
 #[inline]
 pub(crate) fn step() {}
 
-/// Says to the model checker that others may do a lot here.
+/// Tells the model checker that other threads may run for long here.
 #[cfg(not(shuttle))]
 #[inline]
 pub(crate) fn long_step() {}
@@ -108,7 +108,7 @@ pub(crate) fn forget_finished(threads: &mut Vec<JoinHandle<()>>) {
     threads.retain(|thread| !thread.is_finished());
 }
 
-/// Waits until the word is no longer `seen` and somebody says so, or some time has passed. Works
+/// Waits until the word differs from `seen` and a wake-up comes, or some time has passed. Works
 /// between processes.
 #[cfg(not(any(shuttle, loom)))]
 pub(crate) fn futex_wait(word: &atomic::AtomicU32, seen: u32, most: std::time::Duration) {
@@ -117,11 +117,11 @@ pub(crate) fn futex_wait(word: &atomic::AtomicU32, seen: u32, most: std::time::D
         tv_sec: most.as_secs() as i64,
         tv_nsec: most.subsec_nanos().into(),
     };
-    // However it ends, the caller looks for itself.
+    // In any case the caller looks itself.
     let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&most));
 }
 
-/// Wakes some of those who wait for the word to change.
+/// Wakes some of the waiters on the word.
 #[cfg(not(any(shuttle, loom)))]
 pub(crate) fn futex_wake(word: &atomic::AtomicU32, most: u32) {
     use rustix::thread::futex;

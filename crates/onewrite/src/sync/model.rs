@@ -1,8 +1,9 @@
-//! Time in the model checker, which has none: a clock that only waiting moves on, and waits that end.
+//! Time in the model checker, which has none: a clock that only waiting advances, and waits that
+//! end.
 //!
-//! A wait ends when it is notified, or when its time is up; and the time of a wait is up only when no
-//! other wait would end before it. So a thread that is never woken sleeps through all of its time,
-//! and whoever counts on it can see by the clock that it came too late.
+//! A wait ends when it is notified, or when its time is up. Its time is up only when no other wait
+//! would end before it. So a thread that is never woken sleeps through all of its time. The clock
+//! then shows that it woke too late.
 
 use shuttle::rand::Rng;
 use shuttle::sync::{Arc, MutexGuard};
@@ -12,7 +13,7 @@ use std::ops::{Add, Sub};
 use std::sync::{LockResult, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// The clock, and the waits that it has yet to end. All threads of a model run on one thread.
+/// The clock, and its pending waits. All threads of a model run on one thread.
 #[derive(Default)]
 struct Clock {
     now: Duration,
@@ -40,7 +41,8 @@ impl Clock {
         self.next
     }
 
-    /// `Some(true)`: the time of this wait is up, and now it is that time. `None`: not yet.
+    /// `Some(true)`: the time of this wait is up, and the clock has advanced to it. `None`: not
+    /// yet.
     fn look(&mut self, id: u64) -> Option<bool> {
         let Some(wait) = self.waits.iter().find(|wait| wait.id == id) else {
             return Some(false);
@@ -108,7 +110,7 @@ pub(crate) struct Condvar {
 
 impl Condvar {
     pub(crate) fn notify_one(&self) {
-        // Whoever is woken sleeps no longer, however long it takes to be scheduled.
+        // A woken thread sleeps no longer, however long it takes to be scheduled.
         for id in self.waiting.lock().expect("no panic").drain(..) {
             CLOCK.with_borrow_mut(|clock| clock.end(id));
         }
@@ -140,7 +142,7 @@ impl Condvar {
             if timed_out {
                 let _ = up_there.set(());
             }
-            // Also where it was notified, and more than once: maybe that was in the moment before it slept.
+            // Repeats even after a notification, because that may have come just before the sleep.
             while awake_there.get().is_none() {
                 changed.notify_all();
                 thread::yield_now();
@@ -156,10 +158,10 @@ impl Condvar {
     }
 }
 
-/// Which threads have ended cannot be asked: they are joined in the end.
+/// The model cannot tell which threads have ended: they are joined at the end.
 pub(crate) fn forget_finished(_threads: &mut Vec<JoinHandle<()>>) {}
 
-/// Locks what outlives every connection, and so every run of the model: by asking again and again.
+/// Locks data that outlives every connection, and so every run of the model, by trying repeatedly.
 pub(crate) fn lock_static<T>(
     mutex: &'static std::sync::Mutex<T>,
 ) -> std::sync::MutexGuard<'static, T> {
@@ -172,13 +174,14 @@ pub(crate) fn lock_static<T>(
     }
 }
 
-/// Lets others go on.
+/// Lets other threads run.
 pub(crate) fn step() {
     thread::yield_now();
 }
 
-/// Lets others go on, now and then for long enough to do all of something. For where no lock is held: who
-/// waits for one within SQLite sleeps, and in the model nobody goes on meanwhile.
+/// Lets other threads run, sometimes long enough to complete an operation. Use it only without a
+/// lock. A thread that waits for one inside SQLite sleeps, and in the model no thread runs
+/// meanwhile.
 pub(crate) fn long_step() {
     let mut random = shuttle::rand::thread_rng();
     let is_long = random.gen_range(0..6) == 0;
@@ -191,12 +194,12 @@ pub(crate) fn long_step() {
     }
 }
 
-/// Waits for something that takes others some time.
+/// Waits for something that takes other threads some time.
 pub(crate) fn sleep(_time: Duration) {
     thread::yield_now();
 }
 
-/// Lets others go on, once.
+/// Lets other threads run, once.
 pub(crate) fn spin_until(_most: Duration, _is_so: impl Fn() -> bool) {
     thread::yield_now();
 }

@@ -1,5 +1,5 @@
-//! Atomics under the model checker loom: a load may see all that the memory model allows, not only what was
-//! stored last (`tests/orders.rs`; docs/testing.md says how to run it).
+//! Atomics under the model checker loom: a load may see all that the memory model allows, not only
+//! the last store. `tests/orders.rs` uses them; docs/testing.md says how to run it.
 //!
 //! Order can be left out, so that a test shows that the model notices.
 
@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What is left out of the engine's order.
+/// The part of the engine's order that is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeftOut {
     /// Nothing.
@@ -23,7 +23,7 @@ std::thread_local! {
     static LEFT_OUT: Cell<LeftOut> = const { Cell::new(LeftOut::Nothing) };
 }
 
-/// From now on this is left out, in the models of this thread.
+/// From now on leaves this out, in the models of this thread.
 pub fn leave_out(what: LeftOut) {
     LEFT_OUT.set(what);
 }
@@ -42,7 +42,7 @@ pub fn fence(order: Ordering) {
     }
 }
 
-/// What the engine takes for `std::sync::atomic`.
+/// The engine's substitute for `std::sync::atomic`.
 pub mod atomic {
     use super::weakened;
     pub use loom::sync::atomic::{AtomicBool, AtomicUsize};
@@ -104,10 +104,10 @@ loom::lazy_static! {
         (loom::sync::Mutex::new(()), loom::sync::Condvar::new());
 }
 
-/// A futex whose time never ends: who is not woken sleeps for ever, and the model says so.
+/// A futex without a timeout: a thread that is not woken sleeps forever, and the model reports it.
 pub(crate) fn futex_wait(word: &atomic::AtomicU32, seen: u32, _most: Duration) {
     let lock = SLEEPERS.0.lock().expect("no panic");
-    // As the kernel does, between saying that somebody sleeps and the look.
+    // Like the kernel, between registering the sleeper and reading the word.
     loom::sync::atomic::fence(Ordering::SeqCst);
     if word.load(Ordering::Relaxed) == seen {
         drop(SLEEPERS.1.wait(lock).expect("no panic"));
