@@ -5,7 +5,7 @@
 //! possible the write is put off: `vfs::remap` keeps which page comes from which frame. When SQLite has
 //! come to the end, [`runs`] finds neighbours in both files, [`cost`] tells whether remapping them is
 //! worth it, and `storage::Remapping` does it. Called by `vfs::remap`, which keeps readers and writers
-//! out; why nothing is lost is in `docs/durability.md`, "Remapping checkpoints".
+//! out; why nothing is lost is in `docs/durability.md`, RM1 to RM30.
 
 pub mod cost;
 

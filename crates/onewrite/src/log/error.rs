@@ -34,7 +34,7 @@ pub enum ErrorKind {
     Taken,
     /// `SQLITE_IOERR_DATA`: what was read is not what was written.
     Corrupt,
-    /// `SQLITE_IOERR_FSYNC`: an earlier write failed; see "Poison" in `docs/durability.md`.
+    /// `SQLITE_IOERR_FSYNC`: an earlier write failed; see K1 to K6 in `docs/durability.md`.
     Poisoned,
     /// The VFS underneath failed with this result code, and it is passed on.
     Underneath(i32),

@@ -150,7 +150,7 @@ fn write_cache(device: &BlockDevice) -> WriteCache {
     }
 }
 
-/// F2FS (Linux 5.17 and later; docs/durability.md) ends a direct write-through write before it
+/// F2FS (Linux 5.17 and later; docs/durability.md, F1) ends a direct write-through write before it
 /// notes that the file was written in place (`f2fs_dio_write_iter`). The flush that belongs to the
 /// write looks for that note, and is left out. With FUA no node is written, though cleaning may
 /// have moved the block. An fdatasync(2) after the write does both.

@@ -1,5 +1,5 @@
 //! Strict group commit as SQLite's locks show it: when a connection waits for others, and for what.
-//! The rules are those of `docs/durability.md`, "Group commit"; the waiting itself is done in
+//! The rules are those of `docs/durability.md`, J1 to J17; the waiting itself is done in
 //! [`crate::commit::group_commit`].
 
 use std::ffi::c_int;

@@ -5,7 +5,7 @@
 //! While a log of ours is in use, byte 19 of the database header (the read version) is
 //! [`GUARD_BYTE`] on disk, and bytes 72 to 79 are the log's id. SQLite reads 2 and zeros through us;
 //! a stock connection sees a version that it must not read, says "file is not a database" and
-//! touches nothing. The interleavings are argued in `docs/durability.md`.
+//! touches nothing. The interleavings: `docs/durability.md`, G14 to G34.
 
 use std::ffi::c_int;
 use std::fs;

@@ -1,5 +1,5 @@
 //! The way out of a mode with a log: the log is given up, the guard goes, and so does what is remembered
-//! of the mode. The interleavings are argued in `docs/durability.md`, "Leaving a mode".
+//! of the mode. The interleavings: `docs/durability.md`, M1 to M6.
 
 use super::database::{Database, Switch};
 use super::guard::{PATIENCE, pause};

@@ -7,7 +7,7 @@
 //!
 //! The name is changed under EXCLUSIVE, so that no connection to this database is using the log, and nobody can
 //! make a new one. A connection to the *removed* database may use the log still. It goes on with the file that
-//! it has open, under the new name. The interleavings are argued in `docs/durability.md`.
+//! it has open, under the new name. The interleavings: `docs/durability.md`, O1 to O8.
 
 use std::ffi::OsString;
 use std::fs;

@@ -18,7 +18,7 @@
 //!
 //! Whoever finds the wal-index invalid recovers from the log. Frame headers stay where they are, so a
 //! frame whose page went to the database is found there, by page number and checksum, and is put back
-//! ([`Database::repair`]). The argument is in `docs/durability.md`, "Remapping checkpoints".
+//! ([`Database::repair`]). The argument: `docs/durability.md`, RM1 to RM30.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;

@@ -2,8 +2,8 @@
 //! another process has ended its guard while this one was at work. What was committed to the log is in a log that
 //! nobody will read for this database, and stays there. Nothing more may be acknowledged.
 //!
-//! SQLite's locks keep other connections from it, as long as they hold (`docs/durability.md`, "Locks that survive
-//! close()"). Nothing keeps a `cp` from it.
+//! SQLite's locks keep other connections from it, as long as they hold (`docs/durability.md`, L1 to L14 and
+//! T1 to T4). Nothing keeps a `cp` from it.
 
 use std::ffi::c_int;
 

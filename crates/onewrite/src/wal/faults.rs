@@ -1,5 +1,6 @@
-//! SQLite's own faults in WAL mode that lose commits, by the version that has them. `docs/durability.md` says what
-//! the VFS does about each. Called by the status and by `onewrite doctor`.
+//! SQLite's own faults in WAL mode that lose commits, by the version that has them.
+//! `docs/durability.md`, U1, B1 and D1, says what the VFS does about each. The status and `onewrite
+//! doctor` call this.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! Strict group commit during a flush: which connections wait for it, and the result for each when
-//! it fails. Each test follows one rule of "Group commit" in docs/durability.md.
+//! it fails. Each test follows one rule of `docs/durability.md`, J1 to J17.
 
 use super::refusal::{COMPANY, Refusal, Which};
 use super::{ROWS, beside, code, directory, failing, made, open, rows, sql, status, try_sql};

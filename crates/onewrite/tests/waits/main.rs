@@ -1,5 +1,5 @@
 //! Every wait has a bound. Some processes are stopped while they hold a lock. Some users may only
-//! read, and lock all they can. See "Waits" in docs/durability.md.
+//! read, and lock all they can. See W1 to W25 in `docs/durability.md`.
 
 mod checkpoints;
 mod helper;

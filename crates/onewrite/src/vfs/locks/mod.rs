@@ -4,7 +4,7 @@
 //! SQLite's calls of `fcntl` come here (`thunks/syscalls.rs` puts us into its table of system calls),
 //! and its locks become open-file-description locks on one description a file. They are on the same bytes, and
 //! exclude other processes' POSIX locks as those did. The argument is in `docs/durability.md`,
-//! "Locks that survive close()".
+//! L1 to L14.
 //!
 //! SQLite keeps count of the locks of its connections by inode, and calls `fcntl` for all of them on
 //! whichever descriptor is at hand. So does this: a [`Node`] an inode, found by descriptor.
