@@ -1,11 +1,11 @@
 //! The guard: keeps stock SQLite off a database whose newest transactions are in a log that stock
-//! SQLite does not know. And with it: which mode a database is in, decided whenever a connection
-//! goes from no lock to SHARED.
+//! SQLite does not know. This file also decides a database's mode, whenever a connection goes from
+//! no lock to SHARED.
 //!
-//! While a log of ours is in use, byte 19 of the database header (the read version) is
-//! [`GUARD_BYTE`] on disk, and bytes 72 to 79 are the log's id. SQLite reads 2 and zeros through us;
-//! a stock connection sees a version that it must not read, says "file is not a database" and
-//! touches nothing. The interleavings: `docs/durability.md`, G14 to G34.
+//! While one of our logs is in use, the database header has [`GUARD_BYTE`] on disk in byte 19 (the
+//! read version), and the log's id in bytes 72 to 79. SQLite reads 2 and zeros through us. A stock
+//! connection sees a version that it must not read, says "file is not a database" and touches
+//! nothing. The interleavings: `docs/durability.md`, G14 to G34.
 
 use std::ffi::c_int;
 use std::fs;
@@ -30,31 +30,32 @@ use crate::mode::{JournalMode, Layout};
 use crate::sync;
 use crate::wal::FRAME_HEADER_BYTES;
 
-/// Two connections that both hold SHARED keep each other from EXCLUSIVE. Each backs out, waits a
-/// different time, and tries again; after so many times SQLite's busy handler takes over.
+/// Two connections that both hold SHARED block each other from EXCLUSIVE. Each backs out, waits a
+/// different time, and tries again. After this many tries SQLite's busy handler takes over.
 pub(super) const PATIENCE: u32 = 20;
 
-/// What the first look under a SHARED lock came to.
+/// The result of the first look under a SHARED lock.
 pub(super) enum Look {
-    /// The mode is decided, the lock stays.
+    /// The mode is decided, and the lock stays.
     Settled,
-    /// Somebody else has the database open, and EXCLUSIVE is needed.
+    /// Another connection has the database open, and EXCLUSIVE is needed.
     Refused,
-    /// A journal or log of stock SQLite must be recovered first, by stock SQLite.
+    /// Stock SQLite must first recover its journal or log.
     StockFirst,
-    /// The URI or the environment ask for a mode that the database does not have yet.
+    /// The URI or the environment asks for a mode that the database does not have yet.
     Convert(JournalMode),
     /// The database must be guarded, and this connection is read-only.
     NeedsWriter,
 }
 
 impl Database {
-    /// Whether [`hide`] is for these bytes, read from the database at `offset`.
+    /// Whether [`hide`](super::header::hide) applies to these bytes, read from the database at `offset`.
     ///
-    /// SQLite, or a VFS over ours, may read before the first lock, when we do not know of the guard yet; it
-    /// must not see it then either. A connection that never takes a lock reads the file without its log, and
-    /// must not take that for the database. Other bytes may look like a guard by chance, such as those of a
-    /// VFS over ours that encrypts: only a header that is a database's is changed.
+    /// SQLite, or a VFS above ours, may read before the first lock, when we do not know of the
+    /// guard yet. It must not see the guard then either. A connection that never takes a lock reads
+    /// the file without its log, and must not take that for the database. Other bytes may look like
+    /// a guard by chance, such as those of an encrypting VFS above ours. So only the header of a
+    /// database is changed.
     pub fn hides(&self, bytes: &[u8], offset: u64) -> bool {
         if self.is_guarded() {
             return true;
@@ -109,7 +110,7 @@ impl Database {
         ffi::SQLITE_BUSY
     }
 
-    /// Takes SHARED and looks which mode the database is in; keeps the lock only if that is settled.
+    /// Takes SHARED and finds out the database's mode. Keeps the lock only if the mode is settled.
     /// The error is SQLite's code for a lock that could not be taken.
     fn lock_and_look(&self) -> Result<Result<Look, LogError>, c_int> {
         match self.inner.lock(LockLevel::SHARED) {
@@ -126,14 +127,15 @@ impl Database {
         Ok(look)
     }
 
-    /// SQLite opens its log under EXCLUSIVE (`locking_mode=EXCLUSIVE`), without ever coming from no
-    /// lock: the last chance to guard.
+    /// SQLite opens its log under EXCLUSIVE (`locking_mode=EXCLUSIVE`), without passing through no
+    /// lock. This is the last chance to guard.
     pub fn settle_exclusively(&self) -> Result<(), LogError> {
         if self.mode().is_some() || self.lock.get() != LockLevel::EXCLUSIVE {
             return Ok(());
         }
         if self.kept_out_of.get().is_some() {
-            // The stock connection may have left a log, which we would hide. Only a first lock recovers it.
+            // The stock connection may have left a log, which we would hide. Only a first lock
+            // recovers it.
             return Ok(());
         }
         let Some(header) = self.read_header()? else {
@@ -164,23 +166,23 @@ impl Database {
                 let id = id_in(&header);
                 if !is_of_a_database(&header) && self.present_log()?.is_none_or(|log| log.id != id)
                 {
-                    // Any bytes may stand here, and look like a guard: a write that was torn, which
-                    // SQLite will take back by its journal, or a file that is no database.
+                    // Any bytes may be here and look like a guard. They may be of a torn write, which
+                    // SQLite will roll back by its journal, or of a file that is not a database.
                     return self.refuse_leftover().map(|()| Look::Settled);
                 }
                 self.log.replace(Some(self.open_guarded(&header, id)?));
                 Ok(Look::Settled)
             }
-            // SQLite says what is wrong with such a header, in its own words; or it is encrypted.
+            // SQLite reports the error in such a header, or the header is encrypted.
             WAL_VERSION if !is_of_a_database(&header) => Ok(Look::Settled),
             WAL_VERSION => match self.remembered_mode(&header)? {
                 None => Ok(Look::Settled),
                 Some(mode) if !mode.is_guarded() => {
                     self.use_direct(&header, mode).map(|()| Look::Settled)
                 }
-                // A read-only connection cannot guard. Without a guard its SHARED lock would keep
-                // everybody else from it, for as long as it is open; so a connection that can write
-                // guards for it. Where none can, there is nobody to be kept away.
+                // A read-only connection cannot guard. Without a guard its SHARED lock would
+                // exclude writers for as long as it is open. So a connection that can write guards
+                // for it. If none can, there is no writer to exclude.
                 Some(_) if self.read_only => {
                     match self.writer_tried.get() || convert::is_converting() {
                         true => Ok(Look::Settled),
@@ -209,8 +211,8 @@ impl Database {
             && reserves
             && let Ok(Some(schema)) = connection.schema()
         {
-            // The database will be converted once it has content; its pages must have room for
-            // frame headers from the first one on.
+            // The database will be converted once it has content. From the first page on, its pages
+            // must have room for frame headers.
             connection.reserve_bytes(&schema, FRAME_HEADER_BYTES as c_int);
         }
         Ok(Look::Settled)
@@ -234,7 +236,7 @@ impl Database {
 
     pub(super) fn inner_error(&self, doing: &str, code: c_int) -> LogError {
         let text = format!("cannot {doing} the database: SQLite's VFS says {code}");
-        // What this code means to SQLite is SQLITE_CORRUPT, which a call that failed is not.
+        // To SQLite this code means SQLITE_CORRUPT, but a failed call is no corruption.
         let code = match code {
             ffi::SQLITE_IOERR_CORRUPTFS => ffi::SQLITE_IOERR_READ,
             code => code,
@@ -242,8 +244,8 @@ impl Database {
         LogError::new(ErrorKind::Underneath(code), &self.paths.database, text)
     }
 
-    /// A log with content beside a database that is not guarded belongs to another database that
-    /// once had this name. It is never replayed into this one.
+    /// A log with content next to an unguarded database belongs to another database that once had
+    /// this name. It is never replayed into this one.
     fn refuse_leftover(&self) -> Result<(), LogError> {
         if self.leftover_checked.get() {
             return Ok(());
@@ -272,8 +274,9 @@ impl Database {
         })
         .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))?;
         if is_blank {
-            // Created, and never written: somebody died there, or lost power when the file had
-            // its size already. Before a database is guarded its log's header is durable.
+            // The file was created and never written: a process died there, or power failed when
+            // the file had its size already. A log's header is durable before its database is
+            // guarded.
             return Ok(None);
         }
         parsed
@@ -281,7 +284,7 @@ impl Database {
             .map_err(|e| LogError::new(ErrorKind::CantOpen, path, e.to_string()))
     }
 
-    /// The mode of ours that a database in WAL mode is to be used in.
+    /// Our mode to use for a database in WAL mode.
     fn remembered_mode(&self, header: &Header) -> Result<Option<JournalMode>, LogError> {
         match self.switch.get() {
             Switch::To(mode) => return Ok(Some(mode)),
@@ -303,8 +306,8 @@ impl Database {
         Ok(Some(log.mode))
     }
 
-    /// The layout of a log that is made for the database; `present` is the one that was there. The error says why it
-    /// cannot carry this database's pages.
+    /// The layout of a new log for the database; `present` is the log that was there. The error
+    /// says why it cannot carry this database's pages.
     fn layout_of_new_log(
         &self,
         header: &Header,
@@ -324,10 +327,11 @@ impl Database {
 
     fn open_guarded(&self, header: &Header, id: LogId) -> Result<std::sync::Arc<Log>, LogError> {
         let path = &self.paths.log;
-        // The mode is the log's own; what is passed here is only for a log without one.
+        // The log knows its own mode; this one is only for a log without one.
         let present = self.present_log()?;
         let mode = present.map_or(JournalMode::Waldio, |log| log.mode);
-        // A header that is damaged in the database may be whole in the log, where SQLite looks first.
+        // If the header is damaged in the database, it may be whole in the log, where SQLite looks
+        // first.
         let page = present.and_then(|log| log.page_size);
         let page = page.map_or_else(|| page_size(header), Ok)?;
         let open = self.open_log(path, mode, page)?;
@@ -340,18 +344,18 @@ impl Database {
         shared_log(&open, fits, || {
             let log = Log::open_guarded(&open, id)?;
             if present.is_none_or(|log| log.is_empty()) && !self.read_only {
-                // Who set the guard may have died before it was durable. Before the first frame it
-                // must be: after a power cut there would be a log with commits, and nothing that
-                // leads to it.
+                // The process that set the guard may have died before it was durable. It must be
+                // durable before the first frame. Otherwise, after a power cut, there would be a
+                // log with commits, and no guard leading to it.
                 self.write_guard_again(id)?;
             }
             Ok(log)
         })
     }
 
-    /// A write whose flush failed may be lost though it is still to be read, and a second flush would
-    /// not write it. Under SHARED on a guarded database nobody changes these bytes; whoever writes page
-    /// 1 meanwhile, in a checkpoint, writes the same ones.
+    /// A write whose flush failed may be lost although it can still be read, and a second flush
+    /// would not write it. Under SHARED, no connection changes these bytes on a guarded database. A
+    /// checkpoint that writes page 1 meanwhile writes the same bytes.
     fn write_guard_again(&self, id: LogId) -> Result<(), LogError> {
         for (bytes, at) in [(&[GUARD_BYTE][..], READ_VERSION_AT), (&id.0[..], ID_AT)] {
             match self.inner.write(bytes, at as i64) {
@@ -362,8 +366,8 @@ impl Database {
         self.flush_database()
     }
 
-    /// SQLite opens a log, perhaps one that could not be given up a moment ago: what it commits there the
-    /// database must lead to.
+    /// SQLite opens a log, perhaps one that could not be given up a moment ago. The database's
+    /// guard must lead to what it commits there.
     pub fn assure_guard(&self) -> Result<(), LogError> {
         let Some(log) = self.log().filter(|log| log.is_guard_in_doubt()) else {
             return Ok(());
@@ -390,7 +394,7 @@ impl Database {
             file.access() == open.access && file.same_as_path().unwrap_or(false)
         };
         if self.read_only && !path.exists() {
-            // There is nothing to read, and who writes will make it.
+            // There is nothing to read, and the next writer will make it.
             return Ok(());
         }
         self.log
@@ -405,8 +409,8 @@ impl Database {
             code if code & 0xff == ffi::SQLITE_BUSY => return self.stay_in_wal(mode),
             code => return Err(self.inner_error("lock", code)),
         }
-        // Between the look under SHARED and the EXCLUSIVE lock nothing can have changed: nobody
-        // writes the header without EXCLUSIVE, and SHARED was held throughout.
+        // Nothing can have changed between the look under SHARED and the EXCLUSIVE lock. The header
+        // is only written under EXCLUSIVE, and SHARED was held throughout.
         let Some(header) = self.read_header()? else {
             return Ok(Look::Refused);
         };
@@ -420,14 +424,15 @@ impl Database {
         }
     }
 
-    /// EXCLUSIVE was refused. After some patience, and where a `-wal` file shows that a stock connection has
-    /// the database open, which may be so for days: the database is used as that one uses it, in SQLite's
-    /// WAL. Nobody can guard it while we hold SHARED. The next first lock tries again.
+    /// EXCLUSIVE was refused. This acts after some patience, and if a `-wal` file shows that a
+    /// stock connection has the database open, maybe for days. Then the database is used as that
+    /// one uses it, in SQLite's WAL. No connection can guard it while we hold SHARED. The next
+    /// first lock tries again.
     fn stay_in_wal(&self, mode: JournalMode) -> Result<Look, LogError> {
         if !self.is_last_attempt.get() || !self.paths.wal.exists() {
             return Ok(Look::Refused);
         }
-        // What SQLite holds of a refused EXCLUSIVE would keep new readers out.
+        // After a refused EXCLUSIVE, the locks that SQLite keeps would exclude new readers.
         match self.inner.unlock(LockLevel::SHARED) {
             ffi::SQLITE_OK => {}
             code => return Err(self.inner_error("unlock", code)),
@@ -444,11 +449,11 @@ impl Database {
         Ok(Look::Settled)
     }
 
-    /// Under SHARED: parts with the log, so that the database is a stock one as it stands. First the
-    /// guard goes, then the log's name: whoever dies in between leaves an unguarded database with a log
-    /// that nobody replays.
+    /// Under SHARED: gives up the log, so that the database as it is becomes a stock one. First the
+    /// guard goes, then the log's name. A crash in between leaves an unguarded database with a log
+    /// that is never replayed.
     fn discard(&self) -> Result<Look, LogError> {
-        // An environment that asks for a mode of ours does not mean this connection.
+        // An environment that asks for one of our modes does not mean this connection.
         self.conversion_tried.set(true);
         match self.inner.lock(LockLevel::EXCLUSIVE) {
             ffi::SQLITE_OK => {}
@@ -479,8 +484,8 @@ impl Database {
         }
     }
 
-    /// Whether stock SQLite has left a hot journal or a log: it would read them before it reads the
-    /// header, and so before it meets the guard.
+    /// Whether stock SQLite has left a hot journal or a log. It would read them before the header,
+    /// and so before it sees the guard.
     fn stock_files_in_the_way(&self) -> Result<bool, LogError> {
         if file_begins_with_content(&self.paths.journal)? {
             return Ok(true);
@@ -506,9 +511,10 @@ impl Database {
         self.part_from_strangers()?;
         let present = self.present_log()?;
         if present.is_some_and(|log| !log.at_rest) {
-            // Who cleared the last guard may have died before that was durable, or have seen the flush
-            // fail, after which a flush alone does not write it. Before the log gets another id it must
-            // be: after a power cut the guard would ask for the old one.
+            // The process that cleared the last guard may have died before that was durable. Or it
+            // saw the flush fail, and a flush alone does not write it then. It must be durable
+            // before the log gets another id. Otherwise, after a power cut, the guard would ask for
+            // the old one.
             match self.inner.write(&header[..], 0) {
                 ffi::SQLITE_OK => self.flush_database()?,
                 code => return Err(self.inner_error("write the header of", code)),
@@ -527,8 +533,8 @@ impl Database {
         Ok(())
     }
 
-    /// Writes the header with the change counter moved on, so that idle stock connections read it
-    /// anew before they trust what they remember of the database.
+    /// Writes the header with a higher change counter, so that idle stock connections read it again
+    /// before they trust their cache.
     pub(super) fn write_header(&self, header: &mut Header) -> Result<(), LogError> {
         self.move_counter_on(header)?;
         self.flush_database()

@@ -1,7 +1,7 @@
 //! The host's SQLite, called through its function table: connections, messages, file names.
 //!
-//! The one place, with `inner` and `thunks`, where pointers from SQLite are followed. What it
-//! offers to the rest of the module is safe to call.
+//! Pointers from SQLite are followed only here, in `inner` and in `thunks`. Its interface to the
+//! rest of the module is safe to call.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -17,9 +17,9 @@ use crate::sync;
 
 /// One SQLite of this process: its functions, the VFS underneath ours, and ours.
 ///
-/// A process may hold several, as shared libraries or linked into it. Each has one of these, to which the
-/// `pAppData` of its VFS points. None is ever freed: a SQLite that is unloaded leaves it behind, and nothing
-/// calls through it any more, because only that SQLite would.
+/// A process may hold several, as shared libraries or linked into it. Each has one `Host`, to which
+/// the `pAppData` of its VFS points. A host is never freed. An unloaded SQLite leaves its host
+/// behind, and nothing calls through it any more, because only that SQLite would.
 pub struct Host {
     pub api: Api,
     pub base: *mut sqlite3_vfs,
@@ -34,7 +34,7 @@ unsafe impl Sync for Host {}
 static HOSTS: Mutex<Vec<&'static Host>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Without a destructor, so that it is there for as long as the thread is.
+    /// It has no destructor, so that it exists as long as the thread does.
     static CURRENT: Cell<Option<&'static Host>> = const { Cell::new(None) };
 }
 
@@ -46,8 +46,8 @@ impl Host {
     }
 }
 
-/// Makes the host of a SQLite, with a VFS of ours as `make` forms it for the one underneath; or finds the one
-/// that was made with the same.
+/// Makes the host of a SQLite, with a VFS that `make` derives from the one underneath. Returns an
+/// existing host if it was made with the same.
 pub fn host_for(
     api: Api,
     base: *mut sqlite3_vfs,
@@ -57,9 +57,9 @@ pub fn host_for(
     // SAFETY: the VFS underneath is registered.
     let mut vfs = make(unsafe { &*base });
     let fits = |host: &&&Host| {
-        // SAFETY: ours is never freed.
+        // SAFETY: our VFS is never freed.
         let before = unsafe { &*host.ours };
-        // A SQLite that was unloaded and loaded again to the same place has the same, all of it.
+        // A SQLite that was unloaded and loaded again at the same address has all of it unchanged.
         host.api.is_same(&api)
             && host.base == base
             && (before.szOsFile, before.iVersion) == (vfs.szOsFile, vfs.iVersion)
@@ -85,7 +85,7 @@ pub fn get() -> Option<&'static Host> {
         .or_else(|| sync::lock_static(&HOSTS).first().copied())
 }
 
-/// A SQLite calls.
+/// Notes which SQLite calls.
 pub fn enter(host: &'static Host) {
     CURRENT.set(Some(host));
 }
@@ -97,11 +97,11 @@ pub fn log(code: c_int, message: &str) {
     };
     // SAFETY: a constant format with one string.
     unsafe { (host.api.log)(code, c"%s".as_ptr(), text.as_ptr()) }
-    // The application hears of it, and may have used another SQLite.
+    // The application gets the message, and may have used another SQLite.
     enter(host);
 }
 
-/// A copy of `text` in memory of the SQLite that calls, for it to free; null where there is none left.
+/// A copy of `text` in memory of the calling SQLite, which frees it; null if no memory is left.
 pub fn sqlite_string(text: &str) -> *mut c_char {
     get().map_or(ptr::null_mut(), |host| {
         // SAFETY: SQLite's own function.
@@ -109,7 +109,7 @@ pub fn sqlite_string(text: &str) -> *mut c_char {
     })
 }
 
-/// A copy of `text` in memory that `allocate` gives; null where that gives none.
+/// A copy of `text` in memory from `allocate`; null if that returns null.
 pub fn copied(text: &str, allocate: impl FnOnce(usize) -> *mut c_void) -> *mut c_char {
     let bytes = text.as_bytes();
     // SAFETY: the memory has room for the text and its terminator.
@@ -123,7 +123,7 @@ pub fn copied(text: &str, allocate: impl FnOnce(usize) -> *mut c_void) -> *mut c
     }
 }
 
-/// The text behind a pointer from SQLite; `None` for null or what is not UTF-8.
+/// The text behind a pointer from SQLite; `None` if it is null or not UTF-8.
 ///
 /// # Safety
 /// `text` is null or points to a C string that lives for `'a`.
@@ -168,28 +168,29 @@ pub unsafe fn wal_name(name: *const c_char) -> *const c_char {
 #[derive(Clone, Copy)]
 pub struct Connection {
     host: &'static Host,
-    /// SQLite keeps the connection here for as long as the file is open; with a shared cache the
-    /// one that uses it now.
+    /// SQLite keeps the connection here as long as the file is open. With a shared cache it is the
+    /// connection that uses the file now.
     slot: *const *mut sqlite3,
     file: *mut sqlite3_file,
 }
 
-/// A function of SQLite's that calls the application's busy handler, if there is one.
+/// A SQLite function that calls the application's busy handler, if there is one.
 type AskBusyHandler = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// The busy handler of the connection that a database file belongs to (`SQLITE_FCNTL_BUSYHANDLER`), `busy_timeout` too.
+/// The busy handler of the connection that a database file belongs to (`SQLITE_FCNTL_BUSYHANDLER`),
+/// including `busy_timeout`.
 #[derive(Default)]
 pub struct BusyHandler(Cell<Option<(AskBusyHandler, *mut c_void)>>);
 
-// SAFETY: SQLite uses a file of a connection by one thread at a time, whichever it is, and so does this.
+// SAFETY: SQLite uses a connection's file from one thread at a time, and so does this.
 unsafe impl Send for BusyHandler {}
 // SAFETY: as above.
 unsafe impl Sync for BusyHandler {}
 
 impl BusyHandler {
     /// # Safety
-    /// `pair` is what came with `SQLITE_FCNTL_BUSYHANDLER`: a function and its argument, which live for as long as the
-    /// file is open. It is not asked after `xClose`.
+    /// `pair` came with `SQLITE_FCNTL_BUSYHANDLER`: a function and its argument, which live as long
+    /// as the file is open. It is not called after `xClose`.
     pub unsafe fn set(&self, pair: *const *mut c_void) {
         // SAFETY: by this function's contract; a function's pointer may be null.
         let (ask, argument) = unsafe { (*pair.cast::<Option<AskBusyHandler>>(), *pair.add(1)) };
@@ -200,7 +201,8 @@ impl BusyHandler {
 impl Patience for BusyHandler {
     fn goes_on(&self) -> bool {
         let handler = self.0.get();
-        // SAFETY: SQLite is in a call of this thread on the connection, as when it asks itself.
+        // SAFETY: this thread is inside a call from SQLite on the connection, as when SQLite calls
+        // the handler.
         handler.is_some_and(|(ask, argument)| unsafe { ask(argument) } != 0)
     }
 }
@@ -223,7 +225,7 @@ impl Connection {
         Connection { host, slot, file }
     }
 
-    /// Tells connections that are open at the same time from each other.
+    /// Distinguishes connections that are open at the same time.
     pub fn number(&self) -> usize {
         self.handle() as usize
     }
@@ -239,7 +241,7 @@ impl Connection {
         unsafe { (self.host.api.get_autocommit)(self.handle()) != 0 }
     }
 
-    /// Whether a statement is running that writes.
+    /// Whether a statement that writes is running.
     pub fn is_writing(self) -> bool {
         // SAFETY: a statement that is alive.
         self.runs(|host, statement| unsafe { (host.api.stmt_readonly)(statement) } == 0)
@@ -269,12 +271,12 @@ impl Connection {
         self.runs(|_, _| true)
     }
 
-    /// In how many databases of the connection a write transaction is open.
+    /// The number of the connection's databases with an open write transaction.
     pub fn written_databases(self) -> usize {
         let host = self.host;
         let mut written = 0;
         for index in 0.. {
-            // SAFETY: the connection is alive; SQLite returns null behind the last database.
+            // SAFETY: the connection is alive; SQLite returns null after the last database.
             unsafe {
                 let name = (host.api.db_name)(self.handle(), index);
                 if name.is_null() {
@@ -287,15 +289,15 @@ impl Connection {
         written
     }
 
-    /// The schema name (`main`, or as it was attached) of our file, quoted for SQL. `None` while it is
-    /// being attached, or opened.
+    /// The schema name (`main`, or as it was attached) of our file, quoted for SQL. `None` while it
+    /// is being attached or opened.
     ///
     /// # Errors
-    /// SQLite's code, where it cannot say: memory may be short.
+    /// SQLite's code, if it cannot say: memory may be short.
     pub fn schema(self) -> Result<Option<String>, c_int> {
         let host = self.host;
         for index in 0.. {
-            // SAFETY: the connection is alive; SQLite returns null behind the last database.
+            // SAFETY: the connection is alive; SQLite returns null after the last database.
             let name = unsafe { (host.api.db_name)(self.handle(), index) };
             if name.is_null() {
                 break;
@@ -318,8 +320,8 @@ impl Connection {
         Ok(None)
     }
 
-    /// Asks for reserved bytes at the end of every page: at once for an empty database, else from
-    /// the next `VACUUM` on. A negative number only asks. Returns what was asked for before.
+    /// Requests reserved bytes at the end of every page: at once for an empty database, otherwise
+    /// from the next `VACUUM` on. A negative number only queries. Returns the previous request.
     pub fn reserve_bytes(self, schema: &str, bytes: c_int) -> c_int {
         let mut value = bytes;
         let name = schema.trim_matches('"').replace("\"\"", "\"");
@@ -337,17 +339,19 @@ impl Connection {
         value
     }
 
-    /// Runs a statement on this connection; the first column of its first row, if there is one.
+    /// Runs a statement on this connection. Returns the first column of its first row, if there is
+    /// one.
     pub fn query(self, sql: &str) -> Result<Option<String>, SqlError> {
         // SAFETY: the connection is alive.
         unsafe { query(self.host, self.handle(), sql) }
     }
 }
 
-/// Opens a connection of our own to `path`, for as long as `work` runs.
+/// Opens our own connection to `path` while `work` runs.
 ///
-/// It has a cache of its own. A connection that shares its cache holds the mutex of that while it calls us, and
-/// `sqlite3_enable_shared_cache` would make this one wait for it.
+/// It has a private cache. A connection with shared cache holds the cache's mutex while it calls
+/// us. With `sqlite3_enable_shared_cache`, a shared cache would make this connection wait for that
+/// mutex.
 pub fn with_connection<T>(
     host: &'static Host,
     path: &Path,
@@ -361,7 +365,7 @@ pub fn with_connection<T>(
     let name =
         CString::new(path.as_os_str().as_bytes()).map_err(|_| unusable("the path has a NUL"))?;
     let mut db = ptr::null_mut();
-    // SAFETY: the connection is closed before this returns, and used by this thread alone.
+    // SAFETY: the connection is closed before this returns, and only this thread uses it.
     unsafe {
         let code = (host.api.open_v2)(
             name.as_ptr(),
@@ -428,7 +432,7 @@ unsafe fn query(
             ptr::null_mut(),
         )
     };
-    // A function of the application's may have used another SQLite.
+    // A function of the application may have used another SQLite.
     enter(host);
     match code {
         ffi::SQLITE_OK => Ok(found),

@@ -1,4 +1,4 @@
-//! Which ranges of a file a description holds, as fcntl(2) has granted them.
+//! The ranges of a file that a description holds, as fcntl(2) has granted them.
 
 use crate::storage::{OfdRange, OfdType};
 
@@ -9,7 +9,7 @@ pub(super) struct Held(Vec<Segment>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Segment {
     start: i64,
-    /// The first byte behind it; the largest number where it goes to the end of the file.
+    /// The first byte after the range; the largest number if it goes to the end of the file.
     end: i64,
     kind: OfdType,
 }
@@ -22,7 +22,7 @@ fn end_of(range: OfdRange) -> i64 {
 }
 
 impl Held {
-    /// The range was locked, or unlocked: what was there before is replaced.
+    /// Records that the range was locked or unlocked; this replaces what was there before.
     pub fn set(&mut self, range: OfdRange, kind: OfdType) {
         let (start, end) = (range.start, end_of(range));
         let mut after = Vec::with_capacity(self.0.len() + 2);

@@ -1,13 +1,13 @@
 //! SQLite's file locks, held so that they survive `close`.
 //!
 //! POSIX drops all locks of a process on a file when the process closes any descriptor of it. So
-//! SQLite's calls of `fcntl` come here (`thunks/syscalls.rs` puts us into its table of system calls),
-//! and its locks become open-file-description locks on one description a file. They are on the same bytes, and
-//! exclude other processes' POSIX locks as those did. The argument is in `docs/durability.md`,
-//! L1 to L14.
+//! SQLite's calls of `fcntl` come here; `thunks/syscalls.rs` puts us into its table of system
+//! calls. Its locks become open-file-description locks, on one description per file. They are on
+//! the same bytes, and exclude other processes' POSIX locks as before. The argument is in
+//! `docs/durability.md`, L1 to L14.
 //!
-//! SQLite keeps count of the locks of its connections by inode, and calls `fcntl` for all of them on
-//! whichever descriptor is at hand. So does this: a [`Node`] an inode, found by descriptor.
+//! SQLite counts the locks of its connections by inode, and calls `fcntl` for all of them on any
+//! descriptor of the inode. So this module has one [`Node`] per inode, found by descriptor.
 
 mod held;
 mod node;
@@ -29,19 +29,19 @@ pub use node::Why;
 /// Device and inode.
 type Inode = (u64, u64);
 
-/// A lock that SQLite asks for.
+/// A lock that SQLite requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     pub kind: OfdType,
     pub range: OfdRange,
 }
 
-/// What `fcntl` returns to SQLite.
+/// The result of `fcntl` for SQLite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// Not for us: the call goes to the system as it came.
+    /// Not for us: the call goes to the system unchanged.
     PassOn,
-    /// It succeeded; who is in the way, if that was the question.
+    /// It succeeded; the conflicting lock, if that was the question.
     Done(Option<OfdConflict>),
     /// It failed with this error number.
     Failed(i32),
@@ -56,13 +56,13 @@ impl Answer {
 /// How the locks of a database are held.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Held {
-    /// None has been asked for.
+    /// None was requested yet.
     NotYet,
     Ofd,
     Posix(Why),
 }
 
-/// A descriptor of SQLite's.
+/// One of SQLite's descriptors.
 #[derive(Clone)]
 struct Known {
     node: Arc<Node>,
@@ -72,14 +72,15 @@ struct Known {
 #[derive(Default)]
 struct Maps {
     has_begun: bool,
-    /// Descriptors from before SQLite's calls came here: it may hold POSIX locks on their files.
+    /// Descriptors from before SQLite's calls came here. SQLite may hold POSIX locks on their
+    /// files.
     open_before: BTreeMap<i32, Inode>,
     descriptors: BTreeMap<i32, Known>,
     nodes: BTreeMap<Inode, Weak<Node>>,
 }
 
-/// What one SQLite's locks are; in a child of fork it begins anew, because the child has none of its
-/// parent's.
+/// The locks of one SQLite. A child of fork starts with an empty table, because it has none of its
+/// parent's locks.
 pub struct Table {
     maps: Mutex<Maps>,
     is_over: AtomicBool,
@@ -87,7 +88,7 @@ pub struct Table {
 }
 
 impl Maps {
-    /// SQLite's calls come here from now on.
+    /// Starts when the first of SQLite's calls comes here.
     fn begin(&mut self) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
@@ -98,8 +99,8 @@ impl Maps {
         self.open_before = inodes.collect();
     }
 
-    /// Whether a descriptor from before still has this file open. Others than SQLite close theirs unseen, and then
-    /// a new file may get the inode.
+    /// Whether a descriptor from before still has this file open. Code other than SQLite closes its
+    /// descriptors unseen, and then a new file may get the inode.
     fn was_open_before(&mut self, inode: Inode) -> bool {
         let is_open = |number| {
             descriptor_of(number).is_ok_and(|(device, number, _)| (device, number) == inode)
@@ -128,7 +129,8 @@ impl Maps {
         Ok(known)
     }
 
-    /// The node is returned so that it ends, if this was its last descriptor, without the maps' lock.
+    /// Returns the node, so that if this was its last descriptor, it is dropped without the maps'
+    /// lock.
     fn forget(&mut self, number: i32) -> Option<Known> {
         self.open_before.remove(&number);
         let known = self.descriptors.remove(&number)?;
@@ -161,7 +163,7 @@ impl Table {
         table.maps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This is a child of fork. Takes no lock: a thread of the parent's may have held it.
+    /// Called in a child of fork. Takes no lock, because a thread of the parent may have held it.
     pub fn forked(&self) {
         let mut table = Some(self);
         while let Some(part) = table {
@@ -170,13 +172,14 @@ impl Table {
         }
     }
 
-    /// Before SQLite opens a file.
+    /// Called before SQLite opens a file.
     pub fn before_open(&self) {
         self.maps().begin();
     }
 
-    /// SQLite has opened a descriptor of this number, or is about to close it: what was known of it is over.
-    /// (It closes one only while it holds no lock on the file, for that drops all POSIX locks on it.)
+    /// SQLite has opened a descriptor of this number, or is about to close it: earlier knowledge of
+    /// it is void. SQLite closes one only while it holds no lock on the file, because that drops
+    /// all POSIX locks on it.
     pub fn forget(&self, number: i32) {
         let forgotten = {
             let mut maps = self.maps();
@@ -186,7 +189,7 @@ impl Table {
         drop(forgotten);
     }
 
-    /// `fcntl` of SQLite's on `fd`, for a lock.
+    /// Answers a call of SQLite's `fcntl` on `fd`, for a lock.
     pub fn answer(&self, fd: BorrowedFd<'_>, command: OfdCommand, request: Request) -> Answer {
         let known = {
             let mut maps = self.maps();
@@ -195,15 +198,15 @@ impl Table {
         };
         match known {
             Ok(known) => known.node.answer(fd, known.writes, command, request),
-            // The system says what is wrong with it.
+            // The system reports the error.
             Err(e) if e.raw_os_error() == Some(libc::EBADF) => Answer::PassOn,
-            // A lock of the other kind could meet one that we hold on the same file already. The errors that
-            // SQLite takes for somebody else's lock would be misleading here.
+            // A lock of the other kind could conflict with one that we already hold on the same
+            // file. Errors that SQLite reads as a conflicting lock would mislead here.
             Err(_) => Answer::Failed(libc::EIO),
         }
     }
 
-    /// How the locks on a file are held, which a connection has locked or has not.
+    /// How the locks on a file are held. `is_locked`: whether a connection has locked it.
     pub fn held_on(&self, path: &Path, is_locked: bool) -> Held {
         let Ok(file) = std::fs::metadata(path) else {
             return Held::NotYet;

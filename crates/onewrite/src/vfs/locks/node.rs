@@ -9,7 +9,7 @@ use super::held::Held;
 use super::{Answer, Inode, Request};
 use crate::storage::{Description, OfdCommand, OfdRange, OfdType, own_locks};
 
-/// SQLite's `PENDING_BYTE`. Who locks it for reading, and nothing else, comes from no lock.
+/// SQLite's `PENDING_BYTE`. A connection that locks only this byte for reading held no lock before.
 const FIRST_LOCK: OfdRange = OfdRange {
     start: 0x4000_0000,
     len: 1,
@@ -21,11 +21,11 @@ const EVERYTHING: OfdRange = OfdRange { start: 0, len: 0 };
 pub enum Why {
     /// The file was open before: SQLite may hold POSIX locks on it that only POSIX can release.
     OpenBefore,
-    /// The file system has lock code of its own.
+    /// The file system has its own lock code.
     FileSystem(&'static str),
-    /// No descriptor can be had, or the kernel has no such locks.
+    /// No descriptor is available, or the kernel has no such locks.
     Refused(String),
-    /// The VFS underneath does not lock by SQLite's table of system calls.
+    /// The VFS underneath does not lock through SQLite's table of system calls.
     NoTable,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Why {
 
 /// How SQLite's locks on the file are held.
 enum Way {
-    /// None is held, and nothing is decided.
+    /// No lock is held, and the method is undecided.
     Undecided,
     Posix(Why),
     Ofd(Locks),
@@ -65,10 +65,10 @@ pub(super) struct Node {
     way: Mutex<Way>,
 }
 
-/// What to do with a request, once it is decided.
+/// How to handle a request once its method is decided.
 enum Step {
     Answer(Answer),
-    /// Wait, on this description.
+    /// Wait on this description.
     Wait(Arc<Description>),
 }
 
@@ -88,7 +88,7 @@ impl Node {
         self.way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the locks are POSIX locks; `None` where they are not, or none has been asked for.
+    /// Why the locks are POSIX locks; `None` if they are not, or if none was requested.
     pub fn why_posix(&self) -> Option<Why> {
         match &*self.way() {
             Way::Posix(why) => Some(why.clone()),
@@ -101,7 +101,7 @@ impl Node {
         matches!(&*self.way(), Way::Ofd(_))
     }
 
-    /// Answers `fcntl` on `fd`, a descriptor of this file's that can write if it `writes`.
+    /// Answers `fcntl` on `fd`, a descriptor of this file that can write if it `writes`.
     pub fn answer(
         &self,
         fd: BorrowedFd<'_>,
@@ -124,7 +124,7 @@ impl Node {
                 locks.held.set(request.range, request.kind);
                 return Answer::Done(None);
             }
-            // The locks have moved to another description. That one's end releases this lock.
+            // The locks have moved to another description. Dropping the old one releases this lock.
         }
     }
 
@@ -186,7 +186,7 @@ impl Locks {
     ) -> io::Result<Step> {
         if command != OfdCommand::Get && request.kind == OfdType::Write {
             if !writes {
-                // As the kernel says of such a descriptor.
+                // The kernel reports the same for such a descriptor.
                 return Err(io::Error::from_raw_os_error(libc::EBADF));
             }
             self.let_write(fd)?;
@@ -203,9 +203,9 @@ impl Locks {
         Ok(Step::Answer(Answer::Done(conflict)))
     }
 
-    /// The first connection could only read, and this one writes: its locks move to a description that
-    /// can. Those are shared locks. So the new description gets them whatever others hold, and each is
-    /// held all the time.
+    /// The first connection could only read, and this one writes: the locks move to a description
+    /// that can. They are shared locks. So the new description gets them whatever others hold, and
+    /// each is held all the time.
     fn let_write(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         if self.writes {
             return Ok(());

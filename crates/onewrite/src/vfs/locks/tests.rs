@@ -1,5 +1,5 @@
-//! A table as SQLite uses it, on real files; "others" are POSIX locks of another process, which cannot be told
-//! from descriptions of our own.
+//! A table as SQLite uses it, on real files. "Others" are POSIX locks of another process, which
+//! look the same as our own descriptions.
 
 use super::*;
 use crate::storage::Description;
@@ -45,7 +45,7 @@ impl Place {
         file
     }
 
-    /// What another process finds in the way of a lock.
+    /// The lock that another process finds in conflict.
     fn others_find(&self, kind: OfdType, range: OfdRange) -> Option<OfdType> {
         let file = File::open(&self.path).expect("the file");
         let other = Description::of(file.as_fd(), false).expect("a description");
@@ -69,7 +69,7 @@ fn close(table: &Table, file: File) {
 
 const DONE: Answer = Answer::Done(None);
 
-/// As SQLite takes SHARED.
+/// Takes SHARED as SQLite does.
 fn share(table: &Table, file: &File) {
     assert_eq!(set(table, file, OfdType::Read, PENDING), DONE);
     assert_eq!(set(table, file, OfdType::Read, SHARED), DONE);
@@ -86,7 +86,7 @@ fn locks_outlive_other_descriptors_and_end_with_the_last_of_sqlites() {
         place.others_find(OfdType::Write, SHARED),
         Some(OfdType::Read)
     );
-    // What one connection has locked the other unlocks: they are one to SQLite.
+    // One connection may unlock what another has locked: they are one to SQLite.
     assert_eq!(set(&table, &two, OfdType::Write, RESERVED), DONE);
     assert_eq!(
         ask(&table, &one, OfdCommand::Get, OfdType::Write, RESERVED),
@@ -94,7 +94,7 @@ fn locks_outlive_other_descriptors_and_end_with_the_last_of_sqlites() {
     );
     assert_eq!(set(&table, &one, OfdType::Unlock, RESERVED), DONE);
     assert_eq!(place.others_find(OfdType::Write, RESERVED), None);
-    // Of the wal-index SQLite closes the descriptor, and leaves it to that to unlock.
+    // SQLite closes the descriptor of the wal-index, which unlocks it.
     close(&table, one);
     assert_eq!(
         place.others_find(OfdType::Write, SHARED),
@@ -121,7 +121,7 @@ fn a_reader_that_was_there_first_keeps_its_lock_when_a_writer_comes() {
         place.others_find(OfdType::Read, RESERVED),
         Some(OfdType::Write)
     );
-    // Its own locks are in nobody's way.
+    // Its own locks do not conflict.
     assert_eq!(set(&table, &writer, OfdType::Write, SHARED), DONE);
     assert_eq!(set(&table, &reader, OfdType::Unlock, ALL), DONE);
     assert_eq!(place.others_find(OfdType::Write, ALL), None);
@@ -186,7 +186,7 @@ fn a_file_that_was_open_before_keeps_posix_locks_until_it_has_none() {
         table.held_on(&place.path, false),
         Held::Posix(Why::OpenBefore)
     );
-    // Everything is unlocked; what comes next is ours.
+    // Everything is unlocked; the next locks are ours.
     assert_eq!(set(&table, &old, OfdType::Unlock, ALL), Answer::PassOn);
     share(&table, &new);
     assert_eq!(table.held_on(&place.path, false), Held::Ofd);
@@ -209,7 +209,7 @@ fn a_file_that_was_open_before_and_is_closed_is_forgotten() {
     assert_eq!(set(&table, &new, OfdType::Write, RESERVED), DONE);
 }
 
-/// Not by SQLite: its table hears nothing of that.
+/// Code other than SQLite closes it, unseen by the table.
 #[test]
 fn an_inode_of_a_file_that_was_open_before_may_be_used_again() {
     let (place, table) = (Place::new(), Table::new());
@@ -249,7 +249,7 @@ fn a_number_that_is_used_again_is_another_file() {
     let file = place.open(&table, true);
     share(&table, &file);
     let number = file.as_raw_fd();
-    // Closed by somebody who does not own it.
+    // Closed by code that does not own it.
     drop(file);
     let mut opened = Vec::new();
     while opened
