@@ -1,7 +1,9 @@
-//! `PRAGMA journal_mode=xftl`: the file system commits transactions, and SQLite keeps no journal on disk.
+//! `PRAGMA journal_mode=xftl`: the file system commits transactions, and SQLite keeps no journal on
+//! disk.
 //!
-//! To SQLite the database is in `memory` mode: the rollback journal, savepoints included, is in memory. What it
-//! writes to the file, when it spills and when it commits, is the file system's transaction:
+//! To SQLite the database is in `memory` mode: the rollback journal, with its savepoints, is in
+//! memory. Its writes to the file, when it spills and when it commits, are the file system's
+//! transaction:
 //!
 //! | SQLite | the file |
 //! | --- | --- |
@@ -12,20 +14,23 @@
 //! | deletion of a super-journal | commit, where others of the transaction are in rollback modes ([`super::super_journal`]) |
 //! | lock given back, not committed | abort |
 //!
-//! So COMMIT is one fsync. A process that dies, or a power cut, leaves the database as it was committed last: there is no
-//! journal to be played back, nor to be waited for. ROLLBACK plays the journal in memory back, as always, and the
-//! abort drops that with all the rest: it comes to the same. The sync at the end of that is left out.
+//! So COMMIT is one fsync. A process that dies, or a power cut, leaves the database as last
+//! committed. There is no journal to roll back or to wait for. ROLLBACK rolls back from the journal
+//! in memory, as always. The abort drops that with all the rest, so the result is the same, and
+//! SQLite's sync at the end is left out.
 //!
-//! A journal that another mode left is played back outside of all that, and synced, before SQLite ends it: SQLite
-//! goes from SHARED to EXCLUSIVE for that, and for nothing else, and says `SQLITE_FCNTL_SYNC` at its end. And where a write or a commit fails the transaction is aborted
-//! at once: SQLite puts back what it can, but it may keep its lock.
+//! A journal that another mode left is rolled back without a transaction, and synced, before SQLite
+//! ends it. Only for that does SQLite go from SHARED to EXCLUSIVE, and it sends `SQLITE_FCNTL_SYNC`
+//! at its end. If a write or a commit fails, the transaction is aborted at once. SQLite restores
+//! what it can, but it may keep its lock.
 //!
-//! Each commit of a rollback mode counts in page 1, so that other connections know that what they remember is old. After a
-//! power cut there are none: where a commit changes nothing else of the page, the file system may keep the count to itself, and no
-//! page is written for it.
+//! Each commit of a rollback mode counts in page 1, so that other connections know that their
+//! caches are old. After a power cut there are no other connections. If a commit changes only the
+//! count on that page, the file system may keep the count to itself, and writes no page for it.
 //!
-//! The mode is of a connection, as `memory` and `off` are. Others may use the database in any rollback mode, if
-//! they are in this mode too when they write: what another mode writes is in no transaction that survives alone.
+//! The mode belongs to a connection, like `memory` and `off`. Others may use the database in any
+//! rollback mode, if they are in this mode too when they write. Writes of another mode are in no
+//! transaction that survives alone.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -44,8 +49,8 @@ use crate::storage::{AtomicWrites, Descriptor, atomic_writes};
 pub const NAME: &str = "xftl";
 
 thread_local! {
-    /// A connection's number, and the first file of its transaction over several databases, whose transaction the others share. One
-    /// thread commits one transaction at a time.
+    /// A connection's number, and the first file of its transaction over several databases. The
+    /// other files share that file's transaction. A thread commits one transaction at a time.
     static FIRST: RefCell<Option<(usize, Descriptor)>> = const { RefCell::new(None) };
 }
 
@@ -55,14 +60,14 @@ pub struct Atomic {
     playback: Cell<Playback>,
 }
 
-/// The file's.
+/// The file's transaction.
 pub struct Transaction {
     database: PathBuf,
     file: Box<dyn AtomicWrites>,
-    /// Something was written and neither committed nor aborted.
+    /// Whether bytes were written and neither committed nor aborted.
     has_begun: Cell<bool>,
-    /// It was committed, and the super-journal is not known to be deleted. If SQLite plays its journal back now, that
-    /// has to be committed as well.
+    /// Whether it was committed while the super-journal may not be deleted yet. If SQLite then
+    /// rolls its journal back, that must be committed as well.
     is_ahead: Cell<bool>,
 }
 
@@ -76,7 +81,7 @@ impl Transaction {
         })
     }
 
-    /// Commits before SQLite has deleted its super-journal.
+    /// Commits before SQLite deletes its super-journal.
     pub(super) fn commit_ahead(&self) -> Result<(), c_int> {
         if !self.has_begun.get() {
             return Ok(());
@@ -88,15 +93,15 @@ impl Transaction {
         Ok(())
     }
 
-    /// After a commit that failed. If the abort fails as well, it is the device that fails: SQLite is told of the
-    /// first, and the next to abort tries again.
+    /// Called after a failed commit. If the abort fails as well, the device fails: SQLite gets the
+    /// first error, and the next abort tries again.
     pub(super) fn give_up(&self) {
         if self.has_begun.get() && self.file.abort().is_ok() {
             self.has_begun.set(false);
         }
     }
 
-    /// Logs what went wrong: SQLite's code for it, and the message.
+    /// Logs the error. Returns SQLite's code for it, and the message.
     fn failed(&self, doing: &str, error: &std::io::Error) -> (c_int, String) {
         let message = format!("{}: cannot {doing}: {error}", self.database.display());
         super::host::log(ffi::SQLITE_IOERR, &message);
@@ -108,20 +113,20 @@ impl Transaction {
     }
 }
 
-/// No transaction over several databases goes on.
+/// No transaction over several databases is open any more.
 pub(super) fn forget_first() {
-    // A thread that ends has none any more.
+    // A thread that is ending has none any more.
     let _ = FIRST.try_with(|first| first.take());
 }
 
-/// How far a journal is played back that another mode left.
+/// The progress of rolling back a journal that another mode left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Playback {
-    /// None is.
+    /// There is no such journal.
     None,
-    /// What SQLite writes is from it.
+    /// SQLite's writes are from it.
     Runs,
-    /// All of it is written; it may have to be synced.
+    /// All of it is written; it may still need a sync.
     Written,
 }
 
@@ -131,7 +136,7 @@ impl Database {
         self.atomic.borrow().is_some()
     }
 
-    /// Enters the mode, by way of `memory`.
+    /// Enters the mode, through `memory`.
     pub(super) fn switch_to_atomic(&self) -> Answer {
         match self.try_switch_to_atomic() {
             Ok(()) => Answer::Text(NAME.to_owned()),
@@ -157,7 +162,7 @@ impl Database {
         let file = atomic_writes(&self.paths.database)
             .map_err(|error| format!("cannot change into xftl mode: {database}: {error}"))?;
         self.leave_for("memory")?;
-        // From `wal` to `memory` there is no way but by `delete`.
+        // From `wal`, SQLite reaches `memory` only through `delete`.
         for word in ["delete", "memory"] {
             self.expect_mode(self.stock_mode(connection, &schema, word), word)?;
         }
@@ -168,8 +173,8 @@ impl Database {
         Ok(())
     }
 
-    /// A way from this mode, if that is what the database is in, to another: on it, writes are as on any file
-    /// system. If the way fails the mode is what it was.
+    /// Switches to another mode, and leaves this one first if the database is in it. During the
+    /// switch, writes are as on any file system. If the switch fails, the mode is as before.
     pub(super) fn out_of_atomic(
         &self,
         switch: impl FnOnce() -> Result<(), Failure>,
@@ -179,14 +184,14 @@ impl Database {
         };
         let switched = switch();
         if switched.is_err() {
-            // It may have been left for `delete` already.
+            // The database may be in `delete` already.
             let back = match self.connection_and_schema() {
                 Ok(Some((connection, schema))) => {
                     self.stock_mode(connection, &schema, "memory").ok()
                 }
                 _ => None,
             };
-            // Where it is not known, as well: a journal in memory alone protects nothing.
+            // Also if it is unknown: a journal in memory alone protects nothing.
             if back.flatten().is_none_or(|mode| mode == "memory") {
                 self.atomic.replace(Some(atomic));
             }
@@ -194,15 +199,16 @@ impl Database {
         switched
     }
 
-    /// To a mode of SQLite's own. While the pragma is prepared nobody knows whether SQLite will do it, and in
-    /// `memory` without transactions of the file nothing protects it: so it is done here, and looked at.
+    /// Switches to one of SQLite's own modes. While the pragma is prepared, it is unknown whether
+    /// SQLite will switch. In `memory` without transactions of the file, nothing protects the
+    /// database. So the switch is done and checked here.
     pub(super) fn leave_atomic_for(&self, word: &str) -> Result<(), Failure> {
         self.leave_for(word)?;
         let (connection, schema) = self
             .connection_and_schema()
             .map_err(|error| self.why(error))?
             .ok_or("the connection is not known to the VFS")?;
-        // By way of `delete`: from `memory` SQLite writes the header of `wal` without a journal.
+        // Through `delete`: from `memory`, SQLite writes the header of `wal` without a journal.
         for word in ["delete", word] {
             self.expect_mode(self.stock_mode(connection, &schema, word), word)
                 .map_err(|failure| Failure {
@@ -213,7 +219,7 @@ impl Database {
         Ok(())
     }
 
-    /// SQLite's own pragma, as a statement of ours.
+    /// Runs SQLite's own pragma as our statement.
     fn stock_mode(
         &self,
         connection: Connection,
@@ -226,7 +232,7 @@ impl Database {
         mode
     }
 
-    /// Before anything is written to the file, or cut from it.
+    /// Begins before a write to the file, or a truncation.
     pub fn begin_atomic(&self) -> Result<(), c_int> {
         let atomic = self.atomic.borrow();
         let is_due = |atomic: &&Atomic| {
@@ -245,13 +251,13 @@ impl Database {
         }
     }
 
-    /// A write of page 1 that changes nothing but the counters: those are written lazily. `false` if it is to be written as
-    /// any other.
+    /// A write of page 1 that changes only the counters: they are written lazily. `false` if the
+    /// page must be written normally.
     pub fn counts_lazily(&self, page: &[u8]) -> bool {
         let Some(transaction) = self.begun() else {
             return false;
         };
-        // What is in the file is looked at, and not remembered: others write it too.
+        // The file is read each time and not cached, because others write it too.
         let mut present = vec![0; page.len()];
         if self.inner.read(&mut present, 0) != ffi::SQLITE_OK {
             return false;
@@ -263,8 +269,9 @@ impl Database {
         file.write_lazily(counters.start as u64, &page[counters])
     }
 
-    /// EXCLUSIVE was taken where SHARED was held: SQLite has found a journal. It plays that back, unless another
-    /// connection was first; with `locking_mode=EXCLUSIVE` it keeps the lock even so.
+    /// EXCLUSIVE was taken directly from SHARED: SQLite has found a journal. It rolls that back,
+    /// unless another connection was first. With `locking_mode=EXCLUSIVE` it keeps the lock even
+    /// so.
     pub fn begin_playback(&self) {
         if let Some(atomic) = self.atomic.borrow().as_ref()
             && self.paths.journal.try_exists().unwrap_or(true)
@@ -273,8 +280,9 @@ impl Database {
         }
     }
 
-    /// `SQLITE_FCNTL_SYNC`: it comes when all is written, or played back, also with `synchronous=OFF`, where xSync does
-    /// not. It names the super-journal, if the transaction has one.
+    /// `SQLITE_FCNTL_SYNC` comes when all is written, or rolled back. It comes also with
+    /// `synchronous=OFF`, where xSync does not. It names the super-journal, if the transaction has
+    /// one.
     pub fn all_written(&self, super_journal: Option<&Path>) -> Result<(), c_int> {
         self.playback_goes(Playback::Runs, Playback::Written);
         let atomic = self.atomic.borrow();
@@ -297,7 +305,8 @@ impl Database {
         }
     }
 
-    /// After an xSync of the file as on any file system. Where it failed SQLite plays the journal back again.
+    /// Called after a normal xSync of the file. If that failed, SQLite rolls the journal back
+    /// again.
     pub fn playback_synced(&self, code: c_int) {
         if let (ffi::SQLITE_OK, Some(atomic)) = (code, self.atomic.borrow().as_ref()) {
             atomic.playback.set(Playback::None);
@@ -314,7 +323,7 @@ impl Database {
         }
     }
 
-    /// Before the mode may be left.
+    /// Whether a transaction is open, so that the mode may not be left.
     pub(super) fn is_in_atomic_transaction(&self) -> bool {
         let atomic = self.atomic.borrow();
         atomic.as_ref().is_some_and(|atomic| {
@@ -324,24 +333,27 @@ impl Database {
         })
     }
 
-    /// After something failed in a transaction: the file is what it was before, whatever SQLite can do about it.
+    /// Called after a failure in a transaction: the file is as before, whatever SQLite can do about
+    /// it.
     pub fn give_up_atomic(&self, code: c_int) -> c_int {
-        // A playback that fails is none: SQLite begins it again.
+        // A failed rollback of a journal is not a transaction: SQLite begins it again.
         if code != ffi::SQLITE_OK && self.begun().is_some() {
-            // If that fails as well, it is the device that fails: SQLite is told of the first.
+            // If this fails as well, the device fails: SQLite gets the first error.
             let _ = self.abort_atomic();
         }
         code
     }
 
-    /// `xSync`: `true` if it was done, or is put off until all files of the transaction are written.
+    /// `xSync`: `true` if it was done, or is deferred until all files of the transaction are
+    /// written.
     pub fn sync_atomic(&self) -> Result<bool, c_int> {
         let Some(transaction) = self.begun() else {
             return Ok(false);
         };
-        // ROLLBACK plays its journal back and syncs that, before it gives the lock back: the abort that comes
-        // then drops it all. (SQLite leaves autocommit mode before ROLLBACK, and enters it before COMMIT, does its
-        // work. A statement that fails on its own is taken for a commit, of what there was before it.)
+        // ROLLBACK rolls back from its journal and syncs, before it releases the lock. The abort
+        // that follows drops it all. (SQLite leaves autocommit mode before ROLLBACK works, and
+        // enters it before COMMIT works. A single statement that fails is treated as a commit of
+        // the state before it.)
         let Some(connection) = self.connection.get() else {
             return self.commit_atomic_file(&transaction).map(|()| true);
         };
@@ -359,7 +371,7 @@ impl Database {
                 Ok(())
             }
         };
-        // Without it the files would be committed one by one.
+        // Without a shared transaction the files would be committed one by one.
         let shared = FIRST
             .try_with(|first| share(&mut first.borrow_mut()))
             .unwrap_or_else(|_| Err(std::io::Error::other("its thread is ending")));
@@ -371,8 +383,8 @@ impl Database {
         }
     }
 
-    /// COMMIT_PHASETWO: whatever is not committed yet is committed now. The first file of several does it for
-    /// all; for the others it is an fsync of nothing.
+    /// COMMIT_PHASETWO: commits everything that is not committed yet. The first of several files
+    /// does it for all; for the others it is an fsync of nothing.
     pub fn commit_atomic(&self) -> Result<(), c_int> {
         forget_first();
         self.not_ahead();
@@ -388,8 +400,9 @@ impl Database {
             Ok(false) => {
                 let code = self.inner.sync();
                 if code != ffi::SQLITE_OK {
-                    // The code does not say whether there was room; the system's number, which the VFS keeps, does. A second
-                    // commit would say so as well, and might make a COMMIT of what SQLite is told has failed.
+                    // SQLite's code does not say whether the disk was full. The system's error
+                    // number does, and the VFS keeps it. A second commit would say so as well, but
+                    // might succeed after SQLite got an error.
                     let why = std::io::Error::from_raw_os_error(self.inner.last_errno());
                     return Err(match self.atomic_failed("commit", &why) {
                         ffi::SQLITE_FULL => ffi::SQLITE_FULL,
@@ -404,7 +417,7 @@ impl Database {
         Ok(())
     }
 
-    /// Before the lock is given back: what was not committed never was.
+    /// Called before the lock is released: undoes what was not committed.
     pub fn abort_atomic(&self) -> Result<(), c_int> {
         if let Some(atomic) = self.atomic.borrow().as_ref() {
             atomic.playback.set(Playback::None);
@@ -423,14 +436,14 @@ impl Database {
         }
     }
 
-    /// The file's transaction, if something was written in it.
+    /// The file's transaction, if it has begun.
     fn begun(&self) -> Option<Rc<Transaction>> {
         let atomic = self.atomic.borrow();
         let transaction = atomic.as_ref().map(|atomic| Rc::clone(&atomic.transaction));
         transaction.filter(|transaction| transaction.has_begun.get())
     }
 
-    /// The transaction has come to its end, whichever.
+    /// The transaction has ended, one way or the other.
     fn not_ahead(&self) {
         if let Some(atomic) = self.atomic.borrow().as_ref() {
             atomic.transaction.is_ahead.set(false);

@@ -1,5 +1,5 @@
-//! Looking at the files beside a database: logs and journals, of ours and of stock SQLite. Never at the
-//! database itself, whose locks would be dropped with the descriptor.
+//! Opening the files next to the database: our logs, and journals and logs of stock SQLite. Never
+//! the database itself, because its locks would be dropped with the descriptor.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -9,8 +9,8 @@ use std::path::Path;
 
 use crate::log::{ErrorKind, LogError};
 
-/// Opens a file beside the database for reading, if it is there. Like SQLite it follows no symbolic
-/// link; nothing else that could stand there keeps it waiting.
+/// Opens a file next to the database for reading, if it exists. Like SQLite it follows no symbolic
+/// link. Other kinds of file at that path do not make it wait.
 pub fn open_beside(path: &Path) -> Result<Option<fs::File>, LogError> {
     let cannot = |e: io::Error| LogError::io(ErrorKind::CantOpen, path, "open", &e);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -22,7 +22,7 @@ pub fn open_beside(path: &Path) -> Result<Option<fs::File>, LogError> {
     };
     let file = match opened {
         Ok(descriptor) => fs::File::from(descriptor),
-        // A name that is too long for the suffix is that of no file.
+        // No file has a name that is too long with the suffix.
         Err(Errno::NOENT | Errno::NAMETOOLONG) => return Ok(None),
         Err(e) => return Err(cannot(e.into())),
     };
@@ -43,7 +43,7 @@ pub fn file_begins_with_content(path: &Path) -> Result<bool, LogError> {
         return Ok(false);
     };
     let mut first = Vec::new();
-    // Not a single read: a signal ends that.
+    // Not a single read, because a signal may interrupt it.
     io::Read::read_to_end(&mut io::Read::take(&mut file, 1), &mut first)
         .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))?;
     Ok(first.first().is_some_and(|&byte| byte != 0))

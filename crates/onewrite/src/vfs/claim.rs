@@ -1,8 +1,9 @@
-//! Which SQLite of this process has a database file open: one at a time, where a process holds several.
+//! Tracks which SQLite of this process has a database file open. If a process holds several, only
+//! one may at a time.
 //!
-//! POSIX locks are a process's. Two SQLite libraries in it do not see each other's, so both may write at once; and
-//! when one closes the file the kernel drops the locks of the other ("How To Corrupt An SQLite Database File",
-//! section 2.2.1). Within one SQLite its VFS counts them.
+//! POSIX locks belong to a process. Two SQLite libraries in it do not see each other's, so both may
+//! write at once. When one closes the file, the kernel drops the locks of the other ("How To
+//! Corrupt An SQLite Database File", section 2.2.1). Within one SQLite its VFS counts them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,10 +18,10 @@ use crate::sync;
 /// Device and inode.
 type File = (u64, u64);
 
-/// The address of the host that has a file open, and how often.
+/// The address of the host that has a file open, and how often it has.
 static OPEN: Mutex<Option<HashMap<File, (usize, usize)>>> = Mutex::new(None);
 
-/// A file is open by one SQLite; until this ends.
+/// The claim of one SQLite on a file, until it is dropped.
 #[derive(Debug)]
 pub struct Claim(File);
 
@@ -40,8 +41,8 @@ impl fmt::Display for Taken {
 }
 
 impl Claim {
-    /// Before a file is opened: opening and closing it would drop the locks of another. `None` where there is no
-    /// file yet.
+    /// Called before a file is opened: opening and closing it would drop another's locks. `None` if
+    /// there is no file yet.
     pub fn of(path: &Path, host: &Host) -> Result<Option<Claim>, Taken> {
         let Ok(stat) = std::fs::metadata(path) else {
             return Ok(None);

@@ -1,6 +1,6 @@
 //! Strict group commit as SQLite's locks show it: when a connection waits for others, and for what.
-//! The rules are those of `docs/durability.md`, J1 to J17; the waiting itself is done in
-//! [`crate::commit::group_commit`].
+//! The rules are J1 to J17 of `docs/durability.md`. [`crate::commit::group_commit`] does the
+//! waiting itself.
 
 use std::ffi::c_int;
 use std::time::Duration;
@@ -19,13 +19,13 @@ pub const WRITE_LOCK: c_int = 0;
 pub const CHECKPOINT_LOCK: c_int = 1;
 const RECOVERY_LOCK: c_int = 2;
 pub const FIRST_READ_LOCK: c_int = 3;
-/// Those behind the first: of readers that use the log.
+/// The read locks after the first, for readers that use the log.
 pub const LOG_READ_LOCKS: c_int = 4;
 
-/// How a wait for the log's restart goes on.
+/// The pause between two looks, in a wait for the log's restart.
 const PAUSE: Duration = Duration::from_micros(100);
-/// A commit that has come to its end needs a moment to begin its checkpoint. Where nothing has been under way for
-/// longer, nothing will let the log start again.
+/// A commit that has ended needs a moment to begin its checkpoint. If nothing was under way for
+/// longer, nothing will let the log restart.
 const OVER: Duration = Duration::from_millis(1);
 
 impl Database {
@@ -38,16 +38,16 @@ impl Database {
         self.holds_write_lock.get() || connection.is_some_and(|connection| connection.is_writing())
     }
 
-    /// Whether this is the only database that the transaction writes. Of several, SQLite does not
-    /// report an error that comes after publication, so that nothing may be put off until then.
+    /// Whether this is the only database that the transaction writes. With several, SQLite does not
+    /// report an error that comes after publication, so nothing may be deferred until then.
     pub fn alone_in_transaction(&self) -> bool {
         let connection = self.connection.get();
         connection.is_some_and(|connection| connection.written_databases() <= 1)
     }
 
-    /// Before SQLite takes a read lock: who is about to write waits for its turn, and for a log that
-    /// is about to start again. Returns whether others have gone on meanwhile, so that SQLite had better
-    /// look anew.
+    /// Called before SQLite takes a read lock. A connection that is about to write waits for its
+    /// turn, and for a log that is about to restart. Returns whether others have proceeded
+    /// meanwhile, so that SQLite should look again.
     pub fn before_read_lock(&self) -> bool {
         let Some(log) = self.log().filter(|log| self.groups_commits(log)) else {
             return false;
@@ -59,7 +59,7 @@ impl Database {
         }
         let connection = self.connection.get();
         let waits = connection.is_some_and(|connection| {
-            // Whoever holds another database's lock is to wait for nobody.
+            // A connection that holds another database's lock must not wait.
             connection.is_writing() && connection.written_databases() == 0
         });
         if !waits {
@@ -70,22 +70,22 @@ impl Database {
         log.group_commit.turns().take(&log, self.who);
         self.has_turn.set(true);
         self.wait_for_restart(&log);
-        // SQLite found frames to be copied when it chose this lock. When there are none it takes another
-        // one, with which the log may start again.
+        // When SQLite chose this lock, it found frames to copy. If none are left, it takes another
+        // lock, with which the log may restart.
         look() != before || self.may_restart() == Some(FrameNo(0))
     }
 
-    /// Frames that a checkpoint has yet to copy; `None` where it has hardly begun.
+    /// The number of frames that a checkpoint has yet to copy; `None` if it has hardly begun.
     fn may_restart(&self) -> Option<FrameNo> {
         let last = self.inner.index_view()?.last_frame;
         let copied = self.inner.backfilled()?;
         (copied.0 > last.0 / 2).then(|| FrameNo(last.0 - copied.0.min(last.0)))
     }
 
-    /// A log starts again when a writer begins, finds everything in the database and nobody reading from
-    /// the log. With many writers there is always one more commit, and one that waits for its flush: so
-    /// when a checkpoint has copied the most of it, the writer whose turn it is lets the others come to
-    /// their end, and their checkpoints too.
+    /// A log restarts when a writer begins, finds everything in the database, and no connection
+    /// reads from the log. With many writers there is always one more commit, and one that waits
+    /// for its flush. So once a checkpoint has copied most of the log, the writer whose turn it is
+    /// lets the others finish, and their checkpoints too.
     fn wait_for_restart(&self, log: &Log) {
         let may_go_on = || match self.may_restart() {
             Some(FrameNo(0)) => self.nobody_reads_the_log(),
@@ -99,7 +99,7 @@ impl Database {
         self.wait_patiently(log, is_under_way, may_go_on);
     }
 
-    /// Waits for what lets the log start again, where that was not in vain a moment ago.
+    /// Waits for what lets the log restart, unless such a wait has just failed.
     fn wait_patiently(
         &self,
         log: &Log,
@@ -117,7 +117,7 @@ impl Database {
 
     /// Whether another connection checkpoints now.
     fn somebody_checkpoints(&self) -> bool {
-        // A connection that starts the log again shares it, and does not checkpoint.
+        // A connection that restarts the log holds it shared, and does not checkpoint.
         let lock = |flags| {
             let flags = flags | ffi::SQLITE_SHM_SHARED;
             self.inner.shm_lock(CHECKPOINT_LOCK, 1, flags) == ffi::SQLITE_OK
@@ -125,14 +125,14 @@ impl Database {
         !(lock(ffi::SQLITE_SHM_LOCK) && lock(ffi::SQLITE_SHM_UNLOCK))
     }
 
-    /// `xShmLock` of a checkpoint. With many writers each of them checkpoints after its commit, and all
-    /// but one are refused. If they all came to wait for the log's restart then, nobody would be left to copy what
-    /// was committed meanwhile: so when the most of the log is copied, and a writer lets the others come to
-    /// their end, they wait for their turn to checkpoint.
+    /// `xShmLock` of a checkpoint. With many writers each of them checkpoints after its commit, and
+    /// all but one are refused. If all of them then waited for the log's restart, none would be
+    /// left to copy new commits. So when most of the log is copied, and a writer lets the others
+    /// finish, they wait for their turn to checkpoint.
     ///
-    /// Only those: a checkpoint that an application asks for does not wait, if it is not to (PASSIVE). What follows a
-    /// commit comes within the call that has committed, so that nothing has come in between and no statement runs any
-    /// more; a pragma is a statement that runs.
+    /// Only those wait. A checkpoint that an application asks for does not wait, if it must not
+    /// (PASSIVE). A checkpoint that follows a commit comes within the call that committed: nothing
+    /// came in between, and no statement is running. A pragma is a running statement.
     pub fn lock_for_checkpoint(&self, flags: c_int) -> c_int {
         if let Err(e) = self.check_not_taken() {
             return self.fail(&e);
@@ -159,7 +159,8 @@ impl Database {
         code.get()
     }
 
-    /// `xShmLock`, once it is done: whether it was for the lock of checkpoints. Recovery takes it as well.
+    /// Called after `xShmLock`: notes whether it was for the checkpoint lock. Recovery takes it as
+    /// well.
     pub fn note_checkpoint_lock(&self, offset: c_int, count: c_int, flags: c_int, code: c_int) {
         let is_it = (offset..offset.saturating_add(count)).contains(&CHECKPOINT_LOCK);
         if !is_it || flags & ffi::SQLITE_SHM_EXCLUSIVE == 0 || code != ffi::SQLITE_OK {
@@ -175,7 +176,7 @@ impl Database {
         }
     }
 
-    /// Recovery is over, and its locks are about to be released.
+    /// Recovery has ended, and its locks are about to be released.
     pub fn recovered(&self) {
         let index = self.inner.index_view();
         self.seen.set(index);
@@ -184,12 +185,13 @@ impl Database {
         }
     }
 
-    /// `xShmLock` of all readers' locks but the first: the log starts again.
+    /// `xShmLock` of all readers' locks except the first: the log restarts.
     ///
-    /// SQLite 3.7.0 to 3.51.2 loses commits where a writer does that while a checkpoint has read the wal-index and
-    /// has not begun to copy: the checkpoint then copies frames of the old generation from a log of the new one,
-    /// and says that the new one is in the database. So who starts the log again keeps checkpoints out for as
-    /// long, and does not start it while there is one: then SQLite goes on behind the log's end.
+    /// SQLite 3.7.0 to 3.51.2 can lose commits here. A checkpoint has read the wal-index and not
+    /// begun to copy, and a writer restarts the log. The checkpoint then copies frames of the old
+    /// generation from a log of the new one. It records that the new one is in the database. So a
+    /// connection that restarts the log excludes checkpoints meanwhile, and does not restart it
+    /// during one. In that case SQLite appends at the log's end.
     pub fn lock_for_restart(&self, flags: c_int) -> c_int {
         let lock_log = || {
             self.inner
@@ -230,7 +232,7 @@ impl Database {
         lock(ffi::SQLITE_SHM_LOCK) && lock(ffi::SQLITE_SHM_UNLOCK)
     }
 
-    /// SQLite has taken a read lock: what it will read is what is published now.
+    /// SQLite has taken a read lock: it will read what is published now.
     pub fn read_locked(&self, lock: c_int) -> Result<(), LogError> {
         self.snapshot.set(None);
         let copied = self.inner.backfilled();
@@ -242,7 +244,7 @@ impl Database {
             return Ok(());
         };
         let before = self.last_snapshot.replace(Some(index));
-        // With the first lock it reads nothing of the log.
+        // With the first lock it reads nothing from the log.
         let is_exempt = lock == FIRST_READ_LOCK
             || !self.settings.get().read_durable
             || self.reads_relaxed.get()
@@ -251,19 +253,21 @@ impl Database {
             return Ok(());
         }
         if before == Some(index) {
-            // It may have these pages still, and not come to read them.
+            // It may have these pages in its cache, and read nothing.
             return log.await_deferred(index, &|| self.inner.index_view());
         }
-        // If something is published meanwhile, it looks anew: so not now, but when it reads.
+        // If a commit is published meanwhile, SQLite looks again. So it waits when it reads, not
+        // now.
         self.snapshot.set(Some(index));
         Ok(())
     }
 
-    /// Finishes the restart of a log in which a writer died. SQLite publishes the new header before it sets
-    /// `nBackfill` to 0. With the old one it would take the next commits for copied, and not read them.
+    /// Finishes the restart of a log during which the writer died. SQLite publishes the new header
+    /// before it sets `nBackfill` to 0. With the old value it would treat the next commits as
+    /// copied, and not read them.
     ///
-    /// Under a read lock other than the first nobody restarts the log. `copied` is `nBackfill` as it stood
-    /// before `mxFrame` was read, so it is not larger unless a writer died.
+    /// Under a read lock other than the first no connection restarts the log. `copied` is
+    /// `nBackfill` from before `mxFrame` was read, so it is larger only if a writer died.
     fn finish_restart(&self, copied: Option<FrameNo>) {
         if let (Some(copied), Some(index)) = (copied, self.seen.get())
             && copied > index.last_frame
@@ -281,7 +285,7 @@ impl Database {
         }
     }
 
-    /// Before the first page of a snapshot is read: returns when the snapshot is durable.
+    /// Called before the first page of a snapshot is read. Returns when the snapshot is durable.
     pub fn await_snapshot(&self) -> Result<(), LogError> {
         let (Some(index), Some(log)) = (self.snapshot.take(), self.log()) else {
             return Ok(());
@@ -289,7 +293,7 @@ impl Database {
         log.await_deferred(index, &|| self.inner.index_view())
     }
 
-    /// Before a checkpoint: returns when everything is durable that it may copy.
+    /// Called before a checkpoint. Returns when everything that it may copy is durable.
     pub fn await_published(&self) -> Result<(), LogError> {
         let (Some(index), Some(log)) = (self.read_view(), self.log()) else {
             return Ok(());
@@ -297,22 +301,23 @@ impl Database {
         log.await_deferred(index, &|| self.inner.index_view())
     }
 
-    /// What the wal-index says, or, while another connection makes it anew, what it said last. As long as this
-    /// connection holds a lock under which it reads the log, the log does not start again: the generation is the
-    /// same, and what was published stays.
+    /// The wal-index now or, while another connection rebuilds it, at the last look. The log does
+    /// not restart while this connection holds a lock under which it reads the log. So the
+    /// generation is the same, and published frames stay.
     fn read_view(&self) -> Option<IndexView> {
         let view = self.inner.index_view();
-        // Without shared memory there are no others.
+        // Without shared memory there are no other connections.
         if view.is_some() || !self.inner.has_index() {
             self.seen.set(view);
         }
         self.seen.get()
     }
 
-    /// What a page of the log is read by; `None` where the connection has no wal-index in shared memory.
+    /// The view of the wal-index for reading a page of the log; `None` if the connection has no
+    /// wal-index in shared memory.
     ///
     /// # Errors
-    /// It has one, and that has not been valid under this lock. What the log's header says may be of another
+    /// The wal-index has not been valid under this lock. The log's header may be of another
     /// generation.
     pub fn view_of_reads(&self) -> Result<Option<IndexView>, LogError> {
         let view = self.read_view();
@@ -332,9 +337,10 @@ impl Database {
         }
     }
 
-    /// The write lock was refused: if it was to a writer, who has it is to know that he is not alone. SQLite's
-    /// busy handler sleeps now; the next time there is a turn to wait for. A reader that was to recover the
-    /// wal-index says nothing: shared memory is in a file, and that of a frozen file system cannot be written.
+    /// The write lock was refused. If a writer holds it, tell that writer that others are waiting.
+    /// SQLite's busy handler sleeps now; the next time there is a turn to wait for. A reader that
+    /// was to recover the wal-index tells nothing. Shared memory is in a file, and a frozen file
+    /// system does not let us write it.
     pub fn write_refused(&self) {
         let writes = |connection: Connection| connection.is_writing();
         if let Some(log) = self.log().filter(|log| self.groups_commits(log))
@@ -345,7 +351,7 @@ impl Database {
         }
     }
 
-    /// The turn to write is over, if this connection has it.
+    /// Ends the turn to write, if this connection has it.
     pub fn end_turn(&self) {
         if let Some(log) = self.log().filter(|_| self.has_turn.replace(false)) {
             log.group_commit.turns().end(&log, self.who);
@@ -353,14 +359,14 @@ impl Database {
     }
 }
 
-/// Whether somebody waited for nothing.
+/// The result of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waited {
     Done,
     InVain,
 }
 
-/// Waits until it is done: at most for `patience`, and no longer than what leads to it is under way.
+/// Waits until it is done: at most for `patience`, and only while progress toward it is under way.
 fn wait(patience: Duration, is_under_way: impl Fn() -> bool, is_done: impl Fn() -> bool) -> Waited {
     let begun = Instant::now();
     let mut last_under_way = begun;
@@ -377,28 +383,28 @@ fn wait(patience: Duration, is_under_way: impl Fn() -> bool, is_done: impl Fn() 
     Waited::Done
 }
 
-/// Whether `xShmLock` is asked for a read lock.
+/// Whether `xShmLock` is to take a read lock.
 pub fn is_read_lock(offset: c_int, flags: c_int) -> bool {
     offset >= FIRST_READ_LOCK
         && flags & ffi::SQLITE_SHM_LOCK != 0
         && flags & ffi::SQLITE_SHM_SHARED != 0
 }
 
-/// Whether `xShmLock` is asked to release one.
+/// Whether `xShmLock` is to release a read lock.
 pub fn is_read_unlock(offset: c_int, flags: c_int) -> bool {
     offset >= FIRST_READ_LOCK
         && flags & ffi::SQLITE_SHM_UNLOCK != 0
         && flags & ffi::SQLITE_SHM_SHARED != 0
 }
 
-/// Whether `xShmLock` is asked for the locks under which the log starts again, or to release them.
+/// Whether `xShmLock` is for the locks under which the log restarts.
 pub fn is_restart_lock(offset: c_int, count: c_int, flags: c_int) -> bool {
     offset == FIRST_READ_LOCK + 1
         && count == LOG_READ_LOCKS
         && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0
 }
 
-/// Whether `xShmLock` is asked to release what recovery alone takes.
+/// Whether `xShmLock` is to release a lock that only recovery takes.
 pub fn is_recovery_unlock(offset: c_int, count: c_int, flags: c_int) -> bool {
     (offset..offset.saturating_add(count)).contains(&RECOVERY_LOCK)
         && flags & ffi::SQLITE_SHM_UNLOCK != 0
@@ -424,7 +430,7 @@ mod tests {
         let looks = Cell::new(0);
         let is_done = || looks.replace(looks.get() + 1) == 20;
         assert_eq!(wait(LONG, || true, is_done), Waited::Done);
-        // What is done already is not waited for at all.
+        // If it is done already, there is no wait at all.
         assert_eq!(wait(Duration::ZERO, || false, || true), Waited::Done);
     }
 

@@ -1,8 +1,8 @@
-//! Parting with a log: for `onewrite detach --discard`, where the log is missing, damaged, or that of
-//! another database, so that the database cannot be opened any more. The log is kept under another name.
+//! Giving up a log, for `onewrite detach --discard`. The log is missing, damaged, or that of
+//! another database, so that the database no longer opens. The log is kept under another name.
 //!
-//! The work is done under SQLite's own EXCLUSIVE lock by a connection of our own, at the moment when
-//! it would look which mode the database is in ([`super::guard`]).
+//! A connection of our own does the work under SQLite's EXCLUSIVE lock, at the moment when it would
+//! decide the database's mode ([`super::guard`]).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use super::{ffi, host};
 use crate::log::LogId;
 
-/// What the database parted with.
+/// The log that the database gave up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Discarded {
-    /// The log that the database was guarded for; `None` where it was not guarded.
+    /// The log that the database was guarded for; `None` if it was not guarded.
     pub guard: Option<LogId>,
-    /// The log's new name; `None` where there was no log, or none that could hold anything.
+    /// The log's new name; `None` if there was no log, or none that could have content.
     pub kept_as: Option<PathBuf>,
 }
 
@@ -40,15 +40,15 @@ impl fmt::Display for DiscardError {
 
 impl std::error::Error for DiscardError {}
 
-/// What the connections of this thread are to do with a log.
+/// How the connections of this thread treat a log.
 enum Order {
     /// Use it.
     Keep,
     /// Give it up.
     Discard,
-    /// It has been given up.
+    /// It was given up.
     Done(Discarded),
-    /// It could not be, and why.
+    /// It could not be given up, with the reason.
     Failed(String),
 }
 
@@ -63,29 +63,30 @@ pub(super) fn is_wanted() -> bool {
         .unwrap_or(false)
 }
 
-/// The log is given up, and the database unguarded.
+/// Reports that the log is given up, and the database unguarded.
 pub(super) fn done(discarded: Discarded) {
     leave(Order::Done(discarded));
 }
 
-/// The log cannot be given up; SQLite knows only a code for that.
+/// Reports that the log cannot be given up; SQLite has only a code for that.
 pub(super) fn failed(why: String) {
     leave(Order::Failed(why));
 }
 
-/// Leaves an order, and takes the one before. A thread that ends gives none.
+/// Leaves an order, and returns the one before. An ending thread has no orders.
 fn leave(order: Order) -> Order {
     ORDER
         .try_with(|present| present.replace(order))
         .unwrap_or(Order::Keep)
 }
 
-/// Makes a stock database of the one at `database`, as it stands without its log: **what is only in the log
-/// is not in it**. The log is set aside as `<db>-onewrite-orphan-<id>`, as those of removed databases are. The
-/// VFS must be registered. When this returns, all of it is on the device.
+/// Makes a stock database of the one at `database`, without its log: **transactions that are only
+/// in the log are lost to it**. The log is set aside as `<db>-onewrite-orphan-<id>`, as those of
+/// removed databases are. The VFS must be registered. When this returns, all of it is on the
+/// device.
 ///
 /// # Errors
-/// The database is in use, cannot be written, or is none.
+/// The database is in use, cannot be written, or is not a database.
 pub fn discard_log(database: &Path) -> Result<Discarded, DiscardError> {
     let Some(host) = host::get() else {
         return Err(DiscardError::Failed("there is no SQLite".to_owned()));
@@ -96,7 +97,7 @@ pub fn discard_log(database: &Path) -> Result<Discarded, DiscardError> {
         query("PRAGMA schema_version")
     });
     match (leave(Order::Keep), queried) {
-        // What SQLite thinks of the database that is left does not matter here.
+        // Errors of SQLite on the remaining database do not matter here.
         (Order::Done(discarded), _) => Ok(discarded),
         (Order::Failed(why), _) => Err(DiscardError::Failed(why)),
         (_, Err(e)) if e.code & 0xff == ffi::SQLITE_BUSY => Err(DiscardError::InUse),

@@ -1,7 +1,7 @@
-//! The variables `ONEWRITE_*`. Every one is read here.
+//! The variables `ONEWRITE_*`. All of them are read here.
 //!
-//! A program with raised privileges (set-user-ID, set-group-ID, file capabilities) does not do what
-//! the user says who starts it: there the variables are ignored, as `secure_getenv(3)` does.
+//! A program with raised privileges (set-user-ID, set-group-ID, file capabilities) must not obey
+//! the user that starts it. It ignores the variables, as `secure_getenv(3)` does.
 
 use std::env;
 use std::ffi::OsString;

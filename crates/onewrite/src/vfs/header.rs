@@ -1,5 +1,5 @@
-//! The bytes of a database's header that the guard uses, and what they say. Pure functions: who reads and
-//! writes the header, and under which lock, is decided in [`super::guard`].
+//! The bytes of a database's header that the guard uses, and their meaning. Pure functions:
+//! [`super::guard`] decides who reads and writes the header, and under which lock.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::wal::{FRAME_HEADER_BYTES, PageSize, array, be32};
 /// The read version on disk while the database is guarded. Bit 7 keeps it above every version that
 /// SQLite could reach.
 pub const GUARD_BYTE: u8 = 0xA1;
-/// What every database begins with.
+/// The first bytes of every database.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// The read version of a database in WAL mode.
 pub(super) const WAL_VERSION: u8 = 2;
@@ -18,14 +18,15 @@ pub(super) const WAL_VERSION: u8 = 2;
 pub const HEADER_BYTES: usize = 100;
 pub(super) const READ_VERSION_AT: usize = 19;
 pub(super) const ID_AT: usize = 72;
-/// Where the change counter stands: the counter itself, and the "version-valid-for" copy.
+/// The offsets of the change counter: the counter itself, and the "version-valid-for" copy.
 const COUNTERS_AT: [usize; 2] = [24, 92];
-/// Behind the copy: the version of SQLite that has counted.
+/// After the copy: the version of SQLite that has counted.
 const COUNTED_BY_AT: usize = 96;
 
 pub type Header = [u8; HEADER_BYTES];
 
-/// Where the change counter and what goes with it stand, if two versions of page 1 differ in nothing else.
+/// The range of the change counter and its related fields, if two versions of page 1 differ only
+/// there.
 pub(super) fn only_counters_differ(page: &[u8], other: &[u8]) -> Option<Range<usize>> {
     let [counter, copy] = COUNTERS_AT;
     let parts = [0..counter, counter + 4..copy, COUNTED_BY_AT + 4..page.len()];
@@ -36,21 +37,21 @@ pub(super) fn only_counters_differ(page: &[u8], other: &[u8]) -> Option<Range<us
     are_same.then_some(counter..COUNTED_BY_AT + 4)
 }
 
-/// The log that a database is guarded for, by the header as it is on disk; `None` while it is a stock
-/// database, and where this is no header.
+/// The log that a database is guarded for, by the header on disk; `None` for a stock database, and
+/// if this is not a header.
 pub fn guarded_by(header: &[u8]) -> Option<LogId> {
     let header: &Header = header.first_chunk()?;
     let is_guarded = header.starts_with(MAGIC) && header[READ_VERSION_AT] == GUARD_BYTE;
     is_guarded.then(|| LogId(array(&header[ID_AT..ID_AT + 8])))
 }
 
-/// Whether bytes read from the database at `offset` look as if it was guarded.
+/// Whether bytes read from the database at `offset` look guarded.
 pub(super) fn stands_in(bytes: &[u8], offset: u64) -> bool {
     let at = (READ_VERSION_AT as u64).checked_sub(offset);
     at.and_then(|at| bytes.get(at as usize)) == Some(&GUARD_BYTE)
 }
 
-/// Replaces the guard in bytes read from the database at `offset` by what SQLite expects there.
+/// Replaces the guard, in bytes read from the database at `offset`, with what SQLite expects there.
 pub fn hide(bytes: &mut [u8], offset: u64) {
     if offset >= HEADER_BYTES as u64 {
         return;
@@ -68,7 +69,7 @@ pub fn hide(bytes: &mut [u8], offset: u64) {
     }
 }
 
-/// Puts the guard into page 1, which is about to be written.
+/// Puts the guard into page 1 before it is written.
 pub fn keep(page: &mut [u8], id: LogId) {
     if page.len() >= HEADER_BYTES {
         page[READ_VERSION_AT] = GUARD_BYTE;
@@ -76,7 +77,7 @@ pub fn keep(page: &mut [u8], id: LogId) {
     }
 }
 
-/// Makes the header that of a stock database in WAL mode.
+/// Turns the header into that of a stock database in WAL mode.
 pub(super) fn clear(header: &mut Header) {
     header[READ_VERSION_AT] = WAL_VERSION;
     header[ID_AT..ID_AT + 8].fill(0);
@@ -93,7 +94,7 @@ pub(super) fn page_size(header: &Header) -> Result<PageSize, LogError> {
     })
 }
 
-/// Whether a layout can carry the database's pages; the error says why not.
+/// Whether a layout can carry the database's pages; the error gives the reason.
 pub(super) fn suits(layout: Layout, header: &Header) -> Result<(), String> {
     let page = page_size(header).map_err(|error| error.to_string())?;
     if layout == Layout::Embedded && usize::from(header[20]) < FRAME_HEADER_BYTES {
@@ -102,8 +103,8 @@ pub(super) fn suits(layout: Layout, header: &Header) -> Result<(), String> {
     Geometry::new(layout, page, 1).map(drop)
 }
 
-/// Whether a database's first page, of which `page` is the beginning, says that no table ever was in it, in
-/// one page: the schema has not changed, and its table is a leaf without cells.
+/// Whether a database's first page, which starts with `page`, shows that no table was ever in it.
+/// The schema has not changed, and its table is a leaf without cells.
 pub(super) fn holds_no_table(page: &[u8]) -> bool {
     const SCHEMA_COUNTER_AT: usize = 40;
     const LEAF_OF_A_TABLE: u8 = 13;
@@ -114,7 +115,7 @@ pub(super) fn holds_no_table(page: &[u8]) -> bool {
         && page[HEADER_BYTES + 3..HEADER_BYTES + 5] == [0, 0]
 }
 
-/// Moves the change counter on, in both its places.
+/// Increments the change counter, in both places.
 pub(super) fn count_on(header: &mut Header) {
     let counter = be32(&header[..], COUNTERS_AT[0]).wrapping_add(1);
     for at in COUNTERS_AT {
@@ -122,7 +123,7 @@ pub(super) fn count_on(header: &mut Header) {
     }
 }
 
-/// The id in a header that is guarded.
+/// The id in a guarded header.
 pub(super) fn id_in(header: &Header) -> LogId {
     LogId(array(&header[ID_AT..ID_AT + 8]))
 }

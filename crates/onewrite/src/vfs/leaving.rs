@@ -1,5 +1,5 @@
-//! The way out of a mode with a log: the log is given up, the guard goes, and so does what is remembered
-//! of the mode. The interleavings: `docs/durability.md`, M1 to M6.
+//! Leaving a mode with a log: the log is given up, the guard is cleared, and the remembered mode is
+//! removed. The interleavings: `docs/durability.md`, M1 to M6.
 
 use super::database::{Database, Switch};
 use super::guard::{PATIENCE, pause};
@@ -16,20 +16,20 @@ use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
 use crate::sync;
 
 impl Database {
-    /// Before `xDelete` of SQLite's own log.
+    /// Called before `xDelete` of SQLite's own log.
     ///
-    /// SQLite may go from EXCLUSIVE to SHARED then, without ever letting go of the lock: others make a new
-    /// log at once, and SQLite opens it. The one that is known here is another file.
+    /// SQLite may then go from EXCLUSIVE to SHARED without ever releasing the lock. Others make a
+    /// new log at once, and SQLite opens it. The log known here is another file.
     pub fn forget_wal(&self) -> Result<(), LogError> {
         self.forget_pages()?;
         self.log.replace(None);
         Ok(())
     }
 
-    /// Under EXCLUSIVE, unless the log is deleted because its last connection closes. SQLite goes on with
-    /// the pages that the connection remembers, though others may have committed to them since its last
-    /// transaction, unless the change counter is another one. It means something to living connections
-    /// alone, and so needs no flush.
+    /// Under EXCLUSIVE, unless the log is deleted because its last connection closes. SQLite keeps
+    /// the pages in the connection's cache, though others may have committed to them since its last
+    /// transaction, unless the change counter differs. The counter matters only to open
+    /// connections, so it needs no flush.
     fn forget_pages(&self) -> Result<(), LogError> {
         if !self.is_leaving_a_log() || self.lock.get() != LockLevel::EXCLUSIVE {
             return Ok(());
@@ -40,17 +40,17 @@ impl Database {
         }
     }
 
-    /// Whether SQLite ends its use of a log for the sake of another mode, and not because it closes the
-    /// file. Only then is a statement running that may write: `PRAGMA journal_mode`. No pragma tells us
-    /// reliably: one without a schema's name is for attached databases too, and only the main one hears of
-    /// it; a prepared one is run again without a word to us.
+    /// Whether SQLite ends its use of a log to enter another mode, and not because it closes the
+    /// file. Only then is a statement running that may write: `PRAGMA journal_mode`. No pragma call
+    /// tells us reliably. One without a schema name is for attached databases too, and only the
+    /// main one gets it. A prepared one runs again without a call to us.
     pub fn is_leaving_a_log(&self) -> bool {
         let connection = self.connection.get();
         connection.is_none_or(Connection::is_writing)
     }
 
-    /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database:
-    /// the log becomes empty, the database a stock one again.
+    /// `xDelete` of the log, which SQLite calls under EXCLUSIVE when everything is in the database.
+    /// The log becomes empty, and the database a stock one again.
     pub fn delete_log(&self) -> Result<(), LogError> {
         let Some(log) = self
             .log()
@@ -70,19 +70,20 @@ impl Database {
         };
         clear(&mut header);
         self.write_header(&mut header).inspect_err(|_| {
-            // Whether the database is guarded still nobody knows, and SQLite goes on with the log.
+            // Whether the database is still guarded is unknown, and SQLite continues with the log.
             log.set_guard_in_doubt(true);
         })?;
         if self.switch.get() == Switch::Idle {
             let rested = self.inner.size().map(|size| log.rest(size));
             if let Ok(Err(e)) = rested {
-                // It stays as large as it is, and the next one to open it takes more care.
+                // The log keeps its size, and the next connection to open it must be more careful.
                 self.fail(&e);
             }
         }
         self.log.replace(None);
         if !self.has_moved() {
-            // Under EXCLUSIVE nobody uses it. One that stays is made anew by the next to come.
+            // Under EXCLUSIVE no connection uses it. If it stays, the next connection makes it
+            // again.
             let _ = Shared::remove(&self.paths.log);
         }
         match self.switch.get() {
@@ -91,8 +92,8 @@ impl Database {
         }
     }
 
-    /// With the last lock: the log belongs to others now, or to nobody. A connection that cannot write
-    /// could not end the guard.
+    /// Called with the last lock: the log now belongs to other connections, or to none. A
+    /// connection that cannot write could not end the guard.
     pub fn let_go_of_log(&self) {
         let log = self.log.replace(None);
         if self.read_only && !convert::is_converting() {
@@ -101,8 +102,9 @@ impl Database {
         }
     }
 
-    /// Before the file is closed: whether this connection, which cannot write, leaves a guarded database
-    /// that nobody else uses. If somebody does, that one ends the guard.
+    /// Called before the file is closed. Whether this connection, which cannot write, leaves a
+    /// guarded database that no other connection uses. If another one does, that one ends the
+    /// guard.
     pub fn must_end_guard(&self) -> bool {
         let Some(log) = self.left_guarded.take() else {
             return false;
@@ -128,14 +130,16 @@ impl Database {
         Ok(file.sync_directory()?)
     }
 
-    /// Removes the file that remembers a mode that this connection does not use. Another process may
-    /// be about to use it: whoever guards the database makes the log under EXCLUSIVE and leaves the
-    /// guard behind. So under SHARED, and with no guard to be seen, the file is nobody's log.
+    /// Removes the file that remembers a mode which this connection does not use. Another process
+    /// may be about to use it: the process that guards the database makes the log under EXCLUSIVE
+    /// and leaves the guard behind. So under SHARED, if there is no guard, the file is not in use
+    /// as a log.
     ///
-    /// `false`: the database is guarded by now, or nobody lets us look.
+    /// `false`: the database is guarded by now, or we could not look.
     pub fn forget_unused_mode(&self) -> Result<bool, LogError> {
         if self.lock.get() != LockLevel::NONE {
-            // Our own SHARED has kept others from guarding for as long as we have known the mode.
+            // Our own SHARED has prevented others from guarding for as long as we have known the
+            // mode.
             return self.forget_mode().map(|()| true);
         }
         for attempt in 0..PATIENCE {
@@ -161,11 +165,11 @@ impl Database {
         self.forget_mode().map(|()| true)
     }
 
-    /// Removes the file that remembers the mode. Only where nobody can be using it as a log: under
-    /// EXCLUSIVE, or as [`Database::forget_unused_mode`] does.
+    /// Removes the file that remembers the mode. Only if no connection can be using it as a log:
+    /// under EXCLUSIVE, or as [`Database::forget_unused_mode`] does.
     pub(super) fn forget_mode(&self) -> Result<(), LogError> {
         if self.has_moved() {
-            // The name is another database's by now.
+            // The name belongs to another database by now.
             return Ok(());
         }
         Ok(crate::storage::remove_file(&self.paths.log)?)

@@ -1,12 +1,12 @@
 //! The SQLite boundary: a VFS named `onewrite` over the platform's default VFS.
 //!
-//! A main database gets our methods; its log too, while the database is in a mode of ours.
-//! Everything else (temporary files, rollback journals, super-journals, the `-wal` file of a
-//! database in one of SQLite's own modes) is opened by the VFS underneath in the very memory that
-//! SQLite passed, so that nothing of ours is in its way.
+//! A main database gets our methods. So does its log, while the database is in one of our modes.
+//! The VFS underneath opens everything else: temporary files, rollback journals, super-journals,
+//! and the `-wal` file of a database in one of SQLite's own modes. It opens them in the very memory
+//! that SQLite passed, so our code is not involved.
 //!
-//! Unsafe code stands in `entry`, `ffi`, `host`, `inner`, `thunks` and nowhere else; the other modules are
-//! what those hand safe values to.
+//! Only `entry`, `ffi`, `host`, `inner` and `thunks` have unsafe code. The other modules get safe
+//! values from them.
 
 mod atomic;
 mod beside;
@@ -47,11 +47,11 @@ pub const VFS_NAME: &CStr = c"onewrite";
 /// Why the VFS could not be registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegisterError {
-    /// The host's SQLite is older than 3.40, whose version number is the first one supported.
+    /// The host's SQLite is older than 3.40, the first supported version.
     TooOld(i32),
     /// The host's function table lacks functions.
     NoFunctions,
-    /// `onewrite.h` is of another version than the library.
+    /// `onewrite.h` belongs to another version than the library.
     Header,
     /// There is no default VFS to build on, or it lacks shared memory.
     NoBase,
@@ -92,8 +92,8 @@ impl std::error::Error for RegisterError {}
 ///
 /// # Errors
 /// See [`RegisterError`].
-// Inline, so that the code which names SQLite's functions is in Rust programs that call it alone: the
-// static library for C needs no SQLite to be linked.
+// It is inline, so that only Rust programs that call it contain the code that names SQLite's
+// functions. The static library for C then needs no SQLite at link time.
 #[inline]
 pub fn register(default: bool) -> Result<(), RegisterError> {
     entry::register(ffi::Api::linked(), ffi::Api::linked_version(), default)

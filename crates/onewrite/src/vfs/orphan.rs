@@ -1,13 +1,14 @@
-//! A log whose database is gone: somebody has removed the database, or put another in its place. It is never
-//! replayed into the one that is there, and never deleted.
+//! A log whose database is gone, because the database was removed or replaced. It is never replayed
+//! into the database that is there, and never deleted.
 //!
-//! Next to a database that is new or empty, where no table ever was, the log is set aside under another name,
-//! `<db>-onewrite-orphan-<id>`, and the database is used. Next to one that has content somebody must decide, for
-//! it may be an old copy of the log's own: that database is refused.
+//! Next to a new or empty database, which never had a table, the log is set aside as
+//! `<db>-onewrite-orphan-<id>`, and the database is used. A database with content is refused, and
+//! the user must decide, because it may be an old copy of the log's own database.
 //!
-//! The name is changed under EXCLUSIVE, so that no connection to this database is using the log, and nobody can
-//! make a new one. A connection to the *removed* database may use the log still. It goes on with the file that
-//! it has open, under the new name. The interleavings: `docs/durability.md`, O1 to O8.
+//! The name is changed under EXCLUSIVE. So no connection to this database is using the log, and
+//! none can make a new one. A connection to the *removed* database may still use the log. It
+//! continues with its open file, under the new name. The interleavings: `docs/durability.md`, O1 to
+//! O8.
 
 use std::ffi::OsString;
 use std::fs;
@@ -29,13 +30,14 @@ use crate::log::header::HEADER_BYTES;
 use crate::log::{ErrorKind, LogError, LogHeader};
 use crate::storage::{self, Access, Create, DirectIo, LockByte, LockKind, LogFile};
 
-/// So many logs are kept next to a database at most.
+/// The most logs to keep next to a database.
 const MAX_ORPHANS: usize = 1000;
-/// Zeros are looked for in pieces of so many bytes, a file system's block, and in so many bytes in all.
+/// The size of the pieces that are searched for zeros, a file system's block; then the most bytes
+/// to search.
 const BLOCK: usize = 4096;
 const MOST_READ: u64 = 64 << 20;
 
-/// The path of a log, with what its name goes on with when it is set aside.
+/// The name of a log that is set aside, up to the id.
 fn orphan_name(log: &Path) -> OsString {
     let mut name = log.file_name().unwrap_or_default().to_owned();
     name.push("-orphan-");
@@ -43,8 +45,8 @@ fn orphan_name(log: &Path) -> OsString {
 }
 
 impl Database {
-    /// Under SHARED: sets a log aside whose database is gone, if this database is new or empty. Returns what
-    /// comes of the look at the lock where others keep us from it.
+    /// Under SHARED: sets a log aside whose database is gone, if this database is new or empty. If
+    /// other connections prevent it, returns the result of the look.
     pub(super) fn set_orphan_aside(
         &self,
         header: Option<&Header>,
@@ -60,10 +62,10 @@ impl Database {
             code if code & 0xff == ffi::SQLITE_BUSY => return Ok(Some(Look::Refused)),
             code => return Err(self.inner_error("lock", code)),
         }
-        // Under a name that is another file's by now the log may be that one's.
+        // If the name is another file's by now, the log may be that file's.
         if !self.has_moved() && self.is_leftover(header)? {
             let aside = set_aside(&self.paths.log)?;
-            // The wal-index there is that of the removed database, and may be in use.
+            // The wal-index there belongs to the removed database, and may be in use.
             storage::remove_file(&self.paths.shm)?;
             self.tell_of_orphan(&aside);
         }
@@ -73,12 +75,12 @@ impl Database {
         }
     }
 
-    /// Under EXCLUSIVE: the log of a database that is to be used without it gets another name, and that is
-    /// returned. One that holds nothing is removed.
+    /// Under EXCLUSIVE: renames the log of a database that will be used without it. Returns the new
+    /// name. A log without content is removed.
     pub(super) fn set_given_up_aside(&self) -> Result<Option<PathBuf>, LogError> {
         let holds_something = match self.present_log() {
             Ok(log) => log.is_some_and(|log| !log.is_empty()),
-            // Damaged, or no log at all: who knows.
+            // It is damaged, or no log at all, and may hold content.
             Err(e) if e.kind() == ErrorKind::CantOpen => self.paths.log.is_file(),
             Err(e) => return Err(e),
         };
@@ -88,21 +90,21 @@ impl Database {
         }
     }
 
-    /// Whether a file stands in the log's place that this database, as its header is, does not lead to.
+    /// Whether there is a file in the log's place to which this database's header does not lead.
     fn is_leftover(&self, header: Option<&Header>) -> Result<bool, LogError> {
         if header.is_some_and(|header| guarded_by(header).is_some()) {
             return Ok(false);
         }
         match self.present_log() {
             Ok(log) => Ok(log.is_some_and(|log| !log.is_empty())),
-            // Damaged, of a newer version, or no log at all: nothing that a new database needs.
+            // It is damaged, of a newer version, or no log at all: a new database does not need it.
             Err(e) if e.kind() == ErrorKind::CantOpen => Ok(self.paths.log.is_file()),
             Err(e) => Err(e),
         }
     }
 
-    /// Whether nothing was ever stored in the database: no bytes, or one page without a table. The counter of
-    /// schema changes tells that there was none either.
+    /// Whether nothing was ever stored in the database: it has no bytes, or one page without a
+    /// table. The counter of schema changes shows that there never was one.
     pub(super) fn holds_nothing(&self, header: Option<&Header>) -> Result<bool, LogError> {
         let size = match self.inner.size() {
             Ok(size) => size,
@@ -120,13 +122,14 @@ impl Database {
         if !one_page || !holds_no_table(&page) {
             return Ok(false);
         }
-        // What it holds may be in stock SQLite's files.
+        // Its content may be in stock SQLite's files.
         let has_wal = fs::metadata(&self.paths.wal).is_ok_and(|wal| wal.len() > 0);
         Ok(!has_wal && !file_begins_with_content(&self.paths.journal)?)
     }
 
-    /// Before a log is made anew in the file that stands there: a connection to a removed database may have
-    /// that open, without a frame in it yet, and would go on to write there. Under EXCLUSIVE nobody else can.
+    /// Called before a log is made again in the existing file. A connection to a removed database
+    /// may have that file open, without a frame in it yet, and would write there. Under EXCLUSIVE
+    /// no other connection can.
     pub(super) fn part_from_strangers(&self) -> Result<(), LogError> {
         if self.has_moved() {
             return Err(LogError::new(
@@ -135,8 +138,9 @@ impl Database {
                 "the database was removed or replaced while it was open: its log would be that of another",
             ));
         }
-        // No connection to this database has a wal-index now. One that somebody uses is of a removed database,
-        // and SQLite would join in. One that nobody uses stays: a `readonly_shm` connection can make no other.
+        // No connection to this database has a wal-index now. A wal-index in use belongs to a
+        // removed database, and SQLite would join it. One that is not in use stays: a
+        // `readonly_shm` connection cannot make another.
         if self.is_index_in_use()? {
             storage::remove_file(&self.paths.shm)?;
         }
@@ -154,8 +158,8 @@ impl Database {
         Ok(())
     }
 
-    /// Whether a connection has the wal-index open that stands at our name: SQLite locks byte 128 of it as long.
-    /// Where the file system cannot tell, it may be so.
+    /// Whether a connection has the wal-index at our name open: SQLite then locks byte 128 of it.
+    /// If the file system cannot tell, it counts as open.
     fn is_index_in_use(&self) -> Result<bool, LogError> {
         const DEAD_MAN_SWITCH: i32 = 128;
         let Some(index) = open_beside(&self.paths.shm)? else {
@@ -163,19 +167,20 @@ impl Database {
         };
         let is_used = storage::is_byte_locked(&index, DEAD_MAN_SWITCH);
         if matches!(is_used, Ok(true)) {
-            // Closing it could take POSIX locks from a connection of this process.
+            // Closing it could drop POSIX locks of a connection in this process.
             std::mem::forget(index);
         }
         Ok(is_used.unwrap_or(true))
     }
 
-    /// Whether the database's name stands for another file by now, or for none. SQLite's VFS also says so where
-    /// the name cannot be looked at; there it is still the database's, as far as we know.
+    /// Whether the database's name now belongs to another file, or to none. SQLite's VFS also
+    /// reports that if the name cannot be inspected. In that case we assume that it is still the
+    /// database's.
     pub(super) fn has_moved(&self) -> bool {
         let moved = || self.inner.has_moved() == Some(true);
         moved()
             && match rustix::fs::stat(&self.paths.database) {
-                // The first look may have failed, and for that alone have said so.
+                // The first answer may only have come from a failed call.
                 Ok(_) => moved(),
                 Err(e) => matches!(e, Errno::NOENT | Errno::NOTDIR),
             }
@@ -193,7 +198,7 @@ impl Database {
         self.set_aside.replace(Some(to.to_string()));
     }
 
-    /// Why a database with content is refused next to the log of another.
+    /// The error that refuses a database with content next to the log of another.
     pub(super) fn leftover_error(&self) -> LogError {
         let (database, log) = (self.paths.database.display(), self.paths.log.display());
         LogError::new(
@@ -209,7 +214,7 @@ impl Database {
     }
 }
 
-/// Gives a log another name, and returns it. The caller has made sure that nobody else does that now.
+/// Renames a log, and returns the new name. The caller ensures that no other process does that now.
 fn set_aside(log: &Path) -> Result<PathBuf, LogError> {
     let cannot = |e: io::Error| LogError::io(ErrorKind::CantOpen, log, "set aside", &e);
     let Some(file) = open_beside(log)? else {
@@ -219,7 +224,7 @@ fn set_aside(log: &Path) -> Result<PathBuf, LogError> {
     check_number(log, &name).map_err(cannot)?;
     name.push(words_for(&file).map_err(cannot)?);
     let aside = rename_to_new(log, &name).map_err(cannot)?;
-    // Somebody may have changed files at that moment, who knows nothing of our locks.
+    // A process that ignores our locks may have changed files at that moment.
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let found = file.metadata().map(identity).map_err(cannot)?;
     if fs::symlink_metadata(&aside).map(identity).map_err(cannot)? != found {
@@ -231,7 +236,7 @@ fn set_aside(log: &Path) -> Result<PathBuf, LogError> {
     Ok(aside)
 }
 
-/// A log that nobody looks at must not be followed by more and more of them.
+/// A log that the user has not noticed must not be followed by more and more of them.
 fn check_number(log: &Path, name: &OsString) -> io::Result<()> {
     let directory = match log.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -251,7 +256,7 @@ fn check_number(log: &Path, name: &OsString) -> io::Result<()> {
     )))
 }
 
-/// How a log is called: by its id, or, where it has none, by its first bytes.
+/// The last part of a log's new name: its id or, if it has none, a checksum of its first bytes.
 fn words_for(file: &fs::File) -> io::Result<String> {
     let mut head = [0; HEADER_BYTES];
     let read = file.read_at(&mut head, 0)?;
@@ -261,7 +266,7 @@ fn words_for(file: &fs::File) -> io::Result<String> {
     })
 }
 
-/// Renames a file within its directory to a name that is free.
+/// Renames a file within its directory to a free name.
 fn rename_to_new(log: &Path, name: &OsString) -> io::Result<PathBuf> {
     for number in 1..=MAX_ORPHANS {
         let mut name = name.clone();
@@ -279,7 +284,7 @@ fn rename_to_new(log: &Path, name: &OsString) -> io::Result<PathBuf> {
 
 fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Not every file system can.
+        // Some file systems cannot do that.
         Err(Errno::INVAL | Errno::NOSYS) => {
             fs::hard_link(from, to)?;
             fs::remove_file(from)
@@ -288,8 +293,9 @@ fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Most of a log's blocks were prepared and never used. Those go back to the file system; the file's content
-/// stays what it is, byte for byte. Not where the removed database is still in use, and the log with it.
+/// Most of a log's blocks were prepared and never used. They go back to the file system; the file's
+/// content stays the same, byte for byte. Not if the removed database is still in use, and its log
+/// too.
 fn give_zeros_back(aside: &Path) {
     let opened = LogFile::open(aside, Create::Never, Access::ReadWrite, DirectIo::Never);
     let Ok(held) = opened else { return };

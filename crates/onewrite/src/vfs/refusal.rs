@@ -1,8 +1,9 @@
-//! Whether a database that was just opened is going to be refused, and why: known before the first lock, so that
-//! it can be said in the error of `sqlite3_open` itself.
+//! Whether a database that was just opened will be refused, and why. This is known before the first
+//! lock, so that the error of `sqlite3_open` itself can say it.
 //!
-//! No lock is taken, so nothing is believed that may be passing by. A database that is guarded, or stops being so,
-//! between the looks at its header and its log has another change counter then, and is looked at again.
+//! No lock is taken, so a passing state must not be believed. Between the looks at its header and
+//! its log, a database may become guarded, or stop being guarded. Then its change counter differs,
+//! and it is looked at again.
 
 use super::database::Database;
 use super::header::{Header, guarded_by, page_size};
@@ -10,11 +11,12 @@ use super::{convert, discard};
 use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::JournalMode;
 
-/// So often a database is looked at that others are changing.
+/// How often to look at a database that others are changing.
 const LOOKS: u32 = 3;
 
 impl Database {
-    /// Why the first lock would be refused for the log's sake. `None` where it would not, or that cannot be told.
+    /// Why the first lock would be refused because of the log. `None` if it would not be, or if
+    /// that is unknown.
     pub fn refusal(&self) -> Option<LogError> {
         if self.takes_no_lock || discard::is_wanted() || convert::is_converting() {
             return None;

@@ -1,8 +1,8 @@
-//! Transactions over databases in `xftl` and several in rollback modes of SQLite's.
+//! Transactions over databases in `xftl` and several in SQLite's rollback modes.
 //!
-//! For those SQLite makes a super-journal, and deletes it when every database is written and synced. That is its
-//! COMMIT: no error that comes later is reported, that of COMMIT_PHASETWO neither. So the databases in `xftl` are
-//! committed at the last moment at which one is:
+//! For those SQLite makes a super-journal, and deletes it when every database is written and
+//! synced. That is its COMMIT: SQLite reports no later error, not even one of COMMIT_PHASETWO. So
+//! the databases in `xftl` are committed at the last moment at which an error is reported:
 //!
 //! | SQLite | here |
 //! | --- | --- |
@@ -10,9 +10,11 @@
 //! | `SQLITE_FCNTL_SYNC` with that name | the database's transaction joins |
 //! | xDelete of it, to be made durable | what has joined is committed; where that fails the super-journal stays, and SQLite plays back |
 //!
-//! Only the VFS of the main database sees the super-journal. Who cannot join must not commit.
+//! Only the VFS of the main database sees the super-journal. A database that cannot join must not
+//! commit.
 //!
-//! All of this comes in one call of SQLite's, on one thread. Called by [`super::thunks`] and [`super::atomic`].
+//! All of this comes in one call from SQLite, on one thread. Called by [`super::thunks`] and
+//! [`super::atomic`].
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -30,8 +32,8 @@ struct Commit {
     joined: Vec<Rc<Transaction>>,
 }
 
-/// Before a super-journal is opened: to be written, or in a playback, which deletes the last one. What joined before
-/// was not committed.
+/// Called before a super-journal is opened, either for writing or in a rollback, which deletes the
+/// last one. Transactions that joined before were not committed.
 pub fn opens(super_journal: PathBuf) {
     with_commit(|commit| {
         *commit = Some(Commit {
@@ -52,8 +54,9 @@ pub fn join(super_journal: &Path, transaction: &Rc<Transaction>) -> bool {
     joins.flatten().is_some()
 }
 
-/// Before a file is deleted durably: if it is the super-journal, what has joined is committed. If that fails none of it
-/// stays begun, and the file must not be deleted. The error is SQLite's code.
+/// Called before a file is deleted durably. If it is the super-journal, commits the joined
+/// transactions. If that fails, none of them stays begun, and the file must not be deleted. The
+/// error is SQLite's code.
 pub fn commit(name: &Path) -> Result<(), c_int> {
     let commit = with_commit(|commit| commit.take_if(|commit| commit.super_journal == name));
     let Some(Commit { joined, .. }) = commit.flatten() else {
@@ -67,7 +70,8 @@ pub fn commit(name: &Path) -> Result<(), c_int> {
     committed
 }
 
-/// `None` while the thread ends: connections may be closed that late, and nothing can join any more.
+/// `None` while the thread ends: connections may be closed that late, and no transaction can join
+/// any more.
 fn with_commit<T>(work: impl FnOnce(&mut Option<Commit>) -> T) -> Option<T> {
     COMMIT
         .try_with(|commit| work(&mut commit.borrow_mut()))

@@ -1,9 +1,10 @@
-//! A database that was taken from under its connections: its file was replaced, removed or overwritten, or
-//! another process has ended its guard while this one was at work. What was committed to the log is in a log that
-//! nobody will read for this database, and stays there. Nothing more may be acknowledged.
+//! A database that was taken from under its connections: its file was replaced, removed or
+//! overwritten. Or another process ended its guard while this connection was at work. Transactions
+//! that were committed to the log stay there, but no connection to this database will read them. No
+//! more commits may be acknowledged.
 //!
-//! SQLite's locks keep other connections from it, as long as they hold (`docs/durability.md`, L1 to L14 and
-//! T1 to T4). Nothing keeps a `cp` from it.
+//! SQLite's locks keep other connections from doing this, as long as they hold
+//! (`docs/durability.md`, L1 to L14 and T1 to T4). They do not stop a `cp`.
 
 use std::ffi::c_int;
 
@@ -17,20 +18,20 @@ use crate::log::{ErrorKind, LogError};
 use crate::storage::{LogFile, StorageError};
 use crate::sync;
 
-/// Somebody who was killed lets go of the database a moment before the log.
+/// A killed process releases the database a moment before the log.
 const MOMENTS: u32 = 10;
 
-/// The database's path leads elsewhere: whether its log stayed, or was removed. If the log's path leads elsewhere as
-/// well, the directory was renamed, or this process has another root, or may no longer look there. Then both are
-/// together still.
+/// The database's path leads elsewhere: whether its log stayed, or was removed. If the log's path
+/// leads elsewhere as well, the directory was renamed, or this process has another root, or may no
+/// longer look there. Then both are still together.
 fn was_left_behind(log: &LogFile) -> bool {
     let is_removed = || matches!(log.size_while_linked(), Err(StorageError::Deleted { .. }));
     log.same_as_path().unwrap_or(false) || is_removed()
 }
 
 impl Database {
-    /// Looks whether the database is still the one that the log belongs to: before a commit is written, and
-    /// before a checkpoint. Two system calls, in the modes that guard.
+    /// Checks that the database is still the one that the log belongs to. Called before a commit is
+    /// written and before a checkpoint. Two system calls, in the modes that guard.
     ///
     /// # Errors
     /// It is another one.
@@ -38,7 +39,7 @@ impl Database {
         let Some(log) = self.log().filter(|log| log.mode().is_guarded()) else {
             return Ok(());
         };
-        // After a failure of the call that clears the guard, nobody knows what is there.
+        // After a failure of the call that clears the guard, the header's state is unknown.
         if self.takes_no_lock || log.is_guard_in_doubt() {
             return Ok(());
         }
@@ -66,8 +67,9 @@ impl Database {
         LogError::new(ErrorKind::Taken, &self.paths.database, text)
     }
 
-    /// `xLock(EXCLUSIVE)` of a guarded database was granted: by SQLite's locks nobody else has it open. Who has the
-    /// log open has lost his locks, and goes on. The error is SQLite's code.
+    /// `xLock(EXCLUSIVE)` of a guarded database was granted: by SQLite's locks no other connection
+    /// has it open. A connection that has the log open has lost its locks, and continues. The error
+    /// is SQLite's code.
     pub fn check_exclusive(&self) -> Result<(), c_int> {
         let Some(log) = self.log().filter(|log| log.mode().is_guarded()) else {
             return Ok(());

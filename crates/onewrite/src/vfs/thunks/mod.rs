@@ -1,8 +1,8 @@
 //! The functions that SQLite calls: of the VFS ([`vfs`]), of a database ([`database`]), of a log
 //! ([`log`]), and system calls for locks ([`syscalls`]).
 //!
-//! Each finds its object, calls the safe code, and turns the result into one of SQLite's codes. A
-//! panic does not leave them: it becomes an error of the call.
+//! Each finds its object, calls the safe code, and turns the result into one of SQLite's codes. No
+//! panic leaves them: it becomes an error of the call.
 #![allow(unsafe_code)]
 
 mod database;
@@ -35,7 +35,7 @@ fn shielded(work: impl FnOnce() -> c_int) -> c_int {
     })
 }
 
-/// Does something with the open log, if there is one.
+/// Works with the open log, if there is one.
 fn with_writer(
     database: &Database,
     work: impl FnOnce(&mut Writer) -> Result<(), LogError>,
@@ -50,7 +50,7 @@ fn with_writer(
     }
 }
 
-/// Before a page is read: returns when the snapshot that it belongs to is durable. The error is SQLite's
+/// Called before a page is read. Returns when the page's snapshot is durable. The error is SQLite's
 /// code.
 fn await_snapshot(database: &Database) -> Result<(), c_int> {
     let awaited = shielded(|| match database.await_snapshot() {
@@ -63,7 +63,7 @@ fn await_snapshot(database: &Database) -> Result<(), c_int> {
     }
 }
 
-/// SQLite's code for an error of the log; tells other processes where the log is poisoned.
+/// SQLite's code for an error of the log. Also tells other processes if the log is poisoned.
 fn failed(database: &Database, error: &LogError) -> c_int {
     database.spread_poison();
     database.fail(error)
@@ -81,7 +81,7 @@ unsafe fn in_buffer<'a>(data: *const c_void, size: c_int) -> &'a [u8] {
 /// The bytes that SQLite wants `xRead` to fill.
 ///
 /// # Safety
-/// `out` points to `size` bytes that live for `'a`, and that nobody else looks at meanwhile.
+/// `out` points to `size` bytes that live for `'a`, and that no other code accesses meanwhile.
 unsafe fn out_buffer<'a>(out: *mut c_void, size: c_int) -> &'a mut [u8] {
     // SAFETY: by this function's contract.
     unsafe { std::slice::from_raw_parts_mut(out.cast::<u8>(), size as usize) }

@@ -1,5 +1,5 @@
-//! Which database a log's name belongs to. SQLite passes the same pointer whenever it means the log
-//! of one connection's database.
+//! Finds the database that a log's name belongs to. SQLite always passes the same pointer for the
+//! log of one connection's database.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -12,12 +12,12 @@ use crate::vfs::database::Database;
 #[derive(Clone, Copy)]
 struct Named(*const Database);
 
-// SAFETY: a pointer is followed only by the thread that uses the connection it belongs to.
+// SAFETY: only the thread that uses a connection follows the pointer to its database.
 unsafe impl Send for Named {}
 
 static LOG_NAMES: Mutex<Option<HashMap<usize, Named>>> = Mutex::new(None);
 
-/// Enters a database that has just been opened.
+/// Enters a database that was just opened.
 ///
 /// # Safety
 /// `database` lives until [`forget`] is called with it.

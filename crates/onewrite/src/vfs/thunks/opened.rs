@@ -1,6 +1,6 @@
-//! What SQLite calls at the end of `sqlite3_open`, as it does with extensions that load by themselves
-//! (`sqlite3_auto_extension`). That is the one place where words of ours get into `sqlite3_errmsg`: for a lock
-//! that is refused, as for every other call to a VFS, SQLite has words of its own. So a database that would be
+//! The function that SQLite calls at the end of `sqlite3_open`, as it does for automatic extensions
+//! (`sqlite3_auto_extension`). Only here can our own text get into `sqlite3_errmsg`. For a refused
+//! lock, as for every other call to a VFS, SQLite uses its own text. So a database that would be
 //! refused anyway is refused here, with the reason and the way out.
 #![allow(unsafe_code)]
 
@@ -11,8 +11,8 @@ use super::{database, shielded};
 use crate::vfs::ffi::{self, Api, SQLITE_OK, Untyped, sqlite3, sqlite3_file};
 use crate::vfs::host;
 
-/// Has SQLite call [`opened`] for every connection from now on; more than once is allowed. Where it cannot, words are
-/// missing, and nothing else.
+/// Has SQLite call [`opened`] for every connection from now on; more than one call is allowed. If
+/// SQLite cannot, only the text is missing.
 pub fn watch(api: &Api) {
     type Opened =
         unsafe extern "C" fn(*mut sqlite3, *mut *mut c_char, *const Option<Untyped>) -> c_int;
@@ -31,8 +31,8 @@ unsafe extern "C" fn opened(
     routines: *const Option<Untyped>,
 ) -> c_int {
     shielded(|| {
-        // SAFETY: by this function's contract. The table is that of the SQLite which we were registered with, and
-        // whose version was looked at then.
+        // SAFETY: by this function's contract. The table belongs to the SQLite with which we were
+        // registered, and whose version was checked then.
         unsafe {
             let api = (!routines.is_null()).then(|| Api::from_routines(routines));
             let Some(api) = api.flatten() else {

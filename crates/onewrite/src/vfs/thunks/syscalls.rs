@@ -1,9 +1,10 @@
-//! Three of the system calls that SQLite's VFS "unix" makes, put into its table (`xSetSystemCall`):
-//! `fcntl` for locks goes to [`Table::answer`]; `open` and `close` say which descriptors are SQLite's.
+//! Three of the system calls that SQLite's VFS "unix" makes, put into its table (`xSetSystemCall`).
+//! `fcntl` for locks goes to [`Table::answer`]; `open` and `close` tell which descriptors are
+//! SQLite's.
 //!
-//! The table is one for all connections of a SQLite, also of those that do not use our VFS. They share
-//! SQLite's count of locks, so they must share ours. It is called for as long as that SQLite is loaded:
-//! so this library stays loaded, too.
+//! All connections of a SQLite share the table, even those that do not use our VFS. They share
+//! SQLite's count of locks, so they must share ours. SQLite uses the table for as long as it is
+//! loaded, so this library stays loaded too.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_short, c_void};
@@ -21,9 +22,9 @@ use crate::vfs::locks::{Answer, Held, Request, Table, Why};
 
 type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
 type Close = unsafe extern "C" fn(c_int) -> c_int;
-/// SQLite calls it with `...`, and what we put in its place takes a pointer instead. In the calling conventions
-/// of Linux (x86-64, AArch64, 32-bit ARM, RISC-V) integers and pointers of variable arguments come
-/// where they come without them: in the next registers.
+/// SQLite calls it with `...`; our replacement takes a pointer. In the calling conventions of Linux
+/// (x86-64, AArch64, 32-bit ARM, RISC-V), integers and pointers in variable arguments come in the
+/// same registers as without `...`.
 type Fcntl = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
 type VariadicFcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
 
@@ -37,8 +38,8 @@ struct Host {
     table: Table,
 }
 
-/// What is put into a table. The functions are told apart by the number of the host, because SQLite
-/// does not say who calls.
+/// The functions for one table. The host's number distinguishes them, because SQLite does not say
+/// which SQLite calls.
 struct Thunks {
     open: Open,
     close: Close,
@@ -112,11 +113,11 @@ fn host_of(unix: &sqlite3_vfs) -> Option<usize> {
     })
 }
 
-/// Puts our calls into the table of a SQLite. May be called again: what stands there is left, and what was
-/// taken out (SQLite's tests do that) is put back.
+/// Puts our calls into the table of a SQLite. May be called again: it leaves our calls that are
+/// there, and puts back those that were removed (SQLite's tests do that).
 pub fn install(api: &Api) {
     if cfg!(any(shuttle, loom)) {
-        // The processes of a model are one: its locks are the model's own.
+        // The processes of a model are one process: its locks are the model's own.
         return;
     }
     static ONCE: Once = Once::new();
@@ -129,7 +130,7 @@ pub fn install(api: &Api) {
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     let (host, thunks) = (&HOSTS[number], &THUNKS[number]);
-    // SAFETY: as SQLite itself keeps functions of any type.
+    // SAFETY: SQLite itself keeps functions of any type like this.
     let untyped = unsafe {
         [
             mem::transmute::<Open, Untyped>(thunks.open),
@@ -139,7 +140,7 @@ pub fn install(api: &Api) {
     };
     let places = [&host.open, &host.close, &host.fcntl];
     let names = [c"open", c"close", c"fcntl"];
-    // `fcntl` is the last: the others must know its descriptors.
+    // `fcntl` comes last: the others must know its descriptors.
     for ((name, ours), place) in names.into_iter().zip(untyped).zip(places) {
         let Some(before) = present(unix, name) else {
             return;
@@ -156,7 +157,7 @@ pub fn install(api: &Api) {
     }
 }
 
-/// How the locks of a database are held, which a connection has locked or has not.
+/// How the locks of a database are held. `is_locked`: whether a connection has locked it.
 pub fn held_on(api: &Api, path: &Path, is_locked: bool) -> Held {
     let number = unix_of(api).and_then(host_of);
     let Some(number) =
@@ -167,7 +168,7 @@ pub fn held_on(api: &Api, path: &Path, is_locked: bool) -> Held {
     HOSTS[number].table.held_on(path, is_locked)
 }
 
-/// A library that was loaded by a plugin may be unloaded with it; from now on this one is not.
+/// A library that a plugin loaded may be unloaded with it. From now on this one is not.
 fn stay_loaded() {
     // SAFETY: dladdr fills the structure, or returns 0; the name is that of a loaded library.
     unsafe {
@@ -180,7 +181,7 @@ fn stay_loaded() {
     }
 }
 
-/// The parent's locks are not this child's.
+/// The child does not hold the parent's locks.
 unsafe extern "C" fn in_child() {
     close_in_child();
     for host in &HOSTS {
@@ -195,7 +196,7 @@ unsafe extern "C" fn open<const HOST: usize>(
 ) -> c_int {
     let host = &HOSTS[HOST];
     quietly(|| host.table.before_open());
-    // SAFETY: what stood in the table, called as it would have been.
+    // SAFETY: the call that was in the table, with its own arguments.
     let fd = unsafe {
         mem::transmute::<*mut c_void, Open>(host.open.load(Ordering::Acquire))(path, flags, mode)
     };
@@ -247,13 +248,13 @@ unsafe extern "C" fn fcntl<const HOST: usize>(
     }
 }
 
-/// What goes wrong here must not go up into SQLite.
+/// No panic may unwind into SQLite.
 fn quietly(work: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
 fn set_errno(error: c_int) {
-    // SAFETY: the place is the thread's own.
+    // SAFETY: the location is the thread's own.
     unsafe {
         #[cfg(target_os = "android")]
         let errno = libc::__errno();
@@ -263,10 +264,10 @@ fn set_errno(error: c_int) {
     }
 }
 
-/// The lock structure of a call: which one it is depends on the command.
+/// The lock structure of a call; its type depends on the command.
 enum LockPointer {
     Native(*mut libc::flock),
-    /// 32-bit programs that are built for large files use commands of their own.
+    /// 32-bit programs built for large files use separate commands.
     #[cfg(all(target_pointer_width = "32", target_env = "gnu"))]
     Large(*mut libc::flock64),
 }
@@ -290,9 +291,9 @@ impl LockPointer {
         })
     }
 
-    /// What is asked for; `None` for what SQLite never asks.
+    /// The request; `None` for one that SQLite never makes.
     fn request(&self) -> Option<Request> {
-        // SAFETY: a lock structure of SQLite's, for the length of its call.
+        // SAFETY: SQLite's lock structure, valid during its call.
         let (kind, whence, start, len) = unsafe {
             match self {
                 LockPointer::Native(lock) => fields(
@@ -323,7 +324,7 @@ impl LockPointer {
         })
     }
 
-    /// The answer to `F_GETLK`.
+    /// Writes the answer to `F_GETLK`.
     fn say(&self, conflict: Option<OfdConflict>) {
         let kind = match conflict.map(|conflict| conflict.kind) {
             None | Some(OfdType::Unlock) => libc::F_UNLCK,
@@ -355,7 +356,7 @@ impl LockPointer {
     }
 }
 
-/// Offsets of whichever width.
+/// Offsets of either width.
 fn fields(
     kind: c_short,
     whence: c_short,

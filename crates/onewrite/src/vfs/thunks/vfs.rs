@@ -14,7 +14,7 @@ use crate::vfs::host::{self, Host};
 use crate::vfs::locks::Held;
 use crate::vfs::{RegisterError, VFS_NAME, super_journal};
 
-/// The host that a VFS of ours is registered with, from now on the one that this thread is in.
+/// The host that one of our VFSs is registered with. It is now this thread's current host.
 ///
 /// # Safety
 /// `vfs` was registered by [`register`].
@@ -25,15 +25,15 @@ unsafe fn host_of(vfs: *mut sqlite3_vfs) -> &'static Host {
     host
 }
 
-/// Registers the VFS `onewrite` with the SQLite whose functions these are; once is enough, more is
-/// allowed. Other SQLites of the process get a VFS each.
+/// Registers the VFS `onewrite` with the SQLite of these functions. Once is enough, and more is
+/// allowed. Each other SQLite of the process gets its own VFS.
 ///
 /// # Errors
 /// See [`RegisterError`].
 pub fn register(api: Api, make_default: bool) -> Result<(), RegisterError> {
-    // What was registered is asked of SQLite itself: it may have been unloaded and loaded again. Another
-    // copy of this library may have done it, too: then its VFS is the one.
-    // SAFETY: a name, and null for the default VFS.
+    // SQLite itself says what is registered, because it may have been unloaded and loaded again.
+    // Another copy of this library may also have registered; then its VFS is used. SAFETY: a name,
+    // and null for the default VFS.
     let (present, base) = unsafe {
         (
             (api.vfs_find)(VFS_NAME.as_ptr()),
@@ -60,12 +60,12 @@ fn enlist(api: &Api, vfs: *mut sqlite3_vfs, make_default: bool) -> Result<(), Re
     }
 }
 
-/// Makes `onewrite` the VFS of every database that this SQLite opens from now on without another's name.
+/// Makes `onewrite` the default VFS of this SQLite, for databases that it opens from now on.
 pub fn make_default(host: &Host) -> bool {
     enlist(&host.api, host.ours, true).is_ok()
 }
 
-/// Our VFS over another. Its `pAppData` is still to be set.
+/// Our VFS above another. Its `pAppData` is set later.
 fn over(base: &sqlite3_vfs) -> sqlite3_vfs {
     sqlite3_vfs {
         iVersion: base.iVersion.min(3),
@@ -93,18 +93,19 @@ fn over(base: &sqlite3_vfs) -> sqlite3_vfs {
     }
 }
 
-/// How SQLite's locks on a database are held, which a connection has locked or has not.
+/// How SQLite's locks on a database are held. `is_locked`: whether a connection has locked it.
 pub fn locks_on(host: &Host, database: &Path, is_locked: bool) -> Held {
     syscalls::held_on(&host.api, database, is_locked)
 }
 
-/// `xSetSystemCall`. Who puts back SQLite's own calls does not mean to take ours away while locks are held by them.
+/// `xSetSystemCall`. A caller that restores SQLite's own calls does not mean to remove ours,
+/// through which locks are held.
 unsafe extern "C" fn vfs_set_system_call(
     vfs: *mut sqlite3_vfs,
     name: *const c_char,
     call: Option<Untyped>,
 ) -> c_int {
-    // SAFETY: a VFS of ours; passed on as it came, to a method that is there.
+    // SAFETY: one of our VFSs, passed on as it came, to a method that exists.
     let (host, code) = unsafe {
         let host = host_of(vfs);
         match (*host.base).xSetSystemCall {
@@ -155,9 +156,9 @@ unsafe extern "C" fn vfs_open(
     })
 }
 
-/// Whether a rollback journal belongs to a database in a mode of ours: then it is one that was hot, or
-/// that a switch needed. Below `synchronous=EXTRA` SQLite does not make its deletion durable. If it came
-/// back after a power cut, it would take back what was committed to the log since.
+/// Whether a rollback journal belongs to a database in one of our modes. Then it was hot, or a
+/// switch needed it. Below `synchronous=EXTRA` SQLite does not make its deletion durable. If it
+/// came back after a power cut, it would roll back later commits of the log.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -177,10 +178,10 @@ unsafe extern "C" fn vfs_delete(
     sync_directory: c_int,
 ) -> c_int {
     shielded(|| {
-        // SAFETY: a VFS of ours, and a name from SQLite.
+        // SAFETY: one of our VFSs, and a name from SQLite.
         let (host, database) = unsafe { (host_of(vfs), named(name)) };
-        // Without a wal-index SQLite does not know what is in the log. After a full disk has kept it
-        // from making one it takes the log for an empty one when it closes, and would delete it.
+        // Without a wal-index SQLite does not know the log's content. If a full disk kept it from
+        // making one, it treats the log as empty when it closes, and would delete it.
         if let Some(database) = database.filter(|d| d.index_failed.get()) {
             host::log(
                 ffi::SQLITE_IOERR_DELETE,
@@ -225,7 +226,7 @@ unsafe extern "C" fn vfs_delete(
         if let Some(database) = database
             && !matches!(code, SQLITE_OK | ffi::SQLITE_IOERR_DELETE_NOENT)
         {
-            // SQLite goes on as if the log was gone, and so takes it up again at once.
+            // SQLite continues as if the log were gone, and so uses it again at once.
             let wal = database.paths.wal.display();
             let message = format!("{wal}: cannot be deleted: SQLite's VFS says {code}");
             database.unguard_failure.replace(Some((code, message)));
@@ -241,7 +242,7 @@ unsafe extern "C" fn vfs_access(
     out: *mut c_int,
 ) -> c_int {
     shielded(|| {
-        // SAFETY: a VFS of ours.
+        // SAFETY: one of our VFSs.
         let host = unsafe { host_of(vfs) };
         if flags == ffi::SQLITE_ACCESS_EXISTS
             // SAFETY: a name from SQLite.
@@ -249,8 +250,8 @@ unsafe extern "C" fn vfs_access(
             && let Some(log) = database.log()
         {
             let exists = match log.has_content() {
-                // Who leaves the mode must open even an empty log, in order to delete it: that is
-                // what ends the guard.
+                // A connection that leaves the mode must open even an empty log, in order to delete
+                // it. The deletion ends the guard.
                 Ok(has_content) => has_content || database.switch.get() == Switch::ToStock,
                 Err(e) => return database.fail(&e),
             };
@@ -267,7 +268,7 @@ unsafe extern "C" fn vfs_access(
 macro_rules! pass_to_base {
     ($($name:ident => $method:ident($($argument:ident: $type:ty),*) -> $ret:ty = $absent:expr;)*) => {$(
         unsafe extern "C" fn $name(vfs: *mut sqlite3_vfs, $($argument: $type),*) -> $ret {
-            // SAFETY: a VFS of ours; passed on as it came.
+            // SAFETY: one of our VFSs, passed on as it came.
             unsafe {
                 let base = host_of(vfs).base;
                 match (*base).$method {
