@@ -1,16 +1,16 @@
-//! What a mode of ours costs beside stock WAL where nothing is committed: random point reads and full
-//! scans with a log of 1,000 frames, recovery of that log, its checkpoint, a bulk load in one
-//! transaction; and the memory that it takes.
+//! The cost of each of our modes compared with stock WAL where nothing is committed. It measures
+//! random point reads and full scans with a log of 1,000 frames, recovery of that log, and its
+//! checkpoint. It also measures a bulk load in one transaction, and memory.
 //!
 //! `cargo bench -p onewrite` prints the tables. The modes take turns in short rounds, because the
-//! machine's speed changes; ratios are of the medians, of time by the clock and of the processor's time,
-//! which other work on the machine disturbs less. `ONEWRITE_BENCH_DIR` names a directory for the
+//! machine's speed changes. Ratios are of the medians, of clock time and of processor time; other
+//! work on the machine affects the latter less. `ONEWRITE_BENCH_DIR` names a directory for the
 //! databases (default: the temporary directory), `ONEWRITE_BENCH_ROUNDS` the rounds.
 //!
-//! Reads are measured twice: by the process that wrote the log, and remembers frames, and by one that
-//! finds every logged page in the file only, where it must be decompressed: a third of all pages, and in
-//! a small database all of them. Recovery is measured with the files in the page cache, as after a kill,
-//! and without, as after a crash.
+//! Reads are measured twice. The process that wrote the log remembers frames. Another process finds
+//! every logged page only in the file, and must decompress it there. Those are a third of all
+//! pages, and in a small database all of them. Recovery is measured with the files in the page
+//! cache, as after a kill, and without, as after a crash.
 
 #![allow(missing_docs, reason = "a benchmark has no public items")]
 #![allow(unsafe_code, reason = "a global allocator is unsafe to implement")]
@@ -30,13 +30,13 @@ const READS: u64 = 20_000;
 const BULK_ROWS: u64 = 200_000;
 const MODES: [&str; 5] = ["wal", "direct", "waldio", "swal", "onewrite"];
 
-/// Counts what Rust code allocates: SQLite itself uses C's malloc, so this is ours.
+/// Counts the allocations of Rust code. SQLite itself uses C's malloc, so these are ours.
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is left to the system's allocator; counting touches no memory of it.
+// SAFETY: the system's allocator does all the work; counting does not touch its memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
@@ -57,7 +57,7 @@ static ALLOCATOR: Counting = Counting;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// How long something took, in seconds.
+/// The time of a measured step, in seconds.
 #[derive(Clone, Copy)]
 struct Took {
     clock: f64,
@@ -69,7 +69,7 @@ fn processor_seconds() -> f64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the clock is written to a place of ours. Linux has this clock.
+    // SAFETY: the clock is written to this frame's variable. Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
@@ -115,7 +115,7 @@ impl Random {
     }
 }
 
-/// What a database holds, beside a log of about 1,000 frames.
+/// The content of a database, with a log of about 1,000 frames.
 #[derive(Clone, Copy)]
 enum Data {
     /// 100,000 rows, and scattered updates: a third of the pages are in the log.
@@ -194,7 +194,7 @@ impl Holder {
 }
 
 impl Drop for Holder {
-    /// The end of its input lets it go.
+    /// Closing its input ends it.
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         let _ = self.0.wait();
@@ -218,7 +218,7 @@ fn hold(data: &str, mode: &str, path: &Path) -> Result<()> {
 fn reader(path: &Path, mode: &str) -> Result<Connection> {
     let connection = open(path, mode)?;
     connection.execute_batch("PRAGMA cache_size=50; PRAGMA wal_autocheckpoint=0")?;
-    // The wal-index is mapped, positions are found.
+    // The wal-index is mapped, and positions are found.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection)
 }
@@ -262,7 +262,7 @@ fn scans(path: &Path, mode: &str, data: Data) -> Result<Took> {
     Ok(took)
 }
 
-/// Where the files are when recovery begins.
+/// The place of the files when recovery begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cache {
     Warm,
@@ -287,7 +287,7 @@ fn recovery_and_checkpoint(path: &Path, mode: &str, cache: Cache) -> Result<(Too
     remove(&copy);
     for suffix in ["", "-wal", "-onewrite"] {
         let (from, to) = (beside(path, suffix), beside(&copy, suffix));
-        // By another process: closing a descriptor here would drop SQLite's locks.
+        // Another process copies: closing a descriptor here would drop SQLite's locks.
         if from.exists() && !Command::new("cp").args([&from, &to]).status()?.success() {
             return Err(format!("cannot copy {}", from.display()).into());
         }
@@ -313,8 +313,8 @@ fn recovery_and_checkpoint(path: &Path, mode: &str, cache: Cache) -> Result<(Too
     Ok((recovery, checkpoint))
 }
 
-/// 200,000 rows in one transaction, checkpoint not included, and the peak of what our code allocated
-/// meanwhile.
+/// 200,000 rows in one transaction, checkpoint not included. Returns also the peak of our
+/// allocations meanwhile.
 fn bulk_load(dir: &Path, mode: &str) -> Result<(Took, usize)> {
     let path = dir.join(format!("bulk-{mode}.db"));
     remove(&path);
@@ -357,7 +357,7 @@ fn remove(path: &Path) {
         "-onewrite-shm",
         "-onewrite-lock",
     ] {
-        // What is not there need not be removed.
+        // The file may not exist.
         let _ = std::fs::remove_file(beside(path, suffix));
     }
 }
@@ -368,10 +368,10 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// One thing that is measured, by mode.
+/// One measurement, by mode.
 struct Measure {
     name: &'static str,
-    /// How many are done at a time, and the unit of one.
+    /// How many of them one call makes, and the unit of one.
     per: f64,
     unit: &'static str,
     took: [Vec<Took>; MODES.len()],
@@ -449,7 +449,7 @@ fn holders(dir: &Path, data: Data) -> Result<([PathBuf; MODES.len()], Vec<Holder
     Ok((paths, holders?))
 }
 
-/// What finds the log in the file.
+/// Measurements that find the log in the file.
 fn logged_by_others(dir: &Path, rounds: usize, data: Data) -> Result<()> {
     let names = match data {
         Data::Large => [
@@ -496,7 +496,7 @@ fn recovered(dir: &Path, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// What the process wrote itself, and the memory that it takes.
+/// Measurements of a process that wrote the log itself, and its memory.
 fn logged_here(dir: &Path, rounds: usize) -> Result<()> {
     let mut reads = Measure::new("reads, a third from own log", 1e6 / READS as f64, "us");
     let mut scanned = Measure::new("full scan, a third from own log", 1e3 / 3.0, "ms");

@@ -7,22 +7,21 @@
 **     sqlite3_open_v2("app.db", &db, SQLITE_OPEN_READWRITE|SQLITE_OPEN_CREATE, "onewrite");
 **     sqlite3_exec(db, "PRAGMA journal_mode=waldio", 0, 0, 0);
 **
-** The library brings no SQLite of its own, and looks for none: onewrite_register() hands it the
-** functions of the SQLite that your program is linked with, 3.40 or later. They are taken at the
-** place where this header is included, so that SQLite may be a shared library, a static one, or
-** sqlite3.c in your program.
+** The library contains no SQLite, and looks for none. It gets the functions of the SQLite that your
+** program is linked with, 3.40 or later, from onewrite_register(). They are taken where this header
+** is included. So SQLite may be a shared library, a static one, or sqlite3.c in your program.
 **
 ** Build the library with "cargo build --release -p onewrite" and link, on Linux:
 **
 **     cc app.c -I crates/onewrite/include target/release/libonewrite.a -lsqlite3 -lgcc_s -lutil \
 **        -lrt -lpthread -lm -ldl -lc
 **
-** (-lsqlite3, or sqlite3.c among the sources; "cargo rustc --release -p onewrite --crate-type
-** staticlib -- --print native-static-libs" tells the system libraries of your toolchain). With
-** -Wl,--gc-sections the program holds only what it uses.
+** Instead of -lsqlite3 you may add sqlite3.c to the sources. To print the system libraries of your
+** toolchain, run "cargo rustc --release -p onewrite --crate-type staticlib -- --print
+** native-static-libs". With -Wl,--gc-sections the program contains only what it uses.
 **
-** A program that would rather load the library at run time loads the extension libonewrite.so with
-** sqlite3_load_extension() and needs none of this.
+** A program may instead load the extension libonewrite.so at run time, with
+** sqlite3_load_extension(). It needs none of this.
 */
 #ifndef ONEWRITE_H
 #define ONEWRITE_H
@@ -35,8 +34,8 @@ extern "C" {
 #endif
 
 /*
-** The functions of SQLite that the library calls, each the one named sqlite3_<member>. Order and
-** number are part of the interface; onewrite_register_with() is told the size and refuses another.
+** The functions of SQLite that the library calls; each member is the function sqlite3_<member>. Order
+** and number are part of the interface: onewrite_register_with() takes the size and refuses another.
 ** It also refuses a structure with a null member.
 */
 typedef struct onewrite_api {
@@ -63,27 +62,26 @@ typedef struct onewrite_api {
 } onewrite_api;
 
 /*
-** Registers the VFS "onewrite" with the SQLite whose functions these are. Call
-** onewrite_register() instead.
+** Registers the VFS "onewrite" with the SQLite of these functions. Call onewrite_register() instead.
 */
 int onewrite_register_with(const onewrite_api *api, size_t size, int sqlite_version,
                            int make_default);
 
 /*
-** Why the last onewrite_register() of this process failed: an English sentence, which stays valid. Empty
-** where it did not fail, or where sqlite3_initialize() did.
+** Why the last onewrite_register() of this process failed: an English sentence, which stays valid.
+** Empty if it did not fail, or if sqlite3_initialize() failed.
 */
 const char *onewrite_register_message(void);
 
 /*
-** Registers the VFS "onewrite"; with make_default other than 0 it becomes the VFS of every database
-** that is opened without the name of one. May be called again, and for each SQLite of the process. Returns
-** SQLITE_OK, SQLITE_ERROR where this SQLite is older than 3.40 or has no default VFS, or what
-** sqlite3_vfs_register() says; onewrite_register_message() says it in words.
+** Registers the VFS "onewrite". If make_default is not 0, it becomes the VFS of every database that is
+** opened without naming one. May be called again, and for each SQLite of the process. Returns
+** SQLITE_OK; SQLITE_ERROR if this SQLite is older than 3.40 or has no default VFS; or the code of
+** sqlite3_vfs_register(). onewrite_register_message() explains it.
 */
 static inline int onewrite_register(int make_default) {
   onewrite_api api;
-  /* A SQLite that is built so must be initialized before it is asked for its VFS. */
+  /* Some builds of SQLite must be initialized before they return their VFS. */
   int rc = sqlite3_initialize();
   if (rc != SQLITE_OK) return rc;
   api.log = sqlite3_log;
