@@ -12,6 +12,7 @@ mod places;
 #[path = "../common/random.rs"]
 mod random;
 mod readonly;
+mod reference;
 mod replaced;
 #[path = "../common/rows.rs"]
 mod rows;
