@@ -1,18 +1,18 @@
-# Run by scripts/sqlite-tests before a test file, over our VFS. Where a test works on <db>-wal it means
-# the log, which is <db>-onewrite in the guarded modes. This shows the test the frames that are there as
-# SQLite's own log would hold them, and takes what it writes:
+# scripts/sqlite-tests runs this before a test file, over our VFS. If a test works on <db>-wal, it
+# means the log, which is <db>-onewrite in the guarded modes. The adapter shows the test the log's
+# frames as SQLite's own log would hold them, and accepts the test's writes:
 #
-# - size, existence and permissions: of the frames that are written, without the blocks that are prepared
-#   behind them;
-# - hexio_read, hexio_write, and open ... close: the bytes, at the places where SQLite would have them;
-# - copies and deletions: a database that is copied without its log, or whose log is deleted, is to be
-#   used as it stands. So its guard is taken off, as "onewrite detach --discard" would. Where the log
-#   follows, it is put on again.
+# - size, existence and permissions: of the written frames, without the blocks prepared behind them;
+# - hexio_read, hexio_write, and open ... close: the bytes, at the places where SQLite would have
+#   them;
+# - copies and deletions: a database that is copied without its log, or whose log is deleted, must
+#   be usable as it stands. So the adapter removes its guard, as "onewrite detach --discard" would.
+#   If the log follows, the adapter restores the guard.
 #
 # A test that starts another testfixture gets the same there. docs/formats.md has the formats, and
-# docs/sqlite-test-suite.md what differs all the same.
+# docs/sqlite-test-suite.md has the remaining differences.
 #
-#   testfixture adapter.tcl TEST.test
+#     testfixture adapter.tcl TEST.test
 
 rename file file_of_tcl
 rename open open_of_tcl
@@ -35,8 +35,8 @@ proc database_of {name} {
 
 # ---- The guard ----
 
-# The id of the log that a database is guarded for, in hexadecimal; "" where it is not guarded. By another
-# process: to close the database here would drop SQLite's locks on it.
+# The id of the log that a database is guarded for, in hexadecimal; "" if it is not guarded. Another
+# process reads it, because closing the database here would drop SQLite's locks on it.
 proc guard_of {database} {
   if {![file_of_tcl isfile $database]} {return ""}
   set bytes [exec od -An -v -tx1 -N80 $database]
@@ -62,7 +62,7 @@ proc take_guard {database} {
 
 # ---- The log ----
 
-# What a log says of itself; {} where it is no log that is in use.
+# The header fields of a log; {} if it is not a log in use.
 proc look_at_log {log} {
   set in [open_of_tcl $log rb]
   fconfigure $in -buffersize 128
@@ -74,7 +74,7 @@ proc look_at_log {log} {
   dict create layout $layout page $page id $id empty [expr {$magic==0}] salt $salt checkpoints $checkpoints
 }
 
-# How many frames are in a log that was looked at.
+# The number of frames in a log that look_at_log has read.
 proc frames_in {log found} {
   dict with found {}
   set in [open_of_tcl $log rb]
@@ -88,7 +88,7 @@ proc frames_in {log found} {
   return $frames
 }
 
-# Where the header of frame number I+1 is.
+# The offset of the header of frame number I+1.
 proc header_at {layout page i} {
   switch $layout {
     0 {expr {32 + $i*(24+$page)}}
@@ -98,8 +98,8 @@ proc header_at {layout page i} {
   }
 }
 
-# Where its page is, and how many bytes of it: layout embedded keeps the header in the last 24, gathered all headers of a
-# group before its pages.
+# The offset of its page, and the page's bytes there. Layout embedded keeps the header in the last
+# 24; gathered keeps all headers of a group before its pages.
 proc page_at {layout page i} {
   set at [header_at $layout $page $i]
   if {$layout==1} {return [list [expr {$at-($page-24)}] [expr {$page-24}]]}
@@ -107,8 +107,9 @@ proc page_at {layout page i} {
   list [expr {$at+24}] $page
 }
 
-# How many frames of this life of the log are in an open file. They are the first ones, so the last is
-# found by halving. Every restart of the log adds one to the first salt; zeros are no frame.
+# The number of frames in an open file that belong to the log's current life. They come first, so a
+# binary search finds the last one. Every restart of the log adds one to the first salt; zeros are
+# not a frame.
 proc count_frames {in layout page salt checkpoints} {
   seek $in 0 end
   set frames 0
@@ -126,8 +127,8 @@ proc count_frames {in layout page salt checkpoints} {
   return $frames
 }
 
-# In journal mode direct: the size of a -wal file without the blocks that are prepared, "" where it is
-# not there or not a log.
+# In journal mode direct: the size of a -wal file without the prepared blocks; "" if the file does
+# not exist or is not a log.
 proc direct_size {name} {
   if {![ends_with -wal $name] || ![file_of_tcl isfile $name]} {return ""}
   set in [open_of_tcl $name rb]
@@ -143,7 +144,7 @@ proc direct_size {name} {
   return $size
 }
 
-# The log that a -wal file's name means, where SQLite's own would be there; else "".
+# The log that a -wal file's name means, if SQLite's own log would exist; else "".
 proc log_for {name} {
   if {![ends_with -wal $name] || [file_of_tcl exists $name]} {return ""}
   set database [database_of $name]
@@ -155,7 +156,7 @@ proc log_for {name} {
   return $log
 }
 
-# The size that SQLite's own log would have, "" where this is not for us to say.
+# The size that SQLite's own log would have; "" if the adapter does not decide this.
 proc wal_size {name} {
   if {[info exists ::env(SQLITE_TESTS_DIRECT)]} {return [direct_size $name]}
   set log [log_for $name]
@@ -192,7 +193,8 @@ proc wal_bytes {log} {
   return $bytes
 }
 
-# Makes a log hold NEW instead of OLD. A frame that is cut short, or gone, becomes zeros from there on.
+# Changes a log's content from OLD to NEW. A frame that is shortened or removed becomes zeros from
+# there on.
 proc put_wal_bytes {log old new} {
   set found [look_at_log $log]
   set layout [dict get $found layout]
@@ -229,9 +231,9 @@ proc put_wal_bytes {log old new} {
   close_of_tcl $out
 }
 
-# ---- What the tests call ----
+# ---- Commands that the tests call ----
 
-# After something was copied to, or deleted from, the place of a database or its log.
+# Called after a copy to, or a deletion from, the place of a database or its log.
 proc settle_guard {database what} {
   set guard [guard_of $database]
   set id ""
@@ -245,7 +247,7 @@ proc settle_guard {database what} {
       set ::without_log($database) $guard
     }
   } elseif {$what eq "log" && $id ne "" && [file_of_tcl isfile $database]} {
-    # The test says that this log belongs to that database.
+    # The test has decided that this log belongs to that database.
     set is_ours [expr {[info exists ::without_log($database)] && $::without_log($database) eq $id}]
     if {$is_ours || ![dict get $found empty]} {put_guard $database $id}
   }
@@ -322,8 +324,8 @@ proc hexio_write {name offset hex} {
   string length $bytes
 }
 
-# A test that opens the log gets a file like SQLite's; what it has written there goes into the log when
-# it closes it.
+# A test that opens the log gets a file like SQLite's. When the test closes it, its writes go into
+# the log.
 proc open {name args} {
   if {[string match "|* tf_main.tcl" $name]} {
     set name [string map [list " tf_main.tcl" " $::adapter tf_main.tcl"] $name]
@@ -354,7 +356,7 @@ proc close {channel args} {
   return $result
 }
 
-# Some tests run only over the VFS called unix: it is below ours.
+# Some tests run only over the VFS called unix, which is below ours.
 rename test_syscall test_syscall_of_vfs
 proc test_syscall {what args} {
   if {$what eq "defaultvfs"} {return unix}

@@ -1,15 +1,16 @@
-# Logs without fixed positions, for adapter.tcl: layouts compressed (5) and packed (6). Their frames are
-# found by walking over the log, and unpacked; docs/formats.md has the bytes.
+# Logs without fixed positions, for adapter.tcl: layouts compressed (5) and packed (6). A walk over
+# the log finds their frames and unpacks them; docs/formats.md has the bytes.
 #
-# A walk is a dictionary: "frames", a list of {offset bytes-of-the-record} by frame number, and "commits",
-# for every transaction that ends {last-frame end-of-its-bytes sequence crc}. A frame that the adapter
-# writes is stored as it is, behind the last transaction that stays unchanged. A frame that cannot be one
-# of the log's (page number 0, in packed also other salts) ends it there, as it ends SQLite's recovery.
+# A walk is a dictionary. "frames" is a list of {offset bytes-of-the-record} by frame number.
+# "commits" has {last-frame end-of-its-bytes sequence crc} for every transaction that ends. A frame
+# that the adapter writes is stored uncompressed, behind the last transaction that stays unchanged.
+# A frame that cannot belong to the log (page number 0, in packed also other salts) ends the log
+# there, as it ends SQLite's recovery.
 
 set LAYOUT_COMPRESSED 5
 set LAYOUT_PACKED 6
 
-# CRC-32C of bytes, by a table.
+# CRC-32C of bytes, with a table.
 for {set i 0} {$i<256} {incr i} {
   set crc $i
   for {set bit 0} {$bit<8} {incr bit} {
@@ -33,7 +34,7 @@ proc has_records {layout} {expr {$layout in "$::LAYOUT_COMPRESSED $::LAYOUT_PACK
 
 # ---- Reading ----
 
-# What a record says; "" where there is none. SALTS is the generation, 8 bytes.
+# The fields of a record; "" if there is none. SALTS is the generation, 8 bytes.
 proc record_at {layout page salts bytes at} {
   if {$layout==$::LAYOUT_PACKED} {
     set fields [binary scan $bytes @${at}IuIua8Iu number commit checksums word]
@@ -61,8 +62,8 @@ proc record_at {layout page salts bytes at} {
       supersedes $supersedes base $base head $head data $data
 }
 
-# The frames that are in an open log. Of layout packed also, as "ever", how many there were before the log
-# began anew, as far as their batches are still there: SQLite's own log keeps its size then.
+# The frames in an open log. For layout packed, "ever" is also the number of frames before the log
+# started again, as far as their batches still exist. SQLite's own log keeps its size then.
 proc walk {in layout page header} {
   set salts [string range $header 16 23]
   seek $in 0 end
@@ -107,7 +108,7 @@ proc walk_batches {bytes page salts frames_name commits_name} {
   }
 }
 
-# Between two transactions the log may go on at the next block.
+# Between two transactions the log may continue at the next block.
 proc walk_records {bytes page salts frames_name commits_name} {
   upvar $frames_name frames $commits_name commits
   set at 4096
@@ -158,7 +159,7 @@ proc page_of {walk page i} {
   }
 }
 
-# A zstd frame, by the command zstd.
+# Unpacks a zstd frame with the command zstd.
 proc zstd_unpack {data dictionary} {
   set out [file_of_tcl tempfile name]
   fconfigure $out -translation binary
@@ -175,7 +176,7 @@ proc zstd_unpack {data dictionary} {
   return $page
 }
 
-# An LZ4 block. DICTIONARY stands before its begin.
+# Unpacks an LZ4 block. DICTIONARY precedes its beginning.
 proc lz4_unpack {data dictionary} {
   binary scan $data cu* values
   set out $dictionary
@@ -226,8 +227,8 @@ proc frame_of {walk page i} {
 
 # ---- Writing ----
 
-# Puts frames in the place of those behind the last transaction before number CHANGED+1. NEW is the whole
-# log as SQLite's own.
+# Replaces the frames behind the last transaction before number CHANGED+1. NEW is the whole log in
+# SQLite's form.
 proc put_frames {out layout page walk new changed} {
   set salts [string range $new 16 23]
   set kept [list 0 4096 0 [crc32c $salts]]
@@ -252,12 +253,12 @@ proc put_frames {out layout page walk new changed} {
     }
   }
   put_transaction
-  # What stood there, or at the next block, must not follow on this.
+  # Old content here, or at the next block, must not follow the new frames.
   seek $out $at
   puts -nonewline $out [string repeat \0 [expr {8192-$at%4096}]]
 }
 
-# FRAMES of one transaction, at AT.
+# Writes FRAMES of one transaction at AT.
 proc put_transaction {} {
   upvar out out layout layout page page salts salts frames frames i i at at sequence sequence previous previous
   if {[llength $frames]==0} {return}

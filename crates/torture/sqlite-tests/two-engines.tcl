@@ -1,8 +1,8 @@
-# Run by scripts/sqlite-tests before a test file, over SQLite with both engines: tests ask by these names (ifcapable)
-# whether a thing is there. LS-MVBT refuses them, and many files would end with that. Stock SQLite, with which it is
-# compared, is told the same.
+# scripts/sqlite-tests runs this before a test file, over SQLite with both engines. Tests ask for
+# features by these names (ifcapable). LS-MVBT refuses these features, and many files would end with
+# that. Stock SQLite, with which it is compared, gets the same settings.
 #
-#   testfixture two-engines.tcl TEST.test
+#     testfixture two-engines.tcl TEST.test
 
 foreach absent {vacuum shared_cache} {set sqlite_options($absent) 0}
 

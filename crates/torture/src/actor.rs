@@ -1,8 +1,8 @@
-//! A worker that plays scripts: the processes of the races, started once and told what to do.
+//! A worker that plays scripts. The races start such processes once and send them their scripts.
 //!
-//! A script is one line of JSON on standard input, the reply one line on standard output. A worker
-//! keeps its connection, with its cache, from script to script: idle connections are what a guard
-//! has to fear most. A worker that dies as its script says so gives no reply.
+//! A script is one line of JSON on standard input; the reply is one line on standard output. A
+//! worker keeps its connection, with its cache, from script to script, because idle connections are
+//! a guard's greatest risk. A worker whose script makes it die gives no reply.
 
 use crate::checks::{check_everything_once, last_tick, read_snapshot, settle};
 use crate::database::{ConnectError, Database, Engine, JournalMode, switch_mode};
@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a worker does.
+/// A step of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
@@ -28,51 +28,51 @@ pub enum Step {
     Open(Option<JournalMode>),
     /// Closes the connection.
     Close,
-    /// Makes the tables where they are not there yet.
+    /// Creates the tables that do not exist yet.
     Create,
-    /// Verifies a snapshot, keeps it for so many microseconds, and leaves the connection idle.
+    /// Verifies a snapshot, keeps it for this many microseconds, and leaves the connection idle.
     Read(u64),
-    /// Commits so many transactions.
+    /// Commits this many transactions.
     Transactions(u64),
-    /// Asks for a journal mode; any answer is well.
+    /// Asks for a journal mode; every answer is fine.
     Switch(JournalMode),
     /// Checkpoints.
     Checkpoint,
     /// Changes the limits of the log.
     Tune,
-    /// Lets this connection checkpoint no more.
+    /// Stops checkpoints by this connection.
     NoCheckpoints,
-    /// Waits so many microseconds.
+    /// Waits for this many microseconds.
     Pause(u64),
     /// Dies in the middle of a transaction that has spilled.
     DieInTransaction,
-    /// Dies so many microseconds from now, whatever it is doing then.
+    /// Dies after this many microseconds, whatever it is doing then.
     DieAfter(u64),
     /// Tries everything on a guarded database, and must be refused.
     ExpectRefusals,
-    /// Checks everything. What is not there may yet come: a writer that died between writing a
-    /// commit and publishing it has left it to the next recovery, which there is none of while
-    /// somebody has the database open.
+    /// Checks everything. A missing commit may still appear: a writer that died between writing a
+    /// commit and publishing it left it to the next recovery. There is no recovery while a process
+    /// has the database open.
     Check,
-    /// Checks everything, after all have closed: what is not there is lost.
+    /// Checks everything after all processes have closed. A missing commit is lost.
     CheckAndSettle,
-    /// A lie: writes a byte into the database file, as stock SQLite must not.
+    /// A lie: writes a byte into the database file, which stock SQLite must not do.
     Scribble,
 }
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It was done.
+    /// The step succeeded.
     Done,
-    /// Somebody held a lock.
+    /// Another process held a lock.
     Busy(String),
     /// "file is not a database".
     Refused,
     /// The shell was dead.
     Gone,
-    /// Something was found.
+    /// The worker found a failure.
     Failed(Failure),
 }
 
@@ -98,7 +98,7 @@ struct Actor {
 /// The worker `actor`: plays scripts until its standard input ends.
 ///
 /// # Errors
-/// The harness's; what the scripts find is in the replies.
+/// Errors of the harness. Findings of the scripts are in the replies.
 pub fn play(arguments: &WorkerArguments, writer: WriterId) -> Result<(), Failure> {
     die_with_parent()?;
     let ledger = Ledger::open(&arguments.ledgers, writer)?;
@@ -126,7 +126,7 @@ pub fn play(arguments: &WorkerArguments, writer: WriterId) -> Result<(), Failure
     Ok(())
 }
 
-/// How a step can end other than well.
+/// How a step can fail.
 enum StepError {
     Sql(SqlError),
     Found(Failure),
@@ -181,7 +181,7 @@ impl Actor {
             Err(StepError::Sql(error)) => error,
         };
         if let Some(session) = &mut self.session {
-            // Refused where no transaction is open, which is well.
+            // SQLite refuses this if no transaction is open, which is fine.
             let _ = session.run("ROLLBACK", &[]);
         }
         match error.kind {
@@ -270,7 +270,7 @@ impl Actor {
             Step::NoCheckpoints => session.run("PRAGMA wal_autocheckpoint=0", &[])?,
             Step::DieInTransaction => {
                 writer.die_in_transaction(session)?;
-                // Only of the shell does this return.
+                // This returns only for the shell.
                 self.session = None;
             }
             Step::Check | Step::CheckAndSettle => {
@@ -285,7 +285,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Without a connection a new one is opened, and nothing set: a pragma would be refused.
+    /// Without a connection, opens one and sets nothing, because a pragma would be refused.
     fn expect_refusals(&mut self) -> Result<(), StepError> {
         let session = match self.session.take() {
             Some(session) => session,
@@ -296,8 +296,8 @@ impl Actor {
         )?)
     }
 
-    /// Sets off the thread that kills this process; of the shell, that process, which this one
-    /// does not reap before the thread has ended.
+    /// Starts the thread that kills this process. For the shell, it kills the shell's process; this
+    /// process reaps that one only after the thread has ended.
     fn die_after(&mut self, delay: Duration) -> Result<(), StepError> {
         self.meet_death();
         let victim = match self.database.engine {
@@ -314,10 +314,10 @@ impl Actor {
         Ok(())
     }
 
-    /// Waits for the thread that kills.
+    /// Waits for the killing thread.
     fn meet_death(&mut self) {
         if let Some(death) = self.death.take() {
-            // Of a linked SQLite this does not return.
+            // With a linked SQLite this does not return.
             let _ = death.join();
             self.session = None;
         }

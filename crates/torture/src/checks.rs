@@ -1,4 +1,5 @@
-//! What is checked of a database: one snapshot, by readers all the time; everything, after a kill.
+//! The checks of a database: readers check one snapshot at a time; after a kill, everything is
+//! checked.
 
 use crate::database::{ConnectError, Database};
 use crate::failure::{Failure, Promise};
@@ -11,10 +12,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a process asks again when it is told that the database is busy.
+/// How long a process tries again while the database is busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An error of SQLite that nothing in the test accounts for.
+/// An error of SQLite that the test does not account for.
 pub fn unexpected(error: &SqlError) -> Failure {
     Failure::broken(Promise::NoOtherErrors, error.to_string())
 }
@@ -37,26 +38,26 @@ impl From<SnapshotError> for Failure {
     }
 }
 
-/// How long somebody has been told that the database is busy.
+/// How long the database has been busy.
 pub struct Patience {
     since: Option<Instant>,
 }
 
 impl Patience {
-    /// Nobody has waited yet.
+    /// Starts without any wait.
     pub fn new() -> Self {
         Self { since: None }
     }
 
-    /// It was not busy.
+    /// The database was not busy.
     pub fn renew(&mut self) {
         self.since = None;
     }
 
-    /// It was busy, says `error`: waits a little.
+    /// The database was busy, with `error`. Waits a little.
     ///
     /// # Errors
-    /// [`Promise::Progress`] after half a minute without a renewal; any error other than busy as
+    /// [`Promise::Progress`] after half a minute without a renewal. Any error other than busy is
     /// unexpected.
     pub fn wait(&mut self, error: &SqlError) -> Result<(), Failure> {
         if error.kind != SqlErrorKind::Busy {
@@ -78,10 +79,10 @@ impl Default for Patience {
     }
 }
 
-/// Connects, asking again while the database is busy.
+/// Connects, and tries again while the database is busy.
 ///
 /// # Errors
-/// Whatever else stands in the way.
+/// Any other obstacle.
 pub fn connect_patiently(database: &Database) -> Result<Box<dyn Session>, Failure> {
     let mut patience = Patience::new();
     loop {
@@ -93,11 +94,11 @@ pub fn connect_patiently(database: &Database) -> Result<Box<dyn Session>, Failur
     }
 }
 
-/// One snapshot, verified from where `known` ended; `hold` keeps it for that long and verifies
-/// that it has not moved. Returns its tick.
+/// Verifies one snapshot, from the end of `known` on. If `hold` is set, keeps it for that long and
+/// verifies that it has not changed. Returns its tick.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the snapshot.
 pub fn read_snapshot(
     session: &mut dyn Session,
     ledgers: &Path,
@@ -111,7 +112,7 @@ pub fn read_snapshot(
         std::thread::sleep(hold);
         result = verify_again(session, known);
     }
-    // Nothing was written, so COMMIT has nothing to refuse; the first error is the one to tell of.
+    // Nothing was written, so COMMIT has nothing to refuse. The first error is the one to report.
     let ended = session.run("COMMIT", &[]);
     result?;
     ended?;
@@ -150,25 +151,25 @@ fn verify_again(session: &mut dyn Session, known: &Verified) -> Result<(), Snaps
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Leave {
-    /// It closes its connection.
+    /// The process closes its connection.
     Close,
-    /// It kills itself.
+    /// The process kills itself.
     Die,
 }
 
 /// The arguments of `check`.
 #[derive(Debug, Clone, Args)]
 pub struct CheckArguments {
-    /// How to connect.
+    /// Connection.
     #[command(flatten)]
     pub database: Database,
-    /// The directory of the ledgers.
+    /// Directory of the ledgers.
     #[arg(long)]
     pub ledgers: PathBuf,
-    /// No writer lives: whatever is not there now is lost for good.
+    /// Treat every missing commit as lost for good, because no writer lives.
     #[arg(long)]
     pub settle: bool,
-    /// How to leave.
+    /// How to leave the database.
     #[arg(long, value_enum, default_value = "close")]
     pub leave: Leave,
 }
@@ -190,19 +191,19 @@ impl CheckArguments {
     }
 }
 
-/// What a full check found in order.
+/// The counts of a successful full check.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CheckReport {
     /// Commits in the database.
     pub commits: usize,
-    /// Commits that were acknowledged before the check began, all of which are there.
+    /// Commits that were acknowledged before the check began. All of them are in the database.
     pub acknowledged: usize,
 }
 
-/// Checks everything and leaves as told.
+/// Checks everything and leaves as the arguments say.
 ///
 /// # Errors
-/// What is wrong.
+/// The fault that was found.
 pub fn check(arguments: &CheckArguments) -> Result<CheckReport, Failure> {
     let before = Ledgers::read(&arguments.ledgers)?;
     let mut session = connect_patiently(&arguments.database)?;
@@ -229,11 +230,12 @@ pub fn last_tick(found: &BTreeMap<Tick, Commit>) -> Tick {
     found.keys().next_back().copied().unwrap_or(Tick(0))
 }
 
-/// Verifies the whole history, the content, `integrity_check`, and the ledgers both ways: what
-/// `before` says was acknowledged is there, and what is there was meant. Returns the commits.
+/// Verifies the whole history, the content, `integrity_check`, and the ledgers both ways. Every
+/// commit that `before` has as acknowledged is in the database, and every commit in the database
+/// was meant. Returns the commits.
 ///
 /// # Errors
-/// What is wrong.
+/// The fault that was found.
 pub fn check_everything(
     session: &mut dyn Session,
     before: &Ledgers,
@@ -249,10 +251,10 @@ pub fn check_everything(
     }
 }
 
-/// The same without asking again where the database is busy.
+/// The same without another try if the database is busy.
 ///
 /// # Errors
-/// What is wrong, or SQLite's.
+/// The fault, or an error of SQLite.
 pub fn check_everything_once(
     session: &mut dyn Session,
     before: &Ledgers,
@@ -260,7 +262,7 @@ pub fn check_everything_once(
 ) -> Result<BTreeMap<Tick, Commit>, SnapshotError> {
     let read = read_everything(session);
     if read.is_err() {
-        // Refused where no transaction is open, which is well.
+        // SQLite refuses this if no transaction is open, which is fine.
         let _ = session.run("ROLLBACK", &[]);
     }
     let found = read?;
@@ -286,10 +288,10 @@ fn read_everything(session: &mut dyn Session) -> Result<BTreeMap<Tick, Commit>, 
     Ok(found)
 }
 
-/// Records in every ledger that whatever was meant beyond `tick` is lost. No writer may live.
+/// Records in every ledger that all intents beyond `tick` are lost. No writer may live.
 ///
 /// # Errors
-/// The file system's.
+/// Errors of the file system.
 pub fn settle(ledgers: &Path, tick: Tick) -> Result<(), Failure> {
     for writer in ledger::writers(ledgers)? {
         let mark = Commit {

@@ -1,5 +1,6 @@
-//! After a crash: stock SQLite is kept out of a guarded database that nobody has open, byte for
-//! byte; ours recovers it; and after a clean close stock finds everything.
+//! The state after a crash. Stock SQLite cannot use a guarded database that nobody has open, and
+//! changes no byte of it. Our SQLite recovers it. After a clean close, stock SQLite finds
+//! everything.
 
 use crate::checks::Leave;
 use crate::failure::{Failure, Promise};
@@ -17,33 +18,33 @@ use std::time::{Duration, Instant};
 /// The arguments of `crash`.
 #[derive(Debug, Clone, Args)]
 pub struct CrashArguments {
-    /// Where, how, and with which seed.
+    /// Place, settings and seed.
     #[command(flatten)]
     pub scene: SceneArguments,
-    /// How many crashes.
+    /// Number of crashes.
     #[arg(long, default_value_t = 10)]
     pub crashes: u64,
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct CrashReport {
     /// The seed.
     pub seed: u64,
     /// Crashes that left a guarded database.
     pub crashes: u64,
-    /// Commits that were acknowledged, all of which stock has found.
+    /// Commits that were acknowledged; stock has found all of them.
     pub acknowledged: usize,
-    /// Which stock SQLites took part.
+    /// The stock SQLites that took part.
     pub stock: Vec<String>,
     /// Seconds.
     pub elapsed_s: f64,
 }
 
-/// Crashes and looks.
+/// Makes crashes and checks the files.
 ///
 /// # Errors
-/// What was found.
+/// The failure that was found.
 pub fn run(arguments: &CrashArguments) -> Result<CrashReport, Failure> {
     let scene = Scene::new(&arguments.scene)?;
     let result = all_crashes(arguments, &scene);
@@ -78,8 +79,8 @@ fn all_crashes(arguments: &CrashArguments, scene: &Scene) -> Result<CrashReport,
     Ok(report)
 }
 
-/// Kills a writer until it leaves a guarded database: it closes now and then, and a kill may hit
-/// just that moment.
+/// Kills a writer until it leaves a guarded database. A writer sometimes closes, and a kill may hit
+/// that moment.
 fn crash_while_guarded(
     arguments: &CrashArguments,
     scene: &Scene,

@@ -1,4 +1,4 @@
-//! How a process connects: through which SQLite, in which journal mode, at which durability.
+//! How a process connects: which SQLite, which journal mode, which durability.
 
 use crate::failure::{Failure, Promise};
 use crate::session::{Session, SqlError, Value, linked::Linked, shell::Shell};
@@ -28,12 +28,12 @@ pub enum JournalMode {
     Swal,
     /// A commit's compressed frames in whole blocks, guarded.
     Onewrite,
-    /// Another B-tree engine without a journal, in a build that has it: stock SQLite's VFS.
+    /// Another B-tree engine without a journal, in a build that has it; uses stock SQLite's VFS.
     Lsmvbt,
 }
 
 impl JournalMode {
-    /// As `PRAGMA journal_mode` spells it.
+    /// The name in `PRAGMA journal_mode`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Delete => "delete",
@@ -53,7 +53,7 @@ impl JournalMode {
         matches!(self, Self::Waldio | Self::Swal | Self::Onewrite)
     }
 
-    /// Whether only our VFS knows it.
+    /// Whether only our VFS knows the mode.
     pub fn is_ours(self) -> bool {
         self == Self::Direct || self.is_guarded()
     }
@@ -65,7 +65,7 @@ impl fmt::Display for JournalMode {
     }
 }
 
-/// Which SQLite a process uses.
+/// The SQLite of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
@@ -85,13 +85,13 @@ pub enum Synchronous {
     Full,
     /// Written at every commit, durable at checkpoints.
     Normal,
-    /// Written at every commit, durable whenever the system likes; the death of a process loses
-    /// nothing of it either.
+    /// Written at every commit, durable whenever the system decides. The death of a process loses
+    /// nothing here either.
     Off,
 }
 
 impl Synchronous {
-    /// As the pragma spells it.
+    /// The name in the pragma.
     pub fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -101,26 +101,25 @@ impl Synchronous {
     }
 }
 
-/// Everything that a process needs to open its connection; passed from process to process as
-/// arguments.
+/// All settings that a process needs to open its connection. Processes pass it on as arguments.
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
 pub struct Database {
-    /// The database file.
+    /// Database file.
     #[arg(long)]
     pub db: PathBuf,
-    /// Which SQLite opens it.
+    /// SQLite that opens it.
     #[arg(long, value_enum, default_value = "ours")]
     pub engine: Engine,
-    /// The journal mode to ask for; without it the database's own.
+    /// Journal mode to ask for; by default the database's own.
     #[arg(long, value_enum)]
     pub mode: Option<JournalMode>,
-    /// The durability of a commit.
+    /// Durability of a commit.
     #[arg(long, value_enum, default_value = "full")]
     pub synchronous: Synchronous,
-    /// `PRAGMA onewrite_group_synch`, as 'frames,milliseconds'.
+    /// Value of `PRAGMA onewrite_group_synch`, as 'frames,milliseconds'.
     #[arg(long)]
     pub group_synch: Option<String>,
-    /// `PRAGMA onewrite_checkpoint`.
+    /// Value of `PRAGMA onewrite_checkpoint`.
     #[arg(long)]
     pub checkpoint: Option<String>,
     /// How long SQLite waits for a lock, in milliseconds.
@@ -153,7 +152,7 @@ impl Database {
         arguments
     }
 
-    /// The same database through stock SQLite, which takes it in whatever mode it is.
+    /// The same database through stock SQLite, which accepts its current mode.
     pub fn through(&self, engine: Engine) -> Self {
         let mut other = self.clone();
         other.engine = engine;
@@ -165,10 +164,10 @@ impl Database {
         other
     }
 
-    /// Opens a connection and sets nothing: SQLite has not looked at the file yet.
+    /// Opens a connection and sets nothing. SQLite has not read the file yet.
     ///
     /// # Errors
-    /// SQLite's.
+    /// Errors of SQLite.
     pub fn open(&self) -> Result<Box<dyn Session>, ConnectError> {
         let timeout = Duration::from_millis(self.busy_timeout);
         Ok(match self.engine {
@@ -181,11 +180,11 @@ impl Database {
     /// Opens a connection and sets its pragmas.
     ///
     /// # Errors
-    /// SQLite's; a busy database as [`SqlError`] of kind `Busy`.
+    /// Errors of SQLite. A busy database is a [`SqlError`] of kind `Busy`.
     pub fn connect(&self) -> Result<Box<dyn Session>, ConnectError> {
         let mut session = self.open()?;
         if let Some(checkpoint) = &self.checkpoint {
-            // Before the mode: the log is made with the layout for it.
+            // This must precede the mode, because the log's layout depends on it.
             session.run(&format!("PRAGMA onewrite_checkpoint={checkpoint}"), &[])?;
         }
         if let Some(mode) = self.mode {
@@ -202,12 +201,12 @@ impl Database {
     }
 }
 
-/// Why a connection could not be had.
+/// Why a connection failed.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// SQLite said so.
+    /// SQLite reported an error.
     Sql(SqlError),
-    /// It was had, but not as it was asked for; or the harness failed.
+    /// The connection differs from the request, or the harness failed.
     Other(Failure),
 }
 
@@ -223,10 +222,10 @@ impl From<Failure> for ConnectError {
     }
 }
 
-/// Asks for a journal mode and looks at the answer.
+/// Asks for a journal mode and checks the answer.
 ///
 /// # Errors
-/// SQLite's; [`Promise::ModeIsTrue`] where SQLite answered with another mode without an error.
+/// Errors of SQLite; [`Promise::ModeIsTrue`] if SQLite answered with another mode without an error.
 pub fn request_mode(session: &mut dyn Session, mode: JournalMode) -> Result<(), ConnectError> {
     let answer = switch_mode(session, mode)?;
     if answer == mode.name() {
@@ -239,7 +238,7 @@ pub fn request_mode(session: &mut dyn Session, mode: JournalMode) -> Result<(), 
 /// Asks for a journal mode and returns SQLite's answer.
 ///
 /// # Errors
-/// SQLite's.
+/// Errors of SQLite.
 pub fn switch_mode(session: &mut dyn Session, mode: JournalMode) -> Result<String, SqlError> {
     let rows = session.rows(&format!("PRAGMA journal_mode={mode}"), &[])?;
     Ok(match rows.first().and_then(|row| row.first()) {
@@ -248,7 +247,7 @@ pub fn switch_mode(session: &mut dyn Session, mode: JournalMode) -> Result<Strin
     })
 }
 
-/// The name that clap knows `value` by.
+/// The name of `value` in clap.
 pub fn value_name(value: impl ValueEnum) -> String {
     value
         .to_possible_value()

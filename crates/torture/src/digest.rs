@@ -1,26 +1,26 @@
-//! Digests by which a snapshot proves itself: of a row's bytes, and of the chain of all commits.
+//! Digests that let a snapshot prove itself: of a row's bytes, and of the chain of all commits.
 //!
-//! A digest guards against bugs, not against people: eight bytes a step, multiply and fold.
+//! A digest detects bugs, not attacks: eight bytes a step, multiply and fold.
 
-/// A digest being computed.
+/// A digest under computation.
 #[derive(Debug, Clone, Copy)]
 pub struct Digest(u64);
 
 const MULTIPLIER: u64 = 0x9FB2_1C65_1E98_DF25;
 
 impl Digest {
-    /// An empty digest; `purpose` keeps digests of different things apart.
+    /// An empty digest; `purpose` separates digests of different things.
     pub fn new(purpose: u64) -> Self {
         Self(purpose ^ 0x2545_F491_4F6C_DD1D)
     }
 
-    /// With a number added.
+    /// Adds a number.
     pub fn number(self, number: i64) -> Self {
         let mixed = (self.0 ^ number as u64).wrapping_mul(MULTIPLIER);
         Self(mixed.rotate_left(29) ^ (mixed >> 31))
     }
 
-    /// With bytes added; their length is part of the digest.
+    /// Adds bytes; their length is part of the digest.
     pub fn bytes(self, bytes: &[u8]) -> Self {
         let mut digest = self.number(bytes.len() as i64);
         for chunk in bytes.chunks(8) {

@@ -1,4 +1,4 @@
-//! What can go wrong: a broken promise (what the tests look for), or the harness itself.
+//! The possible failures: a broken promise, which the tests search for, or a fault of the harness.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -8,37 +8,38 @@ use std::path::Path;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
-    /// An acknowledged commit is there after any kill.
+    /// An acknowledged commit exists after any kill.
     AcknowledgedCommitsSurvive,
-    /// What is in the database was committed by a writer, with exactly that content; a commit that
-    /// was rolled back, or that a recovery has found lost, does not come back.
+    /// Every commit in the database was made by a writer, with exactly this content. A commit that
+    /// was rolled back, or that a recovery found lost, does not come back.
     NothingElseAppears,
     /// Every snapshot is the result of whole transactions, in one order.
     SnapshotsAreWhole,
-    /// A snapshot is never older than what was acknowledged before it began.
+    /// A snapshot is never older than the commits acknowledged before it began.
     SnapshotsAreFresh,
     /// `PRAGMA integrity_check` is ok.
     IntegrityCheck,
     /// Stock SQLite changes no byte of a guarded database or its log.
     GuardedBytesStay,
-    /// Stock SQLite says "file is not a database" of a guarded database, and only of a guarded one.
+    /// Stock SQLite reports "file is not a database" for a guarded database, and for no other.
     StockIsRefused,
     /// A database that was closed cleanly is a stock database.
     CleanCloseIsStock,
-    /// The journal mode asked for is the journal mode in force.
+    /// The requested journal mode is the journal mode in force.
     ModeIsTrue,
-    /// No statement fails but for a reason that the test has set up.
+    /// No statement fails except for a reason that the test has set up.
     NoOtherErrors,
-    /// Work goes on: nobody waits for ever.
+    /// Work continues: nobody waits forever.
     Progress,
-    /// Group synch loses no more than it says.
+    /// Group synch loses no more than its bound.
     GroupSynchBound,
-    /// A call that fails is reported by the right code, loses nothing, and work goes on after it.
+    /// A failing call is reported with the right code and loses nothing, and work continues after
+    /// it.
     FaultsAreHandled,
 }
 
 impl Promise {
-    /// The name it has in JSON.
+    /// The name in JSON.
     pub fn name(self) -> String {
         serde_json::to_value(self)
             .ok()
@@ -53,14 +54,14 @@ impl Promise {
 pub enum Failure {
     /// A promise of the engine was broken.
     Broken {
-        /// Which one.
+        /// The promise.
         promise: Promise,
-        /// What was seen, and what should have been.
+        /// The observation, and the expectation.
         detail: String,
     },
     /// The harness could not do its work.
     Harness(String),
-    /// The user has stopped it.
+    /// The user stopped the run.
     Stopped,
 }
 
@@ -78,7 +79,7 @@ impl Failure {
         Self::Harness(format!("cannot {what} {}: {error}", path.display()))
     }
 
-    /// The same, with where it was seen in front.
+    /// The same failure, with its place in front.
     pub fn at(self, place: &str) -> Self {
         match self {
             Self::Broken { promise, detail } => Self::Broken {
@@ -90,8 +91,8 @@ impl Failure {
         }
     }
 
-    /// The exit code of a process that ends with it: 1 for a broken promise, 130 where the user has
-    /// stopped it, as a shell reports SIGINT, and 2 otherwise.
+    /// The exit code of a process that ends with this failure: 1 for a broken promise, and 2
+    /// otherwise. It is 130 if the user stopped it, as a shell reports SIGINT.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Broken { .. } => 1,

@@ -1,8 +1,8 @@
-//! The database's files as bytes, looked at from a process that holds no SQLite connection.
+//! The database's files as bytes, read from a process without a SQLite connection.
 //!
 //! Opening and closing a second descriptor on a database drops every POSIX lock that the process
-//! holds on it. So nothing here may be called in a process that has a connection: orchestrators
-//! call it, which never open SQLite.
+//! holds on it. So a process with a connection must not call anything here. Orchestrators call it,
+//! and they never open SQLite.
 
 use crate::digest::Digest;
 use crate::failure::Failure;
@@ -14,17 +14,19 @@ use std::path::{Path, PathBuf};
 /// Header byte 19 of a guarded database.
 const GUARD: u8 = 0xA1;
 
-/// What the tests read of a database's header; SQLite's file format document names the offsets.
+/// The fields of a database's header that the tests read. SQLite's file format document names the
+/// offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Byte 19, the read version: 1 rollback journal, 2 write-ahead log, more: not for stock SQLite.
+    /// Byte 19, the read version. 1: rollback journal; 2: write-ahead log; more: stock SQLite
+    /// refuses it.
     pub read_version: u8,
     /// Bytes 72 to 79, the log's id while guarded.
     pub log_id: [u8; 8],
 }
 
 impl Header {
-    /// Whether stock SQLite is kept out.
+    /// Whether stock SQLite is locked out.
     pub fn is_guarded(&self) -> bool {
         self.read_version == GUARD
     }
@@ -33,7 +35,7 @@ impl Header {
 /// The header of the database at `path`; none while the file is missing or shorter than a header.
 ///
 /// # Errors
-/// The file system's.
+/// Errors of the file system.
 pub fn header(path: &Path) -> Result<Option<Header>, Failure> {
     let mut bytes = [0u8; 100];
     match File::open(path).and_then(|file| file.read_exact_at(&mut bytes, 0)) {
@@ -51,7 +53,7 @@ pub fn header(path: &Path) -> Result<Option<Header>, Failure> {
     }))
 }
 
-/// The file beside the database whose name ends in `suffix`.
+/// The file next to the database with this suffix.
 pub fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);
@@ -89,7 +91,7 @@ impl FileImage {
         }
     }
 
-    /// Whether nothing but blocks of zeros has come behind what was there.
+    /// Whether only blocks of zeros were added at the end.
     fn has_grown_by_zeros(&self, after: &Self) -> bool {
         let (Self::Bytes { blocks: was, .. }, Self::Bytes { blocks: is, .. }) = (self, after)
         else {
@@ -121,20 +123,20 @@ impl FileImage {
     }
 }
 
-/// Which files are to stay as they are.
+/// The files that must not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watched {
-    /// Database and log: none of ours is at work.
+    /// Database and log: none of our processes is at work.
     DatabaseAndLog,
-    /// The database: ours may be committing, but does not checkpoint.
+    /// The database: ours may commit, but does not checkpoint.
     Database,
 }
 
 impl Image {
-    /// The files of `database` as they are.
+    /// Digests of the current files of `database`.
     ///
     /// # Errors
-    /// The file system's.
+    /// Errors of the file system.
     pub fn take(database: &Path) -> Result<Self, Failure> {
         Ok(Self {
             database: FileImage::take(database)?,
@@ -142,8 +144,8 @@ impl Image {
         })
     }
 
-    /// The change since `self` was taken. The log may have grown by blocks of zeros: a thread of ours prepares
-    /// them while its connection is idle.
+    /// The change since `self` was taken. The log may have grown by blocks of zeros, because our
+    /// VFS prepares them while its connection is idle.
     pub fn difference(&self, after: &Self, watched: Watched) -> Option<String> {
         let database = self
             .database

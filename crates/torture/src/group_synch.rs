@@ -1,10 +1,10 @@
-//! The loss bound of group synch: a killed process that had the database alone loses at most the
-//! newest N frames or T milliseconds of its acknowledged commits, and never out of order; a
-//! process with company loses nothing.
+//! The loss bound of group synch. A killed process that had the database alone may lose
+//! acknowledged commits. It loses at most the newest N frames or T milliseconds, and never out of
+//! order. A process in company loses nothing.
 //!
-//! Commit number s writes s into table s mod 8, each of which is one page: a commit is one frame,
-//! and each frame another page than the seven before it. After a kill the tables must hold what a
-//! prefix of the commits wrote.
+//! Commit number s writes s into table s mod 8. Each table is one page, so a commit is one frame,
+//! for another page than the seven before it. After a kill the tables must match a prefix of the
+//! commits.
 
 use crate::checks::{Patience, connect_patiently, unexpected};
 use crate::database::Database;
@@ -23,44 +23,44 @@ use std::time::{Duration, Instant};
 const TABLES: i64 = 8;
 const WRITER: WriterId = WriterId(0);
 
-/// The arguments of `group-synch`. The bound is `--group-synch`; without it nothing may be lost.
+/// The arguments of `group-synch`. `--group-synch` sets the bound; without it nothing may be lost.
 #[derive(Debug, Clone, Args)]
 pub struct GroupSynchArguments {
-    /// Where, how, and with which seed.
+    /// Place, settings and seed.
     #[command(flatten)]
     pub scene: SceneArguments,
-    /// How often the writer is killed.
+    /// Number of kills of the writer.
     #[arg(long, default_value_t = 40)]
     pub kills: u64,
-    /// What scheduling may add to the milliseconds of the bound.
+    /// Milliseconds that scheduling may add to the bound.
     #[arg(long, default_value_t = 100)]
     pub tolerance_ms: u64,
-    /// A lie, to show that the check sees it: so many commits are acknowledged one by one, but
-    /// committed together.
+    /// Lie, to show that the check finds it: acknowledge this many commits one by one, but commit
+    /// them together.
     #[arg(long, default_value_t = 1)]
     pub hoard: i64,
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct GroupSynchReport {
     /// The seed.
     pub seed: u64,
-    /// How often the writer was killed while it was alone.
+    /// Kills of the writer while it was alone.
     pub kills_alone: u64,
-    /// How often while another process had the database open.
+    /// Kills while another process had the database open.
     pub kills_in_company: u64,
     /// Commits that were acknowledged.
     pub acknowledged: u64,
-    /// Acknowledged commits that were lost, all of them by a writer that was alone.
+    /// Acknowledged commits that were lost, all by a writer that was alone.
     pub lost: u64,
-    /// Most that one kill lost.
+    /// The most that one kill lost.
     pub most_lost: u64,
     /// The greatest age of a lost commit when its writer was dead, in microseconds.
     pub oldest_lost_us: u64,
     /// Seconds.
     pub elapsed_s: f64,
-    /// Whether the time was over before all kills were done.
+    /// Whether the time ended before all kills were done.
     pub stopped_early: bool,
 }
 
@@ -99,7 +99,7 @@ impl Bound {
 /// Kills and checks.
 ///
 /// # Errors
-/// What was found.
+/// The failure that was found.
 pub fn run(arguments: &GroupSynchArguments) -> Result<GroupSynchReport, Failure> {
     let scene = Scene::new(&arguments.scene)?;
     let result = all_kills(arguments, &scene);
@@ -135,7 +135,7 @@ fn all_kills(arguments: &GroupSynchArguments, scene: &Scene) -> Result<GroupSync
     Ok(report)
 }
 
-/// Starts a writer, kills it, and returns when it was dead.
+/// Starts a writer, kills it, and returns the time of its death.
 fn one_kill(
     arguments: &GroupSynchArguments,
     scene: &Scene,
@@ -146,7 +146,7 @@ fn one_kill(
     let ring = RingArguments {
         database: place.connection(&arguments.scene),
         ledgers: place.ledgers.clone(),
-        // Half of the writers leave time enough between commits for the interval to end a group.
+        // Half of the writers leave enough time between commits for the interval to end a group.
         pause_us: *random.choose(&[0, 0, 0, 300, 1500, 6000]),
         hoard: arguments.hoard,
     };
@@ -184,11 +184,11 @@ fn wait_for_commits(writer: &mut Worker, place: &Place) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts a process that opens the database and reads it, and waits until it has, and until the
+/// Starts a process that opens the database and reads it. Waits until it has done so, and until the
 /// writer has committed since.
 fn start_companion(ring: &RingArguments, scene: &Scene, place: &Place) -> Result<Worker, Failure> {
     let ready = place.ledgers.join("companion-is-ready");
-    let _ = std::fs::remove_file(&ready); // it is there from the second time on
+    let _ = std::fs::remove_file(&ready); // it exists from the second time on
     let mut arguments = vec!["ring-companion".to_owned()];
     arguments.extend(ring.database.arguments());
     arguments.extend(["--ready".to_owned(), ready.display().to_string()]);
@@ -219,7 +219,7 @@ fn survivors(
     Ok(survivors.last)
 }
 
-/// What one kill lost.
+/// The loss of one kill.
 struct Loss {
     acknowledged: u64,
     last_intent: i64,
@@ -279,16 +279,16 @@ impl Loss {
 /// The arguments of the writer.
 #[derive(Debug, Clone, Args)]
 pub struct RingArguments {
-    /// How to connect.
+    /// Connection.
     #[command(flatten)]
     pub database: Database,
-    /// The directory of the ledger.
+    /// Directory of the ledger.
     #[arg(long)]
     pub ledgers: PathBuf,
-    /// Between two commits, in microseconds.
+    /// Time between two commits, in microseconds.
     #[arg(long)]
     pub pause_us: u64,
-    /// Commits that are acknowledged one by one but committed together.
+    /// Number of commits that are acknowledged one by one but committed together.
     #[arg(long)]
     pub hoard: i64,
 }
@@ -307,7 +307,7 @@ impl RingArguments {
 /// The worker `ring-writer`: commits until it is killed.
 ///
 /// # Errors
-/// SQLite's.
+/// Errors of SQLite.
 pub fn write(arguments: &RingArguments) -> Result<(), Failure> {
     crate::processes::die_with_parent()?;
     let mut ledger = Ledger::open(&arguments.ledgers, WRITER)?;
@@ -334,7 +334,7 @@ enum RingError {
     Harness(Failure),
 }
 
-/// Commits the numbers after `last`: one, by itself; or, lying, several together.
+/// Commits the numbers after `last`: one alone, or, when lying, several together.
 fn write_some(
     session: &mut dyn Session,
     ledger: &mut Ledger,
@@ -369,7 +369,7 @@ fn write_some(
     Ok(())
 }
 
-/// Makes the tables where they are not there yet.
+/// Creates the tables that do not exist yet.
 fn make_ring(session: &mut dyn Session) -> Result<(), SqlError> {
     for table in 0..TABLES {
         let create = format!("CREATE TABLE IF NOT EXISTS ring_{table}(last INTEGER)");
@@ -382,7 +382,7 @@ fn make_ring(session: &mut dyn Session) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// The last number in the tables, which must hold what the numbers up to it wrote.
+/// The last number in the tables, which must match the numbers up to it.
 fn read_ring(session: &mut dyn Session) -> Result<i64, Failure> {
     let select = |table| format!("SELECT (SELECT last FROM ring_{table})");
     let sql = (0..TABLES)
@@ -407,17 +407,17 @@ fn read_ring(session: &mut dyn Session) -> Result<i64, Failure> {
     Ok(last)
 }
 
-/// What `ring-check` found.
+/// The findings of `ring-check`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Survivors {
-    /// The last commit that survived; all before it did too.
+    /// The last commit that survived; all before it survived, too.
     pub last: i64,
 }
 
-/// The worker `ring-check`, which also makes the tables before the first kill.
+/// The worker `ring-check`, which also creates the tables before the first kill.
 ///
 /// # Errors
-/// What it finds.
+/// The failure that it finds.
 pub fn check(database: &Database) -> Result<Survivors, Failure> {
     crate::processes::die_with_parent()?;
     let mut session = connect_patiently(database)?;
@@ -427,10 +427,10 @@ pub fn check(database: &Database) -> Result<Survivors, Failure> {
     Ok(Survivors { last })
 }
 
-/// The worker `ring-companion`: reads once, tells so by making the file `ready`, and stays.
+/// The worker `ring-companion`: reads once, reports this by creating the file `ready`, and stays.
 ///
 /// # Errors
-/// What it finds.
+/// The failure that it finds.
 pub fn accompany(database: &Database, ready: &Path) -> Result<(), Failure> {
     crate::processes::die_with_parent()?;
     let mut session = connect_patiently(database)?;

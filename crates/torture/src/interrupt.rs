@@ -1,22 +1,22 @@
-//! Ctrl-C, SIGTERM and SIGHUP as a request that long work looks at, so that what was mounted and
-//! made is taken down in order.
+//! Ctrl-C, SIGTERM and SIGHUP as a request that long work checks. So the run can unmount and remove
+//! everything in order.
 
 use crate::failure::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Makes the signals requests from now on.
+/// Turns the signals into requests from now on.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn install() -> Result<(), Failure> {
     ctrlc::set_handler(|| REQUESTED.store(true, Ordering::SeqCst))
         .map_err(|error| Failure::Harness(format!("cannot handle signals: {error}")))
 }
 
 /// # Errors
-/// [`Failure::Stopped`], once somebody has asked for it.
+/// [`Failure::Stopped`] after the user has asked for it.
 pub fn check() -> Result<(), Failure> {
     match REQUESTED.load(Ordering::SeqCst) {
         true => Err(Failure::Stopped),

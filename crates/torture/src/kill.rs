@@ -1,7 +1,7 @@
 //! kill -9 at random moments, under writers and readers on one database, and a check after each.
 //!
-//! Done-when: every acknowledged commit is there, none in part, nothing else appears, and
-//! `integrity_check` is ok, whoever was killed and whenever.
+//! The run succeeds if every acknowledged commit exists, none exists in part, and nothing else
+//! appears. `integrity_check` must be ok, whichever process was killed, and whenever.
 
 use crate::checks::Leave;
 use crate::database::{Engine, JournalMode};
@@ -21,37 +21,37 @@ use std::time::{Duration, Instant};
 /// How long all writers have for one commit each, before those that had it make room.
 const TURN: Duration = Duration::from_secs(3);
 
-/// How long nobody may commit. A worker gives up by itself after 30 s of being told "busy": this
-/// and the turns of all others are over before.
+/// How long no process may commit. A worker gives up after 30 s of "busy". This wait and the turns
+/// of all others end before that.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// The arguments of `kill`.
 #[derive(Debug, Clone, Args)]
 pub struct KillArguments {
-    /// Where, how, and with which seed.
+    /// Place, settings and seed.
     #[command(flatten)]
     pub scene: SceneArguments,
-    /// Moments at which one, several or all processes are killed.
+    /// Number of moments at which one, several or all processes are killed.
     #[arg(long, default_value_t = 500)]
     pub kills: u64,
-    /// Writer processes.
+    /// Number of writer processes.
     #[arg(long, default_value_t = 4)]
     pub writers: u32,
-    /// Writers in each of these, with a thread and a connection each.
+    /// Writers in each of these processes, each with a thread and a connection.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub threads: u32,
-    /// Reader processes.
+    /// Number of reader processes.
     #[arg(long, default_value_t = 2)]
     pub readers: u32,
-    /// The longest time between two kills, in milliseconds.
+    /// Longest time between two kills, in milliseconds.
     #[arg(long, default_value_t = 150)]
     pub longest_pause: u64,
-    /// A lie that the writers tell, to show that the checks see it.
+    /// Lie of the writers, to show that the checks find it.
     #[arg(long, value_enum)]
     pub lie: Option<Lie>,
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct KillReport {
     /// The seed.
@@ -62,26 +62,26 @@ pub struct KillReport {
     pub processes_killed: u64,
     /// Checks while other processes were at work.
     pub checks_alive: u64,
-    /// Checks after everybody was killed.
+    /// Checks after all processes were killed.
     pub checks_dead: u64,
-    /// Times that stock SQLite was shown a guarded database that nobody had open.
+    /// How often stock SQLite tried a guarded database that nobody had open.
     pub stock_refused: u64,
-    /// Times that stock SQLite checked the database.
+    /// How often stock SQLite checked the database.
     pub stock_checks: u64,
     /// Commits in the database at the end.
     pub commits: usize,
-    /// Commits that were acknowledged, all of which are there.
+    /// Commits that were acknowledged; all of them are in the database.
     pub acknowledged: usize,
     /// Seconds.
     pub elapsed_s: f64,
-    /// Whether the time was over before all kills were done.
+    /// Whether the time ended before all kills were done.
     pub stopped_early: bool,
 }
 
 /// Kills and checks.
 ///
 /// # Errors
-/// What was found.
+/// The failure that was found.
 pub fn run(arguments: &KillArguments) -> Result<KillReport, Failure> {
     let scene = Scene::new(&arguments.scene)?;
     let result = Run::new(arguments, &scene).and_then(Run::all_kills);
@@ -93,7 +93,7 @@ struct Run<'a> {
     scene: &'a Scene,
     place: Place,
     random: Random,
-    /// Writers first, then readers; none where one is dead.
+    /// Writers first, then readers; `None` for a dead one.
     workers: Vec<Option<Worker>>,
     report: KillReport,
 }
@@ -143,7 +143,7 @@ impl<'a> Run<'a> {
         Ok(self.report)
     }
 
-    /// Half of the kills hit opening and recovery, half of them work in full swing.
+    /// Half of the kills hit opening and recovery; half of them hit work in full swing.
     fn pause(&mut self) -> Duration {
         let longest = self.arguments.longest_pause;
         match self.random.below(2) {
@@ -239,7 +239,7 @@ impl<'a> Run<'a> {
             self.expect_guard()?;
         }
         let engine = self.arguments.scene.engine;
-        // In a mode without a guard any SQLite recovers the database.
+        // In a mode without a guard, any SQLite recovers the database.
         let first = match self.random.below(3) {
             0 if !self.arguments.scene.mode.is_guarded() => Engine::Stock,
             _ => engine,
@@ -252,7 +252,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Shows a guarded database to stock SQLite while nobody has it open.
+    /// Makes stock SQLite try a guarded database while nobody has it open.
     fn expect_guard(&mut self) -> Result<(), Failure> {
         if self.arguments.scene.mode != JournalMode::Lsmvbt
             && probe::is_guarded(&self.place.database)?
@@ -263,10 +263,11 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// After the last of ours has closed the database, stock SQLite finds the same in it.
+    /// After the last of our connections has closed the database, stock SQLite finds the same in
+    /// it.
     fn check_through_stock(&mut self) -> Result<(), Failure> {
         if self.arguments.scene.mode == JournalMode::Lsmvbt {
-            // Its file never becomes a stock one.
+            // The file of this mode never becomes a stock one.
             return Ok(());
         }
         probe::expect_stock_header(&self.place.database)?;
@@ -289,11 +290,11 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits until every process has committed once more: nobody waits for ever.
+    /// Waits until every process has committed once more: nobody waits forever.
     ///
-    /// SQLite's busy handler is not fair: beside others that write without a pause, a writer may
-    /// find the lock taken for as long as they go on. Those that have had their turn are killed for
-    /// the sake of the others, one of whom must then commit.
+    /// SQLite's busy handler is not fair. While others write without a pause, a writer may find the
+    /// lock taken all the time. So writers that have had their turn are killed, and one of the
+    /// others must then commit.
     fn expect_progress(&mut self) -> Result<(), Failure> {
         let before = self.commits_written()?;
         let mut waiting: Vec<usize> = (0..self.arguments.writers as usize).collect();
@@ -335,7 +336,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Records in the ledgers of every process.
+    /// The number of records in the ledgers of every process.
     fn commits_written(&self) -> Result<Vec<usize>, Failure> {
         let of_writer = |writer| -> Result<usize, Failure> {
             Ok(crate::ledger::read(&self.place.ledgers, writer)?.len())

@@ -1,15 +1,16 @@
-//! What the writers meant to commit and what SQLite acknowledged, kept where no kill can take it.
+//! The writers' intents and SQLite's acknowledgments, kept in files that no kill can damage.
 //!
-//! Each writer appends 64-byte records to a file of its own beside the database: the intent before
-//! COMMIT is called, the acknowledgement after it has returned. One `write(2)` each: the page
-//! cache keeps it whatever happens to the process, and as 64 divides 4096 a record never
-//! straddles two pages, so a kill cannot tear it. The file system and the power stay on in these
-//! tests.
+//! Each writer appends 64-byte records to a file of its own next to the database. It appends the
+//! intent before it calls COMMIT, and the acknowledgment after COMMIT has returned. Each record is
+//! one `write(2)`, and the page cache keeps it whatever happens to the process. As 64 divides 4096,
+//! a record never straddles two pages, so a kill cannot tear it. The file system and the power stay
+//! on in these tests.
 //!
 //! ```text
 //! kind u64 | seq i64 | tick i64 | chain i64 | nanoseconds u64 | 0 | 0 | digest of the above i64
 //! ```
-//! all little-endian. Opening and closing a ledger touches no lock of SQLite: it is another file.
+//! All fields are little-endian. Opening and closing a ledger touches no lock of SQLite, because it
+//! is another file.
 
 use crate::digest::Digest;
 use crate::failure::{Failure, Promise};
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 const RECORD: usize = 64;
 
-/// What a record says of a commit.
+/// The statement of a record about a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// COMMIT is about to be called.
@@ -32,8 +33,8 @@ pub enum Event {
     Acknowledged,
     /// COMMIT was refused (busy) and the transaction rolled back.
     Withdrawn,
-    /// A check found the database at this tick while no writer lived: intents beyond are lost for
-    /// good.
+    /// A check found the database at this tick while no writer lived. Intents beyond it are lost
+    /// for good.
     Settled,
 }
 
@@ -63,9 +64,9 @@ impl Event {
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// To which commit; of a settlement only the tick counts.
+    /// The commit. Of a settlement only the tick counts.
     pub commit: Commit,
     /// `CLOCK_MONOTONIC` in nanoseconds, the same clock in every process.
     pub nanoseconds: u64,
@@ -77,9 +78,9 @@ pub fn now_nanoseconds() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Who is told what a writer meant and what SQLite acknowledged.
+/// Receives a writer's intents and SQLite's acknowledgments.
 pub trait Witness {
-    /// Takes a record; nothing that happens later may change it once this returns.
+    /// Takes a record. After this returns, no later event may change the record.
     ///
     /// # Errors
     /// The witness is gone.
@@ -100,7 +101,7 @@ impl Ledger {
     /// Opens or creates the ledger of `writer` in `directory`.
     ///
     /// # Errors
-    /// The file system's.
+    /// Errors of the file system.
     pub fn open(directory: &Path, writer: WriterId) -> Result<Self, Failure> {
         let path = path_of(directory, writer);
         OpenOptions::new()
@@ -114,10 +115,10 @@ impl Ledger {
             .map_err(|error| Failure::io("open the ledger", &path, error))
     }
 
-    /// Appends one record; it has outlived this process when this returns.
+    /// Appends one record. It survives this process once this returns.
     ///
     /// # Errors
-    /// The file system's.
+    /// Errors of the file system.
     pub fn append(&mut self, event: Event, commit: &Commit) -> Result<(), Failure> {
         self.note(event, commit)
     }
@@ -189,7 +190,7 @@ fn words_digest(words: &[i64; 8]) -> i64 {
 /// All records of `writer`, oldest first.
 ///
 /// # Errors
-/// The file system's, or that a record is damaged.
+/// Errors of the file system, or a damaged record.
 pub fn read(directory: &Path, writer: WriterId) -> Result<Vec<Record>, Failure> {
     let path = path_of(directory, writer);
     let bytes = match std::fs::read(&path) {
@@ -198,7 +199,7 @@ pub fn read(directory: &Path, writer: WriterId) -> Result<Vec<Record>, Failure> 
         Err(error) => return Err(Failure::io("read", &path, error)),
     };
     let whole = bytes.chunks_exact(RECORD);
-    // A record that is being appended at this moment may show its first bytes; it is no record yet.
+    // A record that is being appended may show its first bytes. It does not count yet.
     let records = whole
         .map(|record| decode(record, writer))
         .collect::<Option<Vec<_>>>();
@@ -208,7 +209,7 @@ pub fn read(directory: &Path, writer: WriterId) -> Result<Vec<Record>, Failure> 
 /// The writers that have a ledger in `directory`.
 ///
 /// # Errors
-/// The file system's.
+/// Errors of the file system.
 pub fn writers(directory: &Path) -> Result<Vec<WriterId>, Failure> {
     let entries = std::fs::read_dir(directory)
         .map_err(|error| Failure::io("list the ledgers in", directory, error))?;
@@ -225,11 +226,11 @@ pub fn writers(directory: &Path) -> Result<Vec<WriterId>, Failure> {
     Ok(writers.into_iter().collect())
 }
 
-/// The latest tick that any writer has seen acknowledged: what a snapshot that begins now must
-/// show at least. Reads one or two records a ledger.
+/// The latest tick that any writer has seen acknowledged. A snapshot that begins now must show at
+/// least this tick. Reads one or two records a ledger.
 ///
 /// # Errors
-/// The file system's.
+/// Errors of the file system.
 pub fn latest_acknowledged(directory: &Path) -> Result<Tick, Failure> {
     let mut latest = Tick(0);
     for writer in writers(directory)? {
@@ -256,21 +257,21 @@ fn last_acknowledged(file: &File, writer: WriterId) -> std::io::Result<Tick> {
     Ok(Tick(0))
 }
 
-/// What all ledgers of a run say together.
+/// The combined records of all ledgers of a run.
 #[derive(Debug, Default)]
 pub struct Ledgers {
     acknowledged: Vec<Commit>,
     /// Every intent that may be in the database.
     possible: BTreeSet<Commit>,
-    /// Every intent that must not be.
+    /// Every intent that must not be in the database.
     excluded: BTreeSet<Commit>,
 }
 
 impl Ledgers {
-    /// Reads them.
+    /// Reads all ledgers.
     ///
     /// # Errors
-    /// The file system's.
+    /// Errors of the file system.
     pub fn read(directory: &Path) -> Result<Self, Failure> {
         let mut all = Self::default();
         for writer in writers(directory)? {
@@ -284,7 +285,7 @@ impl Ledgers {
         for Record { event, commit, .. } in records {
             match event {
                 Event::Intent => {
-                    // The intent before was left by a writer that died: its fate is in the database.
+                    // A writer that died left the intent before; its fate is in the database.
                     self.possible.extend(open.replace(*commit));
                 }
                 Event::Acknowledged => {
@@ -302,15 +303,15 @@ impl Ledgers {
         self.possible.extend(open);
     }
 
-    /// How many commits were acknowledged.
+    /// The number of acknowledged commits.
     pub fn acknowledged(&self) -> usize {
         self.acknowledged.len()
     }
 
-    /// Every acknowledged commit is among `found`.
+    /// Requires every acknowledged commit among `found`.
     ///
     /// # Errors
-    /// [`Promise::AcknowledgedCommitsSurvive`], with the first that is not.
+    /// [`Promise::AcknowledgedCommitsSurvive`], with the first missing commit.
     pub fn expect_acknowledged(&self, found: &BTreeMap<Tick, Commit>) -> Result<(), Failure> {
         let lost = |commit: &&Commit| found.get(&commit.tick) != Some(*commit);
         let all: Vec<_> = self.acknowledged.iter().filter(lost).collect();
@@ -328,10 +329,10 @@ impl Ledgers {
         Err(Failure::broken(Promise::AcknowledgedCommitsSurvive, detail))
     }
 
-    /// Every one of `found` was meant, and none was rolled back or lost before.
+    /// Requires that every one of `found` was meant, and none was rolled back or lost before.
     ///
     /// # Errors
-    /// [`Promise::NothingElseAppears`], with the first that was not.
+    /// [`Promise::NothingElseAppears`], with the first wrong commit.
     pub fn expect_nothing_else(&self, found: &BTreeMap<Tick, Commit>) -> Result<(), Failure> {
         for commit in found.values() {
             if self.possible.contains(commit) {

@@ -1,17 +1,17 @@
 //! Processes that write, read and are killed, and the checks that nothing was lost.
 //!
-//! The command `onewrite-torture` (and the integration tests, which run it) proves five things of
-//! a journal mode on a running machine; power cuts are tested elsewhere.
+//! The command `onewrite-torture` (and the integration tests, which run it) proves five properties
+//! of a journal mode on a running machine. Power cuts are tested elsewhere.
 //!
 //! - [`kill`]: processes die by kill -9 at any moment, and every acknowledged commit survives.
-//! - [`races`]: stock SQLite and ours open, write, close, switch modes and die around each other,
+//! - [`races`]: stock SQLite and ours open, write, close, switch modes and die at the same time,
 //!   and neither harms the other.
-//! - [`crash`]: stock SQLite is kept out of what a crash leaves, and let in after a clean close.
-//! - [`group_synch`]: the relaxed mode loses no more than it says, and never out of order.
-//! - [`soak`]: a bank on another SQLite than the linked one, whose own faults lose nothing.
+//! - [`crash`]: stock SQLite cannot use the files of a crash, and can use them after a clean close.
+//! - [`group_synch`]: the relaxed mode loses no more than its bound, and never out of order.
+//! - [`soak`]: a bank runs on another SQLite than the linked one, whose own faults lose nothing.
 //!
-//! An orchestrator never opens SQLite itself: it looks at the database's bytes, which a process
-//! with a connection must not. Everything else happens in workers, which are this same program.
+//! An orchestrator never opens SQLite itself. It reads the database's bytes, which a process with a
+//! connection must not do. Everything else happens in workers, which are this same program.
 
 pub mod actor;
 pub mod checks;

@@ -1,7 +1,8 @@
 //! The command `onewrite-torture`: orchestrators, and the workers that they start.
 //!
 //! An orchestrator prints one JSON document on standard output. Exit code 1: a promise of the
-//! engine was broken; 2: the harness could not do its work; either way standard error says what.
+//! engine was broken; 2: the harness could not do its work. In both cases standard error has the
+//! reason.
 
 use clap::{Parser, Subcommand};
 use onewrite_torture::checks::{self, CheckArguments, connect_patiently};
@@ -23,7 +24,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Tortures onewrite's journal modes.
+/// Torture onewrite's journal modes.
 #[derive(Debug, Parser)]
 #[command(name = "onewrite-torture", version)]
 struct Arguments {
@@ -35,52 +36,52 @@ struct Arguments {
 enum Command {
     /// Kill processes at random moments, and check after each.
     Kill(KillArguments),
-    /// Kill a process that uses group synch, and see how much it loses.
+    /// Kill a process that uses group synch, and measure its loss.
     GroupSynch(GroupSynchArguments),
     /// Let stock SQLite and ours race for one database.
     Races(RaceArguments),
-    /// Kill a writer, and show the guarded database to stock SQLite.
+    /// Kill a writer, and let stock SQLite try the guarded database.
     Crash(CrashArguments),
     /// Run a bank on a chosen SQLite, under kills, checkpoints and long readers.
     Soak(SoakArguments),
     /// Make every system call fail in turn, and check after each.
     Faults(FaultArguments),
-    /// Worker: do what a scenario says while a call fails.
+    /// Worker: run a scenario while a call fails.
     FaultWorker(ActorArguments),
-    /// Worker: make a condition, and say what came of it.
+    /// Worker: make a condition, and report the results.
     FaultCondition(ConditionArguments),
-    /// Worker: say what is in databases.
+    /// Worker: report the content of databases.
     FaultChecker,
-    /// Worker: play the scripts that come on standard input.
+    /// Worker: play the scripts from standard input.
     Actor {
-        /// How, where and with which choices.
+        /// Connection, ledgers and seed.
         #[command(flatten)]
         worker: WorkerArguments,
-        /// Which writer.
+        /// Number of the writer.
         #[arg(long)]
         writer: u32,
     },
-    /// Worker: make the tables.
+    /// Worker: create the tables.
     Create {
-        /// How to connect.
+        /// Connection.
         #[command(flatten)]
         database: Database,
     },
     /// Worker: write until killed.
     Writer {
-        /// How, where and with which choices.
+        /// Connection, ledgers and seed.
         #[command(flatten)]
         worker: WorkerArguments,
-        /// Which writer; several have a thread each.
+        /// Numbers of the writers; several have a thread each.
         #[arg(long, required = true)]
         writer: Vec<u32>,
-        /// The lie that they tell.
+        /// Lie of the writers.
         #[arg(long, value_enum)]
         lie: Option<Lie>,
     },
     /// Worker: verify snapshots until killed.
     Reader {
-        /// How, where and with which choices.
+        /// Connection, ledgers and seed.
         #[command(flatten)]
         worker: WorkerArguments,
     },
@@ -88,27 +89,27 @@ enum Command {
     Check(CheckArguments),
     /// Worker: commit one frame at a time until killed.
     RingWriter(RingArguments),
-    /// Worker: check what the ring writer left.
+    /// Worker: check the files of the ring writer.
     RingCheck {
-        /// How to connect.
+        /// Connection.
         #[command(flatten)]
         database: Database,
     },
-    /// Worker: keep the database open beside the ring writer.
+    /// Worker: keep the database open alongside the ring writer.
     RingCompanion {
-        /// How to connect.
+        /// Connection.
         #[command(flatten)]
         database: Database,
-        /// The file to make when it has read.
+        /// File to create after the first read.
         #[arg(long)]
         ready: PathBuf,
     },
-    /// Worker: try to get at a guarded database with stock SQLite.
+    /// Worker: try to use a guarded database with stock SQLite.
     Probe {
-        /// The database file.
+        /// Database file.
         #[arg(long)]
         db: PathBuf,
-        /// Which stock SQLite.
+        /// Stock SQLite to use.
         #[arg(long, value_enum)]
         engine: Engine,
     },

@@ -1,4 +1,4 @@
-//! The database's content, and the invariant by which every snapshot proves itself.
+//! The database's content, and the invariant that lets every snapshot prove itself.
 //!
 //! ```text
 //! clock    one row: tick (commits so far), chain (digest over all of them)
@@ -6,13 +6,14 @@
 //! totals   one row a writer: seq, items (how many), sum (of their digests)
 //! items    rows with indexes and BLOBs, each with the digest of its content
 //! ```
-//! A transaction changes items of one writer, its totals, the clock, and appends to commits. In
+//! A transaction changes items of one writer, its totals and the clock, and appends to commits. In
 //! every snapshot of whole transactions, in one order:
 //!
 //! - commits hold the ticks 1, 2, ... up to the clock's, and for each writer the seqs 1, 2, ...;
 //! - each chain is the digest of the chain before it and of the commit; the last is the clock's;
-//! - each writer's last commit digests its totals, and its totals are what its items add up to,
-//!   found through the table, whose rows match their digests, and through both indexes.
+//! - each writer's last commit digests its totals, and its totals are the sums of its items;
+//! - these items are found through the table, whose rows match their digests, and through both
+//!   indexes.
 
 use crate::digest::Digest;
 use crate::failure::{Failure, Promise};
@@ -29,7 +30,7 @@ pub struct WriterId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tick(pub i64);
 
-/// Number of a commit among its writer's; the first is 1.
+/// Number of a commit among those of its writer; the first is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Seq(pub i64);
 
@@ -38,11 +39,11 @@ pub struct Seq(pub i64);
 pub struct Commit {
     /// Its place in the one order.
     pub tick: Tick,
-    /// Whose it is.
+    /// Its writer.
     pub writer: WriterId,
-    /// Its place among that writer's.
+    /// Its place among that writer's commits.
     pub seq: Seq,
-    /// Digest of the whole history up to and with it.
+    /// Digest of the whole history up to and including it.
     pub chain: i64,
 }
 
@@ -62,7 +63,7 @@ impl fmt::Display for Commit {
     }
 }
 
-/// The statements that make the tables, each of which may find its work done.
+/// The statements that create the tables. Each of them may find its work done.
 pub const SCHEMA: [&str; 9] = [
     "CREATE TABLE IF NOT EXISTS clock(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, \
      chain INTEGER NOT NULL)",
@@ -79,10 +80,10 @@ pub const SCHEMA: [&str; 9] = [
     "INSERT OR IGNORE INTO clock VALUES(1, 0, 0)",
 ];
 
-/// Makes the tables where they are not there yet.
+/// Creates the tables that do not exist yet.
 ///
 /// # Errors
-/// SQLite's.
+/// Errors of SQLite.
 pub fn create(session: &mut dyn Session) -> Result<(), SqlError> {
     session.run("BEGIN IMMEDIATE", &[])?;
     let made = SCHEMA
@@ -90,7 +91,7 @@ pub fn create(session: &mut dyn Session) -> Result<(), SqlError> {
         .try_for_each(|sql| session.run(sql, &[]))
         .and_then(|()| session.run("COMMIT", &[]));
     if made.is_err() {
-        // The first error is the one to tell of.
+        // The first error is the one to report.
         let _ = session.run("ROLLBACK", &[]);
     }
     made
@@ -111,14 +112,14 @@ pub fn item_digest(id: i64, writer: WriterId, name: &str, body: &[u8]) -> i64 {
 pub struct Totals {
     /// That writer's commits so far.
     pub seq: Seq,
-    /// Its items.
+    /// The number of its items.
     pub items: i64,
     /// The sum of their digests.
     pub sum: i64,
 }
 
 impl Totals {
-    /// What a writer has before its first commit.
+    /// The totals of a writer before its first commit.
     pub const EMPTY: Self = Self {
         seq: Seq(0),
         items: 0,
@@ -176,7 +177,7 @@ impl Verified {
 pub enum SnapshotError {
     /// SQLite failed.
     Sql(SqlError),
-    /// It is not whole.
+    /// The snapshot is not whole.
     Broken(Failure),
 }
 
@@ -190,12 +191,12 @@ fn broken(detail: String) -> SnapshotError {
     SnapshotError::Broken(Failure::broken(Promise::SnapshotsAreWhole, detail))
 }
 
-/// Verifies the snapshot of the session's open transaction, going on from what `known` has
-/// verified, and returns the commits since then.
+/// Verifies the snapshot of the session's open transaction, continuing after `known`, and returns
+/// the commits since then.
 ///
 /// # Errors
-/// SQLite's; [`Promise::SnapshotsAreWhole`]; [`Promise::SnapshotsAreFresh`] where the snapshot is
-/// older than `known`.
+/// Errors of SQLite; [`Promise::SnapshotsAreWhole`]; [`Promise::SnapshotsAreFresh`] if the snapshot
+/// is older than `known`.
 pub fn verify_snapshot(
     session: &mut dyn Session,
     known: &mut Verified,
@@ -224,13 +225,13 @@ pub fn verify_snapshot(
     Ok(commits)
 }
 
-/// Walks the commits after `known` and moves `known` on.
+/// Reads the commits after `known` and moves `known` on.
 fn verify_commits(
     session: &mut dyn Session,
     known: &mut Verified,
 ) -> Result<BTreeMap<Tick, Commit>, SnapshotError> {
     let sql = "SELECT tick, writer, seq, digest, chain FROM commits WHERE tick >= ?1 ORDER BY tick";
-    // The last commit known is read again: a history that was exchanged would show there.
+    // Reads the last known commit again. It would differ if the history had been exchanged.
     let from = known.tick.max(1);
     let mut commits = BTreeMap::new();
     for row in session.rows(sql, &[Value::Integer(from)])? {
@@ -280,7 +281,7 @@ fn verify_next(known: &mut Verified, commit: &Commit, digest: i64) -> Result<(),
     Ok(())
 }
 
-/// Items against totals, totals against the last commits.
+/// Compares items with totals, and totals with the last commits.
 fn verify_items(
     session: &mut dyn Session,
     writers: &BTreeMap<WriterId, LastCommit>,

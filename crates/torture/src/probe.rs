@@ -1,5 +1,5 @@
-//! Stock SQLite in front of a guarded database: it must say "file is not a database" to whatever
-//! would read or write it, and must not change a byte.
+//! Stock SQLite on a guarded database. It must report "file is not a database" for every read and
+//! write, and must not change a byte.
 
 use crate::checks::unexpected;
 use crate::database::{Database, Engine, Synchronous, value_name};
@@ -21,17 +21,17 @@ const REFUSED: [&str; 8] = [
     "PRAGMA integrity_check",
 ];
 
-/// Statements that a connection may answer from what it remembers, without the file.
+/// Statements that a connection may answer from memory, without the file.
 const HARMLESS: [&str; 3] = [
     "PRAGMA journal_mode=delete",
     "PRAGMA wal_checkpoint(TRUNCATE)",
     "PRAGMA journal_mode",
 ];
 
-/// Tries everything on `session`, which may be new or have been idle with its cache.
+/// Tries everything on `session`, which may be new or may have been idle with its cache.
 ///
 /// # Errors
-/// [`Promise::StockIsRefused`], with the first statement that was not.
+/// [`Promise::StockIsRefused`], with the first statement that was not refused.
 pub fn expect_refusals(session: &mut dyn Session) -> Result<(), Failure> {
     for sql in REFUSED.iter().chain(&HARMLESS) {
         match session.run(sql, &[]) {
@@ -50,7 +50,7 @@ pub fn expect_refusals(session: &mut dyn Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A new stock connection that tries everything: the subcommand `probe`.
+/// The subcommand `probe`: a new stock connection tries everything.
 ///
 /// # Errors
 /// [`Promise::StockIsRefused`].
@@ -64,7 +64,7 @@ pub fn run(path: &Path, engine: Engine) -> Result<(), Failure> {
         checkpoint: None,
         busy_timeout: 2000,
     };
-    // The pragmas of an ordinary connection would be refused already.
+    // The pragmas of an ordinary connection would already be refused.
     let mut session = database.open()?;
     expect_refusals(session.as_mut())?;
     session.close().map_err(|error| unexpected(&error))
@@ -73,12 +73,12 @@ pub fn run(path: &Path, engine: Engine) -> Result<(), Failure> {
 /// Whether the database is guarded at this moment.
 ///
 /// # Errors
-/// The file system's.
+/// Errors of the file system.
 pub fn is_guarded(database: &Path) -> Result<bool, Failure> {
     Ok(files::header(database)?.is_some_and(|header| header.is_guarded()))
 }
 
-/// After a clean close the header is a stock one.
+/// Requires a stock header after a clean close.
 ///
 /// # Errors
 /// [`Promise::CleanCloseIsStock`].
@@ -125,7 +125,7 @@ pub fn expect_refused(scene: &Scene, database: &Path, watched: Watched) -> Resul
 /// Compares a guarded database's bytes before and after `attempts`.
 ///
 /// # Errors
-/// What `attempts` found; [`Promise::GuardedBytesStay`].
+/// Failures of `attempts`; [`Promise::GuardedBytesStay`].
 pub fn watch(
     database: &Path,
     watched: Watched,
@@ -134,7 +134,7 @@ pub fn watch(
     let before = Image::take(database)?;
     let result = attempts();
     let after = Image::take(database)?;
-    // Changed bytes are the graver news: they come first.
+    // Changed bytes are the graver failure, so they come first.
     match before.difference(&after, watched) {
         Some(detail) => Err(Failure::broken(Promise::GuardedBytesStay, detail)),
         None => result,

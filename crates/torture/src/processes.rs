@@ -1,8 +1,9 @@
-//! Starting, killing and waiting for the processes of a run.
+//! Starts, kills and waits for the processes of a run.
 //!
 //! Every worker is this same program with another subcommand. A worker that finds a broken promise
-//! writes it to its standard output as one JSON document and exits with 1 (2 where the harness
-//! itself failed). No worker outlives the process that started it, whichever way that one ends.
+//! writes it to its standard output as one JSON document and exits with 1. It exits with 2 if the
+//! harness itself failed. No worker outlives the process that started it, whichever way that one
+//! ends.
 
 use crate::failure::{Failure, Promise};
 use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
@@ -12,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Ends this process as `kill -9` does: nothing is closed, flushed or unlocked by it.
+/// Ends this process as `kill -9` does: closes, flushes and unlocks nothing.
 pub fn die() -> ! {
-    // Should the kernel refuse, an abort comes as near as can be.
+    // If the kernel refuses, an abort is the nearest replacement.
     let _ = kill_process(getpid(), Signal::KILL);
     std::process::abort()
 }
@@ -22,7 +23,7 @@ pub fn die() -> ! {
 /// Asks the kernel to kill this process when its parent ends.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors of the kernel.
 pub fn die_with_parent() -> Result<(), Failure> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| Failure::Harness(format!("PR_SET_PDEATHSIG: {error}")))
@@ -36,11 +37,10 @@ pub fn kill_descendant(id: u32) {
     }
 }
 
-/// The command that runs this program with `arguments`; what it says on standard error goes to
-/// `log`.
+/// The command that runs this program with `arguments`; its standard error goes to `log`.
 ///
 /// # Errors
-/// That the program or the log cannot be opened.
+/// The program or the log cannot be opened.
 pub fn this_program(arguments: &[String], log: &Path) -> Result<Command, Failure> {
     let log_file = OpenOptions::new()
         .create(true)
@@ -57,7 +57,7 @@ pub fn this_program(arguments: &[String], log: &Path) -> Result<Command, Failure
     Ok(command)
 }
 
-/// A worker that runs until it is killed, or finds something.
+/// A worker that runs until it is killed, or finds a failure.
 pub struct Worker {
     child: Child,
     name: String,
@@ -67,7 +67,7 @@ impl Worker {
     /// Starts this program with `arguments`.
     ///
     /// # Errors
-    /// That it cannot be started.
+    /// The worker cannot be started.
     pub fn start(name: &str, arguments: &[String], log: &Path) -> Result<Self, Failure> {
         let child = this_program(arguments, log)?.spawn()?;
         Ok(Self {
@@ -76,25 +76,25 @@ impl Worker {
         })
     }
 
-    /// Sends it the signal that kills it, without waiting for its end.
+    /// Sends the worker the signal that kills it, without waiting for its end.
     pub fn signal(&mut self) {
-        // An error would say that it has ended already.
+        // An error would mean that it has ended already.
         let _ = self.child.kill();
     }
 
-    /// Kills it and waits until it is gone, with all of its locks.
+    /// Kills the worker and waits until it is gone, with all of its locks.
     ///
     /// # Errors
-    /// What it had found before the kill.
+    /// A failure that it had found before the kill.
     pub fn kill(mut self) -> Result<(), Failure> {
         self.signal();
         self.reap()
     }
 
-    /// Whether it runs.
+    /// Checks that the worker runs.
     ///
     /// # Errors
-    /// What it has found, where it has ended.
+    /// The failure that it has found, if it has ended.
     pub fn check(&mut self) -> Result<(), Failure> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -122,11 +122,11 @@ impl Drop for Worker {
     }
 }
 
-/// Runs this program with `arguments` to its end and returns its standard output; a process that
-/// killed itself, as some are told to, counts as ended well.
+/// Runs this program with `arguments` to its end and returns its standard output. A process that
+/// killed itself on request counts as successful.
 ///
 /// # Errors
-/// What it found; or that it did not end within `limit`.
+/// The failure that it found, or that it did not end within `limit`.
 pub fn run_to_end(
     name: &str,
     arguments: &[String],
@@ -161,7 +161,7 @@ pub fn run_to_end(
     Ok(output)
 }
 
-/// What an ended worker's exit says.
+/// The meaning of a worker's exit.
 fn outcome(name: &str, status: ExitStatus, output: &str) -> Result<(), Failure> {
     use std::os::unix::process::ExitStatusExt;
     if status.success() || status.signal() == Some(Signal::KILL.as_raw()) {

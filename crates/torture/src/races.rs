@@ -1,12 +1,13 @@
 //! Races between stock SQLite and ours: opening, writing, switching modes, closing, dying.
 //!
-//! Done-when: never corrupt; every acknowledged commit of both sides is there; and while the
-//! database is guarded, stock says "file is not a database" and changes no byte of it. After each
-//! race all processes stand still, some with open connections and full caches, and then:
+//! The run succeeds if the database is never corrupt, and every acknowledged commit of both sides
+//! exists. While the database is guarded, stock must report "file is not a database" and change no
+//! byte of it. After each race all processes stand still, some with open connections and full
+//! caches. Then:
 //!
-//! 1. a guarded database is shown to every stock process, old and new, and its bytes compared;
-//! 2. an unguarded one must not be refused;
-//! 3. everything is checked by one of ours, and now and then, after all have closed, by stock.
+//! 1. Every stock process, old and new, tries a guarded database, and its bytes are compared.
+//! 2. An unguarded database must not be refused.
+//! 3. One of our processes checks everything, and sometimes, after all have closed, stock does.
 
 pub mod cast;
 pub mod scripts;
@@ -23,32 +24,32 @@ use scripts::{Kind, OURS, Part, Race, Scripts};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// Races on one database before the next one is begun.
+/// Races on one database before the next one begins.
 const RACES_A_DATABASE: u64 = 50;
 
-/// Races after which every kind of thing must have happened; fewer may miss one by chance.
+/// Races after which every kind of event must have happened. Fewer races may miss one by chance.
 const ENOUGH: u64 = 100;
 
 /// The arguments of `races`.
 #[derive(Debug, Clone, Args)]
 pub struct RaceArguments {
-    /// Where, how, and with which seed.
+    /// Place, settings and seed.
     #[command(flatten)]
     pub scene: SceneArguments,
-    /// How many races.
+    /// Number of races.
     #[arg(long, default_value_t = 2000)]
     pub count: u64,
-    /// A lie, to show that the check sees it: a stock process writes a byte into the guarded file.
+    /// Lie, to show that the check finds it: a stock process writes a byte into the guarded file.
     #[arg(long)]
     pub scribble: bool,
 }
 
-/// How steps ended, of one side.
+/// The outcomes of one side's steps.
 #[derive(Debug, Default, Serialize)]
 pub struct Tally {
     /// Done.
     pub done: u64,
-    /// Somebody held a lock.
+    /// Another process held a lock.
     pub busy: u64,
     /// "file is not a database".
     pub refused: u64,
@@ -56,49 +57,49 @@ pub struct Tally {
     pub died: u64,
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct RaceReport {
     /// The seed.
     pub seed: u64,
     /// Races.
     pub races: u64,
-    /// Steps of ours.
+    /// Steps of our processes.
     pub ours: Tally,
-    /// Steps of stock.
+    /// Steps of stock processes.
     pub stock: Tally,
-    /// Commits of ours that were acknowledged.
+    /// Acknowledged commits of our processes.
     pub commits_of_ours: usize,
-    /// Commits of stock that were acknowledged.
+    /// Acknowledged commits of stock processes.
     pub commits_of_stock: usize,
-    /// Races that began with a hot rollback journal left by the dead.
+    /// Races that began with a hot rollback journal of a dead process.
     pub hot_journals: u64,
-    /// Races that began with a log left by the dead.
+    /// Races that began with a log of a dead process.
     pub hot_logs: u64,
-    /// Times that a guarded database was shown to stock, and its bytes compared.
+    /// How often stock tried a guarded database, with its bytes compared.
     pub guarded: u64,
-    /// Of these, times that a stock process had been idle with its cache since before the guard.
+    /// Of these: a stock process had been idle with its cache since before the guard.
     pub guarded_under_idle_cache: u64,
-    /// Of these, times that ours were all dead.
+    /// Of these: all of our processes were dead.
     pub guarded_after_death: u64,
-    /// Of these, times that ours went on committing meanwhile.
+    /// Of these: our processes went on committing meanwhile.
     pub guarded_while_committing: u64,
-    /// Times that an unguarded database was shown to stock.
+    /// How often stock tried an unguarded database.
     pub unguarded: u64,
     /// Full checks.
     pub checks: u64,
-    /// Times that all closed and stock checked what was left.
+    /// How often all closed and stock checked the files.
     pub clean_closes: u64,
     /// Seconds.
     pub elapsed_s: f64,
-    /// Whether the time was over before all races were run.
+    /// Whether the time ended before all races were run.
     pub stopped_early: bool,
 }
 
-/// Races.
+/// Runs the races.
 ///
 /// # Errors
-/// What was found.
+/// The failure that was found.
 pub fn run(arguments: &RaceArguments) -> Result<RaceReport, Failure> {
     let scene = Scene::new(&arguments.scene)?;
     let result = all_races(arguments, &scene);
@@ -182,14 +183,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Everybody may have stood in everybody's way: now nobody does.
+    /// The processes may have blocked each other before. Now nothing blocks the first one.
     fn expect_tables(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
         let all: Vec<_> = (0..cast.len()).collect();
         cast.close_all(all.into_iter())?;
         expect_all_done_by(cast, OURS[0], &[Step::Create])
     }
 
-    /// Counts outcomes; whoever may not be refused must not have been.
+    /// Counts outcomes. A process that may not be refused must not have been.
     fn tally(&mut self, cast: &Cast<'_>, actor: usize, played: &Played) -> Result<(), Failure> {
         let is_ours = OURS.contains(&actor);
         let tally = if is_ours {
@@ -218,7 +219,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the dead have left.
+    /// Counts the files that dead processes left.
     fn count_remains(&mut self, cast: &Cast<'_>) -> Result<(), Failure> {
         let size = |suffix| {
             std::fs::metadata(beside(&cast.place().database, suffix)).map_or(0, |file| file.len())
@@ -228,7 +229,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// All stand still. Half of the time ours are made to guard the database, if it is not.
+    /// All processes stand still. In half of the calls, ours must guard the database first if it is
+    /// not guarded.
     fn show_to_stock(&mut self, cast: &mut Cast<'_>, race: &Race) -> Result<(), Failure> {
         let database = cast.place().database.clone();
         let guards = self.arguments.scene.mode.is_guarded();
@@ -249,7 +251,7 @@ impl Run<'_> {
         self.tally(cast, actor, &played)
     }
 
-    /// Stock that has the log open holds a lock for as long, so it must close; what is idle in a
+    /// Stock with an open log holds a lock meanwhile, so it must close. A process that is idle in a
     /// rollback mode may stay.
     fn make_guarded(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
         let steps = [
@@ -262,7 +264,8 @@ impl Run<'_> {
         if matches!(&played, Played::Reply(reply) if expect_all_done("", reply).is_ok()) {
             return Ok(());
         }
-        // One of ours too may have the log open in a stock mode, refused another by stock before.
+        // One of our processes, too, may have the log open in a stock mode, because stock blocked
+        // its switch before.
         let all: Vec<_> = (0..cast.len()).collect();
         cast.close_all(all.into_iter())?;
         expect_all_done_by(cast, actor, &steps)?;
@@ -284,7 +287,8 @@ impl Run<'_> {
         };
         let ours = OURS[0];
         if committing {
-            // Whatever this does to the file (opening, recovery, a checkpoint), it does before.
+            // Effects of this on the file (opening, recovery, a checkpoint) must come before the
+            // comparison.
             let steps = [Step::NoCheckpoints, Step::Transactions(1)];
             let played = cast.play(ours, &steps)?;
             self.tally(cast, ours, &played)?;
@@ -319,7 +323,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Checks everything by one of ours; when stock stands in the way, stock must close first.
+    /// Lets one of our processes check everything. If stock blocks it, stock must close first.
     fn check(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
         let actor = *self.random.choose(&OURS);
         self.report.checks += 1;
@@ -332,7 +336,7 @@ impl Run<'_> {
         expect_all_done_by(cast, actor, &[Step::Check])
     }
 
-    /// All close; what is left must be a stock database with everything in it.
+    /// Closes all connections. The files must then be a stock database with everything in it.
     fn close_cleanly(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
         let all: Vec<_> = (0..cast.len()).collect();
         cast.close_all(all.into_iter())?;
@@ -360,7 +364,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A run in which something never happened proves nothing of it.
+    /// A run in which an event never happened proves nothing about it.
     fn expect_coverage(&self) -> Result<(), Failure> {
         let report = &self.report;
         if report.races < ENOUGH {
@@ -395,8 +399,8 @@ impl Run<'_> {
     }
 }
 
-/// All make the tables at once, on a file that does not exist yet. Stock takes no part where the
-/// mode needs reserved bytes in each page: a database that it made first would have none.
+/// All create the tables at once, on a file that does not exist yet. Stock takes no part if the
+/// mode needs reserved bytes in each page. If stock created the database first, it would have none.
 fn first_race(actors: usize, arguments: &RaceArguments) -> Race {
     let mode = arguments.scene.mode;
     let ours = |actor| Part {
@@ -418,7 +422,7 @@ fn first_race(actors: usize, arguments: &RaceArguments) -> Race {
     }
 }
 
-/// Plays a script that nobody stands in the way of.
+/// Plays a script that no other process can block.
 fn expect_all_done_by(cast: &mut Cast<'_>, actor: usize, steps: &[Step]) -> Result<(), Failure> {
     match cast.play(actor, steps)? {
         Played::Reply(reply) => expect_all_done(&cast.name(actor), &reply),

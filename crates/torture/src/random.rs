@@ -1,9 +1,8 @@
 //! The seeded random choices of every process.
 //!
-//! One seed fixes every choice that the processes make; it cannot fix how the kernel schedules
-//! them, so a failure is repeated by running the same seed a few times. The generator is
-//! SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): eight bytes of state, and good enough to choose
-//! with.
+//! One seed fixes every choice of the processes. It cannot fix how the kernel schedules them, so to
+//! repeat a failure, run the same seed a few times. The generator is SplitMix64 (Steele, Lea,
+//! Flood, OOPSLA 2014). It has eight bytes of state, and its quality is sufficient for choices.
 
 use std::time::Duration;
 
@@ -19,8 +18,8 @@ impl Random {
         Self { state: seed }
     }
 
-    /// A stream of its own for part number `part` of a run, so that what one part draws does not
-    /// change what another draws.
+    /// A separate stream for part number `part` of a run. So the draws of one part do not change
+    /// those of another.
     pub fn of_part(seed: u64, part: u64) -> Self {
         let mut mixer = Self::new(seed ^ part.wrapping_mul(0xA24B_AED4_963E_E407));
         Self::new(mixer.next())
@@ -36,7 +35,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number in `0..limit`; 0 where `limit` is 0.
+    /// A number in `0..limit`; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         if limit == 0 {
             return 0;
@@ -72,8 +71,8 @@ impl Random {
         0
     }
 
-    /// A pause between 0 and `longest`, short ones far more often than long ones: what is
-    /// interesting (opening, recovery, a commit) is over within a millisecond.
+    /// A pause between 0 and `longest`. Short ones are far more frequent than long ones, because
+    /// the interesting phases (opening, recovery, a commit) end within a millisecond.
     pub fn pause(&mut self, longest: Duration) -> Duration {
         let micros = longest.as_micros() as u64;
         let bits = 64 - micros.leading_zeros() as u64;
@@ -93,9 +92,9 @@ impl Random {
     }
 }
 
-/// A seed from the operating system, for runs that were given none.
+/// A seed from the operating system, for runs without a given seed.
 pub fn fresh_seed() -> u64 {
-    // Without a random device the clock will do: the seed is printed, it need not be secret.
+    // Without a random device the clock is sufficient: the seed is printed and need not be secret.
     getrandom::u64().unwrap_or_else(|_| {
         std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)

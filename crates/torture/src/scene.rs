@@ -1,5 +1,5 @@
-//! Where a run takes place: a directory with the database, the ledgers and the workers' log, which
-//! is kept when something is found and removed otherwise.
+//! The place of a run: a directory with the database, the ledgers and the workers' log. It is kept
+//! after a failure, and removed otherwise.
 
 use crate::checks::{CheckArguments, CheckReport, Leave};
 use crate::database::{Database, Engine, JournalMode, Synchronous};
@@ -16,34 +16,35 @@ use tempfile::TempDir;
 /// How long one process may take to check a database.
 pub const CHECK_LIMIT: Duration = Duration::from_secs(120);
 
-/// What every run is told.
+/// The arguments of every run.
 #[derive(Debug, Clone, Args)]
 pub struct SceneArguments {
-    /// The journal mode of our connections.
+    /// Journal mode of our connections.
     #[arg(long, value_enum, default_value = "waldio")]
     pub mode: JournalMode,
-    /// Which SQLite takes our side; `stock` tries the harness itself on SQLite's own modes.
+    /// SQLite that takes our side; `stock` tries the harness itself on SQLite's own modes.
     #[arg(long, value_enum, default_value = "ours")]
     pub engine: Engine,
-    /// The durability of a commit.
+    /// Durability of a commit.
     #[arg(long, value_enum, default_value = "full")]
     pub synchronous: Synchronous,
-    /// `PRAGMA onewrite_group_synch`, as 'frames,milliseconds'.
+    /// Value of `PRAGMA onewrite_group_synch`, as 'frames,milliseconds'.
     #[arg(long)]
     pub group_synch: Option<String>,
-    /// How checkpoints bring pages into the database: `copy`, `exchange`, `forward`, `clone` or `auto`.
+    /// How checkpoints bring pages into the database: `copy`, `exchange`, `forward`, `clone` or
+    /// `auto`.
     #[arg(long)]
     pub checkpoint: Option<String>,
-    /// Take place on a file system of the run's own (root), in a loop image in --dir: `xfs` or `btrfs`.
+    /// Run on a file system of the run's own (root), in a loop image in --dir.
     #[arg(long, value_parser = ["ext4", "xfs", "btrfs"])]
     pub scratch: Option<String>,
-    /// Fixes every choice of every process; drawn and printed where it is not given.
+    /// Seed that fixes every choice of every process; drawn and printed by default.
     #[arg(long, env = "ONEWRITE_TORTURE_SEED")]
     pub seed: Option<u64>,
-    /// The directory in which to make the run's own; the system's temporary one by default.
+    /// Directory in which to make the run's own; by default the system's temporary one.
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Stop after so many seconds, with fewer rounds.
+    /// Stop after this many seconds, with fewer rounds.
     #[arg(long)]
     pub max_seconds: Option<u64>,
 }
@@ -51,7 +52,7 @@ pub struct SceneArguments {
 /// A run's place, seed and end.
 pub struct Scene {
     directory: TempDir,
-    /// What the directory is on, where it is the run's own: ends after it.
+    /// The file system of the directory, if it is the run's own. It ends after the directory.
     scratch: Option<Scratch>,
     seed: u64,
     started: Instant,
@@ -59,10 +60,10 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Makes the directory and tells the seed on standard error.
+    /// Makes the directory and prints the seed on standard error.
     ///
     /// # Errors
-    /// The file system's.
+    /// Errors of the file system.
     pub fn new(arguments: &SceneArguments) -> Result<Self, Failure> {
         let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
         let scratch = match &arguments.scratch {
@@ -106,12 +107,12 @@ impl Scene {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Whether the time given is over.
+    /// Whether the given time is over.
     pub fn is_over(&self) -> bool {
         self.end.is_some_and(|end| Instant::now() > end)
     }
 
-    /// Where the workers' standard error goes.
+    /// The file for the workers' standard error.
     pub fn log(&self) -> PathBuf {
         self.directory.path().join("workers.log")
     }
@@ -119,7 +120,7 @@ impl Scene {
     /// A database's place number `number`: the database file and the directory of its ledgers.
     ///
     /// # Errors
-    /// The file system's.
+    /// Errors of the file system.
     pub fn place(&self, number: u64) -> Result<Place, Failure> {
         let ledgers = self.directory.path().join(format!("ledgers-{number}"));
         std::fs::create_dir(&ledgers).map_err(|error| Failure::io("make", &ledgers, error))?;
@@ -130,7 +131,7 @@ impl Scene {
     /// Runs a subcommand of this program to its end.
     ///
     /// # Errors
-    /// What it finds.
+    /// The failure that it finds.
     pub fn run(&self, name: &str, arguments: &[String]) -> Result<String, Failure> {
         run_to_end(name, arguments, &self.log(), CHECK_LIMIT)
     }
@@ -138,7 +139,7 @@ impl Scene {
     /// Lets a process make the tables at `place`.
     ///
     /// # Errors
-    /// What it finds.
+    /// The failure that it finds.
     pub fn create(&self, place: &Place, arguments: &SceneArguments) -> Result<(), Failure> {
         let mut create = vec!["create".to_owned()];
         create.extend(place.connection(arguments).arguments());
@@ -148,7 +149,7 @@ impl Scene {
     /// Lets a process check everything at `place`, through `database`.
     ///
     /// # Errors
-    /// What it finds.
+    /// The failure that it finds.
     pub fn check(
         &self,
         place: &Place,
@@ -169,7 +170,7 @@ impl Scene {
             .map_err(|error| Failure::Harness(format!("check said {output:?}: {error}")))
     }
 
-    /// Ends the run: the directory goes, unless something was found in it.
+    /// Ends the run. Removes the directory unless a failure was found in it.
     pub fn finish<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
         result.map_err(|failure| {
             let seed = self.seed;
@@ -182,7 +183,7 @@ impl Scene {
     }
 }
 
-/// A file system of the run's own.
+/// Makes a file system for the run.
 fn scratch_in(parent: &Path, name: &str) -> Result<Scratch, Failure> {
     let named = |file_system: &FileSystem| file_system.name() == name;
     let file_system = FileSystem::ALL.into_iter().find(named);
@@ -196,7 +197,8 @@ fn scratch_in(parent: &Path, name: &str) -> Result<Scratch, Failure> {
     Scratch::create(&options).map_err(|error| Failure::Harness(error.to_string()))
 }
 
-/// Copies what was found from a file system that goes with the run to beside it; where it is then.
+/// Copies the files of a failure to a place next to the file system, which ends with the run.
+/// Returns their place.
 fn copied_out(from: &Path, beside: &Path) -> PathBuf {
     let to = beside.with_extension("kept");
     let copied = std::process::Command::new("cp")
@@ -210,12 +212,12 @@ fn copied_out(from: &Path, beside: &Path) -> PathBuf {
     }
 }
 
-/// Whether what a check does not find is lost for good: it is where no writer lives.
+/// Whether commits that a check does not find are lost for good. They are if no writer lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settle {
     /// Writers live.
     No,
-    /// None does.
+    /// No writer lives.
     Yes,
 }
 
@@ -232,7 +234,7 @@ impl Place {
     /// How our side connects to it.
     pub fn connection(&self, arguments: &SceneArguments) -> Database {
         let engine = match arguments.mode {
-            // It lies on SQLite's own VFS.
+            // This mode uses SQLite's own VFS.
             JournalMode::Lsmvbt => Engine::Stock,
             _ => arguments.engine,
         };
@@ -247,9 +249,9 @@ impl Place {
         }
     }
 
-    /// Removes the files; a run over many databases need not keep those that were in order.
+    /// Removes the files, so that a run over many databases keeps only those with failures.
     pub fn remove(&self) {
-        // What cannot be removed now goes with the run's directory.
+        // If a file cannot be removed now, it goes with the run's directory.
         for suffix in ["", "-wal", "-shm", "-journal", "-onewrite"] {
             let _ = std::fs::remove_file(crate::files::beside(&self.database, suffix));
         }

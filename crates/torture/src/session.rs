@@ -1,7 +1,7 @@
-//! One connection, whichever SQLite it belongs to: statements in, rows or an error out.
+//! One connection to any SQLite: statements in, rows or an error out.
 //!
-//! The model, the writers and the checks speak to this trait only, so that the linked SQLite
-//! (stock or ours) and the system's shell run the very same transactions.
+//! The model, the writers and the checks use only this trait. So the linked SQLite (stock or ours)
+//! and the system's shell run the very same transactions.
 
 pub mod linked;
 pub mod shell;
@@ -12,27 +12,27 @@ use std::fmt;
 /// One row of a result.
 pub type Row = Vec<Value>;
 
-/// What a test must know of an error of SQLite.
+/// The kinds of errors of SQLite that a test distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SqlErrorKind {
-    /// Somebody else holds a lock: try again.
+    /// Another connection holds a lock: try again.
     Busy,
     /// "file is not a database".
     NotADatabase,
     /// The process at the other end of the pipe is dead.
     Gone,
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 
 /// An error of SQLite, with the statement.
 #[derive(Debug, Clone)]
 pub struct SqlError {
-    /// What it means for a test.
+    /// Its meaning for a test.
     pub kind: SqlErrorKind,
-    /// SQLite's extended result code, 0 where it is unknown.
+    /// SQLite's extended result code, 0 if it is unknown.
     pub code: i32,
-    /// SQLite's words.
+    /// SQLite's message.
     pub message: String,
     /// The statement.
     pub sql: String,
@@ -42,7 +42,8 @@ impl SqlError {
     /// From SQLite's result code.
     pub fn of_code(code: i32, message: impl Into<String>, sql: &str) -> Self {
         let kind = match code & 0xFF {
-            // SQLITE_PROTOCOL: it lost the race for a WAL read lock too often; equally transient.
+            // SQLITE_PROTOCOL: it lost the race for a WAL read lock too often, which is equally
+            // transient.
             5 | 6 | 15 => SqlErrorKind::Busy,
             26 => SqlErrorKind::NotADatabase,
             _ => SqlErrorKind::Other,
@@ -67,25 +68,25 @@ pub trait Session {
     /// Runs one statement and collects its rows.
     ///
     /// # Errors
-    /// SQLite's.
+    /// Errors of SQLite.
     fn rows(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<Row>, SqlError>;
 
     /// Runs one statement for its effect.
     ///
     /// # Errors
-    /// SQLite's.
+    /// Errors of SQLite.
     fn run(&mut self, sql: &str, parameters: &[Value]) -> Result<(), SqlError> {
         self.rows(sql, parameters).map(drop)
     }
 
-    /// Overwrites part of a BLOB in place, through incremental I/O where there is such a thing.
+    /// Overwrites part of a BLOB in place, through incremental I/O if the session has it.
     ///
     /// # Errors
-    /// SQLite's.
+    /// Errors of SQLite.
     fn overwrite_blob(&mut self, place: BlobPlace<'_>, bytes: &[u8]) -> Result<(), SqlError>;
 
-    /// Dies as by kill -9, with whatever is half done. Of the linked SQLite that is the process
-    /// itself, which does not return.
+    /// Dies as by kill -9, with its work half done. With the linked SQLite the process itself dies,
+    /// so this does not return.
     fn die(&mut self);
 
     /// The process in which this SQLite runs.
@@ -94,11 +95,11 @@ pub trait Session {
     /// Closes the connection.
     ///
     /// # Errors
-    /// SQLite's.
+    /// Errors of SQLite.
     fn close(self: Box<Self>) -> Result<(), SqlError>;
 }
 
-/// Where in the database a BLOB's part lies.
+/// The place of a BLOB's part in the database.
 #[derive(Debug, Clone, Copy)]
 pub struct BlobPlace<'a> {
     /// The table.
@@ -111,7 +112,7 @@ pub struct BlobPlace<'a> {
     pub offset: usize,
 }
 
-/// The integer in `row[column]`; 0 where there is none (a `sum()` over no rows is NULL).
+/// The integer in `row[column]`; 0 if there is none (a `sum()` over no rows is NULL).
 pub fn integer(row: &Row, column: usize) -> i64 {
     match row.get(column) {
         Some(Value::Integer(number)) => *number,

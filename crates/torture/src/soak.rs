@@ -1,10 +1,13 @@
 //! A bank on one database, on a chosen SQLite: transfers with `ROLLBACK TO`, long readers, several
 //! checkpointers, and kill -9 at random moments.
 //!
-//! It is here for faults that only another SQLite than the linked one has: 3.40.1 and 3.46 leave commits without
-//! checksums, and lose them where a log starts again beside a checkpoint. So the workers are Python scripts
-//! (`soak/worker.py`) that load the extension. Done-when: every acknowledged row is there once, the sum of all
-//! accounts and the index are right in every snapshot, `integrity_check` is ok, and no statement fails but for a lock.
+//! It tests faults that only another SQLite than the linked one has. SQLite 3.40.1 and 3.46 leave
+//! commits without checksums, and lose them if a log starts again alongside a checkpoint. So the
+//! workers are Python scripts (`soak/worker.py`) that load the extension.
+//!
+//! The run succeeds if every acknowledged row exists once, and `integrity_check` is ok. In every
+//! snapshot the sum of all accounts and the index must be right. No statement may fail except for a
+//! lock.
 
 use crate::database::JournalMode;
 use crate::failure::{Failure, Promise};
@@ -20,72 +23,72 @@ use tempfile::TempDir;
 const WORKER: &str = include_str!("soak/worker.py");
 /// The time between checks while others are at work.
 const CHECK_EVERY: Duration = Duration::from_secs(6);
-/// So much of what was wrong is kept in the report.
+/// The number of failures kept in the report.
 const KEPT: usize = 10;
 
 /// The arguments of `soak`.
 #[derive(Debug, Clone, Args)]
 pub struct SoakArguments {
-    /// The journal mode.
+    /// Journal mode.
     #[arg(long, value_enum, default_value = "onewrite")]
     pub mode: JournalMode,
-    /// How long.
+    /// Length of the run in seconds.
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
-    /// Fixes the choices of every process; drawn and printed where it is not given.
+    /// Seed that fixes the choices of every process; drawn and printed by default.
     #[arg(long, env = "ONEWRITE_TORTURE_SEED")]
     pub seed: Option<u64>,
-    /// A libsqlite3.so.0 to use in place of the system's.
+    /// Library libsqlite3.so.0 to use in place of the system's.
     #[arg(long)]
     pub sqlite: Option<PathBuf>,
-    /// Processes.
+    /// Number of processes.
     #[arg(long, default_value_t = 6)]
     pub workers: usize,
-    /// The extension; by default the one next to this program.
+    /// Extension to load; by default the one next to this program.
     #[arg(long)]
     pub extension: Option<PathBuf>,
-    /// Without the extension: SQLite alone.
+    /// Run without the extension: SQLite alone.
     #[arg(long)]
     pub stock: bool,
-    /// A Python whose sqlite3 module uses libsqlite3.so.0 and can load extensions.
+    /// Python whose sqlite3 module uses libsqlite3.so.0 and can load extensions.
     #[arg(long, env = "ONEWRITE_PYTHON", default_value = "/usr/bin/python3")]
     pub python: PathBuf,
-    /// The directory in which to make the run's own; the system's temporary one by default.
+    /// Directory in which to make the run's own; by default the system's temporary one.
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Workers acknowledge what they have rolled back, to show that the checks see it.
+    /// Let workers acknowledge rolled-back transactions, to show that the checks find it.
     #[arg(long)]
     pub lie: bool,
 }
 
-/// What a run did and found.
+/// The work and the findings of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct SoakReport {
     /// The seed.
     pub seed: u64,
-    /// The version of the SQLite that was used.
+    /// The version of the used SQLite.
     pub sqlite: String,
     /// The journal mode.
     pub mode: String,
     /// Processes that were killed.
     pub processes_killed: u64,
-    /// Times that all were killed at once.
+    /// How often all were killed at once.
     pub all_killed: u64,
     /// Checks of everything.
     pub checks: u64,
     /// Rows whose COMMIT had returned, at the last check.
     pub acknowledged: u64,
-    /// Times that SQLite recovered a log.
+    /// How often SQLite recovered a log.
     pub recoveries: u64,
-    /// Checks that found something wrong, and workers' statements that failed or read what is not so.
+    /// Checks that failed, and workers' statements that failed or read wrong data.
     pub failures: u64,
-    /// Some of them.
+    /// Some of these failures.
     pub wrong: Vec<String>,
     /// Seconds.
     pub elapsed_s: f64,
 }
 
-/// What `worker.py check` says.
+/// The report of `worker.py check`.
 #[derive(Debug, Deserialize)]
 struct Found {
     acknowledged: u64,
@@ -106,17 +109,17 @@ impl Found {
     }
 }
 
-/// How much a check looks at.
+/// How much a check covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
     Rows,
     Integrity,
 }
 
-/// Runs it.
+/// Runs the bank.
 ///
 /// # Errors
-/// What was found, with the report; the directory is kept.
+/// The failures, with the report. The directory is kept.
 pub fn run(arguments: &SoakArguments) -> Result<SoakReport, Failure> {
     let mut run = Run::new(arguments)?;
     run.soak()?;
@@ -202,7 +205,7 @@ impl<'a> Run<'a> {
         Ok(command)
     }
 
-    /// Runs a worker to its end.
+    /// Runs a worker to its end and returns its output.
     fn output(&self, what: &[&str]) -> Result<String, Failure> {
         let output = self.command(what)?.output()?;
         match output.status.success() {
@@ -277,7 +280,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Looks at everything. A check that fails is a finding: what it does nothing may disturb.
+    /// Checks everything. A check that fails is a finding, because nothing may disturb it.
     fn check(&mut self, depth: Depth, when: &str) {
         let what: &[&str] = match depth {
             Depth::Rows => &["check", "checker"],
@@ -315,7 +318,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Counts what the workers have noted.
+    /// Counts the workers' notes.
     fn gather(&mut self) -> Result<(), Failure> {
         let names = (0..self.arguments.workers).map(|worker| worker.to_string());
         for name in names.chain(["checker".to_owned()]) {
@@ -339,7 +342,7 @@ impl Drop for Run<'_> {
     }
 }
 
-/// A file's text; none where there is no file.
+/// A file's text; empty if there is no file.
 fn read(path: &Path) -> Result<String, Failure> {
     match fs::read(path) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),

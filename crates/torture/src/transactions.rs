@@ -1,5 +1,5 @@
-//! The transactions that writers run: inserts, updates and deletes of rows with indexes and BLOBs,
-//! large and small, with savepoints, rollbacks, cache spills and changes of the schema.
+//! The transactions of writers: inserts, updates and deletes of rows with indexes and BLOBs, large
+//! and small. They have savepoints, rollbacks, cache spills and changes of the schema.
 
 use crate::failure::Failure;
 use crate::ledger::{Event, Ledger, Witness};
@@ -9,13 +9,13 @@ use crate::session::{BlobPlace, Session, SqlError, SqlErrorKind, Value, integer}
 use clap::ValueEnum;
 use std::time::{Duration, Instant};
 
-/// Rows that a writer may have at most: the database stays small while its history grows.
+/// The most rows of a writer. So the database stays small while its history grows.
 const SLOTS: u64 = 100;
 
-/// How long a COMMIT that is refused as busy is tried again before it is rolled back.
+/// How long a busy COMMIT is tried again before it is rolled back.
 const COMMIT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A lie that a writer tells, to show that the checks see it.
+/// A lie that a writer tells, to show that the checks find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Lie {
     /// Acknowledges commits before COMMIT is called.
@@ -24,14 +24,15 @@ pub enum Lie {
     HalfCommit,
     /// Rolls one commit in a hundred back and acknowledges it.
     DroppedCommit,
-    /// Commits one transaction in a hundred after having said that it was rolled back.
+    /// Commits one transaction in a hundred after reporting that it was rolled back.
     UnknownCommit,
 }
 
 /// Why a transaction did not commit.
 #[derive(Debug)]
 pub enum TransactionError {
-    /// SQLite said so; nothing was committed, unless the error is that the process is gone.
+    /// SQLite reported an error. Nothing was committed, unless the error is that the process is
+    /// gone.
     Sql(SqlError),
     /// The harness failed.
     Harness(Failure),
@@ -49,7 +50,7 @@ impl From<Failure> for TransactionError {
     }
 }
 
-/// What a transaction is made of.
+/// The content of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// One small row.
@@ -58,11 +59,11 @@ pub enum Shape {
     Medium,
     /// A BLOB on many overflow pages.
     Large,
-    /// More pages than the cache holds, so that they reach the log before the commit.
+    /// More pages than the cache holds, so that some reach the log before the commit.
     Spilling,
-    /// Part of it inside a savepoint that is rolled back.
+    /// Partly inside a savepoint that is rolled back.
     Savepoint,
-    /// A table made or dropped.
+    /// A table created or dropped.
     Schema,
 }
 
@@ -109,11 +110,11 @@ impl<L: Witness> Writer<L> {
         &mut self.random
     }
 
-    /// Runs one transaction to its commit; now and then it is rolled back on purpose, which is a
-    /// success too.
+    /// Runs one transaction to its commit. Sometimes it is rolled back on purpose, which counts as
+    /// a success, too.
     ///
     /// # Errors
-    /// SQLite's, after a rollback.
+    /// Errors of SQLite, after a rollback.
     pub fn transaction(&mut self, session: &mut dyn Session) -> Result<(), TransactionError> {
         let weights: Vec<u64> = self.shapes.iter().map(|(_, weight)| *weight).collect();
         let shape = self.shapes[self.random.weighted(&weights)].0;
@@ -125,7 +126,8 @@ impl<L: Witness> Writer<L> {
             session.run("PRAGMA cache_size=-2000", &[])?;
         }
         if result.is_err() {
-            // Refused where SQLite has rolled back by itself; the first error is the one to tell.
+            // SQLite refuses this if it has already rolled back. The first error is the one to
+            // report.
             let _ = session.run("ROLLBACK", &[]);
         }
         result
@@ -136,7 +138,7 @@ impl<L: Witness> Writer<L> {
         session: &mut dyn Session,
         shape: Shape,
     ) -> Result<(), TransactionError> {
-        // A deferred transaction meets BUSY_SNAPSHOT, an immediate one waits for its turn.
+        // A deferred transaction meets BUSY_SNAPSHOT; an immediate one waits for its turn.
         let begin = if self.random.one_in(10) {
             "BEGIN"
         } else {
@@ -145,7 +147,7 @@ impl<L: Witness> Writer<L> {
         session.run(begin, &[])?;
         let mut totals = self.read_totals(session)?;
         self.change_items(session, shape, &mut totals)?;
-        // What has reached the log already is what a rollback must undo there.
+        // This rollback must undo the frames that have already reached the log.
         let odds = if shape == Shape::Spilling { 4 } else { 25 };
         if self.random.one_in(odds) {
             return Ok(session.run("ROLLBACK", &[])?);
@@ -270,7 +272,7 @@ impl<L: Witness> Writer<L> {
         session.run("INSERT INTO items VALUES(?1, ?2, ?3, ?4, ?5)", &values)
     }
 
-    /// Updates or deletes item `id`, whose digest the totals have already lost.
+    /// Updates or deletes item `id`. The totals no longer include its digest.
     fn change_existing(
         &mut self,
         session: &mut dyn Session,
@@ -335,7 +337,7 @@ impl<L: Witness> Writer<L> {
         session.run(sql, &[Value::Integer(id), Value::Integer(digest)])
     }
 
-    /// Writes what makes the snapshot prove itself: totals, commit, clock.
+    /// Writes the data that let the snapshot prove itself: totals, commit, clock.
     fn close_books(
         &mut self,
         session: &mut dyn Session,
@@ -405,7 +407,7 @@ impl<L: Witness> Writer<L> {
             Ok(()) if lie.is_none() => Ok(self.ledger.note(Event::Acknowledged, commit)?),
             Ok(()) => Ok(()),
             Err(error) => {
-                // Whoever is killed withdraws nothing: the commit's fate is in the database.
+                // A killed writer withdraws nothing: the commit's fate is in the database.
                 if error.kind == SqlErrorKind::Busy && session.run("ROLLBACK", &[]).is_ok() {
                     self.ledger.note(Event::Withdrawn, commit)?;
                 }
@@ -414,7 +416,7 @@ impl<L: Witness> Writer<L> {
         }
     }
 
-    /// COMMIT in a rollback mode is refused while others read, and may be called again.
+    /// In a rollback mode COMMIT is refused while others read, and may be called again.
     fn commit_patiently(&mut self, session: &mut dyn Session) -> Result<(), SqlError> {
         let deadline = Instant::now() + COMMIT_PATIENCE;
         loop {
@@ -431,10 +433,10 @@ impl<L: Witness> Writer<L> {
         Value::Integer(i64::from(self.id.0))
     }
 
-    /// Begins a transaction that changes much, spills it, and dies in its middle.
+    /// Begins a transaction with many changes, spills it, and dies in the middle.
     ///
     /// # Errors
-    /// SQLite's, where it does not get so far.
+    /// Errors of SQLite, if it does not get that far.
     pub fn die_in_transaction(&mut self, session: &mut dyn Session) -> Result<(), SqlError> {
         session.run("PRAGMA cache_size=12", &[])?;
         session.run("BEGIN IMMEDIATE", &[])?;

@@ -12,16 +12,16 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What writers and readers have in common.
+/// The arguments that writers and readers share.
 #[derive(Debug, Clone, Args)]
 pub struct WorkerArguments {
-    /// How to connect.
+    /// Connection.
     #[command(flatten)]
     pub database: Database,
-    /// The directory of the ledgers.
+    /// Directory of the ledgers.
     #[arg(long)]
     pub ledgers: PathBuf,
-    /// Fixes every choice.
+    /// Seed that fixes every choice.
     #[arg(long)]
     pub seed: u64,
 }
@@ -47,7 +47,7 @@ impl WorkerArguments {
         arguments
     }
 
-    /// The arguments of a process of writers, each of which has a thread and a connection of its own.
+    /// The arguments of a process of writers. Each writer has a thread and a connection of its own.
     pub fn writer_arguments(&self, writers: &[WriterId], lie: Option<Lie>) -> Vec<String> {
         let mut arguments = self.arguments("writer");
         for writer in writers {
@@ -60,7 +60,7 @@ impl WorkerArguments {
     }
 }
 
-/// What a writer does next.
+/// The next action of a writer.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Transaction,
@@ -83,7 +83,7 @@ const STEPS: [(Step, u64); 6] = [
 /// Writes until it is killed, each writer on a thread of its own.
 ///
 /// # Errors
-/// What one of them finds first.
+/// The first failure that one of them finds.
 pub fn write(
     arguments: &WorkerArguments,
     writers: &[WriterId],
@@ -97,12 +97,12 @@ pub fn write(
     for writer in writers.iter().copied() {
         let found = found.clone();
         let mut arguments = arguments.clone();
-        // The choices of each are its own.
+        // Each writer makes its own choices.
         arguments.seed ^= u64::from(writer.0) << 32;
         std::thread::spawn(move || found.send(write_as(&arguments, writer, lie)));
     }
     drop(found);
-    // The end of this thread is that of the process.
+    // When this thread ends, so does the process.
     let none = || Failure::Harness("no writer says how it ended".to_owned());
     first.recv().map_err(|_| none())?
 }
@@ -144,7 +144,7 @@ fn take(
         Step::Checkpoint => Ok(checkpoint(session, writer.random())?),
         Step::Tune => Ok(tune(session, writer.random())?),
         Step::Vacuum => match session.run("VACUUM", &[]) {
-            // The one engine without it says so.
+            // The one engine without VACUUM reports that.
             Err(error)
                 if error
                     .message
@@ -164,16 +164,16 @@ fn take(
 /// A checkpoint of any kind.
 ///
 /// # Errors
-/// SQLite's.
+/// Errors of SQLite.
 pub fn checkpoint(session: &mut dyn Session, random: &mut Random) -> Result<(), SqlError> {
     let kind = random.choose(&["PASSIVE", "FULL", "RESTART", "TRUNCATE"]);
     session.run(&format!("PRAGMA wal_checkpoint({kind})"), &[])
 }
 
-/// Moves the limits that decide when the log restarts and how long it stays.
+/// Changes the limits that decide when the log restarts and how long it stays.
 ///
 /// # Errors
-/// SQLite's.
+/// Errors of SQLite.
 pub fn tune(session: &mut dyn Session, random: &mut Random) -> Result<(), SqlError> {
     if random.one_in(2) {
         let frames = random.choose(&["0", "10", "60", "300", "1000"]);
@@ -187,7 +187,7 @@ pub fn tune(session: &mut dyn Session, random: &mut Random) -> Result<(), SqlErr
 /// Verifies snapshots until it is killed.
 ///
 /// # Errors
-/// What it finds.
+/// The failure that it finds.
 pub fn read(arguments: &WorkerArguments) -> Result<(), Failure> {
     crate::processes::die_with_parent()?;
     let mut random = Random::new(arguments.seed);
@@ -202,7 +202,7 @@ pub fn read(arguments: &WorkerArguments) -> Result<(), Failure> {
         match read_snapshot(session.as_mut(), &arguments.ledgers, &mut known, hold) {
             Ok(_) => patience.renew(),
             Err(SnapshotError::Sql(error)) => {
-                // Refused where SQLite has rolled back by itself.
+                // SQLite refuses this if it has already rolled back.
                 let _ = session.run("ROLLBACK", &[]);
                 patience.wait(&error)?;
             }

@@ -1,4 +1,4 @@
-//! The loadable extension in programs that are not ours: Python's sqlite3 module and the shell.
+//! The loadable extension in other programs: Python's sqlite3 module and the shell.
 
 mod common;
 #[path = "extension/wal_faults.rs"]
@@ -34,7 +34,7 @@ impl Place {
         self.directory.path().join("app.db")
     }
 
-    /// Runs a script of `tests/extension/` on the database and returns what it prints.
+    /// Runs a script of `tests/extension/` on the database and returns its output.
     fn python(&self, python: &Path, script: &str, variables: &[(&str, &str)]) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/extension")
@@ -54,7 +54,7 @@ impl Place {
         printed(command.envs(variables.iter().copied()))
     }
 
-    /// What stock SQLite says: one statement in a shell of its own.
+    /// The output of stock SQLite: one statement in a shell of its own.
     fn stock(&self, sql: &str) -> Output {
         let mut command = Command::new("sqlite3");
         command
@@ -104,7 +104,7 @@ fn python_that_knows_of_nothing_gets_waldio_from_the_environment() {
         place.python(&python, "unaware.py", &DEFAULT),
         "waldio 50 ok"
     );
-    // It has killed itself: the database must be guarded, and whole.
+    // The script has killed itself. The database must be guarded, and whole.
     assert!(place.is_guarded());
     assert_eq!(
         place.python(&python, "unaware.py", &DEFAULT),
@@ -120,7 +120,7 @@ fn python_threads_commit_side_by_side() {
     assert!(!place.is_guarded());
 }
 
-/// SQLite takes what it remembers for what others have committed since, unless our VFS makes it look.
+/// Unless our VFS makes SQLite read the file, SQLite takes its cached pages for the newest commits.
 #[test]
 fn python_leaves_the_modes_of_attached_databases_and_writes_over_no_commit() {
     let Some(python) = python() else { return };
@@ -129,7 +129,7 @@ fn python_leaves_the_modes_of_attached_databases_and_writes_over_no_commit() {
     assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
 }
 
-/// SQLite has words of its own for every call of a VFS but the opening.
+/// SQLite has its own error message for every call of a VFS except opening.
 #[test]
 fn python_is_told_the_way_out_in_the_error_itself() {
     let Some(python) = python() else { return };
@@ -166,7 +166,8 @@ fn the_shell_loads_it_and_uses_it() {
     let stock = place.stock("PRAGMA journal_mode; SELECT count(*) FROM t;");
     assert_eq!(String::from_utf8_lossy(&stock.stdout), "wal\n3\n");
 
-    // The mode is the database's: the next one to open it through the VFS has it unasked.
+    // The database remembers the mode, so the next connection through the VFS has it without
+    // asking.
     let again = format!(
         ".load {}\n.open 'file:{}?vfs=onewrite'\nPRAGMA journal_mode;\nSELECT count(*) FROM t;\n",
         extension().display(),
@@ -195,7 +196,8 @@ fn the_shell_that_knows_of_nothing_gets_waldio_from_the_environment() {
     assert_eq!(String::from_utf8_lossy(&stock.stdout), "1\n");
 }
 
-/// An application that says WAL and knows of nothing, with `variables` besides.
+/// An application that asks for WAL and knows nothing of onewrite, with extra environment
+/// `variables`.
 fn unaware(variables: &[(&str, &str)], statements: &str) -> (Place, String) {
     let place = Place::new();
     let mut all = vec![
@@ -290,7 +292,7 @@ fn a_word_of_the_environment_that_means_nothing_is_told_in_sqlites_log() {
             place.database().display()
         );
         let printed = place.shell(&lines, &all);
-        // The application goes on with SQLite's own WAL.
+        // The application continues with SQLite's own WAL.
         assert!(
             printed.contains(r#""mode":null"#),
             "{variables:?}: {printed}"
@@ -324,9 +326,9 @@ fn asking_for_wal_without_a_schema_is_for_attached_databases_too() {
     assert_eq!(printed, "wal\nwal\nwal");
 }
 
-/// SQLite up to some version (Debian 12 and 13 have such) leaves frames without checksums when a
-/// transaction overwrites a frame and is then rolled back, by a savepoint, to before it. Whether it
-/// comes to that depends on where random bytes fall: some forty of a hundred times.
+/// Some older SQLite versions, such as Debian 12's and 13's, can leave frames without checksums.
+/// That happens when a transaction overwrites a frame and then rolls back, by a savepoint, to
+/// before it. It depends on the positions of random bytes: some forty times in a hundred.
 #[test]
 fn what_sqlite_commits_with_unfinished_frames_is_recovered() {
     if !has_shell() {

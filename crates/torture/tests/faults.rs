@@ -1,4 +1,5 @@
-//! Every system call fails, once and for good: the right error, nothing lost, and work goes on.
+//! Every system call fails, once and for good: the error is right, nothing is lost, and work
+//! continues.
 
 mod common;
 
@@ -7,12 +8,12 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// `onewrite detach` is a scenario: the command must stand beside `onewrite-torture`.
+/// `onewrite detach` is a scenario, so the command must lie next to `onewrite-torture`.
 fn build_command() {
     common::bring_up_to_date(&["--package", "onewrite-cli"]);
 }
 
-/// Runs one in so many of the faults of a mode, and all conditions.
+/// Runs one of every `every` faults of a mode, and all conditions.
 fn expect_faults_handled(mode: &str, every: u32, least: u64) -> Option<Value> {
     if cfg!(not(target_arch = "x86_64")) {
         skip("faults are put in by a tracer for x86-64");
@@ -32,14 +33,15 @@ fn waldio_handles_every_fault() {
     let Some(report) = expect_faults_handled("waldio", 41, 100) else {
         return;
     };
-    // The errors that a full disk, a failing device and a lack of descriptors become were all seen.
+    // The run saw the errors of a full disk, a failing device and a lack of descriptors.
     let text = report["rows"].to_string();
     for code in ["FULL", "IOERR", "CANTOPEN"] {
         assert!(text.contains(code), "no {code} in {report}");
     }
 }
 
-/// All of them in what opens a database, where it is not known whose the file is if it cannot be read.
+/// All faults while a database is opened. If the file cannot be read, nobody knows which engine it
+/// belongs to.
 #[cfg(feature = "lsmvbt")]
 #[test]
 fn lsmvbt_handles_every_fault() {
@@ -48,7 +50,7 @@ fn lsmvbt_handles_every_fault() {
     expect_clean("faults --mode lsmvbt --every 31 --json");
 }
 
-/// Every fault of one scenario, or of one call or error in it.
+/// All faults of one scenario, or of one call or error in it.
 fn expect_handled(arguments: &str, faults: &[&str]) {
     if cfg!(not(target_arch = "x86_64")) {
         skip("faults are put in by a tracer for x86-64");
@@ -83,7 +85,7 @@ fn every_fault_is_handled_while_the_log_grows() {
     );
 }
 
-/// Also what only a flush that fails can break: commits at NORMAL before it.
+/// Also faults that only a failed flush can cause: commits at NORMAL before it.
 #[test]
 fn every_fault_is_handled_where_earlier_commits_wait_for_a_flush() {
     for mode in ["waldio", "direct"] {
@@ -104,7 +106,7 @@ fn a_mapping_that_fails_is_handled() {
     }
 }
 
-/// A guard that was cleared, or may have been, and a flush that says no.
+/// A guard that was cleared, or may have been, and a failing flush.
 #[test]
 fn every_failed_flush_of_a_switch_is_handled() {
     for scenario in ["switch-to-wal", "switch-to-delete"] {
@@ -126,7 +128,7 @@ fn stock_modes_pass_through_under_faults() {
     expect_faults_handled("delete", 97, 30);
 }
 
-/// The judge sees: what one of the engine's own mistakes would look like is a finding.
+/// The judge can find mistakes: it reports each simulated mistake of the engine.
 #[test]
 fn a_lie_about_a_fault_is_found() {
     if cfg!(not(target_arch = "x86_64")) {
@@ -145,7 +147,7 @@ fn a_lie_about_a_fault_is_found() {
     }
 }
 
-/// Where a process has mounted a file system of its own.
+/// The place where a process has mounted its own file system.
 fn mount_point(process: u32) -> Option<PathBuf> {
     let mounts = std::fs::read_to_string(format!("/proc/{process}/mountinfo")).ok()?;
     let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4));

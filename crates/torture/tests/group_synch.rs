@@ -9,7 +9,7 @@ use onewrite_torture::failure::Promise;
 fn group_synch_loses_four_frames_at_most_and_only_alone() {
     let report = expect_clean("group-synch --mode waldio --group-synch 4,2 --kills 60");
     assert!(number(&report, "kills_in_company") > 0, "{report}");
-    // A test in which nothing is ever lost could not tell 4 from 4,000.
+    // A test that never loses a commit could not tell 4 from 4,000.
     assert!(number(&report, "lost") > 0, "{report}");
     assert!(number(&report, "most_lost") <= 4, "{report}");
 }

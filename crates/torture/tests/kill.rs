@@ -1,5 +1,5 @@
-//! kill -9 at random moments: every acknowledged commit survives, nothing else appears, and the
-//! checks that say so are shown to see.
+//! kill -9 at random moments: every acknowledged commit survives, and nothing else appears. The
+//! tests also show that the checks find planted faults.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Stock SQLite and ours on one database, and what a crash leaves to stock.
+//! Stock SQLite and ours on one database, and the files of a crash in stock SQLite.
 
 mod common;
 

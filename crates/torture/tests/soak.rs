@@ -1,5 +1,5 @@
-//! A bank on the SQLite that is installed: nothing is lost under kills, checkpoints, long readers and
-//! `ROLLBACK TO`, and the checks that say so are shown to see.
+//! A bank on the installed SQLite: nothing is lost under kills, checkpoints, long readers and
+//! `ROLLBACK TO`. The tests also show that the checks find planted faults.
 
 mod common;
 

@@ -1,8 +1,8 @@
-//! The worker: one connection that does what a scenario says and tells every outcome.
+//! The worker: one connection that runs a scenario and reports every outcome.
 //!
-//! It tells on standard output, one JSON document a line, as soon as it knows: what was told before
-//! a kill stands. Row `i` of batch `b` has a text that follows from `b`, `i` and its length, so that
-//! whoever reads it later can tell whether it is what was written.
+//! It reports on standard output, one JSON document a line, as soon as it knows. So every report
+//! before a kill counts. The text of row `i` of batch `b` follows from `b`, `i` and its length, so
+//! every reader can tell whether it is correct.
 
 use super::scenario::{Finds, Scenario};
 use super::sqlite;
@@ -18,28 +18,28 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Batches of the worker that prepares begin at 1, those of the worker that is disturbed here.
+/// The first batch of the disturbed worker. Batches of the preparing worker begin at 1.
 const FIRST_BATCH_OF_RUN: i64 = 100;
 
-/// What a call came to.
+/// The outcome of a call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     /// SQLite's extended result code; 0 is success.
     pub code: i32,
-    /// SQLite's words, or what was found.
+    /// SQLite's message, or the finding.
     pub message: String,
-    /// What came through `sqlite3_log` meanwhile.
+    /// The messages through `sqlite3_log` meanwhile.
     pub logged: Vec<String>,
 }
 
 impl Outcome {
-    /// Whether it succeeded.
+    /// Whether the call succeeded.
     pub fn is_ok(&self) -> bool {
         self.code == 0
     }
 }
 
-/// What a worker tells.
+/// A report of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Event {
     /// Calls may fail from here on.
@@ -48,90 +48,90 @@ pub enum Event {
     End,
     /// A transaction.
     Commit {
-        /// Its number.
+        /// The number of the batch.
         batch: i64,
-        /// Its rows.
+        /// The number of its rows.
         rows: i64,
-        /// What COMMIT, or what came before it, said.
+        /// The outcome of COMMIT, or of the statement before it that failed.
         outcome: Outcome,
     },
-    /// A transaction that is not to be seen.
+    /// A transaction that nobody may see.
     RolledBack {
-        /// Its number.
+        /// The number of the batch.
         batch: i64,
-        /// What it came to.
+        /// Its outcome.
         outcome: Outcome,
     },
-    /// Anything else.
+    /// Any other step.
     Step {
-        /// What.
+        /// The name of the step.
         what: String,
-        /// What it came to.
+        /// Its outcome.
         outcome: Outcome,
     },
-    /// The journal mode was asked for and is this.
+    /// The worker asked for a journal mode.
     Mode {
-        /// What was asked for.
+        /// The requested mode.
         wanted: String,
-        /// What `PRAGMA journal_mode` said; empty after an error.
+        /// The answer of `PRAGMA journal_mode`; empty after an error.
         got: String,
-        /// What it came to.
+        /// Its outcome.
         outcome: Outcome,
     },
-    /// Rows that are there are not those that were written, and nobody said so.
+    /// The rows differ from the written ones, and no error was reported.
     WrongAnswer(String),
-    /// The connection did not go on after the fault, and is opened anew.
+    /// The connection did not continue after the fault, and is opened again.
     Reopens,
-    /// Everything is done.
+    /// The worker is done.
     Done,
 }
 
-/// How a worker is started.
+/// The arguments of a worker.
 #[derive(Debug, Clone, Args)]
 pub struct ActorArguments {
-    /// The database file.
+    /// Database file.
     #[arg(long)]
     pub db: PathBuf,
-    /// The journal mode.
+    /// Journal mode.
     #[arg(long, value_enum)]
     pub mode: JournalMode,
-    /// What to do.
+    /// Scenario to run.
     #[arg(long, value_enum)]
     pub scenario: Scenario,
-    /// Which part of it.
+    /// Part of the scenario.
     #[arg(long, value_enum)]
     pub part: Part,
-    /// The lie that it tells.
+    /// Lie to tell.
     #[arg(long, value_enum)]
     pub lie: Option<Lie>,
 }
 
-/// What a broken engine would look like, to show that the checks see it.
+/// The appearance of a broken engine, to show that the checks find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Lie {
-    /// A commit that failed is told as one that returned.
+    /// Reports a failed commit as a successful one.
     SwallowedError,
-    /// Every error is told as `SQLITE_CORRUPT`.
+    /// Reports every error as `SQLITE_CORRUPT`.
     WrongCode,
-    /// It waits for ever after an error.
+    /// Waits forever after an error.
     Hang,
-    /// Nothing goes through `sqlite3_log`.
+    /// Sends nothing through `sqlite3_log`.
     Silence,
 }
 
-/// Which part of a scenario.
+/// A part of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// Make what it finds.
+    /// Make its initial files.
     Prepare,
-    /// Do it, under a tracer.
+    /// Run it under a tracer.
     Run,
 }
 
 /// Does the worker's work, and ends by `kill -9`.
 ///
 /// # Errors
-/// The harness'.
+/// Errors of the harness.
 pub fn play(arguments: &ActorArguments) -> Result<(), Failure> {
     die_with_parent()?;
     sqlite::collect_log()?;
@@ -174,7 +174,7 @@ pub fn play(arguments: &ActorArguments) -> Result<(), Failure> {
 fn tell(event: &Event) {
     let mut line = serde_json::to_string(event).unwrap_or_default();
     line.push('\n');
-    // Nobody listens any more: the orchestrator will notice.
+    // Nobody reads any more; the orchestrator will notice.
     let _ = std::io::stdout().write_all(line.as_bytes());
     let _ = std::io::stdout().flush();
 }
@@ -183,10 +183,10 @@ fn tell(event: &Event) {
 pub struct Actor {
     arguments: ActorArguments,
     connection: Option<Connection>,
-    /// The one whose turn it is not.
+    /// The connection whose turn it is not.
     other: Option<Connection>,
     batch: i64,
-    /// The command `onewrite`, looked up before anything fails.
+    /// The command `onewrite`, found before any call fails.
     detach: PathBuf,
 }
 
@@ -199,7 +199,7 @@ impl Actor {
             onewrite::VFS_NAME,
         )
         .and_then(|connection| {
-            // Enough for a moment's contention, and not for a hang.
+            // Enough for a moment's contention, but not for a hang.
             connection.busy_timeout(Duration::from_millis(100))?;
             Ok(connection)
         });
@@ -217,17 +217,17 @@ impl Actor {
         self.open_with(flags, "open");
     }
 
-    /// The other connection goes on.
+    /// Switches to the other connection.
     pub fn take_turns(&mut self) {
         std::mem::swap(&mut self.connection, &mut self.other);
     }
 
-    /// Opens it for reading alone.
+    /// Opens the connection read-only.
     pub fn open_read_only(&mut self) {
         self.open_with(OpenFlags::SQLITE_OPEN_READ_ONLY, "open read-only");
     }
 
-    /// Closes it.
+    /// Closes the connection.
     pub fn close(&mut self) {
         let Some(connection) = self.connection.take() else {
             return;
@@ -241,7 +241,7 @@ impl Actor {
         });
     }
 
-    /// Does something with the connection, if there is one.
+    /// Runs `work` with the connection, if there is one.
     fn with<T>(
         &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
@@ -251,13 +251,14 @@ impl Actor {
         let result = work(connection);
         let outcome = outcome_of(&result);
         if !connection.is_autocommit() {
-            // What fails in a transaction ends it; that this fails too is for the next to show.
+            // A failure in a transaction ends it. If ROLLBACK fails too, the next statement will
+            // show it.
             let _ = connection.execute_batch("ROLLBACK");
         }
         Some((result, outcome))
     }
 
-    /// Runs a statement whose rows do not matter.
+    /// Runs a statement and ignores its rows.
     pub fn run(&mut self, sql: &str) {
         let done = self.with(|connection| {
             let mut statement = connection.prepare(sql)?;
@@ -293,7 +294,7 @@ impl Actor {
     fn ask_for_mode(&mut self, wanted: &str) {
         let asked = self.with(|connection| {
             let sql = format!("PRAGMA journal_mode={wanted}");
-            // To its end: what the row says holds only if the statement does not fail after it.
+            // Runs to the end: the row's answer holds only if the statement does not fail after it.
             let mut statement = connection.prepare(&sql)?;
             let said: rusqlite::Result<Vec<String>> =
                 statement.query_map([], |row| row.get(0))?.collect();
@@ -314,7 +315,7 @@ impl Actor {
         self.commit(2, 100);
     }
 
-    /// Makes the table that the batches go to.
+    /// Creates the table for the batches.
     pub fn make_table(&mut self) {
         self.run(
             "CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, batch INTEGER, i INTEGER, \
@@ -334,7 +335,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Commits so many rows of so many bytes.
+    /// Commits this many rows of this many bytes.
     pub fn commit(&mut self, rows: i64, size: usize) {
         self.batch += 1;
         let batch = self.batch;
@@ -365,7 +366,7 @@ impl Actor {
         }
     }
 
-    /// Inserts, and rolls back.
+    /// Inserts rows, and rolls back.
     pub fn roll_back(&mut self, rows: i64, size: usize) {
         self.batch += 1;
         let batch = self.batch;
@@ -378,18 +379,18 @@ impl Actor {
         }
     }
 
-    /// Commits until the log holds about so many frames of 1 KiB pages, in large transactions.
+    /// Commits large transactions until the log holds about this many frames of 1 KiB pages.
     pub fn fill_log(&mut self, frames: i64) {
         let mut done = 0;
         while done < frames {
             let pages = (frames - done).min(200);
-            // A page a row, and some above the leaves.
+            // One page a row, and some inner pages.
             self.commit(pages - 4, 900);
             done += pages;
         }
     }
 
-    /// Reads everything, and compares it with what was written.
+    /// Reads everything, and compares it with the written rows.
     pub fn read_all(&mut self) {
         let read = self.with(|connection| {
             connection.query_row(
@@ -422,7 +423,7 @@ impl Actor {
         )));
     }
 
-    /// The fault is gone: work goes on, or the connection says that it must be opened again.
+    /// The fault is gone: work continues, or the connection reports that it must be opened again.
     fn go_on(&mut self) {
         self.other = None;
         if self.connection.is_some() && self.arguments.scenario == Scenario::OpenReadOnly {

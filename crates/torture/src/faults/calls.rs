@@ -1,20 +1,20 @@
-//! The system calls that can be made to fail, and which faults fit each.
+//! The system calls that can be made to fail, and the faults that fit each.
 //!
-//! Which argument is a path, a descriptor or a length is the same on every processor; numbers are libc's.
-//! Newer processors lack the calls that others replace.
+//! The positions of paths, descriptors and lengths among the arguments are the same on every
+//! processor. Numbers are libc's. Newer processors lack calls that others have replaced.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What a call works on, as far as the tracer must know.
+/// The object of a call, as far as the tracer must know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// The argument of this number points to a path.
     Path(usize),
     /// The argument of this number is a descriptor.
     Descriptor(usize),
-    /// A path after a directory's descriptor; an empty path means the descriptor itself.
+    /// A path after a directory's descriptor. An empty path means the descriptor itself.
     PathAt(usize),
     /// An address in a mapping.
     Mapping,
@@ -22,19 +22,19 @@ pub enum Target {
     Nothing,
 }
 
-/// What kind of work a call does: decides which faults fit, and what fails together for good.
+/// The kind of work of a call. It decides which faults fit, and which calls fail together for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
     /// Opening a file.
     Open,
-    /// Reading it.
+    /// Reading a file.
     Read,
-    /// Writing it.
+    /// Writing a file.
     Write,
-    /// Making it durable.
+    /// Making a file durable.
     Flush,
-    /// Changing its size or its blocks.
+    /// Changing a file's size or its blocks.
     Space,
     /// Locking, and the other uses of fcntl.
     Control,
@@ -44,9 +44,9 @@ pub enum Work {
     Name,
     /// Permissions and owner.
     Permission,
-    /// Mapping it.
+    /// Mapping a file.
     Map,
-    /// Closing it.
+    /// Closing a file.
     Close,
     /// Starting a thread.
     Thread,
@@ -59,9 +59,9 @@ pub struct SystemCall {
     pub number: i64,
     /// Its name.
     pub name: &'static str,
-    /// What it works on.
+    /// The object of the call.
     pub target: Target,
-    /// What it does.
+    /// Its kind of work.
     pub work: Work,
 }
 
@@ -79,7 +79,7 @@ macro_rules! calls {
     };
 }
 
-/// All that are watched.
+/// All watched calls.
 #[cfg(target_pointer_width = "64")]
 pub const CALLS: &[SystemCall] = calls! {
     SYS_read "read" Target::Descriptor(0), Read;
@@ -147,7 +147,7 @@ pub fn by_name(name: &str) -> Option<&'static SystemCall> {
     CALLS.iter().find(|call| call.name == name)
 }
 
-/// Error numbers by name; the ones that are put in.
+/// The error numbers that faults use, by name.
 const ERRORS: &[(&str, i32)] = &[
     ("EPERM", 1),
     ("EINTR", 4),
@@ -165,12 +165,12 @@ const ERRORS: &[(&str, i32)] = &[
     ("EDQUOT", 122),
 ];
 
-/// What happens instead of the call.
+/// The event that replaces a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    /// It fails with this error number, and does nothing.
+    /// It fails with this error number, and has no effect.
     Fails(&'static str),
-    /// It is done, and says that it failed with this error number.
+    /// It takes effect, and reports a failure with this error number.
     DoneButFails(&'static str),
     /// It reads or writes only the first half.
     Short,
@@ -188,7 +188,7 @@ impl Fault {
         }
     }
 
-    /// The error's name; "short" where there is none.
+    /// The error's name; "short" if there is none.
     pub fn error_name(self) -> &'static str {
         match self {
             Fault::Fails(name) | Fault::DoneButFails(name) => name,
@@ -239,9 +239,9 @@ pub struct Shape {
     pub for_writing: bool,
     /// An fcntl that makes a descriptor.
     pub duplicates: bool,
-    /// A flush that only begins: it does not say what became of the data.
+    /// A flush that only begins, and does not report the result for the data.
     pub only_begins: bool,
-    /// Nothing but the kernel's own pages (`/proc`, `/sys`, `/dev`).
+    /// A file of the kernel's own (`/proc`, `/sys`, `/dev`).
     pub is_system_file: bool,
 }
 
@@ -308,7 +308,7 @@ pub fn faults_of(call: &SystemCall, shape: Shape) -> Vec<Fault> {
     faults
 }
 
-/// Whether `later` fails too, once `fault` has begun at a call of `first`'s work and stays for good.
+/// Whether `later` fails too, after `fault` has begun at the call `first` and lasts.
 pub fn fails_with(fault: Fault, first: &SystemCall, later: &SystemCall, shape: Shape) -> bool {
     if first.name == later.name {
         return !(later.work == Work::Open && fault.error_name() == "EROFS") || shape.for_writing;
@@ -317,7 +317,7 @@ pub fn fails_with(fault: Fault, first: &SystemCall, later: &SystemCall, shape: S
         || (later.work == Work::Open && shape.creates);
     match fault {
         Fault::Short => first.work == later.work,
-        // A device that is gone.
+        // The device is gone.
         Fault::Fails("EIO") => {
             matches!(
                 first.work,
@@ -327,9 +327,9 @@ pub fn fails_with(fault: Fault, first: &SystemCall, later: &SystemCall, shape: S
                 Work::Read | Work::Write | Work::Flush | Work::Space
             ) && !shape.is_system_file
         }
-        // A disk or a quota that is full.
+        // The disk or a quota is full.
         Fault::Fails("ENOSPC" | "EDQUOT") => changes,
-        // A file system that has gone read-only.
+        // The file system has become read-only.
         Fault::Fails("EROFS") => {
             changes || later.work == Work::Name || (later.work == Work::Open && shape.for_writing)
         }

@@ -1,7 +1,7 @@
-//! What is in a database after a fault and a kill: seen by stock SQLite and by ours.
+//! The content of a database after a fault and a kill, as stock SQLite and ours see it.
 //!
-//! A process of its own, which answers one question a line: it outlives many looks, and when it
-//! hangs or dies that is found too.
+//! A process of its own answers one question a line. It lives for many inspections, and the harness
+//! notices if it hangs or dies.
 
 use super::sqlite;
 use crate::failure::Failure;
@@ -16,29 +16,29 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// One look at a directory's database.
+/// One inspection of a directory's database.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Question {
-    /// The database, which ours recovers and closes.
+    /// The database, which our SQLite recovers and closes.
     pub database: PathBuf,
-    /// A copy of it and of the files beside it, for stock SQLite to try.
+    /// A copy of it and of the files next to it, for stock SQLite to try.
     pub for_stock: PathBuf,
 }
 
-/// What one SQLite sees.
+/// The content that one SQLite sees.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct View {
-    /// SQLite's result code for the first thing that failed; 0 if nothing did.
+    /// SQLite's result code of the first failure; 0 if there was none.
     pub code: i32,
-    /// Its words.
+    /// SQLite's message.
     pub message: String,
-    /// How many rows each batch has.
+    /// The number of rows in each batch.
     pub batches: BTreeMap<i64, i64>,
-    /// Rows that are not what was written.
+    /// Rows with wrong content.
     pub wrong_rows: i64,
-    /// What `PRAGMA integrity_check` says.
+    /// The result of `PRAGMA integrity_check`.
     pub integrity: String,
-    /// What `PRAGMA journal_mode` says.
+    /// The result of `PRAGMA journal_mode`.
     pub mode: String,
 }
 
@@ -47,13 +47,13 @@ pub struct View {
 pub struct Facts {
     /// Header byte 19 says that the database is guarded.
     pub guarded: bool,
-    /// Stock SQLite, before ours has looked.
+    /// Stock SQLite, before our SQLite opens it.
     pub stock_first: View,
     /// Stock SQLite has changed a guarded database or its log.
     pub stock_changed: bool,
-    /// Ours, which recovers.
+    /// Our SQLite, which recovers.
     pub ours: View,
-    /// A transaction of ours after that: SQLite's code.
+    /// SQLite's code for a transaction through our VFS after that.
     pub commit: i32,
     /// Header byte 19 still says so after the clean close.
     pub guarded_after_close: bool,
@@ -64,7 +64,7 @@ pub struct Facts {
 /// The checker: answers until its standard input ends.
 ///
 /// # Errors
-/// The harness'.
+/// Errors of the harness.
 pub fn serve() -> Result<(), Failure> {
     die_with_parent()?;
     sqlite::collect_log()?;
@@ -105,7 +105,7 @@ fn answer(question: &Question) -> Facts {
     facts
 }
 
-/// Byte 19 of the header, and that there is a log where it says so. Nobody has the database open.
+/// Whether byte 19 of the header says so, and the log exists. Nobody has the database open.
 fn is_guarded(database: &Path) -> bool {
     let mut header = [0; onewrite::DATABASE_HEADER_BYTES];
     fs::File::open(database)
@@ -155,7 +155,7 @@ fn look(
     let connection = Connection::open_with_flags_and_vfs(database, flags, vfs)?;
     connection.busy_timeout(Duration::from_secs(2))?;
     if vfs != onewrite::VFS_NAME {
-        // Nothing here loses its power.
+        // The power stays on here.
         connection.execute_batch("PRAGMA synchronous=OFF")?;
     }
     let one = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0));
@@ -180,7 +180,7 @@ fn look(
     connection.close().map_err(|(_, error)| error)
 }
 
-/// A checker at work.
+/// A running checker.
 pub struct Checker {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -188,10 +188,10 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Starts one; what it says on standard error goes to `log`.
+    /// Starts a checker; its standard error goes to `log`.
     ///
     /// # Errors
-    /// That it cannot be started.
+    /// The checker cannot be started.
     pub fn start(log: &Path) -> Result<Self, Failure> {
         let mut command = this_program(&["fault-checker".to_owned()], log)?;
         let mut child = command.stdin(Stdio::piped()).spawn()?;
@@ -212,10 +212,10 @@ impl Checker {
         })
     }
 
-    /// The answer; `None` where there was none in time, or the checker died.
+    /// The answer; `None` if it did not come in time, or the checker died.
     ///
     /// # Errors
-    /// The harness'.
+    /// Errors of the harness.
     pub fn ask(&mut self, question: &Question, limit: Duration) -> Result<Option<Facts>, Failure> {
         let mut line = serde_json::to_string(question)
             .map_err(|e| Failure::Harness(format!("a question: {e}")))?;

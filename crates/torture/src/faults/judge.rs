@@ -1,4 +1,4 @@
-//! Whether what a worker told, and what was found afterwards, keeps the promises.
+//! Judges whether a worker's reports, and the files afterwards, keep the promises.
 
 use super::actor::{Event, Outcome};
 use super::calls::{Fault, Work};
@@ -9,29 +9,29 @@ use crate::database::JournalMode;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 
-/// What the events of one worker come to.
+/// The reports of one worker, evaluated.
 #[derive(Debug, Default)]
 pub struct Story {
     /// Rows of every batch whose COMMIT returned success, in order.
     pub acknowledged: Vec<(i64, i64)>,
     /// Rows of every batch whose COMMIT returned an error.
     pub unknown: BTreeMap<i64, i64>,
-    /// The last mode that `PRAGMA journal_mode` said it set.
+    /// The last mode that `PRAGMA journal_mode` reported as set.
     pub mode: Option<String>,
     /// Outcomes while calls could fail.
     pub disturbed: Vec<(String, Outcome)>,
     /// Outcomes of the work after the fault.
     pub afterwards: Vec<(String, Outcome)>,
-    /// Those after the connection was opened anew.
+    /// Outcomes after the connection was opened again.
     pub reopened: Option<Vec<(String, Outcome)>>,
     /// Wrong data without an error.
     pub wrong: Vec<String>,
-    /// It came to its end.
+    /// The worker finished.
     pub done: bool,
 }
 
 impl Story {
-    /// Reads what a worker told, on top of what the one before it had done.
+    /// Reads a worker's reports, on top of the commits of the worker before it.
     pub fn of(events: &[Event], before: Option<&Story>) -> Self {
         let mut story = Story {
             acknowledged: before.map_or_else(Vec::new, |before| before.acknowledged.clone()),
@@ -69,7 +69,7 @@ impl Story {
                     got,
                     outcome,
                 } => {
-                    // A switch that failed may have gone half of its way.
+                    // A failed switch may be half done.
                     story.mode = outcome.is_ok().then(|| got.clone());
                     story.note(part, format!("journal_mode={wanted}: {got}"), outcome);
                 }
@@ -82,7 +82,7 @@ impl Story {
         let pair = (what, outcome.clone());
         match part {
             Part::Before => {
-                // Nobody disturbs this part; what fails in it is found with the rest.
+                // No fault disturbs this part. A failure in it is found with the rest.
                 if !outcome.is_ok() {
                     self.wrong.push(format!("before any fault: {pair:?}"));
                 }
@@ -145,8 +145,8 @@ const CANTOPEN: i32 = 14;
 const PROTOCOL: i32 = 15;
 const NOTADB: i32 = 26;
 
-/// What a later connection says of a database that was left in this mode: between the rollback modes
-/// SQLite chooses anew in each.
+/// The mode that a later connection reports for a database left in this mode. Among the rollback
+/// modes, SQLite chooses again in each connection.
 fn remembered(mode: &str) -> &str {
     match mode {
         "truncate" | "persist" => "delete",
@@ -154,8 +154,8 @@ fn remembered(mode: &str) -> &str {
     }
 }
 
-/// The primary codes that are right for a fault: SQLite's own VFS decides for its files, and is
-/// stricter in nothing than this.
+/// The primary codes that are right for a fault. For its own files, SQLite's own VFS decides, and
+/// it is nowhere stricter than this.
 fn right_codes(scenario: Scenario, injection: &Injection, first: &Seen) -> Vec<i32> {
     let fault = injection.fault;
     let mut right = codes_for_call(fault, first).to_vec();
@@ -167,9 +167,9 @@ fn right_codes(scenario: Scenario, injection: &Injection, first: &Seen) -> Vec<i
         right.push(IOERR);
     }
     if injection.lasts == Lasts::ForGood {
-        // Other calls fail after the first: a file cannot be made any more, or is opened for
-        // reading alone; the database cannot be read. SQLite's own VFS knows ENOSPC for a full disk, and
-        // takes a quota that is exhausted for an I/O error.
+        // Other calls fail after the first. A file can no longer be created, or is opened
+        // read-only; the database cannot be read. SQLite's own VFS treats ENOSPC as a full disk,
+        // and an exhausted quota as an I/O error.
         right.extend(match fault.error_name() {
             "ENOSPC" => &[READONLY, CANTOPEN][..],
             "EDQUOT" => &[READONLY, CANTOPEN, IOERR],
@@ -180,19 +180,22 @@ fn right_codes(scenario: Scenario, injection: &Injection, first: &Seen) -> Vec<i
     right
 }
 
-/// Whether it is a call of ours, on a file of ours.
+/// Whether it is a call of our VFS, on one of its files.
 fn is_ours(seen: &Seen) -> bool {
     seen.path.ends_with("-onewrite")
 }
 
-/// What SQLite's own VFS makes of a failure on its own files, beside what one would expect.
+/// The codes that SQLite's own VFS reports for failures on its own files, besides the expected
+/// ones.
 fn codes_of_sqlite(fault: Fault, first: &Seen) -> &'static [i32] {
     match (first.call.work, fault.error_name()) {
-        // It opens the database for reading where it cannot be opened for writing.
+        // SQLite opens the database read-only if it cannot open it for writing.
         (Work::Open, _) => &[READONLY],
-        // It takes a read that fails with EIO for a damaged file system (SQLITE_IOERR_CORRUPTFS).
+        // SQLite treats a read that fails with EIO as a damaged file system
+        // (SQLITE_IOERR_CORRUPTFS).
         (Work::Read, "EIO") => &[CORRUPT],
-        // It asks whether the database still has its name, and has moved if nobody tells.
+        // SQLite asks whether the database still has its name. Without an answer the database
+        // counts as moved.
         (Work::Look, _) => &[READONLY],
         _ => &[],
     }
@@ -202,8 +205,8 @@ fn codes_for_call(fault: Fault, first: &Seen) -> &'static [i32] {
     let is_log = is_ours(first);
     let work = first.call.work;
     if work == Work::Control && first.call.name == "fcntl" && !first.shape.duplicates {
-        // SQLite says IOERR where it sees why; and BUSY where the lock is one that it could not
-        // give back before.
+        // SQLite reports IOERR if it sees the cause. It reports BUSY if it could not release the
+        // lock before.
         return &[BUSY, IOERR, PROTOCOL];
     }
     match fault.error_name() {
@@ -211,7 +214,7 @@ fn codes_for_call(fault: Fault, first: &Seen) -> &'static [i32] {
             Work::Flush => &[IOERR, FULL],
             Work::Open => &[FULL, CANTOPEN],
             _ if is_log => &[FULL],
-            // SQLite's own VFS says IOERR where a size or a quota is what is refused.
+            // SQLite's own VFS reports IOERR if a size or a quota is refused.
             _ => &[FULL, IOERR],
         },
         "EROFS" => &[READONLY, CANTOPEN, IOERR],
@@ -228,22 +231,22 @@ fn codes_for_call(fault: Fault, first: &Seen) -> &'static [i32] {
     }
 }
 
-/// What is judged.
+/// The case to judge.
 pub struct Case<'a> {
     /// The scenario.
     pub scenario: Scenario,
     /// The mode.
     pub mode: JournalMode,
-    /// What was put in; none in the run without a fault.
+    /// The injected fault; none in the run without a fault.
     pub injection: Option<&'a Injection>,
-    /// How the worker fared.
+    /// The worker's run.
     pub run: &'a Run,
-    /// What it told.
+    /// The worker's reports.
     pub story: &'a Story,
 }
 
 impl Case<'_> {
-    /// What is wrong with what the worker did and told; empty if nothing is.
+    /// The faults in the worker's actions and reports; empty if there are none.
     pub fn broken(&self) -> Vec<String> {
         let mut broken = self.story.wrong.clone();
         self.check_end(&mut broken);
@@ -285,7 +288,7 @@ impl Case<'_> {
                     if outcome.message.is_empty() {
                         broken.push(format!("no message: {named}"));
                     }
-                    // SQLite itself is silent about some failures of its own files.
+                    // SQLite itself does not report some failures of its own files.
                     let is_busy = outcome.code & 0xff == BUSY;
                     if outcome.logged.is_empty() && is_ours(seen) && !is_busy {
                         broken.push(format!("nothing through sqlite3_log: {named}"));
@@ -296,14 +299,14 @@ impl Case<'_> {
         }
     }
 
-    /// Making a database of LS-MVBT was begun, and failed: to the connection, which has not changed engines, it is a file
-    /// of another one until it is opened again.
+    /// Whether the creation of an LS-MVBT database had begun and failed. The connection has not
+    /// changed engines, so the file belongs to another engine for it until it is opened again.
     fn is_begun(&self, outcome: &Outcome) -> bool {
         let makes = self.mode == JournalMode::Lsmvbt && self.scenario == Scenario::OpenNew;
         makes && outcome.code & 0xff == NOTADB
     }
 
-    /// The fault is gone: the same connection goes on, or a new one does.
+    /// The fault is gone: the same connection continues, or a new one does.
     fn check_going_on(&self, broken: &mut Vec<String>) {
         let lock_is_left =
             self.run.fired.as_ref().is_some_and(|first| {
@@ -319,11 +322,11 @@ impl Case<'_> {
             .is_some_and(|first| stays || (first.call.work == Work::Open && !is_ours(first)));
         for (what, outcome) in self.story.afterwards.iter().filter(|(_, o)| !o.is_ok()) {
             // IOERR: the log is poisoned, or the wal-index could not be mapped. BUSY: SQLite could
-            // not give a lock back, and finds it held until the connection is closed.
+            // not release a lock, and finds it held until the connection is closed.
             let says_so = match outcome.code & 0xff {
                 IOERR | CANTOPEN => true,
                 BUSY => lock_is_left,
-                // SQLite has opened the database or the wal-index for reading alone.
+                // SQLite has opened the database or the wal-index read-only.
                 READONLY => is_open,
                 NOTADB => self.is_begun(outcome),
                 _ => false,
@@ -347,7 +350,7 @@ impl Case<'_> {
         }
     }
 
-    /// A failed flush is never made good by another one.
+    /// A later flush never makes up for a failed one.
     fn check_poison(&self, broken: &mut Vec<String>) {
         let (Some(first), Some(injection)) = (&self.run.fired, self.injection) else {
             return;
@@ -364,7 +367,7 @@ impl Case<'_> {
         }
         let first = self.story.disturbed.first();
         if first.is_none_or(|(_, outcome)| outcome.is_ok()) {
-            // The first commit made everything before it durable: a later one fails alone.
+            // The first commit made everything before it durable, so a later one fails alone.
             return;
         }
         let mut failed = false;
@@ -382,7 +385,7 @@ impl Case<'_> {
         }
     }
 
-    /// What is wrong with what is on disk: `so_far` are the commits that had returned by then.
+    /// The faults on disk. `so_far` are the commits that had returned by then.
     pub fn broken_on_disk(&self, facts: Option<&Facts>, so_far: &Story) -> Vec<String> {
         let Some(facts) = facts else {
             return vec!["looking at the database took too long, or killed the process".to_owned()];
@@ -418,9 +421,9 @@ impl Case<'_> {
                     .push("stock SQLite sees other rows after the close than ours did".to_owned());
             }
         }
-        // A switch changes the header in a transaction with a rollback journal. If that cannot be deleted
-        // SQLite says the new mode all the same, and whoever finds the journal rolls the change back: so
-        // it does in its own modes too.
+        // A switch changes the header in a transaction with a rollback journal. If SQLite cannot
+        // delete the journal, it reports the new mode all the same. The next process that finds the
+        // journal rolls the change back. SQLite does so in its own modes, too.
         let leaves_journal = self.run.fired.as_ref().is_some_and(|first| {
             first.call.name == "unlink" && !is_ours(first) && !self.mode.is_guarded()
         });

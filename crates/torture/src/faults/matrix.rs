@@ -1,4 +1,4 @@
-//! The matrix: which injections there are, and one after the other.
+//! The matrix: lists the injections, and runs one after the other.
 
 use super::FaultArguments;
 use super::actor::Event;
@@ -20,21 +20,21 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A worker that takes longer hangs.
+/// A worker that takes longer counts as hung.
 const LIMIT: Duration = Duration::from_secs(20);
 /// The database's name in every directory.
 const DATABASE: &str = "a.db";
 
-/// A scenario that is ready to be run.
+/// A scenario that is ready to run.
 struct Prepared {
     scenario: Scenario,
-    /// The files that it finds.
+    /// Its initial files.
     template: PathBuf,
-    /// What they hold.
+    /// The content of those files.
     before: Story,
 }
 
-/// One workshop's directories and helpers; each thread has one.
+/// The directories and helpers of one thread.
 struct Shop<'a> {
     arguments: &'a FaultArguments,
     directory: PathBuf,
@@ -42,7 +42,7 @@ struct Shop<'a> {
     checker: Option<Checker>,
 }
 
-/// One run and what was found.
+/// One run and its findings.
 struct Tried {
     run: Run,
     story: Story,
@@ -160,7 +160,7 @@ fn run_scenario(
     Ok(())
 }
 
-/// Every call that was seen, with every fault that fits it, once and for good.
+/// Every call of the undisturbed run, with every fault that fits it, once and for good.
 fn injections_of(arguments: &FaultArguments, undisturbed: &Run) -> Vec<Injection> {
     let mut injections = Vec::new();
     for seen in &undisturbed.seen {
@@ -190,7 +190,7 @@ fn injections_of(arguments: &FaultArguments, undisturbed: &Run) -> Vec<Injection
             && (!arguments.once || injection.lasts == Lasts::Once)
     });
     let every = arguments.every as usize;
-    // Strides that differ from row to row, so that a short run still sees every error.
+    // Strides differ from row to row, so that a short run still covers every error.
     injections
         .into_iter()
         .enumerate()
@@ -199,7 +199,7 @@ fn injections_of(arguments: &FaultArguments, undisturbed: &Run) -> Vec<Injection
         .collect()
 }
 
-/// The command that does one injection again.
+/// The command that repeats one injection.
 fn replay(arguments: &FaultArguments, scenario: Scenario, injection: Option<&Injection>) -> String {
     let mut words = format!("faults --mode {} --scenario {scenario}", arguments.mode);
     if let Some(injection) = injection {
@@ -262,7 +262,7 @@ impl<'a> Shop<'a> {
                 before.wrong.join("; ")
             )));
         }
-        // The log's ready blocks become holes, which cost nothing to copy.
+        // The log's prepared blocks become holes, which cost nothing to copy.
         copy_files(&made, &template)?;
         Ok(Prepared {
             scenario,
@@ -347,7 +347,7 @@ impl<'a> Shop<'a> {
 }
 
 fn events_of(output: &str) -> Vec<Event> {
-    // What a kill cut off, and the words of `onewrite detach`, are no events.
+    // Lines that a kill cut off, and the words of `onewrite detach`, are not events.
     output
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())

@@ -1,15 +1,15 @@
-//! Every system call on every path fails, once in turn and then for good; after each fault what was
-//! promised must hold.
+//! Makes every system call on every path fail, first once and then for good. After each fault every
+//! promise must hold.
 //!
-//! For each [`scenario`] a worker ([`actor`]) is run once without a fault, and every system call
-//! that it makes between two marks is noted ([`tracer`]). Then it is run again for each of these
-//! calls, for each error that fits the call ([`calls`]), once and for good. Two states of the files
-//! are looked at each time ([`inspect`]): as they were when the fault was over, which is what a
-//! `kill -9` at that moment leaves, and after work went on and the worker killed itself. [`judge`]
-//! compares what the worker told with what is there.
+//! For each [`scenario`] a worker ([`actor`]) runs once without a fault. The tracer ([`tracer`])
+//! records every system call that it makes between two marks. Then the scenario runs again for each
+//! of these calls, for each error that fits the call ([`calls`]), once and for good. Each run
+//! inspects two states of the files ([`inspect`]). The first is the state when the fault is over,
+//! which a `kill -9` at that moment leaves. The second is the state after work continued and the
+//! worker killed itself. The judge ([`judge`]) compares the worker's reports with the files.
 //!
-//! The list of conditions that no single call makes (a full disk, a log that was replaced, memory
-//! refused, ...) is in [`conditions`].
+//! The module [`conditions`] has conditions that no single call makes: a full disk, a replaced log,
+//! refused memory, and more.
 
 pub mod actor;
 pub mod calls;
@@ -38,50 +38,51 @@ use std::path::PathBuf;
 /// The options of `onewrite-torture faults`.
 #[derive(Debug, Clone, Args)]
 pub struct FaultArguments {
-    /// The journal mode.
+    /// Journal mode.
     #[arg(long, value_enum, default_value = "waldio")]
     pub mode: JournalMode,
-    /// Only this scenario; all without it.
+    /// Only this scenario; all by default.
     #[arg(long, value_enum)]
     pub scenario: Vec<Scenario>,
-    /// Only this condition; all without it, and none where a scenario or a call is named.
+    /// Only this condition; all by default, and none if a scenario or a call is given.
     #[arg(long, value_enum)]
     pub condition: Vec<Condition>,
     /// Only this system call.
     #[arg(long)]
     pub call: Option<String>,
-    /// Only the call of this number, counted by name from 1.
+    /// Only the call with this number, counted by name from 1.
     #[arg(long)]
     pub nth: Option<u64>,
-    /// Only this fault: an error's name, "short", or "done-EIO" for a call that is done and says
-    /// that it failed.
+    /// Only this fault: an error's name, "short", or "done-EIO" for a call that takes effect and
+    /// reports a failure.
     #[arg(long)]
     pub errno: Option<Fault>,
-    /// Only faults that stay.
+    /// Only faults that last.
     #[arg(long, conflicts_with = "once")]
     pub forever: bool,
-    /// Only faults that come once.
+    /// Only faults that occur once.
     #[arg(long)]
     pub once: bool,
-    /// Every so many injections alone, for a shorter run.
+    /// Run only one of this many injections, for a shorter run.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub every: u32,
-    /// How many workers at a time; as many as there are processors without it.
+    /// Number of workers at a time; by default the number of processors.
     #[arg(long)]
     pub jobs: Option<usize>,
-    /// Where to work; without it on an ext4 of its own, as root, or in the temporary directory.
+    /// Directory to work in; by default an ext4 of the run's own (as root), or the temporary
+    /// directory.
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// One JSON document instead of a table.
+    /// Print one JSON document instead of a table.
     #[arg(long)]
     pub json: bool,
-    /// Keep going after so many broken promises.
+    /// Keep going until this many broken promises.
     #[arg(long, default_value_t = 20)]
     pub most_findings: usize,
-    /// Let the workers lie, to show that the checks see it.
+    /// Let the workers lie, to show that the checks find it.
     #[arg(long, value_enum)]
     pub lie: Option<actor::Lie>,
-    /// Tell what every worker told.
+    /// Print every worker's reports.
     #[arg(long)]
     pub verbose: bool,
 }
@@ -89,7 +90,7 @@ pub struct FaultArguments {
 /// Runs the matrix and prints it.
 ///
 /// # Errors
-/// A broken promise, or the harness'.
+/// A broken promise, or an error of the harness.
 pub fn run(arguments: &FaultArguments) -> Result<String, Failure> {
     if !registers::ARE_KNOWN {
         return Err(Failure::Harness(format!(
@@ -110,7 +111,7 @@ pub fn run(arguments: &FaultArguments) -> Result<String, Failure> {
     match report.findings.first() {
         None => Ok(text),
         Some(first) => {
-            // Standard output gets one JSON document, which is what was broken.
+            // Standard output gets one JSON document: the broken promises.
             match arguments.json {
                 true => eprintln!("{text}"),
                 false => println!("{text}"),

@@ -1,4 +1,4 @@
-//! Where the workers' databases lie.
+//! The place of the workers' databases.
 
 use crate::failure::Failure;
 use onewrite_iotrace::scratch::{self, FileSystem, LoopDevice, Mounted};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 /// A directory that disappears with this value.
 pub enum Place {
-    /// A file system of our own in memory, where direct I/O and flushes are real and quick.
+    /// A file system of its own in memory, where direct I/O and flushes are real and quick.
     Image(Image),
-    /// A directory in somebody's.
+    /// A directory in an existing file system.
     Directory(tempfile::TempDir),
 }
 
-/// A mounted file system; what has to go first stands first.
+/// A mounted file system. Fields are in the order in which they must be dropped.
 pub struct Image {
     mounted: Option<Mounted>,
     device: Option<LoopDevice>,
@@ -30,12 +30,12 @@ fn harness(error: onewrite_iotrace::Error) -> Failure {
 }
 
 impl Image {
-    /// An ext4 of `bytes` bytes in a directory of its own in `parent`, without a journal: nothing here
-    /// loses its power. The image has no name by then, so that a `kill -9` leaves no more than empty
-    /// directories.
+    /// Makes an ext4 of `bytes` bytes in a new directory in `parent`, without a journal, because
+    /// the power stays on. When this returns, the image no longer has a name. So a `kill -9` leaves
+    /// no more than empty directories.
     ///
     /// # Errors
-    /// It takes root, and the programs that make file systems.
+    /// This needs root, and the programs that make file systems.
     pub fn make(bytes: u64, parent: &Path) -> Result<Self, Failure> {
         if !rustix::process::geteuid().is_root() {
             return Err(Failure::Harness(
@@ -65,15 +65,15 @@ impl Image {
         })
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Unmounts and removes it; dropping does the same, but cannot report.
+    /// Unmounts and removes it. Dropping does the same, but cannot report errors.
     ///
     /// # Errors
-    /// It is in use.
+    /// The file system is in use.
     pub fn remove(mut self) -> Result<(), Failure> {
         let unmounted = self.mounted.take().map_or(Ok(()), Mounted::unmount);
         let detached = self.device.take().map_or(Ok(()), LoopDevice::detach);
@@ -83,10 +83,10 @@ impl Image {
 }
 
 impl Place {
-    /// Makes it: in `parent` where that is given.
+    /// Makes a place, in `parent` if it is given.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The place cannot be made.
     pub fn make(parent: Option<&Path>) -> Result<Self, Failure> {
         let in_directory = |parent: &Path| {
             tempfile::Builder::new()
@@ -111,7 +111,7 @@ impl Place {
         }
     }
 
-    /// A directory outside of it, which disappears with it: for more file systems.
+    /// A directory outside of the place, which disappears with it, for more file systems.
     pub fn images(&self) -> &Path {
         match self {
             Self::Image(image) => image.directory.path(),
@@ -119,10 +119,10 @@ impl Place {
         }
     }
 
-    /// Removes it; dropping does the same, but cannot report.
+    /// Removes the place. Dropping does the same, but cannot report errors.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// The place cannot be removed.
     pub fn remove(self) -> Result<(), Failure> {
         match self {
             Self::Image(image) => image.remove(),
@@ -131,7 +131,7 @@ impl Place {
     }
 }
 
-/// Where files are in memory, if there is such a place.
+/// A directory in memory, if there is one.
 fn in_memory() -> PathBuf {
     let memory = Path::new("/dev/shm");
     match memory.is_dir() {
@@ -140,10 +140,10 @@ fn in_memory() -> PathBuf {
     }
 }
 
-/// Copies a directory of files. Blocks of zeros become holes: what is preallocated costs nothing.
+/// Copies a directory of files. Blocks of zeros become holes, so preallocated blocks cost nothing.
 ///
 /// # Errors
-/// Of reading or writing.
+/// Errors of reading or writing.
 pub fn copy_files(from: &Path, to: &Path) -> Result<(), Failure> {
     match fs::remove_dir_all(to) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -163,7 +163,7 @@ pub fn copy_files(from: &Path, to: &Path) -> Result<(), Failure> {
 /// Copies one file in the same way.
 ///
 /// # Errors
-/// Of reading or writing.
+/// Errors of reading or writing.
 pub fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     const PIECE: usize = 64 << 10;
     let source = fs::File::open(from)?;
@@ -175,7 +175,7 @@ pub fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     while at < size {
         at = match rustix::fs::seek(&source, rustix::fs::SeekFrom::Data(at)) {
             Ok(data) => data,
-            // Nothing but holes is left.
+            // Only holes are left.
             Err(rustix::io::Errno::NXIO) => break,
             Err(e) => return Err(e.into()),
         };

@@ -1,7 +1,8 @@
-//! The registers of a traced thread that makes a system call: all that the tracer knows of the processor.
+//! The registers of a traced thread that makes a system call. Only this module of the tracer
+//! depends on the processor.
 //!
-//! x86-64 and 64-bit ARM have a tracer. On other processors [`Registers::of`] fails, and `onewrite-torture
-//! faults` says so before it begins.
+//! x86-64 and 64-bit ARM have a tracer. On other processors [`Registers::of`] fails, and
+//! `onewrite-torture faults` reports this before it begins.
 
 use nix::unistd::Pid;
 
@@ -17,12 +18,12 @@ pub struct Registers(Set);
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl Registers {
-    /// Of a thread that stands still.
+    /// Reads the registers of a stopped thread.
     pub fn of(pid: Pid) -> nix::Result<Self> {
         nix::sys::ptrace::getregs(pid).map(Self)
     }
 
-    /// Gives them back.
+    /// Writes the registers back.
     pub fn store(&self, pid: Pid) -> nix::Result<()> {
         nix::sys::ptrace::setregs(pid, self.0)
     }
@@ -49,7 +50,7 @@ impl Registers {
         [rdi, rsi, rdx, r10, r8, r9]
     }
 
-    /// Changes one of them.
+    /// Changes one of the arguments.
     pub fn set_argument(&mut self, at: usize, value: u64) {
         let Set {
             rdi,
@@ -63,7 +64,7 @@ impl Registers {
         *[rdi, rsi, rdx, r10, r8, r9][at] = value;
     }
 
-    /// What the call has returned.
+    /// Changes the call's result.
     pub fn set_result(&mut self, result: i64) {
         self.0.rax = result.cast_unsigned();
     }
@@ -81,29 +82,29 @@ impl Registers {
         std::array::from_fn(|at| self.0.regs[at])
     }
 
-    /// Changes one of them.
+    /// Changes one of the arguments.
     pub fn set_argument(&mut self, at: usize, value: u64) {
         self.0.regs[at] = value;
     }
 
-    /// What the call has returned.
+    /// Changes the call's result.
     pub fn set_result(&mut self, result: i64) {
         self.0.regs[0] = result.cast_unsigned();
     }
 }
 
-/// There are none to be read.
+/// No registers can be read.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub enum Registers {}
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 impl Registers {
-    /// Fails.
+    /// Always fails.
     pub fn of(_: Pid) -> nix::Result<Self> {
         Err(nix::errno::Errno::ENOSYS)
     }
 
-    /// Never called, as all that follow.
+    /// Never called, like all that follow.
     pub fn store(&self, _: Pid) -> nix::Result<()> {
         match *self {}
     }

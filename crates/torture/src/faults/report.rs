@@ -12,37 +12,37 @@ use std::fmt;
 /// A broken promise.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// The arguments of `onewrite-torture` that do it again.
+    /// The arguments of `onewrite-torture` that repeat it.
     pub replay: String,
-    /// What is wrong.
+    /// The faults.
     pub broken: Vec<String>,
 }
 
 /// One row: a scenario and a fault.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Row {
-    /// How often the fault was put in.
+    /// How often the fault was injected.
     pub injections: u64,
-    /// How often the worker never came to the call.
+    /// How often the worker never reached the call.
     pub not_reached: u64,
     /// The calls that failed.
     pub calls: BTreeSet<&'static str>,
-    /// How often nothing was noticed by the application, because the work was done all the same.
+    /// How often the application noticed nothing, because the work succeeded anyway.
     pub absorbed: u64,
-    /// How often each result code was seen.
+    /// The count of each result code.
     pub codes: BTreeMap<String, u64>,
     /// How often the connection had to be opened again.
     pub reopened: u64,
-    /// How many broke a promise.
+    /// How many injections broke a promise.
     pub broken: u64,
 }
 
-/// All of it.
+/// The whole report.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// The journal mode.
     pub mode: JournalMode,
-    /// How many faults were put in.
+    /// The number of injected faults.
     pub injections: u64,
     /// System calls of the runs without a fault.
     pub calls: u64,
@@ -50,14 +50,14 @@ pub struct Report {
     pub rows: BTreeMap<String, BTreeMap<String, Row>>,
     /// Conditions that no single call makes.
     pub conditions: BTreeMap<String, Tally>,
-    /// What was left out, and why.
+    /// The skipped parts, and the reasons.
     pub skipped: BTreeMap<String, String>,
-    /// What is broken.
+    /// The broken promises.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// An empty one.
+    /// An empty report.
     pub fn new(mode: JournalMode) -> Self {
         Self {
             mode,
@@ -70,7 +70,7 @@ impl Report {
         }
     }
 
-    /// Leaves a scenario out.
+    /// Skips a scenario.
     pub fn skip(&mut self, scenario: Scenario, why: &str) {
         self.skipped.insert(scenario.to_string(), why.to_owned());
     }
@@ -107,7 +107,7 @@ impl Report {
             .map(|(_, outcome)| outcome.code)
             .collect();
         if run.end == super::tracer::End::Exited(1) {
-            // The command `onewrite detach` says no in words.
+            // The command `onewrite detach` reports errors in words.
             codes.insert(1);
         }
         row.absorbed += u64::from(codes.is_empty());
@@ -117,7 +117,7 @@ impl Report {
         row.reopened += u64::from(story.reopened.is_some());
     }
 
-    /// Notes what a condition came to.
+    /// Records the results of a condition.
     pub fn record_condition(&mut self, condition: Condition, tally: Tally) {
         if let Some(why) = &tally.skipped {
             self.skipped.insert(condition.to_string(), why.clone());
@@ -132,7 +132,7 @@ impl Report {
         self.conditions.insert(condition.to_string(), tally);
     }
 
-    /// Notes what is broken.
+    /// Records broken promises.
     pub fn find(&mut self, replay: String, broken: Vec<String>) {
         let words: Vec<&str> = replay.split(' ').collect();
         let after = |name: &str| {

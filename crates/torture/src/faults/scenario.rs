@@ -1,7 +1,7 @@
-//! What a worker does while one of its system calls fails.
+//! The work of a worker while one of its system calls fails.
 //!
-//! Each scenario has three parts: what it finds (made once, by a worker that nobody disturbs), what
-//! the worker does first, and what it does while calls may fail.
+//! Each scenario has three parts: its initial files (made once, by an undisturbed worker), the
+//! worker's first steps, and the steps while calls may fail.
 
 use super::actor::Actor;
 use crate::database::JournalMode;
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// One thing that an application does.
+/// One action of an application.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Scenario {
-    /// A new database is made, and its journal mode set.
+    /// A new database is created, and its journal mode set.
     OpenNew,
     /// A database at rest is opened, read and written.
     Open,
@@ -26,9 +26,9 @@ pub enum Scenario {
     Commit,
     /// The same at `synchronous=NORMAL`.
     CommitNormal,
-    /// A transaction too large to be gathered, with a cache too small for it.
+    /// A transaction too large to gather, with a cache too small for it.
     Spill,
-    /// A transaction that does not fit the log any more.
+    /// A transaction that no longer fits the log.
     Extend,
     /// Transactions while the log's next part is prepared in the background.
     ExtendAhead,
@@ -44,7 +44,7 @@ pub enum Scenario {
     CheckpointTruncate,
     /// A database that a killed process left is opened.
     Recover,
-    /// The same, and it is closed at once, whatever came of it.
+    /// The same, but the database is closed at once, whatever the result.
     RecoverAndClose,
     /// The last connection is closed.
     Close,
@@ -54,7 +54,7 @@ pub enum Scenario {
     SwitchToDelete,
     /// Everything is read, with a cache too small for it, and with memory mapping.
     Read,
-    /// A transaction is rolled back after a part of it was written.
+    /// A transaction is rolled back after part of it was written.
     Rollback,
     /// `VACUUM`.
     Vacuum,
@@ -64,11 +64,11 @@ pub enum Scenario {
     GroupSynch,
     /// Strict group commit: two connections take turns.
     GroupCommit,
-    /// `onewrite detach` on what a killed process left.
+    /// `onewrite detach` on the files of a killed process.
     Detach,
 }
 
-/// What a scenario finds.
+/// The initial files of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finds {
     /// An empty directory.
@@ -79,7 +79,7 @@ pub enum Finds {
     Killed,
 }
 
-/// Bytes of a row that fills some pages of its own.
+/// Bytes of a row that fills several pages of its own.
 const LARGE_ROW: usize = 3000;
 /// `onewrite_group_synch`: frames, milliseconds.
 pub const GROUP: (u32, u32) = (4, 5);
@@ -92,7 +92,7 @@ impl fmt::Display for Scenario {
 }
 
 impl Scenario {
-    /// Whether there is such a thing in this mode.
+    /// Whether the scenario exists in this mode.
     pub fn exists_in(self, mode: JournalMode) -> bool {
         let has_log = !matches!(
             mode,
@@ -104,7 +104,7 @@ impl Scenario {
             Scenario::Detach => mode.is_ours(),
             Scenario::SwitchToWal => mode != JournalMode::Wal,
             Scenario::SwitchToDelete => mode != JournalMode::Delete,
-            // It has VACUUM INTO.
+            // This mode has VACUUM INTO instead.
             Scenario::Vacuum => mode != JournalMode::Lsmvbt,
             Scenario::Extend
             | Scenario::ExtendAhead
@@ -118,7 +118,7 @@ impl Scenario {
         }
     }
 
-    /// What it finds.
+    /// The initial files.
     pub fn finds(self) -> Finds {
         match self {
             Scenario::OpenNew => Finds::Nothing,
@@ -131,8 +131,8 @@ impl Scenario {
         }
     }
 
-    /// Bytes of a page: small ones where thousands of frames are needed, large ones where every place of
-    /// the log is looked at.
+    /// Bytes of a page. Small pages are for scenarios that need thousands of frames. Large ones are
+    /// for the scenario that examines every place of the log.
     pub fn page_size(self) -> u32 {
         match self {
             Scenario::Detach => 65536,
@@ -141,13 +141,13 @@ impl Scenario {
         }
     }
 
-    /// After a failed flush nothing may be committed on the same connection: what was published
-    /// before may be lost.
+    /// Whether a failed flush must stop all further commits of the same connection: commits
+    /// published before it may be lost.
     pub fn must_poison(self) -> bool {
         self == Scenario::NormalThenFull
     }
 
-    /// Makes what it finds; the worker kills itself afterwards where that is so.
+    /// Makes the initial files. If the scenario needs it, the worker kills itself afterwards.
     pub fn prepare(self, actor: &mut Actor) {
         if self.finds() == Finds::Nothing {
             return;
@@ -159,7 +159,7 @@ impl Scenario {
         actor.commit(30, 400);
         actor.commit(3, 100);
         match self {
-            // 1,536 frames of the first part of the log, less some.
+            // Leaves a little of the 1,536 frames of the log's first part.
             Scenario::Extend | Scenario::ExtendAhead => {
                 actor.pragma("wal_autocheckpoint=0");
                 actor.pragma("wal_checkpoint(TRUNCATE)");
@@ -173,7 +173,7 @@ impl Scenario {
         }
     }
 
-    /// What the worker does before calls may fail.
+    /// The worker's steps before calls may fail.
     pub fn before(self, actor: &mut Actor) {
         match self {
             Scenario::OpenNew
@@ -239,7 +239,7 @@ impl Scenario {
         }
     }
 
-    /// What it does while they may.
+    /// The worker's steps while calls may fail.
     pub fn body(self, actor: &mut Actor) {
         match self {
             Scenario::OpenNew => {

@@ -1,5 +1,5 @@
-//! What is asked of the linked SQLite before it is first used: its log, and a memory allocator that
-//! can refuse. Both are process-wide, so they are for workers alone.
+//! Settings of the linked SQLite that must precede its first use: its log, and a memory allocator
+//! that can refuse. Both are process-wide, so only workers use them.
 #![allow(unsafe_code)]
 
 use crate::failure::Failure;
@@ -17,7 +17,8 @@ fn note(code: c_int, message: &str) {
     }
 }
 
-/// Prints what goes through `sqlite3_log` from now on: a result code alone seldom tells what happened.
+/// Prints the messages through `sqlite3_log` from now on, because a result code alone seldom
+/// explains a failure.
 ///
 /// # Errors
 /// SQLite is in use already.
@@ -25,7 +26,7 @@ pub fn print_log() -> Result<(), Failure> {
     send_log_to(|code, message| eprintln!("SQLite: ({code}) {message}"))
 }
 
-/// Collects what goes through `sqlite3_log` from now on.
+/// Collects the messages through `sqlite3_log` from now on.
 ///
 /// # Errors
 /// SQLite is in use already.
@@ -34,24 +35,24 @@ pub fn collect_log() -> Result<(), Failure> {
 }
 
 fn send_log_to(callback: fn(c_int, &str)) -> Result<(), Failure> {
-    // SAFETY: nothing of SQLite was used before; the callbacks use nothing of SQLite.
+    // SAFETY: nothing of SQLite was used before, and the callbacks use nothing of SQLite.
     unsafe { rusqlite::trace::config_log(Some(callback)) }
         .map_err(|e| Failure::Harness(format!("SQLITE_CONFIG_LOG: {e}")))
 }
 
-/// What came since the last call.
+/// Takes the messages since the last call.
 pub fn take_log() -> Vec<String> {
     std::mem::take(&mut LOG.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Which allocation is refused next: counts down to 0. Negative: none.
+/// The allocation to refuse next: counts down to 0. Negative: none.
 static REFUSE_IN: AtomicI64 = AtomicI64::new(-1);
-/// Whether all that follow are refused too.
+/// Whether all later allocations are refused, too.
 static REFUSE_ALL: AtomicBool = AtomicBool::new(false);
-/// How many were refused.
+/// The number of refused allocations.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// SQLite's own allocator, once [`refuse_memory`] has put ours before it.
+/// SQLite's own allocator, after [`refuse_memory`] has put ours in front of it.
 static PLAIN: OnceLock<Plain> = OnceLock::new();
 
 /// The two functions of an allocator that can refuse.
@@ -75,7 +76,7 @@ fn is_refused() -> bool {
 
 unsafe extern "C" fn allocate(size: c_int) -> *mut c_void {
     match PLAIN.get() {
-        // SAFETY: passed on as it came.
+        // SAFETY: the argument is passed on unchanged.
         Some(plain) if !is_refused() => unsafe { (plain.allocate)(size) },
         _ => std::ptr::null_mut(),
     }
@@ -83,13 +84,13 @@ unsafe extern "C" fn allocate(size: c_int) -> *mut c_void {
 
 unsafe extern "C" fn allocate_again(memory: *mut c_void, size: c_int) -> *mut c_void {
     match PLAIN.get() {
-        // SAFETY: passed on as it came.
+        // SAFETY: the arguments are passed on unchanged.
         Some(plain) if !is_refused() => unsafe { (plain.allocate_again)(memory, size) },
         _ => std::ptr::null_mut(),
     }
 }
 
-/// Puts an allocator that can refuse before SQLite's own.
+/// Puts an allocator that can refuse in front of SQLite's own.
 ///
 /// # Errors
 /// SQLite is in use already.
@@ -119,15 +120,15 @@ pub fn make_memory_refusable() -> Result<(), Failure> {
     }
 }
 
-/// Refuses the allocation of this number from now on, counted from 1; and all after it, if it is for
-/// good.
+/// Refuses the allocation with this number from now on, counted from 1. If `for_good`, refuses all
+/// after it, too.
 pub fn refuse_memory(nth: i64, for_good: bool) {
     REFUSE_ALL.store(for_good, Ordering::Relaxed);
     REFUSED.store(0, Ordering::Relaxed);
     REFUSE_IN.store(nth, Ordering::Relaxed);
 }
 
-/// Ends it; how many were refused.
+/// Ends the refusals; returns how many there were.
 pub fn grant_memory() -> u64 {
     REFUSE_IN.store(-1, Ordering::Relaxed);
     REFUSED.swap(0, Ordering::Relaxed)

@@ -1,13 +1,14 @@
 //! Runs a worker under ptrace and makes one of its system calls fail.
 //!
 //! The worker asks to be traced and installs a seccomp filter that stops it before every call of
-//! [`CALLS`], whoever makes it: SQLite, the engine, the C library, on whichever thread. What is
-//! between two marks (a look at a path that does not exist) is counted, and the wanted call is refused
-//! with an error number, shortened, or run and then said to have failed. So there is no
-//! call site that a hook could miss; what cannot be seen is a page fault in a mapping (SIGBUS).
+//! [`CALLS`]. The caller may be SQLite, the engine or the C library, on any thread. Calls between
+//! two marks (a look at a path that does not exist) are counted. The wanted call is refused with an
+//! error number, or shortened, or runs and then reports a failure. So there is no call site that a
+//! hook could miss. The tracer cannot see a page fault in a mapping (SIGBUS).
 //!
-//! A call is refused by giving it arguments that the kernel must refuse, and then another result. Every
-//! processor can do that; skipping a call takes a register set of its own on some.
+//! To refuse a call, the tracer gives it arguments that the kernel must refuse, and then another
+//! result. Every processor can do that. To skip a call, some processors need a register set of its
+//! own.
 
 use super::calls::{self, CALLS, Fault, Shape, SystemCall, Target, Work};
 use super::registers::Registers;
@@ -26,21 +27,21 @@ use std::process::{Child, Command};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Where the marks lie; nothing is ever there.
+/// The path of the marks; no file ever exists there.
 const MARKS: &str = "/onewrite-faults/";
-/// A call is interrupted, or a lock refused, this often at most. A program may try as often as it
-/// likes, but a signal that never ends is none; and SQLite tries for a lock on the wal-index for ten
-/// seconds before it gives up.
+/// The most often that a call is interrupted, or a lock refused. A program may retry as often as it
+/// likes, but an endless signal does not exist. And SQLite tries for ten seconds to lock the
+/// wal-index before it gives up.
 const MOST_REFUSALS: u64 = 40;
 
-/// What the worker tells the tracer.
+/// A signal of the worker to the tracer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// Faults may come from here on.
     Begin,
-    /// And no further.
+    /// No faults may come from here on.
     End,
-    /// The files are to be looked at as they are now.
+    /// Inspect the files in their current state.
     Snapshot,
 }
 
@@ -53,17 +54,17 @@ impl Mark {
         }
     }
 
-    /// Tells the tracer.
+    /// Sends the mark to the tracer.
     pub fn tell(self) {
-        // That there is nothing is what it looks for.
+        // The lookup fails as intended.
         let _ = std::fs::metadata(format!("{MARKS}{}", self.word()));
     }
 }
 
-/// The worker's part: it is traced from here on.
+/// Makes the worker traced from here on.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors of the kernel.
 pub fn be_traced() -> Result<(), Failure> {
     let harness = |error: &dyn std::fmt::Display| Failure::Harness(format!("tracing: {error}"));
     ptrace::traceme().map_err(|e| harness(&e))?;
@@ -91,29 +92,29 @@ pub enum Lasts {
     ForGood,
 }
 
-/// Which call is to fail, and how.
+/// The call to make fail, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Injection {
     /// The call.
     pub call: &'static SystemCall,
-    /// Which one of that name, from 1.
+    /// Its number among calls of that name, from 1.
     pub nth: u64,
-    /// What happens instead.
+    /// The event that replaces it.
     pub fault: Fault,
-    /// For how long.
+    /// How long the fault lasts.
     pub lasts: Lasts,
 }
 
-/// A call that was seen.
+/// An observed call.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// Which call.
+    /// The call.
     pub call: &'static SystemCall,
-    /// Which one of that name, from 1.
+    /// Its number among calls of that name, from 1.
     pub nth: u64,
-    /// The file's path; empty where there is none.
+    /// The file's path; empty if there is none.
     pub path: String,
-    /// What fits it.
+    /// The flags that decide which faults fit.
     pub shape: Shape,
 }
 
@@ -124,11 +125,11 @@ pub struct Run {
     pub seen: Vec<Seen>,
     /// The first call that failed on purpose.
     pub fired: Option<Seen>,
-    /// How many failed on purpose.
+    /// The number of calls that failed on purpose.
     pub fired_count: u64,
-    /// Its exit code, or the signal that ended it.
+    /// The exit code, or the signal that ended it.
     pub end: End,
-    /// What it said.
+    /// The worker's output.
     pub output: String,
 }
 
@@ -143,11 +144,11 @@ pub enum End {
     TimedOut,
 }
 
-/// Runs `command`, which calls [`be_traced`], to its end. At [`Mark::Snapshot`] it stands still while
-/// `snapshot` runs.
+/// Runs `command`, which calls [`be_traced`], to its end. At [`Mark::Snapshot`] the worker stops
+/// while `snapshot` runs.
 ///
 /// # Errors
-/// The harness'; what the worker does wrong is in the result.
+/// Errors of the harness. The worker's faults are in the result.
 pub fn run(
     mut command: Command,
     injection: Option<&Injection>,
@@ -174,7 +175,7 @@ pub fn run(
     })
 }
 
-/// Reads what the worker says, and kills it when its time is up.
+/// Reads the worker's output, and kills the worker when its time is up.
 struct Guard {
     reader: std::thread::JoinHandle<String>,
     watchdog: std::thread::JoinHandle<bool>,
@@ -189,13 +190,13 @@ impl Guard {
             .ok_or_else(|| Failure::Harness("a worker without a pipe".into()))?;
         let reader = std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // A worker that dies in the middle of a line has said what it has said.
+            // The output before a worker's death counts, even if it ends in the middle of a line.
             let _ = stdout.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         });
         let pid = rustix::process::Pid::from_raw(child.id().cast_signed())
             .ok_or_else(|| Failure::Harness("a worker without a process id".into()))?;
-        // A descriptor, so that no other process can be meant once this one is gone.
+        // A process descriptor cannot refer to another process after this one is gone.
         let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
             .map_err(|e| Failure::Harness(format!("pidfd_open: {e}")))?;
         let (done, wait) = mpsc::channel();
@@ -230,7 +231,7 @@ struct Tracer<'a> {
     seen: Vec<Seen>,
     fired: Option<Seen>,
     fired_count: u64,
-    /// Threads whose call is being run, to fail when it is done.
+    /// Threads whose call is running, and must fail when it is done.
     fail_after: HashMap<Pid, i32>,
 }
 
@@ -272,7 +273,8 @@ impl<'a> Tracer<'a> {
     ) -> Result<End, Failure> {
         let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
         loop {
-            // A thread that a kill -9 has taken meanwhile is no error: its end is reported next.
+            // If a kill -9 has ended a thread meanwhile, that is not an error. Its end is reported
+            // next.
             let status = match waitpid(None, Some(flags)) {
                 Ok(status) => status,
                 Err(nix::errno::Errno::EINTR) => continue,
@@ -346,7 +348,7 @@ impl<'a> Tracer<'a> {
         let _ = ptrace::cont(pid, None);
     }
 
-    /// Halves the length of a read or write. What goes past the page cache needs whole sectors.
+    /// Halves the length of a read or write. Direct I/O needs whole sectors.
     fn shorten(
         &self,
         pid: Pid,
@@ -371,7 +373,7 @@ impl<'a> Tracer<'a> {
         ptrace::write(pid, address, length as nix::libc::c_long).map_err(|e| harness("memory", e))
     }
 
-    /// What is to happen to a call.
+    /// Decides what happens to a call.
     fn look_at(
         &mut self,
         call: &'static SystemCall,
@@ -412,11 +414,11 @@ impl<'a> Tracer<'a> {
         Ok(self.decide(seen))
     }
 
-    /// A lock that SQLite's own VFS gives back. If that fails SQLite finds its own lock in its way,
-    /// and tries for ten seconds in each statement from then on: it is not ours to change.
+    /// Whether SQLite's own VFS releases a lock. If that fails, SQLite conflicts with its own lock,
+    /// and then tries for ten seconds in each statement. This project cannot change that.
     fn is_unlock_of_sqlite(&self, arguments: &[u64; 6], path: &Path) -> bool {
         let mut kind = [0; 2];
-        // By the VFS itself, and as ours does it for that.
+        // The VFS itself does so, or ours on its behalf.
         [nix::libc::F_SETLK, nix::libc::F_OFD_SETLK]
             .iter()
             .any(|set| arguments[1] == *set as u64)
@@ -448,12 +450,12 @@ impl<'a> Tracer<'a> {
         Some(injection.fault)
     }
 
-    /// The path of the file that a call works on; an empty one where it works on none. `None` for a
-    /// call that is none of the program's work with files.
+    /// The path of the file that a call works on; empty if it works on no file. `None` for a call
+    /// that is not part of the program's work with files.
     fn path_of(&self, call: &SystemCall, arguments: &[u64; 6]) -> Option<PathBuf> {
         let descriptor = |number: u64| {
             let number = number as u32 as i32;
-            // Standard input and output, and what the C library maps.
+            // Standard streams, and mappings of the C library.
             if number <= 2 {
                 return None;
             }
@@ -480,7 +482,7 @@ impl<'a> Tracer<'a> {
         }
         let mut text = Vec::new();
         let mut at = address;
-        // To the end of each page: the next one may not be there.
+        // Reads to the end of each page, because the next one may not exist.
         while text.len() < 4096 {
             let mut piece = vec![0; 4096 - (at % 4096) as usize];
             let length = self.memory.read_at(&mut piece, at).ok()?;
@@ -494,7 +496,7 @@ impl<'a> Tracer<'a> {
         None
     }
 
-    /// The file that is mapped at an address; mappings of the memory allocator are none.
+    /// The file mapped at an address. The memory allocator's mappings have none.
     fn mapped_file(&self, address: u64) -> Option<PathBuf> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.main)).ok()?;
         let line = maps.lines().find(|line| {
@@ -506,14 +508,14 @@ impl<'a> Tracer<'a> {
     }
 }
 
-/// Gives a call arguments that the kernel refuses, whatever it does.
+/// Gives a call arguments that the kernel refuses, whatever the call is.
 fn spoil(call: &SystemCall, registers: &mut Registers) {
     const NO_DESCRIPTOR: u64 = u64::MAX;
     const NO_ADDRESS: u64 = 0;
     match call.target {
         Target::Descriptor(at) => registers.set_argument(at, NO_DESCRIPTOR),
         Target::Path(at) => registers.set_argument(at, NO_ADDRESS),
-        // Some take no path at all as that of the descriptor.
+        // Some calls accept a null path and use the descriptor.
         Target::PathAt(at) => {
             registers.set_argument(at - 1, NO_DESCRIPTOR);
             registers.set_argument(at, NO_ADDRESS);
@@ -528,7 +530,7 @@ fn spoil(call: &SystemCall, registers: &mut Registers) {
     }
 }
 
-/// `None` for what belongs to the program itself: its code and libraries.
+/// The shape of a call; `None` for the program's own files: its code and libraries.
 fn shape_of(call: &SystemCall, arguments: &[u64; 6], path: &Path) -> Option<Shape> {
     let outside = ["/lib", "/lib64", "/usr", "/etc"];
     if outside.iter().any(|dir| path.starts_with(dir)) {

@@ -15,8 +15,8 @@ use std::process::{Child, ChildStdin};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// How long a script may take. SQLite waits for a lock for 5 ms in these processes, so one that
-/// takes longer hangs.
+/// The time limit of a script. SQLite waits for a lock for 5 ms in these processes, so a longer
+/// script counts as hung.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(60);
 
 /// One process.
@@ -57,12 +57,12 @@ impl Drop for Player {
     }
 }
 
-/// What came of a script.
+/// The result of a script.
 #[derive(Debug)]
 pub enum Played {
-    /// The process lives and says so.
+    /// The process lives and replies.
     Reply(Reply),
-    /// It has died, as it was told.
+    /// The process has died, as the script demanded.
     Died,
 }
 
@@ -76,7 +76,7 @@ pub struct Cast<'a> {
 }
 
 impl<'a> Cast<'a> {
-    /// The processes that will play at `place`; each is started when it is first needed.
+    /// The processes that will play at `place`. Each starts when it is first needed.
     pub fn new(
         scene: &'a Scene,
         arguments: &'a SceneArguments,
@@ -98,17 +98,17 @@ impl<'a> Cast<'a> {
         }
     }
 
-    /// How many processes there are.
+    /// The number of processes.
     pub fn len(&self) -> usize {
         self.players.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no processes.
     pub fn is_empty(&self) -> bool {
         self.players.is_empty()
     }
 
-    /// Where they play.
+    /// The place of the database.
     pub fn place(&self) -> &Place {
         &self.place
     }
@@ -120,7 +120,7 @@ impl<'a> Cast<'a> {
             .chain((self.players.len() > SHELL).then_some(SHELL))
     }
 
-    /// Which SQLite process `actor` has.
+    /// The SQLite of process `actor`.
     pub fn engine(&self, actor: usize) -> Engine {
         match actor {
             SHELL => Engine::Shell,
@@ -158,7 +158,7 @@ impl<'a> Cast<'a> {
     /// Sends a script.
     ///
     /// # Errors
-    /// The harness's.
+    /// Errors of the harness.
     pub fn send(&mut self, part: &Part) -> Result<(), Failure> {
         let mut player = match self.players[part.actor].take() {
             Some(player) => player,
@@ -175,10 +175,10 @@ impl<'a> Cast<'a> {
         Ok(())
     }
 
-    /// Waits for what comes of the script sent to `actor`.
+    /// Waits for the result of the script sent to `actor`.
     ///
     /// # Errors
-    /// What the process has found, or that it hangs.
+    /// The failure that the process has found, or that it hangs.
     pub fn receive(&mut self, actor: usize) -> Result<Played, Failure> {
         let Some(player) = &mut self.players[actor] else {
             return Err(Failure::Harness(format!(
@@ -196,7 +196,7 @@ impl<'a> Cast<'a> {
                 Err(Failure::broken(Promise::Progress, detail))
             }
             Err(RecvTimeoutError::Disconnected) => {
-                // The pipe is closed a moment before the process is gone, with all of its locks.
+                // The pipe closes a moment before the process is gone, with all of its locks.
                 let status = player.child.wait()?;
                 self.players[actor] = None;
                 expect_killed(&self.name(actor), status)
@@ -207,7 +207,7 @@ impl<'a> Cast<'a> {
     /// Plays scripts at once.
     ///
     /// # Errors
-    /// What is found.
+    /// The failure that is found.
     pub fn at_once(&mut self, parts: &[Part]) -> Result<Vec<(usize, Played)>, Failure> {
         parts.iter().try_for_each(|part| self.send(part))?;
         parts
@@ -219,7 +219,7 @@ impl<'a> Cast<'a> {
     /// Plays one script by itself.
     ///
     /// # Errors
-    /// What is found.
+    /// The failure that is found.
     pub fn play(&mut self, actor: usize, steps: &[Step]) -> Result<Played, Failure> {
         self.send(&Part {
             actor,
@@ -231,7 +231,7 @@ impl<'a> Cast<'a> {
     /// Closes every connection that is open.
     ///
     /// # Errors
-    /// What is found.
+    /// The failure that is found.
     pub fn close_all(&mut self, actors: impl Iterator<Item = usize>) -> Result<(), Failure> {
         for actor in actors {
             if self.players[actor].is_none() {
@@ -254,10 +254,10 @@ fn expect_killed(name: &str, status: std::process::ExitStatus) -> Result<Played,
     Err(Failure::broken(Promise::NoOtherErrors, detail))
 }
 
-/// Every step of a script was done.
+/// Requires that every step of a script was done.
 ///
 /// # Errors
-/// The first that was not.
+/// The first step that was not done.
 pub fn expect_all_done(name: &str, reply: &Reply) -> Result<(), Failure> {
     for outcome in &reply.outcomes {
         match outcome {

@@ -1,22 +1,22 @@
-//! The scripts of one race: who does what, first in turn and then all at once.
+//! The scripts of one race: the steps of each process, first in turn and then all at once.
 
 use crate::actor::Step;
 use crate::database::JournalMode;
 use crate::random::Random;
 
-/// Which processes take part; each index is one process.
+/// Our processes. Each index is one process.
 pub const OURS: [usize; 2] = [0, 1];
 /// Stock processes through the linked SQLite.
 pub const STOCK: [usize; 2] = [2, 3];
-/// The system's shell, where there is one.
+/// The system's shell, if there is one.
 pub const SHELL: usize = 4;
 
 /// A script for a process.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// Whose it is.
+    /// The process.
     pub actor: usize,
-    /// What it does.
+    /// Its steps.
     pub steps: Vec<Step>,
 }
 
@@ -27,23 +27,23 @@ fn part(actor: usize, steps: impl Into<Vec<Step>>) -> Part {
     }
 }
 
-/// What a race is about.
+/// The subject of a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Everybody does anything.
+    /// All processes do random steps.
     Scramble,
-    /// Stock is idle with its cache in a rollback mode when ours comes in.
+    /// Stock is idle with its cache in a rollback mode when ours enters.
     IdleCache,
-    /// Stock died in a rollback transaction; several come to recover.
+    /// Stock died in a rollback transaction; several processes enter and recover.
     HotJournal,
-    /// Stock died with commits in its log; several come to recover.
+    /// Stock died with commits in its log; several processes enter and recover.
     HotLog,
-    /// Ours died while the database was guarded; several come.
+    /// Our process died while the database was guarded; several processes enter.
     OursDied,
-    /// The last of ours close while stock comes in.
+    /// The last of our processes close while stock enters.
     LastClose,
-    /// Ours are connected to a database in a rollback mode, which remembers a mode of ours, and
-    /// all switch it at once.
+    /// Our processes are connected to a database in a rollback mode that remembers one of our
+    /// modes. All of them switch it at once.
     SwitchTogether,
 }
 
@@ -57,10 +57,10 @@ const KINDS: [(Kind, u64); 7] = [
     (Kind::SwitchTogether, 10),
 ];
 
-/// A race: what is set up in turn, and what then happens at once.
+/// A race: the setup in turn, and the scripts that then run at once.
 #[derive(Debug)]
 pub struct Race {
-    /// What it is about.
+    /// Its subject.
     pub kind: Kind,
     /// One after the other.
     pub before: Vec<Part>,
@@ -71,14 +71,14 @@ pub struct Race {
 /// Draws races between `actors` processes, ours asking for `mode`.
 #[derive(Debug, Clone, Copy)]
 pub struct Scripts {
-    /// How many processes there are.
+    /// The number of processes.
     pub actors: usize,
-    /// The mode of ours.
+    /// The journal mode of our processes.
     pub mode: JournalMode,
 }
 
 impl Scripts {
-    /// Draws one.
+    /// Draws one race.
     pub fn draw(&self, random: &mut Random) -> Race {
         let kind = KINDS[random.weighted(&KINDS.map(|(_, weight)| weight))].0;
         let mut before = Vec::new();
@@ -160,7 +160,7 @@ impl Scripts {
         }
     }
 
-    /// `certain`, or as often a death at any moment of what follows.
+    /// Returns `certain`, or equally often a death at a random moment of the following steps.
     fn death(&self, random: &mut Random, certain: Step) -> Step {
         if random.one_in(2) {
             certain
@@ -169,7 +169,7 @@ impl Scripts {
         }
     }
 
-    /// Everybody comes at once, each a moment later or sooner.
+    /// All processes enter at once, each a moment later or sooner.
     fn coming_in(&self, random: &mut Random) -> Vec<Part> {
         let mut parts = Vec::new();
         for actor in 0..self.actors {
@@ -192,7 +192,7 @@ impl Scripts {
         parts
     }
 
-    /// Ours close, stock comes.
+    /// Our processes close while stock enters.
     fn closing(&self, random: &mut Random) -> Vec<Part> {
         let mut parts: Vec<_> = OURS
             .iter()
@@ -213,7 +213,7 @@ impl Scripts {
         parts
     }
 
-    /// Ours switch, and commit at once.
+    /// Our processes switch modes, and commit at once.
     fn switching(&self, random: &mut Random) -> Vec<Part> {
         OURS.iter()
             .map(|actor| {
@@ -269,7 +269,7 @@ impl Scripts {
 }
 
 fn pause(random: &mut Random) -> Step {
-    // Mostly nothing: a race that starts 5 ms late is none.
+    // Usually no pause: a race that starts 5 ms late is not a race.
     Step::Pause(if random.one_in(3) {
         random.below(3000)
     } else {

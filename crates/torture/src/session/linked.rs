@@ -13,7 +13,7 @@ pub struct Linked {
     is_ours: bool,
 }
 
-/// Our VFS, registered once a process.
+/// Registers our VFS, once a process.
 fn register_engine() -> Result<(), Failure> {
     static REGISTERED: OnceLock<Result<(), String>> = OnceLock::new();
     REGISTERED
@@ -23,7 +23,7 @@ fn register_engine() -> Result<(), Failure> {
 }
 
 impl Linked {
-    /// A connection that was opened elsewhere, with the VFS of this name.
+    /// Wraps a connection that was opened elsewhere, with the VFS of this name.
     pub fn of(connection: Connection, vfs: &str) -> Self {
         connection.set_prepared_statement_cache_capacity(64);
         Self {
@@ -35,7 +35,7 @@ impl Linked {
     /// Opens `path` through the VFS `onewrite`.
     ///
     /// # Errors
-    /// SQLite's, or that the VFS cannot be registered.
+    /// Errors of SQLite, or the VFS cannot be registered.
     pub fn open_ours(
         path: &Path,
         timeout: Duration,
@@ -47,7 +47,7 @@ impl Linked {
     /// Opens `path` through SQLite's own VFS.
     ///
     /// # Errors
-    /// SQLite's.
+    /// Errors of SQLite.
     pub fn open_stock(path: &Path, timeout: Duration) -> Result<Self, SqlError> {
         Self::open(path, "unix", timeout)
     }
@@ -62,7 +62,7 @@ impl Linked {
         Ok(Self::of(connection, vfs))
     }
 
-    /// With what our VFS says went wrong last, where that can be asked.
+    /// Adds our VFS's last error message, if the connection can return it.
     fn explained(&self, mut error: SqlError) -> SqlError {
         if self.is_ours && error.kind == SqlErrorKind::Other {
             let status = "PRAGMA onewrite_status";
@@ -95,8 +95,8 @@ impl Linked {
 
 impl Session for Linked {
     fn rows(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<Row>, SqlError> {
-        // What the model runs again and again is prepared once, as applications do it, so that
-        // SQLite's re-preparing is tested too; pragmas act when they are prepared.
+        // The model's repeated statements are prepared once, as in applications, so that SQLite's
+        // re-preparing is tested, too. Pragmas act when they are prepared.
         let result = if sql.starts_with("PRAGMA") || sql == "VACUUM" {
             self.connection
                 .prepare(sql)

@@ -1,8 +1,8 @@
-//! The system's `sqlite3` shell at the other end of pipes: an SQLite that is neither ours nor the
+//! The system's `sqlite3` shell at the other end of pipes: a SQLite that is neither ours nor the
 //! linked one.
 //!
-//! A statement is sent with its parameters spelled out and a line after it that makes the shell
-//! print a mark; everything up to the mark is rows (in the shell's quoted form) or an error.
+//! The session sends a statement with its parameters spelled out, and then a line that makes the
+//! shell print a mark. All output up to the mark is rows (in the shell's quoted form) or an error.
 
 use super::{BlobPlace, Row, Session, SqlError, SqlErrorKind, Value};
 use std::fmt::Write as _;
@@ -34,7 +34,7 @@ impl Shell {
     /// Starts a shell on `path`.
     ///
     /// # Errors
-    /// That it cannot be started.
+    /// The shell cannot be started.
     pub fn open(path: &Path, timeout: Duration) -> Result<Self, SqlError> {
         let started = std::io::pipe().and_then(|(output, for_shell)| {
             // One pipe for both streams keeps errors and rows in order.
@@ -103,7 +103,7 @@ impl Session for Shell {
             rowid,
             offset,
         } = place;
-        // substr() of a BLOB is a BLOB, but || makes text of two: hence the casts.
+        // substr() of a BLOB is a BLOB, but || turns two into text; hence the casts.
         let sql = format!(
             "UPDATE {table} SET {column} = CAST(substr({column}, 1, {offset}) || ?1 || \
              substr({column}, {}) AS BLOB) WHERE rowid = {rowid}",
@@ -113,8 +113,8 @@ impl Session for Shell {
     }
 
     fn die(&mut self) {
-        // An error would say that it is dead already. It is reaped when the session is dropped, so
-        // that until then its process id cannot become somebody else's.
+        // An error would mean that it is dead already. It is reaped when the session is dropped.
+        // Until then no other process can get its process id.
         let _ = self.child.kill();
     }
 
@@ -200,7 +200,7 @@ fn literal(value: Option<&Value>) -> String {
     }
 }
 
-/// One row in the shell's quoted form: SQL literals with commas between.
+/// Parses one row in the shell's quoted form: SQL literals separated by commas.
 fn parse_row(line: &str, sql: &str) -> Result<Row, SqlError> {
     let odd = || SqlError {
         kind: SqlErrorKind::Other,

@@ -1,9 +1,10 @@
-"""What the processes of `onewrite-torture soak` do, on the SQLite that Python's module loads.
+"""The processes of `onewrite-torture soak`, on the SQLite that Python's module loads.
 
     worker.py EXTENSION DATABASE MODE create|write|check ...
 
-EXTENSION "-" is SQLite without ours. The orchestrator reads files that outlive a killed process: ids of rows
-whose COMMIT has returned (`acknowledged.N`), what was wrong (`wrong.N`), and how often SQLite recovered (`recovered.N`).
+EXTENSION "-" is SQLite without onewrite. The orchestrator reads files that survive a killed process:
+ids of rows whose COMMIT has returned (`acknowledged.N`), failures (`wrong.N`), and the number of
+SQLite's recoveries (`recovered.N`).
 """
 
 import ctypes
@@ -40,7 +41,7 @@ def log(_, code, message):
 
 
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 9)
-# Before Python's module initializes the library.
+# This must happen before Python's module initializes the library.
 assert ctypes.CDLL("libsqlite3.so.0").sqlite3_config(SQLITE_CONFIG_LOG, log, None) == 0
 import sqlite3  # noqa: E402
 
@@ -79,7 +80,7 @@ def create():
 
 
 def read_long(c, chance):
-    """A snapshot that stays while others write and checkpoint."""
+    """Keeps a snapshot while others write and checkpoint."""
     c.execute("BEGIN")
     sums = []
     for _ in range(2):
@@ -95,7 +96,7 @@ def read_long(c, chance):
 
 
 def transfer(c, chance):
-    """A transaction, and the ids of its rows; none where it is given up."""
+    """Runs a transaction and returns the ids of its rows; none if it is rolled back."""
     kind = chance.random()
     c.execute("BEGIN IMMEDIATE")
     debit, credit, amount = chance.randrange(ACCOUNTS), chance.randrange(ACCOUNTS), chance.randrange(50)
@@ -107,7 +108,7 @@ def transfer(c, chance):
         row = (debit, credit, amount, note)
         ids.append(c.execute("INSERT INTO ledger(debit, credit, amount, note) VALUES(?, ?, ?, ?)", row).lastrowid)
     if kind < 0.45:
-        # More pages than the cache holds are written twice, and taken back.
+        # Changes more pages than the cache holds, twice, and rolls them back.
         c.execute("SAVEPOINT s")
         c.execute("DELETE FROM ledger WHERE id > ?", (ids[0] - 50,))
         c.execute("UPDATE ledger SET amount = amount + 1 WHERE id > ?", (ids[0] - 100,))
@@ -160,7 +161,8 @@ def acknowledged_ids():
     for name in os.listdir(DIRECTORY):
         if name.startswith("acknowledged."):
             with open(os.path.join(DIRECTORY, name)) as file:
-                # A killed process leaves whole lines; the last of a living one may be under way.
+                # A killed process leaves whole lines. The last line of a living one may be
+                # incomplete.
                 for line in file.read().split("\n")[:-1]:
                     ids += map(int, line.split())
     return ids

@@ -1,4 +1,4 @@
-//! What the integration tests share: they run `onewrite-torture` and read what it prints.
+//! Helpers of the integration tests, which run `onewrite-torture` and read its output.
 
 #![allow(dead_code)] // each test binary uses its own part
 
@@ -14,12 +14,12 @@ fn torture(arguments: &str) -> (Output, String) {
         .output()
         .unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    // The seed stands there; the harness of the tests shows it when the test fails.
+    // It has the seed. The test harness shows it when the test fails.
     eprintln!("onewrite-torture {arguments}\n{stderr}");
     (output, stderr)
 }
 
-/// Runs it; it must find nothing. Returns its report.
+/// Runs the command, which must find no failure. Returns its report.
 pub fn expect_clean(arguments: &str) -> Value {
     let (output, stderr) = torture(arguments);
     assert!(
@@ -32,7 +32,7 @@ pub fn expect_clean(arguments: &str) -> Value {
     report
 }
 
-/// Runs it; it must find one of `promises` broken.
+/// Runs the command, which must find one of `promises` broken.
 pub fn expect_broken(arguments: &str, promises: &[Promise]) {
     let (output, stderr) = torture(arguments);
     assert_eq!(
@@ -48,7 +48,7 @@ pub fn expect_broken(arguments: &str, promises: &[Promise]) {
     }
 }
 
-/// What a lie broke need not be kept.
+/// Removes the kept files, because a lie broke them.
 fn remove_kept(detail: &str) {
     let kept = detail
         .split("files kept in ")
@@ -67,7 +67,7 @@ pub fn number(report: &Value, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {name} in {report}"))
 }
 
-/// Says what is left out, and why; on CI nothing may be.
+/// Prints what is skipped, and why. On CI nothing may be skipped.
 pub fn skip(reason: &str) {
     let on_ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
     assert!(!on_ci, "skipped on CI: {reason}");
@@ -75,8 +75,8 @@ pub fn skip(reason: &str) {
 }
 
 /// Builds what a test needs besides its own program, unless `scripts/test` has built everything
-/// (`ONEWRITE_BUILT`): a build of one package has other features than one of all, and would change
-/// libraries that tests after this one are linked with.
+/// (`ONEWRITE_BUILT`). A build of one package has other features than a build of all. It would
+/// change libraries that later tests are linked with.
 pub fn bring_up_to_date(what: &[&str]) {
     if std::env::var_os("ONEWRITE_BUILT").is_some() {
         return;
@@ -94,7 +94,7 @@ pub fn bring_up_to_date(what: &[&str]) {
     assert!(status.success(), "cannot build {what:?}");
 }
 
-/// The loadable extension of this build, made up to date.
+/// The loadable extension of this build, up to date.
 pub fn extension() -> PathBuf {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_onewrite-torture"));
     let profile_directory = program.parent().expect("a program lies in a directory");
@@ -104,7 +104,7 @@ pub fn extension() -> PathBuf {
     extension
 }
 
-/// A Python whose sqlite3 module can load extensions; some builds are made without.
+/// A Python whose sqlite3 module can load extensions; some builds cannot.
 pub fn python() -> Option<PathBuf> {
     let named = std::env::var_os("ONEWRITE_PYTHON").map(PathBuf::from);
     let usual = ["/usr/bin/python3", "python3", "/usr/local/bin/python3"].map(PathBuf::from);

@@ -1,4 +1,4 @@
-"""Loads the extension on a throwaway connection, opens the database through its VFS by URI."""
+"""Loads the extension on a throwaway connection, and opens the database through its VFS by URI."""
 
 import json
 import sqlite3
@@ -22,7 +22,7 @@ for number in range(100):
 status = json.loads(connection.execute("PRAGMA onewrite_status").fetchone()[0])
 assert status["mode"] == "waldio", status
 
-# Another process: this one must not open the file a second time by another way.
+# Another process, because this one must not open the file a second time by other means.
 stock = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM t')"
 refused = subprocess.run([sys.executable, "-c", stock, database], capture_output=True, text=True)
 assert "file is not a database" in refused.stderr, refused

@@ -1,6 +1,6 @@
 """A program that knows nothing of onewrite, next to a stock connection that is open and does nothing.
 
-With ONEWRITE_UPGRADE_WAL it asks for WAL, and gets it though the database remembers another mode.
+With ONEWRITE_UPGRADE_WAL it asks for WAL, and gets it although the database remembers another mode.
 """
 
 import os

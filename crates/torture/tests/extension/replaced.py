@@ -1,4 +1,4 @@
-"""A backup that is copied over a database which was not closed: what the application is told.
+"""A backup is copied over a database that was not closed: the error that the application gets.
 
 It makes a database, kills the process that uses it, and puts another in its place.
 """

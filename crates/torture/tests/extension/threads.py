@@ -1,4 +1,4 @@
-"""Four threads with a connection each, and a reader beside them."""
+"""Four threads with a connection each, and a reader alongside."""
 
 import sqlite3
 import sys
@@ -27,7 +27,7 @@ def guarded(work):
     def run(*arguments):
         try:
             work(*arguments)
-        except Exception as error:  # what a thread raises would be lost
+        except Exception as error:  # an exception in a thread would be lost
             errors.append(error)
 
     return run

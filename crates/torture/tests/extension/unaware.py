@@ -1,6 +1,6 @@
 """An application that knows nothing of onewrite, with the extension made the default VFS.
 
-It adds 50 rows, looks, and dies without closing anything.
+It adds 50 rows, reads, and dies without closing anything.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Two processes on one database, and what SQLite's own WAL code may do to it. Argument 3 says what, 4 in which mode."""
+"""Two processes on one database, and the faults of SQLite's own WAL code.
+
+Argument 3 is the scenario, 4 the journal mode.
+"""
 
 import ctypes
 import json
@@ -20,7 +23,7 @@ def log(_, code, message):
     recoveries += code == SQLITE_NOTICE_RECOVER_WAL
 
 
-# Before Python's module initializes the library.
+# This must happen before Python's module initializes the library.
 assert ctypes.CDLL("libsqlite3.so.0").sqlite3_config(SQLITE_CONFIG_LOG, log, None) == 0
 import sqlite3  # noqa: E402
 
@@ -92,7 +95,7 @@ def fill(writer):
 
 
 def index_in(state, at, put):
-    """Changes bytes of the wal-index' header, does something, and puts them back."""
+    """Changes bytes of the wal-index header, calls `state`, and restores them."""
     with open(DATABASE + "-shm", "r+b", buffering=0) as index:
         index.seek(at)
         before = index.read(len(put))
@@ -111,7 +114,8 @@ def reader_in_index(at, put):
     fill(writer)
     expect(reader, "BEGIN", "done")
     expect(reader, "SELECT n FROM t WHERE id = 1", 3)
-    # Whoever made it so would make it valid again: here it stays as long as the reader reads.
+    # The process that made it so would make it valid again. Here it stays so as long as the reader
+    # reads.
     index_in(lambda: expect(reader, "SELECT sum(n) FROM t", 3 * ROWS), at, put)
     expect(reader, "COMMIT", "done")
     expect(reader, "PRAGMA integrity_check", "ok")
@@ -125,12 +129,15 @@ def invalid():
 
 
 def torn():
-    """The first copy is being written: its salts are not there yet. The second is whole."""
+    """The first copy is half-written, without its salts. The second is whole."""
     reader_in_index(32, bytes(8))
 
 
 def rolled_back(process, rnd, n):
-    """A transaction that overwrites frames of its own, is rolled back behind them, and then commits fewer, or more."""
+    """A transaction that overwrites its own frames, rolls back to before them, and commits.
+
+    It then has fewer frames, or more.
+    """
     expect(process, "BEGIN IMMEDIATE", "done")
     if rnd.random() < 0.5:
         expect(process, f"INSERT INTO u VALUES(randomblob({rnd.randrange(1, 40000)}), 0)", "done")
@@ -145,7 +152,7 @@ def rolled_back(process, rnd, n):
 
 
 def survivors(setting):
-    """Commits behind such a transaction are recovered, and nobody recovers before the processes die."""
+    """Commits after such a transaction are recovered. No recovery runs before the processes die."""
     rnd = random.Random(23)
     writer = Process()
     create(writer)
@@ -178,7 +185,7 @@ def survivors(setting):
 
 
 def status():
-    """The status names the version that runs, and its faults."""
+    """The status has the running version, and its faults."""
     process = Process()
     create(process)
     found = json.loads(process.run("PRAGMA onewrite_status"))

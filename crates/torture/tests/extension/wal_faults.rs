@@ -1,6 +1,7 @@
-//! SQLite's own WAL faults, with the SQLite that is installed (Debian's 3.40.1 has both), where processes are
-//! ours: commits without checksums, and a log that starts again beside a checkpoint. And a wal-index that is not
-//! valid, or being written, beside a reader: for others it is so when they recover.
+//! SQLite's own WAL faults with the installed SQLite (Debian's 3.40.1 has both), in processes that
+//! use our VFS. The faults are commits without checksums, and a log that starts again alongside a
+//! checkpoint. The tests also make a wal-index invalid or half-written while a reader uses it, as
+//! during another process's recovery.
 
 use super::{Place, printed};
 use crate::common::{extension, python, skip};
@@ -51,7 +52,7 @@ fn the_status_names_the_faults_of_the_sqlite_that_runs() {
     play("status");
 }
 
-/// Links a C program with the SQLite that is installed; only that has the fault.
+/// Links a C program with the installed SQLite, because only that one has the fault.
 fn linked(place: &Place, source: &str) -> Option<PathBuf> {
     let program = place.directory.path().join("program");
     let output = Command::new("cc")
@@ -103,7 +104,7 @@ fn a_log_does_not_start_again_beside_a_checkpoint() {
     let Some(program) = linked(&place, "wal_reset.c") else {
         return;
     };
-    // SQLite's own mode is safe as well, through our VFS.
+    // Through our VFS, SQLite's own mode is safe as well.
     for mode in MODES.into_iter().chain(["wal"]) {
         let place = Place::new();
         let mut command = Command::new(&program);

@@ -1,9 +1,11 @@
-/* A VFS over ours that keeps what is written until xSync, and answers by itself where SQLite asks for the checksum that it
- * goes on from: so the log cannot give the right one, and the wal-index is put right behind SQLite's back.
+/* A VFS over ours that keeps written bytes until xSync. It answers by itself when SQLite reads the
+ * checksum from which it continues. So the log cannot give the right one, and our VFS corrects the
+ * wal-index behind SQLite's back.
  *
- *   wal_over EXTENSION DATABASE MODE write   commits behind ROLLBACK TO, prints the last and how often anybody
- *                                            recovered, and kills itself
- *   wal_over EXTENSION DATABASE MODE read    prints the last commit that is there, and what the check says
+ *   wal_over EXTENSION DATABASE MODE write   commits after ROLLBACK TO, prints the last commit and
+ *                                            the number of recoveries, and kills itself
+ *   wal_over EXTENSION DATABASE MODE read    prints the last commit that exists, and the result of
+ *                                            the check
  */
 #include <signal.h>
 #include <sqlite3.h>

@@ -1,10 +1,10 @@
-/* A writer starts the log again while a checkpoint has read the wal-index and has not begun to copy.
+/* A writer starts the log again after a checkpoint has read the wal-index and before it copies.
  *
- *   wal_reset EXTENSION DATABASE MODE      a mode of ours, or SQLite's, through our VFS
+ *   wal_reset EXTENSION DATABASE MODE      one of our modes, or SQLite's, through our VFS
  *   wal_reset - DATABASE wal               SQLite alone
  *
- * SQLite tells the VFS at that very moment that mapped pages are to be forgotten (xUnfetch): a VFS below ours lets
- * the writer go on there. Prints "done", or what was lost.
+ * At that very moment SQLite calls xUnfetch to make the VFS forget mapped pages. A VFS below ours
+ * lets the writer continue there. Prints "done", or the loss.
  */
 #include <sqlite3.h>
 #include <stdio.h>

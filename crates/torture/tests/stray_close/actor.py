@@ -1,5 +1,7 @@
-"""A process with connections of Python's sqlite3. Executes the commands that it is sent, one a line, on the newest
-connection, and answers each with a line."""
+"""A process with connections of Python's sqlite3.
+
+It reads commands, one a line, executes them on the newest connection, and answers each with a line.
+"""
 
 import os
 import select
@@ -40,7 +42,7 @@ def stray(path):
 
 
 def fork(what):
-    """A child that lives on, and before that closes its parent's connection, if that is what it is to do."""
+    """A child that stays alive. If `what` is "close", it first closes its parent's connection."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -51,7 +53,8 @@ def fork(what):
             answer = f"ERROR {error}"
         os.write(writer, answer.encode())
         os.close(writer)
-        # Until whoever started the parent is done: its standard input ends. What comes before is the parent's.
+        # Waits until the program that started the parent closes standard input. Input before that
+        # belongs to the parent.
         ended = select.poll()
         ended.register(0, 0)
         ended.poll()

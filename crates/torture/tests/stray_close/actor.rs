@@ -1,4 +1,5 @@
-//! Processes with connections, of which the newest one is used: this program again, with the linked SQLite, or Debian's Python.
+//! Processes with connections, of which the newest is used. They are this program again, with the
+//! linked SQLite, or Debian's Python.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -13,15 +14,15 @@ use rusqlite::{Connection, OpenFlags};
 use super::common::{extension, python};
 
 const IS_ACTOR: &str = "STRAY_CLOSE_ACTOR";
-/// Before each answer: the harness of the tests prints on the same line.
+/// Stands before each answer, because the test harness prints on the same line.
 const MARK: &str = "<answer>";
-/// A process that does not answer for so long hangs.
+/// A process that does not answer for this long counts as hung.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Which SQLite a process has.
+/// The SQLite of a process.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Library {
-    /// The one that is linked into this program.
+    /// The one linked into this program.
     Linked,
     /// The one of Debian's Python.
     Debian,
@@ -104,7 +105,7 @@ impl Actor {
         actor
     }
 
-    /// One with a connection.
+    /// A process with a connection.
     pub fn with(library: Library, kind: Kind, database: &Path) -> Actor {
         let mut actor = Actor::start(library, kind);
         actor.open(kind.vfs(), database);
@@ -129,14 +130,14 @@ impl Actor {
         self.say(&format!("sql {statement}"))
     }
 
-    /// A statement that must not fail.
+    /// Runs a statement that must not fail.
     pub fn must(&mut self, statement: &str) -> String {
         let answer = self.sql(statement);
         assert!(!answer.starts_with("ERROR"), "{statement}: {answer}");
         answer
     }
 
-    /// Opens and closes a file by other means than SQLite's.
+    /// Opens and closes a file without SQLite.
     pub fn stray(&mut self, path: &Path) {
         assert_eq!(self.say(&format!("stray {}", path.display())), "strayed");
     }
@@ -145,7 +146,7 @@ impl Actor {
         assert_eq!(self.say("close"), "closed");
     }
 
-    /// `kill -9`, while its children go on: until the pipe is dropped, their input does not end.
+    /// `kill -9`, while its children continue. Their input does not end until the pipe is dropped.
     pub fn kill_and_keep_input(mut self) -> Option<ChildStdin> {
         let input = self.input.take();
         self.kill();

@@ -1,4 +1,4 @@
-//! A child of fork that carries its parent's connection over, against the rules.
+//! A child of fork that keeps its parent's connection, against the rules.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn a_child_that_closes_the_connection_takes_nothing_from_its_parent() {
         let mut parent = five_rows(Library::Debian, mode.name, &database);
         let child = parent.say("fork close");
         assert!(child.ends_with("closed"), "{child}");
-        // Not checkpointed, not deleted, not unguarded; and nobody else does that either.
+        // It is not checkpointed, deleted or unguarded, and no other process does that either.
         let mut other = Actor::with(Library::Debian, Kind::Ours, &database);
         assert_eq!(other.must("SELECT count(*) FROM t"), "5", "{mode:?}");
         other.close();
@@ -44,13 +44,14 @@ fn a_killed_parents_locks_do_not_live_on_in_its_child() {
         let child = parent.say("fork idle");
         assert!(child.ends_with("idle"), "{child}");
         let input = parent.kill_and_keep_input();
-        // The child lives, and holds no lock that keeps others out.
+        // The child lives, but holds no lock that keeps others out.
         let mut other = Actor::with(Library::Debian, Kind::Ours, &database);
         insert_five(&mut other);
         if !mode.is_guarded() {
             other.must("PRAGMA journal_mode=delete");
         }
-        // The log's presence lock is on a description that the child shares: the guard stays until the child ends.
+        // The log's presence lock is on a description that the child shares, so the guard stays
+        // until the child ends.
         drop(input);
         let deadline = Instant::now() + Duration::from_secs(30);
         while other.sql("PRAGMA journal_mode=delete").starts_with("ERROR") {

@@ -1,4 +1,5 @@
-//! In the middle of a transaction: RESERVED, EXCLUSIVE, SHARED, and the locks of the wal-index.
+//! Stray closes in the middle of a transaction: RESERVED, EXCLUSIVE, SHARED, and the locks of the
+//! wal-index.
 
 use super::actor::{Actor, Kind, Library};
 use super::{LOGGED, Place, ROLLBACK, assert_rows, five_rows, insert_five, with_both};

@@ -1,5 +1,5 @@
-//! A program closes a file of a database by other means than SQLite's: a copy, a backup library, a look at
-//! the header. POSIX drops the locks that SQLite holds on the file. Ours are to hold.
+//! A program closes a file of a database without SQLite: a copy, a backup library, a read of the
+//! header. POSIX drops the locks that SQLite holds on the file. Our locks must hold.
 
 mod actor;
 #[path = "../common/mod.rs"]
@@ -91,7 +91,7 @@ fn insert_five(writer: &mut Actor) {
     }
 }
 
-/// What somebody finds who opens the database when all others are gone.
+/// Checks the rows for a process that opens the database after all others are gone.
 fn assert_rows(kind: Kind, database: &Path, rows: u32, what: &str) {
     let mut reader = Actor::with(Library::Linked, kind, database);
     assert_eq!(
@@ -103,7 +103,7 @@ fn assert_rows(kind: Kind, database: &Path, rows: u32, what: &str) {
     reader.close();
 }
 
-/// Opens the database, reads, and closes it as who believes to be the last one.
+/// Opens the database, reads, and closes it as if it were the last one.
 fn visit(library: Library, kind: Kind, mode: Mode, database: &Path, what: &str) {
     let mut visitor = Actor::with(library, kind, database);
     let seen = visitor.sql("SELECT count(*) FROM t");
@@ -121,7 +121,8 @@ enum End {
     Close,
 }
 
-/// A has five rows and closes a file by other means; B opens, reads and closes; A commits five more.
+/// A has five rows and closes a file without SQLite; B opens, reads and closes; A commits five
+/// more.
 fn all_ten_are_there(library: Library, mode: Mode) {
     for suffix in mode.files() {
         for kind in [Kind::Ours, Kind::Stock] {
@@ -177,7 +178,7 @@ fn all_ten_are_there_in_swal() {
     with_both(|library| all_ten_are_there(library, LOGGED[4]));
 }
 
-/// A reader closes a file by other means; a writer comes and goes, and another one.
+/// A reader closes a file without SQLite; then two writers come and go.
 #[test]
 fn a_reader_sees_what_is_committed_after_its_stray_close() {
     with_both(|library| {
@@ -217,7 +218,7 @@ fn the_status_says_how_locks_are_held() {
     });
 }
 
-/// Loaded by a program that has the database open already, as a stock one.
+/// A program loads the extension when it has the database already open, as a stock one.
 #[test]
 fn who_loads_it_late_works_and_is_told() {
     with_both(|library| {
@@ -239,7 +240,7 @@ fn who_loads_it_late_works_and_is_told() {
         program.must("COMMIT");
         other.must("INSERT INTO t DEFAULT VALUES");
         other.close();
-        // Both connections of the program are closed: none of the old locks is left.
+        // Both connections of the program are closed, so none of the old locks is left.
         program.close();
         assert_eq!(program.must("SELECT count(*) FROM t"), "6");
         program.close();

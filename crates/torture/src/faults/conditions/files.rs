@@ -1,4 +1,4 @@
-//! Logs that are gone, another's, forbidden or none.
+//! Logs that are missing, belong to another database, are forbidden, or are not files.
 
 use super::{Done, Trial, beside, count, insert, open};
 use crate::database::JournalMode;
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-/// A user who is nobody.
+/// The user nobody.
 pub const NOBODY: u32 = 65534;
 
 /// The database's name in the directory that [`make_forbidden`] makes.
@@ -18,7 +18,7 @@ pub fn log_deleted(trial: &mut Trial) -> Done {
     let connection = trial.make(&path, 10)?;
     fs::remove_file(beside(&path, "-onewrite"))?;
     no_commit_goes_nowhere(trial, &connection);
-    // All that was committed is still to be read through the open file, and goes to the database.
+    // All commits can still be read through the open file, and go to the database.
     let found = count(&connection)?;
     trial.expect(found == 10, format!("{found} of 10 rows"));
     drop(connection);
@@ -31,7 +31,7 @@ pub fn log_deleted(trial: &mut Trial) -> Done {
     trial.holds(&path, 11)
 }
 
-/// A commit that no later process could find is no success.
+/// A commit that no later process could find must not succeed.
 fn no_commit_goes_nowhere(trial: &mut Trial, connection: &rusqlite::Connection) {
     for x in 100..103 {
         super::sqlite::take_log();
@@ -47,8 +47,8 @@ pub fn log_replaced(trial: &mut Trial) -> Done {
     fs::rename(beside(&other, "-onewrite"), beside(&path, "-onewrite"))?;
     no_commit_goes_nowhere(trial, &connection);
     drop(connection);
-    // The guard was cleared through the file that was replaced: what stands there now is the log of
-    // nobody, and says so until it is moved away.
+    // The guard was cleared through the replaced file. The log that stands there now belongs to no
+    // database. Opening reports that until the log is moved away.
     let refused = open(&path).and_then(|connection| count(&connection));
     trial.refused(&refused, &[14], "-onewrite");
     fs::remove_file(beside(&path, "-onewrite"))?;
@@ -86,8 +86,8 @@ pub fn directory_as_log(trial: &mut Trial) -> Done {
     trial.holds(&path, 10)
 }
 
-/// As root, before the process of the condition becomes nobody: two databases that nobody may use,
-/// beside a log each that nobody may open.
+/// Runs as root, before the condition's process becomes the user nobody. Makes two databases that
+/// nobody may use, each next to a log that nobody may open.
 pub fn make_forbidden(mode: JournalMode, dir: &Path) -> Result<(), Failure> {
     let open_up = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o777));
     open_up(dir)?;
@@ -141,7 +141,7 @@ pub fn foreign_index(trial: &mut Trial) -> Done {
     trial.holds(&path, 10)
 }
 
-/// Guarded: the log is ours, whatever stands beside it.
+/// In a guarded mode the log is ours, whatever lies next to it.
 pub fn foreign_wal(trial: &mut Trial) -> Done {
     let (path, other) = (trial.dir.join("a.db"), trial.dir.join("b.db"));
     trial.make_killed(&path, 10)?;

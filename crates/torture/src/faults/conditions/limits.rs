@@ -5,9 +5,9 @@ use crate::failure::Failure;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 
-/// Descriptors that the process has open.
+/// The number of open descriptors of the process.
 fn descriptors() -> Result<u64, Stop> {
-    // One of them is that of the listing.
+    // One of them belongs to the listing.
     Ok(fs::read_dir("/proc/self/fd")?.count() as u64 - 1)
 }
 
@@ -45,7 +45,7 @@ pub fn no_descriptors(trial: &mut Trial) -> Done {
             );
             rows += u32::from(written.is_ok());
             went_through |= written.is_ok();
-            // What could not be opened can be, once there are descriptors again.
+            // A file that could not be opened can be opened when there are descriptors again.
             limit(None)?;
             let again = insert(connection, 1000);
             rows += u32::from(again.is_ok());
@@ -84,14 +84,16 @@ pub fn no_memory(trial: &mut Trial) -> Done {
             if refused == 0 {
                 break;
             }
-            // For good it matters where it begins, not at which of a hundred pages.
+            // A lasting refusal depends on the stage at which it begins, not on the exact page of a
+            // hundred.
             nth += if for_good { 7 } else { 1 };
         }
     }
     Ok(())
 }
 
-/// Opens, recovers, commits, checkpoints, closes. Which of two commits returned, and the first error.
+/// Opens, recovers, commits, checkpoints, closes. Returns the commits that succeeded, of two, and
+/// the first error.
 fn work(path: &std::path::Path) -> (Vec<u32>, rusqlite::Result<()>) {
     let mut committed = Vec::new();
     let mut all = || {

@@ -1,8 +1,9 @@
-//! Conditions that no single system call makes: a full disk, a read-only mount, a log that is gone
-//! or another's, no descriptors, no memory, no permission, and names.
+//! Conditions that no single system call makes. Examples are a full disk, a read-only mount, and a
+//! log that is missing or another's. Others are missing descriptors, memory or permission, and
+//! unusual names.
 //!
-//! Each runs in a process of its own, which may lower its limits or be another user, and tells what
-//! it tried, which codes it saw and what was wrong.
+//! Each runs in a process of its own, which may lower its limits or become another user. The
+//! process reports the tried situations, the result codes and the faults.
 
 mod files;
 mod limits;
@@ -24,7 +25,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// One of them.
+/// A condition.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize,
 )]
@@ -32,7 +33,7 @@ use std::time::Duration;
 pub enum Condition {
     /// The disk is full when the log must grow.
     FullDisk,
-    /// Database and log lie on a read-only mount.
+    /// Database and log are on a read-only mount.
     ReadOnlyMount,
     /// The log is deleted while it is in use.
     LogDeleted,
@@ -44,17 +45,17 @@ pub enum Condition {
     NoDescriptors,
     /// Memory is refused.
     NoMemory,
-    /// The log, and it alone, may not be opened.
+    /// The log, and only the log, may not be opened.
     LogForbidden,
     /// A directory is where the log should be.
     DirectoryAsLog,
-    /// The database is opened by a symbolic link.
+    /// The database is opened through a symbolic link.
     SymbolicLink,
-    /// Names with spaces, UTF-8, 400 characters; one that leaves no room for a suffix.
+    /// Names with spaces, UTF-8, or 400 characters, and one that leaves no room for a suffix.
     Names,
-    /// Another database's `-shm` stands beside it.
+    /// Another database's `-shm` lies next to it.
     ForeignIndex,
-    /// Another database's `-wal` stands beside it.
+    /// Another database's `-wal` lies next to it.
     ForeignWal,
 }
 
@@ -65,45 +66,44 @@ impl fmt::Display for Condition {
     }
 }
 
-/// What a condition came to.
+/// The results of a condition.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Tally {
-    /// How many situations were tried.
+    /// The number of situations tried.
     pub tried: u64,
-    /// How often each result code was seen.
+    /// The count of each result code.
     pub codes: BTreeMap<String, u64>,
-    /// What was wrong.
+    /// The faults.
     pub broken: Vec<String>,
-    /// Why it was left out.
+    /// The reason why it was skipped.
     pub skipped: Option<String>,
 }
 
-/// How a condition's process is started.
+/// The arguments of a condition's process.
 #[derive(Debug, Clone, Args)]
 pub struct ConditionArguments {
-    /// Which one.
+    /// Condition to make.
     #[arg(long, value_enum)]
     pub condition: Condition,
-    /// The journal mode.
+    /// Journal mode.
     #[arg(long, value_enum)]
     pub mode: JournalMode,
-    /// An empty directory.
+    /// Empty directory.
     #[arg(long)]
     pub dir: PathBuf,
-    /// A directory for file systems of its own.
+    /// Directory for its own file systems.
     #[arg(long)]
     pub images: PathBuf,
 }
 
-/// A condition takes no longer than this.
+/// The time limit of a condition.
 const LIMIT: Duration = Duration::from_secs(150);
 
 impl Condition {
-    /// Whether there is such a thing in this mode.
+    /// Whether the condition exists in this mode.
     pub fn exists_in(self, mode: JournalMode) -> bool {
         match self {
-            // In the other modes the log is SQLite's own, and what it takes for its own is its
-            // business.
+            // In the other modes the log is SQLite's own, and SQLite decides which log it accepts.
             Condition::LogOfAnother
             | Condition::LogDeleted
             | Condition::LogReplaced
@@ -116,10 +116,10 @@ impl Condition {
     }
 }
 
-/// Starts the process of a condition, and waits for what it tells.
+/// Starts the process of a condition, and waits for its report.
 ///
 /// # Errors
-/// The harness'.
+/// Errors of the harness.
 pub fn run(
     condition: Condition,
     mode: JournalMode,
@@ -196,10 +196,10 @@ fn broken(what: String) -> Tally {
     }
 }
 
-/// The process of a condition.
+/// Runs the process of a condition.
 ///
 /// # Errors
-/// The harness'.
+/// Errors of the harness.
 pub fn play(arguments: &ConditionArguments) -> Result<Tally, Failure> {
     die_with_parent()?;
     sqlite::collect_log()?;
@@ -239,11 +239,11 @@ pub fn play(arguments: &ConditionArguments) -> Result<Tally, Failure> {
 
 /// Why a condition ends early.
 enum Stop {
-    /// It cannot be made here.
+    /// The condition cannot be made here.
     Left(String),
-    /// An error where none belongs.
+    /// An unexpected error.
     Sql(rusqlite::Error),
-    /// The harness'.
+    /// The harness failed.
     Harness(Failure),
 }
 
@@ -267,7 +267,7 @@ impl From<Failure> for Stop {
 
 type Done = Result<(), Stop>;
 
-/// A condition at work.
+/// A condition under test.
 struct Trial {
     mode: JournalMode,
     dir: PathBuf,
@@ -276,7 +276,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// Something must hold.
+    /// Requires that a statement holds.
     fn expect(&mut self, holds: bool, what: impl fmt::Display) {
         self.tally.tried += 1;
         if !holds {
@@ -284,7 +284,7 @@ impl Trial {
         }
     }
 
-    /// Notes SQLite's code of something that may fail.
+    /// Records SQLite's code for a result that may be an error.
     fn code<T>(&mut self, result: &rusqlite::Result<T>) -> i32 {
         let code = match result {
             Ok(_) => 0,
@@ -299,7 +299,7 @@ impl Trial {
         code
     }
 
-    /// Something must fail with one of these primary codes, and say why in SQLite's log.
+    /// Requires a failure with one of these primary codes, and its reason in SQLite's log.
     fn refused<T>(&mut self, result: &rusqlite::Result<T>, codes: &[i32], words: &str) {
         let code = self.code(result);
         let log = sqlite::take_log().join("; ");
@@ -310,7 +310,7 @@ impl Trial {
         );
     }
 
-    /// Makes a database of so many rows in the mode, and returns its open connection.
+    /// Makes a database with this many rows in the mode, and returns its open connection.
     fn make(&mut self, path: &Path, rows: u32) -> Result<Connection, Stop> {
         let connection = open(path)?;
         let mode: String =
@@ -325,7 +325,7 @@ impl Trial {
         Ok(connection)
     }
 
-    /// Makes a database, and what a process that was killed then would leave, at `path`.
+    /// Makes a database at `path`, in the state that a killed process leaves.
     fn make_killed(&mut self, path: &Path, rows: u32) -> Done {
         let live = path.with_extension("live");
         let connection = self.make(&live, rows)?;
@@ -339,7 +339,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Exactly so many rows are there, for ours and, after its close, for stock SQLite.
+    /// Requires exactly this many rows, for ours and, after its close, for stock SQLite.
     fn holds(&mut self, path: &Path, rows: u32) -> Done {
         let ours = count(&open(path)?)?;
         self.expect(ours == rows, format!("{ours} rows of {rows} for ours"));
@@ -377,7 +377,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 impl Trial {
-    /// A file system of its own.
+    /// Makes a file system for this condition.
     fn image(&self, bytes: u64) -> Result<Image, Stop> {
         Image::make(bytes, &self.images).map_err(|failure| Stop::Left(failure.to_string()))
     }

@@ -1,4 +1,4 @@
-//! Names: symbolic links, long ones, odd ones.
+//! Names: symbolic links, long names, odd names.
 
 use super::{Done, Trial, beside, count, open};
 use crate::database::JournalMode;
@@ -25,7 +25,7 @@ pub fn symbolic_link(trial: &mut Trial) -> Done {
     if !trial.mode.is_ours() {
         return Ok(());
     }
-    // A link in the log's place is none: like SQLite's own files it is not followed.
+    // A symbolic link in the log's place is not followed, as with SQLite's own files.
     let (log, kept) = (beside(&path, "-onewrite"), beside(&path, "-kept"));
     fs::rename(&log, &kept)?;
     symlink(&kept, &log)?;
@@ -58,7 +58,7 @@ pub fn names(trial: &mut Trial) -> Done {
     no_room_for_the_suffix(trial)
 }
 
-/// 247 bytes and "-journal" are the 255 that a name may have; "-onewrite" has one more.
+/// 247 bytes and "-journal" are the 255 that a name may have; "-onewrite" is one byte longer.
 fn no_room_for_the_suffix(trial: &mut Trial) -> Done {
     let path = trial.dir.join("n".repeat(247));
     let connection = open(&path)?;

@@ -1,4 +1,4 @@
-//! Where the database lies: a full disk, a read-only mount.
+//! Places of the database: a full disk, a read-only mount.
 
 use super::{Done, Trial, count, insert, open};
 use rustix::mount::{MountFlags, mount_remount};
@@ -59,8 +59,8 @@ pub fn read_only_mount(trial: &mut Trial) -> Done {
         let code = trial.code(&found);
         match found {
             Ok(rows) => trial.expect(rows == 10, format!("{rows} rows on a read-only mount")),
-            // What must be recovered cannot be where nothing can be written; nor can a wal-index be
-            // made.
+            // A log cannot be recovered, and a wal-index cannot be made, on a mount that cannot be
+            // written.
             Err(e) => trial.expect(
                 matches!(code & 0xff, 8 | 14),
                 format!("{}: {e} (a log: {has_log})", path.display()),
