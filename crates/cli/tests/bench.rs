@@ -32,14 +32,14 @@ fn an_application_s_files_are_all_told_apart_and_checked() {
         let by_file = run["by_file"].as_object().expect("bytes by file");
         let bytes = |kind: &str| by_file[kind].as_u64().expect("bytes");
         assert!(bytes("log_bytes") > 150 * 512, "{by_file:?}");
-        // The second and the third file and their logs are none of the others.
+        // The second and the third file and their logs do not count as other files.
         assert!(
             bytes("other_bytes") < bytes("log_bytes") / 10,
             "{by_file:?}"
         );
         let sum: u64 = by_file.values().filter_map(Value::as_u64).sum();
         assert_eq!(Some(sum), run["device"]["write_bytes"].as_u64(), "{run}");
-        // As SQLite does by itself.
+        // SQLite's own default.
         assert_eq!(run["pragmas"]["wal_autocheckpoint"], 1000);
     }
     let notes = document["notes"].to_string();
@@ -84,7 +84,7 @@ fn files_are_written_in_every_way_and_their_bytes_add_up() {
         assert_eq!(sum, number(&run["device"]["write_bytes"]), "{run}");
         let flushes = number(&run["device"]["flushes"]);
         match run["way"].as_str() {
-            // The page cache takes them, or the device's cache; nothing asks for more.
+            // The page cache or the device's cache takes them; nothing asks for more.
             Some("write" | "o-direct" | "mmap" | "mmap-ms-async") => assert!(flushes < 10, "{run}"),
             _ => assert!(flushes >= 200, "{run}"),
         }
@@ -108,7 +108,7 @@ fn tpcc_runs_whole_with_several_terminals_and_keeps_its_conditions() {
         assert_eq!(run["warehouses"], 1);
         assert_eq!(run["checked"]["content"], "ok");
         assert_eq!(run["checked"]["stock_after_close"], "ok");
-        // What the specification says of a warehouse, and what the run has added.
+        // The rows that the specification gives a warehouse, and those that the run has added.
         assert!(run["checked"]["rows"].as_u64() > Some(590_000), "{run}");
         let count = |kind: &str| -> u64 {
             let kinds = run["kinds"].as_array().expect("kinds");
@@ -122,7 +122,7 @@ fn tpcc_runs_whole_with_several_terminals_and_keeps_its_conditions() {
         assert_eq!((count("new-order"), count("payment")), (40, 40), "{run}");
         let others = ["order-status", "delivery", "stock-level"].map(count);
         assert_eq!(others, [4, 4, 4], "{run}");
-        // The database is larger than SQLite's cache by itself.
+        // The database is larger than SQLite's default cache.
         assert!(
             run["state"]["database_kib"].as_u64() > Some(60_000),
             "{run}"
@@ -160,8 +160,8 @@ fn only_the_web_server_has_readers() {
     assert!(said.contains("ycsb-a has none, web has"), "{said}");
 }
 
-/// The log is as long as it gets when the run begins, is used again, and is checkpointed meanwhile; and the cache
-/// is smaller than the database.
+/// The log has its full length when the run begins, is reused, and is checkpointed meanwhile. The
+/// cache is smaller than the database.
 #[test]
 fn a_steady_state_is_one_and_a_fresh_one_is_not() {
     if !can_make(FileSystem::Ext4) {
@@ -286,6 +286,6 @@ fn a_steady_run_that_is_too_short_for_a_checkpoint_says_so() {
         let told = format!("{mode}: --steady, but no checkpoint fell into the run");
         assert!(notes.contains(&told), "{notes}");
     }
-    // It has none to miss.
+    // It has no checkpoints.
     assert!(!notes.contains("persist: --steady"), "{notes}");
 }

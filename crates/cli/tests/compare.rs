@@ -1,5 +1,4 @@
-//! `onewrite compare` as a user runs it: the document it prints, the errors it gives, and that its
-//! figures add up.
+//! `onewrite compare` as a user runs it: its document, its errors, and sums that add up.
 
 mod common;
 
@@ -13,7 +12,7 @@ fn compare(args: &[&str]) -> Output {
     onewrite("compare", args)
 }
 
-/// The document of a run that must have gone well, standard output being nothing but it.
+/// The document of a run that must succeed. Standard output has nothing else.
 fn document(args: &[&str]) -> Value {
     let output = compare(&[args, &["--json"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -30,7 +29,8 @@ fn number(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("a whole number, not {value}"))
 }
 
-/// Asserts of every phase of every run that the bytes by file are all bytes, and that each is told.
+/// Asserts for every phase of every run that the bytes by file add up to all bytes, and that each
+/// is reported.
 fn assert_sums(document: &Value) {
     for run in runs(document) {
         let phases = [
@@ -138,7 +138,7 @@ fn the_document_has_every_field_of_its_contract() {
         assert!(rate.is_some_and(|(elapsed, rate)| (elapsed * rate - 40.0).abs() < 0.01));
         let latency = ["p50", "p99", "max"].map(|field| number(&run["latency_us"][field]));
         assert!(latency.is_sorted() && latency[0] > 0, "{latency:?}");
-        // The device is not ours alone, so nothing is said of it.
+        // Other processes use the device, so the report has no figures for it.
         for field in ["device", "by_file", "per_op"] {
             assert_eq!(run[field], Value::Null, "{field}");
         }
@@ -268,7 +268,7 @@ fn waldio_writes_one_page_a_transaction_and_journals_nothing() {
     assert_sums(&document);
     let run = &runs(&document)[0];
     let (device, per_op) = (&run["device"], &run["per_op"]);
-    // Every five seconds ext4 journals the time stamp of a file that is written: 24 KiB.
+    // Every five seconds ext4 journals the time stamp of a written file: 24 KiB.
     let elapsed_s = run["elapsed_s"].as_f64().expect("a time");
     let stamps = (elapsed_s / 5.0) as u64 * 24_576;
     let journal = by_file(run, "fs_journal_bytes");
@@ -298,7 +298,7 @@ fn a_table_with_indexes_and_an_application_in_stock_and_our_modes() {
         for run in runs(&document) {
             assert_eq!((&run["op"], &run["count"]), (&op.into(), &50.into()));
             assert_eq!(run["record_size"], Value::from(record_size));
-            // `app` has more tables than that of the messages, and in every mode the same rows.
+            // `app` has more tables than that of the messages, and the same rows in every mode.
             let found = number(&run["checked"]["rows"]);
             assert!(if op == "app" {
                 found > rows
@@ -337,8 +337,8 @@ fn threads_and_processes_share_the_transactions() {
     }
 }
 
-/// 400 transactions of which 2,000 a second become due, and of which a million do: the first run takes its time, and the second cannot
-/// keep up, so each transaction waits for those that were due before it.
+/// 400 transactions. First 2,000 a second become due, and the run takes its time. Then a million a
+/// second become due, and the run cannot keep up: each transaction waits for the earlier ones.
 #[test]
 fn with_a_rate_transactions_become_due_and_latencies_count_from_then() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -359,7 +359,7 @@ fn with_a_rate_transactions_become_due_and_latencies_count_from_then() {
     assert!(is_behind);
     let micros = flooded["elapsed_s"].as_f64().expect("a time") * 1e6;
     let half = number(&flooded["latency_us"]["p50"]) as f64;
-    // Half of the transactions are begun when half of the time is over, and all were due at once.
+    // Half of the transactions begin when half of the time is over, but all were due at once.
     assert!(half > micros / 4.0, "{half} of {micros}");
 }
 
@@ -380,14 +380,14 @@ fn people_get_a_table() {
     for part in ["20 x insert", "ops/s", "times", "raw rates", "SQLite 3."] {
         assert!(table.contains(part), "{part} in {table}");
     }
-    // Nothing of a device that is not ours: no column for it.
+    // No column for a device that others use.
     assert!(!table.contains("fs journal"), "{table}");
     let wal: Vec<&str> = table
         .lines()
         .filter(|line| line.contains(" wal "))
         .collect();
     assert!(wal.iter().any(|line| line.contains(" 1.00 ")), "{table}");
-    // Two repetitions, one line a mode.
+    // Two repetitions, one line for each mode.
     assert_eq!(table.matches("wal:synchronous=off").count(), 1, "{table}");
     assert!(
         text(&output.stderr).contains("--scratch"),

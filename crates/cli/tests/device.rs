@@ -1,5 +1,5 @@
-//! `onewrite compare --device` as a user runs it: rates stay below what the model allows, figures add
-//! up, and nothing is left behind, however it ends.
+//! `onewrite compare --device` as a user runs it: rates stay below the model's limits, and figures
+//! add up. However it ends, nothing is left behind.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn document(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON document")
 }
 
-/// Loop devices whose file lies below `directory`.
+/// Loop devices whose file is below `directory`.
 fn loops_below(directory: &Path) -> usize {
     let entries = std::fs::read_dir("/sys/block").expect("sysfs").flatten();
     entries
@@ -56,7 +56,7 @@ fn an_emmc_is_as_slow_as_its_model_and_its_bytes_add_up() {
     assert_eq!(model["name"], "emmc");
     assert!(model["flush"]["us"].as_f64() >= Some(1000.0), "{model}");
     assert_eq!(document["device"], "loop");
-    // One write-through write takes 957 us and 33 for its bytes; a write by itself 77 us.
+    // One write-through write takes 957 us, and 33 us for its bytes. A plain write takes 77 us.
     let raw = &document["raw"]["max"];
     for (rate, most) in [
         ("direct_dsync_4k_per_s", 1010.1),

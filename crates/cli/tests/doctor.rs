@@ -12,7 +12,7 @@ fn doctor(args: &[&str]) -> Output {
     onewrite("doctor", args)
 }
 
-/// It must fail, say why on standard error alone, and name the place.
+/// It must fail, give the reason only on standard error, and name the place.
 fn refusal(dir: &Path) -> String {
     let output = doctor(&[path(dir), "--json"]);
     assert_eq!(output.status.code(), Some(1));

@@ -1,4 +1,4 @@
-//! The page that `--html` writes, in a real browser: it is loaded at the width of a phone and of a desk, shows
+//! The page of `--html` in a real browser, at the width of a phone and of a desk. It shows
 //! something, runs nothing, and is no wider than the screen.
 
 mod common;
@@ -27,7 +27,7 @@ fn browser() -> Option<PathBuf> {
     found
 }
 
-/// What the browser does with a page, `how` being one of its ways to say so.
+/// The browser's output for a page; `how` is one of its output options.
 fn browse(browser: &Path, page: &Path, width: u32, how: &str) -> Vec<u8> {
     let profile = tempfile::tempdir().expect("a directory");
     let output = Command::new(browser)
@@ -37,7 +37,7 @@ fn browse(browser: &Path, page: &Path, width: u32, how: &str) -> Vec<u8> {
             "--disable-gpu",
             "--hide-scrollbars",
         ])
-        // No name is resolved: what the page would need from elsewhere, it would not get.
+        // The browser resolves no name, so it could not get anything from elsewhere.
         .arg("--host-resolver-rules=MAP * ~NOTFOUND")
         .arg(format!("--user-data-dir={}", path(profile.path())))
         .arg(format!("--window-size={width},2000"))
@@ -91,7 +91,7 @@ fn a_page_is_shown_by_a_browser_and_fits_a_phone() {
         };
         assert_eq!((screen, bars), (width, 3));
         assert!(wide <= screen, "{wide} of {screen} pixels");
-        // Without a device of its own there is the picture of latencies alone.
+        // Without a private device there is only the picture of latencies.
         assert_eq!(pictures, 1);
     }
 
@@ -111,7 +111,7 @@ fn a_page_that_could_not_be_written_is_refused_before_the_work() {
     let dir = tempfile::tempdir().expect("a directory");
     let nowhere = dir.path().join("missing/report.html");
     for file in [nowhere.as_path(), dir.path()] {
-        // As many as would take minutes.
+        // Enough transactions to take minutes.
         let args = [
             "--dir",
             path(dir.path()),

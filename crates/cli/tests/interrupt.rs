@@ -1,5 +1,5 @@
-//! `onewrite compare --scratch` that is stopped, or killed, at its work leaves no mount, no loop device,
-//! no tracing instance, no process and, where it has a chance, no file behind.
+//! `onewrite compare --scratch` that is stopped or killed at work leaves no mount, no loop device,
+//! no tracing instance and no process behind. If it can clean up, it leaves no file.
 
 mod common;
 
@@ -13,7 +13,7 @@ use common::{can_make, instances};
 use onewrite_iotrace::scratch::FileSystem;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything may take here.
+/// The limit for any step here.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
@@ -78,7 +78,8 @@ fn loops(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Waits for its end, by a signal: it says so, and neither loop device nor file is left in `dir`.
+/// Waits for its end by a signal: it reports that, and leaves neither a loop device nor a file in
+/// `dir`.
 fn stopped(child: Child, dir: &Path) -> Output {
     let output = child.wait_with_output().expect("its end");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -122,7 +123,7 @@ fn a_signal_leaves_nothing_behind() {
     }
 }
 
-/// Whether a rollback journal lies in a directory below.
+/// Whether a directory below has a rollback journal.
 fn has_journal(dir: &Path) -> bool {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).any(|path| {
@@ -133,7 +134,7 @@ fn has_journal(dir: &Path) -> bool {
 #[test]
 fn what_was_measured_before_a_signal_is_shown() {
     let dir = tempfile::tempdir().expect("a directory");
-    // The first of them has no journal on disk, and waits for nothing.
+    // The first mode has no journal on disk, and waits for nothing.
     let modes = "memory:synchronous=off,delete";
     let child = Command::new(env!("CARGO_BIN_EXE_onewrite"))
         .args(["compare", "--json", "--count", "20000", "--modes", modes])
@@ -214,7 +215,7 @@ fn a_kill_leaves_neither_mount_nor_loop_device_nor_worker_nor_image() {
         !mounts.contains(dir.path().to_str().expect("UTF-8")),
         "{mounts}"
     );
-    // Of the files, only empty directories are left.
+    // Only empty directories are left.
     let mut left = vec![dir.path().to_owned()];
     while let Some(dir) = left.pop() {
         for entry in fs::read_dir(&dir).expect("the directory") {

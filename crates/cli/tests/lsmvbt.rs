@@ -1,4 +1,5 @@
-//! The command on the SQLite with both B-tree engines: `cargo test -p onewrite-cli --features lsmvbt --test lsmvbt`.
+//! The command on the SQLite with both B-tree engines: `cargo test -p onewrite-cli --features
+//! lsmvbt --test lsmvbt`.
 #![cfg(feature = "lsmvbt")]
 
 mod common;
@@ -37,7 +38,7 @@ fn every_variation_is_in_force_and_every_database_is_as_it_must_be() {
         let status = |run: usize| &runs[run]["pragmas"]["onewrite_status"];
         assert_eq!(status(1)["torn"], "double");
         assert_eq!(status(2)["torn"], "trust");
-        // The database is made, and its table, before the pragma can be said.
+        // The database and its table are made before the pragma can be set.
         let slots = |run: usize| number(&status(run)["slot_pages_written"]);
         assert!(
             slots(2) < 20 && slots(1) >= slots(2) + 60,
@@ -64,7 +65,7 @@ fn a_row_is_one_page_and_one_flush_where_page_writes_are_trusted() {
         .iter()
         .map(|run| number(&run["device"]["write_bytes"]))
         .collect();
-    // The bound; with doubled pages there is a slot of two beside each.
+    // The bound. Doubled pages have a slot of two for each.
     assert!(bytes[1] * 100 <= bytes[0] * 33, "{bytes:?}");
     assert!(bytes[2] * 100 <= bytes[0] * 50, "{bytes:?}");
     let flushes = number(&document["runs"][1]["device"]["flushes"]);

@@ -1,4 +1,5 @@
-//! What a newcomer gets wrong, and what the command says: the file or directory, why, and the way out.
+//! A newcomer's mistakes, and the command's answers: the file or directory, the reason, and the way
+//! out.
 
 mod common;
 
@@ -14,11 +15,11 @@ use common::{onewrite, path, text};
 use onewrite_iotrace::scratch::{Mounted, private_mounts};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything may take here.
+/// The limit for any step here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// It failed, printed nothing else, and the message has all of these in it; and no name of ours that
-/// the user has never seen.
+/// The command failed and printed nothing else. The message has all of these parts, and no internal
+/// name that the user has never seen.
 fn assert_says(output: &Output, code: i32, parts: &[&str]) {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{said}");
@@ -153,7 +154,7 @@ fn a_full_disk_is_called_that() {
             0
         );
     }
-    // What could not be written to its end is not left behind.
+    // A file that could not be written to its end is removed.
     let script = tempfile::NamedTempFile::new().expect("a file");
     let scattered = (1..40_000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ n.pow(3));
     let rows = scattered.map(|n| format!("INSERT INTO t VALUES ('{n:x}');\n"));
@@ -170,8 +171,8 @@ fn a_full_disk_is_called_that() {
     small.unmount().expect("it is unmounted");
 }
 
-/// SIGINT as soon as the command has begun to work in `directory`: it says that it was stopped, soon,
-/// and nothing is left.
+/// Sends SIGINT once the command has begun to work in `directory`. It says that it was stopped,
+/// soon, and leaves nothing.
 fn stop(mut command: Command, directory: &Path) {
     let child = command
         .stdout(Stdio::piped())
@@ -189,7 +190,7 @@ fn stop(mut command: Command, directory: &Path) {
         assert!(begun.elapsed() < PATIENCE, "{command:?} does not begin");
         thread::sleep(Duration::from_millis(2));
     }
-    // Not in the first moment: it may be looking whether it can work there.
+    // Not at once: the command may still be checking whether it can work there.
     thread::sleep(Duration::from_millis(100));
     kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");
     let output = child.wait_with_output().expect("its end");

@@ -48,7 +48,7 @@ fn in_recorded_time_a_replay_takes_as_long_as_the_recording_and_comes_to_the_sam
     let trace = imported(dir.path(), 12, 50);
     let place = ["--modes", "wal,onewrite", "--dir", path(dir.path())];
     let recorded = replay(&trace, &[&place[..], &["--speed", "recorded"]].concat());
-    // From the first statement to the last there are eleven pauses.
+    // There are eleven pauses between the first statement and the last.
     for run in runs(&recorded) {
         let elapsed = run["elapsed_s"].as_f64().expect("a time");
         assert!((0.55..30.0).contains(&elapsed), "{run:#}");

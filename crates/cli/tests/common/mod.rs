@@ -1,4 +1,4 @@
-//! What several tests of the command share.
+//! Helpers that several tests of the command share.
 #![allow(dead_code)] // not every test that includes this module needs all of it
 
 mod support;
@@ -21,8 +21,9 @@ pub fn onewrite(subcommand: &str, args: &[&str]) -> Output {
 pub fn build_libraries() {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| {
-        // A build of one package has other features than one of all, and would change the libraries
-        // under other tests: only where the whole workspace was not built before.
+        // A build of one package has other features than one of the whole workspace, and would
+        // change the libraries under other tests. So it is made only where the workspace was not
+        // built before.
         if std::env::var_os("ONEWRITE_BUILT").is_none() {
             let packages = ["build", "-p", "onewrite-preload", "-p", "onewrite"];
             let built = Command::new(env!("CARGO")).args(packages).status();

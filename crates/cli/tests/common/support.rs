@@ -1,4 +1,4 @@
-//! What the tests of `onewrite` and of `onewrite-lab` share.
+//! Helpers that the tests of `onewrite` and of `onewrite-lab` share.
 #![allow(dead_code)] // not every test that includes this module needs all of it
 
 use std::fs;
@@ -14,7 +14,7 @@ pub fn path(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Whether this test can make a scratch file system; says so if not.
+/// Whether this test can make a scratch file system; prints why not.
 pub fn can_make(file_system: FileSystem) -> bool {
     if !rustix::process::geteuid().is_root() {
         println!("SKIPPED: a scratch file system takes root");
@@ -27,7 +27,8 @@ pub fn can_make(file_system: FileSystem) -> bool {
     true
 }
 
-/// Tracing instances of a process. The kernel's are the same wherever they are mounted, and they need not be.
+/// Tracing instances of a process. The kernel has one set of them for all mount points, and may
+/// have no mount point.
 pub fn instances(pid: u32) -> usize {
     let usual = Path::new("/sys/kernel/tracing/instances");
     if usual.is_dir() {

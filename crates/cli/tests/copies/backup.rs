@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::writer::{FOUR_COMMITS, Then, Writer};
 use super::{MODES, beside, lossy, names, onewrite, path, run, stock_shell};
 
-/// How long anything may take here.
+/// The limit for any step here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Case {
@@ -49,7 +49,7 @@ impl Case {
         serde_json::from_str(&out).expect("one JSON document")
     }
 
-    /// The backup is a whole stock database, alone; its number of rows.
+    /// The backup is a whole stock database without other files; returns its number of rows.
     fn rows(&self) -> i64 {
         assert_eq!(names(self.directory.path(), "backup.db"), ["backup.db"]);
         let head = fs::read(self.file()).expect("the backup");
@@ -65,7 +65,7 @@ impl Case {
         lines[2].parse().expect("a number")
     }
 
-    /// A backup that takes its time, when it is in the middle.
+    /// A slow backup, in the middle of its work.
     fn slow(&self, pause: &str) -> Child {
         let (database, file) = (self.database(), self.file());
         let mut command = onewrite(&["backup", "--pause", pause, path(&database), path(&file)]);
@@ -81,7 +81,7 @@ impl Case {
     }
 }
 
-/// Some 12 MiB in rows.
+/// Rows of about 12 MiB.
 const LARGE: &str = "CREATE TABLE t(id INTEGER PRIMARY KEY, value);
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)
     INSERT INTO t SELECT i, randomblob(4000) FROM n;";
@@ -95,7 +95,7 @@ fn a_database_in_use_in_every_mode_is_copied_as_it_was_at_one_moment() {
         let mut writer = Writer::start(&case.database(), mode, "auto", &sql, Then::Insert);
         let acknowledged = writer.next_row();
         let said = case.backed_up(&[]);
-        // Which of the rollback modes it is only the writer knows.
+        // Only the writer knows which rollback mode it is.
         let is_rollback = ["truncate", "persist", "memory"].contains(&mode);
         let seen = if is_rollback { "delete" } else { mode };
         assert_eq!(said["journal_mode"], seen, "{said:#}");
@@ -146,7 +146,7 @@ fn killed_in_the_middle_it_leaves_the_database_and_the_next_one_clears_up() {
         case.backed_up(&[]);
         assert_eq!(case.rows(), 3000);
         writer.finish();
-        // The killed one was no reason to keep the guard.
+        // The killed backup did not keep the guard.
         assert_eq!(
             stock_shell(&case.database(), "PRAGMA integrity_check"),
             "ok",
@@ -233,7 +233,7 @@ fn a_killed_database_is_recovered_into_its_backup() {
         Writer::start(&case.database(), mode, "auto", FOUR_COMMITS, Then::Wait).kill();
         case.backed_up(&[]);
         assert_eq!(case.rows(), 3, "{mode}");
-        // The last to close it: a stock database again.
+        // The backup closes it last: a stock database again.
         assert_eq!(
             stock_shell(&case.database(), "SELECT count(*) FROM t"),
             "3",
@@ -308,7 +308,7 @@ fn a_full_disk_is_said_and_nothing_is_left() {
     }
     let case = Case::new();
     let writer = Writer::start(&case.database(), "onewrite", "auto", LARGE, Then::Wait);
-    // This thread's mounts alone, and those of what it starts.
+    // Only this thread's mounts, and those of the processes that it starts.
     private_mounts().expect("a mount namespace");
     let small = case.directory.path().join("small");
     fs::create_dir(&small).expect("a directory");

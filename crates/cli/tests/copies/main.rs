@@ -1,5 +1,5 @@
-//! `onewrite backup` and `onewrite shell`: what they make of databases in use is read by the system's own
-//! sqlite3.
+//! `onewrite backup` and `onewrite shell` on databases in use: the system's own sqlite3 reads the
+//! results.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -15,12 +15,12 @@ use std::process::{Command, Output, Stdio};
 
 use common::path;
 
-/// Every journal mode, with the layouts that differ.
+/// Every journal mode.
 const MODES: [&str; 9] = [
     "onewrite", "waldio", "swal", "direct", "wal", "delete", "truncate", "persist", "memory",
 ];
 
-/// The command, with an environment that asks for nothing.
+/// The command, without environment variables of onewrite.
 fn onewrite(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));
     command.args(arguments);
@@ -46,7 +46,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the system's own sqlite3 answers.
+/// The answer of the system's own sqlite3.
 fn stock_shell(database: &Path, sql: &str) -> String {
     let output = Command::new("sqlite3").arg(database).arg(sql).output();
     let output = output.expect("sqlite3 is installed");
@@ -59,7 +59,7 @@ fn beside(database: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The names in a directory that begin so, sorted.
+/// The names in a directory that begin with `begin`, sorted.
 fn names(directory: &Path, begin: &str) -> Vec<String> {
     let entries = fs::read_dir(directory).expect("a directory");
     let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());

@@ -1,4 +1,4 @@
-//! `onewrite shell`, and `onewrite run -- sqlite3`: cron jobs with the stock shell go on.
+//! `onewrite shell`, and `onewrite run -- sqlite3`: cron jobs with the stock shell keep working.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use super::writer::{FOUR_COMMITS, Then, Writer};
 use super::{lossy, onewrite, path, run, stock_shell};
 
-/// With the libraries that this test's build made.
+/// With the libraries that this test built.
 fn with_libraries(arguments: &[&str]) -> Command {
     super::common::build_libraries();
     onewrite(arguments)
@@ -26,7 +26,7 @@ fn the_stock_shell_reads_dumps_and_backs_up_a_database_in_use() {
         let copy = directory.path().join("copy.db");
         let writer = Writer::start(&database, mode, "auto", FOUR_COMMITS, Then::Wait);
         if !["direct", "wal", "delete"].contains(&mode) {
-            // What it is for.
+            // The purpose of the command: the stock shell alone fails.
             assert!(stock_shell(&database, ".dump").contains("ERROR"));
         }
         for begin in [&["shell"][..], &["run", "--", "sqlite3"]] {
@@ -67,7 +67,7 @@ fn it_reads_sql_from_standard_input_writes_and_keeps_the_mode() {
         let database = directory.path().join(mode);
         Writer::start(&database, mode, "auto", FOUR_COMMITS, Then::Wait).finish();
         let mut command = with_libraries(&["shell", path(&database)]);
-        // A wish for programs, not for this.
+        // This wish is for programs, not for the shell.
         command
             .env("ONEWRITE_JOURNAL_MODE", "onewrite")
             .env("ONEWRITE_UPGRADE_WAL", "1")
@@ -97,7 +97,7 @@ fn without_a_shell_it_says_how_to_get_one() {
     for words in ["apt install sqlite3", "--sqlite3", "onewrite backup"] {
         assert!(err.contains(words), "{words}: {err}");
     }
-    // One that preloading does not reach.
+    // An sqlite3 that preloading does not reach.
     let own = directory.path().join("sqlite3");
     fs::write(&own, b"\x7fELF...SQLite format 3\0...").expect("a file");
     let (code, _, err) = ended(&run(onewrite(&[

@@ -1,4 +1,4 @@
-//! The VFS underneath ours, in which a call on a database, or a rollback journal, fails.
+//! The VFS below onewrite's, in which a call on a database, or on a rollback journal, fails.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
@@ -12,23 +12,23 @@ use rusqlite::ffi::{
 
 use crate::shim::{self, Call, Watch};
 
-/// Which calls.
+/// The calls that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     Read,
     Write,
-    /// It is not done.
+    /// The sync is not done.
     Sync,
-    /// It is done, and said to have failed.
+    /// The sync is done, but reported as failed.
     SyncThatWasDone,
-    /// Of a transaction whose main database it is.
+    /// The deletion of a super-journal, in a transaction with this main database.
     DeleteOfSuperJournal,
 }
 
-/// A call that is to fail, once.
+/// A call that must fail, once.
 struct Fault {
     which: Which,
-    /// How many of its kind come before it; `None` when it has come.
+    /// The number of such calls before it; `None` once it has failed.
     before: Option<u32>,
 }
 
@@ -38,13 +38,13 @@ fn faults() -> MutexGuard<'static, BTreeMap<PathBuf, Fault>> {
     FAULTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The call on a file behind `before` others of its kind fails.
+/// The call on a file after `before` others of its kind fails.
 pub fn fail(file: &Path, which: Which, before: u32) {
     let before = Some(before);
     faults().insert(file.to_owned(), Fault { which, before });
 }
 
-/// No call fails from now on; whether one has.
+/// No call fails from now on; returns whether one has.
 pub fn has_failed(file: &Path) -> bool {
     let fault = faults().remove(file);
     fault.is_some_and(|fault| fault.before.is_none())
@@ -102,7 +102,7 @@ impl Watch for Failing {
     }
 }
 
-/// Puts it underneath; before ours is registered.
+/// Puts it below, before onewrite's VFS is registered.
 pub fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(shim::register::<Failing>);

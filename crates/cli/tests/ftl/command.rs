@@ -52,7 +52,7 @@ fn devices_are_made_inspected_replayed_and_cut() {
     );
 }
 
-/// Somebody has a database open when the mount ends.
+/// A process has a database open when the mount ends.
 #[test]
 fn what_was_committed_is_in_the_devices_file() {
     if !can_run() {

@@ -7,7 +7,7 @@ use onewrite_flash::random::Random;
 
 use crate::support::{Mounted, can_run, integrity};
 
-/// How far a long run is, and how long the rest will take: said every ten seconds.
+/// The progress of a long run, and how long the rest will take, printed every ten seconds.
 struct Progress {
     begin: Instant,
     said: Instant,
@@ -33,8 +33,8 @@ impl Progress {
     }
 }
 
-/// Power cuts under SQLite: what was committed is there, and nothing in part. Half of them on a device that puts copies among the host's
-/// pages. `ONEWRITE_FTL_CUTS` says how many:
+/// Power cuts under SQLite: everything committed exists, and nothing in part. Half of them are on a
+/// device that puts copies among the host's pages. `ONEWRITE_FTL_CUTS` sets their number:
 ///
 /// ```text
 /// ONEWRITE_FTL_CUTS=20000 cargo test -p onewrite-cli --test ftl nothing_is_lost -- --nocapture
@@ -123,7 +123,7 @@ fn cut_and_look(copies: &str, cuts: u64, random: &mut Random) {
     println!("copies {copies}: {cuts} cuts, {committed} transactions");
 }
 
-/// A name that is taken over is always there, whether somebody has the old file open or not.
+/// A name that is taken over always exists, whether a process has the old file open or not.
 #[test]
 fn renaming_over_a_file_is_one_transaction() {
     if !can_run() {

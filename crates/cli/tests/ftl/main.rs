@@ -1,4 +1,4 @@
-//! `onewrite ftl`, and SQLite on what it mounts: `PRAGMA journal_mode=xftl` on transactional files.
+//! `onewrite ftl`, and SQLite on its mounts: `PRAGMA journal_mode=xftl` on transactional files.
 
 mod below;
 mod command;

@@ -1,9 +1,10 @@
-//! The pragma: when the mode is left, and where it cannot be had.
+//! The pragma: the moment at which the mode is left, and databases that cannot have it.
 
 use crate::below::{self, Which};
 use crate::support::{Mounted, ask, can_run, connect, count, fill, integrity};
 
-/// SQLite does not always do what a pragma says. Left too early, its journal in memory would be all there is.
+/// SQLite does not always do what a pragma says. If the mode were left too early, SQLite would only
+/// have its journal in memory.
 #[test]
 fn the_mode_is_left_when_sqlite_has_left_it() {
     if !can_run() {
@@ -28,14 +29,14 @@ fn the_mode_is_left_when_sqlite_has_left_it() {
     );
     assert_eq!(ask("PRAGMA journal_mode").unwrap(), "xftl");
     drop(other);
-    // This one does.
+    // This connection reads.
     let mut reading = connection.prepare("SELECT a FROM t").unwrap();
     let mut rows = reading.query([]).unwrap();
     rows.next().unwrap();
     ask("PRAGMA journal_mode=wal").unwrap_err();
     assert_eq!(ask("PRAGMA journal_mode").unwrap(), "xftl");
     drop(rows);
-    // A statement of it is writing.
+    // A statement of this connection is writing.
     let sql = "INSERT INTO t (b) VALUES ('three'), ('four') RETURNING a";
     let mut writing = connection.prepare(sql).unwrap();
     let mut rows = writing.query([]).unwrap();
@@ -46,7 +47,7 @@ fn the_mode_is_left_when_sqlite_has_left_it() {
     }
     while rows.next().unwrap().is_some() {}
     drop(rows);
-    // So transactions are the file's as before.
+    // So transactions are still the file's.
     connection
         .execute_batch("PRAGMA cache_size=10; BEGIN")
         .unwrap();
@@ -76,7 +77,7 @@ fn the_mode_is_refused_where_files_are_not_transactional() {
     assert_eq!(ask(&connection, "PRAGMA journal_mode").unwrap(), "delete");
 }
 
-/// Every statement of the way into the mode reads the database: what fails on it is not made up for by the next.
+/// Every statement of the switch reads the database: the next one does not make up for its failure.
 #[test]
 fn a_switch_on_whose_way_something_fails_fails() {
     if !can_run() {

@@ -1,4 +1,4 @@
-//! Other processes at the same files: they commit, sync, leave journals and die.
+//! Other processes with the same files: they commit, sync, leave journals and die.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -7,13 +7,13 @@ use rusqlite::Connection;
 
 use crate::support::{Mounted, Other, can_run, connect, count, fill, integrity};
 
-/// A process that has committed, and one that only syncs, end nobody else's transaction.
+/// A process that has committed, and one that only syncs, never end another's transaction.
 #[test]
 fn others_neither_drop_nor_commit_a_transaction() {
     if !can_run() {
         return;
     }
-    // It writes what is there.
+    // It writes the existing content.
     let commits = "import fcntl, os, sys\n\
                    f = os.open(sys.argv[1], os.O_RDWR)\n\
                    fcntl.ioctl(f, 0xF501)\n\
@@ -60,7 +60,8 @@ const DIES: &str = "import sqlite3, sys\n\
                 print('ready', flush=True)\n\
                 sys.stdin.read()\n";
 
-/// A stock writer dies in its transaction: a connection in this mode plays its journal back, for good.
+/// A stock writer dies in its transaction: a connection in this mode plays its journal back, for
+/// good.
 #[test]
 fn a_journal_that_another_mode_left_is_played_back() {
     if !can_run() {
@@ -114,7 +115,8 @@ fn a_writer_to_be_killed() {
     told();
 }
 
-/// With `synchronous=OFF` nobody syncs what was played back, and with EXCLUSIVE nobody gives the lock back.
+/// With `synchronous=OFF` nothing syncs the played-back pages, and with EXCLUSIVE nothing releases
+/// the lock.
 #[test]
 fn a_writer_killed_after_a_playback_leaves_nothing() {
     if !can_run() {
@@ -152,7 +154,7 @@ fn a_writer_killed_after_a_playback_leaves_nothing() {
     assert_eq!(found, (0, 500, "ok".to_owned()));
 }
 
-/// A process that writes pages as SQLite does when it spills, behind a START, and dies.
+/// A process that writes pages as SQLite does when it spills, after a START, and dies.
 #[test]
 fn a_killed_writer_leaves_nothing() {
     if !can_run() {

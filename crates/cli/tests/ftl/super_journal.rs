@@ -1,5 +1,6 @@
-//! Transactions over databases in `xftl` and two in a rollback mode of SQLite's. For those SQLite makes a super-journal,
-//! and once that is deleted it takes the COMMIT for done: whatever fails then it does not report.
+//! Transactions over databases in `xftl` and two in one of SQLite's rollback modes. For those
+//! SQLite makes a super-journal. Once that is deleted, SQLite considers the COMMIT done, and
+//! reports no later failure.
 
 use std::path::{Path, PathBuf};
 
@@ -14,11 +15,13 @@ use crate::support::{Mounted, TABLE, ask, can_run, connect};
 const INSERT: &str = "BEGIN; INSERT INTO main.t (b) VALUES ('x'); INSERT INTO x.t (b) VALUES ('x');
     INSERT INTO c.t (b) VALUES ('x'); INSERT INTO d.t (b) VALUES ('x'); COMMIT";
 
-/// Two of the four are on the device and in `xftl`, the other two in mode `delete` on the machine's own file system.
+/// Two of the four are on the device and in `xftl`. The other two are in mode `delete` on the
+/// machine's own file system.
 struct Mixture {
     mounted: Mounted,
     others: TempDir,
-    /// Of the two on the device; of those attached, the second is the last or the first.
+    /// The order of the attached databases. The second of the two on the device comes last or
+    /// first.
     order: [&'static str; 3],
 }
 
@@ -55,7 +58,8 @@ impl Mixture {
         connection
     }
 
-    /// Inserts into all while a call on a file fails: nothing is there then. `false` if there was no such call.
+    /// Inserts into all databases while a call on a file fails: then none has the row. `false` if
+    /// there was no such call.
     fn fails(&self, locking: &str, file: &Path, which: Which, before: u32) -> bool {
         let context = format!(
             "{:?}, {locking}, {which:?} {before} of {file:?}",
@@ -79,7 +83,7 @@ impl Mixture {
         has_failed
     }
 
-    /// Rows of each.
+    /// The number of rows in each.
     fn counts(&self, connection: &Connection) -> [i64; 4] {
         ["main", "x", "c", "d"].map(|name| {
             let sql = format!("SELECT count(*) FROM {name}.t");
@@ -88,7 +92,7 @@ impl Mixture {
     }
 }
 
-/// The power goes at every NAND operation of the commit: where COMMIT went well all of it is there.
+/// The power fails at every NAND operation of the commit: a successful COMMIT is complete.
 #[test]
 fn a_commit_that_went_well_is_durable() {
     if !can_run() {
@@ -111,10 +115,12 @@ fn a_commit_that_went_well_is_durable() {
             let after = mixture.counts(&mixture.open());
             let context = format!("{synchronous}, cut at {at}: {before:?}, {after:?}");
             let more: Vec<_> = std::iter::zip(after, before).map(|(a, b)| a - b).collect();
-            // Of those that share a transaction, and those that share a super-journal.
+            // Equal for databases that share a transaction, and for those that share a
+            // super-journal.
             assert!(more[0] == more[1] || synchronous == "OFF", "{context}");
             assert_eq!(more[2], more[3], "{context}");
-            // Where the deletion of the super-journal was cut COMMIT fails, and it may be gone.
+            // Where the deletion of the super-journal was cut, COMMIT fails, and the file may be
+            // gone.
             assert!(committed.is_err() || more == [1, 1, 1, 1], "{context}");
             failed += usize::from(committed.is_err());
             done += usize::from(committed.is_ok());
@@ -123,8 +129,8 @@ fn a_commit_that_went_well_is_durable() {
     }
 }
 
-/// Whoever is played back first: SQLite deletes the super-journal when no journal names it any more, which may be before
-/// the databases in `xftl` are played back.
+/// In any order of playback. SQLite deletes the super-journal when no journal names it any more.
+/// That may be before the databases in `xftl` are played back.
 #[test]
 fn where_another_database_fails_nothing_is_committed() {
     if !can_run() {
@@ -149,7 +155,7 @@ fn where_another_database_fails_nothing_is_committed() {
     }
 }
 
-/// Everything was committed, and SQLite takes it back.
+/// Everything was committed, and SQLite rolls it back.
 #[test]
 fn where_the_super_journal_cannot_be_deleted_it_is_taken_back() {
     if !can_run() {

@@ -1,4 +1,4 @@
-//! A mounted device, connections to what is on it, and processes beside the test's own.
+//! A mounted device, connections to its databases, and other processes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::below;
 use crate::common::{onewrite, path};
 
-/// The device, and where its files are mounted, in the directory of a [`Mounted`].
+/// The device, and the mount point of its files, in the directory of a [`Mounted`].
 const DEVICE: &str = "device";
 const FILES: &str = "files";
 
@@ -51,7 +51,7 @@ impl Mounted {
         Self::on(dir)
     }
 
-    /// On a device that is there.
+    /// On an existing device.
     pub fn on(dir: TempDir) -> Self {
         let (file, files) = (dir.path().join(DEVICE), dir.path().join(FILES));
         let mut child = Command::new(env!("CARGO_BIN_EXE_onewrite"))
@@ -91,7 +91,7 @@ impl Mounted {
             .unwrap()
     }
 
-    /// The power goes, and comes back.
+    /// The power fails, and returns.
     pub fn lose_power(&mut self) {
         self.order("off");
         self.order("on");
@@ -117,7 +117,7 @@ impl Mounted {
         connection
     }
 
-    /// The same to a new database, with a table `t`.
+    /// The same, to a new database with a table `t`.
     pub fn create(&self, name: &str) -> Connection {
         let connection = self.open(name);
         connection.execute_batch(TABLE).unwrap();
@@ -140,14 +140,14 @@ impl Drop for Mounted {
     }
 }
 
-/// A connection through our VFS, in the mode that the file has.
+/// A connection through onewrite's VFS, in the file's own mode.
 pub fn connect(path: &Path) -> Connection {
     below::register();
     onewrite::register().unwrap();
     Connection::open_with_flags_and_vfs(path, OpenFlags::default(), "onewrite").unwrap()
 }
 
-/// The text that a statement answers with.
+/// The text of a statement's result.
 pub fn ask(connection: &Connection, sql: &str) -> rusqlite::Result<String> {
     connection.query_row(sql, [], |row| row.get(0))
 }
@@ -162,7 +162,8 @@ pub fn integrity(connection: &Connection) -> String {
     ask(connection, "PRAGMA integrity_check").unwrap()
 }
 
-/// What `script` does with the path, in a process of its own; it has printed a line, and goes on when it is told to.
+/// A process that runs `script` with the path. The script has printed a line, and continues when
+/// the test lets it.
 pub struct Other {
     child: Child,
     input: Option<ChildStdin>,

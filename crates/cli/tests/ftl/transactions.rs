@@ -1,4 +1,5 @@
-//! What a transaction is to the device, and what remains of one: committed, rolled back, too large, over several files.
+//! Transactions on the device, and their results: committed, rolled back, too large, over several
+//! files.
 
 use rusqlite::Connection;
 use rusqlite::ffi::SQLITE_IOERR_FSYNC;
@@ -28,7 +29,7 @@ fn commit_is_one_fsync_and_rollback_leaves_nothing() {
     );
     // The row and the change counter: two pages of SQLite, in one page of the device.
     assert_eq!((after.0 - before.0, after.1 - before.1), (1, 1));
-    // Spilled, rolled back to a savepoint, rolled back in all.
+    // Spilled, rolled back to a savepoint, rolled back completely.
     connection
         .execute_batch("PRAGMA cache_size=10; BEGIN")
         .unwrap();
@@ -48,14 +49,14 @@ fn commit_is_one_fsync_and_rollback_leaves_nothing() {
     );
     assert!(mounted.number("/statistics/aborts") > 0);
     drop(connection);
-    // What stock SQLite sees.
+    // The view of stock SQLite.
     let stock = Connection::open(mounted.path("a.db")).unwrap();
     assert_eq!((count(&stock), integrity(&stock).as_str()), (1, "ok"));
     let names = std::fs::read_dir(mounted.files()).unwrap();
     assert_eq!(names.count(), 1, "there is no journal");
 }
 
-/// The change counter, as whoever reads the file sees it.
+/// The change counter, as a reader of the file sees it.
 fn counter(path: &std::path::Path) -> u32 {
     let header = std::fs::read(path).unwrap();
     u32::from_be_bytes(header[24..28].try_into().unwrap())
@@ -103,7 +104,7 @@ fn a_commit_is_counted_without_a_page_being_written_for_it() {
     assert_eq!(value(&connection), "10");
     connection.execute_batch(update).unwrap();
     let counted = counter(&mounted.path("a.db"));
-    // When the mount ends, the count is in the device.
+    // When the mount ends, the device has the count.
     let mounted = mounted.mount_again();
     assert_eq!(counter(&mounted.path("a.db")), counted);
     let connection = mounted.open("a.db");
@@ -131,7 +132,7 @@ fn several_databases_share_a_transaction() {
         .unwrap();
     drop(connection);
     let mut cuts = 0;
-    // One commit, cut at every NAND operation that it takes.
+    // One commit, cut at every one of its NAND operations.
     for at in 0..60 {
         let connection = open(&mounted);
         ask(&connection, "PRAGMA b.journal_mode=xftl").unwrap();
@@ -169,7 +170,7 @@ fn rollback_leaves_what_was_there_before_the_transaction() {
     let mounted = Mounted::new();
     let path = mounted.path("a.db");
     let connection = connect(&path);
-    // Written, and not synced by anybody.
+    // Written, but not synced.
     connection
         .execute_batch(&format!(
             "PRAGMA synchronous=OFF; {TABLE}; INSERT INTO t (b) VALUES ('one')"
@@ -196,7 +197,8 @@ fn rollback_leaves_what_was_there_before_the_transaction() {
     );
 }
 
-/// More pages than the X-L2P table has entries: while they spill, and at COMMIT. The lock may be kept.
+/// More pages than the X-L2P table has entries: while they spill, and at COMMIT. The lock may be
+/// kept.
 #[test]
 fn a_transaction_that_is_too_large_fails_as_on_a_full_disk_and_leaves_nothing() {
     if !can_run() {
@@ -235,8 +237,8 @@ fn a_transaction_that_is_too_large_fails_as_on_a_full_disk_and_leaves_nothing() 
     }
 }
 
-/// A sync that failed is a COMMIT that failed, and nothing of it is there: also where it was done all the same, and where
-/// the lock is kept.
+/// A failed sync is a failed COMMIT, and leaves nothing. This also holds where the sync was done
+/// all the same, and where the lock is kept.
 #[test]
 fn a_commit_whose_sync_fails_fails_and_leaves_nothing() {
     if !can_run() {

@@ -61,7 +61,7 @@ impl Case {
         out
     }
 
-    /// It fails, and no file has changed. Returns what it says.
+    /// It fails, and no file has changed. Returns its message.
     fn refused(&self, more: &[&str]) -> String {
         let before = snapshot(self.directory.path());
         let output = self.detach(more);
@@ -70,7 +70,7 @@ impl Case {
         lossy(&output.stderr)
     }
 
-    /// Not guarded, and alone but for stock SQLite's own files.
+    /// Not guarded, and with no file next to it except stock SQLite's own.
     fn check_is_stock(&self) {
         let header = header(&self.database);
         assert_eq!((header[18], header[19]), (2, 2));
@@ -149,7 +149,7 @@ fn while_it_is_in_use_nothing_is_done() {
         assert!(why.contains("in use"), "{why}");
     }
     writer.finish();
-    // It closed cleanly, and the log remembers the mode alone.
+    // It closed cleanly, and the log only remembers the mode.
     assert_eq!(header(&case.database)[19], 2);
     case.detached(&[]);
     assert_eq!(
@@ -228,7 +228,7 @@ fn a_log_is_not_given_up_while_stock_sqlite_would_replay_another() {
         let case = Case::killed();
         let log = fs::read(case.log()).expect("the log");
         fs::write(beside(&case.database, suffix), "something").expect("a file");
-        // With its log it is refused too, where SQLite would read the other one afterwards.
+        // It is also refused with its log: SQLite would read the other one afterwards.
         assert!(case.refused(&[]).contains(suffix));
         fs::remove_file(case.log()).expect("the log");
         let why = case.refused(&["--discard"]);

@@ -33,14 +33,14 @@ impl Case {
         beside(&self.database(), "-onewrite")
     }
 
-    /// A log in which a writer was killed after `sql`.
+    /// A log whose writer was killed after `sql`.
     fn killed(layout: &str, sql: &str) -> Case {
         let case = Case::new();
         Writer::start(&case.database(), "waldio", layout, sql, Then::Wait).kill();
         case
     }
 
-    /// What `inspect` says of these bytes as a log.
+    /// The report of `inspect` on these bytes as a log.
     fn of_bytes(&self, bytes: &[u8], suffix: &str) -> (Value, i32) {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         let path = self.directory.path().join(format!("copy{number}{suffix}"));
@@ -90,7 +90,7 @@ fn a_log_of_every_layout_is_shown_while_it_is_in_use_and_after_a_kill() {
 
 #[test]
 fn frames_of_before_a_restart_are_another_generation() {
-    // In `gathered` the first header of a block is written with zeros behind it.
+    // In `gathered` the first header of a block is written with zeros after it.
     for layout in LAYOUTS.into_iter().filter(|layout| *layout != "gathered") {
         let sql = format!(
             "{FOUR_COMMITS} PRAGMA wal_checkpoint(RESTART); INSERT INTO t VALUES(4, 'four');"
@@ -120,7 +120,8 @@ fn an_escaped_page_is_shown_as_escaped() {
     let case = Case::new();
     let start = |sql| Writer::start(&case.database(), "waldio", "embedded", sql, Then::Wait);
     start(FOUR_COMMITS).finish();
-    // What a backup from a database without reserved bytes leaves in the second page's.
+    // A backup from a database without reserved bytes leaves such bytes at the end of the second
+    // page.
     let mut database = fs::read(case.database()).expect("the database");
     database[8192 - 24..8192].fill(0xee);
     fs::write(case.database(), database).expect("the database");
@@ -135,7 +136,7 @@ fn an_escaped_page_is_shown_as_escaped() {
         (&escaped["page"], &escaped["state"]),
         (&json!(2), &json!("valid"))
     );
-    // Its entry is in the side block behind the header block.
+    // Its entry is in the side block after the header block.
     let mut bytes = fs::read(case.log()).expect("the log");
     let number = escaped["frame"].as_u64().expect("a number") as usize;
     bytes[4096 + (number - 1) * 32 + 24] ^= 1;
@@ -307,7 +308,7 @@ fn a_database_and_its_log_must_belong_together() {
     assert!(problem(&case.database()).contains("another database"));
     fs::remove_file(case.log()).expect("the log");
     assert!(problem(&case.database()).contains("missing"));
-    // A stock database with somebody's log beside it.
+    // A stock database with a foreign log next to it.
     fs::write(case.log(), own).expect("the log");
     let mut database = fs::read(case.database()).expect("the database");
     database[19] = 2;

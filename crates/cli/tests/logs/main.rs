@@ -1,4 +1,5 @@
-//! `onewrite inspect`, `verify`, `salvage` and `detach` on logs that a real writer left behind, or is writing.
+//! `onewrite inspect`, `verify`, `salvage` and `detach` on logs that a real writer left behind, or
+//! still writes.
 
 mod detach;
 mod inspect;
@@ -14,10 +15,10 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
-/// Longer than any run of the command takes here.
+/// Longer than any run of the command here.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// The command, with an environment that asks for nothing.
+/// The command, without environment variables of onewrite.
 fn onewrite(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));
     command.args(arguments);
@@ -35,7 +36,7 @@ fn without_wishes(command: &mut Command) {
     }
 }
 
-/// Runs it to its end, which comes before the deadline.
+/// Runs it until its end, which comes before the deadline.
 fn run(mut command: Command) -> Output {
     let mut child = command
         .stdin(Stdio::null())
@@ -72,7 +73,7 @@ fn read_all(from: &mut Option<impl std::io::Read>) -> Vec<u8> {
     bytes
 }
 
-/// `inspect --json`: the document, which is all of the output, and the exit code.
+/// `inspect --json`: the document, which is the whole output, and the exit code.
 fn inspect_json(file: &Path, more: &[&str]) -> (Value, i32) {
     let file = file.to_str().expect("a path in UTF-8");
     let output = run(onewrite(&[&["inspect", file, "--json"], more].concat()));

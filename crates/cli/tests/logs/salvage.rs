@@ -1,4 +1,4 @@
-//! `onewrite salvage`. The system's own sqlite3 reads what it makes.
+//! `onewrite salvage`. The system's own sqlite3 reads the results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Case {
         self.results.path().join("saved.db")
     }
 
-    /// Salvages, and leaves what it reads as it was. The document, and the exit code.
+    /// Salvages, and checks that the input is unchanged. Returns the document and the exit code.
     fn salvage(&self, from: &Path, more: &[&str]) -> (Value, i32) {
         let (code, out, err) = self.try_it(from, more);
         let document = serde_json::from_str(&out);
@@ -83,14 +83,14 @@ impl Case {
         (code, lossy(&ended.stdout), lossy(&ended.stderr))
     }
 
-    /// Nothing is made; why.
+    /// Nothing is made; returns the reason.
     fn refused(&self, from: &Path, more: &[&str]) -> String {
         let (code, out, err) = self.try_it(from, more);
         assert_eq!((code, out.as_str()), (2, ""), "{err}");
         err
     }
 
-    /// What the system's own sqlite3 answers about the result.
+    /// The answer of the system's own sqlite3 about the result.
     fn ask(&self, sql: &str) -> String {
         let asked = Command::new("sqlite3").arg(self.output()).arg(sql).output();
         let asked = asked.expect("sqlite3 is installed");
@@ -104,7 +104,7 @@ impl Case {
     }
 }
 
-/// What stands in the result after [`FOUR_COMMITS`].
+/// The content of the result after [`FOUR_COMMITS`].
 const WHOLE: &str = "ok\n3|one,two,three\ndelete";
 const ASK: &str = "PRAGMA integrity_check; SELECT count(*), group_concat(value) FROM (SELECT * FROM t ORDER BY id);
     PRAGMA journal_mode";
@@ -156,7 +156,7 @@ fn a_log_alone_that_was_never_checkpointed_is_the_whole_database() {
         fs::rename(case.log(), &lost).expect("renamed");
         case.remove(&["", "-onewrite", "-wal", "-shm", "-onewrite-shm"]);
         let (said, code) = case.salvage(&lost, &[]);
-        // Page 1 was in the database before the mode was ours.
+        // Page 1 was in the database before it had this mode.
         if said["missing_pages"] == 0 {
             assert_eq!(code, 0, "{mode} {layout}: {said:#}");
             assert_eq!(case.ask(ASK), WHOLE, "{mode} {layout}");
@@ -191,7 +191,7 @@ fn a_log_that_was_set_aside_finds_its_database_again() {
     }
 }
 
-/// `cp backup.db app.db` over a killed one.
+/// `cp backup.db app.db` over a killed database.
 #[test]
 fn a_foreign_log_is_tried_on_request_and_taken_only_where_the_result_is_whole() {
     let case = Case::new();
@@ -225,7 +225,7 @@ fn a_foreign_log_is_tried_on_request_and_taken_only_where_the_result_is_whole() 
         case.ask("PRAGMA integrity_check; SELECT count(*) FROM t"),
         "ok\n4"
     );
-    // Another database altogether.
+    // A completely different database.
     let sql = "PRAGMA page_size=4096; CREATE TABLE other(a); CREATE INDEX i ON other(a);
         INSERT INTO other VALUES(zeroblob(9000)); CREATE TABLE more(a); INSERT INTO more VALUES(1)";
     fs::remove_file(case.database()).expect("the database");
@@ -299,8 +299,8 @@ fn what_stands_behind_a_torn_frame_is_left_out_and_said() {
     }
 }
 
-/// Text and blobs, long ones, every size of integer, NULL, defaults of a later column, computed columns,
-/// a table without rowids, names in quotes, a view, a trigger, deleted rows.
+/// Text and blobs, long ones, every size of integer, NULL, defaults of a later column, computed
+/// columns. Also a table without rowids, names in quotes, a view, a trigger, deleted rows.
 const ODD: &str = r#"
     CREATE TABLE "odd ""names""(x"(id INTEGER PRIMARY KEY, a, [b c] TEXT, d AS (a + 1), e AS (a * 2) STORED);
     INSERT INTO "odd ""names""(x"(id, a, [b c]) VALUES(1, 0, NULL), (2, -1, 'x'), (-3, 300, 'y'),
@@ -349,7 +349,7 @@ fn rows_are_recovered_one_by_one_where_a_page_is_damaged() {
         );
         let size = super::number(&db, "PRAGMA page_size") as usize;
         drop(db);
-        // An index is damaged: every row is still there.
+        // An index is damaged: every row still exists.
         let mut bytes = fs::read(case.database()).expect("the database");
         let whole = bytes.clone();
         bytes[(root as usize - 1) * size..root as usize * size].fill(0xff);
@@ -380,7 +380,7 @@ fn rows_are_recovered_one_by_one_where_a_page_is_damaged() {
         drop(saved);
         fs::write(case.database(), &whole).expect("the database");
         assert_eq!(case.salvage(&case.database(), &[]).1, 0);
-        // Without page 1 nothing says which rows they are.
+        // Without page 1 nothing says whose rows they are.
         let tables = |said: &Value| said["rows"]["tables"].as_array().map_or(0, Vec::len);
         let mut bytes = whole.clone();
         bytes[100..size].fill(0);
@@ -407,7 +407,7 @@ fn a_log_without_the_database_gives_the_rows_of_the_pages_in_it() {
         ("waldio", "embedded"),
         ("direct", "auto"),
     ] {
-        // The schema is in the log, and the table's root.
+        // The log has the schema, and the table's root.
         let with_schema = format!(
             "{sql} UPDATE t SET value = 'new' WHERE id IN (7, 2000); CREATE TABLE u(a);
             INSERT INTO u VALUES('here'); INSERT INTO t SELECT max(id) + 1, 'last' FROM t"
@@ -434,7 +434,7 @@ fn a_log_without_the_database_gives_the_rows_of_the_pages_in_it() {
         let all = "SELECT count(*) FROM (SELECT id, value FROM t UNION ALL SELECT id, c1 FROM lost_and_found)
             WHERE value IN ('new', 'last')";
         assert_eq!(case.ask(all), "3", "{mode}: {said:#}");
-        // It is not.
+        // The log has neither.
         let case = Case::killed(
             mode,
             layout,
@@ -455,7 +455,7 @@ fn a_log_without_the_database_gives_the_rows_of_the_pages_in_it() {
     }
 }
 
-/// Layout, mode or id are damaged, or the checksum over them: SQLite's own header proves the frames.
+/// Layout, mode or id are damaged, or their checksum: SQLite's own header proves the frames.
 #[test]
 fn a_damaged_header_costs_nothing_where_sqlites_own_is_whole() {
     for (mode, layout) in MODES
@@ -476,7 +476,7 @@ fn a_damaged_header_costs_nothing_where_sqlites_own_is_whole() {
             assert_eq!(case.ask(ASK), WHOLE, "{mode} {layout} {at}");
         }
     }
-    // Without that header no checksum has a beginning.
+    // Without that header the chain of checksums has no beginning.
     let case = Case::killed("onewrite", "auto", FOUR_COMMITS);
     let mut bytes = fs::read(case.log()).expect("the log");
     bytes[57] ^= 1;

@@ -49,7 +49,7 @@ impl Case {
         beside(&self.database(), suffix)
     }
 
-    /// What the command says of the database, which it leaves as it was.
+    /// The command's report on the database, which it leaves unchanged.
     fn verify(&self, more: &[&str]) -> (Value, i32) {
         let before = snapshot(self.directory.path());
         let found = verify_json(&self.database(), more);
@@ -57,7 +57,7 @@ impl Case {
         found
     }
 
-    /// It is not whole, for one reason: that.
+    /// It is not whole, for exactly one reason: returns that.
     fn problem(&self) -> String {
         let (found, code) = self.verify(&[]);
         assert_eq!(
@@ -103,7 +103,7 @@ fn a_database_of_every_mode_is_whole_in_use_and_after_a_kill() {
             "{mode} {layout}: {dead:#}"
         );
         assert_eq!(dead["verdict"], "whole");
-        // The switch to the mode may have left a transaction of its own.
+        // The switch to the mode may have left its own transaction.
         assert!(
             dead["recovery"]["transactions"].as_u64() >= Some(4),
             "{dead:#}"
@@ -143,7 +143,7 @@ fn a_log_that_is_being_written_is_never_broken() {
     }
 }
 
-/// Where the frames of a killed or idle waldio database in layout `sector` are: the last one's slot.
+/// The place of the last frame's slot, of a killed or idle waldio database in layout `sector`.
 fn last_slot(case: &Case) -> (usize, usize) {
     let (found, _) = super::inspect_json(&case.file("-onewrite"), &["--all"]);
     let frames = found["log"]["frames"].as_array().expect("frames");

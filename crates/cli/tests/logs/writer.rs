@@ -1,5 +1,5 @@
-//! A process that writes a database through the engine, until it is killed or let go. It is this
-//! very test program, told by its environment to be the writer.
+//! A process that writes a database through the engine, until it is killed or may close. It is this
+//! same test program; an environment variable makes it the writer.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,7 +15,7 @@ const ENDLESS: &str = "ONEWRITE_TEST_WRITER_ENDLESS";
 pub const FOUR_COMMITS: &str = "CREATE TABLE t(id INTEGER PRIMARY KEY, value TEXT);
     INSERT INTO t VALUES(1, 'one'); INSERT INTO t VALUES(2, 'two'); INSERT INTO t VALUES(3, 'three');";
 
-/// What the writer does after its SQL.
+/// The writer's work after its SQL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// Stays idle, with the database open.
@@ -31,7 +31,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a writer that sets the journal mode and the layout, runs `sql`, and goes on.
+    /// Starts a writer that sets the journal mode and the layout, runs `sql`, and then does `then`.
     pub fn start(database: &Path, mode: &str, layout: &str, sql: &str, then: Then) -> Writer {
         let sql = format!(
             "PRAGMA onewrite_layout={layout}; PRAGMA journal_mode={mode};
@@ -55,7 +55,7 @@ impl Writer {
         writer
     }
 
-    /// Waits for a row that is inserted from now on; its number.
+    /// Waits for the next inserted row; returns its number.
     pub fn next_row(&mut self) -> i64 {
         self.wait_for("row").parse().expect("a row's number")
     }
@@ -65,14 +65,14 @@ impl Writer {
             let mut line = String::new();
             let n = self.lines.read_line(&mut line).expect("its output");
             assert!(n > 0, "the writer has ended");
-            // The test harness prints lines of its own, and may not end them.
+            // The test harness prints its own lines, and may not end them.
             if let Some((_, rest)) = line.trim().split_once(&format!("writer: {word}")) {
                 return rest.trim().to_owned();
             }
         }
     }
 
-    /// kill -9. The last row that it said was durable.
+    /// kill -9. Returns the last row that the writer reported as durable.
     pub fn kill(mut self) -> i64 {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it ends");
@@ -88,7 +88,7 @@ impl Writer {
     /// Lets it close the database.
     pub fn finish(mut self) {
         drop(self.child.stdin.take());
-        // What it still says does not stop it.
+        // Its remaining output must not block it.
         std::io::copy(&mut self.lines, &mut std::io::sink()).expect("its output");
         assert!(self.child.wait().expect("it ends").success());
     }

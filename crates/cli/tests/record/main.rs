@@ -1,4 +1,5 @@
-//! `onewrite record`, `replay` and `run` on programs: what is recorded comes to the same in all modes.
+//! `onewrite record`, `replay` and `run` on programs: recorded SQL has the same results in all
+//! modes.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -10,7 +11,7 @@ use std::process::{Command, Output};
 use common::{path, text};
 use serde_json::Value;
 
-/// `onewrite` with these words, the libraries beside it.
+/// `onewrite` with these words, and the libraries next to it.
 fn onewrite(words: &[&str]) -> Output {
     common::build_libraries();
     Command::new(env!("CARGO_BIN_EXE_onewrite"))
@@ -19,7 +20,7 @@ fn onewrite(words: &[&str]) -> Output {
         .expect("the command")
 }
 
-/// Debian's Python, or another one with a dynamically linked SQLite and what is imported here.
+/// Debian's Python, or another one with a dynamically linked SQLite and the modules in `imports`.
 fn python(imports: &str) -> Option<PathBuf> {
     let told = std::env::var_os("ONEWRITE_PYTHON").map(PathBuf::from);
     let names = told
@@ -80,7 +81,8 @@ fn is_right(document: &Value) -> bool {
     document["same_in_all_modes"] == true && document["same_as_recorded"] != false
 }
 
-/// Whether every mode came to the same, and to what was recorded, in databases with something in them.
+/// Asserts that every mode had the same results, equal to the recorded ones, in databases that are
+/// not empty.
 fn assert_right(document: &Value) {
     assert_eq!(document["same_in_all_modes"], true, "{document:#}");
     assert_eq!(document["same_as_recorded"], true, "{document:#}");
@@ -95,7 +97,7 @@ fn assert_right(document: &Value) {
 const ALL: &str = "delete,truncate,wal,direct,waldio,swal,onewrite";
 
 /// Values of every type, a cursor that is read while its table is written, a refused row, several
-/// databases, what is random and what is the time, all of Python's ways to send statements.
+/// databases. Also random values, the time, and all of Python's ways to send statements.
 const APPLICATION: &str = r#"
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
@@ -137,7 +139,7 @@ fn a_program_comes_to_the_same_in_every_mode() {
     let runs = document["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 7);
     for run in runs {
-        // randomblob's rows are in the first database; the other has what was recorded.
+        // randomblob's rows are in the first database; the other equals the recording.
         let databases = run["checked"]["databases"].as_array().expect("databases");
         assert_eq!(databases.len(), 2, "{run:#}");
         assert_eq!(databases[1]["same_as_recorded"], true, "{run:#}");
@@ -333,7 +335,7 @@ fn a_program_without_a_dynamic_sqlite_is_told_of() {
     assert!(text(&output.stderr).contains("there is no statement in it"));
 }
 
-/// It ends as in a shell, and a trace that is there stays as it is.
+/// It ends as in a shell, and an existing trace stays as it is.
 #[test]
 fn a_program_that_cannot_be_started_is_named_and_leaves_no_trace() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -362,7 +364,7 @@ fn a_program_that_cannot_be_started_is_named_and_leaves_no_trace() {
     assert_eq!(kept, "of an earlier run");
 }
 
-/// Nothing of it is left behind what is recorded.
+/// The longer trace leaves nothing after the shorter one.
 #[test]
 fn a_shorter_trace_takes_the_place_of_a_longer_one() {
     let Some(python) = python("sys") else { return };
@@ -376,7 +378,7 @@ fn a_shorter_trace_takes_the_place_of_a_longer_one() {
     assert_right(&replay(dir.path(), &trace, "wal"));
 }
 
-/// Root is preloaded into as little as anyone where the program becomes somebody else.
+/// For a program that becomes another user, preloading fails for root as for anyone.
 #[test]
 fn a_setuid_program_is_named_as_one() {
     use std::os::unix::fs::{PermissionsExt, chown};
@@ -474,7 +476,7 @@ fn a_program_that_loads_the_extension_is_recorded() {
     assert_eq!(document["runs"][0]["commits"], 2, "{document:#}");
 }
 
-/// `onewrite run` loads the extension, which knows why a SQLite cannot be its host.
+/// `onewrite run` loads the extension, which knows why an SQLite cannot be its host.
 #[test]
 fn what_the_extension_says_when_it_fails_reaches_the_user() {
     let Some(python) = python("sys") else { return };

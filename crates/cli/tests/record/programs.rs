@@ -1,5 +1,6 @@
-//! Programs of others, as they are: an ORM in Python under a script of ours and under Django, Perl's DBI, and
-//! Subversion, which is C and many processes. What they do comes to the same in all modes, recorded or run in one.
+//! Unchanged programs of others: an ORM in Python under a script here, and one under Django; Perl's
+//! DBI; and Subversion, which is C and many processes. Their results are the same in all modes,
+//! recorded or run in one.
 
 use std::path::Path;
 use std::process::Command;
@@ -95,8 +96,8 @@ fn perl_comes_to_the_same_and_runs_in_a_mode() {
     runs_in_a_mode(dir.path(), &program, "30\n");
 }
 
-/// `onewrite run` of a program that gets a database's path: it says what it should, the mode was in use, and
-/// stock SQLite finds a database.
+/// `onewrite run` of a program that gets a database's path. It prints the expected text, the mode
+/// was in use, and stock SQLite finds a database.
 fn runs_in_a_mode(dir: &Path, program: &[&str], says: &str) {
     for mode in ["onewrite", "waldio", "direct"] {
         let database = dir.join(format!("{mode}.db"));
@@ -114,7 +115,7 @@ fn runs_in_a_mode(dir: &Path, program: &[&str], says: &str) {
     }
 }
 
-/// Whether a program is there.
+/// Whether a program is installed.
 fn is_installed(program: &str, package: &str) -> bool {
     let found = Command::new(program).arg("--version").output();
     let is_there = found.is_ok_and(|output| output.status.success());
@@ -124,7 +125,8 @@ fn is_installed(program: &str, package: &str) -> bool {
     is_there
 }
 
-/// A shell script in a directory, as it is or after the words of `onewrite` that run it; what it prints.
+/// Runs a shell script in a directory, alone or after the words of `onewrite` that run it. Returns
+/// its output.
 fn in_shell(dir: &Path, before: &[&str], script: &str) -> String {
     let command = ["sh", "-ec", script];
     let output = match before {
@@ -178,8 +180,8 @@ fn django_comes_to_the_same_and_runs_in_a_mode() {
     assert_eq!(users, "admin");
 }
 
-/// A working copy's whole life: its database is written by each of these commands. Subversion clears a statement's
-/// values before it resets it.
+/// A working copy's whole life: each of these commands writes its database. Subversion clears a
+/// statement's values before it resets it.
 const WORKING_COPY: &str = "
 svnadmin create repository
 svn checkout -q file://$PWD/repository copy

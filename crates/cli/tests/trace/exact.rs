@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::common::{can_make, path};
 use crate::*;
 
-/// All that differ in what they write, or in what they do beside it: an exchange keeps a descriptor of the database.
+/// All modes that differ in their writes, or in other work: an exchange keeps a descriptor of the
+/// database.
 const MODES: &str = "delete,truncate,persist,memory,off,wal,direct,waldio,onewrite,swal,\
                      waldio:group_commit=on,waldio:layout=gathered,onewrite:checkpoint=exchange";
 
@@ -59,7 +60,7 @@ fn inserts_are_exact(file_system: FileSystem) {
             }
         }
         assert!(number(&run["flushes"]) >= 30, "{mode}");
-        // Every line is an I/O of the sums, and its parts are all of it.
+        // The sums count every line, and the parts of a line are all of it.
         let own = lines.iter().filter(|line| line["mode"] == mode);
         let mut written = 0;
         for line in own {
@@ -115,7 +116,7 @@ fn on_btrfs_log_trees_are_told_apart_from_all_others() {
     assert_exact(&runs(&document)[0]);
     drop(mounted);
     disk.detach().expect("no device left");
-    // What was last written at an address is there, and a block of a tree says which tree it is of.
+    // The last write at an address is still there, and a block of a tree names its tree.
     let bytes = fs::read(&image).expect("the image");
     let mut last = std::collections::BTreeMap::new();
     for line in fs::read_to_string(&events).expect("the events").lines() {

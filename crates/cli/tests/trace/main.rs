@@ -1,5 +1,5 @@
-//! `onewrite trace`: what it counts is what the device counts, on every file system and in every journal
-//! mode ([`exact`]); what is told apart is what was done ([`targets`]); people are told what they need to
+//! `onewrite trace` counts what the device counts, on every file system and in every journal mode
+//! ([`exact`]). Its kinds match the work that was done ([`targets`]). Users learn what they need to
 //! know, and nothing is left behind ([`people`]).
 
 #[path = "../common/mod.rs"]
@@ -47,7 +47,7 @@ fn of_kind(run: &Value, kind: &str, figure: &str) -> u64 {
     number(&found.expect("every kind is listed")[figure])
 }
 
-/// The sum over kinds, and over what the trace did, is what the device counted.
+/// The sums over kinds, files and processes equal the device's counters.
 fn assert_exact(run: &Value) {
     let who = &run["mode"];
     assert_eq!(run["lost_events"], 0, "{who}");
@@ -81,6 +81,6 @@ fn assert_exact(run: &Value) {
     let without_data = number(&run["total"]["flush_requests"]);
     assert_eq!(writes + without_data, counted("write_requests"), "{who}");
     assert_eq!(number(&run["flushes"]), counted("flushes"), "{who}");
-    // Nothing on a file system of our own is unknown.
+    // On a private file system nothing is unknown.
     assert_eq!(of_kind(run, "unknown", "write_bytes"), 0, "{who}: {run:#}");
 }

@@ -1,4 +1,4 @@
-//! A command, a directory and a partition: files and processes are told apart.
+//! A command, a directory and a partition: the trace tells files and processes apart.
 
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::common::{can_make, instances};
 use crate::*;
 
-/// What a shell command writes: new and old files, names that are not a database's, a file deleted while
-/// it is open, reads past the cache, discards.
+/// The work of a shell command: new and old files, names that are not a database's, and a file
+/// deleted while open. Also reads past the cache, and discards.
 const SCRIPT: &str = "
 set -e
 dd if=/dev/zero of=a.db bs=4096 count=64 conv=fsync 2>&1
@@ -56,7 +56,7 @@ fn a_command_is_traced_with_its_files_and_processes() {
             ("a.db", "database", 256),
             ("a.db-wal", "log", 128),
             ("lonely-wal", "other", 64),
-            // Under the name that it had first.
+            // Under its first name.
             ("before", "other", 64),
             ("new/inside", "other", 16),
             ("gone", "other", 8),
@@ -70,7 +70,8 @@ fn a_command_is_traced_with_its_files_and_processes() {
                 file_system.name()
             );
         }
-        // Btrfs takes the first block from the page cache, while the reader's memory is not yet there.
+        // Btrfs takes the first block from the page cache while the reader's memory is not yet
+        // faulted in.
         let read = number(&file("before")["read_bytes"]);
         let cached = u64::from(file_system == FileSystem::Btrfs) * 4096;
         assert!((32 << 10) - cached <= read && read <= 32 << 10, "{read}");
@@ -95,7 +96,7 @@ fn a_command_is_traced_with_its_files_and_processes() {
     }
 }
 
-/// Overwrites blocks that a file has, and waits for them.
+/// Overwrites existing blocks of a file, and waits for them.
 fn overwrite(file: &Path, bytes: usize) {
     use std::io::Write;
     let mut file = fs::OpenOptions::new()
@@ -132,7 +133,8 @@ fn a_directory_is_traced_for_a_time_with_files_that_were_there_before() {
                 .sync_all()
                 .expect("a sync");
         }
-        // Found by the files that are there, and without: then it is unknown, and said so.
+        // With a look, the existing files are found. Without one the file is unknown, and the notes
+        // say so.
         for look in ["30", "0"] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));
             command.args(["trace", "--json", "--seconds", "3", "--look", look, "--dir"]);
