@@ -1,16 +1,20 @@
 //! onewrite: journal modes for stock SQLite that make a commit durable in one device write.
 //!
 //! ```text
-//! vfs      the SQLite boundary: translates calls, guards databases, answers pragmas
-//! commit   when frames are written, and with what durability
+//! vfs         the SQLite boundary: translates calls, guards databases, answers pragmas
+//! plan        what a mode comes to at one place
+//! commit      when frames are written, with what durability, and with whom
 //! checkpoint  from the log to the database without writing a page twice
-//! log      how they lie on the device, and where they are found
-//! storage  direct and durable block I/O, preallocation, what the device can do
-//! wal      SQLite's own log format, a leaf
+//! log         how frames lie on the device, and where they are found
+//! mode        the modes and settings, and their words
+//! storage     direct and durable block I/O, preallocation, what the device can do
+//! sync        locks, threads and time
+//! wal         SQLite's own log format
 //! ```
 //!
-//! Each layer uses those below it. A program that links SQLite (through `rusqlite`, say) calls
-//! [`register`] once; then every connection that is opened with the VFS `onewrite` can say
+//! Each room uses those below it (`tests/layers.rs`). A program that links SQLite (through
+//! `rusqlite`, say) calls [`register`] once; then every connection that is opened with the VFS
+//! `onewrite` can say
 //! `PRAGMA journal_mode=waldio`. `docs/design.md` is the map.
 
 pub mod checkpoint;

@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::commit::gathering::Gathering;
 use crate::commit::stuck::Stuck;
 use crate::commit::turns::{TURN, Turns};
-use crate::commit::{IndexView, Writer};
+use crate::commit::{SharedLog, Writer};
 use crate::log::arrivals::Arrivals;
 use crate::log::shared::Company;
 use crate::log::{Log, LogError};
@@ -30,7 +30,7 @@ use crate::mode::SyncPolicy;
 use crate::storage::{Access, LockByte, LockKind};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, fence};
-use crate::wal::{FrameNo, Salts};
+use crate::wal::{FrameNo, IndexView, Salts};
 
 /// Who has waited so long for the flush of another process, which may have been stopped in it, flushes
 /// beside it: that keeps flushes few, and nothing else. The next does so at once, until the lock is let go.
@@ -397,7 +397,7 @@ fn flush(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led,
     Ok(Led::Flushed)
 }
 
-impl Log {
+impl SharedLog {
     /// Up to where published commits may not be durable that were promised to be; `None` where all
     /// are.
     fn deferred_until(&self, seen: IndexView) -> Option<FrameNo> {
@@ -505,7 +505,8 @@ mod tests {
             direct: DirectIo::Never,
             patience: &crate::storage::Short,
         };
-        let log = Arc::new(Log::create(&open, Layout::Packed).expect("a log"));
+        let log = Log::create(&open, Layout::Packed).expect("a log");
+        let log = Arc::new(SharedLog::from(log));
         let until = (Salts([1; 8]), FrameNo(7));
         assert!(log.group_commit.lead_or_wait(until), "nobody else leads");
         let (leads, led) = mpsc::channel();

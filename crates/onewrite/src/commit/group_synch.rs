@@ -13,8 +13,8 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crate::commit::Writer;
 use crate::commit::run::Run;
+use crate::commit::{SharedLog, Writer};
 use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::{GroupSynch, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability, Patience, Short};
@@ -138,7 +138,7 @@ impl Group {
     /// Takes a commit in. `false` where it cannot wait, because other processes use the log.
     fn join(
         &self,
-        log: &Arc<Log>,
+        log: &Arc<SharedLog>,
         commit: &Run,
         (bounds, policy): (GroupSynch, SyncPolicy),
         patience: &dyn Patience,
@@ -193,7 +193,7 @@ impl Group {
     fn start_thread(
         &self,
         mut waiting: MutexGuard<'_, Waiting>,
-        log: &Arc<Log>,
+        log: &Arc<SharedLog>,
     ) -> Result<(), LogError> {
         let its_log = Arc::clone(log);
         match log.in_background(move || its_log.group.write_overdue(&its_log)) {

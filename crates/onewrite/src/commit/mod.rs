@@ -29,6 +29,7 @@ mod gathering;
 mod read;
 mod run;
 mod seal;
+mod shared_log;
 mod stuck;
 mod write_out;
 
@@ -37,14 +38,15 @@ use std::sync::Arc;
 use crate::log::layout::SideBlock;
 use crate::log::packed::Packing;
 use crate::log::shared::Committer;
-use crate::log::{ErrorKind, Log, LogError};
+use crate::log::{ErrorKind, LogError};
 use crate::mode::{Compressing, GroupSynch, JournalMode, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability, Patience, Short};
-use crate::wal::{self, FrameNo, Salts, array};
+use crate::wal::{self, FrameNo, IndexView, Salts, array};
 use begun::BegunFrame;
 use run::Run;
 pub use seal::Resealed;
 use seal::Unfinished;
+pub use shared_log::SharedLog;
 use write_out::StockTail;
 
 /// A transaction's frames are gathered up to this size, in bytes.
@@ -77,20 +79,9 @@ impl CommitConfig {
     }
 }
 
-/// What SQLite's wal-index says now, as far as the connection has mapped it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct IndexView {
-    /// The present generation.
-    pub salts: Salts,
-    /// The last published frame.
-    pub last_frame: FrameNo,
-    /// The checksum at that frame.
-    pub checksum: [u8; 8],
-}
-
 /// One connection's open log; see the module.
 pub struct Writer {
-    log: Arc<Log>,
+    log: Arc<SharedLog>,
     /// What the connection has set.
     pub config: CommitConfig,
     /// How long the connection waits for other processes.
@@ -137,7 +128,7 @@ pub struct Writer {
 
 impl Writer {
     /// A connection opens the log.
-    pub fn new(log: Arc<Log>, config: CommitConfig, who: Committer) -> Writer {
+    pub fn new(log: Arc<SharedLog>, config: CommitConfig, who: Committer) -> Writer {
         let page = log.geometry().page();
         log.enter();
         Writer {
@@ -170,7 +161,7 @@ impl Writer {
     }
 
     /// The log.
-    pub fn log(&self) -> &Arc<Log> {
+    pub fn log(&self) -> &Arc<SharedLog> {
         &self.log
     }
 

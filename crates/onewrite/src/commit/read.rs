@@ -1,10 +1,10 @@
 //! Reading SQLite's log back: from what was gathered, from the frame memory, from the file.
 
-use crate::commit::{IndexView, Writer};
+use crate::commit::Writer;
 use crate::log::packed::Packed;
 use crate::log::{ErrorKind, LogError};
 use crate::mode::Layout;
-use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, Salts, array};
+use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, IndexView, Salts, array};
 
 /// What SQLite puts in place of the salts while it knows that it will write the header again.
 const UNSEALED: Salts = Salts([0; 8]);

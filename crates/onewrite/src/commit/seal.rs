@@ -17,10 +17,10 @@
 //! and SQLite goes on from another checksum than the log's; [`Writer::take_resealed`] tells the right one, for
 //! the wal-index.
 
-use crate::commit::{IndexView, Writer};
+use crate::commit::Writer;
 use crate::log::{ErrorKind, LogError};
 use crate::wal::{
-    Checksum, FRAME_CHECKSUM, FRAME_HEADER_BYTES, FrameHeader, FrameNo, WalHeader, array,
+    Checksum, FRAME_CHECKSUM, FRAME_HEADER_BYTES, FrameHeader, FrameNo, IndexView, WalHeader, array,
 };
 
 /// What of a transaction's headers is still to come; see the module.

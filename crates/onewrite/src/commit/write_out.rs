@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::commit::{IndexView, Writer};
+use crate::commit::Writer;
 use crate::log::packed::Unpacked;
 use crate::log::{ErrorKind, LogError};
 use crate::mode::{Layout, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
-use crate::wal::FrameNo;
+use crate::wal::{FrameNo, IndexView};
 
 const BLOCK: u64 = 4096;
 

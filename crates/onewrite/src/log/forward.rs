@@ -13,7 +13,6 @@
 //! says that the log begins anew. Why nothing is lost is in `docs/durability.md`, RM25 to RM28.
 
 use std::io;
-use std::sync::Arc;
 
 use super::{Log, space};
 use crate::mode::Layout;
@@ -88,27 +87,25 @@ impl Log {
         size.saturating_sub(space::chunk_end(&self.geometry, 0))
     }
 
-    /// Sees to it that a region is made, in the background; at most once in a process, and not on a file system
-    /// that is nearly full.
-    pub fn prepare_region(self: &Arc<Self>) {
+    /// The file's size with a whole region, in bytes, where a region is to be made: once in a
+    /// process, and not on a file system that is nearly full.
+    pub fn lacks_region(&self) -> Option<u64> {
         let wanted = space::chunk_end(&self.geometry, 0) + REGION_BYTES;
         let has = self.file.size().is_ok_and(|size| size >= wanted);
         if has || self.region_begun.swap(true, Ordering::AcqRel) {
-            return;
+            return None;
         }
         let free = self.file.free_space().unwrap_or(0);
-        if free > REGION_BYTES * (LEAVES_FREE + 1) {
-            let log = Arc::clone(self);
-            self.in_background(move || log.make_region(wanted));
-        }
+        (free > REGION_BYTES * (LEAVES_FREE + 1)).then_some(wanted)
     }
 
-    fn make_region(&self, wanted: u64) {
+    /// Makes the region up to byte `wanted`, for a thread of its own, as long as `is_used`.
+    pub fn make_region(&self, wanted: u64, is_used: impl Fn() -> bool) {
         let (file, geometry) = (&self.file, &self.geometry);
         let size = |file: &LogFile| file.size().unwrap_or(wanted);
         let mut before = 0;
         // Stopped by whatever keeps it from growing, and by the log's end.
-        while (before..wanted).contains(&size(file)) && self.users.load(Ordering::Acquire) > 0 {
+        while (before..wanted).contains(&size(file)) && is_used() {
             self.space.refresh(size(file));
             before = size(file) + 1;
             let made: Result<(), StorageError> =

@@ -27,17 +27,14 @@ use std::path::Path;
 use std::sync::{OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::checkpoint::Counters;
-use crate::commit::group_commit::GroupCommit;
-use crate::commit::group_synch::Group;
 use crate::mode::{InitPolicy, JournalMode, Layout, SyncPolicy};
 use crate::storage::pace::{self, KnownPace, Pace, Way};
 use crate::storage::{
     Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, MOMENT,
     NewFile, Patience, StorageError, try_within,
 };
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::wal::{self, FrameNo, PageSize, Salts, WalHeader};
 
 pub use error::{ErrorKind, LogError};
@@ -88,13 +85,6 @@ pub struct Log {
     next_piece: AtomicU64,
     /// This process has begun to make the region.
     region_begun: AtomicBool,
-    /// What checkpoints did by block remapping.
-    pub(crate) remapped: Counters,
-    pub(crate) group: Group,
-    pub(crate) group_commit: GroupCommit,
-    /// How many connections of this process have the log open.
-    users: AtomicUsize,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What a log needs to be opened.
@@ -274,11 +264,6 @@ impl Log {
             untouched: AtomicBool::new(false),
             next_piece: AtomicU64::new(0),
             region_begun: AtomicBool::new(false),
-            remapped: Counters::default(),
-            group: Group::default(),
-            group_commit: GroupCommit::default(),
-            users: AtomicUsize::new(0),
-            threads: Mutex::default(),
         })
     }
 
@@ -382,37 +367,6 @@ impl Log {
     /// What the processes that use the log tell each other.
     pub fn shared(&self) -> &Shared {
         &self.shared
-    }
-
-    /// A connection begins to use the log.
-    pub(crate) fn enter(&self) {
-        self.users.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// A connection ends using the log. The last one waits for the threads, which have little
-    /// left to do: when it is gone nothing of this process touches the file any more.
-    pub(crate) fn leave(&self) {
-        if self.users.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return;
-        }
-        self.group.stop_thread();
-        let threads = std::mem::take(&mut *self.threads());
-        for thread in threads {
-            // A panic was reported when it happened.
-            let _ = thread.join();
-        }
-    }
-
-    /// Runs `work` in a thread of its own; `false` where there is none to be had.
-    pub(crate) fn in_background(&self, work: impl FnOnce() + Send + 'static) -> bool {
-        let started = Builder::new().name("onewrite".into()).spawn(work);
-        let mut threads = self.threads();
-        sync::forget_finished(&mut threads);
-        started.map(|thread| threads.push(thread)).is_ok()
-    }
-
-    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The file.

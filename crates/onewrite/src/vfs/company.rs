@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::database::{CheckpointLock, Database};
 use super::ffi;
 use super::host::Connection;
-use crate::commit::IndexView;
+use crate::commit::SharedLog;
 use crate::log::shared::Company;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::sync::{Instant, sleep};
-use crate::wal::FrameNo;
+use crate::wal::{FrameNo, IndexView};
 
 /// SQLite's locks in the wal-index.
 pub const WRITE_LOCK: c_int = 0;
@@ -86,7 +86,7 @@ impl Database {
     /// reads from the log. With many writers there is always one more commit, and one that waits
     /// for its flush. So once a checkpoint has copied most of the log, the writer whose turn it is
     /// lets the others finish, and their checkpoints too.
-    fn wait_for_restart(&self, log: &Log) {
+    fn wait_for_restart(&self, log: &SharedLog) {
         let may_go_on = || match self.may_restart() {
             Some(FrameNo(0)) => self.nobody_reads_the_log(),
             Some(_) => false,
@@ -102,7 +102,7 @@ impl Database {
     /// Waits for what lets the log restart, unless such a wait has just failed.
     fn wait_patiently(
         &self,
-        log: &Log,
+        log: &SharedLog,
         is_under_way: impl Fn() -> bool,
         is_done: impl Fn() -> bool,
     ) {

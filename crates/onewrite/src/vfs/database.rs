@@ -1,7 +1,7 @@
 //! A main database that is open through our VFS: which mode it is in, its lock, its log.
 //!
 //! SQLite uses a database file and its log from one thread at a time, under the connection's own
-//! mutex; so does this. What connections of one process share is in [`Log`], found by path.
+//! mutex; so does this. What connections of one process share is in [`SharedLog`], found by path.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,13 +16,13 @@ use super::ffi;
 use super::host::{self, BusyHandler, Connection, Host};
 use super::inner::{Inner, LockLevel};
 use super::remap::Remapper;
-use crate::commit::{CommitConfig, IndexView, Writer};
+use crate::commit::{CommitConfig, SharedLog, Writer};
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Log, LogError, OpenLog};
 use crate::mode::{CheckpointPolicy, InitPolicy, JournalMode, Layout};
 use crate::storage::{Access, DirectIo, MOMENT, NewFile, try_within};
 use crate::sync;
-use crate::wal::PageSize;
+use crate::wal::{IndexView, PageSize};
 
 /// What a connection can set by pragma or URI.
 #[derive(Clone, Copy, Debug)]
@@ -111,13 +111,13 @@ pub struct Database {
     /// keeps us from guarding it.
     pub kept_out_of: Cell<Option<JournalMode>>,
     /// The log of a guarded database that this connection, which cannot write, has let go of.
-    pub left_guarded: RefCell<Option<Arc<Log>>>,
+    pub left_guarded: RefCell<Option<Arc<SharedLog>>>,
     /// Where the log of a removed database was set aside to.
     pub set_aside: RefCell<Option<String>>,
     /// A log that nobody guards was looked for.
     pub leftover_checked: Cell<bool>,
     /// The log while the database is in one of our modes, decided anew with every first lock.
-    pub log: RefCell<Option<Arc<Log>>>,
+    pub log: RefCell<Option<Arc<SharedLog>>>,
     /// SQLite's open log, while `log` is that.
     pub writer: RefCell<Option<Writer>>,
     pub holds_write_lock: Cell<bool>,
@@ -184,7 +184,7 @@ impl Database {
     }
 
     /// The log, while the database is in a mode of ours.
-    pub fn log(&self) -> Option<Arc<Log>> {
+    pub fn log(&self) -> Option<Arc<SharedLog>> {
         self.log.borrow().clone()
     }
 
@@ -324,7 +324,7 @@ pub fn new_committer() -> Committer {
 static LOGS: Mutex<Option<HashMap<PathBuf, Arc<Slot>>>> = Mutex::new(None);
 
 /// The logs at a path. Whoever opens one may have to wait for another process: that keeps nobody from other paths.
-type Slot = Mutex<Vec<Weak<Log>>>;
+type Slot = Mutex<Vec<Weak<SharedLog>>>;
 
 /// The slot of a path; those that nobody needs any more are forgotten.
 fn slot_of(path: &Path) -> Arc<Slot> {
@@ -334,7 +334,7 @@ fn slot_of(path: &Path) -> Arc<Slot> {
         return Arc::clone(slot);
     }
     slots.retain(|_, slot| {
-        let is_open = |log: &Weak<Log>| log.strong_count() > 0;
+        let is_open = |log: &Weak<SharedLog>| log.strong_count() > 0;
         // Nobody comes to one meanwhile. Where a thread has panicked with it nothing is known.
         Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|logs| logs.iter().any(is_open))
     });
@@ -346,7 +346,7 @@ pub fn shared_log(
     place: &OpenLog<'_>,
     fits: impl Fn(&Log) -> bool,
     open: impl FnOnce() -> Result<Log, LogError>,
-) -> Result<Arc<Log>, LogError> {
+) -> Result<Arc<SharedLog>, LogError> {
     let slot = slot_of(place.path);
     let mut logs = None;
     try_within(MOMENT, place.patience, || {
@@ -368,7 +368,7 @@ pub fn shared_log(
         return Ok(log);
     }
     logs.retain(|log| log.strong_count() > 0);
-    let log = Arc::new(open()?);
+    let log = Arc::new(SharedLog::from(open()?));
     logs.push(Arc::downgrade(&log));
     Ok(log)
 }

@@ -24,6 +24,7 @@ use super::header::{
 use super::host;
 use super::inner::LockLevel;
 use super::status;
+use crate::commit::SharedLog;
 use crate::log::shared::Shared;
 use crate::log::{ErrorKind, Log, LogError, LogHeader, LogId};
 use crate::mode::{JournalMode, Layout};
@@ -325,7 +326,11 @@ impl Database {
         suits(layout, header).map(|()| layout)
     }
 
-    fn open_guarded(&self, header: &Header, id: LogId) -> Result<std::sync::Arc<Log>, LogError> {
+    fn open_guarded(
+        &self,
+        header: &Header,
+        id: LogId,
+    ) -> Result<std::sync::Arc<SharedLog>, LogError> {
         let path = &self.paths.log;
         // The log knows its own mode; this one is only for a log without one.
         let present = self.present_log()?;

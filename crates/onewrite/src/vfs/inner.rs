@@ -7,9 +7,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::ffi::{self, sqlite3_file, sqlite3_io_methods};
-use crate::commit::IndexView;
 use crate::sync::{long_step, step};
-use crate::wal::{Checksum, FrameNo, Salts, checksum};
+use crate::wal::{Checksum, FrameNo, IndexView, Salts, checksum};
 
 /// SQLite's locks on a database file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -31,13 +31,13 @@ use super::ffi::{self, SQLITE_OK};
 use super::inner::{IndexHeader, LockLevel};
 use crate::checkpoint::cost::Cost;
 use crate::checkpoint::{self, Logged, PATIENCE, Run};
-use crate::commit::{IndexView, Writer};
+use crate::commit::{SharedLog, Writer};
 use crate::log::forward::Taken;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::{CheckpointPolicy, Layout};
 use crate::storage::{Access, Durability, Init, Remap, Remapped, Remapping};
 use crate::wal::{
-    FRAME_HEADER_BYTES, FrameHeader, FrameNo, HEADER_BYTES, PageNo, WalHeader, array,
+    FRAME_HEADER_BYTES, FrameHeader, FrameNo, HEADER_BYTES, IndexView, PageNo, WalHeader, array,
 };
 
 const TOO_LONG: &str = "the calls would take too long";
@@ -163,7 +163,7 @@ impl Database {
     }
 
     /// Whether remapping pays, before anybody is kept out for it; for which state of the wal-index.
-    fn foresee(&self, how: Remap, log: &Log) -> Result<Planned, &'static str> {
+    fn foresee(&self, how: Remap, log: &SharedLog) -> Result<Planned, &'static str> {
         let view = self.inner.index_view();
         let (view, copied) = view
             .zip(self.inner.backfilled())
@@ -317,7 +317,7 @@ impl Database {
         }
     }
 
-    fn bring_pages(&self, held: &mut Held, log: &Log) -> Result<(), LogError> {
+    fn bring_pages(&self, held: &mut Held, log: &SharedLog) -> Result<(), LogError> {
         let runs = checkpoint::runs(&held.pages, log.geometry());
         let refusal = match judge(held.how, &runs, log) {
             Ok(()) => self.check_headers(held, log)?,
@@ -365,7 +365,7 @@ impl Database {
     }
 
     /// Nothing was moved, and copying keeps nobody out. SQLite knows already how far it will have come.
-    fn copy_all(&self, held: &mut Held, log: &Log, why: &str) -> Result<(), LogError> {
+    fn copy_all(&self, held: &mut Held, log: &SharedLog, why: &str) -> Result<(), LogError> {
         log.remapped.count_refusal(why);
         self.let_everybody_in(held, log);
         held.pages
@@ -381,7 +381,7 @@ impl Database {
         }
     }
 
-    fn let_everybody_in(&self, held: &mut Held, log: &Log) {
+    fn let_everybody_in(&self, held: &mut Held, log: &SharedLog) {
         if std::mem::take(&mut held.keeps_locks) {
             log.remapped.count_kept_out(held.since.elapsed());
             self.release(held);
@@ -399,7 +399,11 @@ impl Database {
 
     /// Recovery finds a page in the database by its frame's header: so the header in the file must be
     /// that of the page.
-    fn check_headers(&self, held: &Held, log: &Log) -> Result<Option<&'static str>, LogError> {
+    fn check_headers(
+        &self,
+        held: &Held,
+        log: &SharedLog,
+    ) -> Result<Option<&'static str>, LogError> {
         for logged in &held.pages {
             let header = log.read_gathered_header(logged.frame)?;
             if header.page != logged.page || header.salts != held.view.salts {
@@ -483,7 +487,7 @@ impl Database {
     /// The database has everything, durably, and the wal-index says so: the log's own header need not lead to the
     /// frames any more. Who comes next, after a kill, has nothing to recover. With the power this may be lost: then
     /// recovery finds the frames in the database.
-    fn empty_log(&self, held: &Held, log: &Arc<Log>) {
+    fn empty_log(&self, held: &Held, log: &Arc<SharedLog>) {
         // Before blocks of older generations come to the log's start: salts may come again after a recovery.
         let durability = match self.settings.get().checkpoint {
             CheckpointPolicy::Forward => Durability::WriteThrough,
@@ -578,7 +582,7 @@ impl Database {
         self.writer.borrow().as_ref().is_some_and(writes)
     }
 
-    fn gathered_log(&self) -> Option<Arc<Log>> {
+    fn gathered_log(&self) -> Option<Arc<SharedLog>> {
         self.log()
             .filter(|log| log.geometry().layout() == Layout::Gathered)
     }
@@ -586,7 +590,7 @@ impl Database {
     /// Where the page of a frame is: as read from the log, or in the database.
     fn whereabouts(
         &self,
-        log: &Log,
+        log: &SharedLog,
         no: FrameNo,
         header: &FrameHeader,
         page: &[u8],
@@ -623,7 +627,7 @@ impl Database {
 struct Planned(IndexView);
 
 /// Whether these runs are better remapped than copied; if not, why.
-fn judge(how: Remap, runs: &[Run], log: &Log) -> Result<(), &'static str> {
+fn judge(how: Remap, runs: &[Run], log: &SharedLog) -> Result<(), &'static str> {
     let recent = log.remapped.snapshot().recent_call_us;
     let cost = Cost::of(how).with_calls_of(recent);
     match (cost.is_worth(runs), cost.time(runs) <= PATIENCE) {

@@ -7,9 +7,9 @@ use super::inner::LockLevel;
 use super::locks::Held;
 use super::thunks;
 use crate::checkpoint::{self, cost::Cost};
+use crate::commit::SharedLog;
 use crate::commit::group_commit::Counts;
 use crate::commit::group_synch::Sizes;
-use crate::log::Log;
 use crate::log::memory::MAX_BYTES;
 use crate::log::packed::Compressed;
 use crate::mode::{JournalMode, SyncPolicy};
@@ -163,7 +163,7 @@ pub fn json(database: &Database) -> String {
     serde_json::to_string(&status).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"))
 }
 
-fn why_sync(log: Option<&Log>, policy: SyncPolicy) -> Option<String> {
+fn why_sync(log: Option<&SharedLog>, policy: SyncPolicy) -> Option<String> {
     let log = log.filter(|_| policy == SyncPolicy::Auto)?;
     let file = log.file();
     let same = pace::why_the_same(file.capabilities(), file.direct().is_some());
@@ -174,7 +174,7 @@ fn why_sync(log: Option<&Log>, policy: SyncPolicy) -> Option<String> {
     })
 }
 
-fn log_status<'a>(database: &Database, log: &'a Log) -> LogStatus<'a> {
+fn log_status<'a>(database: &Database, log: &'a SharedLog) -> LogStatus<'a> {
     let file = log.file();
     let capabilities = file.capabilities();
     LogStatus {

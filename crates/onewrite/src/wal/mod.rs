@@ -10,9 +10,12 @@
 //! A leaf module: everything that needs to know where a frame lies in SQLite's own log asks here.
 
 pub mod faults;
+mod index;
 
 use std::fmt;
 use std::ops::Range;
+
+pub use index::IndexView;
 
 /// Bytes of the WAL header.
 pub const HEADER_BYTES: usize = 32;

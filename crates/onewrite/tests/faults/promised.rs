@@ -2,10 +2,9 @@
 //! bytes, because a VFS between SQLite and ours kept them back.
 
 use super::stock::{LAYOUTS, PAGE_BYTES, Stock};
-use onewrite::commit::IndexView;
 use onewrite::log::{ErrorKind, LogError};
 use onewrite::mode::Layout;
-use onewrite::wal::{FrameHeader, FrameNo, PageNo, Salts, WalHeader};
+use onewrite::wal::{FrameHeader, FrameNo, IndexView, PageNo, Salts, WalHeader};
 
 /// A commit of the frames before `promised`. Frame `promised` is begun, and published with them.
 fn commit_and_promise(stock: &mut Stock, promised: u32) {

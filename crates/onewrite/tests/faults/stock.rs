@@ -1,14 +1,14 @@
 //! Makes what SQLite writes to its log, frame by frame, so that a test can stop where SQLite would
 //! not.
 
-use onewrite::commit::{CommitConfig, IndexView, Resealed, Writer};
+use onewrite::commit::{CommitConfig, Resealed, SharedLog, Writer};
 use onewrite::log::scan::survey_file;
 use onewrite::log::shared::Committer;
 use onewrite::log::{Log, OpenLog};
 use onewrite::mode::{InitPolicy, JournalMode, Layout};
 use onewrite::storage::{Access, DirectIo, NewFile};
 use onewrite::wal::{
-    Checksum, FRAME_CHECKSUM, FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader,
+    Checksum, FRAME_CHECKSUM, FrameHeader, FrameNo, IndexView, PageNo, PageSize, Salts, WalHeader,
 };
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -58,7 +58,8 @@ impl Stock {
             direct: DirectIo::Auto,
             patience: &onewrite::storage::Short,
         };
-        let log = Arc::new(Log::create(&open, layout).expect("a log"));
+        let log = Log::create(&open, layout).expect("a log");
+        let log = Arc::new(SharedLog::from(log));
         let config = CommitConfig::default();
         let header = WalHeader::build(page, 0, Salts(*b"unfinish"));
         let mut stock = Stock {

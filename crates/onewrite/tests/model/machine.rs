@@ -1,13 +1,15 @@
 //! The surroundings of the log in the model: SQLite's part, and the checks of our part.
 
-use onewrite::commit::{CommitConfig, IndexView, Writer};
+use onewrite::commit::{CommitConfig, SharedLog, Writer};
 use onewrite::log::shared::Committer;
 use onewrite::log::{Geometry, Log, LogError, LogId, OpenLog};
 use onewrite::mode::{GroupSynch, InitPolicy, JournalMode, Layout, SyncPolicy};
 use onewrite::storage::observer::{Call, Observer, observe};
 use onewrite::storage::{Access, DirectIo, Init, NewFile};
 use onewrite::sync::Instant;
-use onewrite::wal::{Checksum, FrameHeader, FrameNo, PageNo, PageSize, Salts, WalHeader};
+use onewrite::wal::{
+    Checksum, FrameHeader, FrameNo, IndexView, PageNo, PageSize, Salts, WalHeader,
+};
 use shuttle::rand::Rng;
 use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use shuttle::thread;
@@ -135,7 +137,7 @@ pub struct Machine {
     /// The generation, and how many of its frames the last flush found in the file.
     flushed: std::sync::Mutex<(Salts, u32)>,
     /// The logs that processes have opened. The mutex is not the model's: reading them is no step.
-    logs: std::sync::Mutex<Vec<Weak<Log>>>,
+    logs: std::sync::Mutex<Vec<Weak<SharedLog>>>,
     file: File,
     _directory: tempfile::TempDir,
 }
@@ -144,7 +146,7 @@ pub struct Machine {
 pub struct Process {
     number: u32,
     machine: Arc<Machine>,
-    log: Arc<Log>,
+    log: Arc<SharedLog>,
 }
 
 /// One connection.
@@ -223,7 +225,7 @@ impl Machine {
     /// A process opens the database.
     pub fn start(self: &Arc<Self>) -> Arc<Process> {
         let log = Log::open_guarded(&open(&self.path, self.page), self.id).expect("the log");
-        let log = Arc::new(log);
+        let log = Arc::new(SharedLog::from(log));
         let mut logs = self.logs.lock().expect("no panic");
         logs.push(Arc::downgrade(&log));
         Arc::new(Process {

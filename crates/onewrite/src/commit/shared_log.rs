@@ -1,0 +1,94 @@
+//! A log as the connections of this process share it: its file, the commits that wait for one write
+//! or one flush, the turns of the writers, the counts of remapping checkpoints, and the threads.
+//!
+//! [`Log`] knows the file alone. A thread that works for the log ends when the last connection
+//! leaves. After that, nothing of this process touches the file.
+
+use std::ops::Deref;
+use std::sync::{Arc, PoisonError};
+
+use crate::checkpoint::Counters;
+use crate::commit::group_commit::GroupCommit;
+use crate::commit::group_synch::Group;
+use crate::log::Log;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
+
+/// See the module.
+pub struct SharedLog {
+    log: Log,
+    /// What checkpoints did by block remapping.
+    pub(crate) remapped: Counters,
+    pub(crate) group: Group,
+    pub(crate) group_commit: GroupCommit,
+    /// How many connections of this process have the log open.
+    connections: AtomicUsize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Deref for SharedLog {
+    type Target = Log;
+
+    fn deref(&self) -> &Log {
+        &self.log
+    }
+}
+
+impl From<Log> for SharedLog {
+    fn from(log: Log) -> SharedLog {
+        SharedLog {
+            log,
+            remapped: Counters::default(),
+            group: Group::default(),
+            group_commit: GroupCommit::default(),
+            connections: AtomicUsize::new(0),
+            threads: Mutex::default(),
+        }
+    }
+}
+
+impl SharedLog {
+    /// A connection begins to use the log.
+    pub(super) fn enter(&self) {
+        self.connections.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A connection ends using the log. The last one waits for the threads, which have little left
+    /// to do.
+    pub(super) fn leave(&self) {
+        if self.connections.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        self.group.stop_thread();
+        let threads = std::mem::take(&mut *self.threads());
+        for thread in threads {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+
+    /// Runs `work` in a thread of its own. `false` where no thread can be started.
+    pub(super) fn in_background(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        let started = Builder::new().name("onewrite".into()).spawn(work);
+        let mut threads = self.threads();
+        sync::forget_finished(&mut threads);
+        started.map(|thread| threads.push(thread)).is_ok()
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the region that the log moves forward through ([`crate::log::forward`]), in the
+    /// background and where there is space for it.
+    pub(crate) fn prepare_region(self: &Arc<Self>) {
+        if let Some(wanted) = self.log.lacks_region() {
+            let log = Arc::clone(self);
+            self.in_background(move || log.make_region(wanted, || log.is_in_use()));
+        }
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.connections.load(Ordering::Acquire) > 0
+    }
+}
