@@ -294,9 +294,9 @@ impl Database {
             Some(name) => match super_journal::join(name, transaction) {
                 true => Ok(()),
                 false => Err(self.atomic_failed(
-                    "commit beside several databases in rollback modes",
+                    "commit together with several databases in rollback modes",
                     &std::io::Error::other(
-                        "their super-journal is not made by onewrite: open the main database through it",
+                        "onewrite did not make their super-journal: open the main database through it",
                     ),
                 )),
             },

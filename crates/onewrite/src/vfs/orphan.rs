@@ -135,7 +135,7 @@ impl Database {
             return Err(LogError::new(
                 ErrorKind::CantOpen,
                 &self.paths.database,
-                "the database was removed or replaced while it was open: its log would be that of another",
+                "the database was removed or replaced while it was open: a log made now would belong to another",
             ));
         }
         // No connection to this database has a wal-index now. A wal-index in use belongs to a
@@ -191,8 +191,8 @@ impl Database {
         host::log(
             ffi::SQLITE_WARNING,
             &format!(
-                "{log}: it belongs to a database that is no longer here, and the one that is here is new: \
-                 set aside as {to}. \"onewrite salvage '{to}' -o OUT\" saves what it holds"
+                "{log}: it belongs to a database that is no longer here, and the present database is new: \
+                 set aside as {to}. \"onewrite salvage '{to}' -o OUT\" saves its content"
             ),
         );
         self.set_aside.replace(Some(to.to_string()));
@@ -205,10 +205,10 @@ impl Database {
             ErrorKind::CantOpen,
             &self.paths.log,
             format!(
-                "this log holds transactions of a database that is no longer here, and they are in no other \
-                 file. Put that database back, and they are there; or save them: \"onewrite verify \
-                 '{database}'\" says what the log holds, \"onewrite salvage '{log}' -o OUT\" writes it to a \
-                 new database. When that is done, rename the log, and this database opens"
+                "this log holds transactions of a database that is no longer here, and no other file has them. \
+                 Put that database back to use them, or save them: \"onewrite verify '{database}'\" shows \
+                 the log's content, \"onewrite salvage '{log}' -o OUT\" writes it to a new database. When \
+                 that is done, rename the log; then this database opens"
             ),
         )
     }
@@ -251,8 +251,8 @@ fn check_number(log: &Path, name: &OsString) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "{kept} logs of removed databases have been set aside here already: save what is needed of them \
-         with \"onewrite salvage\", and remove those that are not needed"
+        "{kept} logs of removed databases were set aside here already: save those that you need with \
+         \"onewrite salvage\", and remove the others"
     )))
 }
 

@@ -61,8 +61,8 @@ impl Database {
     fn taken(&self, how: &str) -> LogError {
         let log = self.paths.log.display();
         let text = format!(
-            "this database {how} while this connection had it open: nothing is written any more. What \
-             was committed before stays in {log}: \"onewrite salvage {log} -o NEW\" gets it out"
+            "this database {how} while this connection had it open: no more commits are written. Earlier \
+             commits stay in {log}: \"onewrite salvage {log} -o NEW\" saves them"
         );
         LogError::new(ErrorKind::Taken, &self.paths.database, text)
     }
@@ -86,8 +86,8 @@ impl Database {
         host::log(
             ffi::SQLITE_BUSY,
             &format!(
-                "{database}: another process uses it, and SQLite's locks do not say so: something there \
-                 has opened and closed the file; the log stays as it is"
+                "{database}: another process uses it, and has lost its SQLite locks: something there has \
+                 opened and closed the file; the log stays as it is"
             ),
         );
         Err(ffi::SQLITE_BUSY)

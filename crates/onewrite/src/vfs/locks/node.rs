@@ -36,10 +36,10 @@ impl fmt::Display for Why {
                 "the database was open in this process before onewrite was loaded, or before a fork: \
                  close every connection to it once",
             ),
-            Why::FileSystem(name) => write!(f, "the file system ({name}) has locks of its own"),
+            Why::FileSystem(name) => write!(f, "the file system ({name}) has its own locks"),
             Why::Refused(error) => write!(f, "the kernel refuses locks that outlive close: {error}"),
             Why::NoTable => f.write_str(
-                "the VFS underneath takes its locks in a way of its own",
+                "the VFS underneath does not lock through SQLite's system calls",
             ),
         }
     }
