@@ -3,24 +3,32 @@
 //! POSIX locks go when the process closes any descriptor of the file. Open-file-description locks
 //! go only when the last descriptor of the description is closed. A child of fork shares the
 //! description, so [`close_in_child`] closes the child's descriptors at once. Then the child keeps
-//! no lock of a killed parent. Called by `vfs::locks`.
+//! no lock of a killed parent. `vfs::locks` uses it for SQLite's locks,
+//! and [`super::LogFile`] for those of the log.
 
 use super::open::LEAST_DESCRIPTOR;
 use super::sys::{self, OfdCommand, OfdConflict, OfdRange, OfdType, close_number, ofd_lock_range};
 use rustix::fs::{Mode, OFlags, fstatfs, open};
-use rustix::io::fcntl_dupfd_cloexec;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::process::{Pid, getpid};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 const TO_THE_END: OfdRange = OfdRange { start: 0, len: 0 };
 
-/// See the module. Dropping it releases its locks.
+/// Counts the forks that led to this process. It tells a child the descriptions of its parent.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// See the module. Dropping it releases its locks, in the process that made it.
 #[derive(Debug)]
 pub(crate) struct Description {
-    fd: OwnedFd,
+    /// Always there until it is dropped.
+    fd: Option<OwnedFd>,
     slot: &'static AtomicI32,
+    forks: u32,
+    pub(super) opened_by: Pid,
 }
 
 impl Description {
@@ -36,9 +44,37 @@ impl Description {
             // child of fork, as long as that has `fd` open.
             None => fcntl_dupfd_cloexec(fd, LEAST_DESCRIPTOR)?,
         };
+        Ok(Description::owning(fd))
+    }
+
+    /// The one behind `fd`, which nobody else uses.
+    pub fn owning(fd: OwnedFd) -> Description {
+        // First the number: a fork in between leaves a slot with a number that this child knows to be its parent's.
+        let forks = FORKS.load(Ordering::Acquire);
         let slot = free_slot();
         slot.store(fd.as_raw_fd(), Ordering::Release);
-        Ok(Description { fd, slot })
+        Description {
+            fd: Some(fd),
+            slot,
+            forks,
+            opened_by: getpid(),
+        }
+    }
+
+    /// The descriptor, unless this is a child of the process that made it: there the number is closed, and may
+    /// be another file's by now.
+    ///
+    /// # Errors
+    /// EBADF in such a child.
+    pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        let is_ours = self.forks == FORKS.load(Ordering::Acquire);
+        let fd = self.fd.as_ref().filter(|_| is_ours);
+        fd.map(AsFd::as_fd).ok_or(Errno::BADF.into())
+    }
+
+    /// Whether this process made it, and not one that it was forked from.
+    pub fn is_of_this_process(&self) -> bool {
+        self.opened_by == getpid()
     }
 
     /// Applies `command` to a range. With [`OfdCommand::Get`] it returns the conflicting lock.
@@ -51,14 +87,21 @@ impl Description {
         kind: OfdType,
         range: OfdRange,
     ) -> io::Result<Option<OfdConflict>> {
-        ofd_lock_range(self.fd.as_fd(), command, kind, range)
+        ofd_lock_range(self.fd()?, command, kind, range)
     }
 }
 
 impl Drop for Description {
     fn drop(&mut self) {
+        // In a child the locks are the parent's, and the number may be another file's. (The count of
+        // forks does not tell if `close_in_child` was never registered.)
+        if self.fd().is_err() || !self.is_of_this_process() {
+            std::mem::forget(self.fd.take());
+            return;
+        }
         // An explicit unlock, because a copy of the descriptor may keep the description open.
         let _ = self.lock(OfdCommand::Set, OfdType::Unlock, TO_THE_END);
+        // Before the closing, after which the number may be taken again.
         self.slot.store(FREE, Ordering::Release);
     }
 }
@@ -155,6 +198,7 @@ fn free_slot() -> &'static AtomicI32 {
 /// Closes the copies of the descriptors in a child of fork. Takes no lock and allocates nothing. A
 /// descriptor that another thread of the parent was just opening stays open in the child.
 pub(crate) fn close_in_child() {
+    FORKS.fetch_add(1, Ordering::AcqRel);
     let mut slots = Some(&ALL);
     while let Some(part) = slots {
         for slot in &part.numbers {

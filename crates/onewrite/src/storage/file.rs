@@ -9,6 +9,7 @@
 
 use super::capabilities::{Capabilities, DirectAlign};
 use super::counters::IoCounters;
+use super::description::Description;
 use super::error::{Operation, StorageError};
 use super::observer::{self, Call, Route};
 use super::open::{self, Access};
@@ -16,7 +17,6 @@ use super::probe;
 use super::sys;
 use rustix::fs::{Advice, AtFlags, Statx, StatxFlags, fadvise, fdatasync, fstat, ftruncate, statx};
 use rustix::io::{Errno, IoSliceMut, pread, preadv, pwrite};
-use rustix::process::Pid;
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -58,11 +58,11 @@ pub struct LogFile {
     pub(super) capabilities: OnceLock<Capabilities>,
     /// The kernel or the file system does not take RWF_DSYNC, or does not keep to it; fdatasync does its work.
     pub(super) no_dsync_flag: AtomicBool,
-    /// The process that opened it. A forked child shares the descriptors, and with them the locks.
-    pub(super) opened_by: Pid,
     pub(super) counters: IoCounters,
+    /// The locks on this file. Not on `buffered`, which a forked child shares.
+    pub(super) locks: Description,
     /// Where writers lock each other out, if not here.
-    pub(super) locks: Option<File>,
+    pub(super) writer_locks: Option<Description>,
 }
 
 /// The descriptor for direct writes.
@@ -147,7 +147,7 @@ impl LogFile {
     /// Whether this process has opened it. A child of fork must not use its parent's: it shares the locks.
     #[must_use]
     pub fn is_of_this_process(&self) -> bool {
-        rustix::process::getpid() == self.opened_by
+        self.locks.is_of_this_process()
     }
 
     /// What this process has done to the file through this object.

@@ -5,25 +5,25 @@
 //! them when their holder dies, in any pid namespace. Threads that share one `LogFile` share its
 //! locks, so they also need a mutex.
 //!
-//! A child made by fork shares them too, until it calls exec, exits or closes the descriptors. Its
-//! copy would delay an unlock by close, so a dropped `LogFile` releases its locks explicitly. It
-//! does so only in the process that opened it, so that a child's drop does not release its parent's
-//! locks. If the parent is killed while such a child lives, the locks live on with the child.
+//! A child made by fork shares the open file. So the locks are on a [`Description`] of their own,
+//! and the child closes its descriptor at once. It keeps no lock of a killed parent, and releases
+//! no lock of a living one.
 //!
 //! A process that may only read a file can take shared locks on it, and keep them. So the bytes
 //! that writers wait for are locked in a separate, empty file. Only those that may write the log
 //! can open it ([`LogFile::lock_in_own_file`]).
 
+use super::description::Description;
 use super::error::{Operation, StorageError};
 use super::file::LogFile;
 use super::observer::{self, Call};
 use super::open::{Access, Create, NewFile, open_buffered, remove_file};
 use super::patience::{Patience, try_within};
-use super::sys::{OfdCommand, OfdType, ofd_lock};
+use super::sys::{OfdCommand, OfdRange, OfdType, ofd_lock};
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -51,15 +51,6 @@ pub enum LockByte {
 }
 
 impl LockByte {
-    const ALL: [Self; 6] = [
-        Self::Presence,
-        Self::Extension,
-        Self::Poison,
-        Self::Flush,
-        Self::Turn,
-        Self::Knock,
-    ];
-
     /// Whether writers wait for it, or must always be able to take it.
     fn is_for_writers(self) -> bool {
         !matches!(self, Self::Presence | Self::Knock)
@@ -75,6 +66,13 @@ impl LockByte {
                 Self::Turn => 4,
                 Self::Knock => 5,
             }
+    }
+
+    fn range(self) -> OfdRange {
+        OfdRange {
+            start: self.offset().into(),
+            len: 1,
+        }
     }
 }
 
@@ -138,7 +136,7 @@ impl LogFile {
         };
         observer::before(&path, Operation::Open, &Call::Open)?;
         let file = open_buffered(&path, Create::IfMissing(new), Access::ReadWrite)?;
-        self.locks = Some(file);
+        self.writer_locks = Some(Description::owning(file.into()));
         Ok(())
     }
 
@@ -175,11 +173,12 @@ impl LogFile {
     /// # Errors
     /// The file was deleted; errors of fstat(2).
     pub fn check_locks(&self) -> Result<(), StorageError> {
-        let Some(locks) = &self.locks else {
+        let Some(locks) = &self.writer_locks else {
             return Ok(());
         };
         let path = || lock_path(&self.path);
-        match fstat(locks) {
+        let fd = locks.fd();
+        match fd.and_then(|fd| Ok(fstat(fd)?)) {
             Ok(stat) if stat.st_nlink == 0 => Err(StorageError::Deleted { path: path() }),
             Ok(_) => Ok(()),
             Err(e) => Err(StorageError::io(&path(), Operation::Inspect, e)),
@@ -191,10 +190,10 @@ impl LogFile {
         // Other holders of the shared byte reported the same. If the lock fails, the log is still
         // not to be trusted.
         let _ = self.try_lock(LockByte::Poison, LockKind::Exclusive);
-        if self.locks.is_some() && self.access == Access::ReadWrite {
+        if self.writer_locks.is_some() && self.access == Access::ReadWrite {
             // Readers look here, and so do processes that have yet to open the other file.
-            let (set, write) = (OfdCommand::Set, OfdType::Write);
-            let _ = ofd_lock(self.buffered_fd(), set, write, LockByte::Poison.offset());
+            let byte = LockByte::Poison.range();
+            let _ = self.locks.lock(OfdCommand::Set, OfdType::Write, byte);
         }
     }
 
@@ -240,34 +239,18 @@ impl LogFile {
         }
     }
 
+    /// Returns whether somebody is in the way, for [`OfdCommand::Get`].
     fn ofd(&self, command: OfdCommand, kind: OfdType, byte: LockByte) -> io::Result<bool> {
-        ofd_lock(self.locked_fd(byte), command, kind, byte.offset())
-    }
-
-    /// The file where the byte is locked.
-    fn locked_fd(&self, byte: LockByte) -> BorrowedFd<'_> {
-        match &self.locks {
-            Some(locks) if byte.is_for_writers() => locks.as_fd(),
-            _ => self.buffered_fd(),
-        }
+        let locks = match &self.writer_locks {
+            Some(locks) if byte.is_for_writers() => locks,
+            _ => &self.locks,
+        };
+        let conflict = locks.lock(command, kind, byte.range())?;
+        Ok(conflict.is_some())
     }
 
     fn lock_error(&self, byte: LockByte, source: io::Error) -> StorageError {
         self.error(Operation::Lock(byte), None, source)
-    }
-}
-
-impl Drop for LogFile {
-    fn drop(&mut self) {
-        if !self.is_of_this_process() {
-            return;
-        }
-        for byte in LockByte::ALL {
-            // If this fails, closing the descriptor still releases the lock.
-            let _ = self.unlock(byte);
-        }
-        let (set, unlock) = (OfdCommand::Set, OfdType::Unlock);
-        let _ = ofd_lock(self.buffered_fd(), set, unlock, LockByte::Poison.offset());
     }
 }
 
@@ -283,6 +266,15 @@ mod tests {
     use super::*;
     use std::path::Path;
 
+    const ALL: [LockByte; 6] = [
+        LockByte::Presence,
+        LockByte::Extension,
+        LockByte::Poison,
+        LockByte::Flush,
+        LockByte::Turn,
+        LockByte::Knock,
+    ];
+
     fn open(path: &Path) -> LogFile {
         let create = Create::IfMissing(NewFile {
             mode: 0o600,
@@ -296,13 +288,14 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("log");
         let (file, other) = (open(&path), open(&path));
-        for byte in LockByte::ALL {
+        for byte in ALL {
             assert!(file.try_lock(byte, LockKind::Exclusive).expect("a lock"));
         }
         // The copy that a child of fork holds.
-        let copy = file.buffered_fd().try_clone_to_owned().expect("a copy");
+        let fd = file.locks.fd().expect("a descriptor");
+        let copy = fd.try_clone_to_owned().expect("a copy");
         drop(file);
-        for byte in LockByte::ALL {
+        for byte in ALL {
             assert!(other.try_lock(byte, LockKind::Exclusive).expect("free"));
         }
         drop(copy);
@@ -328,7 +321,7 @@ mod tests {
         for (file, is_alone) in [(&mut file, true), (&mut other, false)] {
             file.lock_in_own_file(new, is_alone).expect("a file");
         }
-        for byte in LockByte::ALL {
+        for byte in ALL {
             assert!(reader.try_lock(byte, LockKind::Shared).expect("a lock"));
             let is_taken = file.try_lock(byte, LockKind::Exclusive).expect("an answer");
             assert_eq!(is_taken, byte.is_for_writers(), "{byte:?}");
@@ -349,9 +342,10 @@ mod tests {
             file.try_lock(LockByte::Presence, LockKind::Shared)
                 .expect("a lock")
         );
-        let parent = file.buffered_fd().try_clone_to_owned().expect("a copy");
+        let fd = file.locks.fd().expect("a descriptor");
+        let parent = fd.try_clone_to_owned().expect("a copy");
         // The child's view after fork: opened by another process, with the parent's descriptor.
-        file.opened_by = rustix::process::Pid::INIT;
+        file.locks.opened_by = rustix::process::Pid::INIT;
         drop(file);
         let locked = other.is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
         assert!(locked.expect("an answer"));

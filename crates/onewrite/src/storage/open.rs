@@ -1,6 +1,7 @@
 //! Opening and creating a log file, and making its name durable.
 
 use super::counters::IoCounters;
+use super::description::Description;
 use super::error::{Operation, StorageError};
 use super::file::{Direct, LogFile, retry};
 use super::observer::{self, Call};
@@ -71,6 +72,8 @@ impl LogFile {
         observer::before(path, Operation::Open, &Call::Open)?;
         let buffered = open_buffered(path, create, access)?;
         let stat = probe::inspect(&buffered, path)?;
+        let locks = Description::of(buffered.as_fd(), access == Access::ReadWrite)
+            .map_err(|e| StorageError::io(path, Operation::Open, e))?;
         let no_direct = match (access, direct) {
             (Access::ReadWrite, DirectIo::Auto) => None,
             (_, DirectIo::Never) => Some("direct I/O was turned off"),
@@ -85,9 +88,9 @@ impl LogFile {
             no_direct,
             capabilities: OnceLock::new(),
             no_dsync_flag: AtomicBool::new(false),
-            opened_by: rustix::process::getpid(),
             counters: IoCounters::default(),
-            locks: None,
+            locks,
+            writer_locks: None,
         };
         if no_direct.is_none() {
             file.open_direct()?;
