@@ -1,18 +1,19 @@
-//! Waiting for what another process holds. Every such wait has a bound: a process may be stopped, or frozen with its
-//! container, with any lock in hand.
+//! Waiting for what another process holds. Every such wait has a bound: a process may be stopped,
+//! or frozen with its container, while it holds any lock.
 
 use std::time::Duration;
 
 use crate::sync::{Instant, sleep};
 
-/// How long it is waited for a lock that others hold for a moment only, whatever an application has said.
+/// How long to wait for a lock that others hold only for a moment, whatever the application has
+/// set.
 pub const MOMENT: Duration = Duration::from_millis(500);
 /// The first pause between two tries, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
 
-/// Whether somebody goes on waiting beyond a [`MOMENT`].
+/// Whether a waiter continues beyond a [`MOMENT`].
 pub trait Patience: Send + Sync {
-    /// Returns when it is worth to try again; `false`: it is enough.
+    /// Returns when another try makes sense; `false` ends the wait.
     fn goes_on(&self) -> bool;
 }
 
@@ -26,7 +27,8 @@ impl Patience for Short {
     }
 }
 
-/// Tries again and again: for a `moment`, and then for as long as patience lasts. Whether it was successful.
+/// Tries repeatedly: for a `moment`, and then for as long as patience lasts. Returns whether it
+/// succeeded.
 ///
 /// # Errors
 /// Those of `attempt`.
@@ -38,7 +40,7 @@ pub fn try_within<E>(
     let [mut pause, longest] = PAUSES;
     let end = Instant::now() + moment;
     while !attempt()? {
-        // In the model time does not pass by itself, and nobody is stopped.
+        // In the model time does not pass by itself, and no process is stopped.
         if cfg!(shuttle) || Instant::now() < end {
             sleep(pause);
             pause = longest.min(pause * 2);

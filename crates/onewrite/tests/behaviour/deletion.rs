@@ -17,8 +17,8 @@ fn delete_log(db: &Connection) -> i32 {
 }
 
 /// SQLite deletes a log under EXCLUSIVE, when all of it is in the database. It also deletes one
-/// under SHARED, where it finds the database empty. In a guarded mode an empty database file proves
-/// nothing: its only content may be in the log.
+/// under SHARED, where it finds the database empty. In a guarded mode the database is not empty
+/// then: all of its content may be in the log.
 #[test]
 fn the_log_is_not_given_up_under_a_shared_lock() {
     let directory = tempfile::tempdir().expect("a directory");
