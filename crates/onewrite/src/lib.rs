@@ -32,8 +32,8 @@ mod vfs;
 pub mod wal;
 
 pub use vfs::{
-    DATABASE_HEADER_BYTES, DiscardError, Discarded, GUARD_BYTE, RegisterError, discard_log,
-    guarded_by,
+    DATABASE_HEADER_BYTES, DiscardError, Discarded, GUARD_BYTE, RegisterError, SETTINGS, Setting,
+    discard_log, guarded_by,
 };
 
 /// The name of the VFS, as `sqlite3_open_v2` and the URI parameter `vfs=` take it.

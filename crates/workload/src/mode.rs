@@ -4,6 +4,7 @@
 //! below. So a misspelt variation is an error that lists the known ones, and never runs something
 //! else. [`crate::connection`] executes the pragmas.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -111,13 +112,15 @@ impl Journal {
 }
 
 /// The values a variation takes.
+#[derive(Clone)]
 enum Values {
-    OneOf(&'static [&'static str]),
+    OneOf(Cow<'static, [&'static str]>),
     /// `frames/milliseconds`, written `'frames,milliseconds'` in the pragma.
     FramesAndMillis,
 }
 
 /// A part of a mode that can vary.
+#[derive(Clone)]
 struct Key {
     name: &'static str,
     pragma: &'static str,
@@ -126,86 +129,54 @@ struct Key {
 
 const SYNCHRONOUS: &str = "synchronous";
 
-/// The variations of the `onewrite` VFS's modes. A mode refuses those that it does not have.
-const ENGINE_KEYS: &[Key] = &[
-    Key {
-        name: "layout",
-        pragma: "onewrite_layout",
-        values: Values::OneOf(&["embedded", "sector", "page4k", "page8k", "gathered"]),
-    },
-    Key {
-        name: "sync",
-        pragma: "onewrite_sync",
-        values: Values::OneOf(&["full", "persistent", "normal", "auto"]),
-    },
-    Key {
-        name: "init",
-        pragma: "onewrite_init",
-        values: Values::OneOf(&["zero-fill", "write-zeroes", "unwritten", "auto"]),
-    },
-    Key {
-        name: "checkpoint",
-        pragma: "onewrite_checkpoint",
-        values: Values::OneOf(&["copy", "exchange", "forward", "clone", "auto"]),
-    },
-    Key {
-        name: "group_commit",
-        pragma: "onewrite_group_commit",
-        values: Values::OneOf(&["on", "off", "auto"]),
-    },
-    Key {
-        name: "read_durable",
-        pragma: "onewrite_read_durable",
-        values: Values::OneOf(&["on", "off"]),
-    },
-    Key {
-        name: "compression",
-        pragma: "onewrite_compression",
-        values: Values::OneOf(&["lz4", "zstd", "none"]),
-    },
-    Key {
-        name: "differences",
-        pragma: "onewrite_differences",
-        values: Values::OneOf(&["on", "off"]),
-    },
-    Key {
-        name: "group_synch",
-        pragma: "onewrite_group_synch",
-        values: Values::FramesAndMillis,
-    },
-];
+/// The variations of the `onewrite` VFS's modes: its settings. A mode refuses those that it does
+/// not have.
+fn engine_keys() -> Vec<Key> {
+    let key = |setting: &'static onewrite::Setting| {
+        let values: Vec<_> = setting.values().iter().map(|(word, _)| *word).collect();
+        Key {
+            name: setting.name(),
+            pragma: setting.pragma,
+            values: match values.contains(&onewrite::mode::GroupSynch::FORM.0) {
+                true => Values::FramesAndMillis,
+                false => Values::OneOf(values.into()),
+            },
+        }
+    };
+    onewrite::SETTINGS.iter().map(key).collect()
+}
 
 /// The variations of `lsmvbt`: `PRAGMA lsmvbt_...`.
 const LSMVBT_KEYS: &[Key] = &[
     Key {
         name: "torn",
         pragma: "lsmvbt_torn",
-        values: Values::OneOf(&["trust", "double", "auto"]),
+        values: Values::OneOf(Cow::Borrowed(&["trust", "double", "auto"])),
     },
     Key {
         name: "lazy_split",
         pragma: "lsmvbt_lazy_split",
-        values: Values::OneOf(&["on", "off"]),
+        values: Values::OneOf(Cow::Borrowed(&["on", "off"])),
     },
     Key {
         name: "reserve",
         pragma: "lsmvbt_reserve",
-        values: Values::OneOf(&["0", "5", "10", "20", "40"]),
+        values: Values::OneOf(Cow::Borrowed(&["0", "5", "10", "20", "40"])),
     },
     Key {
         name: "lazy_gc",
         pragma: "lsmvbt_lazy_gc",
-        values: Values::OneOf(&["on", "off"]),
+        values: Values::OneOf(Cow::Borrowed(&["on", "off"])),
     },
     Key {
         name: "embedding",
         pragma: "lsmvbt_embedding",
-        values: Values::OneOf(&["on", "off"]),
+        values: Values::OneOf(Cow::Borrowed(&["on", "off"])),
     },
     Key {
         name: "redistribution",
         pragma: "lsmvbt_redistribution",
-        values: Values::OneOf(&["on", "off"]),
+        values: Values::OneOf(Cow::Borrowed(&["on", "off"])),
     },
 ];
 
@@ -337,7 +308,7 @@ impl Mode {
             self.synchronous = Some(level);
             return Ok(());
         }
-        let Some(known) = self.keys().iter().find(|known| known.name == key) else {
+        let Some(known) = self.keys().into_iter().find(|known| known.name == key) else {
             return Err(self.unknown_key(key));
         };
         let value = match &known.values {
@@ -354,11 +325,11 @@ impl Mode {
         Ok(())
     }
 
-    fn keys(&self) -> &'static [Key] {
+    fn keys(&self) -> Vec<Key> {
         match self.journal.vfs {
-            Vfs::Stock if self.journal.is_lsmvbt() => LSMVBT_KEYS,
-            Vfs::Stock => &[],
-            Vfs::Onewrite => ENGINE_KEYS,
+            Vfs::Stock if self.journal.is_lsmvbt() => LSMVBT_KEYS.to_vec(),
+            Vfs::Stock => Vec::new(),
+            Vfs::Onewrite => engine_keys(),
         }
     }
 
@@ -533,8 +504,9 @@ mod tests {
         let error = Mode::parse("waldio:lay=sector").unwrap_err().to_string();
         assert_eq!(
             error,
-            "mode waldio: no variation is called \"lay\"; it takes layout, sync, init, \
-             checkpoint, group_commit, read_durable, compression, differences, group_synch, synchronous"
+            "mode waldio: no variation is called \"lay\"; it takes sync, group_commit, \
+             read_durable, group_synch, compression, differences, checkpoint, layout, init, \
+             direct_io, synchronous"
         );
         let error = Mode::parse("wal:layout=sector").unwrap_err().to_string();
         assert!(error.ends_with("it takes synchronous"), "{error}");
@@ -547,7 +519,8 @@ mod tests {
             .to_string();
         assert_eq!(
             error,
-            "mode waldio: layout cannot be \"page16k\"; it can be embedded, sector, page4k, page8k, gathered"
+            "mode waldio: layout cannot be \"page16k\"; it can be auto, embedded, sector, \
+             page4k, page8k, gathered"
         );
         for bad in ["4", "4/", "/2", "4/2/1", "-1/2", "4/2'"] {
             assert!(

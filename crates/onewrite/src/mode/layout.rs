@@ -2,9 +2,6 @@
 //! frames by them.
 
 use std::fmt;
-use std::str::FromStr;
-
-use super::{UnknownWord, unknown};
 
 /// `onewrite_layout`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,14 +26,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    const WORDS: [(&str, Layout); 5] = [
-        ("embedded", Layout::Embedded),
-        ("sector", Layout::Sector),
-        ("page4k", Layout::Page4k),
-        ("page8k", Layout::Page8k),
-        ("gathered", Layout::Gathered),
-    ];
-
     /// The layout's number in a log's header.
     pub fn code(self) -> u32 {
         match self {
@@ -71,20 +60,6 @@ impl Layout {
     /// The layout with this number.
     pub fn from_code(code: u32) -> Option<Layout> {
         Layout::ALL.into_iter().find(|layout| layout.code() == code)
-    }
-}
-
-impl FromStr for Layout {
-    type Err = UnknownWord;
-
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
-        let found = Layout::WORDS
-            .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(word));
-        found.map(|&(_, layout)| layout).ok_or_else(|| {
-            let known = "embedded, sector, page4k, page8k, gathered or auto";
-            unknown(word, known)
-        })
     }
 }
 

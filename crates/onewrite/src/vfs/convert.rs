@@ -4,11 +4,11 @@
 
 use std::cell::Cell;
 
-use super::database::{Paths, Settings};
+use super::database::Paths;
 use super::ffi;
 use super::host::{self, Host, SqlError};
+use super::settings::{Settings, pragmas_that_shape_a_log};
 use crate::mode::JournalMode;
-use crate::storage::DirectIo;
 use crate::sync;
 
 sync::thread_local! {
@@ -46,16 +46,8 @@ pub fn recover_with_stock(host: &'static Host, paths: &Paths) -> Result<(), SqlE
 pub fn convert(host: &'static Host, paths: &Paths, mode: JournalMode, settings: &Settings) {
     CONVERTING.with(|it| it.set(true));
     let converted = host::with_connection(host, &paths.database, super::VFS_NAME, |query| {
-        if let Some(layout) = settings.layout {
-            query(&format!("PRAGMA onewrite_layout={layout}"))?;
-        }
-        query(&format!("PRAGMA onewrite_init='{}'", settings.init))?;
-        query(&format!(
-            "PRAGMA onewrite_checkpoint={}",
-            settings.checkpoint
-        ))?;
-        if settings.direct == DirectIo::Never {
-            query("PRAGMA onewrite_direct_io=off")?;
+        for pragma in pragmas_that_shape_a_log(settings) {
+            query(&pragma)?;
         }
         query(&format!("PRAGMA journal_mode={mode}"))
     });

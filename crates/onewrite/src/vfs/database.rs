@@ -16,40 +16,14 @@ use super::ffi;
 use super::host::{self, BusyHandler, Connection, Host};
 use super::inner::{Inner, LockLevel};
 use super::remap::Remapper;
-use crate::commit::{CommitConfig, SharedLog, Writer};
+use super::settings::Settings;
+use crate::commit::{SharedLog, Writer};
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Log, LogError, OpenLog};
-use crate::mode::{CheckpointPolicy, InitPolicy, JournalMode, Layout};
-use crate::storage::{Access, DirectIo, MOMENT, NewFile, try_within};
+use crate::mode::JournalMode;
+use crate::storage::{Access, MOMENT, NewFile, try_within};
 use crate::sync;
 use crate::wal::{IndexView, PageSize};
-
-/// What a connection can set by pragma or URI.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// `onewrite_layout`; `None` keeps the one that the log has.
-    pub layout: Option<Layout>,
-    pub init: InitPolicy,
-    pub commit: CommitConfig,
-    pub direct: DirectIo,
-    /// `onewrite_read_durable`.
-    pub read_durable: bool,
-    /// `onewrite_checkpoint`.
-    pub checkpoint: CheckpointPolicy,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            layout: None,
-            init: InitPolicy::default(),
-            commit: CommitConfig::default(),
-            direct: DirectIo::Auto,
-            read_durable: true,
-            checkpoint: CheckpointPolicy::default(),
-        }
-    }
-}
 
 /// A switch of the journal mode that is under way on this connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,8 +6,9 @@ use std::mem;
 use std::ptr;
 use std::sync::Mutex;
 
+use super::environment::MAKE_DEFAULT;
 use super::ffi::{self, Api, MALLOC_SLOT, Untyped, VERSION_SLOT, sqlite3};
-use super::{RegisterError, environment, host, thunks};
+use super::{RegisterError, host, thunks};
 use crate::sync;
 
 /// SQLite 3.40.0.
@@ -19,7 +20,7 @@ pub fn register(api: Api, version: c_int, make_default: bool) -> Result<(), Regi
         return Err(RegisterError::TooOld(version));
     }
     // Whether the environment asks that databases without a VFS name use ours.
-    let is_wanted = environment::variable("ONEWRITE_MAKE_DEFAULT").is_some_and(|on| on == "1");
+    let is_wanted = MAKE_DEFAULT.value().is_some_and(|on| on == "1");
     thunks::register(api, make_default || is_wanted)
 }
 

@@ -8,15 +8,73 @@ use std::ffi::OsString;
 
 use crate::storage::has_raised_privileges;
 
-/// A variable's value.
-pub fn variable(name: &str) -> Option<OsString> {
+/// A variable that is no setting; those are in [`SETTINGS`](super::SETTINGS).
+pub struct Variable {
+    pub name: &'static str,
+    /// Its values, as the documents have them, and what each does.
+    pub values: &'static [(&'static str, &'static str)],
+}
+
+pub const JOURNAL_MODE: Variable = Variable {
+    name: "ONEWRITE_JOURNAL_MODE",
+    values: &[
+        (
+            "a journal mode of onewrite",
+            "the mode of databases whose program names none",
+        ),
+        (
+            "one of SQLite's own",
+            "leaves the database to the program, as without the variable",
+        ),
+    ],
+};
+
+pub const UPGRADE_WAL: Variable = Variable {
+    name: "ONEWRITE_UPGRADE_WAL",
+    values: &[
+        (
+            "a journal mode of onewrite",
+            "that mode where the program asks for WAL; the program is answered \"wal\"",
+        ),
+        (
+            "1",
+            "the same, with the mode that `ONEWRITE_JOURNAL_MODE` or `journal_mode=` in the URI names",
+        ),
+        ("0", "WAL stays SQLite's own"),
+    ],
+};
+
+pub const MAKE_DEFAULT: Variable = Variable {
+    name: "ONEWRITE_MAKE_DEFAULT",
+    values: &[(
+        "1",
+        "`onewrite` is the VFS of every database that is opened without another's name",
+    )],
+};
+
+/// All of them.
+pub const ALL: [Variable; 3] = [JOURNAL_MODE, UPGRADE_WAL, MAKE_DEFAULT];
+
+impl Variable {
+    /// Its value.
+    pub fn value(&self) -> Option<OsString> {
+        read(self.name)
+    }
+
+    /// Its value, if it is UTF-8.
+    pub fn text(&self) -> Option<String> {
+        value_of(self.name)
+    }
+}
+
+/// The value of a variable, if it is UTF-8.
+pub fn value_of(name: &str) -> Option<String> {
+    read(name)?.into_string().ok()
+}
+
+fn read(name: &str) -> Option<OsString> {
     match has_raised_privileges() {
         true => None,
         false => env::var_os(name),
     }
-}
-
-/// A variable's value, if it is UTF-8.
-pub fn text(name: &str) -> Option<String> {
-    variable(name)?.into_string().ok()
 }

@@ -28,6 +28,7 @@ mod orphan;
 mod pragma;
 mod refusal;
 mod remap;
+mod settings;
 mod status;
 mod super_journal;
 mod switching;
@@ -39,6 +40,7 @@ use std::fmt;
 
 pub use discard::{DiscardError, Discarded, discard_log};
 pub use header::{GUARD_BYTE, HEADER_BYTES as DATABASE_HEADER_BYTES, guarded_by};
+pub use settings::{SETTINGS, Setting};
 use thunks::make_default;
 
 /// The name that the VFS is registered under.

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::database::Database;
 use super::inner::LockLevel;
 use super::locks::Held;
+use super::settings::InUse;
 use super::thunks;
 use crate::checkpoint::{self, cost::Cost};
 use crate::commit::SharedLog;
@@ -12,7 +13,7 @@ use crate::commit::group_commit::Counts;
 use crate::commit::group_synch::Sizes;
 use crate::log::memory::MAX_BYTES;
 use crate::log::packed::Compressed;
-use crate::mode::{JournalMode, SyncPolicy};
+use crate::mode::SyncPolicy;
 use crate::storage::IoCounts;
 use crate::storage::pace::{self, Pace};
 use crate::wal::faults::Fault;
@@ -31,23 +32,13 @@ struct Status<'a> {
     mode: Option<&'static str>,
     /// The mode that the database remembers and is not used in now, and why.
     kept_out_of: Option<KeptOut>,
-    layout: Option<String>,
-    sync: String,
+    /// What the settings come to.
+    #[serde(flatten)]
+    settings: InUse<'a>,
     /// What `auto` has come to.
     sync_in_use: String,
     /// Why `auto` has come to that.
     sync_why: Option<String>,
-    group_synch: Option<String>,
-    /// Whether commits may share a flush with others.
-    group_commit: &'static str,
-    /// Whether statements wait for the commits that they read to be durable.
-    read_durable: &'static str,
-    /// Where pages are compressed: what with, and whether differences are held.
-    compression: Option<String>,
-    differences: Option<String>,
-    init: Option<String>,
-    /// `onewrite_checkpoint`; what came of it is in `remapped`.
-    checkpoint: String,
     guarded: bool,
     /// Where this connection has set the log of a removed database aside to.
     set_aside: Option<&'a str>,
@@ -96,7 +87,6 @@ struct LogStatus<'a> {
     shared_memory: bool,
     /// What compression did, in all connections of the process.
     compressed: Option<Compressed>,
-    direct_io: bool,
     direct_io_why_not: Option<&'a str>,
     fua: bool,
     fua_why_not: Option<&'a str>,
@@ -111,8 +101,6 @@ pub fn json(database: &Database) -> String {
     let log = database.log();
     let error = database.last_error.borrow();
     let set_aside = database.set_aside.borrow();
-    let compresses = database.mode().is_some_and(JournalMode::compresses);
-    let compressing = Some(settings.commit.compressing).filter(|_| compresses);
     let connection = database.connection.get();
     let sqlite =
         connection.and_then(|connection| connection.query("SELECT sqlite_version()").ok()?);
@@ -128,24 +116,13 @@ pub fn json(database: &Database) -> String {
             mode: mode.name(),
             why: KEPT_OUT,
         }),
-        layout: log.as_ref().map(|log| log.geometry().layout().to_string()),
-        sync: settings.commit.sync.to_string(),
+        settings: InUse(database),
         sync_in_use: match log.as_deref() {
             Some(log) => log.sync_policy(settings.commit.sync),
             None => settings.commit.sync.resolved(),
         }
         .to_string(),
         sync_why: why_sync(log.as_deref(), settings.commit.sync),
-        group_synch: settings.commit.group_synch.map(|group| group.to_string()),
-        group_commit: database
-            .mode()
-            .filter(|mode| settings.commit.groups_commits(*mode))
-            .map_or("off", |_| "on"),
-        read_durable: if settings.read_durable { "on" } else { "off" },
-        compression: compressing.map(|how| how.with.to_string()),
-        differences: compressing.map(|how| how.differences.to_string()),
-        init: log.as_ref().map(|log| log.init().to_string()),
-        checkpoint: settings.checkpoint.to_string(),
         guarded: database.is_guarded(),
         set_aside: set_aside.as_deref(),
         locks: match held {
@@ -194,7 +171,6 @@ fn log_status<'a>(database: &Database, log: &'a SharedLog) -> LogStatus<'a> {
         remap_cost: database.remaps_by(log).map(Cost::of),
         shared_memory: log.shared().is_shared(),
         compressed: log.packed().map(|packed| packed.counters.snapshot()),
-        direct_io: file.direct().is_some(),
         direct_io_why_not: file.why_not_direct(),
         fua: capabilities.fua.is_ok(),
         fua_why_not: capabilities.fua.as_ref().err().map(String::as_str),

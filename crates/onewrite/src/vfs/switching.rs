@@ -2,10 +2,12 @@
 //! DELETE, with SQLite's own statements.
 
 use super::database::{Database, Switch};
+use super::environment::UPGRADE_WAL;
 use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
-use super::pragma::{Answer, Failure, no_group_synch_in};
-use super::{convert, environment, ffi, host};
+use super::pragma::{Answer, Failure};
+use super::settings::{no_group_synch_in, no_remapping_in};
+use super::{convert, ffi, host};
 use crate::log::Geometry;
 use crate::mode::{JournalMode, Layout, UpgradeOfWal, is_stock_mode};
 use crate::wal::{FRAME_HEADER_BYTES, PageSize};
@@ -72,7 +74,7 @@ impl Database {
         if convert::is_converting() {
             return None;
         }
-        match environment::text("ONEWRITE_UPGRADE_WAL")?.parse() {
+        match UPGRADE_WAL.text()?.parse() {
             Ok(UpgradeOfWal::To(mode)) => Some(mode),
             Ok(UpgradeOfWal::ToWanted) => self.wanted,
             // Told when the database was opened.
@@ -233,7 +235,7 @@ impl Database {
     ) -> Result<(), Failure> {
         let settings = self.settings.get();
         if settings.checkpoint.needs_gathered() && !mode.may_have(Layout::Gathered) {
-            return Err(super::pragma::no_remapping_in(mode).into());
+            return Err(format!("onewrite_checkpoint: {}", no_remapping_in(mode)).into());
         }
         let layout = mode.layout_for(settings.layout, settings.checkpoint, None);
         if layout == Layout::Gathered {
@@ -248,7 +250,9 @@ impl Database {
                     )
                     .into())
                 }
-                (_, Some(_)) => Err(no_group_synch_in(mode).into()),
+                (_, Some(_)) => {
+                    Err(format!("onewrite_group_synch: {}", no_group_synch_in(mode)).into())
+                }
                 (_, None) => Ok(()),
             };
         }

@@ -337,3 +337,82 @@ fn uri_and_environment_name_the_compression() {
     );
     assert!(text.contains("mode=swal,swal,zstd"), "{text}");
 }
+
+/// The values of a setting as a statement has them; a form stands for one of its values.
+fn sayable(setting: &onewrite::Setting) -> Vec<String> {
+    let values = setting.values();
+    let said = values.iter().map(|(word, _)| match word.contains(',') {
+        true => "4,2".to_owned(),
+        false => (*word).to_owned(),
+    });
+    said.collect()
+}
+
+#[test]
+fn each_setting_answers_what_was_said_by_pragma_and_by_uri() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = super::open(&directory.path().join("db"));
+    let fields = status(&db);
+    for setting in &onewrite::SETTINGS {
+        let pragma = setting.pragma;
+        assert!(fields.get(setting.name()).is_some(), "{pragma}: {fields}");
+        for value in sayable(setting) {
+            let set = format!("PRAGMA {pragma}='{value}'");
+            assert_eq!(sql(&db, &set), value, "{set}");
+            assert_eq!(sql(&db, &set.to_uppercase()), value, "{set}");
+            assert_eq!(sql(&db, &format!("PRAGMA {pragma}")), value, "{pragma}");
+            let uri = format!(
+                "file:{}?vfs=onewrite&{pragma}={value}",
+                directory.path().join("uri").display()
+            );
+            let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+            let other = open_flags(uri.as_ref(), "onewrite", flags).expect("a connection");
+            assert_eq!(sql(&other, &format!("PRAGMA {pragma}")), value, "{uri}");
+        }
+        let refused = super::outcome(&db, &format!("PRAGMA {pragma}=perhaps"));
+        assert!(refused.contains("unknown value 'perhaps'"), "{refused}");
+        for (word, _) in setting.values() {
+            assert!(refused.contains(word), "{pragma}, {word}: {refused}");
+        }
+    }
+}
+
+/// Each setting that is a switch takes SQLite's words for one.
+#[test]
+fn a_switch_takes_every_word_of_sqlites_for_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = super::open(&directory.path().join("db"));
+    for (setting, on) in [
+        ("group_commit", "on"),
+        ("read_durable", "on"),
+        ("differences", "on"),
+        ("direct_io", "auto"),
+    ] {
+        for (words, answer) in [
+            (["on", "1", "yes", "true"], on),
+            (["off", "0", "no", "false"], "off"),
+        ] {
+            for word in words {
+                let set = format!("PRAGMA onewrite_{setting}={word}");
+                assert_eq!(sql(&db, &set), answer, "{set}");
+            }
+        }
+    }
+}
+
+#[test]
+fn help_and_the_error_of_an_unknown_pragma_name_every_setting() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = super::open(&directory.path().join("db"));
+    sql(&db, "PRAGMA onewrite_sync=full");
+    let help = sql(&db, "PRAGMA onewrite_help");
+    assert!(help.contains("onewrite_sync=full (auto | "), "{help}");
+    assert!(help.contains("ONEWRITE_UPGRADE_WAL=1: "), "{help}");
+    let unknown = super::outcome(&db, "PRAGMA onewrite_synch");
+    let others = ["onewrite_status", "onewrite_help", "onewrite_make_default"];
+    let settings = onewrite::SETTINGS.iter().map(|setting| setting.pragma);
+    for pragma in settings.chain(others) {
+        assert!(help.contains(pragma), "{pragma}: {help}");
+        assert!(unknown.contains(pragma), "{pragma}: {unknown}");
+    }
+}

@@ -2,21 +2,21 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
 use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with_writer};
-use crate::mode::{JournalMode, UpgradeOfWal};
 use crate::vfs::claim::{Claim, Taken};
 use crate::vfs::company::{self, CHECKPOINT_LOCK, WRITE_LOCK};
-use crate::vfs::database::{CheckpointLock, Database, Paths, Settings, Switch, new_committer};
+use crate::vfs::database::{CheckpointLock, Database, Paths, Switch, new_committer};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
 use crate::vfs::inner::{Inner, LockLevel, Mapping};
 use crate::vfs::pragma::Answer;
 use crate::vfs::remap::Remapper;
-use crate::vfs::{convert, environment, header};
+use crate::vfs::settings::{self, Settings, Uri};
+use crate::vfs::{convert, header};
 
 /// A database file of ours. The file of the VFS underneath follows it in the same allocation.
 #[repr(C)]
@@ -65,6 +65,10 @@ pub unsafe fn open(
                 }
             };
         }
+        let uri = |parameter: &str| {
+            let parameter = CString::new(parameter).ok()?;
+            host::uri_parameter(name, &parameter)
+        };
         let database = Box::new(Database {
             host,
             _claim: claim,
@@ -74,12 +78,12 @@ pub unsafe fn open(
             patience: Arc::default(),
             paths: Paths::of(path),
             read_only: opened_as & ffi::SQLITE_OPEN_READONLY != 0,
-            takes_no_lock: is_set(name, c"immutable") || is_set(name, c"nolock"),
+            takes_no_lock: settings::is_set(&uri, "immutable") || settings::is_set(&uri, "nolock"),
             lock: Cell::new(LockLevel::NONE),
             is_flushed: Cell::new(false),
             settings: Cell::new(Settings::default()),
             switch: Cell::new(Switch::Idle),
-            wanted: wanted_mode(name),
+            wanted: settings::wanted_mode(&uri),
             mode_was_named: Cell::new(false),
             conversion_tried: Cell::new(false),
             writer_tried: Cell::new(false),
@@ -106,7 +110,7 @@ pub unsafe fn open(
             atomic: RefCell::new(None),
             last_error: RefCell::new(None),
         });
-        if let Err(message) = apply_uri_settings(&database, name) {
+        if let Err(message) = apply_settings(&database, &uri) {
             host::log(ffi::SQLITE_CANTOPEN, &message);
             database.inner.close();
             return ffi::SQLITE_CANTOPEN;
@@ -129,93 +133,12 @@ fn refused(taken: &Taken) -> c_int {
     ffi::SQLITE_CANTOPEN
 }
 
-/// The journal mode that the URI (`journal_mode=`), or else the environment
-/// (`ONEWRITE_JOURNAL_MODE`), ask for.
-///
-/// # Safety
-/// `name` is that of a main database, from SQLite.
-unsafe fn wanted_mode(name: *const c_char) -> Option<JournalMode> {
-    if convert::is_converting() {
-        return None;
+fn apply_settings(database: &Database, uri: Uri<'_>) -> Result<(), String> {
+    if let Some(message) = settings::senseless_upgrade(database) {
+        let message = format!("ONEWRITE_UPGRADE_WAL: {message}");
+        host::log(ffi::SQLITE_WARNING, &message);
     }
-    // SAFETY: by this function's contract.
-    let uri = unsafe { host::uri_parameter(name, c"journal_mode") };
-    let word = uri.or_else(|| environment::text("ONEWRITE_JOURNAL_MODE"))?;
-    JournalMode::wanted(&word).unwrap_or_else(|e| {
-        host::log(ffi::SQLITE_WARNING, &format!("journal_mode: {e}"));
-        None
-    })
-}
-
-/// # Safety
-/// As for `wanted_mode`.
-unsafe fn apply_uri_settings(database: &Database, name: *const c_char) -> Result<(), String> {
-    let settings = [
-        (c"onewrite_layout", "layout"),
-        (c"onewrite_sync", "sync"),
-        (c"onewrite_init", "init"),
-        (c"onewrite_group_synch", "group_synch"),
-        (c"onewrite_group_commit", "group_commit"),
-        (c"onewrite_read_durable", "read_durable"),
-        (c"onewrite_direct_io", "direct_io"),
-        (c"onewrite_compression", "compression"),
-        (c"onewrite_differences", "differences"),
-        (c"onewrite_checkpoint", "checkpoint"),
-    ];
-    if let Some(message) = senseless_upgrade(database) {
-        host::log(
-            ffi::SQLITE_WARNING,
-            &format!("ONEWRITE_UPGRADE_WAL: {message}"),
-        );
-    }
-    for (variable, setting) in [
-        ("ONEWRITE_LAYOUT", "layout"),
-        ("ONEWRITE_COMPRESSION", "compression"),
-        ("ONEWRITE_CHECKPOINT", "checkpoint"),
-    ] {
-        if let Some(value) = environment::text(variable)
-            && let Err(message) = database.set(setting, &value)
-        {
-            host::log(ffi::SQLITE_WARNING, &format!("{variable}: {message}"));
-        }
-    }
-    for (parameter, setting) in settings {
-        // SAFETY: by this function's contract.
-        if let Some(value) = unsafe { host::uri_parameter(name, parameter) } {
-            database.set(setting, &value)?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether a URI parameter is set, as SQLite reads a boolean.
-///
-/// # Safety
-/// As for `open`.
-unsafe fn is_set(name: *const c_char, parameter: &CStr) -> bool {
-    // SAFETY: by this function's contract.
-    let value = unsafe { host::uri_parameter(name, parameter) };
-    value.is_some_and(|value| {
-        let is_word = ["on", "yes", "true"]
-            .iter()
-            .any(|word| value.eq_ignore_ascii_case(word));
-        is_word || value.parse::<i64>().is_ok_and(|number| number != 0)
-    })
-}
-
-/// Why `ONEWRITE_UPGRADE_WAL` upgrades nothing, where that cannot be what was meant.
-fn senseless_upgrade(database: &Database) -> Option<String> {
-    let upgrade = environment::text("ONEWRITE_UPGRADE_WAL")?.parse();
-    match upgrade {
-        Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
-        Ok(UpgradeOfWal::ToWanted)
-            if database.wanted.is_none()
-                && environment::variable("ONEWRITE_JOURNAL_MODE").is_none() =>
-        {
-            Some("1 is for the mode that ONEWRITE_JOURNAL_MODE names, and that is not set".into())
-        }
-        Ok(_) => None,
-    }
+    database.apply_settings(uri)
 }
 
 /// # Safety

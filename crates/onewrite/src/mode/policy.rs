@@ -1,0 +1,343 @@
+//! What a connection can set about a mode, and the words for it.
+//!
+//! The table of settings (`vfs/settings.rs`) says by which names they are set.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Layout;
+use super::words::{OFF, ON, UnknownWord, Word, says_off, word_for};
+use crate::storage::{Capabilities, Init};
+
+/// Prints a value as the table of its words has it.
+macro_rules! prints_its_word {
+    ($($type:ty),*) => {$(
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(word_for(&Self::WORDS, self).unwrap_or("?"))
+            }
+        }
+    )*};
+}
+
+prints_its_word!(
+    SyncPolicy,
+    InitPolicy,
+    CheckpointPolicy,
+    Compression,
+    Differences
+);
+
+/// `onewrite_layout`: how frames lie in a log that is made now; `None` keeps the layout of the log
+/// that is there, or leaves it to the mode.
+pub const LAYOUTS: [Word<Option<Layout>>; 6] = [
+    Word::new(
+        "auto",
+        None,
+        "the layout that the log has, else the usual one of the mode",
+    ),
+    Word::new(
+        "embedded",
+        Some(Layout::Embedded),
+        "the frame header in the page's reserved bytes: one frame, one block",
+    ),
+    Word::new("sector", Some(Layout::Sector), "padded to 512 bytes"),
+    Word::new(
+        "page4k",
+        Some(Layout::Page4k),
+        "header and page padded to 4 KiB each",
+    ),
+    Word::new("page8k", Some(Layout::Page8k), "the frame padded to 8 KiB"),
+    Word::new(
+        "gathered",
+        Some(Layout::Gathered),
+        "frame headers in blocks of their own, for checkpoints that write no page twice",
+    ),
+];
+
+/// `onewrite_sync`: what a commit at `synchronous=FULL` does after its direct write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SyncPolicy {
+    /// `full`: write, then flush (WALDIO-FS).
+    Full,
+    /// `persistent`: the write itself is durable: FUA, or a flush by the kernel (WALDIO-PD).
+    Persistent,
+    /// `normal`: write only; survives a crash of the system, not a power cut (WALDIO-NS).
+    Normal,
+    /// `auto`: the faster one of `persistent` and `full`, where the device has FUA or is not known.
+    /// Both were timed when the log was made ([`crate::storage::pace`]). Elsewhere `persistent`:
+    /// without FUA the kernel turns a write-through write into a write and a flush, which is `full`
+    /// with one system call less.
+    #[default]
+    Auto,
+}
+
+impl SyncPolicy {
+    /// The words for it.
+    pub const WORDS: [Word<SyncPolicy>; 4] = [
+        Word::new(
+            "auto",
+            SyncPolicy::Auto,
+            "the faster of `persistent` and `full`, timed when the log is made, if the device has \
+             FUA or is not known; else `persistent`",
+        ),
+        Word::new(
+            "persistent",
+            SyncPolicy::Persistent,
+            "the write itself is durable: FUA, or a flush by the kernel",
+        ),
+        Word::new("full", SyncPolicy::Full, "write, then flush"),
+        Word::new(
+            "normal",
+            SyncPolicy::Normal,
+            "write only: survives a crash of the system, not a power cut",
+        ),
+    ];
+
+    /// The policy with `auto` decided, where nothing was timed.
+    pub fn resolved(self) -> SyncPolicy {
+        match self {
+            SyncPolicy::Auto => SyncPolicy::Persistent,
+            decided => decided,
+        }
+    }
+}
+
+/// `onewrite_init`: how the log's blocks are made ready for writes that allocate nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum InitPolicy {
+    /// `write-zeroes` where the kernel, the file system and the device offer it, else `zero-fill`.
+    #[default]
+    Auto,
+    /// One way, or an error.
+    Always(Init),
+}
+
+impl InitPolicy {
+    /// The words for it.
+    pub const WORDS: [Word<InitPolicy>; 4] = [
+        Word::new(
+            "auto",
+            InitPolicy::Auto,
+            "`write-zeroes` where it is available, else `zero-fill`",
+        ),
+        Word::new(
+            "zero-fill",
+            InitPolicy::Always(Init::ZeroFill),
+            "zeros are written: works everywhere",
+        ),
+        Word::new(
+            "write-zeroes",
+            InitPolicy::Always(Init::WriteZeroes),
+            "the device zeroes the blocks by one command (Linux 6.17)",
+        ),
+        Word::new(
+            "unwritten",
+            InitPolicy::Always(Init::Unwritten),
+            "blocks are only allocated: for measurements",
+        ),
+    ];
+
+    /// The way that is taken where the file system and the device offer what they do.
+    ///
+    /// # Errors
+    /// Why the one way that was asked for cannot be taken there.
+    pub fn resolved(self, offered: &Capabilities) -> Result<Init, String> {
+        match (self, &offered.write_zeroes) {
+            (InitPolicy::Auto, Ok(())) => Ok(Init::WriteZeroes),
+            (InitPolicy::Auto, Err(_)) => Ok(Init::ZeroFill),
+            (InitPolicy::Always(Init::WriteZeroes), Err(why)) => Err(format!(
+                "onewrite_init=write-zeroes cannot be used here: {why}"
+            )),
+            (InitPolicy::Always(init), _) => Ok(init),
+        }
+    }
+}
+
+/// `onewrite_checkpoint`: how a checkpoint brings pages from the log into the database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CheckpointPolicy {
+    /// `copy`: each page is written there.
+    #[default]
+    Copy,
+    /// `exchange`: blocks of log and database change places (`XFS_IOC_EXCHANGE_RANGE`).
+    Exchange,
+    /// `forward`: `exchange`, and then the log goes on in consecutive blocks (the paper's remap+).
+    Forward,
+    /// `clone`: the database shares the log's blocks (`FICLONERANGE`).
+    Clone,
+    /// `auto`: `exchange` on XFS, else `copy`.
+    Auto,
+}
+
+impl CheckpointPolicy {
+    /// The words for it.
+    pub const WORDS: [Word<CheckpointPolicy>; 5] = [
+        Word::new(
+            "copy",
+            CheckpointPolicy::Copy,
+            "each page is written into the database, as SQLite does",
+        ),
+        Word::new(
+            "exchange",
+            CheckpointPolicy::Exchange,
+            "blocks of log and database change places (XFS)",
+        ),
+        Word::new(
+            "forward",
+            CheckpointPolicy::Forward,
+            "`exchange`, and the log goes on in consecutive blocks",
+        ),
+        Word::new(
+            "clone",
+            CheckpointPolicy::Clone,
+            "the database shares the log's blocks (XFS with reflink, Btrfs)",
+        ),
+        Word::new(
+            "auto",
+            CheckpointPolicy::Auto,
+            "`exchange` on XFS, else `copy`; chooses no layout",
+        ),
+    ];
+
+    /// Whether pages must lie in the log as they lie in the database.
+    pub fn needs_gathered(self) -> bool {
+        matches!(
+            self,
+            CheckpointPolicy::Exchange | CheckpointPolicy::Forward | CheckpointPolicy::Clone
+        )
+    }
+}
+
+/// `onewrite_compression`: how pages are compressed, in the modes that do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compression {
+    /// `none`: every page as it is.
+    None,
+    /// `lz4`: fast.
+    #[default]
+    Lz4,
+    /// `zstd`: smaller, at several times the time.
+    Zstd,
+}
+
+impl Compression {
+    /// The words for it.
+    pub const WORDS: [Word<Compression>; 3] = [
+        Word::new("lz4", Compression::Lz4, "fast"),
+        Word::new(
+            "zstd",
+            Compression::Zstd,
+            "a fifth smaller, at three to four times the time",
+        ),
+        Word::new("none", Compression::None, "each page as it is").or(&["off"]),
+    ];
+}
+
+/// `onewrite_differences`: whether a page that was logged before is held as its difference from that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Differences {
+    /// `on`: where that is much smaller.
+    #[default]
+    Held,
+    /// `off`: every page by itself, as S-WAL's paper has it.
+    None,
+}
+
+impl Differences {
+    /// The words for it.
+    pub const WORDS: [Word<Differences>; 2] = [
+        Word::new("on", Differences::Held, "where that is much smaller").or(ON),
+        Word::new("off", Differences::None, "each page by itself").or(OFF),
+    ];
+}
+
+/// How a connection has the pages of its commits compressed; each record says how its page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Compressing {
+    /// `onewrite_compression`.
+    pub with: Compression,
+    /// `onewrite_differences`.
+    pub differences: Differences,
+}
+
+/// `onewrite_group_synch`: commits return before their write, which follows soon (the paper's
+/// group synch). Off by default: it gives up durability within these two bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupSynch {
+    /// A group is written as soon as it has this many frames.
+    pub frames: u32,
+    /// A group is written when its first commit is this old.
+    pub interval: Duration,
+}
+
+impl GroupSynch {
+    /// The form of a value, and what it means.
+    pub const FORM: (&'static str, &'static str) = (
+        "'FRAMES,MILLISECONDS'",
+        "1 to 1024 frames and 1 to 10000 ms: a group is written as soon as it has so many frames, \
+         or its first commit is so old",
+    );
+    const KNOWN: &'static str =
+        "'FRAMES,MILLISECONDS' with 1 to 1024 frames and 1 to 10000 ms, or off";
+
+    /// Parses `'4,2'`, `'4/2'` or `off`.
+    ///
+    /// # Errors
+    /// For anything else.
+    pub fn parse(word: &str) -> Result<Option<GroupSynch>, UnknownWord> {
+        if says_off(word) {
+            return Ok(None);
+        }
+        let numbers = word.split_once([',', '/']).and_then(|(frames, ms)| {
+            Some((
+                frames.trim().parse::<u32>().ok()?,
+                ms.trim().parse::<u64>().ok()?,
+            ))
+        });
+        match numbers {
+            Some((frames @ 1..=1024, ms @ 1..=10_000)) => Ok(Some(GroupSynch {
+                frames,
+                interval: Duration::from_millis(ms),
+            })),
+            _ => Err(UnknownWord::new(word, GroupSynch::KNOWN)),
+        }
+    }
+}
+
+impl fmt::Display for GroupSynch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.frames, self.interval.as_millis())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_read_as_it_is_printed() {
+        let four_two = GroupSynch {
+            frames: 4,
+            interval: Duration::from_millis(2),
+        };
+        assert_eq!(four_two.to_string(), "4,2");
+        assert_eq!(GroupSynch::parse("4,2"), Ok(Some(four_two)));
+        assert_eq!(GroupSynch::parse(" 4 / 2 "), Ok(Some(four_two)));
+        assert_eq!(GroupSynch::parse("off"), Ok(None));
+        for word in ["4", "0,2", "4,0", "-1,2", "4,2,1", "1025,2", "4,10001"] {
+            assert!(GroupSynch::parse(word).is_err(), "{word}");
+        }
+        assert!(GroupSynch::parse("1024,10000").is_ok());
+    }
+
+    /// The ways to initialize print themselves, too: in the status and in a log's report.
+    #[test]
+    fn a_way_to_initialize_has_one_word() {
+        for word in InitPolicy::WORDS {
+            if let InitPolicy::Always(init) = word.value {
+                assert_eq!(init.to_string(), word.word);
+            }
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! The settings of a connection: one table.
+//!
+//! Everything that names a setting comes from it: the pragmas, the URI parameters, the environment
+//! variables, `onewrite_status`, `onewrite_help`, the error texts and `docs/reference/settings.md`. A new
+//! setting is a row here, a field in [`Settings`], and the code that obeys it.
+
+mod choice;
+#[cfg(test)]
+mod page;
+mod wanted;
+
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use super::database::Database;
+use super::host;
+use super::{environment, ffi};
+use crate::commit::CommitConfig;
+use crate::log::Log;
+use crate::mode::policy::LAYOUTS;
+use crate::mode::words::{OFF, ON, Word};
+use crate::mode::{
+    CheckpointPolicy, Compression, Differences, InitPolicy, JournalMode, Layout, SyncPolicy,
+};
+use crate::storage::DirectIo;
+use choice::{Choice, Groups, Takes};
+pub(super) use wanted::{is_set, senseless_upgrade, wanted_mode};
+
+/// What a connection has set.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// `onewrite_layout`; `None` keeps the one that the log has.
+    pub layout: Option<Layout>,
+    pub init: InitPolicy,
+    pub commit: CommitConfig,
+    pub direct: DirectIo,
+    /// `onewrite_read_durable`.
+    pub read_durable: bool,
+    /// `onewrite_checkpoint`.
+    pub checkpoint: CheckpointPolicy,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            layout: None,
+            init: InitPolicy::default(),
+            commit: CommitConfig::default(),
+            direct: DirectIo::Auto,
+            read_durable: true,
+            checkpoint: CheckpointPolicy::default(),
+        }
+    }
+}
+
+/// The parameters of the URI that a database is opened with, by name.
+pub(super) type Uri<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A row of the table.
+pub struct Setting {
+    /// The pragma, which is the URI parameter too.
+    pub pragma: &'static str,
+    /// One line of help.
+    pub help: &'static str,
+    /// The values that it takes, and the field that holds them. The default is the field's.
+    takes: &'static dyn Takes,
+    /// Whether the environment can set it, as the pragma's name in capitals.
+    in_environment: bool,
+    /// Whether a log is made by it, so that it must be set before `journal_mode`.
+    shapes_log: bool,
+    /// The modes that obey it.
+    modes: fn(JournalMode) -> bool,
+    /// What `onewrite_status` says under the setting's name: what is in use, or null.
+    in_use: fn(&Setting, &Database) -> Value,
+}
+
+/// The table.
+pub static SETTINGS: [Setting; 10] = [
+    Setting {
+        pragma: "onewrite_sync",
+        help: "what a commit at synchronous=FULL does",
+        takes: &Choice {
+            words: &SyncPolicy::WORDS,
+            get: |settings| settings.commit.sync,
+            put: |settings, sync| settings.commit.sync = sync,
+            check: |_, _, _| Ok(()),
+        },
+        in_environment: false,
+        shapes_log: false,
+        modes: any_mode,
+        in_use: as_set,
+    },
+    Setting {
+        pragma: "onewrite_group_commit",
+        help: "whether durable commits of several connections share a write and a flush",
+        takes: &Choice {
+            words: &[
+                Word::new("auto", None, "on in `onewrite`, else off"),
+                Word::new("on", Some(true), "they do").or(ON),
+                Word::new("off", Some(false), "they do not").or(OFF),
+            ],
+            get: |settings| settings.commit.group_commit,
+            put: |settings, wanted| settings.commit.group_commit = wanted,
+            check: |setting, database, wanted| match wanted {
+                Some(true) => setting.only_in_its_modes(database, no_group_commit_in),
+                _ => Ok(()),
+            },
+        },
+        in_environment: false,
+        shapes_log: false,
+        modes: JournalMode::may_group_commits,
+        in_use: |_, database| {
+            let commit = database.settings.get().commit;
+            let groups = |mode| commit.groups_commits(mode);
+            on_or_off(database.mode().is_some_and(groups)).into()
+        },
+    },
+    Setting {
+        pragma: "onewrite_read_durable",
+        help: "whether a statement that only reads waits, at FULL, until the commits that it is \
+               about to see are durable",
+        takes: &Choice {
+            words: &[
+                Word::new("on", true, "it waits").or(ON),
+                Word::new("off", false, "it does not").or(OFF),
+            ],
+            get: |settings| settings.read_durable,
+            put: |settings, waits| settings.read_durable = waits,
+            check: |_, _, _| Ok(()),
+        },
+        in_environment: false,
+        shapes_log: false,
+        modes: JournalMode::may_group_commits,
+        in_use: as_set,
+    },
+    Setting {
+        pragma: "onewrite_group_synch",
+        help: "whether a COMMIT returns before its write; a crash can lose these commits",
+        takes: &Groups,
+        in_environment: false,
+        shapes_log: false,
+        modes: JournalMode::may_group,
+        in_use: |_, database| {
+            let group = database.settings.get().commit.group_synch;
+            group.map(|group| group.to_string()).into()
+        },
+    },
+    Setting {
+        pragma: "onewrite_compression",
+        help: "how pages are compressed",
+        takes: &Choice {
+            words: &Compression::WORDS,
+            get: |settings| settings.commit.compressing.with,
+            put: |settings, with| settings.commit.compressing.with = with,
+            // Each record says how it is compressed, so that this may change at any time.
+            check: |setting, database, _| setting.only_in_its_modes(database, no_compression_in),
+        },
+        in_environment: true,
+        shapes_log: false,
+        modes: JournalMode::compresses,
+        in_use: where_pages_are_compressed,
+    },
+    Setting {
+        pragma: "onewrite_differences",
+        help: "whether a page that was logged before is held as its difference from that",
+        takes: &Choice {
+            words: &Differences::WORDS,
+            get: |settings| settings.commit.compressing.differences,
+            put: |settings, held| settings.commit.compressing.differences = held,
+            check: |setting, database, _| setting.only_in_its_modes(database, no_compression_in),
+        },
+        in_environment: false,
+        shapes_log: false,
+        modes: JournalMode::compresses,
+        in_use: where_pages_are_compressed,
+    },
+    Setting {
+        pragma: "onewrite_checkpoint",
+        help: "how a checkpoint brings pages from the log into the database",
+        takes: &Choice {
+            words: &CheckpointPolicy::WORDS,
+            get: |settings| settings.checkpoint,
+            put: |settings, policy| settings.checkpoint = policy,
+            check: |setting, database, policy| {
+                if !policy.needs_gathered() {
+                    return Ok(());
+                }
+                setting.only_in_its_modes(database, no_remapping_in)?;
+                setting.only_before_the_log(database, |log| {
+                    log.geometry().layout() == Layout::Gathered
+                })
+            },
+        },
+        in_environment: true,
+        shapes_log: true,
+        modes: |mode| mode.may_have(Layout::Gathered),
+        in_use: as_set,
+    },
+    Setting {
+        pragma: "onewrite_layout",
+        help: "how frames lie in the log",
+        takes: &Choice {
+            words: &LAYOUTS,
+            get: |settings| settings.layout,
+            put: |settings, layout| settings.layout = layout,
+            check: |setting, database, layout| {
+                setting.only_before_the_log(database, |log| {
+                    layout.is_none_or(|layout| log.geometry().layout() == layout)
+                })
+            },
+        },
+        in_environment: true,
+        shapes_log: true,
+        modes: |mode| mode.may_have(Layout::Gathered),
+        in_use: |_, database| {
+            let log = database.log();
+            log.map(|log| log.geometry().layout().to_string()).into()
+        },
+    },
+    Setting {
+        pragma: "onewrite_init",
+        help: "how the log's blocks are made ready for writes that allocate nothing",
+        takes: &Choice {
+            words: &InitPolicy::WORDS,
+            get: |settings| settings.init,
+            put: |settings, init| settings.init = init,
+            check: |setting, database, init| {
+                setting.only_before_the_log(database, |log| match init {
+                    InitPolicy::Auto => true,
+                    InitPolicy::Always(init) => log.init() == init,
+                })
+            },
+        },
+        in_environment: false,
+        shapes_log: true,
+        modes: any_mode,
+        in_use: |_, database| database.log().map(|log| log.init().to_string()).into(),
+    },
+    Setting {
+        pragma: "onewrite_direct_io",
+        help: "whether the log is written past the page cache",
+        takes: &Choice {
+            words: &[
+                Word::new("auto", DirectIo::Auto, "where the file system can do it")
+                    .or(&["on", "1", "yes", "true"]),
+                Word::new("off", DirectIo::Never, "never").or(OFF),
+            ],
+            get: |settings| settings.direct,
+            put: |settings, direct| settings.direct = direct,
+            check: |setting, database, direct| {
+                setting.only_before_the_log(database, |log| {
+                    log.file().direct().is_some() == (direct == DirectIo::Auto)
+                })
+            },
+        },
+        in_environment: false,
+        shapes_log: true,
+        modes: JournalMode::writes_directly,
+        in_use: |_, database| {
+            let log = database.log();
+            log.map(|log| log.file().direct().is_some()).into()
+        },
+    },
+];
+
+fn any_mode(_: JournalMode) -> bool {
+    true
+}
+
+fn as_set(setting: &Setting, database: &Database) -> Value {
+    setting.takes.printed(&database.settings.get()).into()
+}
+
+fn where_pages_are_compressed(setting: &Setting, database: &Database) -> Value {
+    match database.mode().is_some_and(JournalMode::compresses) {
+        true => as_set(setting, database),
+        false => Value::Null,
+    }
+}
+
+fn on_or_off(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
+}
+
+pub(super) fn no_group_synch_in(mode: JournalMode) -> String {
+    let why = match mode {
+        JournalMode::Direct => ", where stock connections read the log at any moment",
+        _ => "",
+    };
+    format!("not in journal mode {mode}{why}; use journal_mode=waldio")
+}
+
+fn no_group_commit_in(mode: JournalMode) -> String {
+    format!(
+        "not in journal mode {mode}, where stock connections read the log at any moment; use \
+         journal_mode=onewrite"
+    )
+}
+
+fn no_compression_in(mode: JournalMode) -> String {
+    format!("journal mode {mode} does not compress pages; journal_mode=onewrite and swal do")
+}
+
+pub(super) fn no_remapping_in(mode: JournalMode) -> String {
+    format!(
+        "the log of journal mode {mode} does not hold pages as the database does; use \
+         journal_mode=onewrite or waldio"
+    )
+}
+
+impl Setting {
+    /// The setting of this pragma.
+    pub fn of(pragma: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.pragma == pragma)
+    }
+
+    /// Its name in `onewrite_status`.
+    pub fn name(&self) -> &'static str {
+        self.pragma.trim_start_matches("onewrite_")
+    }
+
+    /// The words that it takes, and what each means; the form of a value that is no word.
+    pub fn values(&self) -> Vec<(&'static str, &'static str)> {
+        self.takes.values()
+    }
+
+    fn variable(&self) -> Option<String> {
+        self.in_environment
+            .then(|| self.pragma.to_ascii_uppercase())
+    }
+
+    fn only_in_its_modes(
+        &self,
+        database: &Database,
+        why_not: fn(JournalMode) -> String,
+    ) -> Result<(), String> {
+        match database.mode().filter(|mode| !(self.modes)(*mode)) {
+            Some(mode) => Err(self.named(&why_not(mode))),
+            None => Ok(()),
+        }
+    }
+
+    /// A log is what it was made as: settings that shape it come before it is in use.
+    fn only_before_the_log(
+        &self,
+        database: &Database,
+        same: impl FnOnce(&Log) -> bool,
+    ) -> Result<(), String> {
+        match database.log() {
+            Some(log) if !same(&log) => Err(self.named(&format!(
+                "the log is in use: PRAGMA journal_mode=delete, then set it, then PRAGMA \
+                 journal_mode={}",
+                log.mode()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn named(&self, message: &str) -> String {
+        format!("{}: {message}", self.pragma)
+    }
+}
+
+impl Database {
+    /// What the pragma of a setting answers.
+    pub(super) fn setting(&self, setting: &Setting) -> String {
+        let in_use = (setting.in_use)(setting, self);
+        match (setting.name(), in_use) {
+            // The log's own, also where this connection has asked for no other.
+            ("layout", Value::String(layout)) => layout,
+            _ => setting.takes.printed(&self.settings.get()),
+        }
+    }
+
+    /// Sets a setting; also for URI parameters and the environment.
+    pub(super) fn set(&self, setting: &Setting, value: &str) -> Result<(), String> {
+        let before = self.settings.get();
+        let settings = setting.takes.put(setting, self, before, value)?;
+        self.settings.set(settings);
+        let mut writer = self.writer.borrow_mut();
+        if let Some(writer) = writer.as_mut()
+            && writer.config != settings.commit
+        {
+            // Commits that wait are written as they were promised.
+            writer.drain().map_err(|e| e.to_string())?;
+            writer.config = settings.commit;
+        }
+        Ok(())
+    }
+
+    /// Sets what the environment says, then what the URI says.
+    ///
+    /// # Errors
+    /// For a value in the URI that the setting does not take. One in the environment is a warning.
+    pub(super) fn apply_settings(&self, uri: Uri<'_>) -> Result<(), String> {
+        for setting in &SETTINGS {
+            if let Some(variable) = setting.variable()
+                && let Some(value) = environment::value_of(&variable)
+                && let Err(message) = self.set(setting, &value)
+            {
+                host::log(ffi::SQLITE_WARNING, &format!("{variable}: {message}"));
+            }
+        }
+        for setting in &SETTINGS {
+            if let Some(value) = uri(setting.pragma) {
+                self.set(setting, &value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The statements that make another connection set what shapes a log, as these settings have it.
+pub(super) fn pragmas_that_shape_a_log(settings: &Settings) -> impl Iterator<Item = String> {
+    let shaping = SETTINGS.iter().filter(|setting| setting.shapes_log);
+    shaping.map(|setting| {
+        let value = setting.takes.printed(settings);
+        format!("PRAGMA {}='{value}'", setting.pragma)
+    })
+}
+
+/// What `onewrite_status` says about the settings.
+pub(super) struct InUse<'a>(pub &'a Database);
+
+impl Serialize for InUse<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(SETTINGS.iter().map(|setting| {
+            let value = (setting.in_use)(setting, self.0);
+            (setting.name(), value)
+        }))
+    }
+}
+
+/// The settings as `PRAGMA onewrite_help` prints them: the value now, the values, the help.
+pub(super) fn help(database: &Database) -> String {
+    let lines = SETTINGS.iter().map(|setting| {
+        let values = setting.values();
+        let values: Vec<&str> = values.iter().map(|(word, _)| *word).collect();
+        format!(
+            "{}={} ({}): {}\n",
+            setting.pragma,
+            database.setting(setting),
+            values.join(" | "),
+            setting.help
+        )
+    });
+    lines.collect()
+}

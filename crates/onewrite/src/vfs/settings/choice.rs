@@ -1,0 +1,90 @@
+//! The kinds of values that a setting takes.
+
+use super::super::database::Database;
+use super::{Setting, Settings, no_group_synch_in};
+use crate::mode::GroupSynch;
+use crate::mode::words::{Word, value_of, word_for};
+
+/// The values of a setting, and the field of [`Settings`] that holds them.
+pub(super) trait Takes: Sync {
+    /// The words, or the form of a value that is no word, and what each means.
+    fn values(&self) -> Vec<(&'static str, &'static str)>;
+
+    /// The word for what is set.
+    fn printed(&self, settings: &Settings) -> String;
+
+    /// The settings with this value.
+    ///
+    /// # Errors
+    /// It takes no such value, or not now.
+    fn put(
+        &self,
+        setting: &Setting,
+        database: &Database,
+        settings: Settings,
+        said: &str,
+    ) -> Result<Settings, String>;
+}
+
+/// One of several words.
+pub(super) struct Choice<T: 'static> {
+    pub words: &'static [Word<T>],
+    pub get: fn(&Settings) -> T,
+    pub put: fn(&mut Settings, T),
+    /// Whether the database can take the value now.
+    pub check: fn(&Setting, &Database, T) -> Result<(), String>,
+}
+
+impl<T: Copy + PartialEq + Sync> Takes for Choice<T> {
+    fn values(&self) -> Vec<(&'static str, &'static str)> {
+        let words = self.words.iter();
+        words.map(|word| (word.word, word.meaning)).collect()
+    }
+
+    fn printed(&self, settings: &Settings) -> String {
+        let value = (self.get)(settings);
+        word_for(self.words, &value).unwrap_or("?").to_owned()
+    }
+
+    fn put(
+        &self,
+        setting: &Setting,
+        database: &Database,
+        mut settings: Settings,
+        said: &str,
+    ) -> Result<Settings, String> {
+        let value = value_of(self.words, said).map_err(|e| setting.named(&e.to_string()))?;
+        (self.check)(setting, database, value)?;
+        (self.put)(&mut settings, value);
+        Ok(settings)
+    }
+}
+
+/// The bounds of group synch, or `off`.
+pub(super) struct Groups;
+
+impl Takes for Groups {
+    fn values(&self) -> Vec<(&'static str, &'static str)> {
+        vec![("off", "every COMMIT writes"), GroupSynch::FORM]
+    }
+
+    fn printed(&self, settings: &Settings) -> String {
+        let group = settings.commit.group_synch;
+        group.map_or("off".to_owned(), |group| group.to_string())
+    }
+
+    fn put(
+        &self,
+        setting: &Setting,
+        database: &Database,
+        mut settings: Settings,
+        said: &str,
+    ) -> Result<Settings, String> {
+        let group = GroupSynch::parse(said).map_err(|e| setting.named(&e.to_string()))?;
+        if group.is_some() {
+            setting.only_in_its_modes(database, no_group_synch_in)?;
+        }
+        settings.commit.group_synch = group;
+        Ok(settings)
+    }
+}

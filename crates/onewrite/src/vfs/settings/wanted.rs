@@ -1,0 +1,42 @@
+//! The journal mode that the URI or the environment ask for.
+
+use super::super::database::Database;
+use super::super::environment::{JOURNAL_MODE, UPGRADE_WAL};
+use super::super::{convert, ffi, host};
+use super::Uri;
+use crate::mode::words::ON;
+use crate::mode::{JournalMode, UpgradeOfWal};
+
+/// The journal mode that the URI (`journal_mode=`), or else the environment, ask for.
+pub fn wanted_mode(uri: Uri<'_>) -> Option<JournalMode> {
+    if convert::is_converting() {
+        return None;
+    }
+    let word = uri("journal_mode").or_else(|| JOURNAL_MODE.text())?;
+    JournalMode::wanted(&word).unwrap_or_else(|e| {
+        host::log(ffi::SQLITE_WARNING, &format!("journal_mode: {e}"));
+        None
+    })
+}
+
+/// Why `ONEWRITE_UPGRADE_WAL` upgrades nothing, where that cannot be what was meant.
+pub fn senseless_upgrade(database: &Database) -> Option<String> {
+    match UPGRADE_WAL.text()?.parse() {
+        Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
+        Ok(UpgradeOfWal::ToWanted)
+            if database.wanted.is_none() && JOURNAL_MODE.value().is_none() =>
+        {
+            Some("1 is for the mode that ONEWRITE_JOURNAL_MODE names, and that is not set".into())
+        }
+        Ok(_) => None,
+    }
+}
+
+/// Whether a parameter of SQLite's own is set, as SQLite reads a boolean.
+pub fn is_set(uri: Uri<'_>, parameter: &str) -> bool {
+    uri(parameter).is_some_and(|value| {
+        let mut words = ["on"].iter().chain(ON);
+        let is_word = words.any(|word| value.eq_ignore_ascii_case(word));
+        is_word || value.parse::<i64>().is_ok_and(|number| number != 0)
+    })
+}
