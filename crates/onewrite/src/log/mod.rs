@@ -20,30 +20,31 @@ pub mod shared;
 mod at_rest;
 mod error;
 pub mod forward;
+mod open;
+mod presence;
 mod read;
 mod space;
 
-use std::path::Path;
 use std::sync::{OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::mode::{InitPolicy, JournalMode, Layout, SyncPolicy};
-use crate::storage::pace::{self, KnownPace, Pace, Way};
+use crate::mode::{InitPolicy, JournalMode, SyncPolicy};
+use crate::storage::pace::{KnownPace, Pace, Way};
 use crate::storage::{
-    Access, AlignedBuf, Create, DirectIo, Durability, Init, LockByte, LockKind, LogFile, MOMENT,
-    NewFile, Patience, StorageError, try_within,
+    AlignedBuf, Durability, Init, LockByte, LockKind, LogFile, Patience, StorageError, try_within,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
-use crate::wal::{self, FrameNo, PageSize, Salts, WalHeader};
+use crate::wal::{self, FrameNo, Salts, WalHeader};
 
 pub use error::{ErrorKind, LogError};
 pub use header::{HeaderError, Locks, LogHeader, LogId};
 pub use layout::Geometry;
 use memory::FrameMemory;
-use packed::{Form, Packed};
+pub use open::OpenLog;
+use packed::Packed;
 use shared::Shared;
-use space::{Excludes, Space};
+use space::Space;
 
 /// Why a log is poisoned that this process has not failed to write.
 const ELSEWHERE: &str = "another process could not write this log";
@@ -56,9 +57,6 @@ struct Known {
     /// The last frame of the last commit of this process.
     committed: Option<FrameNo>,
 }
-
-/// How much of a new log the timing of durable writes writes to.
-const PACE_BYTES: u64 = 128 << 10;
 
 /// See the module.
 pub struct Log {
@@ -87,109 +85,7 @@ pub struct Log {
     region_begun: AtomicBool,
 }
 
-/// What a log needs to be opened.
-pub struct OpenLog<'a> {
-    /// The log file.
-    pub path: &'a Path,
-    /// The mode that it is opened for.
-    pub mode: JournalMode,
-    /// The database's page size.
-    pub page: PageSize,
-    /// Read-only where the database is.
-    pub access: Access,
-    /// Permissions of the database, for a file that must be created.
-    pub new_file: NewFile,
-    /// How blocks are initialized.
-    pub init: InitPolicy,
-    /// Whether direct I/O may be used.
-    pub direct: DirectIo,
-    /// How long it may be waited for other processes.
-    pub patience: &'a dyn Patience,
-}
-
-impl OpenLog<'_> {
-    fn direct(&self) -> DirectIo {
-        match self.mode.writes_directly() {
-            true => self.direct,
-            false => DirectIo::Never,
-        }
-    }
-}
-
 impl Log {
-    /// Opens the log of a guarded database; `id` is the one in the database's header.
-    ///
-    /// # Errors
-    /// The log is missing, damaged, of a newer version, or belongs to another database.
-    pub fn open_guarded(open: &OpenLog<'_>, id: LogId) -> Result<Log, LogError> {
-        let file = LogFile::open(open.path, Create::Never, open.access, open.direct())
-            .map_err(|e| LogError::missing(open.path, &e))?;
-        let header = read_header(&file)?;
-        if header.id != id {
-            return Err(LogError::other_database(open.path, header.id, id));
-        }
-        let page = header.page_size.unwrap_or(open.page);
-        let ties = Some((id, header.locks));
-        let mut log = Log::assemble(file, open, header.layout, page, ties)?;
-        log.pace = header.pace;
-        log.known().salts = header.wal_header().map(|wal| wal.salts);
-        log.join(open)?;
-        Ok(log)
-    }
-
-    /// Makes the empty log of a database that is about to be guarded: under an EXCLUSIVE lock on
-    /// the database. The log, its first blocks and its directory entry are durable when this
-    /// returns.
-    ///
-    /// # Errors
-    /// The layout cannot carry the page size; no space; an I/O error.
-    pub fn create(open: &OpenLog<'_>, layout: Layout) -> Result<Log, LogError> {
-        let file = LogFile::open(
-            open.path,
-            Create::IfMissing(open.new_file),
-            open.access,
-            open.direct(),
-        )?;
-        // The log of before stays when a database is closed, and the database's permissions may have
-        // changed since; SQLite makes a new log each time.
-        file.give_permissions(open.new_file);
-        // Also where the file was there before: whoever made it may have died before it came to this; and
-        // SQLite removes its journals and logs without it. One of those that came back after a power cut
-        // would be read before the guard. Before the shared memory's file is made, which needs none of it.
-        file.sync_directory()?;
-        let id = LogId::random()
-            .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
-        let remembers = read_header(&file).ok().and_then(|header| header.pace);
-        let mut header = LogHeader::empty(open.mode, layout, Some(open.page), id);
-        let ties = Some((id, header.locks));
-        let mut log = Log::assemble(file, open, layout, open.page, ties)?;
-        log.join(open)?;
-        log.write_header(&header, Durability::None)?;
-        // The header block counts as ready from here on; the rest of the first chunk follows.
-        let first = |size| Space::first_end(&log.geometry, size);
-        log.space
-            .extend(&log.file, log.init(), open.patience, first)?;
-        log.find_pace(remembers)?;
-        if log.pace.is_some() {
-            header.pace = log.pace;
-            log.write_header(&header, Durability::None)?;
-        }
-        log.file.flush()?;
-        log.untouched.store(true, Ordering::Release);
-        Ok(log)
-    }
-
-    /// Of a new log, whose blocks are ready and hold nothing. Where they are unwritten, what is timed would be the file
-    /// system's journal.
-    fn find_pace(&mut self, remembers: Option<KnownPace>) -> Result<(), LogError> {
-        if self.init() != Init::Unwritten {
-            let first = (header::BLOCK_BYTES as u64).next_multiple_of(self.geometry.unit());
-            let end = self.file.size()?.min(first + PACE_BYTES);
-            self.pace = pace::of_new_log(&self.file, remembers, first..end)?;
-        }
-        Ok(())
-    }
-
     /// How long durable writes take here; `None` where there is nothing to choose.
     pub fn pace(&self) -> Option<Pace> {
         self.pace.map(|known| known.pace)
@@ -201,167 +97,6 @@ impl Log {
             (SyncPolicy::Auto, Some(Way::WriteAndFlush)) => SyncPolicy::Full,
             (policy, _) => policy.resolved(),
         }
-    }
-
-    /// Opens SQLite's own `-wal` file, which stock connections may use at the same time.
-    ///
-    /// # Errors
-    /// The file cannot be opened.
-    pub fn open_stock(open: &OpenLog<'_>) -> Result<Log, LogError> {
-        let create = match open.access {
-            Access::ReadWrite => Create::IfMissing(open.new_file),
-            Access::ReadOnly => Create::Never,
-        };
-        let file = LogFile::open(open.path, create, open.access, open.direct)?;
-        if open.access == Access::ReadWrite && file.size()? == 0 {
-            // Commits will be made durable in it without a further look at the directory.
-            file.sync_directory()?;
-        }
-        Log::assemble(file, open, Layout::Stock, open.page, None)
-    }
-
-    fn assemble(
-        file: LogFile,
-        open: &OpenLog<'_>,
-        layout: Layout,
-        page: PageSize,
-        ties: Option<(LogId, Locks)>,
-    ) -> Result<Log, LogError> {
-        let form = match layout {
-            Layout::Packed => Some(Form::Packed),
-            Layout::Compressed => Some(Form::Compressed),
-            _ => None,
-        };
-        let align = file.direct().map_or(1, |align| align.offset);
-        let geometry = Geometry::new(layout, page, align)
-            .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
-        if open.init != InitPolicy::Auto {
-            open.init
-                .resolved(file.capabilities())
-                .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
-        }
-        // Who writes a log of SQLite's, or changes its size, holds SQLite's write lock.
-        let excludes = match ties {
-            Some(_) => Excludes::Processes,
-            None => Excludes::Threads,
-        };
-        let space = Space::new(file.size()?, excludes);
-        Ok(Log {
-            file,
-            mode: open.mode,
-            id: ties.map(|(id, _)| id),
-            locks: ties.map_or(Locks::InTheLog, |(_, locks)| locks),
-            geometry,
-            init: open.init,
-            memory: FrameMemory::new(page),
-            packed: form.map(|form| Packed::new(form, page)),
-            space,
-            known: Mutex::default(),
-            shared: Shared::private(),
-            poison: OnceLock::new(),
-            guard_in_doubt: AtomicBool::new(false),
-            pace: None,
-            untouched: AtomicBool::new(false),
-            next_piece: AtomicU64::new(0),
-            region_begun: AtomicBool::new(false),
-        })
-    }
-
-    /// Says to other processes that this one uses the log: nobody may keep published frames to
-    /// itself from here on.
-    fn join(&mut self, open: &OpenLog<'_>) -> Result<(), LogError> {
-        self.check_poison_of_others()?;
-        let writes = open.access == Access::ReadWrite;
-        let alone = writes
-            && self
-                .file
-                .try_lock(LockByte::Presence, LockKind::Exclusive)?;
-        if alone {
-            // Nobody comes in before the lock is shared again.
-            self.open_beside(open, true)?;
-        }
-        self.lock_presence(open.patience)?;
-        if !alone {
-            self.open_beside(open, false)?;
-            self.check_poison_of_others()?;
-        }
-        Ok(())
-    }
-
-    /// Opens what the log's processes share. `alone`: nobody else has it.
-    fn open_beside(&mut self, open: &OpenLog<'_>, alone: bool) -> Result<(), LogError> {
-        let shared = Shared::open(open.path, open.access, open.new_file, alone);
-        self.shared = shared.unwrap_or_else(|_| Shared::private());
-        if self.locks == Locks::InAFileOfTheirOwn && open.access == Access::ReadWrite {
-            self.file.lock_in_own_file(open.new_file, alone)?;
-        }
-        Ok(())
-    }
-
-    fn check_poison_of_others(&self) -> Result<(), LogError> {
-        match self
-            .file
-            .is_locked_by_other(LockByte::Poison, LockKind::Shared)?
-        {
-            false => Ok(()),
-            true => Err(self.error(
-                ErrorKind::Poisoned,
-                "another process could not write this log: close every connection, then open it \
-                 again to recover",
-            )),
-        }
-    }
-
-    /// Who has the lock exclusively writes a group soon, and is asked not to begin another.
-    fn lock_presence(&self, patience: &dyn Patience) -> Result<(), LogError> {
-        let file = &self.file;
-        let lock = || file.try_lock(LockByte::Presence, LockKind::Shared);
-        if lock()? {
-            return Ok(());
-        }
-        file.try_lock(LockByte::Knock, LockKind::Shared)?;
-        let locked = try_within(MOMENT, patience, || {
-            // If its group cannot be written it keeps the lock.
-            self.check_poison_of_others()?;
-            Ok::<_, LogError>(lock()?)
-        });
-        file.unlock(LockByte::Knock)?;
-        match locked? {
-            true => Ok(()),
-            false => Err(file.busy(LockByte::Presence).into()),
-        }
-    }
-
-    /// Lets a group's frames stay unwritten for a while: only where no other process has the log open, nor waits
-    /// until it can. Shared again by [`Log::show`].
-    pub(crate) fn hide(&self) -> Result<bool, LogError> {
-        let is_awaited = self
-            .file
-            .is_locked_by_other(LockByte::Knock, LockKind::Exclusive)?;
-        let is_hidden = !is_awaited
-            && self
-                .file
-                .try_lock(LockByte::Presence, LockKind::Exclusive)?;
-        Ok(is_hidden)
-    }
-
-    /// Others may look again. Nobody is waited for: a lock that is held exclusively can be shared at once.
-    pub(crate) fn show(&self) -> Result<(), LogError> {
-        match self.file.try_lock(LockByte::Presence, LockKind::Shared)? {
-            true => Ok(()),
-            false => Err(self.file.busy(LockByte::Presence).into()),
-        }
-    }
-
-    /// Whether somebody else has the log open.
-    ///
-    /// # Errors
-    /// The lock that says so cannot be asked for.
-    pub fn is_used_elsewhere(&self) -> Result<bool, LogError> {
-        let others = self
-            .file
-            .is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
-        Ok(others?)
     }
 
     /// What the processes that use the log tell each other.

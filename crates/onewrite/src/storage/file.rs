@@ -7,16 +7,18 @@
 //! Guarantees: a call that fails has said so; the one thing that is ever tried in another way is a
 //! request that the kernel refused before any I/O (EINVAL for O_DIRECT, EOPNOTSUPP for RWF_DSYNC).
 
+mod write;
+
 use super::capabilities::{Capabilities, DirectAlign};
 use super::counters::IoCounters;
 use super::description::Description;
 use super::error::{Operation, StorageError};
-use super::observer::{self, Call, Route};
+use super::observer::{self, Call};
 use super::open::{self, Access};
 use super::probe;
 use super::sys;
 use rustix::fs::{Advice, AtFlags, Statx, StatxFlags, fadvise, fdatasync, fstat, ftruncate, statx};
-use rustix::io::{Errno, IoSliceMut, pread, preadv, pwrite};
+use rustix::io::{Errno, IoSliceMut, pread, preadv};
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -236,46 +238,6 @@ impl LogFile {
         Ok(done)
     }
 
-    /// Writes `buf` at `offset`: one pwritev2 in the good case, direct where [`LogFile::direct`]
-    /// is `Some`, with RWF_DSYNC for [`Durability::WriteThrough`]. Through the page cache
-    /// otherwise, followed by fdatasync for write-through.
-    ///
-    /// # Errors
-    /// [`StorageError::Misaligned`] for a direct write of unaligned bytes; whatever the kernel
-    /// reports otherwise. After an error any part of `buf` may be on the device.
-    pub fn write_at(
-        &self,
-        buf: &[u8],
-        offset: u64,
-        durability: Durability,
-    ) -> Result<(), StorageError> {
-        if durability == Durability::Begun {
-            self.write_buffered_at(buf, offset)?;
-            return self.begin_write_back(offset, buf.len() as u64);
-        }
-        self.check_write(buf, offset)?;
-        if let (Some(align), Some(direct)) = (self.direct(), &self.direct) {
-            self.check_aligned(buf, offset, align)?;
-            if self.write_direct(direct, buf, offset, durability)? {
-                return Ok(());
-            }
-        }
-        self.write_buffered_at(buf, offset)?;
-        match durability {
-            Durability::Begun | Durability::None => Ok(()),
-            Durability::WriteThrough => self.flush(),
-        }
-    }
-
-    /// Has the kernel begin to write a range of the page cache to the device.
-    fn begin_write_back(&self, offset: u64, bytes: u64) -> Result<(), StorageError> {
-        match sys::write_back(self.buffered_fd(), offset, bytes, sys::WriteBack::Begin) {
-            Ok(()) => Ok(()),
-            Err(e) if sys::is_missing(&e) => Ok(()),
-            Err(e) => Err(self.error(Operation::Write, Some(offset), e)),
-        }
-    }
-
     /// Brings everything that waits in the page cache to the device, whoever wrote it, and waits for
     /// it. What the device then holds may be in its volatile cache: a flush of that must follow.
     ///
@@ -304,138 +266,6 @@ impl LogFile {
         if bytes.is_some() {
             let _ = fadvise(&self.buffered, range.start, bytes, Advice::WillNeed);
         }
-    }
-
-    /// Returns false if the kernel refused the first byte with EINVAL: then nothing was written,
-    /// and from now on everything is buffered.
-    fn write_direct(
-        &self,
-        direct: &Direct,
-        buf: &[u8],
-        offset: u64,
-        durability: Durability,
-    ) -> Result<bool, StorageError> {
-        self.before_write(buf, offset, Route::Direct, durability)?;
-        let mut done = 0;
-        while done < buf.len() {
-            let at = offset + done as u64;
-            let written = match self.pwrite_through(&direct.file, &buf[done..], at, durability) {
-                Ok(0) => return Err(self.error(Operation::Write, Some(at), write_zero())),
-                Ok(n) => n,
-                Err(Errno::INVAL) if done == 0 => {
-                    direct.refused.get_or_init(|| {
-                        format!(
-                            "{} refused an aligned direct write",
-                            self.capabilities().filesystem
-                        )
-                    });
-                    return Ok(false);
-                }
-                Err(e) => return Err(self.error(Operation::Write, Some(at), e)),
-            };
-            self.counters.count_write(written);
-            done = resume_at(done, written, buf.len(), direct.align.offset as usize)
-                .ok_or_else(|| self.error(Operation::Write, Some(at), write_zero()))?;
-        }
-        Ok(true)
-    }
-
-    /// One write of some of `buf`, durable if asked for.
-    fn pwrite_through(
-        &self,
-        file: &File,
-        buf: &[u8],
-        offset: u64,
-        durability: Durability,
-    ) -> Result<usize, Errno> {
-        if durability == Durability::None {
-            return retry(|| pwrite(file, buf, offset));
-        }
-        if !self.no_dsync_flag.load(Relaxed) {
-            match retry(|| sys::write_durably(file, buf, offset)) {
-                // Refused before any I/O: a kernel before 4.7, or a file system without it.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.no_dsync_flag.store(true, Relaxed),
-                Ok(n) => {
-                    self.counters.write_through.fetch_add(1, Relaxed);
-                    return Ok(n);
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        let written = retry(|| pwrite(file, buf, offset))?;
-        fdatasync(file)?;
-        self.counters.flushes.fetch_add(1, Relaxed);
-        Ok(written)
-    }
-
-    fn before_write(
-        &self,
-        bytes: &[u8],
-        offset: u64,
-        route: Route,
-        durability: Durability,
-    ) -> Result<(), StorageError> {
-        let call = Call::Write {
-            offset,
-            bytes,
-            route,
-            durability,
-        };
-        observer::before(&self.path, Operation::Write, &call)
-    }
-
-    fn check_write(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
-        self.check_writable(Operation::Write)?;
-        match offset.checked_add(buf.len() as u64) {
-            Some(end) if end <= MAX_OFFSET => Ok(()),
-            _ => Err(self.error(Operation::Write, Some(offset), Errno::FBIG)),
-        }
-    }
-
-    fn check_aligned(
-        &self,
-        buf: &[u8],
-        offset: u64,
-        align: DirectAlign,
-    ) -> Result<(), StorageError> {
-        let memory_remainder = buf.as_ptr().addr() % align.memory as usize;
-        let aligned = memory_remainder == 0
-            && offset.is_multiple_of(u64::from(align.offset))
-            && buf.len().is_multiple_of(align.offset as usize);
-        if aligned {
-            return Ok(());
-        }
-        Err(StorageError::Misaligned {
-            path: self.path.clone(),
-            offset,
-            len: buf.len(),
-            memory_remainder,
-            align,
-        })
-    }
-
-    /// Writes `buf` at `offset` through the page cache, whatever the capabilities: for
-    /// transactions so large that one flush at the end is cheaper. Not durable before
-    /// [`LogFile::flush`].
-    ///
-    /// # Errors
-    /// Whatever pwrite(2) reports. After an error any part of `buf` may be in the file.
-    pub fn write_buffered_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
-        self.check_write(buf, offset)?;
-        self.before_write(buf, offset, Route::Buffered, Durability::None)?;
-        let mut done = 0;
-        while done < buf.len() {
-            let at = offset + done as u64;
-            match retry(|| pwrite(&self.buffered, &buf[done..], at)) {
-                Ok(0) => return Err(self.error(Operation::Write, Some(at), write_zero())),
-                Ok(n) => {
-                    self.counters.count_write(n);
-                    done += n;
-                }
-                Err(e) => return Err(self.error(Operation::Write, Some(at), e)),
-            }
-        }
-        Ok(())
     }
 
     /// Makes everything durable that was written to this file before, by whatever descriptor or
@@ -557,18 +387,6 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, 
     }
 }
 
-/// Where a direct write of `len` bytes goes on after the kernel took `written` bytes from `done` on:
-/// on a block boundary, so that bytes past it are written again. `None` if that is no progress.
-fn resume_at(done: usize, written: usize, len: usize, block: usize) -> Option<usize> {
-    let reached = done + written;
-    let next = if reached >= len {
-        reached
-    } else {
-        reached - reached % block
-    };
-    (next > done).then_some(next)
-}
-
 pub(super) fn write_zero() -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::WriteZero, "the kernel wrote nothing")
 }
@@ -590,15 +408,6 @@ mod tests {
             DirectIo::Auto,
         )
         .expect("a log file")
-    }
-
-    #[test]
-    fn a_short_direct_write_goes_on_at_a_block_boundary() {
-        assert_eq!(resume_at(0, 4096, 4096, 512), Some(4096));
-        assert_eq!(resume_at(0, 1024, 4096, 512), Some(1024));
-        assert_eq!(resume_at(1024, 1000, 4096, 512), Some(1536));
-        assert_eq!(resume_at(1024, 511, 4096, 512), None, "no progress");
-        assert_eq!(resume_at(0, 0, 4096, 512), None);
     }
 
     #[test]

@@ -6,13 +6,13 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
+use super::shm::{db_shm_lock, db_shm_map, db_shm_unmap};
 use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with_writer};
 use crate::vfs::claim::{Claim, Taken};
-use crate::vfs::company::{self, CHECKPOINT_LOCK, WRITE_LOCK};
 use crate::vfs::database::{CheckpointLock, Database, Paths, Switch, new_committer};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
-use crate::vfs::inner::{Inner, LockLevel, Mapping};
+use crate::vfs::inner::{Inner, LockLevel};
 use crate::vfs::pragma::Answer;
 use crate::vfs::remap::Remapper;
 use crate::vfs::settings::{self, Settings, Uri};
@@ -143,7 +143,7 @@ fn apply_settings(database: &Database, uri: Uri<'_>) -> Result<(), String> {
 
 /// # Safety
 /// `file` is a database that [`open`] opened.
-unsafe fn database<'a>(file: *mut sqlite3_file) -> &'a Database {
+pub(super) unsafe fn database<'a>(file: *mut sqlite3_file) -> &'a Database {
     // SAFETY: by this function's contract.
     let database = unsafe { &*(*file.cast::<DatabaseFile>()).database };
     host::enter(database.host);
@@ -503,151 +503,6 @@ unsafe fn prefix_vfs_name(host: &Host, name: *mut *mut c_char) {
         let ours = host::sqlite_string(&format!("onewrite/{below}"));
         (host.api.free)((*name).cast());
         *name = ours;
-    }
-}
-
-pub unsafe extern "C" fn db_shm_map(
-    file: *mut sqlite3_file,
-    region: c_int,
-    size: c_int,
-    extend: c_int,
-    out: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: a database of ours; the mapping lasts until xShmUnmap.
-    unsafe {
-        let database = database(file);
-        let inner = &database.inner;
-        let code = (inner.methods().xShmMap)(inner.file(), region, size, extend, out);
-        if region == 0 {
-            let is_mapped = matches!(code, SQLITE_OK | ffi::SQLITE_READONLY);
-            database.index_failed.set(!is_mapped);
-            match code {
-                SQLITE_OK => inner.mapped(*out, Mapping::Writable),
-                // `readonly_shm=1`, or no permission: mapped all the same, and kept up by others.
-                ffi::SQLITE_READONLY => inner.mapped(*out, Mapping::ReadOnly),
-                _ => inner.unmapped(),
-            }
-        }
-        code
-    }
-}
-
-pub unsafe extern "C" fn db_shm_lock(
-    file: *mut sqlite3_file,
-    offset: c_int,
-    count: c_int,
-    flags: c_int,
-) -> c_int {
-    shielded(|| {
-        // SAFETY: a database of ours.
-        let database = unsafe { database(file) };
-        if database.remapper.keeps(offset, flags) {
-            return SQLITE_OK;
-        }
-        database.before_shm_unlock(offset, flags);
-        if offset != CHECKPOINT_LOCK && flags & ffi::SQLITE_SHM_LOCK != 0 {
-            database.has_just_committed.set(false);
-        }
-        match offset {
-            WRITE_LOCK if flags & ffi::SQLITE_SHM_UNLOCK != 0 => {
-                write_unlock(database, count, flags)
-            }
-            WRITE_LOCK => write_lock(database, count, flags),
-            CHECKPOINT_LOCK if count == 1 && flags & ffi::SQLITE_SHM_LOCK != 0 => {
-                database.lock_for_checkpoint(flags)
-            }
-            _ if company::is_read_lock(offset, flags) => read_lock(database, offset, flags),
-            _ if company::is_restart_lock(offset, count, flags)
-                && flags & ffi::SQLITE_SHM_LOCK != 0 =>
-            {
-                database.lock_for_restart(flags)
-            }
-            _ => {
-                if company::is_recovery_unlock(offset, count, flags) {
-                    database.recovered();
-                }
-                let code = database.inner.shm_lock(offset, count, flags);
-                database.note_checkpoint_lock(offset, count, flags, code);
-                if company::is_restart_lock(offset, count, flags) {
-                    database.restart_is_over();
-                }
-                if company::is_read_unlock(offset, flags) {
-                    database.remapper.note_read_lock(offset, false);
-                    database.read_unlocked();
-                }
-                code
-            }
-        }
-    })
-}
-
-fn write_lock(database: &Database, count: c_int, flags: c_int) -> c_int {
-    let code = database.inner.shm_lock(WRITE_LOCK, count, flags);
-    match code {
-        SQLITE_OK => {
-            database.write_locked();
-            if let Some(writer) = database.writer.borrow_mut().as_mut() {
-                writer.transaction_may_begin();
-            }
-        }
-        ffi::SQLITE_BUSY => database.write_refused(),
-        _ => {}
-    }
-    code
-}
-
-fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
-    let mut ended = SQLITE_OK;
-    if database.holds_write_lock.replace(false) {
-        let index = database.inner.index_view();
-        let mut resealed = None;
-        ended = with_writer(database, |writer| {
-            resealed = writer.take_resealed(index);
-            writer.transaction_ends(index)
-        });
-        if let (Some(resealed), Some(index)) = (resealed, index) {
-            match resealed.commit == index.last_frame {
-                true => database.inner.correct_index(resealed.checksum),
-                // SQLite has filled a sector behind it: to be recovered without that.
-                false => database.inner.invalidate_index(),
-            }
-        }
-    }
-    let code = database.inner.shm_lock(WRITE_LOCK, count, flags);
-    database.end_turn();
-    if code == SQLITE_OK { ended } else { code }
-}
-
-fn read_lock(database: &Database, lock: c_int, flags: c_int) -> c_int {
-    // With the first lock SQLite does not look anew when it is refused.
-    if database.before_read_lock() && lock != company::FIRST_READ_LOCK {
-        return ffi::SQLITE_BUSY;
-    }
-    let code = database.inner.shm_lock(lock, 1, flags);
-    if code != SQLITE_OK {
-        return code;
-    }
-    match database.read_locked(lock) {
-        Ok(()) => {
-            database.remapper.note_read_lock(lock, true);
-            SQLITE_OK
-        }
-        Err(e) => {
-            let flags = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_SHARED;
-            database.inner.shm_lock(lock, 1, flags);
-            failed(database, &e)
-        }
-    }
-}
-
-pub unsafe extern "C" fn db_shm_unmap(file: *mut sqlite3_file, delete: c_int) -> c_int {
-    // SAFETY: a database of ours.
-    unsafe {
-        let database = database(file);
-        database.end_remapping();
-        let inner = &database.inner;
-        inner.unmapped();
-        (inner.methods().xShmUnmap)(inner.file(), delete)
     }
 }
 

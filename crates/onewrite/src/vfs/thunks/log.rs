@@ -3,9 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::database::{
-    db_fetch, db_shm_barrier, db_shm_lock, db_shm_map, db_shm_unmap, db_unfetch,
-};
+use super::database::{db_fetch, db_shm_barrier, db_unfetch};
+use super::shm::{db_shm_lock, db_shm_map, db_shm_unmap};
 use super::{await_snapshot, failed, in_buffer, out_buffer, shielded, with_writer};
 use crate::vfs::database::Database;
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};

@@ -9,6 +9,7 @@ mod database;
 mod log;
 mod names;
 mod opened;
+mod shm;
 mod syscalls;
 mod vfs;
 
