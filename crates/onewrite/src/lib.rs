@@ -8,6 +8,7 @@
 //! log         how frames lie on the device, and where they are found
 //! mode        the modes and settings, and their words
 //! storage     direct and durable block I/O, preallocation, what the device can do
+//! waits       how long anything waits, and how
 //! sync        locks, threads and time
 //! wal         SQLite's own log format
 //! ```
@@ -29,6 +30,7 @@ pub mod sync;
 #[cfg(not(any(shuttle, loom)))]
 mod sync;
 mod vfs;
+mod waits;
 pub mod wal;
 
 pub use vfs::{

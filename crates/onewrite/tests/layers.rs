@@ -8,9 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the bottom.
-const ROOMS: [&str; 9] = [
+const ROOMS: [&str; 10] = [
     "wal",
     "sync",
+    "waits",
     "storage",
     "mode",
     "log",

@@ -180,15 +180,12 @@ pub fn automatic(filesystem: &str) -> Option<Remap> {
     }
 }
 
-/// The longest that a checkpoint's calls may take, by the model, before it copies instead: readers and
-/// writers wait for it.
-pub const PATIENCE: Duration = Duration::from_secs(2);
-
 #[cfg(test)]
 mod tests {
     use super::cost::Cost;
     use super::*;
     use crate::mode::Layout;
+    use crate::waits::REMAPPING;
     use crate::wal::PageSize;
 
     fn geometry(page: u32) -> Geometry {
@@ -220,7 +217,7 @@ mod tests {
         let runs = runs(&logged(&[(2, 5), (9, 6), (11, 3)]), &geometry(4096));
         let counters = Counters::default();
         let cost = || Cost::of(Remap::Exchange).with_calls_of(counters.snapshot().recent_call_us);
-        assert!(cost().time(&runs) < PATIENCE);
+        assert!(cost().time(&runs) < REMAPPING);
         let slow = Remapped {
             done: vec![true; 3],
             took: Duration::from_secs(3),
@@ -228,7 +225,7 @@ mod tests {
         };
         counters.count_checkpoint(&runs, &slow, 3);
         let mut given_up = 0;
-        while cost().time(&runs) > PATIENCE {
+        while cost().time(&runs) > REMAPPING {
             counters.count_impatience("too slow");
             given_up += 1;
         }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::commit::gathering::Gathering;
 use crate::commit::stuck::Stuck;
-use crate::commit::turns::{TURN, Turns};
+use crate::commit::turns::Turns;
 use crate::commit::{SharedLog, Writer};
 use crate::log::arrivals::Arrivals;
 use crate::log::shared::Company;
@@ -30,18 +30,11 @@ use crate::mode::SyncPolicy;
 use crate::storage::{Access, LockByte, LockKind};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, fence};
+use crate::waits::{LOOK, OVERDUE, STUCK_FLUSH, TURN};
 use crate::wal::{FrameNo, IndexView, Salts};
 
-/// Who has waited so long for the flush of another process, which may have been stopped in it, flushes
-/// beside it: that keeps flushes few, and nothing else. The next does so at once, until the lock is let go.
-const STUCK: Duration = Duration::from_millis(500);
-/// The longest wait for the log's restart, where a shorter one was in vain before.
-const OVERDUE: Duration = Duration::from_millis(250);
 /// A wait for the log's restart that was in vain is tried again when the log has grown by this part.
 const RESTART_PART: u32 = 8;
-/// Another process may die while it flushes: it is looked after this often.
-const LOOK: Duration = Duration::from_millis(1);
-
 /// What the connections of this process share.
 #[derive(Default)]
 pub struct GroupCommit {
@@ -181,7 +174,7 @@ impl GroupCommit {
                 continue;
             }
             let flush = || {
-                if Instant::now() - came < STUCK {
+                if Instant::now() - came < STUCK_FLUSH {
                     return self.lead(log, salts, frame, look);
                 }
                 self.stuck.note(flushes);

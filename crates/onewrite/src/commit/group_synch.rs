@@ -20,10 +20,8 @@ use crate::mode::{GroupSynch, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability, Patience, Short};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
+use crate::waits::IDLE;
 use crate::wal::{FrameNo, Salts, array};
-
-/// A thread that has had nothing to do for so long ends.
-const IDLE: Duration = Duration::from_secs(2);
 
 /// The commits of this process that wait for their write.
 #[derive(Default)]

@@ -3,13 +3,12 @@
 //! Whoever wants to write takes its *turn* first, before it takes SQLite's read lock: then its
 //! snapshot is that of the last commit, and the write lock is free when it asks for it. Otherwise it
 //! would be refused, and sleep in the busy handler. A turn is only a courtesy: nobody waits for it
-//! longer than [`TURN`], and nobody holds a lock of the database meanwhile.
+//! longer than `TURN`, and nobody holds a lock of the database meanwhile.
 //!
 //! A turn of a small transaction is over sooner than a thread falls asleep and is woken. So the first who comes to
 //! wait looks for its end for a moment before it sleeps; the others sleep at once.
 
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use crate::commit::stuck::Stuck;
 use crate::log::Log;
@@ -17,13 +16,7 @@ use crate::log::shared::{Committer, Company};
 use crate::storage::{LockByte, LockKind};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, ThreadId, spin_until, this_thread};
-
-/// The longest wait for a turn.
-pub const TURN: Duration = Duration::from_millis(25);
-/// Another process may die in its turn: it is looked after this often.
-const LOOK: Duration = Duration::from_millis(1);
-/// For so long a turn's end is looked for without sleeping.
-const MOMENT: Duration = Duration::from_micros(30);
+use crate::waits::{LOOK, TURN, TURN_SPIN};
 
 /// The turns of a log's writers in this process, and among processes.
 #[derive(Default)]
@@ -73,7 +66,7 @@ impl Turns {
         self.turn().is_anothers(who)
     }
 
-    /// Waits for the turn to write; at most [`TURN`], and not for a connection of the same thread, which
+    /// Waits for the turn to write; at most `TURN`, and not for a connection of the same thread, which
     /// cannot end its turn meanwhile.
     pub fn take(&self, log: &Log, who: Committer) {
         let end = Instant::now() + TURN;
@@ -104,7 +97,7 @@ impl Turns {
     /// Looks for the end of the turn for a moment, unless somebody does already.
     fn watch(&self) {
         if !self.is_watched.swap(true, Ordering::Relaxed) {
-            spin_until(MOMENT, || !self.is_taken.load(Ordering::Relaxed));
+            spin_until(TURN_SPIN, || !self.is_taken.load(Ordering::Relaxed));
             self.is_watched.store(false, Ordering::Relaxed);
         }
     }

@@ -24,10 +24,10 @@
 //! wherever a log is opened.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::mode::{JournalMode, Layout};
 use crate::storage::pace::{KnownPace, Pace};
+use crate::waits::{HEADER, Try, try_times};
 use crate::wal::{self, PageSize, WalHeader, array, be32};
 
 /// Bytes of the block that the header stands in.
@@ -226,10 +226,6 @@ fn parse_pace(bytes: &[u8; HEADER_BYTES]) -> Option<KnownPace> {
     })
 }
 
-/// How often a header with a wrong checksum is read again, and how long is waited before that.
-const TORN_READS: u32 = 50;
-const TORN_READ_PAUSE: Duration = Duration::from_micros(200);
-
 /// Parses a header that others may be writing at this moment: a buffered read that meets a direct
 /// write on its way can see half of it. So a wrong checksum is believed only when it stays, for some
 /// 10 ms.
@@ -240,13 +236,15 @@ pub fn parse_settled<B: AsRef<[u8]>, E>(
     mut read: impl FnMut() -> Result<B, E>,
 ) -> Result<Result<LogHeader, HeaderError>, E> {
     let mut parsed = LogHeader::parse(read()?.as_ref());
-    for _ in 0..TORN_READS {
-        if !matches!(parsed, Err(HeaderError::Checksum { .. })) {
-            break;
+    try_times(&HEADER, |number| {
+        if number > 0 {
+            parsed = LogHeader::parse(read()?.as_ref());
         }
-        std::thread::sleep(TORN_READ_PAUSE);
-        parsed = LogHeader::parse(read()?.as_ref());
-    }
+        Ok(match parsed {
+            Err(HeaderError::Checksum { .. }) => Try::Later,
+            _ => Try::Done(()),
+        })
+    })?;
     Ok(parsed)
 }
 

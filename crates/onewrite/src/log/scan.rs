@@ -13,12 +13,12 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 use crate::log::layout::{Geometry, Slot};
 use crate::log::packed::{Form, Packed};
 use crate::mode::Layout;
 use crate::storage::LogFile;
+use crate::waits::{FRAME, Try, try_times};
 use crate::wal::{Checksum, FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, WalHeader};
 
 mod survey;
@@ -27,11 +27,6 @@ pub use survey::{Behind, Commit, MAX_DISTINCT_PAGES, OpenedLog, Survey, survey_f
 
 /// So much of the file is looked at behind the last valid frame, in bytes.
 pub const MAX_BEHIND_BYTES: u64 = 1 << 30;
-
-/// A log that somebody writes shows half a frame for a moment: such a frame is read again so often,
-/// with this pause between.
-const REREADS: u32 = 4;
-const REREAD_PAUSE: Duration = Duration::from_millis(2);
 
 /// Where a scan reads: a file, or bytes in memory.
 pub trait LogBytes {
@@ -239,13 +234,16 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
         }
         let mut found = self.look()?;
         if self.ended_at.is_none() && self.writers == Writers::Maybe {
-            for _ in 0..REREADS {
-                if matches!(found.verdict, Verdict::Valid | Verdict::Zeros) {
-                    break;
+            // A writer shows half a frame for a moment.
+            try_times(&FRAME, |number| {
+                if number > 0 {
+                    found = self.look()?;
                 }
-                std::thread::sleep(REREAD_PAUSE);
-                found = self.look()?;
-            }
+                Ok::<_, io::Error>(match found.verdict {
+                    Verdict::Valid | Verdict::Zeros => Try::Done(()),
+                    _ => Try::Later,
+                })
+            })?;
         }
         match found.verdict {
             Verdict::Valid => self.previous = found.header.checksum,

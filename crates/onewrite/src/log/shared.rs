@@ -21,14 +21,12 @@ use crate::storage::{
 };
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::fence;
+use crate::waits::TOGETHER;
 use crate::wal::{FrameNo, Salts, be32};
 
 /// The form of the words that this version understands: "ows" and a number. The lower half of the word
 /// tells for which run of the system they are: what one left behind says nothing to the next.
 const FORM: u64 = 0x6f77_7301_0000_0000;
-
-/// Committers are taken to be at it together if they took turns within this time.
-const TOGETHER: Duration = Duration::from_millis(50);
 
 /// Who commits: a connection of a process. Only a hint to who else is at work, so that it need not
 /// be unique beyond doubt.

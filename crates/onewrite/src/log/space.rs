@@ -16,9 +16,10 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::log::Geometry;
-use crate::storage::{Init, LockByte, LockKind, LogFile, MOMENT, Patience, Short, StorageError};
+use crate::storage::{Init, LockByte, LockKind, LogFile, StorageError};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Instant, Mutex};
+use crate::waits::{MOMENT, Patience, STUCK_LOCK, Short};
 use crate::wal::FrameNo;
 
 /// Frames of a chunk, where pages are of ordinary size.
@@ -32,9 +33,6 @@ const LEAST_FRAMES: u32 = 4;
 const GROWTH: u64 = 4;
 /// So many frames before the end the next chunk is prepared.
 const LOW_WATER_FRAMES: u64 = if cfg!(shuttle) { 4 } else { 160 };
-
-/// Where another process does not let go, nobody waits longer for it than he must until so much later.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub struct Space {
@@ -225,7 +223,7 @@ impl Space {
         let excludes_processes = self.excludes == Excludes::Processes;
         if excludes_processes {
             // A transaction that must spill asks for every page.
-            let is_stuck = gave_up.is_some_and(|then| Instant::now() - then < AGAIN);
+            let is_stuck = gave_up.is_some_and(|then| Instant::now() - then < STUCK_LOCK);
             let moment = if is_stuck { Duration::ZERO } else { MOMENT };
             let (byte, kind) = (LockByte::Extension, LockKind::Exclusive);
             let locked = file.lock(byte, kind, (moment, patience));

@@ -16,6 +16,7 @@ use super::error::StorageError;
 use super::file::{Durability, LogFile};
 use super::observer;
 use crate::sync;
+use crate::waits::TIMING;
 
 /// Bytes of one write.
 const BLOCK: usize = 4096;
@@ -23,8 +24,6 @@ const BLOCK: usize = 4096;
 const MOST_PAIRS: usize = 16;
 /// Writes of each kind, at least. They are enough if more would not change the answer.
 const CLEAR_PAIRS: usize = 5;
-/// No pair begins after this time.
-const TIME: Duration = Duration::from_millis(50);
 /// A write and a flush must be faster by a fifth. A write-through write is one system call less,
 /// and does not wait for data that others have written.
 const MARGIN_PERCENT: u64 = 80;
@@ -141,7 +140,7 @@ pub fn time(file: &LogFile, blocks: Range<u64>) -> Result<Option<Pace>, StorageE
     let place = |nth: usize| blocks.start + (nth as u64 % count) * BLOCK as u64;
     let (mut through, mut flush) = (Vec::new(), Vec::new());
     let begin = observer::now();
-    while through.len() < MOST_PAIRS && observer::now().saturating_sub(begin) < TIME {
+    while through.len() < MOST_PAIRS && observer::now().saturating_sub(begin) < TIMING {
         let nth = 2 * through.len();
         let from = observer::now();
         file.write_at(&zeros, place(nth), Durability::WriteThrough)?;

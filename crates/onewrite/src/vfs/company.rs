@@ -12,6 +12,7 @@ use crate::commit::SharedLog;
 use crate::log::shared::Company;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::sync::{Instant, sleep};
+use crate::waits::{RESTART_OVER, RESTART_PAUSE};
 use crate::wal::{FrameNo, IndexView};
 
 /// SQLite's locks in the wal-index.
@@ -21,12 +22,6 @@ const RECOVERY_LOCK: c_int = 2;
 pub const FIRST_READ_LOCK: c_int = 3;
 /// The read locks after the first, for readers that use the log.
 pub const LOG_READ_LOCKS: c_int = 4;
-
-/// The pause between two looks, in a wait for the log's restart.
-const PAUSE: Duration = Duration::from_micros(100);
-/// A commit that has ended needs a moment to begin its checkpoint. If nothing was under way for
-/// longer, nothing will let the log restart.
-const OVER: Duration = Duration::from_millis(1);
 
 impl Database {
     fn groups_commits(&self, log: &Log) -> bool {
@@ -375,10 +370,10 @@ fn wait(patience: Duration, is_under_way: impl Fn() -> bool, is_done: impl Fn() 
         if is_under_way() {
             last_under_way = now;
         }
-        if now - begun >= patience || now - last_under_way >= OVER {
+        if now - begun >= patience || now - last_under_way >= RESTART_OVER {
             return Waited::InVain;
         }
-        sleep(PAUSE);
+        sleep(RESTART_PAUSE);
     }
     Waited::Done
 }
@@ -436,6 +431,6 @@ mod tests {
 
     #[test]
     fn patience_ends() {
-        assert_eq!(wait(3 * OVER, || true, || false), Waited::InVain);
+        assert_eq!(wait(3 * RESTART_OVER, || true, || false), Waited::InVain);
     }
 }

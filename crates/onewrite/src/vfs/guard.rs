@@ -10,7 +10,6 @@
 use std::ffi::c_int;
 use std::fs;
 use std::io;
-use std::time::Duration;
 
 use super::beside::{file_begins_with_content, open_beside};
 use super::convert;
@@ -28,12 +27,8 @@ use crate::commit::SharedLog;
 use crate::log::shared::Shared;
 use crate::log::{ErrorKind, Log, LogError, LogHeader, LogId};
 use crate::mode::{JournalMode, Layout};
-use crate::sync;
+use crate::waits::{DATABASE_LOCK, Try, try_times};
 use crate::wal::FRAME_HEADER_BYTES;
-
-/// Two connections that both hold SHARED block each other from EXCLUSIVE. Each backs out, waits a
-/// different time, and tries again. After this many tries SQLite's busy handler takes over.
-pub(super) const PATIENCE: u32 = 20;
 
 /// The result of the first look under a SHARED lock.
 pub(super) enum Look {
@@ -73,32 +68,16 @@ impl Database {
 
     /// `xLock(SHARED)` from no lock.
     pub fn lock_shared(&self) -> c_int {
-        for attempt in 0..PATIENCE {
-            self.is_last_attempt.set(attempt + 1 == PATIENCE);
-            let look = match self.lock_and_look() {
-                Ok(look) => look,
-                Err(code) => return code,
-            };
-            match look {
-                Ok(Look::Settled) => return ffi::SQLITE_OK,
-                Ok(Look::NeedsWriter) => {
-                    self.writer_tried.set(true);
-                    let settled = || matches!(self.lock_and_look(), Ok(Ok(Look::Settled)));
-                    if convert::beside_a_writer(self.host, &self.paths, settled) {
-                        return ffi::SQLITE_OK;
-                    }
-                }
-                Ok(Look::StockFirst) => match convert::recover_with_stock(self.host, &self.paths) {
-                    Ok(()) => {}
-                    Err(e) => return e.code,
-                },
-                Ok(Look::Convert(mode)) => {
-                    self.conversion_tried.set(true);
-                    convert::convert(self.host, &self.paths, mode, &self.settings.get());
-                }
-                Ok(_) => sync::sleep(pause(attempt)),
-                Err(e) => return self.fail(&e),
-            }
+        // Two connections that both hold SHARED block each other from EXCLUSIVE. Each backs out, waits
+        // a different time, and tries again. Then SQLite's busy handler takes over.
+        let settled = try_times(&DATABASE_LOCK, |number| {
+            self.is_last_attempt.set(number + 1 == DATABASE_LOCK.most);
+            self.try_lock_shared()
+        });
+        match settled {
+            Ok(Some(())) => return ffi::SQLITE_OK,
+            Ok(None) => {}
+            Err(code) => return code,
         }
         host::log(
             ffi::SQLITE_BUSY,
@@ -109,6 +88,29 @@ impl Database {
             ),
         );
         ffi::SQLITE_BUSY
+    }
+
+    /// One try. The error is SQLite's code.
+    fn try_lock_shared(&self) -> Result<Try<()>, c_int> {
+        match self.lock_and_look()?.map_err(|e| self.fail(&e))? {
+            Look::Settled => return Ok(Try::Done(())),
+            Look::NeedsWriter => {
+                self.writer_tried.set(true);
+                let settled = || matches!(self.lock_and_look(), Ok(Ok(Look::Settled)));
+                if convert::beside_a_writer(self.host, &self.paths, settled) {
+                    return Ok(Try::Done(()));
+                }
+            }
+            Look::StockFirst => {
+                convert::recover_with_stock(self.host, &self.paths).map_err(|e| e.code)?;
+            }
+            Look::Convert(mode) => {
+                self.conversion_tried.set(true);
+                convert::convert(self.host, &self.paths, mode, &self.settings.get());
+            }
+            Look::Refused => return Ok(Try::Later),
+        }
+        Ok(Try::Again)
     }
 
     /// Takes SHARED and finds out the database's mode. Keeps the lock only if the mode is settled.
@@ -552,12 +554,4 @@ impl Database {
             code => Err(self.inner_error("write the header of", code)),
         }
     }
-}
-
-/// 0.2 to 10 ms, longer with every attempt and different for every thread.
-pub(super) fn pause(attempt: u32) -> Duration {
-    let mut random = [0; 2];
-    let _ = getrandom::fill(&mut random);
-    let spread = u64::from(u16::from_be_bytes(random)) % 500;
-    Duration::from_micros(200 + u64::from(attempt) * spread)
 }

@@ -2,7 +2,6 @@
 //! removed. The interleavings: `docs/durability.md`, M1 to M6.
 
 use super::database::{Database, Switch};
-use super::guard::{PATIENCE, pause};
 use super::header::{clear, guarded_by};
 use super::host::Connection;
 use super::inner::LockLevel;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use crate::log::{ErrorKind, LogError, LogHeader, LogId};
 use crate::mode::{JournalMode, Layout};
 use crate::storage::{Access, Create, DirectIo, Durability, LogFile};
-use crate::sync;
+use crate::waits::{DATABASE_LOCK, Try, try_times};
 
 impl Database {
     /// Called before `xDelete` of SQLite's own log.
@@ -142,18 +141,18 @@ impl Database {
             // mode.
             return self.forget_mode().map(|()| true);
         }
-        for attempt in 0..PATIENCE {
+        let forgotten = try_times(&DATABASE_LOCK, |_| {
             match self.inner.lock(LockLevel::SHARED) {
                 ffi::SQLITE_OK => {
                     let forgotten = self.forget_unguarded();
                     self.inner.unlock(LockLevel::NONE);
-                    return forgotten;
+                    forgotten.map(Try::Done)
                 }
-                code if code & 0xff == ffi::SQLITE_BUSY => sync::sleep(pause(attempt)),
-                code => return Err(self.inner_error("lock", code)),
+                code if code & 0xff == ffi::SQLITE_BUSY => Ok(Try::Later),
+                code => Err(self.inner_error("lock", code)),
             }
-        }
-        Ok(false)
+        })?;
+        Ok(forgotten.unwrap_or(false))
     }
 
     /// Under SHARED.

@@ -30,12 +30,13 @@ use super::database::Database;
 use super::ffi::{self, SQLITE_OK};
 use super::inner::{IndexHeader, LockLevel};
 use crate::checkpoint::cost::Cost;
-use crate::checkpoint::{self, Logged, PATIENCE, Run};
+use crate::checkpoint::{self, Logged, Run};
 use crate::commit::{SharedLog, Writer};
 use crate::log::forward::Taken;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::{CheckpointPolicy, Layout};
 use crate::storage::{Access, Durability, Init, Remap, Remapped, Remapping};
+use crate::waits::REMAPPING;
 use crate::wal::{
     FRAME_HEADER_BYTES, FrameHeader, FrameNo, HEADER_BYTES, IndexView, PageNo, WalHeader, array,
 };
@@ -630,7 +631,7 @@ struct Planned(IndexView);
 fn judge(how: Remap, runs: &[Run], log: &SharedLog) -> Result<(), &'static str> {
     let recent = log.remapped.snapshot().recent_call_us;
     let cost = Cost::of(how).with_calls_of(recent);
-    match (cost.is_worth(runs), cost.time(runs) <= PATIENCE) {
+    match (cost.is_worth(runs), cost.time(runs) <= REMAPPING) {
         (true, true) => Ok(()),
         (false, _) => Err("copying writes less"),
         (_, false) => {

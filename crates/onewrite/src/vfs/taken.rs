@@ -10,16 +10,12 @@ use std::ffi::c_int;
 
 use super::database::Database;
 use super::ffi;
-use super::guard;
 use super::header::{HEADER_BYTES, guarded_by};
 use super::host;
 use super::inner::LockLevel;
 use crate::log::{ErrorKind, LogError};
 use crate::storage::{LogFile, StorageError};
-use crate::sync;
-
-/// A killed process releases the database a moment before the log.
-const MOMENTS: u32 = 10;
+use crate::waits::{LOG_IN_USE, Try, try_times};
 
 /// The database's path leads elsewhere: whether its log stayed, or was removed. If the log's path
 /// leads elsewhere as well, the directory was renamed, or this process has another root, or may no
@@ -75,12 +71,14 @@ impl Database {
             return Ok(());
         };
         self.check_not_taken().map_err(|e| self.fail(&e))?;
-        for attempt in 0..MOMENTS {
-            match log.is_used_elsewhere() {
-                Ok(false) => return Ok(()),
-                Ok(true) => sync::sleep(guard::pause(attempt)),
-                Err(e) => return Err(self.fail(&e)),
-            }
+        // A killed process releases the database a moment before the log.
+        let free = try_times(&LOG_IN_USE, |_| match log.is_used_elsewhere() {
+            Ok(false) => Ok(Try::Done(())),
+            Ok(true) => Ok(Try::Later),
+            Err(e) => Err(self.fail(&e)),
+        });
+        if free?.is_some() {
+            return Ok(());
         }
         let database = self.paths.database.display();
         host::log(
