@@ -71,3 +71,44 @@ impl Cost {
         self.bytes(runs) < copied
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::blocks::Remapped;
+    use super::super::counts::Counters;
+    use super::*;
+    use crate::storage::Move;
+    use crate::waits::REMAPPING;
+
+    #[test]
+    fn slow_calls_are_given_up_and_tried_again_later() {
+        let runs: Vec<_> = [(5, 2), (6, 9), (3, 11)]
+            .into_iter()
+            .enumerate()
+            .map(|(first, (log, database))| Run {
+                place: Move {
+                    log: log * 4096,
+                    database: database * 4096,
+                    bytes: 4096,
+                },
+                first,
+                pages: 1,
+            })
+            .collect();
+        let counters = Counters::default();
+        let cost = || Cost::of(Remap::Exchange).with_calls_of(counters.snapshot().recent_call_us);
+        assert!(cost().time(&runs) < REMAPPING);
+        let slow = Remapped {
+            done: vec![true; 3],
+            took: Duration::from_secs(3),
+            ..Remapped::default()
+        };
+        counters.count_checkpoint(&runs, &slow, 3);
+        let mut given_up = 0;
+        while cost().time(&runs) > REMAPPING {
+            counters.count_impatience("too slow");
+            given_up += 1;
+        }
+        assert_eq!(given_up, 1);
+    }
+}

@@ -9,7 +9,7 @@
 //! Blocks that nobody has written (`onewrite_init=unwritten`) need no region: where most of what the checkpoint
 //! exchanged was growth, the log's start is given new ones instead.
 //!
-//! Called by `vfs::remap`, with all readers and writers kept out, when the database is durable and the wal-index
+//! Called by `checkpoint`, with all readers and writers kept out, when the database is durable and the wal-index
 //! says that the log begins anew. Why nothing is lost is in `docs/durability.md`, RM25 to RM28.
 
 use std::io;

@@ -17,6 +17,7 @@
 
 mod aligned;
 mod atomic;
+mod blocks;
 mod capabilities;
 mod counters;
 mod description;
@@ -24,6 +25,7 @@ mod device;
 mod error;
 mod file;
 mod initialize;
+mod kept;
 mod lock;
 mod mount;
 #[doc(hidden)]
@@ -31,13 +33,13 @@ pub mod observer;
 mod open;
 pub mod pace;
 mod probe;
-mod remap;
 mod shared;
 mod sys;
 
 pub use crate::waits::{MOMENT, Patience, Short, try_within};
 pub use aligned::{AlignedBuf, BUFFER_ALIGN};
 pub use atomic::{AtomicWrites, Descriptor, atomic_writes};
+pub use blocks::{Move, Remap, is_refusal};
 pub use capabilities::{Capabilities, DirectAlign, DurableWrite};
 pub use counters::{IoCounters, IoCounts};
 pub(crate) use description::{Description, close_in_child, open_descriptors, own_locks};
@@ -45,9 +47,10 @@ pub use device::WriteCache;
 pub use error::{Operation, StorageError};
 pub use file::{Durability, LogFile};
 pub use initialize::{Init, ParseInitError};
+pub use kept::close_kept_databases;
+pub(crate) use kept::kept_database;
 pub use lock::{LockByte, LockKind, is_byte_locked, lock_path};
 pub use open::{Access, Create, DirectIo, NewFile, remove_file, sync_directory};
-pub use remap::{Move, Remap, Remapped, Remapping, close_kept_databases};
 pub use shared::{SharedPage, SharedWords};
 pub(crate) use sys::has_raised_privileges;
 pub(crate) use sys::{OfdCommand, OfdConflict, OfdRange, OfdType, descriptor as descriptor_of};

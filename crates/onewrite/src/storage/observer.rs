@@ -6,10 +6,10 @@
 //!
 //! Without a hook a call costs one more atomic load.
 
+use super::blocks::{Move, Remap};
 use super::capabilities::Capabilities;
 use super::error::{Operation, StorageError};
 use super::file::Durability;
-use super::remap::{Move, Remap};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -104,7 +104,7 @@ pub fn observe(observer: Box<dyn Observer>) -> bool {
     OBSERVER.set(observer).is_ok()
 }
 
-pub(super) fn before(
+pub(crate) fn before(
     path: &Path,
     operation: Operation,
     call: &Call<'_>,

@@ -5,11 +5,11 @@
 //! ext4 opens files with O_DIRECT, and then uses the page cache for them.
 
 use super::aligned::{AlignedBuf, BUFFER_ALIGN};
+use super::blocks::{Remap, try_remap};
 use super::capabilities::{Capabilities, DirectAlign};
 use super::device::{BlockDevice, WriteCache, is_alone_in_btrfs};
 use super::error::{Operation, StorageError};
 use super::mount::{Mount, mount_by_id};
-use super::remap::{Remap, try_remap};
 use super::sys;
 use rustix::fs::{
     AtFlags, FallocateFlags, IFlags, Mode, OFlags, Statx, StatxFlags, fallocate, fstatfs,

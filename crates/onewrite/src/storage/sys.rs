@@ -3,7 +3,7 @@
 //! - `lock.rs`, `description.rs`: open-file-description locks, `fcntl(F_OFD_*)` of fcntl(2).
 //! - `file.rs`: sync_file_range(2).
 //! - `atomic.rs`: fstat(2), fcntl(2) and ioctl(2) of a descriptor's number.
-//! - `remap.rs`: close_range(2) and two ioctls; their arguments live on this stack frame.
+//! - `blocks.rs`: two ioctls; their arguments live on this stack frame. `kept.rs`: fcntl(2).
 //! - `shared.rs`: mmap(2) of its page. Also getauxval(3).
 #![allow(unsafe_code)]
 

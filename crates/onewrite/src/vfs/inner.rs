@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::ffi::{self, sqlite3_file, sqlite3_io_methods};
 use crate::sync::{long_step, step};
-use crate::wal::{Checksum, FrameNo, IndexView, Salts, checksum};
+use crate::wal::{Checksum, FrameNo, INDEX_HEADER_WORDS, IndexHeader, IndexView};
 
 /// SQLite's locks on a database file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -28,72 +28,8 @@ pub struct Inner {
     mapping: Cell<Mapping>,
 }
 
-/// Words of one copy of the wal-index' header.
-const INDEX_HEADER_WORDS: usize = 12;
 /// A copy whose checksum does not fit is being written, or was when its writer died.
 const INDEX_LOOKS: usize = 64;
-
-/// SQLite's `WalIndexHdr`: version, unused, change counter, flags and page size, last frame, pages,
-/// checksum of the last frame, salts, checksum of the words before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct IndexHeader {
-    words: [u32; INDEX_HEADER_WORDS],
-}
-
-impl IndexHeader {
-    /// The header of a log that begins anew.
-    fn restarted(&self, salt: [u8; 4]) -> IndexHeader {
-        let mut words = self.words;
-        words[4] = 0;
-        // Salts stand there as bytes, big-endian.
-        let first = u32::from_be_bytes(words[8].to_ne_bytes()).wrapping_add(1);
-        words[8] = u32::from_ne_bytes(first.to_be_bytes());
-        words[9] = u32::from_ne_bytes(salt);
-        IndexHeader { words }.summed()
-    }
-
-    /// The same header with another checksum of the last frame.
-    fn with_frame_checksum(&self, sum: Checksum) -> IndexHeader {
-        let mut words = self.words;
-        words[6..8].copy_from_slice(&sum);
-        IndexHeader { words }.summed()
-    }
-
-    fn summed(mut self) -> IndexHeader {
-        let sum = self.checksum();
-        self.words[10..].copy_from_slice(&sum);
-        self
-    }
-
-    /// SQLite's checksum of the words before it, in this machine's byte order.
-    fn checksum(&self) -> Checksum {
-        let mut bytes = [0; 40];
-        for (bytes, word) in bytes.chunks_exact_mut(4).zip(self.words) {
-            bytes.copy_from_slice(&word.to_ne_bytes());
-        }
-        checksum(cfg!(target_endian = "big"), [0, 0], &bytes)
-    }
-
-    /// `isInit` is set, and the checksum fits: not one that is being written.
-    fn is_whole(&self) -> bool {
-        self.words[3].to_ne_bytes()[0] != 0 && self.words[10..] == self.checksum()
-    }
-
-    fn view(&self) -> IndexView {
-        let pair = |first: [u8; 4], second: [u8; 4]| {
-            let mut both = [0; 8];
-            both[..4].copy_from_slice(&first);
-            both[4..].copy_from_slice(&second);
-            both
-        };
-        let words = &self.words;
-        IndexView {
-            salts: Salts(pair(words[8].to_ne_bytes(), words[9].to_ne_bytes())),
-            last_frame: FrameNo(words[4]),
-            checksum: pair(words[6].to_be_bytes(), words[7].to_be_bytes()),
-        }
-    }
-}
 
 /// How SQLite has mapped the wal-index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -231,9 +167,7 @@ impl Inner {
     }
 
     fn index_copy(&self, from: usize) -> IndexHeader {
-        IndexHeader {
-            words: std::array::from_fn(|word| self.index_word(from + word)),
-        }
+        IndexHeader::new(std::array::from_fn(|word| self.index_word(from + word)))
     }
 
     /// What the wal-index says now; `None` while it is not mapped or not valid.
@@ -252,7 +186,7 @@ impl Inner {
             if let Some(whole) = copies.iter().find(|copy| copy.is_whole()) {
                 return Some(whole.view());
             }
-            if copies.iter().all(|copy| copy.words[3] == 0) {
+            if copies.iter().all(IndexHeader::is_unset) {
                 break;
             }
         }
@@ -334,7 +268,7 @@ impl Inner {
     fn publish(&self, header: &IndexHeader) {
         for copy in [INDEX_HEADER_WORDS, 0] {
             fence(Ordering::SeqCst);
-            for (word, value) in header.words.into_iter().enumerate() {
+            for (word, value) in header.words().into_iter().enumerate() {
                 self.put_index_word(copy + word, value);
             }
         }

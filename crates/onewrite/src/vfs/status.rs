@@ -1,5 +1,7 @@
 //! `PRAGMA onewrite_status`: what is in use and why, as one JSON object.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::database::Database;
@@ -134,7 +136,7 @@ pub fn json(database: &Database) -> String {
             Held::Posix(why) => Some(why.to_string()),
             _ => None,
         },
-        log: log.as_deref().map(|log| log_status(database, log)),
+        log: log.as_ref().map(|log| log_status(database, log)),
         error: error.as_deref(),
     };
     serde_json::to_string(&status).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"))
@@ -151,7 +153,7 @@ fn why_sync(log: Option<&SharedLog>, policy: SyncPolicy) -> Option<String> {
     })
 }
 
-fn log_status<'a>(database: &Database, log: &'a SharedLog) -> LogStatus<'a> {
+fn log_status<'a>(database: &Database, log: &'a Arc<SharedLog>) -> LogStatus<'a> {
     let file = log.file();
     let capabilities = file.capabilities();
     LogStatus {

@@ -103,7 +103,7 @@ impl Database {
                 self.inner.unlock(was);
                 return code;
             }
-            self.note_exclusive();
+            self.remapper.note_exclusive();
             self.begin_playback();
         }
         self.lock.set(was.max(level));

@@ -15,7 +15,7 @@ mod index;
 use std::fmt;
 use std::ops::Range;
 
-pub use index::IndexView;
+pub use index::{INDEX_HEADER_WORDS, IndexHeader, IndexView};
 
 /// Bytes of the WAL header.
 pub const HEADER_BYTES: usize = 32;

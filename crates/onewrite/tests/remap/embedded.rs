@@ -1,10 +1,11 @@
 //! Whether `embedded` pages may be exchanged as they are: with their frame header in the reserved
 //! bytes.
 
+use onewrite::checkpoint::Remapping;
 use onewrite::log::Geometry;
 use onewrite::log::scan::survey_file;
 use onewrite::mode::Layout;
-use onewrite::storage::{Access, Create, DirectIo, Init, LogFile, Move, Remap, Remapping};
+use onewrite::storage::{Access, Create, DirectIo, Init, LogFile, Move, Remap};
 use onewrite::wal::{FrameNo, PageSize};
 
 use super::database::{Place, connect, query};

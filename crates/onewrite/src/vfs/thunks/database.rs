@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use super::shm::{db_shm_lock, db_shm_map, db_shm_unmap};
 use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with_writer};
+use crate::checkpoint::Remapper;
 use crate::vfs::claim::{Claim, Taken};
 use crate::vfs::database::{CheckpointLock, Database, Paths, Switch, new_committer};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
 use crate::vfs::inner::{Inner, LockLevel};
 use crate::vfs::pragma::Answer;
-use crate::vfs::remap::Remapper;
 use crate::vfs::settings::{self, Settings, Uri};
 use crate::vfs::{convert, header};
 

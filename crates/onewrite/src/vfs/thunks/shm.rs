@@ -45,7 +45,7 @@ pub unsafe extern "C" fn db_shm_lock(
     shielded(|| {
         // SAFETY: a database of ours.
         let database = unsafe { database(file) };
-        if database.remapper.keeps(offset, flags) {
+        if database.keeps_lock(offset, flags) {
             return SQLITE_OK;
         }
         database.before_shm_unlock(offset, flags);
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn db_shm_lock(
                     database.restart_is_over();
                 }
                 if company::is_read_unlock(offset, flags) {
-                    database.remapper.note_read_lock(offset, false);
+                    database.note_read_lock(offset, false);
                     database.read_unlocked();
                 }
                 code
@@ -133,7 +133,7 @@ fn read_lock(database: &Database, lock: c_int, flags: c_int) -> c_int {
     }
     match database.read_locked(lock) {
         Ok(()) => {
-            database.remapper.note_read_lock(lock, true);
+            database.note_read_lock(lock, true);
             SQLITE_OK
         }
         Err(e) => {

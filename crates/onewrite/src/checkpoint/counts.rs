@@ -1,0 +1,100 @@
+//! What remapping checkpoints have done, for `onewrite_status`.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Run;
+use super::blocks::Remapped;
+
+/// What checkpoints of this process have done with one log.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Counts {
+    /// Checkpoints that remapped pages.
+    pub checkpoints: u64,
+    /// Pages that were remapped.
+    pub remapped_pages: u64,
+    /// In so many calls.
+    pub calls: u64,
+    /// Pages that such checkpoints copied all the same.
+    pub copied_pages: u64,
+    /// What the calls took, in microseconds.
+    pub call_us: u64,
+    /// What a call took in the last checkpoint that remapped; halved by every one that therefore did not,
+    /// so that it is tried again.
+    pub recent_call_us: u64,
+    /// Frames that recovery took from the database, because a checkpoint was cut short.
+    pub repaired_frames: u64,
+    /// How long remapping checkpoints kept readers and writers out, in microseconds.
+    pub kept_out_us: u64,
+    /// How often the log went on in blocks that lie one behind the other.
+    pub moved_forward: u64,
+    /// Bytes at the log's end that it does so with, as far as they are ready.
+    pub region_bytes: u64,
+    /// Why pages were copied last.
+    pub why_not: Option<String>,
+}
+
+/// [`Counts`] that several connections add to.
+#[derive(Debug, Default)]
+pub struct Counters(Mutex<Counts>);
+
+impl Counters {
+    /// What has come together so far.
+    pub fn snapshot(&self) -> Counts {
+        self.with(|counts| counts.clone())
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Counts) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A checkpoint was copied, and why.
+    pub fn count_refusal(&self, why: &str) {
+        self.with(|counts| counts.why_not = Some(why.to_owned()));
+    }
+
+    /// A checkpoint was copied because its calls would take too long.
+    pub fn count_impatience(&self, why: &str) {
+        self.with(|counts| {
+            counts.recent_call_us /= 2;
+            counts.why_not = Some(why.to_owned());
+        });
+    }
+
+    /// A checkpoint remapped what it could.
+    pub fn count_checkpoint(&self, runs: &[Run], remapped: &Remapped, pages: usize) {
+        self.with(|counts| {
+            let done = || runs.iter().zip(&remapped.done).filter(|(_, done)| **done);
+            let moved: usize = done().map(|(run, _)| run.pages).sum();
+            counts.checkpoints += u64::from(moved > 0);
+            counts.remapped_pages += moved as u64;
+            counts.calls += done().count() as u64;
+            counts.copied_pages += pages.saturating_sub(moved) as u64;
+            let took = u64::try_from(remapped.took.as_micros()).unwrap_or(u64::MAX);
+            counts.call_us = counts.call_us.saturating_add(took);
+            counts.recent_call_us = took / (done().count() as u64).max(1);
+            counts.why_not.clone_from(&remapped.why_not);
+        });
+    }
+
+    /// Readers and writers are let in again.
+    pub fn count_kept_out(&self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.with(|counts| counts.kept_out_us = counts.kept_out_us.saturating_add(us));
+    }
+
+    /// The log went on in other blocks.
+    pub fn count_forward(&self, region_bytes: u64) {
+        self.with(|counts| {
+            counts.moved_forward += 1;
+            counts.region_bytes = region_bytes;
+        });
+    }
+
+    /// Recovery has put a frame back into the log.
+    pub fn count_repair(&self) {
+        self.with(|counts| counts.repaired_frames += 1);
+    }
+}

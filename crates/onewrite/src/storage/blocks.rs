@@ -1,0 +1,175 @@
+//! The calls by which a range of a file gets other blocks, without a copy of the bytes.
+//!
+//! - [`Remap::Exchange`]: two ranges exchange their blocks (`XFS_IOC_EXCHANGE_RANGE`, Linux 6.10, on
+//!   XFS made with the feature `exchange`). Each call is atomic and journaled.
+//! - [`Remap::Clone`]: one range shares the blocks of the other (`FICLONERANGE`, XFS and Btrfs).
+//!
+//! `checkpoint` decides when a log and a database remap, and keeps readers and writers out. The
+//! thread that holds SQLite's locks makes the call: they live until it is over, even where the
+//! process is killed in the middle of it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::{FallocateFlags, fallocate, fstat};
+use rustix::io::Errno;
+
+use super::observer::{self, Call};
+use super::probe::FALLOC_FL_WRITE_ZEROES;
+use super::{Init, LogFile, Operation, sys};
+
+/// How blocks are brought into the database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Remap {
+    /// They change places.
+    Exchange,
+    /// They are shared.
+    Clone,
+}
+
+impl Remap {
+    /// The word for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Remap::Exchange => "exchange",
+            Remap::Clone => "clone",
+        }
+    }
+}
+
+/// Neighboring blocks of the log that become neighboring blocks of the database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Move {
+    /// Where they are in the log, in bytes.
+    pub log: u64,
+    /// Where they belong in the database, in bytes.
+    pub database: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+impl Move {
+    /// Whether the database has blocks for all of it already.
+    pub fn is_allocated(&self, database: &File) -> bool {
+        let end = self.database + self.bytes;
+        let size = fstat(database).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+        let hole = rustix::fs::seek(database, rustix::fs::SeekFrom::Hole(self.database));
+        size >= end && hole.is_ok_and(|hole| hole >= end)
+    }
+
+    /// Brings the blocks into the database. Where the database `grows` it has none there to give in
+    /// exchange: `init` says how the log's new blocks are made ready.
+    ///
+    /// # Errors
+    /// Those of the calls; [`is_refusal`] tells which of them have changed nothing.
+    pub fn make(
+        &self,
+        how: Remap,
+        database: &File,
+        log: &LogFile,
+        grows: bool,
+        init: Init,
+    ) -> io::Result<()> {
+        if grows {
+            // The log gets blocks in exchange, and no hole: a full disk refuses before anything is
+            // moved.
+            fallocate(database, FallocateFlags::empty(), self.database, self.bytes)?;
+        }
+        let (to, from) = (database.as_fd(), log.as_fd());
+        match how {
+            Remap::Exchange => {
+                sys::exchange_range(to, self.database, from, self.log, self.bytes)?;
+            }
+            Remap::Clone => sys::clone_range(to, self.database, from, self.log, self.bytes)?,
+        }
+        if grows && init == Init::WriteZeroes {
+            // Without it the first write to each block changes an extent, and nothing else happens.
+            let _ = fallocate(from, FALLOC_FL_WRITE_ZEROES, self.log, self.bytes);
+        }
+        Ok(())
+    }
+}
+
+impl LogFile {
+    /// Two ranges of this file change places: what lies at `from` gets the blocks of as many bytes at `to`.
+    /// Atomic and journaled.
+    ///
+    /// # Errors
+    /// The file system has no such call, or an I/O error.
+    pub fn exchange_within(&self, from: u64, to: u64, bytes: u64) -> io::Result<()> {
+        observer::before(self.path(), Operation::Write, &Call::Forward)
+            .map_err(io::Error::other)?;
+        sys::exchange_range(self.as_fd(), from, self.as_fd(), to, bytes)
+    }
+
+    /// Gives a range new blocks, which nobody has written: one behind the other where there is space.
+    /// What it held is gone, in any part where this is cut short.
+    ///
+    /// # Errors
+    /// No space: the range may be without blocks. An I/O error.
+    pub fn renew(&self, from: u64, bytes: u64, init: Init) -> io::Result<()> {
+        observer::before(self.path(), Operation::Write, &Call::Forward)
+            .map_err(io::Error::other)?;
+        let flags = match init {
+            Init::WriteZeroes => FALLOC_FL_WRITE_ZEROES,
+            Init::Unwritten | Init::ZeroFill => FallocateFlags::empty(),
+        };
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(self.as_fd(), punch, from, bytes)?;
+        Ok(fallocate(self.as_fd(), flags, from, bytes)?)
+    }
+
+    /// Bytes that are free on its file system, for anybody.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn free_space(&self) -> io::Result<u64> {
+        let space = rustix::fs::fstatvfs(self.as_fd())?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+}
+
+/// Whether files in the directory of two scratch files can be remapped, by doing it.
+pub(super) fn try_remap(how: Remap, from: &File, to: &File) -> Result<(), String> {
+    const BYTES: u64 = 1 << 16;
+    let made = (|| {
+        for (file, byte) in [(from, 1), (to, 2)] {
+            rustix::io::pwrite(file, &vec![byte; BYTES as usize], 0)?;
+        }
+        match how {
+            Remap::Exchange => sys::exchange_range(to.as_fd(), 0, from.as_fd(), 0, BYTES)?,
+            Remap::Clone => sys::clone_range(to.as_fd(), 0, from.as_fd(), 0, BYTES)?,
+        }
+        let mut byte = [0];
+        rustix::io::pread(to, &mut byte, BYTES - 1)?;
+        Ok::<_, io::Error>(byte == [1])
+    })();
+    match made {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("it was accepted, and moved nothing".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Whether the kernel refused the call before it changed anything.
+pub fn is_refusal(error: &io::Error) -> bool {
+    let no = [
+        Errno::INVAL,
+        Errno::OPNOTSUPP,
+        Errno::NOTTY,
+        Errno::NOSYS,
+        Errno::PERM,
+        Errno::ACCESS,
+        Errno::XDEV,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::NOMEM,
+        Errno::BUSY,
+        Errno::TXTBSY,
+        Errno::FBIG,
+    ];
+    no.iter()
+        .any(|no| error.raw_os_error() == Some(no.raw_os_error()))
+}

@@ -1,0 +1,146 @@
+//! Descriptors of databases that are never closed.
+//!
+//! Remapping needs a descriptor of the database. A process that closes one loses all of SQLite's
+//! POSIX locks on the file. So the database is opened once, and stays open; SQLite itself delays
+//! such a close for the same reason. Only a tool without any connection closes them
+//! ([`close_kept_databases`]).
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{OFlags, fstat, stat};
+
+use super::open::LEAST_DESCRIPTOR;
+use super::sys;
+
+/// Databases that were opened a second time, by device and inode: an open file keeps its inode from being
+/// used again.
+static KEPT: Mutex<Option<HashMap<Identity, Kept>>> = Mutex::new(None);
+
+/// Open files of one inode.
+struct Kept {
+    file: Arc<File>,
+    /// Opened once more, because the path came to name this file between a look and the opening.
+    more: Vec<File>,
+}
+
+/// Device and inode.
+type Identity = (u64, u64);
+
+/// The database at a path, if the path still names the file that SQLite has open: `is_database` is
+/// asked after the file was opened. Else the reason.
+pub(crate) fn kept_database(
+    path: &Path,
+    is_database: impl FnOnce() -> bool,
+) -> Result<Arc<File>, String> {
+    let moved = || "the database was moved".to_owned();
+    let (database, identity) =
+        kept(path).map_err(|e| format!("cannot open the database a second time: {e}"))?;
+    let is_same = is_database() && identity_of(stat(path)) == Some(identity);
+    is_same.then_some(database).ok_or_else(moved)
+}
+
+/// A descriptor of the file at a path, for good, and what file that is.
+fn kept(path: &Path) -> io::Result<(Arc<File>, Identity)> {
+    kept_as(identity_of(stat(path)), || {
+        // Whatever writes to a standard stream that was closed would write into the database.
+        if (0..LEAST_DESCRIPTOR).any(|number| !sys::is_open(number)) {
+            return Err(io::Error::other("a standard stream is closed"));
+        }
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?.into())
+    })
+}
+
+/// The descriptor that is kept of the file that was `seen`, or the one that `open` opens. What was opened is never
+/// closed, whatever file it came to be of: SQLite may have locks on it.
+fn kept_as(
+    seen: Option<Identity>,
+    open: impl FnOnce() -> io::Result<File>,
+) -> io::Result<(Arc<File>, Identity)> {
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = kept.get_or_insert_default();
+    if let Some(identity) = seen
+        && let Some(kept) = kept.get(&identity)
+    {
+        return Ok((Arc::clone(&kept.file), identity));
+    }
+    let file = open()?;
+    let Some(identity) = identity_of(fstat(&file)) else {
+        std::mem::forget(file);
+        return Err(io::Error::other("its inode is not known"));
+    };
+    let kept = match kept.entry(identity) {
+        Entry::Vacant(place) => place.insert(Kept {
+            file: Arc::new(file),
+            more: Vec::new(),
+        }),
+        Entry::Occupied(place) => {
+            let kept = place.into_mut();
+            kept.more.push(file);
+            kept
+        }
+    };
+    Ok((Arc::clone(&kept.file), identity))
+}
+
+fn identity_of(stat: rustix::io::Result<rustix::fs::Stat>) -> Option<Identity> {
+    stat.ok().map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+/// Closes the descriptors of databases that remapping has kept, so that a tool can unmount their file system
+/// and live on.
+///
+/// With a descriptor go all POSIX locks that this process has on the file, SQLite's too. So this is only for
+/// when no connection in this process, of ours or of another SQLite, has such a database open.
+pub fn close_kept_databases() {
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    *kept = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LogFile;
+    use super::super::lock::LockByte;
+    use super::super::open::{Access, Create, NewFile};
+    use super::super::{DirectIo, LockKind};
+    use super::*;
+
+    /// Whether this process has a POSIX lock on the first byte that [`LockByte`] names, as seen by an open file of its
+    /// own.
+    fn is_locked(seen_by: &LogFile) -> bool {
+        let seen = seen_by.is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
+        seen.expect("an answer")
+    }
+
+    #[test]
+    fn no_descriptor_of_a_file_that_came_in_between_is_closed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        let create = Create::IfMissing(NewFile {
+            mode: 0o600,
+            owner: None,
+        });
+        // Never dropped, as SQLite's own: closing it would release the lock as well.
+        let watcher = LogFile::open(&path, create, Access::ReadWrite, DirectIo::Never);
+        let watcher = std::mem::ManuallyDrop::new(watcher.expect("a file"));
+        let (_, identity) = kept(&path).expect("a descriptor");
+        let sqlites = std::mem::ManuallyDrop::new(File::options().write(true).open(&path));
+        let sqlites = sqlites.as_ref().expect("a file");
+        rustix::fs::fcntl_lock(
+            sqlites,
+            rustix::fs::FlockOperation::NonBlockingLockExclusive,
+        )
+        .expect("a lock");
+        assert!(is_locked(&watcher));
+        // The path named another file when it was looked at, and names this one again.
+        let (_, found) = kept_as(Some((0, 0)), || File::options().write(true).open(&path))
+            .expect("a descriptor");
+        assert_eq!(found, identity);
+        assert!(is_locked(&watcher), "a descriptor of the file was closed");
+    }
+}
