@@ -1,18 +1,19 @@
-//! How many commits have come to be flushed, of all processes, for a leader that waits for others to join its
-//! flush: in the page of [`super::shared`].
+//! How many commits of all processes have arrived for a flush, for a leader that waits for others
+//! to join its flush. The counts are in the page of [`super::shared`].
 //!
-//! Only who has the lead among processes begins and ends a flush; anybody may arrive. A process may die with any
-//! of it half done: then a leader waits in vain for a moment, and nothing else depends on it.
+//! Only the leader among processes begins and ends a flush; any commit may arrive. A process may
+//! die at any step. Then a leader waits a moment without success, and nothing else depends on it.
 //!
-//! A leader says that it waits, and then looks whether all are there; a commit counts itself, and then looks whether a
-//! leader waits. A fence stands between the two on either side, so that at least one of them sees the other. Without
-//! it a leader could sleep until its patience ends (`tests/orders.rs`).
+//! A leader announces that it waits, and then looks whether all have arrived. A commit counts
+//! itself, and then looks whether a leader waits. A fence between the two steps on either side
+//! ensures that at least one of them sees the other. Without it a leader could sleep until its
+//! patience ends (`tests/orders.rs`).
 
 use crate::storage::SharedWords;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Instant, fence, futex_wait, futex_wake};
 
-/// See the module. Without words that can be written nobody is ever expected.
+/// See the module. Without writable words no commit is ever expected.
 #[derive(Clone, Copy)]
 pub struct Arrivals<'a> {
     pub(super) words: Option<&'a SharedWords>,
@@ -21,12 +22,12 @@ pub struct Arrivals<'a> {
 /// A flush that has begun.
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
-    /// Commits that the flush before it had found.
+    /// The number of commits that the flush before it had found.
     found_before: u32,
 }
 
 impl Arrivals<'_> {
-    /// A commit came to be flushed.
+    /// A commit has arrived for a flush.
     pub fn arrive(self) {
         let Some(words) = self.words else { return };
         words.arrived.fetch_add(1, Ordering::AcqRel);
@@ -36,7 +37,7 @@ impl Arrivals<'_> {
         }
     }
 
-    /// Somebody waits for the next flush who is not about to commit: nobody is to be waited for.
+    /// A waiter that is not about to commit needs the next flush: do not delay it.
     pub fn hurry(self) {
         let Some(words) = self.words else { return };
         words.is_urgent.store(1, Ordering::Release);
@@ -52,7 +53,7 @@ impl Arrivals<'_> {
         }
     }
 
-    /// Whether there is nobody to wait for, or somebody to hurry for.
+    /// Whether there is no commit to wait for, or a waiter that needs the flush at once.
     pub fn are_complete(self) -> bool {
         let Some(words) = self.words else { return true };
         let arrived = words.arrived.load(Ordering::Acquire);
@@ -61,11 +62,12 @@ impl Arrivals<'_> {
             || present >= words.expected.load(Ordering::Acquire)
     }
 
-    /// Waits until all are there who are expected, but not beyond `end`.
+    /// Waits until all expected commits are there, but not beyond `end`.
     pub fn wait(self, end: Instant) {
         let Some(words) = self.words else { return };
         loop {
-            // Before the look. Whoever comes after it takes this back before the wake, and the wait compares it.
+            // Before the look. A commit that arrives after it resets this before the wake, and the
+            // wait compares it.
             words.gathers.store(1, Ordering::Release);
             fence(Ordering::SeqCst);
             let now = Instant::now();
@@ -74,7 +76,8 @@ impl Arrivals<'_> {
             }
             futex_wait(&words.gathers, 1, end - now);
             if cfg!(shuttle) {
-                // Such a wait lets the model's others go on once, and does not move its clock.
+                // Such a wait lets the model's other threads run once, and does not advance its
+                // clock.
                 break;
             }
         }
@@ -91,7 +94,8 @@ impl Arrivals<'_> {
         Begun { found_before }
     }
 
-    /// It has ended. So many may come before the next one: those that wait for it, and those that this one lets go.
+    /// The flush has ended. The commits to expect before the next one are those that wait for it,
+    /// and those that this one releases.
     pub fn end(self, begun: Begun) {
         if let Some(words) = self.words {
             let arrived = words.arrived.load(Ordering::Acquire);
@@ -100,7 +104,7 @@ impl Arrivals<'_> {
         }
     }
 
-    /// It was not made.
+    /// The flush was not made.
     pub fn give_up(self, begun: Begun) {
         if let Some(words) = self.words {
             words.found.store(begun.found_before, Ordering::Release);
@@ -119,7 +123,7 @@ mod tests {
         (0..commits).for_each(|_| arrivals.arrive());
     }
 
-    /// A flush during which so many commits arrive.
+    /// A flush during which this many commits arrive.
     fn flush(arrivals: Arrivals<'_>, commits: u32) {
         let begun = arrivals.begin();
         arrive(arrivals, commits);
@@ -142,7 +146,7 @@ mod tests {
         arrive(arrivals, 4);
         assert!(arrivals.are_complete());
         flush(arrivals, 0);
-        // One of the eight comes no more.
+        // One of the eight does not come again.
         arrive(arrivals, 7);
         assert!(!arrivals.are_complete());
         flush(arrivals, 0);

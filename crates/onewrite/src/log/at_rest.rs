@@ -1,5 +1,5 @@
-//! The log of a database that nobody has open: it remembers the mode, keeps blocks for the next commits, and
-//! says whether the database's header is known to be on the device without the guard.
+//! The log of a closed database. It remembers the mode, and keeps blocks for the next commits. It
+//! also says whether the database's header is known to be on the device without the guard.
 
 use std::sync::atomic::Ordering;
 
@@ -8,14 +8,14 @@ use crate::mode::Layout;
 use crate::storage::{Durability, Short};
 
 impl Log {
-    /// Whether nobody has written anything since this process made the log: it is empty, durably.
+    /// Whether the log is durably empty, and unchanged since this process made it.
     pub fn is_untouched(&self) -> bool {
         self.untouched.load(Ordering::Acquire) && matches!(self.has_content(), Ok(false))
     }
 
-    /// The log is empty, durably, and its database of so many bytes a stock one, durably: says so in the
-    /// header, and gives back blocks that a database of this size does not need. Nothing of that need be
-    /// durable. Under EXCLUSIVE, by the last connection.
+    /// The log is durably empty, and its database of so many bytes is durably a stock one. Notes
+    /// that in the header, and frees blocks that a database of this size does not need. None of
+    /// that need be durable. Under EXCLUSIVE, by the last connection.
     ///
     /// # Errors
     /// An I/O error.
@@ -29,7 +29,8 @@ impl Log {
         };
         self.write_header(&header, Durability::None)?;
         if layout == Layout::Gathered {
-            // Its blocks change places with the database's, and the region behind them is made apart.
+            // Its blocks are exchanged with the database's, and the region after them is made
+            // separately.
             return Ok(());
         }
         let kept = self.space.at_rest(&self.geometry, database);

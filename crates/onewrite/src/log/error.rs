@@ -1,4 +1,4 @@
-//! What can be wrong with a log, in words for people and in kinds for SQLite's error codes.
+//! Errors of a log, as text for people and as kinds for SQLite's error codes.
 
 use std::fmt;
 use std::io;
@@ -32,7 +32,7 @@ pub enum ErrorKind {
     ReadOnly,
     /// `SQLITE_READONLY_DBMOVED`: the database is no longer the one that the log belongs to.
     Taken,
-    /// `SQLITE_IOERR_DATA`: what was read is not what was written.
+    /// `SQLITE_IOERR_DATA`: the bytes read differ from those written.
     Corrupt,
     /// `SQLITE_IOERR_FSYNC`: an earlier write failed; see K1 to K6 in `docs/durability.md`.
     Poisoned,
@@ -58,7 +58,7 @@ impl LogError {
         }
     }
 
-    /// An I/O error outside the storage layer; `kind` is what the call that failed is for.
+    /// An I/O error outside the storage layer; `kind` says what the failed call is for.
     pub fn io(kind: ErrorKind, path: &Path, doing: &str, error: &io::Error) -> LogError {
         LogError::new(kind, path, format!("cannot {doing} it: {error}"))
     }
@@ -87,7 +87,7 @@ impl LogError {
         )
     }
 
-    /// Which error code it becomes.
+    /// The kind, from which the error code follows.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -96,8 +96,8 @@ impl LogError {
 impl From<StorageError> for LogError {
     fn from(error: StorageError) -> LogError {
         let kind = match &error {
-            // A flush that finds no space has lost what was written before: not a full disk that a
-            // rollback makes good.
+            // A flush that finds no space has lost earlier writes. It is not a full disk, which a
+            // rollback would repair.
             StorageError::Io {
                 operation: Operation::Flush,
                 ..
@@ -118,7 +118,7 @@ impl From<StorageError> for LogError {
             StorageError::NotAFile { .. } | StorageError::Replaced { .. } => ErrorKind::CantOpen,
             _ => ErrorKind::Write,
         };
-        // A storage error names the file itself; the path here would only repeat it.
+        // A storage error names the file itself; the path would only repeat it.
         LogError {
             kind,
             path: PathBuf::new(),

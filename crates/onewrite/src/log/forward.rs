@@ -1,16 +1,18 @@
-//! A log that goes forward: after a checkpoint by exchange its frames begin in blocks that lie one behind the
-//! other, and not in those that the database had (remap+ of Park and Shin, CF '15).
+//! A log that moves forward (remap+ of Park and Shin, CF '15). After a checkpoint by exchange its
+//! frames begin in contiguous blocks, and not in those that the database had.
 //!
-//! Behind the first chunk the file has a *region* of initialized blocks, which is made by a thread of its own. Its
-//! pieces and the blocks at the log's start change places after each checkpoint: the next piece each time, and
-//! from the beginning again at the region's end. Where a frame is in the file does not change, so that nobody
-//! who reads or recovers needs to know; a log that grows into the region grows into blocks that are ready.
+//! After the first chunk the file has a *region* of initialized blocks, which a separate thread
+//! makes. After each checkpoint the blocks at the log's start are exchanged with a piece of the
+//! region. Each time it is the next piece, and after the region's end the first again. A frame's
+//! position in the file does not change, so readers and recovery need not know. A log that grows
+//! into the region grows into ready blocks.
 //!
-//! Blocks that nobody has written (`onewrite_init=unwritten`) need no region: where most of what the checkpoint
-//! exchanged was growth, the log's start is given new ones instead.
+//! Blocks that were never written (`onewrite_init=unwritten`) need no region. If most of the
+//! checkpoint's exchanged pages were growth, the log's start gets new blocks instead.
 //!
-//! Called by `checkpoint`, with all readers and writers kept out, when the database is durable and the wal-index
-//! says that the log begins anew. Why nothing is lost is in `docs/durability.md`, RM25 to RM28.
+//! `checkpoint` calls this with all readers and writers excluded, when the database is durable and
+//! the wal-index says that the log restarts. Why nothing is lost is in `docs/durability.md`, RM25
+//! to RM28.
 
 use std::io;
 
@@ -22,24 +24,24 @@ use crate::wal::{self, FrameNo};
 
 /// Bytes of the region. The paper has 150 MB.
 const REGION_BYTES: u64 = 24 << 20;
-/// The file system keeps at least so many times the region free.
+/// The file system keeps at least this many times the region free.
 const LEAVES_FREE: u64 = 2;
 
-/// What the blocks were that the checkpoint took from the log.
+/// The kind of the blocks that the checkpoint took from the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
     /// Mostly of pages that the database had: it gave written blocks for them.
     Rewritten,
-    /// Mostly of pages that are new there: what the log has for them nobody has written.
+    /// Mostly of pages that are new there: the log's blocks for them were never written.
     Grown,
 }
 
 impl Log {
-    /// Lets the log's next frames go to blocks that lie one behind the other, if there are such; whether there
-    /// were. `last` is the last frame of what was checkpointed.
+    /// Moves the log's next frames to contiguous blocks, if there are any; returns whether there
+    /// were. `last` is the last checkpointed frame.
     ///
     /// # Errors
-    /// An I/O error: the blocks have changed places, or they have not; nothing is lost.
+    /// An I/O error: the blocks were exchanged, or not; nothing is lost.
     pub fn go_forward(&self, last: FrameNo, taken: Taken) -> io::Result<bool> {
         if self.geometry.layout() != Layout::Gathered || self.file.access() != Access::ReadWrite {
             return Ok(false);
@@ -47,7 +49,7 @@ impl Log {
         let start = self.geometry.frames_begin();
         let end = self.geometry.end_of(last);
         if self.init() == Init::Unwritten {
-            // Those that the database gave are written, and a commit into them changes no extent.
+            // The database's blocks are written, and a commit into them changes no extent.
             if taken == Taken::Grown {
                 self.renew(start, end)?;
             }
@@ -70,11 +72,12 @@ impl Log {
     }
 
     fn renew(&self, start: u64, end: u64) -> io::Result<()> {
-        // The call frees blocks in pieces. Cut short by a power cut it would leave frames at the log's start,
-        // which the header must not lead to any more.
+        // The call frees blocks in pieces. Cut short by a power cut, it would leave frames at the
+        // log's start to which the header must no longer lead.
         let header = self.write_wal_header(&[0; wal::HEADER_BYTES], Durability::WriteThrough);
         header.map_err(io::Error::other)?;
-        // The size is not for us to change: a checkpoint may just have cut the log, or somebody be filling it.
+        // The size must not change here: a checkpoint may just have cut the log, or another thread
+        // may be filling it.
         match self.file.size().map_err(io::Error::other)?.min(end) {
             end if start < end => self.file.renew(start, end - start, self.init()),
             _ => Ok(()),
@@ -87,8 +90,8 @@ impl Log {
         size.saturating_sub(space::chunk_end(&self.geometry, 0))
     }
 
-    /// The file's size with a whole region, in bytes, where a region is to be made: once in a
-    /// process, and not on a file system that is nearly full.
+    /// The file's size with a whole region, in bytes, if a region must be made. That is at most
+    /// once per process, and not on a nearly full file system.
     pub fn lacks_region(&self) -> Option<u64> {
         let wanted = space::chunk_end(&self.geometry, 0) + REGION_BYTES;
         let has = self.file.size().is_ok_and(|size| size >= wanted);
@@ -99,12 +102,12 @@ impl Log {
         (free > REGION_BYTES * (LEAVES_FREE + 1)).then_some(wanted)
     }
 
-    /// Makes the region up to byte `wanted`, for a thread of its own, as long as `is_used`.
+    /// Makes the region up to byte `wanted`, as long as `is_used`. For a separate thread.
     pub fn make_region(&self, wanted: u64, is_used: impl Fn() -> bool) {
         let (file, geometry) = (&self.file, &self.geometry);
         let size = |file: &LogFile| file.size().unwrap_or(wanted);
         let mut before = 0;
-        // Stopped by whatever keeps it from growing, and by the log's end.
+        // It stops when the log cannot grow, or at the log's end.
         while (before..wanted).contains(&size(file)) && is_used() {
             self.space.refresh(size(file));
             before = size(file) + 1;
@@ -116,8 +119,8 @@ impl Log {
         }
     }
 
-    /// Whether a write into blocks that are ready may still find no space: because they may be shared with
-    /// another file, or because the file system never writes over anything.
+    /// Whether a write into ready blocks may still find no space. They may be shared with another
+    /// file, or the file system may never overwrite blocks.
     pub fn may_lack_space_for_ready_blocks(&self) -> bool {
         let never_writes_over = self.file.capabilities().filesystem == "btrfs";
         self.geometry.layout() == Layout::Gathered || never_writes_over

@@ -1,10 +1,10 @@
-//! The first block of a `-onewrite` log: what the log is, whose it is, and whether it holds frames.
+//! The first block of a `-onewrite` log: its format, its database, and whether it holds frames.
 //!
 //! ```text
 //! offset  bytes
 //!      0      8  "onewrite"
-//!      8      4  format version: 3 where writers lock each other out in a file of its own; before that was so, 2 with
-//!                layout gathered, else 1
+//!      8      4  format version: 3 if writers lock each other out in a separate file;
+//!                before: 2 with layout gathered, else 1
 //!     12      4  journal mode that the file remembers: 1 direct, 2 waldio
 //!     16      4  layout: 0 stock, 1 embedded, 2 sector, 3 page4k, 4 page8k, 5 compressed, 6 packed,
 //!                7 gathered
@@ -19,9 +19,9 @@
 //!    124      4  CRC-32C of bytes 0 to 123
 //! ```
 //!
-//! Integers are big-endian, as in SQLite's own files. The header fits in one 512-byte sector, so
-//! that a torn write leaves the old or the new one. Written by `commit` and the guard; parsed
-//! wherever a log is opened.
+//! Integers are big-endian, as in SQLite's own files. The header fits in one 512-byte sector, so a
+//! torn write leaves the old or the new one. `commit` and the guard write it; every open of a log
+//! parses it.
 
 use std::fmt;
 
@@ -30,20 +30,20 @@ use crate::storage::pace::{KnownPace, Pace};
 use crate::waits::{HEADER, Try, try_times};
 use crate::wal::{self, PageSize, WalHeader, array, be32};
 
-/// Bytes of the block that the header stands in.
+/// Bytes of the block with the header.
 pub const BLOCK_BYTES: usize = 4096;
 /// Bytes of the header itself: less than a sector.
 pub const HEADER_BYTES: usize = 128;
 
-/// Where SQLite's WAL header stands in it.
+/// The offset of SQLite's WAL header in it.
 pub const WAL_AT: usize = 32;
 
 const MAGIC: &[u8; 8] = b"onewrite";
 /// The newest version of the format that is written and read.
 pub const VERSION: u32 = 3;
-/// The version of the layout `gathered`, while writers locked the log itself.
+/// The version of the layout `gathered`, while writers still locked the log itself.
 const VERSION_2: u32 = 2;
-/// The version before there was the layout `gathered`.
+/// The version before the layout `gathered` existed.
 const VERSION_1: u32 = 1;
 const CRC_AT: usize = HEADER_BYTES - 4;
 
@@ -55,7 +55,7 @@ impl LogId {
     /// A new id, never zero, from the system's random numbers.
     ///
     /// # Errors
-    /// Where the system has none to give.
+    /// The system has no random numbers.
     pub fn random() -> std::io::Result<LogId> {
         let mut id = [0; 8];
         getrandom::fill(&mut id).map_err(|e| std::io::Error::other(e.to_string()))?;
@@ -70,16 +70,18 @@ impl fmt::Display for LogId {
     }
 }
 
-/// Where writers lock each other out: all who have a log open must do so in one place.
+/// The file in which writers lock each other out: all processes that have a log open must use the
+/// same one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Locks {
-    /// In the log, where who only reads it can keep them out. So before version 3, and where nobody locks.
+    /// The log, where a read-only process can block them. So before version 3, and where no process
+    /// locks.
     InTheLog,
-    /// In a file of their own.
+    /// A separate file.
     InAFileOfTheirOwn,
 }
 
-/// What the first block of a log says.
+/// The content of a log's first block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogHeader {
     /// The mode that the database had when it was last closed, or has now.
@@ -88,15 +90,15 @@ pub struct LogHeader {
     pub layout: Layout,
     /// The database's page size; `None` while no database uses the log.
     pub page_size: Option<PageSize>,
-    /// Which database the log belongs to.
+    /// The id of the database that the log belongs to.
     pub id: LogId,
     /// Where writers lock each other out.
     pub locks: Locks,
-    /// SQLite's WAL header as it was written, zeros in an empty log.
+    /// SQLite's WAL header as it was written; zeros in an empty log.
     pub wal: [u8; wal::HEADER_BYTES],
-    /// How long durable writes take. A program that ignores it is right all the same.
+    /// The pace of durable writes. A program may ignore it.
     pub pace: Option<KnownPace>,
-    /// The database was closed, and is on the device without the guard.
+    /// Whether the database was closed, and is on the device without the guard.
     pub at_rest: bool,
 }
 
@@ -114,7 +116,7 @@ impl LogHeader {
             page_size,
             id,
             locks: match layout {
-                // It only remembers a mode.
+                // The file only remembers a mode.
                 Layout::Stock => Locks::InTheLog,
                 _ => Locks::InAFileOfTheirOwn,
             },
@@ -129,7 +131,7 @@ impl LogHeader {
         self.wal == [0; wal::HEADER_BYTES]
     }
 
-    /// SQLite's header, where it is one that SQLite would accept.
+    /// SQLite's header, if SQLite would accept it.
     pub fn wal_header(&self) -> Option<WalHeader> {
         WalHeader::parse(&self.wal)
     }
@@ -143,7 +145,7 @@ impl LogHeader {
         }
     }
 
-    /// The header as it stands on disk.
+    /// The header as on disk.
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let page_size = self.page_size.map_or(0, |size| size.bytes() as u32);
@@ -165,10 +167,10 @@ impl LogHeader {
         bytes
     }
 
-    /// Reads a header from the start of a log file, of which `bytes` are all that is there.
+    /// Reads a header from the start of a log file; `bytes` are all that the file has there.
     ///
     /// # Errors
-    /// What is wrong with it; never a panic, whatever the bytes.
+    /// The defect of the header. It never panics, whatever the bytes.
     pub fn parse(bytes: &[u8]) -> Result<LogHeader, HeaderError> {
         let bytes: &[u8; HEADER_BYTES] = bytes
             .first_chunk()
@@ -176,7 +178,7 @@ impl LogHeader {
         if &bytes[..8] != MAGIC {
             return Err(HeaderError::Magic);
         }
-        // The version before the checksum: a later format may keep its checksum elsewhere.
+        // The version comes before the checksum: a later format may keep its checksum elsewhere.
         let locks = match be32(bytes, 8) {
             VERSION_1 | VERSION_2 => Locks::InTheLog,
             VERSION => Locks::InAFileOfTheirOwn,
@@ -214,7 +216,7 @@ impl LogHeader {
     }
 }
 
-/// Whatever does not make sense there is no reason to refuse a log: it is timed again.
+/// A pace that makes no sense is no reason to refuse a log: it is timed again.
 fn parse_pace(bytes: &[u8; HEADER_BYTES]) -> Option<KnownPace> {
     let [device, through, flush] = [64, 68, 72].map(|at| be32(bytes, at));
     (device != 0 && through != 0 && flush != 0).then_some(KnownPace {
@@ -226,9 +228,8 @@ fn parse_pace(bytes: &[u8; HEADER_BYTES]) -> Option<KnownPace> {
     })
 }
 
-/// Parses a header that others may be writing at this moment: a buffered read that meets a direct
-/// write on its way can see half of it. So a wrong checksum is believed only when it stays, for some
-/// 10 ms.
+/// Parses a header that others may be writing now. A buffered read during a direct write can see
+/// half of it. So a wrong checksum counts only if it persists, for some 10 ms.
 ///
 /// # Errors
 /// Those of `read`; inside, what is wrong with the header.
@@ -251,24 +252,24 @@ pub fn parse_settled<B: AsRef<[u8]>, E>(
 /// Why the first block of a file is not the header of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderError {
-    /// The file has only so many bytes.
+    /// The file has only this many bytes.
     Truncated(usize),
     /// The file does not begin with the word "onewrite".
     Magic,
-    /// Written by another version of the format.
+    /// Another version of the format wrote it.
     Version(u32),
     /// The header is damaged.
     Checksum {
-        /// The CRC-32C that stands in the header.
+        /// The CRC-32C in the header.
         found: u32,
         /// The CRC-32C of the bytes before it.
         expected: u32,
     },
-    /// A value that this version has no meaning for.
+    /// A value without a meaning in this version.
     Field {
-        /// Which one.
+        /// The field.
         name: &'static str,
-        /// What stands there.
+        /// Its value.
         value: u32,
     },
 }

@@ -1,7 +1,7 @@
 //! How frames lie on the device: where each is found, and the blocks that a run of them becomes.
 //!
 //! ```text
-//! stock     SQLite's own bytes, frames of 24 + page size, neighbours share blocks
+//! stock     SQLite's own bytes, frames of 24 + page size, neighbors share blocks
 //! embedded  a side block of 4 KiB, then 128 slots of one page; the frame header stands in the
 //!           page's last 24 bytes, which SQLite leaves free (reserved bytes)
 //! sector    header and page, padded to 512 bytes
@@ -11,13 +11,13 @@
 //! compressed, packed   no fixed positions: see [`packed`](crate::log::packed)
 //! ```
 //!
-//! In the others every position follows from the frame's number alone, so that any process finds any
-//! frame with no index. What is written is whole blocks, and no block but `stock`'s is shared by two frames.
+//! In the others every position follows from the frame's number, so any process finds any frame
+//! without an index. Writes consist of whole blocks, and two frames share a block only in `stock`.
 //!
 //! **Escapes.** SQLite keeps reserved bytes zero in ordinary work, but not always. In `embedded` a
-//! page whose last 24 bytes are not zero is *escaped*: the bytes go to an entry of 32 bytes in the
-//! group's side block, behind them the frame's checksum, which ties the two together; and the
-//! second salt is stored inverted in the page, which says so. Nothing is dropped, and an ordinary
+//! page whose last 24 bytes are not zero is *escaped*. The bytes go to an entry of 32 bytes in the
+//! group's side block, followed by the frame's checksum, which ties the two together. The second
+//! salt is stored inverted in the page, which marks the escape. No byte is dropped, and an ordinary
 //! page never touches the side block.
 
 use std::io;
@@ -43,10 +43,10 @@ pub struct Geometry {
     page: PageSize,
 }
 
-/// A block that must be written beside a run, before it.
+/// A block that must be written with a run, before it.
 #[derive(Debug)]
 pub struct SideBlock {
-    /// Where, in bytes.
+    /// Its offset in bytes.
     pub offset: u64,
     /// The whole block.
     pub bytes: AlignedBuf,
@@ -55,7 +55,7 @@ pub struct SideBlock {
 /// A page as it was read from its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slot {
-    /// The page is whole; its header has been taken out.
+    /// The page is whole; its header was removed.
     Plain,
     /// Its last 24 bytes are in the side block.
     Escaped,
@@ -63,7 +63,7 @@ pub enum Slot {
     Foreign,
 }
 
-/// What a layout reads while it encodes: the present content of a block that it changes in part.
+/// Loads the present content of a block that an encoding changes in part.
 pub type Load<'a> = &'a mut dyn FnMut(u64, &mut [u8]) -> io::Result<()>;
 
 impl Geometry {
@@ -71,7 +71,7 @@ impl Geometry {
     /// `align` bytes.
     ///
     /// # Errors
-    /// Where the layout cannot carry such pages there; the text says what to use instead.
+    /// The layout cannot carry such pages there; the text says what to use instead.
     pub fn new(layout: Layout, page: PageSize, align: u32) -> Result<Geometry, String> {
         let geometry = Geometry { layout, page };
         if layout == Layout::Gathered && !page.bytes().is_multiple_of(GATHERED_BLOCK) {
@@ -113,7 +113,7 @@ impl Geometry {
         }
     }
 
-    /// Where the first block begins that belongs to frames, in bytes.
+    /// Where the first block of frames begins, in bytes.
     pub fn frames_begin(&self) -> u64 {
         self.data_start()
     }
@@ -127,8 +127,8 @@ impl Geometry {
         }
     }
 
-    /// Bytes from one frame to the next, side blocks aside; where frames have no fixed positions, what
-    /// one is expected to take.
+    /// Bytes from one frame to the next, without side blocks. If frames have no fixed positions,
+    /// the expected bytes per frame.
     pub fn slot_bytes(&self) -> u64 {
         let page = self.page.bytes() as u64;
         let frame = self.page.frame_bytes() as u64;
@@ -147,8 +147,8 @@ impl Geometry {
         SIDE_BYTES as u64 + GROUP_FRAMES * self.slot_bytes()
     }
 
-    /// Where a frame's slot begins, in bytes; where frames have no fixed positions, a guess that serves
-    /// to prepare space.
+    /// Where a frame's slot begins, in bytes. If frames have no fixed positions, an estimate for
+    /// preparing space.
     pub fn slot(&self, frame: FrameNo) -> u64 {
         let index = frame.index();
         match self.layout {
@@ -161,7 +161,7 @@ impl Geometry {
         }
     }
 
-    /// Where the blocks of the frames up to and with `last` end, in bytes.
+    /// Where the blocks of the frames up to and including `last` end, in bytes.
     pub fn end_of(&self, last: FrameNo) -> u64 {
         (self.slot(last) + self.slot_bytes()).next_multiple_of(self.unit())
     }
@@ -194,7 +194,7 @@ impl Geometry {
             }
     }
 
-    /// Where a frame's header stands, in bytes.
+    /// Where a frame's header begins, in bytes.
     pub fn header_offset(&self, frame: FrameNo) -> u64 {
         match self.layout {
             Layout::Embedded => self.slot(frame) + (self.page.bytes() - FRAME_HEADER_BYTES) as u64,
@@ -203,8 +203,8 @@ impl Geometry {
         }
     }
 
-    /// Where a frame's entry of 32 bytes in its group's side block is, in bytes: in `embedded` the displaced
-    /// bytes of an escaped frame, in `gathered` its header.
+    /// Where a frame's entry of 32 bytes in its group's side block begins, in bytes. In `embedded`
+    /// it holds the displaced bytes of an escaped frame, in `gathered` its header.
     pub fn entry_offset(&self, frame: FrameNo) -> u64 {
         self.side_block(frame) + frame.index() % GROUP_FRAMES * ENTRY_BYTES as u64
     }
@@ -215,10 +215,10 @@ impl Geometry {
 
     /// Lays out a run of frames, from `first` on, in whole blocks.
     ///
-    /// `frames` are headers and pages as SQLite wrote them, one behind the other. `live_until` is
-    /// the last frame whose present content may still matter. `load` reads what a block that is
-    /// changed in part holds now. The blocks go to `out`; where they belong is returned, and a
-    /// side block to write before them.
+    /// `frames` are headers and pages as SQLite wrote them, in sequence. `live_until` is the last
+    /// frame whose present content may still matter. `load` reads the content of a block that is
+    /// changed in part. The blocks go to `out`. Returns where they belong, and a side block to
+    /// write before them.
     ///
     /// # Errors
     /// Those of `load`.
@@ -283,8 +283,8 @@ impl Geometry {
         for (i, frame) in frames.chunks_exact(self.page.frame_bytes()).enumerate() {
             let no = first.plus(i as u32);
             let side = self.side_block(no);
-            // A run that reaches into the next group covers that group's side block. Nothing in
-            // it matters yet, unless frames behind the run are to stay.
+            // A run that reaches into the next group covers that group's side block. Nothing in it
+            // matters yet, unless frames after the run are to stay.
             let group_begins = no != first && no.index().is_multiple_of(GROUP_FRAMES);
             if group_begins && live_until > last {
                 let at = (side - start) as usize;
@@ -303,8 +303,8 @@ impl Geometry {
         Ok((start, beside))
     }
 
-    /// A run that begins with a group includes the group's header block; else that block stands beside
-    /// it, with the headers that it has already.
+    /// A run that begins a group includes the group's header block. Otherwise that block is written
+    /// separately, with its existing headers.
     fn encode_gathered(
         &self,
         first: FrameNo,
@@ -326,7 +326,7 @@ impl Geometry {
             let side = self.side_block(first);
             let block = beside_block(&mut beside, side, load)?;
             if live_until <= last {
-                // What stands behind the run is of another transaction, or of another generation.
+                // The entries after the run are of another transaction, or of another generation.
                 block[first.index() as usize % GROUP_FRAMES as usize * ENTRY_BYTES..].fill(0);
             }
         }
@@ -351,15 +351,15 @@ impl Geometry {
         Ok((start, beside))
     }
 
-    /// Where the block with this frame's header begins, in a layout that has such blocks.
+    /// Where the block with this frame's header begins, in a layout with such blocks.
     pub fn header_block(&self, frame: FrameNo) -> Option<u64> {
         (self.layout == Layout::Gathered).then(|| self.side_block(frame))
     }
 
     /// Takes the frame header out of a page that was read from an `embedded` slot.
     ///
-    /// `page` becomes what SQLite wrote, or lacks its last 24 bytes where it was escaped; `header`
-    /// what SQLite wrote. A slot that is not of one of the `generations` is left for SQLite's own
+    /// `page` becomes what SQLite wrote, without its last 24 bytes if it was escaped; `header`
+    /// becomes SQLite's header. A slot of none of the `generations` is left for SQLite's own
     /// checksums to refuse.
     pub fn extract(
         page: &mut [u8],
@@ -380,8 +380,8 @@ impl Geometry {
         Slot::Foreign
     }
 
-    /// Puts the bytes of a side-block entry back into their page. `false` where the entry belongs
-    /// to another frame.
+    /// Puts the bytes of a side-block entry back into their page. `false` if the entry belongs to
+    /// another frame.
     pub fn restore(page: &mut [u8], header: &[u8; FRAME_HEADER_BYTES], entry: &[u8; 32]) -> bool {
         if entry[FRAME_HEADER_BYTES..] != header[16..24] {
             return false;
@@ -392,14 +392,14 @@ impl Geometry {
     }
 }
 
-/// The salts as an escaped frame stores them: the second one inverted.
+/// The salts as an escaped frame stores them: the second one is inverted.
 fn escaped(salts: Salts) -> Salts {
     let mut bytes = salts.0;
     bytes[4..].iter_mut().for_each(|byte| *byte = !*byte);
     Salts(bytes)
 }
 
-/// Copies a frame into its slot, header last; the side-block entry if it must be escaped.
+/// Copies a frame into its slot, header last. Returns the side-block entry if it must be escaped.
 fn embed(frame: &[u8], slot: &mut [u8]) -> Option<[u8; ENTRY_BYTES]> {
     let (header, page) = frame.split_at(FRAME_HEADER_BYTES);
     let tail = page.len() - FRAME_HEADER_BYTES;
@@ -416,7 +416,7 @@ fn embed(frame: &[u8], slot: &mut [u8]) -> Option<[u8; ENTRY_BYTES]> {
     Some(entry)
 }
 
-/// The side block before the run, with the entries that it has already.
+/// The side block before the run, with its existing entries.
 fn beside_block<'a>(
     beside: &'a mut Option<SideBlock>,
     offset: u64,
@@ -436,7 +436,7 @@ fn beside_block<'a>(
 
 /// Widens a byte range of SQLite's own log to whole blocks.
 ///
-/// `rest_matters` says whether what lies behind the range in its last block must be kept.
+/// `rest_matters` says whether the bytes after the range in its last block must be kept.
 ///
 /// # Errors
 /// Those of `load`.

@@ -1,17 +1,18 @@
-//! The frame memory: the frames that this process committed or unpacked last, so that reading them back costs
-//! no I/O. A direct write leaves nothing in the page cache; without this, the first reader of every
-//! logged page would go to the device.
+//! The frame memory: the last frames that this process committed or decompressed, so that reading
+//! them back costs no I/O. A direct write leaves nothing in the page cache. Without this memory,
+//! the first reader of every logged page would go to the device.
 //!
-//! Bounded twice: at most [`MAX_BYTES`] for each open log, and [`PROCESS_BYTES`] for all logs of the process. Memory is
-//! taken in slabs of 64 KiB as frames arrive, because the allocator would ask the kernel for every single page. A
-//! frame number always falls on the same place, so that lookup is one comparison and the newest frames win. Where
-//! the process has all of its slabs, a log takes one that nobody has used for some time, of whatever log.
+//! It has two bounds: [`MAX_BYTES`] for each open log, and [`PROCESS_BYTES`] for all logs of the
+//! process. Memory is taken in slabs of 64 KiB as frames arrive, because the allocator would ask
+//! the kernel for every single page. A frame number always maps to the same place, so a lookup is
+//! one comparison, and the newest frames win. When the process has all of its slabs, a log takes
+//! one of any log that was not used for some time.
 //!
-//! Slabs that a closed log leaves are kept for the next one, as many as one log may have: where memory is
-//! new to the process, the kernel takes longer to hand out a page than reading the frame again takes.
+//! Slabs of a closed log are kept for the next one, as many as one log may have. For memory that is
+//! new to the process, the kernel takes longer to supply a page than reading the frame again takes.
 //!
 //! Only published frames are remembered. Within one generation (one pair of salts) a published
-//! frame never changes, so a hit whose salts are those of the reader's snapshot is the frame.
+//! frame never changes. So a hit with the salts of the reader's snapshot is the frame.
 
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -25,19 +26,19 @@ pub const MAX_BYTES: usize = 4 << 20;
 pub const PROCESS_BYTES: usize = 32 << 20;
 /// Memory is taken in pieces of this size, in bytes; a page of any size fits.
 const SLAB_BYTES: usize = 64 << 10;
-/// Frames that are remembered at most, where pages are small.
+/// The most frames to remember, if pages are small.
 const MAX_FRAMES: usize = 1024;
 
-/// The slabs' pages, of the whole process.
+/// The pages of all slabs in the process.
 #[derive(Default)]
 struct Pool {
-    /// Of closed logs.
+    /// Pages of closed logs.
     free: Vec<Vec<u8>>,
     /// Slabs that have pages.
     slabs: Vec<Weak<Place>>,
-    /// Which of them is looked at next, when one must give its pages away.
+    /// The next slab to examine when one must give up its pages.
     hand: usize,
-    /// Pages in `slabs` and on their way there.
+    /// Pages in `slabs`, and on their way there.
     taken: usize,
 }
 
@@ -52,7 +53,7 @@ static POOL: Shared = Shared::new(Pool {
 });
 
 impl Pool {
-    /// Pages for a slab; `None` where all are in use at this moment.
+    /// Pages for a slab; `None` if all are in use at this moment.
     fn take(&mut self, place: &Arc<Place>) -> Option<Vec<u8>> {
         let pages = match self.free.pop() {
             Some(pages) => pages,
@@ -64,19 +65,19 @@ impl Pool {
         Some(pages)
     }
 
-    /// The pages of a slab that was not used since the hand came by last.
+    /// The pages of a slab that was not used since the hand last passed.
     fn take_from_another(&mut self) -> Option<Vec<u8>> {
-        // Once around to note who is used, once to find who is not.
+        // The first round clears the marks of use, the second finds a slab without one.
         for _ in 0..2 * self.slabs.len() {
             self.hand = (self.hand + 1) % self.slabs.len().max(1);
-            // One that is being dropped gives its pages back by itself.
+            // A slab that is being dropped returns its pages by itself.
             let Some(place) = self.slabs.get(self.hand).and_then(Weak::upgrade) else {
                 continue;
             };
             if place.is_used.swap(false, Ordering::Relaxed) {
                 continue;
             }
-            // Whoever asks holds a slab of his own, so that nobody is waited for.
+            // The caller holds its own slab, so it must not wait for another.
             if let Ok(mut slab) = place.slab.try_write() {
                 self.slabs.swap_remove(self.hand);
                 self.taken -= 1;
@@ -97,17 +98,17 @@ impl Pool {
     }
 }
 
-/// Where frames are remembered that share an allocation.
+/// Frames that share an allocation.
 #[derive(Default)]
 struct Place {
     slab: RwLock<Slab>,
-    /// Since somebody looked for a slab to take.
+    /// Whether it was used since the last search for a slab to take.
     is_used: AtomicBool,
 }
 
 #[derive(Default)]
 struct Slab {
-    /// What is in each place; empty until the first frame comes.
+    /// The frame in each place; empty until the first frame comes.
     tags: Vec<Option<(FrameNo, Salts)>>,
     pages: Vec<u8>,
 }
@@ -120,7 +121,7 @@ pub struct FrameMemory {
 }
 
 impl FrameMemory {
-    /// An empty memory for pages of one size; it takes no memory for pages until they come.
+    /// An empty memory for pages of one size; it takes memory for pages only when they come.
     pub fn new(page: PageSize) -> FrameMemory {
         FrameMemory::of_pool(page, &POOL)
     }
@@ -153,8 +154,8 @@ impl FrameMemory {
         self.put(slab, Self::change(slab), place, (frame, salts), page);
     }
 
-    /// Remembers a published frame that was read, unless a newer one would have to go: those are what
-    /// commits find their differences from.
+    /// Remembers a published frame that was read, unless that would displace a newer one: commits
+    /// use the newest ones for their differences.
     pub fn offer(&self, frame: FrameNo, salts: Salts, page: &[u8]) {
         let (slab, place) = self.place(frame);
         let guard = Self::change(slab);
@@ -187,7 +188,7 @@ impl FrameMemory {
         }
     }
 
-    /// Forgets a frame that is about to be written anew.
+    /// Forgets a frame that is about to be written again.
     pub fn forget(&self, frame: FrameNo) {
         let (slab, place) = self.place(frame);
         if let Some(tag) = Self::change(slab).tags.get_mut(place)
@@ -197,7 +198,8 @@ impl FrameMemory {
         }
     }
 
-    /// Copies a part of a remembered page, from byte `at` on; `false` where it is not remembered.
+    /// Copies a part of a remembered page, from byte `at` on; `false` if the page is not
+    /// remembered.
     pub fn read(&self, frame: FrameNo, salts: Salts, at: usize, out: &mut [u8]) -> bool {
         let (of, place) = self.place(frame);
         let slab = of.slab.read().unwrap_or_else(PoisonError::into_inner);
@@ -219,7 +221,7 @@ impl FrameMemory {
 impl Drop for FrameMemory {
     fn drop(&mut self) {
         for place in &self.slabs {
-            // The slab first and the pool then, as everybody does.
+            // The slab first and then the pool: all callers lock in this order.
             let mut slab = Self::change(place);
             if !slab.pages.is_empty() {
                 slab.tags = Vec::new();
@@ -237,7 +239,7 @@ mod tests {
     const OLD: Salts = Salts([1; 8]);
     const NEW: Salts = Salts([2; 8]);
 
-    /// A process of its own: tests run side by side.
+    /// A separate process: tests run in parallel.
     fn process() -> &'static Shared {
         Box::leak(Box::default())
     }
@@ -324,7 +326,7 @@ mod tests {
         assert_eq!(taken, MAX_BYTES);
     }
 
-    /// Bytes of all slabs, those that are kept for the next log among them, as their vectors tell.
+    /// Bytes of all slabs, including those kept for the next log, by their vectors' capacity.
     fn bytes_of(memories: &[FrameMemory], process: &'static Shared) -> usize {
         let slabs = memories.iter().flat_map(|memory| &memory.slabs);
         let taken = slabs.map(|of| of.slab.read().map_or(0, |slab| slab.pages.capacity()));
@@ -341,13 +343,13 @@ mod tests {
             for frame in 1..=8 {
                 memory.insert(FrameNo(frame), OLD, &[number as u8; 65_536]);
             }
-            // Whoever commits has what it has just committed.
+            // A log that commits has what it has just committed.
             assert_eq!(read(&memory, 8, OLD), Some(number as u8), "log {number}");
             memories.push(memory);
         }
         let (bytes, bound) = (bytes_of(&memories, process), PROCESS_BYTES);
         assert!(bytes > bound / 2 && bytes <= bound, "{bytes} bytes");
-        // What was taken away is not found, and what is found is right.
+        // Frames that were displaced are not found, and those found are right.
         let mut found = 0;
         for (number, memory) in memories.iter().enumerate() {
             for frame in 1..=8 {

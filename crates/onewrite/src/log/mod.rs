@@ -1,13 +1,13 @@
 //! One open log, shared by all connections of this process to one database.
 //!
-//! A log is either a `-onewrite` file of ours, with a header block ([`header`]) and a layout
+//! A log is either our `-onewrite` file, with a header block ([`header`]) and a layout
 //! ([`layout`]), or SQLite's own `-wal` file (journal mode `direct`). This module finds frames in
-//! it, keeps its space ready, and knows whether it may still be trusted. Who writes what and when
-//! is decided in `commit`.
+//! it, keeps its space ready, and knows whether it may still be trusted. `commit` decides who
+//! writes what and when.
 //!
-//! What several connections share here is either fixed for as long as the log is open (file,
-//! geometry), atomic, or under a mutex. What several *processes* must agree on is in the file or
-//! in SQLite's wal-index; nothing here is believed across processes without being looked up.
+//! State that connections share here is fixed while the log is open (file, geometry), atomic, or
+//! under a mutex. State that *processes* must agree on is in the file or in SQLite's wal-index.
+//! Nothing here is believed across processes without a look there.
 
 pub mod arrivals;
 pub mod header;
@@ -46,10 +46,10 @@ use packed::Packed;
 use shared::Shared;
 use space::Space;
 
-/// Why a log is poisoned that this process has not failed to write.
+/// Why a log is poisoned if another process failed to write it.
 const ELSEWHERE: &str = "another process could not write this log";
 
-/// What this process saw last.
+/// The last state that this process saw.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// The generation whose header this process read or wrote last.
@@ -68,30 +68,30 @@ pub struct Log {
     geometry: Geometry,
     init: InitPolicy,
     memory: FrameMemory,
-    /// Where frames have no fixed positions.
+    /// The positions of frames, if they are not fixed.
     packed: Option<Packed>,
     space: Space,
     known: Mutex<Known>,
     shared: Shared,
     poison: OnceLock<String>,
     guard_in_doubt: AtomicBool,
-    /// How long durable writes take, if it was timed.
+    /// The pace of durable writes, if it was timed.
     pace: Option<KnownPace>,
-    /// This process has made the log, durably empty, and has written no header since.
+    /// Whether this process has made the log, durably empty, and has written no header since.
     untouched: AtomicBool,
     /// Where the next piece of the region begins, in bytes: see [`forward`].
     next_piece: AtomicU64,
-    /// This process has begun to make the region.
+    /// Whether this process has begun to make the region.
     region_begun: AtomicBool,
 }
 
 impl Log {
-    /// How long durable writes take here; `None` where there is nothing to choose.
+    /// The pace of durable writes here; `None` if there is no choice.
     pub fn pace(&self) -> Option<Pace> {
         self.pace.map(|known| known.pace)
     }
 
-    /// The policy with `auto` decided, by the pace of the device.
+    /// The policy with `auto` decided by the pace of the device.
     pub fn sync_policy(&self, policy: SyncPolicy) -> SyncPolicy {
         match (policy, self.pace().map(Pace::way)) {
             (SyncPolicy::Auto, Some(Way::WriteAndFlush)) => SyncPolicy::Full,
@@ -99,7 +99,7 @@ impl Log {
         }
     }
 
-    /// What the processes that use the log tell each other.
+    /// The state that the processes using the log share.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -126,7 +126,7 @@ impl Log {
 
     /// How blocks are initialized.
     pub fn init(&self) -> Init {
-        // What cannot be used was refused when the log was opened.
+        // A method that cannot be used was refused when the log was opened.
         let resolved = self.init.resolved(self.file.capabilities());
         resolved.unwrap_or(Init::ZeroFill)
     }
@@ -150,17 +150,17 @@ impl Log {
         self.known().salts
     }
 
-    /// Whether every frame before `first` is known to be on the device for good.
+    /// Whether every frame before `first` is known to be durable.
     pub fn durable_before(&self, first: FrameNo, salts: Salts) -> bool {
         self.is_durable(salts, FrameNo(first.0.saturating_sub(1)))
     }
 
-    /// Whether everything up to this frame is known to be on the device for good.
+    /// Whether everything up to this frame is known to be durable.
     pub fn is_durable(&self, salts: Salts, last: FrameNo) -> bool {
         self.shared.durable(salts) >= Some(last)
     }
 
-    /// Notes that everything up to `last` is on the device for good.
+    /// Notes that everything up to `last` is durable.
     pub fn set_durable(&self, last: FrameNo, salts: Salts) {
         self.shared.set_durable(salts, last);
     }
@@ -175,13 +175,13 @@ impl Log {
         self.known().committed
     }
 
-    /// Says that the log can no longer be trusted to hold what was committed: from now on every
-    /// connection of this process refuses it, and every process that asks before a flush.
+    /// Marks the log as not trusted to hold committed frames. From now on, every connection of this
+    /// process refuses it, and so does every process that checks before a flush.
     pub fn poison(&self, why: &str) {
         if self.poison.set(why.to_owned()).is_ok() {
             self.shared.poison();
-            // A flush that failed leaves pages in the cache that pass for written: recovery would
-            // find frames there which the device does not have.
+            // A failed flush leaves pages in the cache that count as written. Recovery would find
+            // frames there that the device does not have.
             self.file.drop_page_cache();
             self.file.lock_poison();
         }
@@ -193,7 +193,7 @@ impl Log {
     }
 
     /// # Errors
-    /// Where the log is poisoned.
+    /// The log is poisoned.
     pub fn check_poison(&self) -> Result<(), LogError> {
         if self.shared.is_poisoned() && self.poisoned().is_none() {
             self.poison(ELSEWHERE);
@@ -204,11 +204,11 @@ impl Log {
         }
     }
 
-    /// Makes sure that nobody has poisoned the log, in whatever process: asked before a flush
-    /// that must cover frames of others.
+    /// Checks that no process has poisoned the log. Needed before a flush that must cover frames of
+    /// others.
     ///
     /// # Errors
-    /// Where somebody has.
+    /// A process has.
     pub fn check_poison_everywhere(&self) -> Result<(), LogError> {
         self.check_poison()?;
         if self
@@ -220,8 +220,8 @@ impl Log {
         self.check_poison()
     }
 
-    /// Says whether the database may have lost the guard that leads to this log. The log is empty then: nobody
-    /// may commit to it before the guard is on the device again.
+    /// Notes whether the database may have lost the guard that leads to this log. The log is empty
+    /// then, and no commit may go to it before the guard is on the device again.
     pub fn set_guard_in_doubt(&self, is_in_doubt: bool) {
         self.guard_in_doubt.store(is_in_doubt, Ordering::Release);
     }
@@ -231,7 +231,7 @@ impl Log {
         self.guard_in_doubt.load(Ordering::Acquire)
     }
 
-    /// Looks up how much is ready: at the begin of every write transaction.
+    /// Reads how much is ready: at the start of every write transaction.
     ///
     /// # Errors
     /// An I/O error.
@@ -244,11 +244,11 @@ impl Log {
         Ok(())
     }
 
-    /// Makes room for frames up to byte `end`, by initialized blocks where time allows.
+    /// Makes room for frames up to byte `end`, with initialized blocks if time allows.
     ///
     /// # Errors
-    /// No space left; an I/O error; somebody else changes the log's size, for longer than patience lasts. The log is
-    /// poisoned where it was the flush that failed.
+    /// No space left; an I/O error; another process changes the log's size for longer than patience
+    /// lasts. If a flush failed, the log is poisoned.
     pub fn make_room(&self, end: u64, patience: &dyn Patience) -> Result<(), LogError> {
         if !self.lacks_room(end) {
             return Ok(());
@@ -259,8 +259,8 @@ impl Log {
         self.made_ready(made)
     }
 
-    /// New blocks are made durable by a flush of the whole file. One that fails may have lost commits
-    /// which were published before, and a later flush would not say so.
+    /// A flush of the whole file makes new blocks durable. If it fails, it may have lost commits
+    /// that were published before, and a later flush would not report that.
     fn made_ready(&self, made: Result<(), StorageError>) -> Result<(), LogError> {
         let made = made.map_err(LogError::from);
         if let Err(e) = &made
@@ -276,10 +276,10 @@ impl Log {
         self.space.lacks(end)
     }
 
-    /// Whether room for frames up to byte `end` can be made, as far as that is known without trying.
+    /// Whether room for frames up to byte `end` can be made, as far as is known without trying.
     ///
     /// # Errors
-    /// Another process changes the size, and has not let others do so for some time.
+    /// Another process changes the size, and has prevented others from doing so for some time.
     pub fn check_room(&self, end: u64, patience: &dyn Patience) -> Result<(), LogError> {
         if !self.lacks_room(end) || !self.space.is_stuck() {
             return Ok(());
@@ -297,15 +297,15 @@ impl Log {
         self.id.is_some() && self.space.is_running_low(&self.geometry, end)
     }
 
-    /// Prepares the next chunk; for a thread of its own.
+    /// Prepares the next chunk; for a separate thread.
     pub fn prepare_next_chunk(&self) {
         let space = &self.space;
-        // A failure is met again, and reported, by the commit that needs the space, or meets the
+        // The commit that needs the space meets a failure again and reports it, or finds the
         // poison.
         let _ = self.made_ready(space.prepare_next(&self.file, &self.geometry, self.init()));
     }
 
-    /// Writes frames beyond the ready blocks: excludes the preparation of the same blocks.
+    /// Writes frames beyond the ready blocks. Excludes the preparation of the same blocks.
     ///
     /// # Errors
     /// Those of `write`.
@@ -317,7 +317,7 @@ impl Log {
         Ok(self.space.locked(&self.file, patience, write)?)
     }
 
-    /// The log's header block as it stands in the file now.
+    /// The log's header block as it is in the file now.
     ///
     /// # Errors
     /// The header is damaged, or cannot be read.
@@ -325,7 +325,7 @@ impl Log {
         read_header(&self.file)
     }
 
-    /// Writes SQLite's WAL header: the log starts again.
+    /// Writes SQLite's WAL header: the log restarts.
     ///
     /// # Errors
     /// An I/O error.
@@ -336,9 +336,10 @@ impl Log {
     ) -> Result<(), LogError> {
         let Some(id) = self.id else {
             let mut block = AlignedBuf::new();
-            // The rest of the block stays as it is. The old generation's frames are in the database; but
-            // if the power goes with the old header still there, and some of them are gone, those before
-            // them would be read into the database again, over what came after.
+            // The rest of the block stays as it is. The old generation's frames are in the
+            // database. But suppose that power fails with the old header still there, and some of
+            // those frames gone. The frames before them would be read into the database again, over
+            // newer pages.
             let load: layout::Load<'_> = &mut |offset, out| self.load_block(offset, out);
             layout::encode_stock(0, bytes, true, load, &mut block).map_err(|e| {
                 LogError::io(ErrorKind::Write, self.file.path(), "build a header for", &e)
@@ -355,7 +356,8 @@ impl Log {
             &LogHeader {
                 wal: *bytes,
                 pace: self.pace,
-                // Of an older version it stays as long as it is in use: all must lock in one place.
+                // A log of an older version stays so while it is in use: all processes must lock in
+                // one file.
                 locks: self.locks,
                 ..empty
             },
@@ -394,8 +396,8 @@ impl Log {
         Ok(())
     }
 
-    /// Shrinks the file to the frames that SQLite's log would have in `size` bytes; the first
-    /// chunk stays, so that the next commits need not wait for space.
+    /// Shrinks the file to the frames that SQLite's log would have in `size` bytes. The first chunk
+    /// stays, so that the next commits need not wait for space.
     ///
     /// # Errors
     /// An I/O error.
@@ -415,7 +417,7 @@ impl Log {
         Ok(self.space.shrink(&self.file, patience, keep)?)
     }
 
-    /// Whether SQLite would find a log here: one that has a WAL header, if no frames yet.
+    /// Whether SQLite would find a log here: one with a WAL header, even if it has no frames yet.
     ///
     /// # Errors
     /// The header is damaged; an I/O error.
@@ -426,7 +428,7 @@ impl Log {
         }
     }
 
-    /// How large SQLite's own log would be at most, given the size of the file.
+    /// The largest size that SQLite's own log would have, from the size of the file.
     ///
     /// # Errors
     /// The header is damaged; an I/O error.
@@ -440,12 +442,12 @@ impl Log {
             return Ok(0);
         }
         if let Some(packed) = &self.packed {
-            // Asked for by recovery, when nobody else has the log.
+            // Recovery asks for it, when no other process has the log.
             let salts = header.wal_header().map_or(Salts([0; 8]), |wal| wal.salts);
             let last = self.reading(packed.survey(&self.file, salts))?;
             let frames = self.geometry.page().frame_range(last.plus(1)).start;
-            // Compressed frames are more than the file has bytes for; an old generation may have left
-            // more of it than there are frames now, for `journal_size_limit` to give back.
+            // Compressed frames take fewer bytes in the file than here. An old generation may have
+            // left a larger file than the present frames need, for `journal_size_limit` to shrink.
             return Ok(frames.max(size));
         }
         Ok(match self.geometry.capacity(size) {

@@ -16,10 +16,10 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::wal::PageSize;
 
-/// How much of a new log the timing of durable writes writes to.
+/// How much of a new log is written to time durable writes.
 const PACE_BYTES: u64 = 128 << 10;
 
-/// What a log needs to be opened.
+/// Parameters for opening a log.
 pub struct OpenLog<'a> {
     /// The log file.
     pub path: &'a Path,
@@ -27,15 +27,15 @@ pub struct OpenLog<'a> {
     pub mode: JournalMode,
     /// The database's page size.
     pub page: PageSize,
-    /// Read-only where the database is.
+    /// Read-only if the database is.
     pub access: Access,
-    /// Permissions of the database, for a file that must be created.
+    /// Permissions of the database, for a file to create.
     pub new_file: NewFile,
     /// How blocks are initialized.
     pub init: InitPolicy,
     /// Whether direct I/O may be used.
     pub direct: DirectIo,
-    /// How long it may be waited for other processes.
+    /// How long to wait for other processes.
     pub patience: &'a dyn Patience,
 }
 
@@ -69,9 +69,9 @@ impl Log {
         Ok(log)
     }
 
-    /// Makes the empty log of a database that is about to be guarded: under an EXCLUSIVE lock on
-    /// the database. The log, its first blocks and its directory entry are durable when this
-    /// returns.
+    /// Makes the empty log of a database that is about to be guarded, under an EXCLUSIVE lock on
+    /// the database. When this returns, the log, its first blocks and its directory entry are
+    /// durable.
     ///
     /// # Errors
     /// The layout cannot carry the page size; no space; an I/O error.
@@ -82,12 +82,13 @@ impl Log {
             open.access,
             open.direct(),
         )?;
-        // The log of before stays when a database is closed, and the database's permissions may have
-        // changed since; SQLite makes a new log each time.
+        // The log stays when a database is closed, and the database's permissions may have changed
+        // since. SQLite makes a new log each time.
         file.give_permissions(open.new_file);
-        // Also where the file was there before: whoever made it may have died before it came to this; and
-        // SQLite removes its journals and logs without it. One of those that came back after a power cut
-        // would be read before the guard. Before the shared memory's file is made, which needs none of it.
+        // Even if the file existed before: its maker may have died before this step. Besides,
+        // SQLite removes its journals and logs without a sync of the directory. One that came back
+        // after a power cut would be read before the guard. This comes before the file of the
+        // shared memory is made, which does not need it.
         file.sync_directory()?;
         let id = LogId::random()
             .map_err(|e| LogError::io(ErrorKind::CantOpen, open.path, "make an id for", &e))?;
@@ -97,7 +98,7 @@ impl Log {
         let mut log = Log::assemble(file, open, layout, open.page, ties)?;
         log.join(open)?;
         log.write_header(&header, Durability::None)?;
-        // The header block counts as ready from here on; the rest of the first chunk follows.
+        // From here on the header block counts as ready; the rest of the first chunk follows.
         let first = |size| Space::first_end(&log.geometry, size);
         log.space
             .extend(&log.file, log.init(), open.patience, first)?;
@@ -111,8 +112,8 @@ impl Log {
         Ok(log)
     }
 
-    /// Of a new log, whose blocks are ready and hold nothing. Where they are unwritten, what is timed would be the file
-    /// system's journal.
+    /// Times a new log, whose blocks are ready and empty. If they are unwritten, this would time
+    /// the file system's journal.
     fn find_pace(&mut self, remembers: Option<KnownPace>) -> Result<(), LogError> {
         if self.init() != Init::Unwritten {
             let first = (header::BLOCK_BYTES as u64).next_multiple_of(self.geometry.unit());
@@ -133,7 +134,7 @@ impl Log {
         };
         let file = LogFile::open(open.path, create, open.access, open.direct)?;
         if open.access == Access::ReadWrite && file.size()? == 0 {
-            // Commits will be made durable in it without a further look at the directory.
+            // Commits will be made durable in it without another look at the directory.
             file.sync_directory()?;
         }
         Log::assemble(file, open, Layout::Stock, open.page, None)
@@ -159,7 +160,8 @@ impl Log {
                 .resolved(file.capabilities())
                 .map_err(|why| LogError::new(ErrorKind::Unsuited, open.path, why))?;
         }
-        // Who writes a log of SQLite's, or changes its size, holds SQLite's write lock.
+        // A writer of SQLite's own log, or a process that changes its size, holds SQLite's write
+        // lock.
         let excludes = match ties {
             Some(_) => Excludes::Processes,
             None => Excludes::Threads,

@@ -1,15 +1,15 @@
-//! Who has the log open: a shared lock for each process, held as long as the log is open.
+//! The processes that have the log open: each holds a shared lock as long as the log is open.
 //!
-//! A process that holds the lock exclusively is alone. It may make the shared memory anew, or keep
-//! published frames to itself (group synch).
+//! A process that holds the lock exclusively is alone. It may replace the shared memory, or hide
+//! published frames (group synch).
 
 use super::shared::Shared;
 use super::{ErrorKind, Locks, Log, LogError, OpenLog};
 use crate::storage::{Access, LockByte, LockKind, MOMENT, Patience, try_within};
 
 impl Log {
-    /// Says to other processes that this one uses the log: nobody may keep published frames to
-    /// itself from here on.
+    /// Tells other processes that this one uses the log. From here on no process may hide published
+    /// frames.
     pub(super) fn join(&mut self, open: &OpenLog<'_>) -> Result<(), LogError> {
         self.check_poison_of_others()?;
         let writes = open.access == Access::ReadWrite;
@@ -18,7 +18,7 @@ impl Log {
                 .file
                 .try_lock(LockByte::Presence, LockKind::Exclusive)?;
         if alone {
-            // Nobody comes in before the lock is shared again.
+            // No other process can open it before the lock is shared again.
             self.open_beside(open, true)?;
         }
         self.lock_presence(open.patience)?;
@@ -29,7 +29,7 @@ impl Log {
         Ok(())
     }
 
-    /// Opens what the log's processes share. `alone`: nobody else has it.
+    /// Opens the state that the log's processes share. `alone`: no other process has it open.
     fn open_beside(&mut self, open: &OpenLog<'_>, alone: bool) -> Result<(), LogError> {
         let shared = Shared::open(open.path, open.access, open.new_file, alone);
         self.shared = shared.unwrap_or_else(|_| Shared::private());
@@ -53,7 +53,7 @@ impl Log {
         }
     }
 
-    /// Who has the lock exclusively writes a group soon, and is asked not to begin another.
+    /// The exclusive holder of the lock writes a group soon; this asks it not to begin another.
     fn lock_presence(&self, patience: &dyn Patience) -> Result<(), LogError> {
         let file = &self.file;
         let lock = || file.try_lock(LockByte::Presence, LockKind::Shared);
@@ -62,7 +62,7 @@ impl Log {
         }
         file.try_lock(LockByte::Knock, LockKind::Shared)?;
         let locked = try_within(MOMENT, patience, || {
-            // If its group cannot be written it keeps the lock.
+            // If it cannot write its group, it keeps the lock.
             self.check_poison_of_others()?;
             Ok::<_, LogError>(lock()?)
         });
@@ -73,8 +73,8 @@ impl Log {
         }
     }
 
-    /// Lets a group's frames stay unwritten for a while: only where no other process has the log open, nor waits
-    /// until it can. Shared again by [`Log::show`].
+    /// Lets a group's frames stay unwritten for a while. Only if no other process has the log open,
+    /// or waits to open it. [`Log::show`] shares it again.
     pub(crate) fn hide(&self) -> Result<bool, LogError> {
         let is_awaited = self
             .file
@@ -86,7 +86,7 @@ impl Log {
         Ok(is_hidden)
     }
 
-    /// Others may look again. Nobody is waited for: a lock that is held exclusively can be shared at once.
+    /// Lets others look again. It never waits: an exclusive lock can be shared at once.
     pub(crate) fn show(&self) -> Result<(), LogError> {
         match self.file.try_lock(LockByte::Presence, LockKind::Shared)? {
             true => Ok(()),
@@ -94,10 +94,10 @@ impl Log {
         }
     }
 
-    /// Whether somebody else has the log open.
+    /// Whether another process has the log open.
     ///
     /// # Errors
-    /// The lock that says so cannot be asked for.
+    /// The state of the lock cannot be read.
     pub fn is_used_elsewhere(&self) -> Result<bool, LogError> {
         let others = self
             .file

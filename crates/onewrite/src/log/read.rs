@@ -1,8 +1,8 @@
-//! Reading frames back from the file: published ones for readers, any for recovery, and the blocks
+//! Reads frames back from the file: published ones for readers, any for recovery, and the blocks
 //! that a write is about to change in part.
 //!
-//! A frame is checked here only as far as its layout needs it to be found; whether it is valid is for
-//! SQLite's checksums to say. Called by `commit::read`, and by `commit::write_out` for blocks.
+//! A frame is checked only as far as its layout needs to find it; SQLite's checksums decide whether
+//! it is valid. Called by `commit::read`, and by `commit::write_out` for blocks.
 
 use std::io;
 
@@ -13,8 +13,8 @@ use crate::mode::Layout;
 use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, Salts};
 
 impl Log {
-    /// Reads one page from the file, from byte `at` of it on, of a frame of one of `generations`; `false` where the
-    /// slot holds no such frame: the wal-index tells of one that nobody has written there.
+    /// Reads one page from the file, from byte `at` of it on, of a frame of one of `generations`.
+    /// `false` if the slot holds no such frame: the wal-index has one that was never written there.
     ///
     /// # Errors
     /// An I/O error.
@@ -41,7 +41,7 @@ impl Log {
         Ok(slot != Slot::Foreign)
     }
 
-    /// The header of a frame, and its page from byte `at` on: by one call where one stands behind the other.
+    /// The header of a frame, and its page from byte `at` on, by one call if they are adjacent.
     fn read_beside_header(
         &self,
         frame: FrameNo,
@@ -62,8 +62,8 @@ impl Log {
         }
     }
 
-    /// Reads a whole frame from the file as SQLite wrote it: header, then page. Whether it is
-    /// valid is for SQLite's checksums to say.
+    /// Reads a whole frame from the file as SQLite wrote it: header, then page. SQLite's checksums
+    /// decide whether it is valid.
     ///
     /// # Errors
     /// An I/O error.
@@ -91,7 +91,7 @@ impl Log {
         self.read_exactly(page_at, page)
     }
 
-    /// The header of a frame in layout `gathered`, as it stands in the file.
+    /// The header of a frame in layout `gathered`, as in the file.
     ///
     /// # Errors
     /// An I/O error.
@@ -101,8 +101,8 @@ impl Log {
         Ok(FrameHeader::parse(&header))
     }
 
-    /// The page of each frame behind `after`, up to `last`, in layout `gathered`; `None` where one of them is not of
-    /// the generation `salts`.
+    /// The page of each frame after `after`, up to `last`, in layout `gathered`; `None` if one of
+    /// them is not of the generation `salts`.
     ///
     /// # Errors
     /// An I/O error.
@@ -139,13 +139,13 @@ impl Log {
 
     pub(super) fn reading<T>(&self, result: io::Result<T>) -> Result<T, LogError> {
         result.map_err(|e| match e.kind() {
-            // What was read is of a newer version.
+            // The record is of a newer version.
             io::ErrorKind::Unsupported => self.error(ErrorKind::CantOpen, &e.to_string()),
             _ => LogError::io(ErrorKind::Read, self.file.path(), "read", &e),
         })
     }
 
-    /// Makes the log ready for a transaction behind the published frame `last`.
+    /// Prepares the log for a transaction after the published frame `last`.
     ///
     /// # Errors
     /// The log does not have that frame; an I/O error.
@@ -159,14 +159,14 @@ impl Log {
         }
     }
 
-    /// A published frame is not there.
+    /// The error for a published frame that is missing.
     pub fn missing(&self, frame: FrameNo) -> LogError {
         let what = format!("it does not hold frame {frame}, which the wal-index says is committed");
         self.error(ErrorKind::Corrupt, &what)
     }
 
-    /// Reads a frame of a log without fixed positions; see [`Packed::read`]. `false`, and zeros, where it is
-    /// missing or damaged.
+    /// Reads a frame of a log without fixed positions; see [`Packed::read`]. `false`, and zeros, if
+    /// it is missing or damaged.
     ///
     /// # Errors
     /// An I/O error.
@@ -229,7 +229,8 @@ impl Log {
         self.error(ErrorKind::ShortRead, &format!("it ends at byte {byte}"))
     }
 
-    /// What a block holds that is about to be changed in part; zeros behind the end of the file.
+    /// The content of a block that is about to be changed in part; zeros beyond the end of the
+    /// file.
     ///
     /// # Errors
     /// An I/O error.

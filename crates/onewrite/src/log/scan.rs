@@ -1,12 +1,12 @@
-//! Reads a log from its first frame on, as SQLite's recovery would: which frames follow one
-//! another by salts and checksums, where that ends and why, and what stands behind the end.
+//! Reads a log from its first frame on, as SQLite's recovery would. It finds which frames follow
+//! one another by salts and checksums, where that ends and why, and what comes after the end.
 //!
-//! For tools: SQLite itself recovers through `commit::read`, by its own code. A scan changes
-//! nothing, takes no lock and holds one page at a time, so that it may be run on any file, damaged
-//! or hostile, and on a log that others are writing. It ends: behind the last valid frame it looks
-//! at [`MAX_BEHIND_BYTES`] at most, because a sparse file may claim to be of any size.
+//! For tools: SQLite itself recovers with its own code, through `commit::read`. A scan changes
+//! nothing, takes no lock and holds one page at a time. So it may run on any file, damaged or
+//! hostile, and on a log that others are writing. It ends: after the last valid frame it reads at
+//! most [`MAX_BEHIND_BYTES`], because a sparse file may claim any size.
 //!
-//! [`Scan`] is the walk from frame to frame; [`Survey`] is what a whole walk comes to.
+//! [`Scan`] is the walk from frame to frame; [`Survey`] is the result of a whole walk.
 
 use std::fmt;
 use std::fs::File;
@@ -25,12 +25,12 @@ mod survey;
 
 pub use survey::{Behind, Commit, MAX_DISTINCT_PAGES, OpenedLog, Survey, survey_file};
 
-/// So much of the file is looked at behind the last valid frame, in bytes.
+/// How much of the file to read after the last valid frame, in bytes.
 pub const MAX_BEHIND_BYTES: u64 = 1 << 30;
 
-/// Where a scan reads: a file, or bytes in memory.
+/// The source of a scan: a file, or bytes in memory.
 pub trait LogBytes {
-    /// Bytes in all.
+    /// The total size in bytes.
     ///
     /// # Errors
     /// An I/O error.
@@ -42,7 +42,7 @@ pub trait LogBytes {
     /// An I/O error.
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Shows `look` the bytes from `offset` on, `most` of them; fewer only at the end.
+    /// Passes the bytes from `offset` on to `look`, `most` of them; fewer only at the end.
     ///
     /// # Errors
     /// An I/O error.
@@ -83,21 +83,21 @@ impl LogBytes for [u8] {
     }
 }
 
-/// What stands where a frame belongs.
+/// The finding in a frame's slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The next frame of the log: recovery takes it.
+    /// The next frame of the log: recovery accepts it.
     Valid,
-    /// Initialized blocks that no frame was written to.
+    /// Initialized blocks to which no frame was written.
     Zeros,
-    /// A frame with other salts: of before the log started again, or of no log at all.
+    /// A frame with other salts: from before the log restarted, or of no log at all.
     OtherGeneration,
-    /// A frame with the log's salts that does not follow from the frames before it: a torn write,
-    /// damage, or what is left of a transaction that was rolled back.
+    /// A frame with the log's salts that does not follow the frames before it: a torn write,
+    /// damage, or a leftover of a rolled-back transaction.
     Mismatch,
     /// A frame with the log's salts whose displaced bytes are not in the side block.
     NoEntry,
-    /// No frame: it has no page number.
+    /// Not a frame: it has no page number.
     NoFrame,
     /// The file ends inside the frame's slot.
     CutShort,
@@ -124,24 +124,24 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A frame's place, and what was found there.
+/// A frame's position, and what was found there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
     /// Its number.
     pub frame: FrameNo,
     /// Where its slot begins, in bytes.
     pub offset: u64,
-    /// How many bytes it takes there.
+    /// Its length there, in bytes.
     pub bytes: u64,
-    /// The frame's header; what a header would be where there is no frame.
+    /// The frame's header, or the bytes in its place if there is no frame.
     pub header: FrameHeader,
-    /// Its last 24 bytes were in the side block.
+    /// Whether its last 24 bytes were in the side block.
     pub is_escaped: bool,
-    /// What it is.
+    /// The verdict on it.
     pub verdict: Verdict,
     /// Whether it has the salts of the log's present generation.
     pub is_present: bool,
-    /// Its page is in the database: an exchange moved it there (layout `gathered`).
+    /// Whether its page is in the database: an exchange moved it there (layout `gathered`).
     pub is_in_database: bool,
 }
 
@@ -156,9 +156,9 @@ impl Found {
 /// Whether others may be writing the log while it is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writers {
-    /// Nobody writes.
+    /// No process writes.
     None,
-    /// Somebody may: a frame that does not follow is read again before that is believed.
+    /// A process may write: a frame that does not follow is read again before that is believed.
     Maybe,
 }
 
@@ -171,23 +171,23 @@ pub struct Scan<'a, B: ?Sized> {
     wal: WalHeader,
     writers: Writers,
     next: FrameNo,
-    /// The checksum that the next frame goes on from.
+    /// The checksum from which the next frame continues.
     previous: Checksum,
-    /// Where the first frame stands that does not follow, in bytes.
+    /// Where the first frame begins that does not follow, in bytes.
     ended_at: Option<u64>,
     is_done: bool,
     page: Vec<u8>,
-    /// Where pages of the layout `gathered` may be as well.
+    /// The database, where pages of the layout `gathered` may also be.
     database: Option<&'a File>,
-    /// Where frames have no fixed positions: where they are, and the last that there is.
+    /// If frames have no fixed positions: their positions, and the last frame.
     packed: Option<(Packed, FrameNo)>,
 }
 
 impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
-    /// A walk from frame 1 on over a log whose WAL header is `wal`.
+    /// A walk from frame 1 on, over a log whose WAL header is `wal`.
     ///
     /// # Errors
-    /// The size cannot be told.
+    /// The size cannot be read.
     pub fn new(
         bytes: &'a B,
         geometry: Geometry,
@@ -210,7 +210,7 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
         })
     }
 
-    /// The same walk over the log of `database`: an exchange may have moved pages there, and
+    /// The same walk over the log of `database`. An exchange may have moved pages there, and
     /// recovery looks for them there.
     #[must_use]
     pub fn with_database(mut self, database: Option<&'a File>) -> Self {
@@ -218,7 +218,7 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
         self
     }
 
-    /// The page of the frame that was found last, where that frame is valid.
+    /// The page of the last frame found, if that frame is valid.
     pub fn page(&self) -> &[u8] {
         &self.page
     }
@@ -249,13 +249,13 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
             Verdict::Valid => self.previous = found.header.checksum,
             _ => self.ended_at = self.ended_at.or(Some(offset)),
         }
-        // A log of so many frames has no next one.
+        // A log with so many frames has no next one.
         self.is_done = self.next.0 == u32::MAX;
         self.next = self.next.plus(1);
         Ok(Some(found))
     }
 
-    /// The next frame of a log without fixed positions; then what stands behind the last.
+    /// The next frame of a log without fixed positions; then the bytes after the last.
     fn step_packed(&mut self) -> io::Result<Option<Found>> {
         if self.ended_at.is_some() {
             return Ok(None);
@@ -304,7 +304,7 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
         Ok(found)
     }
 
-    /// Looks at the place of the next frame.
+    /// Examines the slot of the next frame.
     fn look(&mut self) -> io::Result<Found> {
         let (frame, offset) = (self.next, self.geometry.slot(self.next));
         let (header, slot) = self.read_slot()?;
@@ -342,7 +342,7 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
         })
     }
 
-    /// Whether the frame's page is in the database; then it has been read.
+    /// Whether the frame's page is in the database; if so, it has been read.
     fn was_exchanged(&mut self, header: &FrameHeader) -> io::Result<bool> {
         let (Some(database), Layout::Gathered) = (self.database, self.geometry.layout()) else {
             return Ok(false);
@@ -362,7 +362,7 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
         Ok(follows)
     }
 
-    /// Reads header and page; what the file does not have is zeros.
+    /// Reads header and page. Bytes beyond the end of the file are zeros.
     fn read_slot(&mut self) -> io::Result<([u8; FRAME_HEADER_BYTES], Slot)> {
         let frame = self.next;
         read_padded(self.bytes, &mut self.page, self.geometry.page_offset(frame))?;
@@ -375,7 +375,7 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
         Ok((header, Slot::Plain))
     }
 
-    /// Puts the displaced bytes of an escaped page back.
+    /// Restores the displaced bytes of an escaped page.
     fn restore(&mut self, header: FrameHeader) -> io::Result<bool> {
         let mut entry = [0; 32];
         let at = self.geometry.entry_offset(self.next);

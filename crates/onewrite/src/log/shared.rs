@@ -1,14 +1,15 @@
-//! What the processes that use a log tell each other, in a page of shared memory beside it
-//! (`-onewrite-shm`): how far the log is durable, which commits are published and not yet durable, who
-//! committed last, how many have come to be flushed ([`super::arrivals`]), and whether the log is poisoned.
+//! The state that processes share while they use a log, in a page of memory next to it
+//! (`-onewrite-shm`). It holds how far the log is durable, which commits are published and not yet
+//! durable, and who committed last. It also holds how many commits wait for a flush
+//! ([`super::arrivals`]), and whether the log is poisoned.
 //!
-//! None of it is needed after a crash. Whoever opens a log that nobody else has open begins with a
-//! page of zeros. Where there is no page to be had a process keeps these words to itself: then it
-//! knows of no commit but its own to be durable, and flushes more than it must.
+//! None of it is needed after a crash. A process that opens a log alone begins with a page of
+//! zeros. If no page is available, a process uses private words. Then it knows of no durable
+//! commits but its own, and flushes more than necessary.
 //!
-//! A *mark* is a frame number with a tag of its generation, in one word, so that it is read and raised
-//! at once. It is true for ever: what was flushed stays on the device. A mark of another generation
-//! says nothing.
+//! A *mark* is a frame number with a tag of its generation, in one word, so that it is read and
+//! raised atomically. It is true forever, because flushed frames stay on the device. A mark of
+//! another generation says nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -24,12 +25,12 @@ use crate::sync::fence;
 use crate::waits::TOGETHER;
 use crate::wal::{FrameNo, Salts, be32};
 
-/// The form of the words that this version understands: "ows" and a number. The lower half of the word
-/// tells for which run of the system they are: what one left behind says nothing to the next.
+/// The form of the words that this version understands: "ows" and a number. The lower half of the
+/// word identifies the run of the system: words from an earlier run mean nothing.
 const FORM: u64 = 0x6f77_7301_0000_0000;
 
-/// Who commits: a connection of a process. Only a hint to who else is at work, so that it need not
-/// be unique beyond doubt.
+/// The identity of a committing connection. It is only a hint to who else is active, so it need not
+/// be strictly unique.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Committer(pub u64);
 
@@ -39,7 +40,7 @@ impl Committer {
     }
 }
 
-/// Who else commits to the log at this time.
+/// Who else commits to the log now.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Company {
     /// Nobody.
@@ -66,7 +67,7 @@ fn mark(salts: Salts, frame: FrameNo) -> u64 {
     u64::from(tag(salts)) << 32 | u64::from(frame.0)
 }
 
-/// Never 0, the tag of a mark that nobody has set.
+/// Never 0, which is the tag of an unset mark.
 fn tag(salts: Salts) -> u32 {
     (be32(&salts.0, 0).rotate_left(16) ^ be32(&salts.0, 4)).max(1)
 }
@@ -77,17 +78,18 @@ fn frame_of(word: &AtomicU64, salts: Salts) -> Option<FrameNo> {
 }
 
 impl Shared {
-    /// Words that this process keeps to itself.
+    /// Words that only this process uses.
     pub fn private() -> Shared {
         Shared {
             page: SharedPage::private(),
         }
     }
 
-    /// Opens the shared page of a log. `alone`: nobody else has the log open, nor can open it now.
+    /// Opens the shared page of a log. `alone`: no other process has the log open, or can open it
+    /// now.
     ///
     /// # Errors
-    /// There is no such page to be had, or it is of another version.
+    /// No such page is available, or it is of another version.
     pub fn open(
         log: &Path,
         access: Access,
@@ -96,13 +98,13 @@ impl Shared {
     ) -> Result<Shared, StorageError> {
         let path = path_of(log);
         if alone {
-            // Not overwritten: a file of somebody else's that stands there by a link is not ours to
-            // write to, and an old one may have been left with other permissions.
+            // It is not overwritten: a file of another user that is there through a link is not
+            // ours to write. An old file may also have other permissions.
             remove_file(&path)?;
         }
         let page = SharedPage::open(&path, access, new)?;
         if let Some(words) = page.writable() {
-            // Any process may be the first to come here.
+            // Any process may be the first here.
             let _ = words
                 .form
                 .compare_exchange(0, form(), Ordering::AcqRel, Ordering::Acquire);
@@ -113,10 +115,10 @@ impl Shared {
         }
     }
 
-    /// Removes the page of a log that nobody uses any more, and the file that its writers locked.
+    /// Removes the page of a log that is no longer in use, and the file that its writers locked.
     ///
     /// # Errors
-    /// It is there and cannot be removed.
+    /// It exists and cannot be removed.
     pub fn remove(log: &Path) -> Result<(), StorageError> {
         remove_file(&lock_path(log))?;
         remove_file(&path_of(log))
@@ -131,13 +133,13 @@ impl Shared {
         self.page.writable()
     }
 
-    /// Every frame up to this one of this generation is on the device for good.
+    /// Every frame up to this one of this generation is durable.
     pub fn durable(&self, salts: Salts) -> Option<FrameNo> {
         frame_of(&self.page.durable, salts)
     }
 
-    /// Notes that. Only to be called for frames that were published, or are by the caller's hand
-    /// about to be, when the flush began.
+    /// Notes that. Call it only for frames that were published when the flush began, or that the
+    /// caller is about to publish.
     pub fn set_durable(&self, salts: Salts, frame: FrameNo) {
         let Some(words) = self.words() else { return };
         let _ = words
@@ -149,7 +151,7 @@ impl Shared {
             });
     }
 
-    /// Nothing is known of the log any more.
+    /// Forgets how far the log is durable.
     pub fn forget_durable(&self) {
         if let Some(words) = self.words() {
             words.durable.store(0, Ordering::Release);
@@ -158,8 +160,8 @@ impl Shared {
 
     /// The last frame of a commit that is published before it is durable. Under the write lock.
     ///
-    /// Whoever sees the frame published sees this mark, too, and finds the frame in the page cache: SQLite
-    /// publishes it by plain stores, which the fence keeps behind all that came before.
+    /// A process that sees the frame published also sees this mark, and finds the frame in the page
+    /// cache. SQLite publishes it by plain stores, which the fence keeps after everything before.
     pub fn set_deferred(&self, salts: Salts, frame: FrameNo) {
         if let Some(words) = self.words() {
             words.deferred.store(mark(salts, frame), Ordering::Release);
@@ -167,11 +169,11 @@ impl Shared {
         fence(Ordering::Release);
     }
 
-    /// The frame up to which commits of this generation may not be durable yet; `None` where all are
-    /// that were promised to be.
+    /// The frame up to which promised commits of this generation may not be durable yet; `None` if
+    /// all are.
     ///
-    /// Of what the caller has seen published before: the fence keeps this look behind that one, and is the other half
-    /// of that in [`Shared::set_deferred`].
+    /// This covers commits that the caller has seen published before. The fence keeps this load
+    /// after that one, and pairs with the fence in [`Shared::set_deferred`].
     pub fn deferred(&self, salts: Salts) -> Option<FrameNo> {
         fence(Ordering::Acquire);
         let deferred = frame_of(&self.page.deferred, salts)?;
@@ -192,7 +194,7 @@ impl Shared {
         self.note_company(before.process() != who.process());
     }
 
-    /// Notes that somebody else is at it too.
+    /// Notes that another committer is active too.
     pub fn note_company(&self, in_another_process: bool) {
         let Some(words) = self.words() else { return };
         let now = now();
@@ -209,7 +211,7 @@ impl Shared {
             return Company::None;
         }
         let now = now();
-        // The model checker has a time of its own.
+        // The model checker has its own time.
         let lasts = company_lasts(TOGETHER).as_nanos() as u64;
         let is_recent = |then: u64| cfg!(shuttle) || now.saturating_sub(then) < lasts;
         let processes = self.page.process_changed.load(Ordering::Relaxed);
@@ -220,31 +222,31 @@ impl Shared {
         }
     }
 
-    /// Who has come to be flushed.
+    /// The commits that wait for a flush.
     pub fn arrivals(&self) -> Arrivals<'_> {
         Arrivals {
             words: self.words(),
         }
     }
 
-    /// Says to all processes that the log is poisoned.
+    /// Tells all processes that the log is poisoned.
     pub fn poison(&self) {
         if let Some(words) = self.words() {
             words.poisoned.store(1, Ordering::Release);
         }
     }
 
-    /// Whether some process has said so.
+    /// Whether a process has reported that.
     pub fn is_poisoned(&self) -> bool {
         self.page.poisoned.load(Ordering::Acquire) != 0
     }
 
-    /// How often somebody has flushed for others; see [`Shared::wait_for_flush`].
+    /// How often a process has flushed for others; see [`Shared::wait_for_flush`].
     pub fn flushes(&self) -> u32 {
         self.page.flushes.load(Ordering::Acquire)
     }
 
-    /// The flush is over: wakes all of other processes who wait for it.
+    /// The flush has ended: wakes all waiters of other processes.
     pub fn note_flush(&self) {
         if let Some(words) = self.words() {
             words.flushes.fetch_add(1, Ordering::AcqRel);
@@ -252,7 +254,7 @@ impl Shared {
         }
     }
 
-    /// Waits until somebody has flushed once more than `seen` times, or some time has passed.
+    /// Waits until there was one more flush than `seen`, or some time has passed.
     pub fn wait_for_flush(&self, seen: u32, most: Duration) {
         crate::sync::futex_wait(&self.page.flushes, seen, most);
     }
@@ -262,7 +264,7 @@ impl Shared {
         self.page.releases.load(Ordering::Acquire)
     }
 
-    /// The write lock was released: wakes those of other processes who wait for that.
+    /// The write lock was released: wakes waiters of other processes.
     pub fn note_release(&self) {
         if let Some(words) = self.words() {
             words.releases.fetch_add(1, Ordering::AcqRel);
@@ -270,7 +272,7 @@ impl Shared {
         }
     }
 
-    /// Waits until the write lock is released once more than `seen` times, or some time has passed.
+    /// Waits until the write lock was released once more than `seen`, or some time has passed.
     pub fn wait_for_release(&self, seen: u32, most: Duration) {
         crate::sync::futex_wait(&self.page.releases, seen, most);
     }
@@ -281,8 +283,8 @@ fn form() -> u64 {
     static RUN: OnceLock<u32> = OnceLock::new();
     let run = RUN.get_or_init(|| {
         let id = std::fs::read("/proc/sys/kernel/random/boot_id");
-        // Without it every run is the same, and the page of one that crashed is made anew by whoever
-        // opens the log to write.
+        // Without it every run looks the same. Then the process that opens the log to write makes
+        // the page of a crashed run again.
         id.map_or(0, |id| crc32c::crc32c(&id))
     });
     FORM | u64::from(*run)
@@ -346,7 +348,7 @@ mod tests {
         let second = open(false);
         assert!(!second.is_poisoned() && second.durable(OLD).is_none());
         assert!(!second.is_shared());
-        // Who is alone begins anew.
+        // A process that is alone begins again.
         let third = open(true);
         assert!(third.is_shared() && !third.is_poisoned() && third.durable(OLD).is_none());
     }

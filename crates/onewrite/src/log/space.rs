@@ -1,16 +1,16 @@
 //! Keeps initialized blocks ready ahead of the commits, so that a commit allocates nothing.
 //!
-//! The file's size is the one truth about what is ready, for all processes: blocks below it are
-//! allocated and initialized, and it only grows by initialization or by a write that ends in a
-//! flush. Whoever changes it holds the log's extension lock.
+//! The file's size tells all processes what is ready. Blocks below it are allocated and
+//! initialized. It only grows by initialization, or by a write that ends in a flush. A process that
+//! changes it holds the log's extension lock.
 //!
 //! The first chunk holds [`CHUNK_FRAMES`] frames, more than SQLite's default checkpoint threshold
-//! of 1,000, so that a log which is checkpointed in time is never extended. When
-//! [`LOW_WATER_FRAMES`] are left the next chunk is prepared by a thread of its own.
+//! of 1,000. So a log that is checkpointed in time is never extended. When [`LOW_WATER_FRAMES`] are
+//! left, a separate thread prepares the next chunk.
 //!
-//! The log of a closed database keeps as much of that as the database deserves: twice what this process
-//! used, or an eighth of the database's size, and at least [`LEAST_BYTES`]. One that has become too small
-//! grows by [`GROWTH`] each time, up to the first chunk.
+//! The log of a closed database keeps part of that. It is twice what this process used, or an
+//! eighth of the database's size, and at least [`LEAST_BYTES`]. One that has become too small grows
+//! by [`GROWTH`] each time, up to the first chunk.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -24,27 +24,27 @@ use crate::wal::FrameNo;
 
 /// Frames of a chunk, where pages are of ordinary size.
 const CHUNK_FRAMES: u32 = if cfg!(shuttle) { 16 } else { 1536 };
-/// A chunk is never larger than this, in bytes: large pages make fewer frames.
+/// The most bytes of a chunk: with large pages it has fewer frames.
 const CHUNK_BYTES: u64 = 16 << 20;
-/// What the log of a closed database keeps at least, in bytes and in frames.
+/// The least that the log of a closed database keeps, in bytes and in frames.
 const LEAST_BYTES: u64 = 64 << 10;
 const LEAST_FRAMES: u32 = 4;
-/// How many times its size a log has that was small and is used more.
+/// The factor by which a small log grows that is used more.
 const GROWTH: u64 = 4;
-/// So many frames before the end the next chunk is prepared.
+/// How many frames before the end the next chunk is prepared.
 const LOW_WATER_FRAMES: u64 = if cfg!(shuttle) { 4 } else { 160 };
 
 /// See the module.
 pub struct Space {
-    /// What this process saw to be ready when it looked last, in bytes.
+    /// The bytes that this process saw ready at its last look.
     ready: AtomicU64,
     preparing: AtomicBool,
     /// How far this process has used the log, in bytes.
     used: AtomicU64,
-    /// The threads of this process share the file's extension lock; this keeps them apart. And when the lock was last
-    /// not to be had in time.
+    /// Separates the threads of this process, which share the file's extension lock. The value is
+    /// when the lock was last not free in time.
     extending: Mutex<Option<Instant>>,
-    /// It was not to be had when it was last asked for.
+    /// Whether the lock was not free at the last request.
     is_stuck: AtomicBool,
     excludes: Excludes,
 }
@@ -54,7 +54,7 @@ pub struct Space {
 pub enum Excludes {
     /// Other processes, and threads of this one.
     Processes,
-    /// Threads of this process: against others SQLite's write lock is held.
+    /// Threads of this process: SQLite's write lock excludes other processes.
     Threads,
 }
 
@@ -74,7 +74,7 @@ fn in_blocks(geometry: &Geometry, bytes: u64) -> u64 {
     bytes.next_multiple_of(geometry.unit().max(4096))
 }
 
-/// How large a log must be to be used as it is.
+/// The size from which a log is used as it is.
 fn least_end(geometry: &Geometry) -> u64 {
     let least = LEAST_BYTES.max(geometry.end_of(FrameNo(LEAST_FRAMES)));
     in_blocks(geometry, least).min(chunk_end(geometry, 0))
@@ -96,12 +96,12 @@ impl Space {
         end > self.ready.load(Ordering::Relaxed)
     }
 
-    /// The size was looked up: another process may have changed it.
+    /// The size was read: another process may have changed it.
     pub fn refresh(&self, size: u64) {
         self.ready.store(size, Ordering::Relaxed);
     }
 
-    /// Whether another process did not let the size be changed when it was last to be.
+    /// Whether another process prevented the last change of the size.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck.load(Ordering::Relaxed)
     }
@@ -113,15 +113,15 @@ impl Space {
         self.lacks(end + low) && !self.preparing.load(Ordering::Relaxed)
     }
 
-    /// How large the file of a closed database's log is to be, given the database's size, in bytes.
+    /// The file size for a closed database's log, from the database's size, in bytes.
     pub fn at_rest(&self, geometry: &Geometry, database: u64) -> u64 {
         let used = 2 * self.used.load(Ordering::Relaxed);
         let kept = least_end(geometry).max(used).max(database / 8);
         in_blocks(geometry, kept).min(chunk_end(geometry, 0))
     }
 
-    /// Where the blocks of a log that is made are to end, if they end at `size`: the log of a database that was
-    /// closed has some already.
+    /// Where the blocks of a new log are to end, if they end at `size` now: the log of a closed
+    /// database already has some.
     pub fn first_end(geometry: &Geometry, size: u64) -> u64 {
         match size >= least_end(geometry) {
             true => size,
@@ -129,7 +129,7 @@ impl Space {
         }
     }
 
-    /// Initializes one more chunk, unless somebody else is at it.
+    /// Initializes one more chunk, unless another thread or process does so.
     pub fn prepare_next(
         &self,
         file: &LogFile,
@@ -153,8 +153,8 @@ impl Space {
         done
     }
 
-    /// Makes everything up to `end` ready: a whole chunk where there is room for it,
-    /// else as much as is needed.
+    /// Makes everything up to `end` ready: a whole chunk if there is room for it, otherwise as much
+    /// as is needed.
     pub fn ensure(
         &self,
         file: &LogFile,
@@ -168,7 +168,7 @@ impl Space {
             false => chunk_end(geometry, size).max(end),
         });
         match chunk {
-            // A flush that found no space has lost what was written before, and is not tried again.
+            // A flush that found no space has lost earlier writes, and is not retried.
             Err(e) if e.is_no_space() && !e.is_of_flush() => {
                 self.extend(file, init, patience, |size| size.max(end))
             }
@@ -188,7 +188,7 @@ impl Space {
         })
     }
 
-    /// Initializes what `target` makes of the size, if that is more.
+    /// Initializes up to what `target` computes from the size, if that is more.
     pub fn extend(
         &self,
         file: &LogFile,
@@ -207,9 +207,9 @@ impl Space {
         })
     }
 
-    /// Changes the file's size, or writes what makes its own blocks behind those that are ready. A thread of this
-    /// process is waited for: it is at the device. A process, which may have been stopped, for as long as patience
-    /// lasts.
+    /// Changes the file's size, or makes a write that creates its own blocks beyond the ready ones.
+    /// Waits for a thread of this process, because that one is using the device. A process may have
+    /// been stopped, so waits for it only as long as patience lasts.
     pub fn locked(
         &self,
         file: &LogFile,

@@ -23,17 +23,17 @@ fn geometry(layout: Layout, page: u32) -> Geometry {
     Geometry::new(layout, page, 512).expect("512 suits every layout")
 }
 
-/// A run that is written, at a place counted from the end of the frames so far.
+/// A run to write, at a position counted from the end of the frames so far.
 #[derive(Clone, Debug)]
 struct Step {
-    /// Begin so many frames before the end: they are written anew.
+    /// Begins so many frames before the end: they are written again.
     back: u32,
     frames: u32,
-    /// What stands behind the run stays.
+    /// Keeps the frames after the run.
     keep_rest: bool,
-    /// Of 4 pages so many use their reserved bytes.
+    /// How many of 4 pages use their reserved bytes.
     reserved: u8,
-    /// The log starts again before the run.
+    /// The log restarts before the run.
     restart: bool,
     seed: u8,
 }
@@ -154,7 +154,7 @@ impl Model {
         self.file[offset as usize..end].copy_from_slice(bytes);
     }
 
-    /// A frame as it is read back; `None` where the slot is not of this generation.
+    /// A frame as read back; `None` if the slot is not of this generation.
     fn read(&self, no: FrameNo) -> Option<Vec<u8>> {
         let bytes = |offset: u64, len: usize| {
             let from = offset as usize;
@@ -207,7 +207,7 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// proptest prints the failing case and its seed, and takes it back from PROPTEST_RNG_SEED.
+    /// proptest prints the failing case and its seed. PROPTEST_RNG_SEED replays a seed.
     #[test]
     fn what_is_written_in_any_order_is_read_back(
         steps in prop::collection::vec(step(), 1..12),
@@ -215,7 +215,7 @@ proptest! {
         size in 0..SIZES.len(),
     ) {
         let mut model = Model::new(geometry(LAYOUTS[layout], SIZES[size]));
-        // Large pages, few of them: what is in a page does not matter to where it lies.
+        // Large pages, but few: a page's content does not affect its position.
         let scale = (SIZES[size] / 2048).max(1);
         for mut step in steps {
             step.frames = (step.frames / scale).max(1);
@@ -237,7 +237,7 @@ proptest! {
         prop_assert!(geometry.end_of(no) >= geometry.slot(no) + geometry.slot_bytes());
         let capacity = geometry.capacity(geometry.end_of(no));
         prop_assert!(capacity >= frame, "{capacity}");
-        // Nothing is promised that is not there.
+        // All that is promised is there.
         let last = geometry.slot(FrameNo(capacity)) + geometry.slot_bytes();
         prop_assert!(last <= geometry.end_of(no));
         if geometry.layout() != Layout::Stock {
@@ -273,7 +273,7 @@ fn every_layout_carries_every_page_size_over_a_group_s_end() {
                 seed: 7,
             };
             model.run(&step);
-            // From frame 127 into the next group; then a part of it anew, escapes and all.
+            // From frame 127 into the next group; then a part of it again, with escapes.
             model.run(&Step {
                 frames: 5,
                 seed: 9,
@@ -311,7 +311,7 @@ fn every_layout_carries_every_page_size_over_a_group_s_end() {
     }
 }
 
-/// Frames whose bytes lie beyond 2 and 4 GiB: 32 bits would not do, on any processor.
+/// Frames with bytes beyond 2 and 4 GiB: 32 bits are not enough, on any processor.
 #[test]
 fn frames_beyond_four_gibibytes_lie_one_behind_the_other() {
     for (layout, page) in LAYOUTS.into_iter().zip(SIZES.into_iter().cycle().skip(3)) {

@@ -13,9 +13,9 @@
 //!     36         the records, then zeros to the end of the block
 //! ```
 //!
-//! A batch belongs to the log only behind the batch whose CRC it carries: what a rolled-back
-//! transaction has left behind the end is never taken for what comes next. It may begin with a frame
-//! that the transaction has written before, and then replaces that and all behind it.
+//! A batch belongs to the log only after the batch whose CRC it carries. So leftovers of a
+//! rolled-back transaction after the end never pass for the next batch. A batch may begin with a
+//! frame that the transaction has written before. Then it replaces that frame and all after it.
 
 use crate::wal::{FrameNo, Salts, array, be32};
 
@@ -23,26 +23,26 @@ use crate::wal::{FrameNo, Salts, array, be32};
 pub const HEADER_BYTES: usize = 36;
 /// Every batch begins and ends on a multiple of this many bytes.
 pub const BLOCK_BYTES: u64 = 4096;
-/// Records of one batch have no more bytes than this.
+/// The most bytes of records in one batch.
 pub const MAX_RECORD_BYTES: u32 = 64 << 20;
 
 const MAGIC: &[u8; 4] = b"owbt";
 const ENDS_TRANSACTION: u32 = 1 << 31;
 
-/// What a batch's header says.
+/// The fields of a batch's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Batch {
     /// The generation.
     pub salts: Salts,
-    /// The how manieth of its generation, from 1 on.
+    /// Sequence number within its generation, from 1.
     pub sequence: u32,
     /// The CRC-32C of the batch before.
     pub previous: u32,
     /// Its first frame.
     pub first: FrameNo,
-    /// How many frames it has.
+    /// The number of its frames.
     pub frames: u32,
-    /// The last of them ends a transaction.
+    /// Whether the last of them ends a transaction.
     pub ends_transaction: bool,
     /// Bytes of the records.
     pub record_bytes: u32,
@@ -50,7 +50,7 @@ pub struct Batch {
     pub crc: u32,
 }
 
-/// The CRC-32C that the first batch of a generation carries for the one before.
+/// The CRC-32C that the first batch of a generation carries in place of an earlier one.
 pub fn origin(salts: Salts) -> u32 {
     crc32c::crc32c(&salts.0)
 }
@@ -66,7 +66,7 @@ impl Batch {
         (self.end() as u64).next_multiple_of(BLOCK_BYTES)
     }
 
-    /// Reads a header; `None` where there is none.
+    /// Reads a header; `None` if there is none.
     pub fn parse(bytes: &[u8]) -> Option<Batch> {
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
         let frames = be32(bytes, 28);
@@ -88,7 +88,7 @@ impl Batch {
         is_one.then_some(batch)
     }
 
-    /// Writes the header into the begin of `bytes`, which hold the records behind it, and returns the
+    /// Writes the header to the start of `bytes`, which hold the records after it. Returns the
     /// CRC-32C.
     pub fn seal(&self, bytes: &mut [u8]) -> u32 {
         let frames = self.frames

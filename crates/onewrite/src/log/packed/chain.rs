@@ -1,15 +1,15 @@
-//! Where the frames of a log of variable positions stand: found by walking over the log, from batch
-//! to batch or from record to record, and remembered, eight bytes a frame.
+//! The positions of frames in a log of variable positions. A walk over the log, from batch to batch
+//! or from record to record, finds them. They are remembered, eight bytes per frame.
 //!
-//! The walk goes only as far as it must: to the last frame that SQLite's wal-index has published, or
-//! in recovery, when nobody else has the log, to its end. What stands behind the published frames may
-//! be of a transaction that is under way, or of one that was rolled back, and is forgotten again when
-//! the next one begins.
+//! The walk goes only as far as necessary: to the last frame that SQLite's wal-index has published.
+//! In recovery, when no other process has the log, it goes to the log's end. The bytes after the
+//! published frames may be of a transaction that is under way, or was rolled back. They are
+//! forgotten when the next transaction begins.
 //!
-//! In `compressed` a transaction begins where the one before ended, or at the next block: in the first
-//! of the two places that has a record of the generation. So the writer goes to the next block only
-//! where it finds none in the first place ([`Chain::look_behind`]), as whatever a transaction that was
-//! rolled back has left there.
+//! In `compressed` a transaction begins where the one before ended, or at the next block. It is the
+//! first of the two places that has a record of the generation. So the writer uses the next block
+//! only if it finds no record in the first place ([`Chain::look_behind`]). A rolled-back
+//! transaction may have left one.
 
 use std::io;
 
@@ -19,20 +19,20 @@ use crate::log::packed::window::{Window, Windowed};
 use crate::log::scan::LogBytes;
 use crate::wal::{FrameNo, PageSize, Salts};
 
-/// Where the first batch or record begins, behind the log's header block.
+/// Where the first batch or record begins, after the log's header block.
 const START: u64 = 4096;
-/// What a device writes whole or not at all.
+/// The bytes that a device writes whole or not at all.
 const SECTOR: u64 = 512;
-/// So many frames are worth a read of many at once.
+/// From this many frames on, a read of many at once pays.
 const FAR: u32 = 16;
-/// So many records a transaction has room for without another allocation; most have fewer.
+/// A transaction has room for this many records without another allocation; most have fewer.
 const RECORDS: usize = 8;
-/// The walk goes over so many records at once, at most.
+/// The most records that the walk covers at once.
 const MOST_RECORDS: usize = 1024;
-/// As much of a batch is read at first: most of them have no more.
+/// The first read of a batch; most batches have no more bytes.
 const FIRST_READ_BYTES: usize = 2048;
 
-/// Where a record stands: a byte offset of 47 bits, a length of 17.
+/// A record's position: a byte offset of 47 bits, a length of 17.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place(u64);
 
@@ -44,18 +44,18 @@ impl Place {
         Place(offset << Place::LENGTH_BITS | length as u64)
     }
 
-    /// Where it begins, in bytes.
+    /// Where the record begins, in bytes.
     pub fn offset(self) -> u64 {
         self.0 >> Place::LENGTH_BITS
     }
 
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub fn bytes(self) -> usize {
         (self.0 & ((1 << Place::LENGTH_BITS) - 1)) as usize
     }
 }
 
-/// The end of what was walked over.
+/// The end of the walk so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tail {
     /// Where the next batch or record goes, in bytes.
@@ -82,24 +82,24 @@ impl Tail {
         }
     }
 
-    /// Whether nothing of a transaction stands behind the last one that has ended.
+    /// Whether the last transaction has ended, and no frames follow it.
     pub fn is_between_transactions(&self) -> bool {
         self.last == self.committed
     }
 }
 
-/// A step of the walk: records that follow one another, with the frame numbers that they have.
+/// A step of the walk: consecutive records, with their frame numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
     /// The number of the first record's frame.
     pub first: FrameNo,
-    /// Where they stand.
+    /// Their positions.
     pub places: Vec<Place>,
-    /// The frames that they refer to, where that is of interest.
+    /// The frames that they refer to, if that is of interest.
     pub bases: Vec<FrameNo>,
-    /// The last one ends a transaction.
+    /// Whether the last one ends a transaction.
     pub ends_transaction: bool,
-    /// What comes behind.
+    /// Where the next record or batch goes, in bytes.
     pub offset: u64,
     /// As in [`Tail`].
     pub sequence: u32,
@@ -114,16 +114,16 @@ impl Link {
     }
 }
 
-/// A record of `compressed`, where it stands.
+/// A record of `compressed`, with its position.
 struct Standing {
     offset: u64,
     record: Record,
-    /// It is a commit, and finished.
+    /// Whether it is a commit, and finished.
     ends_transaction: bool,
 }
 
 impl Link {
-    /// Adds the record that comes next.
+    /// Adds the next record.
     fn push(&mut self, found: Standing) {
         let bytes = found.record.bytes();
         self.places.push(Place::at(found.offset, bytes));
@@ -148,18 +148,19 @@ pub struct Chain {
     salts: Option<Salts>,
     places: Vec<Place>,
     tail: Tail,
-    /// The tail behind the last transaction that is known to be published.
+    /// The tail after the last transaction that is known to be published.
     settled: Tail,
-    /// A transaction of this process is under way: what is not settled is its own.
+    /// Whether a transaction of this process is under way: frames that are not settled belong to
+    /// it.
     pub writing: bool,
-    /// No record of the generation stands at the tail, as far as that was looked at.
+    /// Whether the place at the tail was checked and has no record of the generation.
     nothing_behind: bool,
-    /// The frames that differences refer to, where that is of interest.
+    /// The frames that differences refer to, if that is of interest.
     pub bases: Option<Vec<FrameNo>>,
 }
 
 impl Chain {
-    /// A chain that knows nothing yet.
+    /// An empty chain.
     pub fn new(form: Form, page: PageSize) -> Chain {
         let nothing = Tail::origin(Salts([0; 8]));
         Chain {
@@ -175,7 +176,8 @@ impl Chain {
         }
     }
 
-    /// A transaction begins: looks whether a record stands where it would by rights begin.
+    /// Called when a transaction begins: checks whether there is a record at the tail, where the
+    /// transaction would normally begin.
     ///
     /// # Errors
     /// An I/O error.
@@ -189,7 +191,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Where so many bytes of records go, of which frame `first` is the first.
+    /// Where to put this many bytes of records, of which frame `first` is the first.
     pub fn begin_of(&self, first: FrameNo, bytes: u64) -> u64 {
         let here = self.tail.offset;
         let next = here.next_multiple_of(batch::BLOCK_BYTES);
@@ -207,7 +209,7 @@ impl Chain {
         }
     }
 
-    /// Forgets everything: the log begins, or began, a generation, or is walked over anew.
+    /// Forgets everything: the log begins or began a generation, or is walked again.
     pub fn restart(&mut self, salts: Salts) {
         self.salts = Some(salts);
         self.places.clear();
@@ -216,7 +218,7 @@ impl Chain {
         self.nothing_behind = false;
     }
 
-    /// Makes sure that what is known is of this generation.
+    /// Makes sure that the chain is of this generation.
     pub fn turn_to(&mut self, salts: Salts) {
         if self.salts != Some(salts) {
             self.restart(salts);
@@ -228,7 +230,7 @@ impl Chain {
         self.salts
     }
 
-    /// Where the next frames go.
+    /// The end of the log, where the next frames go.
     pub fn tail(&self) -> Tail {
         self.tail
     }
@@ -239,13 +241,13 @@ impl Chain {
         self.place(frame).filter(|_| known)
     }
 
-    /// Any frame that was walked over or appended.
+    /// Any frame that was walked or appended.
     pub fn place(&self, frame: FrameNo) -> Option<Place> {
         let index = usize::try_from(frame.0.checked_sub(1)?).ok()?;
         self.places.get(index).copied()
     }
 
-    /// Forgets what is not known to be published.
+    /// Forgets frames that are not known to be published.
     pub fn rewind(&mut self) {
         self.tail = self.settled;
         self.places.truncate(self.settled.last.0 as usize);
@@ -255,13 +257,13 @@ impl Chain {
     pub fn settle(&mut self, last: FrameNo) {
         if self.settled.last < last && self.tail.committed == last {
             self.settled = Tail { last, ..self.tail };
-            // Behind a commit nothing is known yet but what comes next.
+            // After a commit, the next frames are not known yet.
             self.places.truncate(last.0 as usize);
             self.tail = self.settled;
         }
     }
 
-    /// Walks on until the published frame `last` is reached. `false` where the log does not have it.
+    /// Walks on until the published frame `last` is reached. `false` if the log does not have it.
     ///
     /// # Errors
     /// An I/O error.
@@ -271,7 +273,7 @@ impl Chain {
         }
         let reached = match last.0.saturating_sub(self.tail.committed.0) {
             0..FAR => self.walk_to(log, last)?,
-            // What is published does not change.
+            // Published frames do not change.
             _ => self.walk_to(&Windowed::new(log, &mut Window::default()), last)?,
         };
         if reached {
@@ -301,7 +303,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Adds what stands at the tail.
+    /// Adds the link at the tail.
     pub fn append(&mut self, link: &Link) {
         let from = link.first.index() as usize;
         let kept = self.places.len().min(from + link.places.len());
@@ -312,7 +314,7 @@ impl Chain {
             bases.extend(&link.bases);
         }
         if link.ends_transaction {
-            // Frames behind the commit were rolled back.
+            // Frames after the commit were rolled back.
             self.places.truncate(link.last().0 as usize);
         }
         let last = FrameNo(self.places.len() as u32);
@@ -328,7 +330,7 @@ impl Chain {
         };
     }
 
-    /// What stands at the tail, if it belongs to the log.
+    /// The next link at the tail, if it belongs to the log.
     ///
     /// # Errors
     /// An I/O error.
@@ -340,7 +342,7 @@ impl Chain {
             Form::Packed => self.next_batch(log, salts)?,
             Form::Compressed => self.next_record(log, salts)?,
         };
-        // Only what this transaction has written may be replaced by it.
+        // A transaction may replace only its own frames.
         Ok(link.filter(|link| {
             link.first > self.tail.committed && link.first.0 <= self.tail.last.0.saturating_add(1)
         }))
@@ -361,7 +363,7 @@ impl Chain {
         match first {
             None => Ok(None),
             Some((_, Some(link))) => link,
-            // Not more than there is: the length may be anything.
+            // Reads no more than the file has: the length may be anything.
             Some((batch, None)) if here + batch.end() as u64 > log.size()? => Ok(None),
             Some((batch, None)) => {
                 log.view(batch.end(), here, |whole| self.link(&batch, whole, salts))?
@@ -369,7 +371,7 @@ impl Chain {
         }
     }
 
-    /// A batch whose bytes have been read, as the next step of the walk.
+    /// A batch whose bytes were read, as the next step of the walk.
     fn link(&self, batch: &Batch, whole: &[u8], salts: Salts) -> io::Result<Option<Link>> {
         if whole.len() != batch.end() || Batch::crc_of(whole) != batch.crc {
             return Ok(None);
@@ -388,8 +390,8 @@ impl Chain {
         }))
     }
 
-    /// The places of a batch's records, and the frames that they refer to; `None` where they are not as
-    /// many as it says.
+    /// The places of a batch's records, and the frames that they refer to; `None` if their number
+    /// differs from the header's.
     fn records_in(
         &self,
         batch: &[u8],
@@ -446,7 +448,7 @@ impl Chain {
         };
         let mut goes_on = found.record.supersedes.is_none();
         link.push(found);
-        // What else of the transaction has the next numbers, at once.
+        // Also takes the transaction's next consecutive records.
         while goes_on && !link.ends_transaction && link.places.len() < MOST_RECORDS {
             let found = self.record_at(log, salts, link.offset);
             let next = found
@@ -472,7 +474,7 @@ impl Chain {
         })?;
         let record = match parsed {
             Ok(record) => record,
-            // A header is whole, or not there, only where it lies within a sector.
+            // Only a header within one sector is certainly either whole or missing.
             Err(kind) if offset % SECTOR + self.form.header_bytes() as u64 <= SECTOR => {
                 return Err(self.unknown(kind, offset));
             }

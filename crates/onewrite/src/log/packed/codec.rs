@@ -1,15 +1,15 @@
-//! Compresses a page, by itself or as its difference from another, and gets it back.
+//! Compresses a page, by itself or as its difference from another, and decompresses it.
 //!
-//! Two methods: LZ4 blocks, fast both ways, and zstd frames (`zstd-safe`, the C library without what is
-//! not used), smaller because they entropy-code, at several times the cost. A difference is the same with
-//! the other page as its dictionary.
+//! There are two methods: LZ4 blocks, fast both ways, and zstd frames (`zstd-safe`, the C library
+//! without unused parts). The latter are smaller because they entropy-code, at several times the
+//! cost. A difference uses the other page as its dictionary.
 //!
-//! LZ4 takes two libraries. `lz4_flex` compresses: differences in a third of the time that liblz4 takes,
-//! which first hashes the whole dictionary. liblz4 (`lzzzz`) unpacks: pages with empty space in a
-//! quarter of the time.
+//! LZ4 takes two libraries. For compression it is `lz4_flex`: differences take a third of the time
+//! of liblz4, which first hashes the whole dictionary. For decompression it is liblz4 (`lzzzz`):
+//! pages with empty space take a quarter of the time.
 //!
-//! Whatever bytes come from disk, unpacking writes within the page it is given, and says whether it
-//! filled that. Called by `packer`, and to read by [`super`].
+//! With any bytes from disk, decompression writes within the page it is given, and says whether it
+//! filled that page. Called by `packer`, and for reads by [`super`].
 
 use std::cell::RefCell;
 
@@ -17,11 +17,11 @@ use zstd_safe::{CCtx, DCtx};
 
 use crate::sync::with_kept;
 
-/// The least effort of zstd: on pages of 4 KiB higher levels bring one or two percent at a multiple of
-/// the time.
+/// The lowest effort of zstd. On pages of 4 KiB higher levels gain one or two percent, at a
+/// multiple of the time.
 const ZSTD_LEVEL: i32 = 1;
 
-/// How data were compressed.
+/// The compression method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
     /// An LZ4 block, without a frame or a size.
@@ -31,13 +31,13 @@ pub enum Method {
 }
 
 thread_local! {
-    /// What zstd works with, some 100 KiB each, from the first page on that it is used for.
+    /// The contexts of zstd, some 100 KiB each, made when first used.
     static ZSTD_OUT: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
     static ZSTD_IN: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// Compresses `page` into `out`, with `base` as its dictionary where there is one. Returns the bytes
-/// that it came to, if they are fewer than the page has.
+/// Compresses `page` into `out`, with `base` as its dictionary if there is one. Returns the
+/// compressed size in bytes, if it is smaller than the page.
 pub fn compress(method: Method, page: &[u8], base: Option<&[u8]>, out: &mut [u8]) -> Option<usize> {
     use lz4_flex::block::{compress_into, compress_into_with_dict};
     let bytes = match (method, base) {
@@ -56,12 +56,12 @@ pub fn compress(method: Method, page: &[u8], base: Option<&[u8]>, out: &mut [u8]
     (1..page.len()).contains(&bytes).then_some(bytes)
 }
 
-/// Space enough for what [`compress`] may try before it gives up.
+/// Enough space for what [`compress`] may try before it gives up.
 pub fn space_for(page_bytes: usize) -> usize {
     lz4_flex::block::get_maximum_output_size(page_bytes)
 }
 
-/// The reverse of [`compress`]; `false` where the data are not those of a whole page.
+/// The reverse of [`compress`]; `false` if the data do not give a whole page.
 pub fn decompress(method: Method, data: &[u8], base: Option<&[u8]>, page: &mut [u8]) -> bool {
     use lzzzz::lz4;
     let bytes = match (method, base) {
@@ -78,7 +78,7 @@ pub fn decompress(method: Method, data: &[u8], base: Option<&[u8]>, page: &mut [
     bytes == Some(page.len())
 }
 
-/// The context, made when it is asked for first; `None` without memory for it.
+/// The context, made at first use; `None` without memory for it.
 fn context_in<T>(context: &mut Option<T>, make: impl FnOnce() -> Option<T>) -> Option<&mut T> {
     if context.is_none() {
         *context = make();
@@ -104,7 +104,8 @@ mod tests {
         Some(bytes)
     }
 
-    /// A page that has something to recognize, by what makes it: a failure prints three numbers.
+    /// A page with recognizable content, and the numbers that make it: a failure prints these
+    /// three.
     #[derive(Clone, Copy, Debug)]
     struct Recipe {
         power: u32,
@@ -148,8 +149,9 @@ mod tests {
             for method in [Method::Lz4, Method::Zstd] {
                 round_trip(method, &page, None);
                 let difference = round_trip(method, &page, Some(&base));
-                // Twenty changes of a byte, and after each what LZ4 takes to find a match again. Its table
-                // has no room for every place of a larger page, and from 64 KiB on it does not reach back.
+                // Twenty changes of a byte, and the bytes that LZ4 takes to find a match again
+                // after each. Its table has no room for every position of a larger page, and from
+                // 64 KiB on it does not reach back.
                 let is_small = difference.is_some_and(|bytes| bytes < 400 + page.len() / 8);
                 prop_assert!(is_small || page.len() > 1 << 14, "{difference:?}");
             }

@@ -1,18 +1,19 @@
 //! Logs whose frames have no fixed positions, because their pages are compressed.
 //!
-//! - `packed` (journal mode `onewrite`): the frames of a commit behind a [`batch`] header with a
-//!   CRC-32C, in whole blocks, so that they go out in one direct write.
-//! - `compressed` (journal mode `swal`, S-WAL): [`record`] after record, each with a header of 28 bytes,
-//!   written through the page cache. A commit goes on in the block where the last one ended, unless it
-//!   touches fewer blocks when it begins one.
+//! - `packed` (journal mode `onewrite`): the frames of a commit follow a [`batch`] header with a
+//!   CRC-32C. They fill whole blocks, so that they go out in one direct write.
+//! - `compressed` (journal mode `swal`, S-WAL): [`record`] after record, each with a header of 28
+//!   bytes, written through the page cache. A commit continues in the block where the last one
+//!   ended, unless it touches fewer blocks from the start of a new one.
 //!
-//! A page that was logged before is held as its difference from that frame, as long as this process
-//! remembers it. `packer` decides how each page is held, [`codec`] compresses it, [`chain`] finds frames by their number. A page is read with one read and one decompression; a
-//! difference needs the frame that it refers to besides, which is remembered or costs the same again.
+//! A page that was logged before is stored as its difference from that frame, while this process
+//! remembers the frame. `packer` decides how each page is stored, [`codec`] compresses it, and
+//! [`chain`] finds frames by their number. Reading a page takes one read and one decompression. A
+//! difference also needs the frame that it refers to, which is remembered or costs the same again.
 //!
-//! Guarantees: SQLite's frame headers come back as they were written, so that SQLite's own checksums
-//! decide what recovery takes. No bytes make this module panic, loop, or take more memory than the
-//! longest batch has.
+//! Guarantees: SQLite's frame headers come back as they were written, so that SQLite's own
+//! checksums decide what recovery accepts. No input makes this module panic, loop, or take more
+//! memory than the longest batch has.
 
 pub mod batch;
 pub mod chain;
@@ -46,18 +47,18 @@ use record::{Kind, Record};
 use recovery::Recovery;
 use window::{Window, Windowed};
 
-/// Pages whose last whole frame is remembered.
+/// The number of pages whose last whole frame is remembered.
 const MAX_BASES: usize = 4096;
 
-/// So many of the frames that were logged whole last are tried as dictionaries of other pages.
+/// How many of the last whole frames are tried as dictionaries for other pages.
 const RECENT: usize = 2;
 
-/// What compression did, since the log was opened.
+/// Counters of compression, since the log was opened.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Bytes of pages that were given to it.
+    /// Bytes of input pages.
     pub page_bytes: AtomicU64,
-    /// Bytes of records that came out.
+    /// Bytes of output records.
     pub record_bytes: AtomicU64,
     /// Records that hold a difference.
     pub deltas: AtomicU64,
@@ -67,26 +68,26 @@ pub struct Counters {
     pub tightened: AtomicU64,
     /// Blocks that this saved.
     pub blocks_saved: AtomicU64,
-    /// Nanoseconds spent on it, part of those above.
+    /// Nanoseconds spent on that, part of those above.
     pub tighten_nanos: AtomicU64,
 }
 
-/// What [`Counters`] say at one moment, since the log was opened.
+/// The values of [`Counters`] at one moment, since the log was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Compressed {
-    /// Bytes of frames that were given to compression.
+    /// Bytes of input frames.
     pub frame_bytes: u64,
-    /// Bytes that they came to, without padding.
+    /// Their compressed bytes, without padding.
     pub record_bytes: u64,
-    /// Frames held as a difference from another.
+    /// Frames stored as a difference from another.
     pub differences: u64,
-    /// Time that it took.
+    /// Time spent on compression.
     pub nanoseconds: u64,
     /// Batches that were compressed once more, because that might save a block.
     pub tightened: u64,
     /// Blocks of 4 KiB that this saved.
     pub blocks_saved: u64,
-    /// Time that it took, part of the time above.
+    /// Time spent on that, part of the time above.
     pub tighten_nanoseconds: u64,
 }
 
@@ -118,11 +119,11 @@ struct Bases {
 #[derive(Clone, Copy, Debug)]
 struct WholeFrame {
     frame: FrameNo,
-    /// Bytes that the page takes in it.
+    /// Bytes of the page in it.
     bytes: usize,
 }
 
-/// [`Bases`] as the packer of a run sees them.
+/// The view of [`Bases`] for the packer of a run.
 struct Known<'a> {
     salts: Salts,
     bases: MutexGuard<'a, Bases>,
@@ -152,37 +153,37 @@ impl Known<'_> {
     }
 }
 
-/// A run of frames that is to be packed.
+/// A run of frames to pack.
 #[derive(Clone, Copy, Debug)]
 pub struct Unpacked<'a> {
     /// The number of its first frame.
     pub first: FrameNo,
     /// Headers and pages, as SQLite wrote them.
     pub frames: &'a [u8],
-    /// The last of them is a commit, and finished.
+    /// Whether the last of them is a commit, and finished.
     pub ends_transaction: bool,
     /// The generation.
     pub salts: Salts,
 }
 
-/// Frames laid out for the log's end; they are part of the log when they are written.
+/// Frames laid out for the log's end. They are part of the log once they are written.
 #[derive(Debug)]
 pub struct Packing {
-    /// Where they go, in bytes.
+    /// Where to write them, in bytes.
     pub offset: u64,
     link: Link,
     salts: Salts,
     wholes: Vec<(PageNo, WholeFrame)>,
 }
 
-/// A page that was asked for.
+/// The result of reading a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// It was read.
+    /// The page was read.
     Page,
     /// The log has no such frame.
     Missing,
-    /// Its bytes are no frame.
+    /// Its bytes are not a frame.
     Damaged,
 }
 
@@ -192,11 +193,11 @@ pub struct Packed {
     page: PageSize,
     chain: RwLock<Chain>,
     bases: Mutex<Bases>,
-    /// From [`Packed::survey`] on, as long as the log stays as it was then.
+    /// From [`Packed::survey`] on, as long as the log does not change.
     recovery: Mutex<Option<Recovery>>,
-    /// There is one.
+    /// Whether there is a `recovery`.
     recovers: AtomicBool,
-    /// What was done.
+    /// Counters of compression.
     pub counters: Counters,
 }
 
@@ -206,7 +207,7 @@ thread_local! {
 }
 
 impl Packed {
-    /// A log that nothing is known of.
+    /// An unknown log.
     pub fn new(form: Form, page: PageSize) -> Packed {
         Packed {
             form,
@@ -227,19 +228,19 @@ impl Packed {
         self.chain.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the frames end that are known, in bytes.
+    /// The end of the known frames, in bytes.
     pub fn end(&self) -> u64 {
         self.chain().tail().offset
     }
 
-    /// The last frame that is known to end a transaction: nothing replaces it, or a frame before it, as
-    /// long as this transaction goes on.
+    /// The last frame that is known to end a transaction. As long as this transaction goes on, that
+    /// frame and those before it are not replaced.
     pub fn committed(&self) -> FrameNo {
         self.chain().tail().committed
     }
 
-    /// A transaction begins, behind the published frame `last`. `false` where the log does not have
-    /// that.
+    /// A transaction begins after the published frame `last`. `false` if the log does not have that
+    /// frame.
     ///
     /// # Errors
     /// An I/O error.
@@ -279,8 +280,9 @@ impl Packed {
         let mut window = Window::default();
         let mut chain = self.chain_mut();
         if chain.writing {
-            // Somebody opens the log while a connection of this process writes. What that one has gathered
-            // goes behind the frames that it knows of, of a generation that may not be in the file yet.
+            // The log is being opened while a connection of this process writes. The writer's
+            // gathered frames go after the frames that it knows, of a generation that may not be in
+            // the file yet.
             drop(chain);
             let mut apart = Chain::new(self.form, self.page);
             apart.restart(salts);
@@ -294,7 +296,7 @@ impl Packed {
         walked?;
         let last = chain.tail().last;
         drop(chain);
-        // Frame after frame comes next, from the first on.
+        // Recovery reads frame after frame, from the first on.
         *self.recovery() = Some(Recovery {
             window,
             bases: recovery::Bases::new(bases),
@@ -303,8 +305,8 @@ impl Packed {
         Ok(last)
     }
 
-    /// Recovery has published the frames up to `last`, and nobody else has the log yet: what was walked
-    /// over is what is published, unless there was more than that.
+    /// Recovery has published the frames up to `last`, and no other process has the log yet. The
+    /// walked frames are the published ones, unless there were more.
     pub fn recovered(&self, salts: Salts, last: FrameNo) {
         let mut chain = self.chain_mut();
         let walked = self.recovers.load(Ordering::Relaxed) && !chain.writing;
@@ -320,7 +322,7 @@ impl Packed {
         self.recovery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it has read is of no more use, or may no longer be true.
+    /// The data it has read are no longer useful, or may no longer be true.
     fn end_recovery(&self) {
         if self.recovers.load(Ordering::Relaxed) {
             *self.recovery() = None;
@@ -432,7 +434,7 @@ impl Packed {
         }
     }
 
-    /// What was laid out stands in the file.
+    /// The laid-out frames are in the file.
     pub fn written(&self, packing: &Packing) {
         self.end_recovery();
         self.chain_mut().append(&packing.link);
@@ -452,7 +454,7 @@ impl Packed {
         self.chain().place(frame)
     }
 
-    /// What stands behind the last frame, and whether it is of this generation.
+    /// The bytes after the last frame, and whether they are of this generation.
     ///
     /// # Errors
     /// An I/O error.
@@ -464,7 +466,7 @@ impl Packed {
         let mut bytes = [0; batch::HEADER_BYTES];
         let n = log.read_at(&mut bytes, self.end())?;
         bytes[n..].fill(0);
-        // Both forms have the salts in the same place.
+        // Both forms have the salts at the same offset.
         let is_present = bytes[8..16] == salts.0;
         Ok(match (bytes.iter().all(|&byte| byte == 0), is_present) {
             (true, _) => (Verdict::Zeros, false),
@@ -473,8 +475,8 @@ impl Packed {
         })
     }
 
-    /// Where a frame stands. One that is not published, as `published` says, is of a transaction of
-    /// this process, or is read by recovery.
+    /// A frame's position. A frame beyond `published` belongs to a transaction of this process, or
+    /// recovery reads it.
     fn locate<B: LogBytes + ?Sized>(
         &self,
         log: &B,
@@ -494,8 +496,8 @@ impl Packed {
         let mut shared = self.chain_mut();
         let mut apart;
         let chain = match shared.writing && (shared.salts() != Some(salts) || published.is_some()) {
-            // Whoever asks for what the writer of this process did not see published saw it change
-            // under its hands. The writer's own frames are not to be forgotten for that.
+            // A reader asks for a frame that this process's writer did not see published: the log
+            // changed meanwhile. The writer's own frames must not be forgotten for that.
             true => {
                 apart = Chain::new(self.form, self.page);
                 &mut apart
@@ -559,8 +561,8 @@ impl Packed {
         })
     }
 
-    /// Unpacks the record of a frame; `base` reads the frame that a difference refers to. Returns how the
-    /// page was held, and `None` where the bytes are damaged.
+    /// Decompresses the record of a frame; `base` reads the frame that a difference refers to.
+    /// Returns how the page was stored, and `None` if the bytes are damaged.
     fn unpack<'a>(
         &self,
         bytes: &[u8],
@@ -584,7 +586,7 @@ impl Packed {
         Ok(is_whole.then_some(record.kind))
     }
 
-    /// Reads the page of a whole frame, which a difference refers to; `None` where there is none.
+    /// Reads the page of a whole frame, which a difference refers to; `None` if there is none.
     fn read_base<B: LogBytes + ?Sized>(
         &self,
         log: &B,
@@ -603,7 +605,7 @@ impl Packed {
         let mut bytes = Vec::new();
         read_into(log, place, &mut bytes)?;
         let mut header = [0; FRAME_HEADER_BYTES];
-        // A difference refers to no difference.
+        // A difference never refers to another difference.
         let none = |_| Ok(None);
         let kind = self.unpack(&bytes, salts, frame, none, (&mut header, &mut page))?;
         let stays = kind.is_some() && published >= Some(frame);
@@ -613,7 +615,8 @@ impl Packed {
         Ok(kind.map(|_| page.into()))
     }
 
-    /// The record that these are the bytes of. What cannot be parsed is not what was found there.
+    /// The record in these bytes. A record that cannot be parsed is not the one that was found
+    /// there.
     fn whole_record(&self, bytes: &[u8], salts: Salts) -> Option<Record> {
         let record = Record::parse(bytes, self.form, self.page, salts);
         let record = record.ok().flatten();

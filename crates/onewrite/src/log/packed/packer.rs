@@ -1,10 +1,11 @@
-//! Compresses the pages of a run, and decides how each of them is held.
+//! Compresses the pages of a run, and decides how each of them is stored.
 //!
-//! First quickly: a page that was logged before as its difference from that frame, where that is much
-//! smaller; any other by itself. Where the batch then begins a block that better compression could spare,
-//! [`Packer::tighten`] tries zstd, and other pages as dictionaries: where there is hope, a bounded number of
-//! times, and what it finds is taken only if a block is saved. Pages of one tree are alike, and rows move from one to the
-//! next, so the whole frames that were logged last are good dictionaries.
+//! First it is quick. A page that was logged before is stored as its difference from that frame, if
+//! that is much smaller; any other page by itself. Better compression might spare the batch's last
+//! block. Then [`Packer::tighten`] tries zstd, and other pages as dictionaries. It does so where
+//! there is hope, a bounded number of times, and keeps the result only if it saves a block. Pages
+//! of one tree are alike, and rows move from one to the next, so the last whole frames are good
+//! dictionaries.
 //!
 //! Called by [`super::Packed::pack`], under SQLite's write lock.
 
@@ -18,19 +19,20 @@ use crate::log::memory::FrameMemory;
 use crate::mode::{Compressing, Compression, Differences};
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, array, be32};
 
-/// A difference is taken where it has at most this part of the bytes that the page has by itself, or had when it was
-/// held whole last: the others become what later ones are compared with.
+/// The largest share of a page's own size at which a difference is used. The page's own size is
+/// what it takes by itself now, or took when last stored whole. Other pages become the reference
+/// for later ones.
 const DELTA_PART: usize = 4;
-/// A difference this small, in parts of the page, is taken whatever the page has by itself.
+/// A difference this small, as a share of the page, is always used.
 const SMALL_DELTA_PART: usize = 16;
-/// A batch of more blocks is not tightened: a block is a small part of it.
+/// A batch of more blocks is not tightened: a block is a small share of it.
 const MAX_TIGHT_BLOCKS: usize = 4;
-/// How often tightening compresses a page with zstd, at most; some 30 microseconds each with pages of 4 KiB.
-/// Half a millisecond is what flash takes for the write of a block.
+/// The most zstd compressions per tightening, some 30 microseconds each with pages of 4 KiB. Flash
+/// takes half a millisecond to write a block.
 const MAX_TRIES: u32 = 12;
-/// How often it looks, with LZ4, whether a page is like another one.
+/// How often it checks, with LZ4, whether a page is like another.
 const MAX_LOOKS: u32 = 12;
-/// Records this small have little to give.
+/// Records this small have little to gain.
 const SMALL_RECORD: usize = 200;
 
 /// A frame on its way into the log.
@@ -41,27 +43,27 @@ struct Item {
     page: PageNo,
     supersedes: Option<FrameNo>,
     kind: Kind,
-    /// Its data, in the packer's `data`.
+    /// Its range in the packer's `data`.
     data: Range<usize>,
 }
 
-/// What tightening tries, one after the other.
+/// The steps that tightening tries, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Means {
-    /// zstd for pages that are held whole.
+    /// zstd for pages that are stored whole.
     Itself,
     /// zstd for differences.
     ItsBase,
-    /// Pages that are held whole, as differences from other pages.
+    /// Pages that are stored whole, as differences from other pages.
     Others,
 }
 
-/// What tightening did.
+/// The results of tightening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tightened {
-    /// Batches that were tried.
+    /// Batches that it tried.
     pub tried: u64,
-    /// Blocks that were saved.
+    /// Blocks that it saved.
     pub blocks_saved: u64,
     /// Time that it took, in nanoseconds.
     pub nanos: u64,
@@ -78,18 +80,18 @@ pub struct Packer<'a> {
     data: Vec<u8>,
     scratch: Vec<u8>,
     base: Vec<u8>,
-    /// What tightening did.
+    /// The results of tightening.
     pub tightened: Tightened,
 }
 
-/// What tightening may still spend.
+/// The rest of tightening's budget.
 struct Budget {
     tries: u32,
     looks: u32,
 }
 
 impl<'a> Packer<'a> {
-    /// A packer without frames. `known` are frames that differences may refer to.
+    /// A packer without frames. Differences may refer to the frames in `known`.
     pub fn new(
         form: Form,
         page: PageSize,
@@ -161,7 +163,7 @@ impl<'a> Packer<'a> {
         from..self.data.len()
     }
 
-    /// Compresses a page, with the page of `base` as dictionary if that is remembered.
+    /// Compresses a page, with the page of `base` as dictionary if that page is remembered.
     fn try_with(
         &mut self,
         method: Method,
@@ -191,7 +193,7 @@ impl<'a> Packer<'a> {
         batch::HEADER_BYTES + records.sum::<usize>()
     }
 
-    /// Spends more time where that may save a block; `frames` are what was added.
+    /// Spends more time where that may save a block; `frames` are those added.
     pub fn tighten(&mut self, frames: &[u8]) {
         let before = self.blocks();
         if !(2..=MAX_TIGHT_BLOCKS).contains(&before) || self.how.with == Compression::None {
@@ -221,7 +223,8 @@ impl<'a> Packer<'a> {
                 }
             }
         }
-        // What saved nothing is undone: what is quick to read is better then, and what is whole.
+        // A step that saved nothing is undone: whole pages, and those that are quick to read, are
+        // better then.
         for (item, (kind, data)) in self.items.iter_mut().zip(best.1) {
             (item.kind, item.data) = (kind, data);
         }
@@ -232,8 +235,8 @@ impl<'a> Packer<'a> {
         };
     }
 
-    /// Whether so much can be hoped for from zstd that a block goes: of these records by these means, and by the next of
-    /// all. What other pages bring nobody knows before.
+    /// Whether zstd is likely to save a block, by these means on these records, and by the next
+    /// means on all. The gain from other pages is unknown in advance.
     fn may_save_a_block(&self, left: &[usize], all: &[usize], means: Means) -> bool {
         let hope_of = |records: &[usize], means| -> usize {
             records.iter().map(|&i| hope(&self.items[i], means)).sum()
@@ -251,13 +254,13 @@ impl<'a> Packer<'a> {
         self.batch_bytes().div_ceil(batch::BLOCK_BYTES as usize)
     }
 
-    /// How every page is held now.
+    /// How every page is stored now.
     fn held(&self) -> Vec<(Kind, Range<usize>)> {
         let items = self.items.iter();
         items.map(|item| (item.kind, item.data.clone())).collect()
     }
 
-    /// Tries to make one record smaller, if these means are for it.
+    /// Tries to make one record smaller, if these means apply to it.
     fn tighten_item(&mut self, i: usize, page: &[u8], means: Means, budget: &mut Budget) {
         let bases: Vec<Option<FrameNo>> = match (means, self.items[i].kind) {
             (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => vec![None],
@@ -295,7 +298,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Whether LZ4 finds enough of a page in another one: then zstd is worth its time.
+    /// Whether LZ4 finds enough of a page in another one. Only then is zstd worth its time.
     fn is_like(
         &mut self,
         i: usize,
@@ -314,7 +317,7 @@ impl<'a> Packer<'a> {
         found.is_some_and(|data| data.len() < worth_referring(now))
     }
 
-    /// Writes the records behind what `out` holds, and tells for each where it begins and its bytes.
+    /// Appends the records to `out`. Returns the range of each.
     pub fn write(&self, out: &mut Vec<u8>) -> Vec<Range<usize>> {
         let write = |item: &Item| {
             let from = out.len();
@@ -346,7 +349,7 @@ impl<'a> Packer<'a> {
         wholes.map(entry).collect()
     }
 
-    /// How many records are differences.
+    /// The number of records that are differences.
     pub fn differences(&self) -> u64 {
         let deltas = self.items.iter();
         deltas
@@ -355,13 +358,14 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// What refers to another page cannot itself be referred to, so it must be worth it: of so many bytes, at most
-/// how many.
+/// A page that refers to another cannot itself be referred to, so it must be worth it. Returns the
+/// most bytes that a difference may have, for a page of `bytes`.
 fn worth_referring(bytes: usize) -> usize {
     bytes * 3 / 4
 }
 
-/// Bytes that zstd takes off a record, where it does well: seen in tables of texts, numbers and BLOBs.
+/// The bytes that zstd removes from a record in good cases, as seen in tables of texts, numbers and
+/// BLOBs.
 fn hope(item: &Item, means: Means) -> usize {
     match (means, item.kind) {
         (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => item.data.len() * 3 / 8,

@@ -1,4 +1,4 @@
-//! One frame in a log of variable positions: a header of its own, then the page, compressed.
+//! One frame in a log of variable positions: its own header, then the compressed page.
 //!
 //! ```text
 //! packed                               compressed (S-WAL)
@@ -11,23 +11,23 @@
 //! 20     the data                      28     the data
 //! ```
 //!
-//! Big-endian, as in SQLite's own files. What SQLite wrote is put together from it again, byte for
-//! byte; the checksums are SQLite's and stay as they were. `packed` keeps the salts once in a
-//! batch; *unfinished* marks a frame whose salts SQLite has left zero (see `commit::seal`).
+//! Big-endian, as in SQLite's own files. SQLite's bytes are rebuilt from it exactly; the checksums
+//! are SQLite's and unchanged. `packed` stores the salts once in a batch. *Unfinished* marks a
+//! frame whose salts SQLite has left zero (see `commit::seal`).
 //!
-//! The kind tells each record's own compression, so that a log may hold records of all kinds. Before
-//! the data of a [`Kind::Delta`] stands the number of another frame, four bytes: of the frame whose page is
-//! the dictionary. That frame holds its page whole, so that no chain of them comes about.
-//! Before the data of a record with *supersedes* (bit 26) stands the number of the frame that it
-//! replaces; only `compressed` has these, a batch says by itself where it begins.
+//! The kind gives each record's own compression, so a log may hold records of all kinds. In a
+//! [`Kind::Delta`], the number of another frame comes before the data, four bytes: its page is the
+//! dictionary. That frame holds its page whole, so no chains of differences arise. In a record with
+//! *supersedes* (bit 26), the number of the frame that it replaces comes before the data. Only
+//! `compressed` has these; a batch itself says where it begins.
 
 use super::codec::{self, Method};
 use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, PageSize, Salts, array, be32};
 
-/// How a record holds its page.
+/// How a record stores its page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// As it is.
+    /// Uncompressed.
     Stored,
     /// Compressed by itself.
     Whole(Method),
@@ -67,12 +67,12 @@ impl Kind {
     }
 }
 
-/// Which fields a record's header has.
+/// The fields of a record's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// In a batch, which has the salts.
     Packed,
-    /// By itself: S-WAL's compression header.
+    /// On its own: S-WAL's compression header.
     Compressed,
 }
 
@@ -91,7 +91,7 @@ impl Form {
         }
     }
 
-    /// Bytes before the first record of what is written at once.
+    /// Bytes before the first record of one write.
     pub fn head_bytes(self) -> usize {
         match self {
             Form::Packed => super::batch::HEADER_BYTES,
@@ -99,7 +99,7 @@ impl Form {
         }
     }
 
-    /// The most bytes that a record of such a page can have.
+    /// The most bytes in a record of such a page.
     pub fn most_bytes(self, page: PageSize) -> usize {
         self.header_bytes() + NUMBER + page.bytes()
     }
@@ -110,25 +110,26 @@ impl Form {
 pub struct Record {
     /// SQLite's frame header.
     pub frame: FrameHeader,
-    /// How the page is held.
+    /// How the page is stored.
     pub kind: Kind,
-    /// The frame that this one replaces, where it is not the next one.
+    /// The frame that this one replaces, if it is not the next one.
     pub supersedes: Option<FrameNo>,
-    /// Bytes from the record's begin to the data.
+    /// Bytes from the record's start to the data.
     pub head: usize,
     /// Bytes of the data.
     pub data: usize,
 }
 
 impl Record {
-    /// Bytes in all.
+    /// Bytes in total.
     pub fn bytes(&self) -> usize {
         self.head + self.data
     }
 
-    /// Reads a record's header. `None` where there is none, or where it says what cannot be.
+    /// Reads a record's header. `None` if there is none, or if it is impossible.
     ///
-    /// `generation` are the salts of the log's present generation: a record of another is none.
+    /// `generation` are the salts of the log's present generation: a record of another generation
+    /// is none.
     ///
     /// # Errors
     /// A record of this generation that this version cannot read.
@@ -172,7 +173,7 @@ impl Record {
             2 => delta(Method::Lz4, number()),
             3 => Some(Kind::Whole(Method::Zstd)),
             4 => delta(Method::Zstd, number()),
-            // Without salts any bytes behind the end of a log may look like this.
+            // Without salts, any bytes after the end of a log may look like this.
             _ if salts != generation && form == Form::Compressed => None,
             kind => return Err(UnknownKind(kind as u8)),
         };
@@ -199,7 +200,7 @@ impl Record {
         }))
     }
 
-    /// Appends a record to `out`. The header is SQLite's, the data as `kind` says.
+    /// Appends a record to `out`, with SQLite's header, and data as `kind` says.
     pub fn append(
         out: &mut Vec<u8>,
         form: Form,
@@ -230,7 +231,7 @@ impl Record {
     }
 }
 
-/// Gets a page out of a record's data. `base` is the dictionary of a delta. `false` where the data
+/// Extracts a page from a record's data. `base` is the dictionary of a delta. `false` if the data
 /// are damaged.
 pub fn unpack(kind: Kind, data: &[u8], base: &[u8], page: &mut [u8]) -> bool {
     match kind {
@@ -314,7 +315,7 @@ mod tests {
     fn bytes_behind_the_end_are_of_no_newer_version() {
         let mut bytes = [0; 64];
         bytes[3] = 7;
-        // A kind that nobody knows, of an unfinished record, whose salts are zero.
+        // An unknown kind in an unfinished record, whose salts are zero.
         bytes[Form::Compressed.header_bytes() - 4] = 0xf8;
         let parsed = Record::parse(&bytes, Form::Compressed, page_size(), Salts([1; 8]));
         assert_eq!(parsed, Ok(None));

@@ -1,12 +1,13 @@
-//! What recovery keeps between one frame and the next. SQLite asks for one after the other, of a log that
-//! nobody writes: so the log is read in large pieces, and a frame that later ones refer to is unpacked
-//! once. Called by [`super`]; given up as soon as anything is written, or read as published.
+//! The state that recovery keeps between frames. SQLite asks for one frame after the other, in a
+//! log that no process writes. So the log is read in large pieces, and a frame that later ones
+//! refer to is decompressed only once. Called by [`super`]. The state is dropped as soon as a frame
+//! is written, or read as published.
 
 use super::window::Window;
 use crate::log::memory::MAX_BYTES;
 use crate::wal::FrameNo;
 
-/// What recovery has read: of a log that nobody writes, from its begin to its end, frame after frame.
+/// The data that recovery has read, frame after frame, of a log that no process writes.
 pub struct Recovery {
     /// Where it reads.
     pub window: Window,
@@ -14,18 +15,18 @@ pub struct Recovery {
     pub bases: Bases,
 }
 
-/// The frames that differences refer to, and the pages of those that were read. Whether they are published
-/// is not known yet.
+/// The frames that differences refer to, and the pages of those that were read. It is not yet known
+/// whether they are published.
 pub struct Bases {
-    /// In order.
+    /// Sorted.
     frames: Vec<FrameNo>,
-    /// For each frame its page, where it is kept.
+    /// For each frame its page, if it is kept.
     pages: Vec<Option<Box<[u8]>>>,
     bytes: usize,
 }
 
 impl Bases {
-    /// Frames, in any order, that nothing was read of yet.
+    /// Frames in any order, of which none was read yet.
     pub fn new(mut frames: Vec<FrameNo>) -> Bases {
         frames.sort_unstable();
         frames.dedup();
@@ -43,7 +44,7 @@ impl Bases {
         self.pages[index].as_deref()
     }
 
-    /// Keeps the page of a frame that others refer to; what is kept stays bounded.
+    /// Keeps the page of a frame that others refer to, within a bound.
     pub fn read(&mut self, frame: FrameNo, page: &[u8]) {
         let Ok(index) = self.frames.binary_search(&frame) else {
             return;

@@ -1,4 +1,4 @@
-//! Random transactions on a log in memory, read back by who wrote them and by another process.
+//! Random transactions on a log in memory, read back by their writer and by another process.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn page_size() -> PageSize {
     PageSize::new(PAGE as u32).expect("512 is a page size")
 }
 
-/// A frame as SQLite writes it; what the checksum says is of no concern here.
+/// A frame as SQLite writes it; the checksum does not matter here.
 fn frame(page: u32, commit_pages: u32, salts: Salts, content: u32) -> Vec<u8> {
     let header = FrameHeader {
         page: PageNo(page),
@@ -23,7 +23,7 @@ fn frame(page: u32, commit_pages: u32, salts: Salts, content: u32) -> Vec<u8> {
         checksum: [content, !content],
     };
     let mut bytes = header.to_bytes().to_vec();
-    // Alike from one content to the next, as the versions of a page are; now and then unlike any.
+    // Similar from one content to the next, as versions of a page are; sometimes very different.
     let noise = |seed: u32, i: usize| {
         seed.wrapping_mul(2_654_435_761)
             .wrapping_add((i as u32).wrapping_mul(40_503))
@@ -96,13 +96,13 @@ impl Process {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Commits so many frames, after so many that are written ahead; some of those are written again.
+    /// Commits so many frames, after writing so many ahead; some of those are written again.
     Commit { ahead: u8, again: u8, frames: u8 },
-    /// Writes frames and takes them back.
+    /// Writes frames and rolls them back.
     RolledBack(u8),
-    /// Another process goes on writing.
+    /// Another process continues writing.
     Other,
-    /// Pages are compressed in another way from here on.
+    /// From here on, pages are compressed differently.
     How(Compressing),
 }
 
@@ -130,7 +130,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
-/// Runs the steps; what every frame must hold, and the log.
+/// Runs the steps. Returns the expected content of every frame, and the log.
 fn play(form: Form, steps: &[Step], check: bool) -> (Vec<Vec<u8>>, Vec<u8>) {
     let mut log = vec![0; 4096];
     let mut model: Vec<Vec<u8>> = Vec::new();
@@ -209,8 +209,8 @@ proptest! {
         play(Form::Compressed, &steps, true);
     }
 
-    /// Recovery after a power cut: whatever became of the end, what is found is what was written, as
-    /// far as it goes; here in `packed`, where that is not left to SQLite's checksums.
+    /// Recovery after a power cut. Whatever happened to the end, the frames found are frames that
+    /// were written. This is for `packed`, which does not leave that to SQLite's checksums.
     #[test]
     fn a_damaged_end_ends_the_log(steps in steps(), at in any::<prop::sample::Index>(), bit in 0u32..8) {
         let (model, mut log) = play(Form::Packed, &steps, false);
@@ -336,7 +336,8 @@ fn behind_a_recovery_the_next_transaction_takes_the_place_of_one_that_was_rolled
     }
 }
 
-/// A connection asks for the log's size while another has begun a generation that is not in the file.
+/// A connection asks for the log's size while another has begun a generation that is not in the
+/// file.
 #[test]
 fn a_survey_leaves_the_transaction_that_is_under_way_as_it_is() {
     let process = Process::new(Form::Packed);
@@ -397,8 +398,8 @@ fn frames_of_another_generation_are_not_there() {
 
 #[test]
 fn what_a_rolled_back_transaction_left_is_not_taken_for_the_next() {
-    // The commit is as long as the first of the two batches before it: the second stands where the
-    // log would go on.
+    // The commit is as long as the first of the two batches before it: the second is where the log
+    // would continue.
     let process = Process::new(Form::Packed);
     let mut log = vec![0; 4096];
     assert!(
@@ -424,7 +425,7 @@ fn what_a_rolled_back_transaction_left_is_not_taken_for_the_next() {
     );
 }
 
-/// Frames of different pages, of letters that only entropy coding makes smaller.
+/// Frames of different pages, of letters that only entropy coding compresses.
 fn letters(pages: std::ops::Range<u32>) -> Vec<Vec<u8>> {
     let page = |page: u32| {
         let mut bytes = frame(page, u32::from(page + 1 == pages.end) * 9, SALTS, page);
@@ -468,7 +469,7 @@ fn what_does_not_save_a_block_stays_as_it_is_quick_to_read() {
     let mut log = vec![0; 4096];
     let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(0));
     assert!(begun.expect("memory"));
-    // Two blocks, and a quarter less is more than one.
+    // Two blocks; a quarter less is still more than one.
     let frames = letters(1..14);
     process.write(&mut log, 1, &frames, true);
     let counted = process.packed.counters.snapshot();
@@ -494,7 +495,7 @@ fn swal(frames: u32) -> (Process, Vec<u8>) {
 
 #[test]
 fn a_commit_begins_a_block_where_that_touches_fewer() {
-    // Behind 4 records of 540 bytes there is room for 3 more.
+    // After 4 records of 540 bytes there is room for 3 more.
     for (more, at) in [
         (3, 4096 + 4 * 540),
         (4, 8192),

@@ -1,19 +1,20 @@
-//! Reads a log from its begin to its end in large pieces, where it is asked for in small ones: recovery
-//! walks over it once, then reads frame after frame; a reader that knows nothing of the log yet walks to
-//! what is published.
+//! Reads a log from start to end in large pieces, for callers that ask for small ones. Recovery
+//! walks over the log once, then reads frame after frame. A reader that does not know the log yet
+//! walks to the published end.
 
 use std::cell::RefCell;
 use std::io;
 
 use crate::log::scan::LogBytes;
 
-/// Bytes that are read at once, at most; the first time an eighth of it, then twice as much as before. More
-/// would be memory that the allocator takes from the kernel each time, and that no cache near the processor holds.
+/// The most bytes per read; the first reads an eighth of it, each later one twice as much as the
+/// last. With more, the allocator would take memory from the kernel each time, and it would not fit
+/// into the processor's near caches.
 const MOST_BYTES: usize = 64 << 10;
-/// What the kernel is told that will be read next, in bytes.
+/// How far ahead to announce reads to the kernel, in bytes.
 const AHEAD_BYTES: u64 = 512 << 10;
 
-/// The piece that was read last. It holds what the file held then: nobody may be writing.
+/// The last piece read. It shows the file at that time, so no process may be writing.
 #[derive(Debug, Default)]
 pub struct Window {
     from: u64,
@@ -27,7 +28,7 @@ pub struct Windowed<'a, B: ?Sized> {
 }
 
 impl<'a, B: LogBytes + ?Sized> Windowed<'a, B> {
-    /// Reads `log`, from `window` what it holds.
+    /// Reads `log`, and takes from `window` what it holds.
     pub fn new(log: &'a B, window: &'a mut Window) -> Windowed<'a, B> {
         Windowed {
             log,
@@ -37,7 +38,7 @@ impl<'a, B: LogBytes + ?Sized> Windowed<'a, B> {
 }
 
 impl Window {
-    /// Up to `most` bytes from `offset` on: fewer are there only at the end of the file.
+    /// Up to `most` bytes from `offset` on; fewer only at the end of the file.
     fn get<B: LogBytes + ?Sized>(
         &mut self,
         log: &B,
@@ -50,7 +51,7 @@ impl Window {
             let size = (2 * self.bytes.capacity()).clamp(MOST_BYTES / 8, MOST_BYTES);
             self.bytes.resize(size.max(most), 0);
             if self.bytes.len() >= MOST_BYTES {
-                // The device reads on while this is looked at.
+                // The device reads ahead while this piece is processed.
                 let next = offset + self.bytes.len() as u64;
                 log.will_read(next..next + AHEAD_BYTES);
             }

@@ -1,4 +1,4 @@
-//! What a whole walk over a log comes to.
+//! The result of a whole walk over a log.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use crate::mode::Layout;
 use crate::storage::{Access, Create, DirectIo, LogFile};
 use crate::wal::{FrameNo, WalHeader, array};
 
-/// Pages are told apart up to so many; it bounds the memory of a [`Survey`].
+/// The most pages that are counted apart; it bounds the memory of a [`Survey`].
 pub const MAX_DISTINCT_PAGES: usize = 1 << 20;
 
 /// The last transaction that recovery finds.
@@ -24,7 +24,7 @@ pub struct Commit {
     pub pages: u32,
 }
 
-/// What stands behind the last valid frame: counts of places.
+/// Counts of slots after the last valid frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Behind {
     /// Never written.
@@ -39,10 +39,10 @@ pub struct Behind {
     pub other: u64,
 }
 
-/// What a whole walk comes to.
+/// The result of a whole walk.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// The last frame that follows; 0 where not even frame 1 does.
+    /// The last frame that follows; 0 if frame 1 does not follow.
     pub valid: u32,
     /// The last commit.
     pub committed: Option<Commit>,
@@ -50,15 +50,15 @@ pub struct Survey {
     pub transactions: u64,
     /// Escaped frames among the valid ones.
     pub escaped: u64,
-    /// What stands where the next frame would be; `None` at the end of the file.
+    /// What is in the next frame's slot; `None` at the end of the file.
     pub end: Option<Found>,
-    /// What stands from there on.
+    /// The slots from there on.
     pub behind: Behind,
     /// Where the valid frames end, in bytes.
     pub used_bytes: u64,
     /// Bytes of the file.
     pub size: u64,
-    /// Somebody appended frames meanwhile: what is said of the places behind is not to be relied on.
+    /// Whether frames were appended meanwhile: then the findings after the end are not reliable.
     pub grew: bool,
     /// Page to the first frame that holds it; `None` beyond [`MAX_DISTINCT_PAGES`].
     pages: Option<BTreeMap<u32, u32>>,
@@ -150,18 +150,18 @@ impl Survey {
         self.behind.present_commits += u64::from(found.is_present_commit());
     }
 
-    /// Bytes of the file behind the last valid frame.
+    /// Bytes of the file after the last valid frame.
     pub fn bytes_beyond(&self) -> u64 {
         self.size.saturating_sub(self.used_bytes)
     }
 
-    /// Different pages in the valid frames; `None` where there are more than are told apart.
+    /// Distinct pages in the valid frames; `None` if there are more than are counted apart.
     pub fn distinct_pages(&self) -> Option<usize> {
         self.pages.as_ref().map(BTreeMap::len)
     }
 
-    /// How many of the pages from `first` on are in no committed frame, in a database as large as the last commit
-    /// says; `None` as above.
+    /// How many pages from `first` on are in no committed frame, in a database of the size in the
+    /// last commit; `None` as above.
     pub fn pages_missing_from(&self, first: u32) -> Option<u32> {
         let last = self.committed?;
         let pages = self.pages.as_ref()?;
@@ -171,7 +171,7 @@ impl Survey {
         Some(wanted.saturating_sub(held.count() as u32))
     }
 
-    /// How many pages a checkpoint of everything that is committed writes; `None` as above.
+    /// How many pages a checkpoint of all committed frames writes; `None` as above.
     pub fn pages_to_checkpoint(&self) -> Option<usize> {
         let Some(last) = self.committed else {
             return Some(0);
@@ -182,21 +182,21 @@ impl Survey {
     }
 }
 
-/// A log on disk that has a WAL header which SQLite would go by, opened for reading alone.
+/// A log on disk with a WAL header that SQLite would accept, opened read-only.
 pub struct OpenedLog {
     /// The file.
     pub file: LogFile,
-    /// Our own header; `None` in a log of SQLite's own.
+    /// Our own header; `None` in one of SQLite's own logs.
     pub header: Option<LogHeader>,
     /// SQLite's header.
     pub wal: WalHeader,
-    /// Where its frames are.
+    /// The positions of its frames.
     pub geometry: Geometry,
 }
 
 impl OpenedLog {
-    /// The log at `path`: one of ours, or, without a header of ours, SQLite's own. `None` where it is
-    /// empty, or where its WAL header is none that SQLite would go by.
+    /// The log at `path`: our log or, without our header, SQLite's own. `None` if it is empty, or
+    /// if SQLite would not accept its WAL header.
     ///
     /// # Errors
     /// It is missing, damaged, of a newer version, or cannot be read.
@@ -205,7 +205,7 @@ impl OpenedLog {
         let mut head = [0; header::HEADER_BYTES];
         let n = LogFile::read_at(&file, &mut head, 0)?;
         if head[..n].iter().all(|&byte| byte == 0) {
-            // Made, and never written.
+            // It was made, and never written.
             return Ok(None);
         }
         let header = match LogHeader::parse(&head[..n]) {
@@ -228,8 +228,9 @@ impl OpenedLog {
         }))
     }
 
-    /// The log of ours at `path`, where our header in it is damaged and SQLite's is whole: in the layout in which
-    /// most frames are valid, each of which SQLite's checksums prove. `None` where none is valid.
+    /// Our log at `path`, if our header in it is damaged and SQLite's is whole. It is read in the
+    /// layout with the most valid frames, each proved by SQLite's checksums. `None` if none is
+    /// valid.
     ///
     /// # Errors
     /// It is missing, or cannot be read.
@@ -248,7 +249,7 @@ impl OpenedLog {
             let Ok(geometry) = Geometry::new(layout, wal.page_size, 1) else {
                 continue;
             };
-            // Records that look as if they were of a newer version are none of this layout.
+            // Records that seem to be of a newer version are not of this layout.
             let survey = Survey::of(&file, geometry, wal, Writers::None);
             let valid = survey.map_or(0, |survey| survey.valid);
             if valid > found.as_ref().map_or(0, |(most, _)| *most) {
@@ -264,7 +265,8 @@ impl OpenedLog {
         Ok(found.map(|(_, log)| log))
     }
 
-    /// A walk over its frames; `database` is the one that it belongs to, see [`Scan::with_database`].
+    /// A walk over its frames; `database` is the one that it belongs to, see
+    /// [`Scan::with_database`].
     ///
     /// # Errors
     /// An I/O error.
@@ -278,7 +280,7 @@ impl OpenedLog {
     }
 }
 
-/// Surveys the log at `path`; `None` where [`OpenedLog::at`] finds none to go by.
+/// Surveys the log at `path`; `None` if [`OpenedLog::at`] finds no usable log.
 ///
 /// # Errors
 /// It is missing, damaged, of a newer version, or cannot be read.

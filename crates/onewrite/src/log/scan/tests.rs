@@ -42,15 +42,15 @@ impl Built {
         }
     }
 
-    /// The log starts again; what is in it stays.
+    /// The log restarts; its content stays.
     fn restart(&mut self, generation: u8) {
         self.wal = WalHeader::build(self.geometry.page(), 1, Salts([generation; 8]));
         self.checksum = self.wal.checksum();
         self.last = FrameNo(0);
     }
 
-    /// Appends one transaction, and says how many pages the database has after it. `tail` is what
-    /// stands in the reserved bytes of its pages.
+    /// Appends one transaction, and records how many pages the database has after it. `tail` is the
+    /// content of its pages' reserved bytes.
     fn commit(&mut self, pages: &[u32], tail: u8) {
         let size = self.geometry.page().bytes();
         let mut frames = Vec::new();
@@ -147,11 +147,12 @@ fn frames_of_before_a_restart_end_the_log() {
         let survey = log.survey();
         assert_eq!(survey.valid, 1, "{layout}");
         if layout == Layout::Stock {
-            // Frame 2 shares a block with frame 1, and nothing behind the new frame is kept there.
+            // Frame 2 shares a block with frame 1, and the bytes after the new frame in that block
+            // are not kept.
             continue;
         }
         if layout == Layout::Gathered {
-            // So do their headers.
+            // Their headers share a block, too.
             let end = survey.end.expect("frame 2 is there");
             assert_eq!(end.verdict, Verdict::NoFrame);
             continue;
@@ -269,7 +270,7 @@ fn a_file_that_claims_to_be_endless_is_read_to_a_bound() {
     assert!(survey.behind.zeros <= MAX_BEHIND_BYTES / 65_536);
 }
 
-/// A log to which somebody appends while it is read: the second look at frame 3 finds it.
+/// A log to which another process appends during the walk: the second look at frame 3 finds it.
 struct Growing<'a> {
     before: &'a [u8],
     after: &'a [u8],
