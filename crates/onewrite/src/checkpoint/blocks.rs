@@ -1,6 +1,6 @@
 //! Moves of blocks from the log into the database, one after the other.
 //!
-//! Called with all readers and writers of the database kept out.
+//! Called with all readers and writers of the database excluded.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ pub struct Remapped {
     /// Why a move was not made.
     pub why_not: Option<String>,
     /// Moves that gave the database blocks where it had none. In exchange the log got blocks that
-    /// nobody has written.
+    /// were never written.
     pub grown: Vec<bool>,
     /// Duration of the calls.
     pub took: Duration,
@@ -35,7 +35,7 @@ pub struct Remapping<'a> {
     pub how: Remap,
     /// The blocks, and where they belong.
     pub moves: &'a [Move],
-    /// How the log's new blocks are made ready, where the database has none to give in exchange. With
+    /// How the log's new blocks are initialized, if the database has none to exchange. With
     /// [`Init::ZeroFill`] that costs as much as a copy, so such moves are not made.
     pub init: Init,
 }

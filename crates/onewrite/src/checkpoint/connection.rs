@@ -1,4 +1,4 @@
-//! What remapping needs of the connection that checkpoints or reads.
+//! The services that remapping needs of the connection that checkpoints or reads.
 
 use std::path::Path;
 
@@ -12,19 +12,19 @@ use crate::wal::{FrameNo, IndexHeader, IndexView};
 pub enum IndexLocks {
     /// WRITE.
     Writers,
-    /// READ 1 to 4: those of connections that read from the log.
+    /// READ 1 to 4: the locks of connections that read from the log.
     Readers,
 }
 
 /// SQLite's wal-index, as the connection has mapped it.
 pub trait Index {
-    /// Takes the locks exclusively. `false` where another connection has one.
+    /// Takes the locks exclusively. `false` if another connection holds one of them.
     fn lock(&self, locks: IndexLocks) -> bool;
     /// Releases them.
     fn unlock(&self, locks: IndexLocks);
-    /// What the wal-index says; `None` while it is invalid or not mapped.
+    /// The state of the wal-index; `None` while it is invalid or not mapped.
     fn view(&self) -> Option<IndexView>;
-    /// Its header, where the connection can write it. The caller holds WRITE.
+    /// Its header, if the connection can write it. The caller holds WRITE.
     fn header(&self) -> Option<IndexHeader>;
     /// Number of frames that checkpoints have written to the database.
     fn backfilled(&self) -> Option<FrameNo>;
@@ -34,7 +34,7 @@ pub trait Index {
     fn can_write(&self) -> bool;
     /// Makes every connection recover before it reads again. The caller holds WRITE.
     fn invalidate(&self);
-    /// Makes it say that the log has no frames. The caller holds all locks of [`IndexLocks`].
+    /// Makes it describe a log without frames. The caller holds all locks of [`IndexLocks`].
     fn restart(&self, before: &IndexHeader, salt: [u8; 4]);
 }
 
@@ -50,7 +50,7 @@ pub trait Connection {
     fn policy(&self) -> CheckpointPolicy;
     /// The database's path.
     fn database(&self) -> &Path;
-    /// Whether the VFS underneath is SQLite's own. Another VFS may keep other bytes in the file.
+    /// Whether the VFS underneath is SQLite's own. Another VFS may store other bytes in the file.
     fn is_on_sqlites_vfs(&self) -> bool;
     /// Whether the path still names the file that SQLite has open.
     fn is_at_its_path(&self) -> bool;
@@ -58,16 +58,16 @@ pub trait Connection {
     fn is_exclusive(&self) -> bool;
     /// Whether SQLite has taken WRITE for this connection.
     fn holds_write_lock(&self) -> bool;
-    /// Whether a transaction is being written. SQLite reads its frames back, which need not be in the
-    /// file yet.
+    /// Whether a transaction is being written. SQLite reads its frames back, which may not be in
+    /// the file yet.
     fn writes(&self) -> bool;
     /// Reads the page of a frame that `view` has.
     ///
     /// # Errors
-    /// The frame is not there; an I/O error.
+    /// The frame is missing; an I/O error.
     fn read_logged(&self, frame: FrameNo, view: IndexView, page: &mut [u8])
     -> Result<(), LogError>;
-    /// Reads a page of the database. `false` where the database ends before it.
+    /// Reads a page of the database. `false` if the database ends before it.
     ///
     /// # Errors
     /// An I/O error.
@@ -79,6 +79,6 @@ pub trait Connection {
     fn write_database(&self, page: &[u8], offset: u64) -> Result<(), LogError>;
     /// Makes the region that the log moves forward through, in the background.
     fn prepare_region(&self);
-    /// An error that no call of SQLite's reports.
+    /// Reports an error that no call of SQLite reports.
     fn report(&self, error: &LogError);
 }

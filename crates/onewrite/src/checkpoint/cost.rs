@@ -1,7 +1,7 @@
-//! What remapping costs, and what copying costs: bytes that the device gets, by measurement.
+//! The cost of remapping and of copying: bytes that the device gets, by measurement.
 //!
-//! Measured on Linux 6.18 on loop devices (`docs/modes/remap.md` has the runs): one call writes little by
-//! itself; a checkpoint's metadata goes out together, when the database is flushed.
+//! Measured on Linux 6.18 on loop devices (`docs/modes/remap.md` has the runs). One call writes
+//! little by itself. A checkpoint's metadata goes out together, when the database is flushed.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The measured cost of this way.
+    /// The measured cost of this method.
     pub fn of(how: Remap) -> Cost {
         match how {
             Remap::Exchange => Cost {
@@ -31,7 +31,7 @@ impl Cost {
                 call_us: 110,
                 page_us: 7,
             },
-            // A copy on Btrfs writes as much metadata; what a call adds did not show.
+            // On Btrfs a copy writes as much metadata; a call's share could not be measured.
             Remap::Clone => Cost {
                 base_bytes: 3072,
                 call_bytes: 100,
@@ -41,8 +41,8 @@ impl Cost {
         }
     }
 
-    /// The same where calls have turned out to take this many microseconds: the more pieces the files
-    /// are in, the longer they take.
+    /// The same with a measured time per call, in microseconds: the more fragmented the files, the
+    /// longer calls take.
     pub fn with_calls_of(self, call_us: u64) -> Cost {
         Cost {
             call_us: self.call_us.max(call_us),
@@ -58,7 +58,7 @@ impl Cost {
         }
     }
 
-    /// How long the calls take.
+    /// The time of the calls.
     pub fn time(&self, runs: &[Run]) -> Duration {
         let pages: usize = runs.iter().map(|run| run.pages).sum();
         let us = self.call_us * runs.len() as u64 + self.page_us * pages as u64;

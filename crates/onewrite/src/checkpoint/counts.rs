@@ -1,4 +1,4 @@
-//! What remapping checkpoints have done, for `onewrite_status`.
+//! Counters of remapping checkpoints, for `onewrite_status`.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,40 +8,40 @@ use serde::Serialize;
 use super::Run;
 use super::blocks::Remapped;
 
-/// What checkpoints of this process have done with one log.
+/// Counters of this process's checkpoints for one log.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
     /// Checkpoints that remapped pages.
     pub checkpoints: u64,
     /// Pages that were remapped.
     pub remapped_pages: u64,
-    /// In so many calls.
+    /// The calls for that.
     pub calls: u64,
-    /// Pages that such checkpoints copied all the same.
+    /// Pages that such checkpoints still copied.
     pub copied_pages: u64,
-    /// What the calls took, in microseconds.
+    /// Total time of the calls, in microseconds.
     pub call_us: u64,
-    /// What a call took in the last checkpoint that remapped; halved by every one that therefore did not,
-    /// so that it is tried again.
+    /// The time of a call in the last checkpoint that remapped. Each checkpoint that copies because
+    /// of it halves it, so that remapping is tried again.
     pub recent_call_us: u64,
     /// Frames that recovery took from the database, because a checkpoint was cut short.
     pub repaired_frames: u64,
-    /// How long remapping checkpoints kept readers and writers out, in microseconds.
+    /// How long remapping checkpoints excluded readers and writers, in microseconds.
     pub kept_out_us: u64,
-    /// How often the log went on in blocks that lie one behind the other.
+    /// How often the log continued in contiguous blocks.
     pub moved_forward: u64,
-    /// Bytes at the log's end that it does so with, as far as they are ready.
+    /// Bytes at the log's end for that, as far as they are ready.
     pub region_bytes: u64,
-    /// Why pages were copied last.
+    /// Why pages were last copied.
     pub why_not: Option<String>,
 }
 
-/// [`Counts`] that several connections add to.
+/// [`Counts`] to which several connections add.
 #[derive(Debug, Default)]
 pub struct Counters(Mutex<Counts>);
 
 impl Counters {
-    /// What has come together so far.
+    /// The counts so far.
     pub fn snapshot(&self) -> Counts {
         self.with(|counts| counts.clone())
     }
@@ -50,12 +50,12 @@ impl Counters {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A checkpoint was copied, and why.
+    /// Notes a checkpoint that copied, and why.
     pub fn count_refusal(&self, why: &str) {
         self.with(|counts| counts.why_not = Some(why.to_owned()));
     }
 
-    /// A checkpoint was copied because its calls would take too long.
+    /// Notes a checkpoint that copied because its calls would take too long.
     pub fn count_impatience(&self, why: &str) {
         self.with(|counts| {
             counts.recent_call_us /= 2;
@@ -63,7 +63,7 @@ impl Counters {
         });
     }
 
-    /// A checkpoint remapped what it could.
+    /// Notes a checkpoint that remapped what it could.
     pub fn count_checkpoint(&self, runs: &[Run], remapped: &Remapped, pages: usize) {
         self.with(|counts| {
             let done = || runs.iter().zip(&remapped.done).filter(|(_, done)| **done);
@@ -79,13 +79,13 @@ impl Counters {
         });
     }
 
-    /// Readers and writers are let in again.
+    /// Notes how long readers and writers were excluded.
     pub fn count_kept_out(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.with(|counts| counts.kept_out_us = counts.kept_out_us.saturating_add(us));
     }
 
-    /// The log went on in other blocks.
+    /// Notes that the log continued in other blocks.
     pub fn count_forward(&self, region_bytes: u64) {
         self.with(|counts| {
             counts.moved_forward += 1;
@@ -93,7 +93,7 @@ impl Counters {
         });
     }
 
-    /// Recovery has put a frame back into the log.
+    /// Notes that recovery has put a frame back into the log.
     pub fn count_repair(&self) {
         self.with(|counts| counts.repaired_frames += 1);
     }

@@ -1,4 +1,4 @@
-//! A remapping checkpoint from its begin to its end; the steps are in [`super`].
+//! A remapping checkpoint from start to end; the steps are in [`super`].
 
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
@@ -17,35 +17,35 @@ use crate::wal::{FrameNo, HEADER_BYTES, IndexHeader, IndexView, PageNo, PageSize
 const TOO_LONG: &str = "the calls would take too long";
 const NOT_ITS_HEADER: &str = "a frame's header in the log is not that of its page";
 
-/// A connection's remapping checkpoint, and what it needs to know of the connection's locks.
+/// A connection's remapping checkpoint, and the state of the connection's locks that it needs.
 #[derive(Default)]
 pub struct Remapper {
     held: RefCell<Option<Held>>,
     /// The last page that was read from the log.
     read: Cell<Option<FrameNo>>,
-    /// READ locks that this connection has shared: a bit for each number.
+    /// READ locks that this connection holds shared: a bit for each number.
     read_locks: Cell<u8>,
-    /// The connection took the database EXCLUSIVE to leave it.
+    /// Whether the connection took the database EXCLUSIVE to leave it.
     is_leaving: Cell<bool>,
 }
 
-/// A checkpoint under way, with readers and writers kept out.
+/// A checkpoint under way, with readers and writers excluded.
 struct Held {
     how: Remap,
-    /// What the wal-index said, before it became invalid.
+    /// The wal-index's header before it became invalid.
     header: IndexHeader,
     view: IndexView,
     since: Instant,
-    /// What the blocks mostly were that the log got.
+    /// The main kind of the blocks that the log got.
     taken: Taken,
-    /// The database was flushed after the last page.
+    /// Whether the database was flushed after the last page.
     is_synced: bool,
-    /// It has SQLite's locks. Not where the connection is the only one.
+    /// Whether it has SQLite's locks. False if the connection is the only one.
     keeps_locks: bool,
     took_write_lock: bool,
     pages: Vec<Logged>,
     invalidated: bool,
-    /// The pages that were put off are in the database.
+    /// Whether the deferred pages are in the database.
     is_finished: bool,
 }
 
@@ -70,7 +70,7 @@ impl Remapper {
             .is_some_and(|held| held.keeps_locks && held.took_write_lock)
     }
 
-    /// A READ lock with this number was taken shared, or released.
+    /// Notes that a READ lock with this number was taken shared, or released.
     pub fn note_read_lock(&self, number: u8, is_held: bool) {
         let bit = 1u8 << number.min(7);
         let locks = self.read_locks.get();
@@ -85,13 +85,13 @@ impl Remapper {
         self.read_locks.get() & !1 != 0
     }
 
-    /// Whether a checkpoint keeps readers of the log out.
+    /// Whether a checkpoint excludes readers of the log.
     pub fn keeps_readers_out(&self) -> bool {
         let held = self.held.borrow();
         held.as_ref().is_some_and(|held| held.keeps_locks)
     }
 
-    /// The database was flushed.
+    /// Notes that the database was flushed.
     pub fn note_sync(&self) {
         if let Ok(mut held) = self.held.try_borrow_mut()
             && let Some(held) = held.as_mut().filter(|held| held.is_finished)
@@ -100,19 +100,19 @@ impl Remapper {
         }
     }
 
-    /// A whole page of the log was read.
+    /// Notes that a whole page of the log was read.
     pub fn note_read(&self, frame: Option<FrameNo>) {
         self.read.set(frame);
     }
 
-    /// The connection goes from SHARED to EXCLUSIVE. While it reads nothing, it does so to close or to
-    /// leave the journal mode. For `locking_mode=EXCLUSIVE` it does so inside a transaction.
+    /// The connection goes from SHARED to EXCLUSIVE. If it reads nothing then, it does so to close
+    /// or to leave the journal mode. For `locking_mode=EXCLUSIVE` it does so inside a transaction.
     pub fn note_exclusive(&self) {
         self.is_leaving.set(self.read_locks.get() == 0);
     }
 
-    /// A checkpoint begins (`SQLITE_FCNTL_CKPT_START`). Where it may remap, writes to the database are
-    /// put off from here on. A checkpoint before it has ended.
+    /// A checkpoint begins (`SQLITE_FCNTL_CKPT_START`). If it may remap, writes to the database are
+    /// deferred from here on. An earlier checkpoint has ended.
     pub fn begin(&self, of: &dyn Connection) {
         let how = match way(of) {
             Ok(Some(how)) => how,
@@ -125,7 +125,7 @@ impl Remapper {
         }
     }
 
-    /// Keeps all other connections out, if there are none.
+    /// Excludes all other connections, if there are none at work.
     fn hold(&self, how: Remap, planned: Planned, of: &dyn Connection) -> Result<(), &'static str> {
         let index = of.index();
         let since = Instant::now();
@@ -175,7 +175,7 @@ impl Remapper {
         }
     }
 
-    /// `xWrite` to the database: whether it is put off. `page` is the page size of the log, if the
+    /// `xWrite` to the database: whether it is deferred. `page` is the page size of the log, if the
     /// connection has one open.
     pub fn puts_off(
         &self,
@@ -210,7 +210,7 @@ impl Remapper {
         }
     }
 
-    /// `xTruncate` of the database, with which a whole checkpoint ends: the pages that were put off go
+    /// `xTruncate` of the database, with which a whole checkpoint ends: the deferred pages go
     /// there. Without a connection to the log there is nothing to do.
     ///
     /// # Errors
@@ -219,7 +219,7 @@ impl Remapper {
         let Some(held) = self.held.take() else {
             return Ok(());
         };
-        // Whatever the result, also where it panics.
+        // Whatever the result, even after a panic.
         let mut kept = PutBack {
             cell: &self.held,
             held: Some(Held {
@@ -233,7 +233,7 @@ impl Remapper {
         }
     }
 
-    /// The lock of SQLite's whose release ends the checkpoint: the last one that keeps writers out.
+    /// The SQLite lock whose release ends the checkpoint: the last one that excludes writers.
     pub fn lasts_until(&self) -> Option<Released> {
         let held = self.held.borrow();
         let held = held.as_ref().filter(|held| held.keeps_locks)?;
@@ -243,7 +243,7 @@ impl Remapper {
         })
     }
 
-    /// The checkpoint is over, whatever its result. `of` is `None` where the log is closed.
+    /// The checkpoint is over, whatever its result. `of` is `None` if the log is closed.
     pub fn end(&self, index: &dyn Index, of: Option<&dyn Connection>) {
         self.read.set(None);
         let Some(mut held) = self.held.take() else {
@@ -252,7 +252,7 @@ impl Remapper {
         if !held.keeps_locks {
             return;
         }
-        // In a checkpoint of the kind TRUNCATE SQLite has restarted the log itself.
+        // In a TRUNCATE checkpoint SQLite has restarted the log itself.
         let is_invalid = held.invalidated && index.view().is_none();
         if is_invalid && index.backfilled() == Some(held.view.last_frame) {
             let mut salt = [0; 4];
@@ -313,7 +313,8 @@ impl Held {
                 )
             })?;
         if !self.invalidated && !remapped.done.contains(&true) {
-            // All of it is new in the database, say: the log has every page, and goes on.
+            // For example, all pages are new in the database. The log has every page, and
+            // continues.
             return self.copy_all(of, remapped.why_not.as_deref().unwrap_or_default());
         }
         for (run, _) in runs.iter().zip(&remapped.done).filter(|(_, done)| !**done) {
@@ -329,8 +330,8 @@ impl Held {
         Ok(())
     }
 
-    /// Copies everything: nothing was moved, and a copy keeps nobody out. SQLite knows already how far
-    /// the checkpoint will have come.
+    /// Copies everything: nothing was moved, and a copy excludes no connection. SQLite already
+    /// knows how far the checkpoint will have come.
     fn copy_all(&mut self, of: &dyn Connection, why: &str) -> Result<(), LogError> {
         of.counters().count_refusal(why);
         self.let_others_in(of);
@@ -362,8 +363,8 @@ impl Held {
         }
     }
 
-    /// Recovery finds a page in the database by its frame's header. So the header in the file must be
-    /// that of the page.
+    /// Recovery finds a page in the database by its frame's header. So the header in the file must
+    /// belong to the page.
     fn check_headers(&self, log: &Log) -> Result<Option<&'static str>, LogError> {
         for logged in &self.pages {
             let header = log.read_gathered_header(logged.frame)?;
@@ -374,8 +375,8 @@ impl Held {
         Ok(None)
     }
 
-    /// The database has everything, durably, and the wal-index says so. So the log's own header need
-    /// not lead to the frames any more, and after a kill there is nothing to recover. A power cut may
+    /// The database durably has everything, and the wal-index says so. So the log's own header need
+    /// no longer lead to the frames, and after a kill there is nothing to recover. A power cut may
     /// undo this: then recovery finds the frames in the database.
     fn empty_log(&self, of: &dyn Connection) {
         let (log, goes_forward) = (of.log(), of.policy() == CheckpointPolicy::Forward);
@@ -407,8 +408,8 @@ impl Held {
     }
 }
 
-/// How checkpoints of this connection remap, where no other connection is in the way. `None` where
-/// they copy.
+/// How checkpoints of this connection remap, if no other connection prevents it. `None` if they
+/// copy.
 ///
 /// # Errors
 /// Why they cannot remap.
@@ -432,7 +433,7 @@ pub fn way(of: &dyn Connection) -> Result<Option<Remap>, &'static str> {
 /// The state of the wal-index in which remapping was found to pay.
 struct Planned(IndexView);
 
-/// Whether remapping pays, before anybody is kept out for it.
+/// Whether remapping pays, before any connection is excluded for it.
 fn foresee(how: Remap, of: &dyn Connection) -> Result<Planned, &'static str> {
     let (log, index) = (of.log(), of.index());
     let view = index.view();
@@ -443,14 +444,14 @@ fn foresee(how: Remap, of: &dyn Connection) -> Result<Planned, &'static str> {
         .gathered_pages(copied, view.last_frame, view.salts)
         .map_err(|_| "the log cannot be read")?
         .ok_or(NOT_ITS_HEADER)?;
-    // Page 1 is copied in any case.
+    // Page 1 is always copied.
     let frames = frames.into_iter().filter(|(_, page)| page.0 > 1);
     let pages = newest(frames);
     let runs = runs(&pages, log.geometry());
     judge(how, &runs, of.counters()).map(|()| Planned(view))
 }
 
-/// Whether these runs are better remapped than copied; if not, why.
+/// Whether these runs are better remapped than copied; if not, the reason.
 fn judge(how: Remap, runs: &[Run], counters: &Counters) -> Result<(), &'static str> {
     let recent = counters.snapshot().recent_call_us;
     let cost = Cost::of(how).with_calls_of(recent);
@@ -464,7 +465,7 @@ fn judge(how: Remap, runs: &[Run], counters: &Counters) -> Result<(), &'static s
     }
 }
 
-/// Writes a page that was put off, as SQLite would have done.
+/// Writes a deferred page, as SQLite would have done.
 fn copy(logged: Logged, view: IndexView, of: &dyn Connection) -> Result<(), LogError> {
     let bytes = of.log().geometry().page().bytes();
     let mut page = vec![0; bytes];
@@ -473,7 +474,7 @@ fn copy(logged: Logged, view: IndexView, of: &dyn Connection) -> Result<(), LogE
     of.write_database(&page, u64::from(logged.page.0 - 1) * bytes as u64)
 }
 
-/// What the blocks mostly were that the log got.
+/// The main kind of the blocks that the log got.
 fn taken(runs: &[Run], remapped: &Remapped) -> Taken {
     let of = |marks: &[bool]| -> usize {
         let marked = runs.iter().zip(marks).filter(|(_, mark)| **mark);

@@ -1,4 +1,5 @@
-//! Pages of the log that a checkpoint has moved to the database: found by number and checksum.
+//! Pages of the log that a checkpoint has moved to the database. They are found by number and
+//! checksum.
 
 use super::connection::Connection;
 use crate::log::{ErrorKind, Log, LogError};
@@ -6,11 +7,12 @@ use crate::mode::Layout;
 use crate::storage::Access;
 use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, WalHeader, array};
 
-/// Recovery has read a frame, header and page. If a checkpoint that was cut short has moved its page
-/// to the database, this puts the page back into the log, and makes `frame` whole.
+/// Recovery has read a frame, header and page. Suppose that a checkpoint which was cut short has
+/// moved its page to the database. Then this puts the page back into the log, and makes `frame`
+/// whole.
 ///
 /// # Errors
-/// The log or the database cannot be read, or the log not be written.
+/// The log or the database cannot be read, or the log cannot be written.
 pub fn repair(no: FrameNo, frame: &mut [u8], of: &dyn Connection) -> Result<(), LogError> {
     let log = of.log();
     if !is_gathered(log) || of.writes() {
@@ -21,8 +23,9 @@ pub fn repair(no: FrameNo, frame: &mut [u8], of: &dyn Connection) -> Result<(), 
     let Whereabouts::Database(found) = whereabouts(no, &header, page, of)? else {
         return Ok(());
     };
-    // Recovery holds the write lock, or the database EXCLUSIVE. With a wal-index of its own, in memory,
-    // a connection may recover next to a writer: it takes what it needs, and leaves the log alone.
+    // Recovery holds the write lock, or the database EXCLUSIVE. With a private wal-index in memory,
+    // a connection may recover next to a writer. It takes what it needs, and does not change the
+    // log.
     if of.holds_write_lock() || of.is_exclusive() {
         if log.file().access() == Access::ReadOnly {
             return Err(log.error(
@@ -38,9 +41,9 @@ pub fn repair(no: FrameNo, frame: &mut [u8], of: &dyn Connection) -> Result<(), 
     Ok(())
 }
 
-/// A page was read from the log. A connection that cannot write the wal-index may have one of its own,
-/// in memory, and go on trusting it after a checkpoint. So it looks whether the page is the frame's,
-/// and takes it from the database if it is not.
+/// A page was read from the log. A connection that cannot write the wal-index may have a private
+/// one, in memory. It may still trust that after a checkpoint. So this checks whether the page is
+/// the frame's, and takes it from the database if it is not.
 ///
 /// # Errors
 /// The log or the database cannot be read; the page is in neither.
@@ -68,7 +71,7 @@ fn is_gathered(log: &Log) -> bool {
     log.geometry().layout() == Layout::Gathered
 }
 
-/// Where the page of a frame is: as read from the log, or in the database.
+/// The location of a frame's page: in the log as read, or in the database.
 fn whereabouts(
     no: FrameNo,
     header: &FrameHeader,
@@ -99,9 +102,9 @@ fn whereabouts(
     })
 }
 
-/// Where the page of a frame is.
+/// The location of a frame's page.
 enum Whereabouts {
-    /// In the log, where it belongs.
+    /// In the log, in its slot.
     Log,
     /// In the database.
     Database(Vec<u8>),

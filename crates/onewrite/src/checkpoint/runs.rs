@@ -1,4 +1,4 @@
-//! Which pages a checkpoint brings into the database, and which of them move together.
+//! The pages that a checkpoint brings into the database, and the runs of them that move together.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,19 @@ pub struct Logged {
     pub frame: FrameNo,
 }
 
-/// Neighboring pages that are neighbors in the log too.
+/// Adjacent pages that are adjacent in the log too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Where they are, and where they belong.
+    /// Their positions in the log and in the database.
     pub place: Move,
     /// Index of the first of them.
     pub first: usize,
-    /// How many.
+    /// Their number.
     pub pages: usize,
 }
 
-/// The last frame of each page, in the order of the pages: what a checkpoint brings into the database, by the
-/// headers of these frames.
+/// The last frame of each page, in the order of the pages. By the headers of these frames, that is
+/// what a checkpoint brings into the database.
 pub fn newest(frames: impl Iterator<Item = (FrameNo, PageNo)>) -> Vec<Logged> {
     let last: BTreeMap<u32, FrameNo> = frames.map(|(frame, page)| (page.0, frame)).collect();
     let logged = |(page, frame)| Logged {

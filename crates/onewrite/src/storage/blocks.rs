@@ -1,12 +1,12 @@
 //! The calls by which a range of a file gets other blocks, without a copy of the bytes.
 //!
-//! - [`Remap::Exchange`]: two ranges exchange their blocks (`XFS_IOC_EXCHANGE_RANGE`, Linux 6.10, on
-//!   XFS made with the feature `exchange`). Each call is atomic and journaled.
+//! - [`Remap::Exchange`]: two ranges exchange their blocks (`XFS_IOC_EXCHANGE_RANGE`, Linux 6.10,
+//!   on XFS made with the feature `exchange`). Each call is atomic and journaled.
 //! - [`Remap::Clone`]: one range shares the blocks of the other (`FICLONERANGE`, XFS and Btrfs).
 //!
-//! `checkpoint` decides when a log and a database remap, and keeps readers and writers out. The
-//! thread that holds SQLite's locks makes the call: they live until it is over, even where the
-//! process is killed in the middle of it.
+//! `checkpoint` decides when a log and a database remap, and excludes readers and writers. The
+//! thread that holds SQLite's locks makes the call. The locks live until it ends, even if the
+//! process is killed in the middle.
 
 use std::fs::File;
 use std::io;
@@ -22,14 +22,14 @@ use super::{Init, LogFile, Operation, sys};
 /// How blocks are brought into the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Remap {
-    /// They change places.
+    /// The files exchange blocks.
     Exchange,
-    /// They are shared.
+    /// The files share blocks.
     Clone,
 }
 
 impl Remap {
-    /// The word for people.
+    /// The method's name in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,19 +39,19 @@ impl Remap {
     }
 }
 
-/// Neighboring blocks of the log that become neighboring blocks of the database.
+/// Adjacent blocks of the log that become adjacent blocks of the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Move {
-    /// Where they are in the log, in bytes.
+    /// Their offset in the log, in bytes.
     pub log: u64,
-    /// Where they belong in the database, in bytes.
+    /// Their offset in the database, in bytes.
     pub database: u64,
-    /// How many bytes.
+    /// Their length in bytes.
     pub bytes: u64,
 }
 
 impl Move {
-    /// Whether the database has blocks for all of it already.
+    /// Whether the database already has blocks for all of it.
     pub fn is_allocated(&self, database: &File) -> bool {
         let end = self.database + self.bytes;
         let size = fstat(database).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
@@ -59,8 +59,8 @@ impl Move {
         size >= end && hole.is_ok_and(|hole| hole >= end)
     }
 
-    /// Brings the blocks into the database. Where the database `grows` it has none there to give in
-    /// exchange: `init` says how the log's new blocks are made ready.
+    /// Brings the blocks into the database. If the database `grows`, it has no blocks there to
+    /// exchange: then `init` says how the log's new blocks are initialized.
     ///
     /// # Errors
     /// Those of the calls; [`is_refusal`] tells which of them have changed nothing.
@@ -85,7 +85,8 @@ impl Move {
             Remap::Clone => sys::clone_range(to, self.database, from, self.log, self.bytes)?,
         }
         if grows && init == Init::WriteZeroes {
-            // Without it the first write to each block changes an extent, and nothing else happens.
+            // Otherwise the first write to each block changes an extent. A failure here has only
+            // that effect.
             let _ = fallocate(from, FALLOC_FL_WRITE_ZEROES, self.log, self.bytes);
         }
         Ok(())
@@ -93,8 +94,8 @@ impl Move {
 }
 
 impl LogFile {
-    /// Two ranges of this file change places: what lies at `from` gets the blocks of as many bytes at `to`.
-    /// Atomic and journaled.
+    /// Exchanges two ranges of this file: `from` gets the blocks of as many bytes at `to`. Atomic
+    /// and journaled.
     ///
     /// # Errors
     /// The file system has no such call, or an I/O error.
@@ -104,8 +105,8 @@ impl LogFile {
         sys::exchange_range(self.as_fd(), from, self.as_fd(), to, bytes)
     }
 
-    /// Gives a range new blocks, which nobody has written: one behind the other where there is space.
-    /// What it held is gone, in any part where this is cut short.
+    /// Gives a range new blocks, which were never written, contiguous if there is space. The
+    /// range's content is lost; if this is cut short, any part of it is.
     ///
     /// # Errors
     /// No space: the range may be without blocks. An I/O error.
@@ -121,7 +122,7 @@ impl LogFile {
         Ok(fallocate(self.as_fd(), flags, from, bytes)?)
     }
 
-    /// Bytes that are free on its file system, for anybody.
+    /// Bytes that are free on its file system for any user.
     ///
     /// # Errors
     /// An I/O error.
@@ -131,7 +132,7 @@ impl LogFile {
     }
 }
 
-/// Whether files in the directory of two scratch files can be remapped, by doing it.
+/// Whether files in the directory of two scratch files can be remapped, by trying it.
 pub(super) fn try_remap(how: Remap, from: &File, to: &File) -> Result<(), String> {
     const BYTES: u64 = 1 << 16;
     let made = (|| {

@@ -1,11 +1,11 @@
 //! One open log file.
 //!
-//! Two descriptors on one file: a buffered one for reads, locks, flushes and the writes of huge
-//! transactions, and one with O_DIRECT for commits where [`Capabilities`] allow it. Direct writes
-//! and buffered reads of one file are coherent on ext4, XFS and Btrfs.
+//! It has two descriptors. A buffered one is for reads, locks, flushes and the writes of huge
+//! transactions. One with O_DIRECT is for commits, if [`Capabilities`] allow it. Direct writes and
+//! buffered reads of one file are coherent on ext4, XFS and Btrfs.
 //!
-//! Guarantees: a call that fails has said so; the one thing that is ever tried in another way is a
-//! request that the kernel refused before any I/O (EINVAL for O_DIRECT, EOPNOTSUPP for RWF_DSYNC).
+//! Guarantees: every failed call is reported. Only a request that the kernel refused before any I/O
+//! is tried in another way (EINVAL for O_DIRECT, EOPNOTSUPP for RWF_DSYNC).
 
 mod write;
 
@@ -30,40 +30,41 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Largest offset that the kernel knows (`off_t`).
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
-/// What a single write must guarantee when it returns.
+/// The guarantee of a single write when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Durability {
-    /// The bytes are where reads find them, in the page cache, and the kernel has begun to write
-    /// them to the device. They survive a kill of the process.
+    /// Reads find the bytes in the page cache, and the kernel has begun to write them to the
+    /// device. They survive a kill of the process.
     Begun,
-    /// The bytes are where reads find them. They survive a kill of the process; with direct I/O
-    /// also a crash of the system, though not a power cut.
+    /// Reads find the bytes. They survive a kill of the process; with direct I/O also a crash of
+    /// the system, but not a power cut.
     None,
-    /// These bytes survive a power cut. Of earlier writes it says nothing: with FUA they may still
+    /// These bytes survive a power cut. It says nothing of earlier writes: with FUA they may still
     /// be in the device's cache.
     WriteThrough,
 }
 
-/// One open log file. All methods take `&self` and may be called from several threads; writes to
-/// overlapping ranges at the same time are for the caller to exclude.
+/// One open log file. All methods take `&self` and may be called from several threads. The caller
+/// excludes simultaneous writes to overlapping ranges.
 #[derive(Debug)]
 pub struct LogFile {
     pub(super) path: PathBuf,
     pub(super) access: Access,
     pub(super) buffered: File,
     pub(super) direct: Option<Direct>,
-    /// What the probe begins with.
+    /// The first data of the probe.
     pub(super) stat: Statx,
-    /// Why direct I/O was not to be used.
+    /// Why direct I/O must not be used.
     pub(super) no_direct: Option<&'static str>,
-    /// Probed when they are first asked for: who only reads never does.
+    /// Probed at first use: a reader never needs it.
     pub(super) capabilities: OnceLock<Capabilities>,
-    /// The kernel or the file system does not take RWF_DSYNC, or does not keep to it; fdatasync does its work.
+    /// Whether the kernel or the file system does not take RWF_DSYNC, or does not honor it;
+    /// fdatasync replaces it.
     pub(super) no_dsync_flag: AtomicBool,
     pub(super) counters: IoCounters,
     /// The locks on this file. Not on `buffered`, which a forked child shares.
     pub(super) locks: Description,
-    /// Where writers lock each other out, if not here.
+    /// The file in which writers lock each other out, if not this one.
     pub(super) writer_locks: Option<Description>,
 }
 
@@ -72,7 +73,8 @@ pub struct LogFile {
 pub(super) struct Direct {
     pub(super) file: File,
     pub(super) align: DirectAlign,
-    /// Set when a well-aligned direct write was refused with EINVAL in spite of all signs.
+    /// Set when a well-aligned direct write was refused with EINVAL although direct I/O is
+    /// reported.
     pub(super) refused: OnceLock<String>,
 }
 
@@ -83,14 +85,14 @@ impl LogFile {
         &self.path
     }
 
-    /// What the file was opened for.
+    /// The access with which the file was opened.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// What the file system and the device can do. `direct` there is an error too when direct I/O
-    /// was not asked for.
+    /// The abilities of the file system and the device. `direct` there is also an error if direct
+    /// I/O was not asked for.
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         self.capabilities.get_or_init(|| {
@@ -103,7 +105,7 @@ impl LogFile {
         })
     }
 
-    /// Alignment that [`LogFile::write_at`] needs now; `None` while it goes through the page cache.
+    /// The alignment that [`LogFile::write_at`] needs now; `None` while it uses the page cache.
     #[must_use]
     pub fn direct(&self) -> Option<DirectAlign> {
         self.direct
@@ -112,7 +114,7 @@ impl LogFile {
             .map(|d| d.align)
     }
 
-    /// Why writes go through the page cache; `None` while they are direct.
+    /// Why writes use the page cache; `None` while they are direct.
     #[must_use]
     pub fn why_not_direct(&self) -> Option<&str> {
         match (&self.capabilities().direct, &self.direct) {
@@ -122,8 +124,8 @@ impl LogFile {
         }
     }
 
-    /// A number for the device under the file, from what identifies it; never 0. Of a device that is not known it
-    /// changes with every run of the system.
+    /// A number for the device under the file, from what identifies it; never 0. If the device is
+    /// not known, the number changes with every run of the system.
     pub(super) fn device_tag(&self) -> u32 {
         let found = self.capabilities();
         let identity = match found.device.as_str() {
@@ -139,20 +141,21 @@ impl LogFile {
         crc32c::crc32c(identity.as_bytes()).max(1)
     }
 
-    /// Whether a direct write-through write makes everything durable that the device was given before.
-    /// What waits in the page cache it does not cover: see [`LogFile::write_back`].
+    /// Whether a direct write-through write makes everything durable that the device received
+    /// before. It does not cover pages that wait in the page cache: see [`LogFile::write_back`].
     #[must_use]
     pub fn write_through_covers_all_before(&self) -> bool {
         self.direct().is_some() && self.capabilities().durable_write().covers_all_before()
     }
 
-    /// Whether this process has opened it. A child of fork must not use its parent's: it shares the locks.
+    /// Whether this process has opened it. A child of fork must not use its parent's file: it
+    /// shares the locks.
     #[must_use]
     pub fn is_of_this_process(&self) -> bool {
         self.locks.is_of_this_process()
     }
 
-    /// What this process has done to the file through this object.
+    /// This process's calls on the file through this object.
     #[must_use]
     pub fn counters(&self) -> &IoCounters {
         &self.counters
@@ -166,7 +169,7 @@ impl LogFile {
     /// Device and inode number of the open file.
     ///
     /// # Errors
-    /// Whatever fstat(2) reports.
+    /// Those of fstat(2).
     pub fn identity(&self) -> Result<(u64, u64), StorageError> {
         self.identity_of(&self.buffered)
     }
@@ -176,10 +179,10 @@ impl LogFile {
         Ok((stat.st_dev, stat.st_ino))
     }
 
-    /// Whether the path still names the open file; false when it was deleted, moved or replaced.
+    /// Whether the path still names the open file; false if it was deleted, moved or replaced.
     ///
     /// # Errors
-    /// Whatever stat(2) reports, except that nothing is there.
+    /// Those of stat(2), except that the file is missing.
     pub fn same_as_path(&self) -> Result<bool, StorageError> {
         match rustix::fs::lstat(&self.path) {
             Ok(stat) => Ok((stat.st_dev, stat.st_ino) == self.identity()?),
@@ -189,10 +192,10 @@ impl LogFile {
     }
 
     /// Reads from `offset` through the page cache. Returns the number of bytes before the end of
-    /// the file, which is less than asked for only there.
+    /// the file; it is less than requested only there.
     ///
     /// # Errors
-    /// Whatever pread(2) reports.
+    /// Those of pread(2).
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, StorageError> {
         // No file has bytes beyond the largest off_t.
         let room = usize::try_from(MAX_OFFSET.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -209,11 +212,11 @@ impl LogFile {
         Ok(done)
     }
 
-    /// Fills `first` and then `second` from `offset` on, by one preadv in the good case; else as
-    /// [`LogFile::read_at`]. What lies behind the end of the file is filled with zeros.
+    /// Fills `first` and then `second` from `offset` on, usually by one preadv; otherwise as
+    /// [`LogFile::read_at`]. Bytes beyond the end of the file are zeros.
     ///
     /// # Errors
-    /// Whatever preadv(2) or pread(2) reports.
+    /// Those of preadv(2) or pread(2).
     pub fn read_pair_at(
         &self,
         first: &mut [u8],
@@ -238,12 +241,12 @@ impl LogFile {
         Ok(done)
     }
 
-    /// Brings everything that waits in the page cache to the device, whoever wrote it, and waits for
-    /// it. What the device then holds may be in its volatile cache: a flush of that must follow.
+    /// Writes all waiting pages of the page cache to the device, of any writer, and waits for that.
+    /// They may then be in the device's volatile cache: a flush of that must follow.
     ///
     /// # Errors
-    /// Whatever sync_file_range(2) reports, which may be of an earlier write; as with
-    /// [`LogFile::flush`] the state of the data is unknown then.
+    /// Those of sync_file_range(2), which may be of an earlier write. As with [`LogFile::flush`],
+    /// the state of the data is then unknown.
     pub fn write_back(&self) -> Result<(), StorageError> {
         observer::before(&self.path, Operation::Flush, &Call::WriteBack)?;
         match sys::write_back(self.buffered_fd(), 0, 0, sys::WriteBack::Finish) {
@@ -253,10 +256,10 @@ impl LogFile {
         }
     }
 
-    /// Forgets what the page cache holds of the file and the device may not: after a failed flush
-    /// reads would find it, and nothing would ever write it.
+    /// Drops pages of the file that the page cache has and the device may not have. After a failed
+    /// flush, reads would find them, and no later flush would write them.
     pub fn drop_page_cache(&self) {
-        // Advice: where it is not taken there is nothing to be done.
+        // This is advice: if the kernel ignores it, nothing can be done.
         let _ = fadvise(&self.buffered, 0, None, Advice::DontNeed);
     }
 
@@ -268,21 +271,21 @@ impl LogFile {
         }
     }
 
-    /// Makes everything durable that was written to this file before, by whatever descriptor or
-    /// process, and empties the device's cache (fdatasync).
+    /// Makes all earlier writes to this file durable, of any descriptor or process, and empties the
+    /// device's cache (fdatasync).
     ///
     /// # Errors
-    /// Whatever fdatasync(2) reports. The state of the written data is unknown then, and a later
-    /// success says nothing about it.
+    /// Those of fdatasync(2). The state of the written data is then unknown, and a later success
+    /// says nothing about it.
     pub fn flush(&self) -> Result<(), StorageError> {
         observer::before(&self.path, Operation::Flush, &Call::Flush)?;
-        // Not even tried again after a signal: what the first attempt saw may not show twice.
+        // Not retried even after a signal: an error that the first attempt saw may not show twice.
         fdatasync(&self.buffered).map_err(|e| self.error(Operation::Flush, None, e))?;
         self.counters.flushes.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// Makes the file's name durable: fsync of the directory that holds it. Counted as set-up.
+    /// Makes the file's name durable: fsync of the directory that holds it. Counted as setup.
     ///
     /// # Errors
     /// The directory cannot be opened or flushed.
@@ -294,16 +297,16 @@ impl LogFile {
 
     /// Size in bytes.
     ///
-    /// Asks for nothing else: since Linux 6.13 a file whose times were asked for gets a time of the
-    /// finest grain at its next write, so that fstat(2) between two writes would make every write
-    /// change the inode, where it otherwise changes once a clock tick.
+    /// It asks for nothing else. Since Linux 6.13, asking for a file's times gives the file a time
+    /// of the finest grain at its next write. So with an fstat(2) between writes, every write would
+    /// change the inode. Otherwise it changes once per clock tick.
     ///
     /// # Errors
-    /// Whatever statx(2) reports.
+    /// Those of statx(2).
     pub fn size(&self) -> Result<u64, StorageError> {
         match statx(&self.buffered, c"", AtFlags::EMPTY_PATH, StatxFlags::SIZE) {
             Ok(stat) => Ok(stat.stx_size),
-            // A filter of system calls older than statx.
+            // An older filter of system calls, without statx.
             Err(Errno::NOSYS) => fstat(&self.buffered)
                 .map(|stat| u64::try_from(stat.st_size).unwrap_or(0))
                 .map_err(|e| self.error(Operation::Inspect, None, e)),
@@ -311,11 +314,11 @@ impl LogFile {
         }
     }
 
-    /// Size in bytes, if the file still has a name: who opens the path later would not find what is
-    /// written to one without.
+    /// Size in bytes, if the file still has a name. A file without one is not found by later opens
+    /// of the path, so writes to it would be lost.
     ///
     /// # Errors
-    /// [`StorageError::Deleted`]; whatever statx(2) reports.
+    /// [`StorageError::Deleted`]; those of statx(2).
     pub fn size_while_linked(&self) -> Result<u64, StorageError> {
         let wanted = StatxFlags::SIZE | StatxFlags::NLINK;
         match statx(&self.buffered, c"", AtFlags::EMPTY_PATH, wanted) {
@@ -328,11 +331,11 @@ impl LogFile {
         }
     }
 
-    /// Sets the size, and frees blocks beyond it. Bytes that come into being are a hole: use
-    /// [`LogFile::initialize`] to get blocks. Not durable before [`LogFile::flush`].
+    /// Sets the size, and frees blocks beyond it. New bytes are a hole: use [`LogFile::initialize`]
+    /// to get blocks. Durable only after [`LogFile::flush`].
     ///
     /// # Errors
-    /// Whatever ftruncate(2) reports.
+    /// Those of ftruncate(2).
     pub fn truncate(&self, size: u64) -> Result<(), StorageError> {
         self.check_writable(Operation::Truncate)?;
         observer::before(&self.path, Operation::Truncate, &Call::Truncate { size })?;
@@ -344,7 +347,7 @@ impl LogFile {
         self.buffered.as_fd()
     }
 
-    /// The descriptor for set-up writes of `range`, and its alignment if it is direct.
+    /// The descriptor for setup writes of `range`, and its alignment if it is direct.
     pub(super) fn setup_fd(&self, aligned_to: impl Fn(DirectAlign) -> bool) -> BorrowedFd<'_> {
         match (self.direct(), &self.direct) {
             (Some(align), Some(direct)) if aligned_to(align) => direct.file.as_fd(),
@@ -377,7 +380,7 @@ impl LogFile {
     }
 }
 
-/// Runs a system call again when a signal interrupted it before it did anything.
+/// Repeats a system call that a signal interrupted before it did anything.
 pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
@@ -418,7 +421,7 @@ mod tests {
             eprintln!("SKIPPED: no direct I/O in this directory");
             return;
         };
-        // As if the file system had promised more than it keeps.
+        // As if the file system had promised more than it delivers.
         direct.align = DirectAlign {
             memory: 1,
             offset: 1,

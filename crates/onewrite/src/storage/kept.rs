@@ -17,22 +17,22 @@ use rustix::fs::{OFlags, fstat, stat};
 use super::open::LEAST_DESCRIPTOR;
 use super::sys;
 
-/// Databases that were opened a second time, by device and inode: an open file keeps its inode from being
-/// used again.
+/// Databases that were opened a second time, by device and inode. An open file keeps its inode from
+/// being reused.
 static KEPT: Mutex<Option<HashMap<Identity, Kept>>> = Mutex::new(None);
 
 /// Open files of one inode.
 struct Kept {
     file: Arc<File>,
-    /// Opened once more, because the path came to name this file between a look and the opening.
+    /// Opened once more, because the path named another file between a check and the open.
     more: Vec<File>,
 }
 
 /// Device and inode.
 type Identity = (u64, u64);
 
-/// The database at a path, if the path still names the file that SQLite has open: `is_database` is
-/// asked after the file was opened. Else the reason.
+/// The database at a path, if the path still names the file that SQLite has open. `is_database` is
+/// asked after the file was opened. Otherwise the reason.
 pub(crate) fn kept_database(
     path: &Path,
     is_database: impl FnOnce() -> bool,
@@ -44,10 +44,10 @@ pub(crate) fn kept_database(
     is_same.then_some(database).ok_or_else(moved)
 }
 
-/// A descriptor of the file at a path, for good, and what file that is.
+/// A permanent descriptor of the file at a path, and the file's identity.
 fn kept(path: &Path) -> io::Result<(Arc<File>, Identity)> {
     kept_as(identity_of(stat(path)), || {
-        // Whatever writes to a standard stream that was closed would write into the database.
+        // Writes to a closed standard stream would otherwise go into the database.
         if (0..LEAST_DESCRIPTOR).any(|number| !sys::is_open(number)) {
             return Err(io::Error::other("a standard stream is closed"));
         }
@@ -56,8 +56,8 @@ fn kept(path: &Path) -> io::Result<(Arc<File>, Identity)> {
     })
 }
 
-/// The descriptor that is kept of the file that was `seen`, or the one that `open` opens. What was opened is never
-/// closed, whatever file it came to be of: SQLite may have locks on it.
+/// The kept descriptor of the file that was `seen`, or the one that `open` opens. An opened file is
+/// never closed, even if it is another file: SQLite may have locks on it.
 fn kept_as(
     seen: Option<Identity>,
     open: impl FnOnce() -> io::Result<File>,
@@ -92,11 +92,11 @@ fn identity_of(stat: rustix::io::Result<rustix::fs::Stat>) -> Option<Identity> {
     stat.ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Closes the descriptors of databases that remapping has kept, so that a tool can unmount their file system
-/// and live on.
+/// Closes the descriptors of databases that remapping has kept, so that a tool can unmount their
+/// file system and continue to run.
 ///
-/// With a descriptor go all POSIX locks that this process has on the file, SQLite's too. So this is only for
-/// when no connection in this process, of ours or of another SQLite, has such a database open.
+/// Closing a descriptor drops all POSIX locks of this process on the file, including SQLite's. So
+/// this is only for when no connection in this process, of any SQLite, has such a database open.
 pub fn close_kept_databases() {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     *kept = None;
@@ -110,8 +110,8 @@ mod tests {
     use super::super::{DirectIo, LockKind};
     use super::*;
 
-    /// Whether this process has a POSIX lock on the first byte that [`LockByte`] names, as seen by an open file of its
-    /// own.
+    /// Whether this process has a POSIX lock on the first byte that [`LockByte`] names, as a
+    /// separate open file sees it.
     fn is_locked(seen_by: &LogFile) -> bool {
         let seen = seen_by.is_locked_by_other(LockByte::Presence, LockKind::Exclusive);
         seen.expect("an answer")
@@ -125,7 +125,7 @@ mod tests {
             mode: 0o600,
             owner: None,
         });
-        // Never dropped, as SQLite's own: closing it would release the lock as well.
+        // Never dropped, like SQLite's own: closing it would release the lock as well.
         let watcher = LogFile::open(&path, create, Access::ReadWrite, DirectIo::Never);
         let watcher = std::mem::ManuallyDrop::new(watcher.expect("a file"));
         let (_, identity) = kept(&path).expect("a descriptor");
@@ -137,7 +137,7 @@ mod tests {
         )
         .expect("a lock");
         assert!(is_locked(&watcher));
-        // The path named another file when it was looked at, and names this one again.
+        // The path named another file at the check, and names this one again.
         let (_, found) = kept_as(Some((0, 0)), || File::options().write(true).open(&path))
             .expect("a descriptor");
         assert_eq!(found, identity);

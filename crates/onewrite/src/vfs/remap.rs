@@ -1,4 +1,4 @@
-//! SQLite's calls, as remapping checkpoints ([`crate::checkpoint`]) need them.
+//! SQLite's calls for remapping checkpoints ([`crate::checkpoint`]).
 
 use std::ffi::c_int;
 use std::path::Path;
@@ -151,7 +151,7 @@ impl Connection for WithLog<'_> {
 }
 
 impl Database {
-    /// Works with the connection as a checkpoint sees it, if it has a log.
+    /// Works with the connection from a checkpoint's view, if it has a log.
     fn with_log<T>(&self, work: impl FnOnce(Option<&dyn Connection>) -> T) -> T {
         match self.log() {
             Some(log) => work(Some(&WithLog {
@@ -164,12 +164,12 @@ impl Database {
 
     /// A checkpoint begins (`SQLITE_FCNTL_CKPT_START`).
     pub fn begin_remapping(&self) {
-        // A checkpoint before it may have come to no end.
+        // An earlier checkpoint may not have ended.
         self.end_remapping();
         self.with_log(|of| of.into_iter().for_each(|of| self.remapper.begin(of)));
     }
 
-    /// How checkpoints of this connection remap, where no other connection is in the way.
+    /// How checkpoints of this connection remap, if no other connection prevents it.
     pub fn remaps_by(&self, log: &Arc<SharedLog>) -> Option<Remap> {
         let of = WithLog {
             database: self,
@@ -178,7 +178,7 @@ impl Database {
         checkpoint::way(&of).ok().flatten()
     }
 
-    /// `xWrite` to the database: whether it is put off.
+    /// `xWrite` to the database: whether it is deferred.
     pub fn puts_off(&self, data: &[u8], offset: u64) -> bool {
         let page = || self.log().map(|log| log.geometry().page());
         self.remapper.puts_off(data, offset, page)
@@ -192,13 +192,13 @@ impl Database {
         self.with_log(|of| self.remapper.finish(of))
     }
 
-    /// A lock of a reader was taken shared, or released.
+    /// Notes that a reader's lock was taken shared, or released.
     pub fn note_read_lock(&self, lock: c_int, is_held: bool) {
         let number = u8::try_from(lock - FIRST_READ_LOCK).unwrap_or(0);
         self.remapper.note_read_lock(number, is_held);
     }
 
-    /// Whether SQLite asks for locks that a checkpoint keeps for it.
+    /// Whether SQLite asks for locks that a checkpoint already keeps for it.
     pub fn keeps_lock(&self, offset: c_int, flags: c_int) -> bool {
         offset > FIRST_READ_LOCK
             && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0

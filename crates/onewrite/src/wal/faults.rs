@@ -7,33 +7,36 @@ use std::fmt;
 /// A fault of SQLite's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// A log that starts again next to a checkpoint: commits pass for copied.
+    /// A log that restarts next to a checkpoint: commits count as copied.
     WalReset,
-    /// `ROLLBACK TO` behind a page that was written twice: a commit without checksums, which ends recovery.
+    /// `ROLLBACK TO` back before a page that was written twice: a commit without checksums, which
+    /// ends recovery.
     UnfinishedCommits,
 }
 
-/// As `sqlite3_libversion_number` has it: 3,040,001 is 3.40.1.
+/// The format of `sqlite3_libversion_number`: 3,040,001 is 3.40.1.
 type Version = u32;
 
 impl Fault {
     const ALL: [Fault; 2] = [Fault::WalReset, Fault::UnfinishedCommits];
 
-    /// The versions that have it: from the first, up to and without the second.
+    /// The affected versions: from the first, up to but without the second.
     fn versions(self) -> &'static [(Version, Version)] {
         match self {
-            // Fixed in 3.51.3, and in these two besides.
+            // Fixed in 3.51.3, and also in these two.
             Fault::WalReset => &[
                 (3_007_000, 3_044_006),
                 (3_045_000, 3_050_007),
                 (3_051_000, 3_051_003),
             ],
-            // Seen in the source of 3.49.1, and fixed in that of 3.50.2. Before 3.40 nobody has looked.
+            // Seen in the source of 3.49.1, and fixed in that of 3.50.2. Versions before 3.40 were
+            // not examined.
             Fault::UnfinishedCommits => &[(3_040_000, 3_050_000)],
         }
     }
 
-    /// The faults of a version, as `sqlite_version()` spells it. None of one that cannot be read.
+    /// The faults of a version, as `sqlite_version()` spells it. None if the version cannot be
+    /// parsed.
     pub fn of(version: &str) -> Vec<Fault> {
         let number = number(version).unwrap_or(0);
         let has = |fault: &Fault| {

@@ -5,7 +5,7 @@ use super::{Checksum, FrameNo, Salts, checksum};
 /// Words of one copy of the header. Two copies stand at the start of the wal-index.
 pub const INDEX_HEADER_WORDS: usize = 12;
 
-/// What the wal-index says now, as far as the connection has mapped it.
+/// The state in the wal-index now, as far as the connection has mapped it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexView {
     /// The present generation.
@@ -24,7 +24,7 @@ pub struct IndexHeader {
 }
 
 impl IndexHeader {
-    /// A copy as it stands in memory.
+    /// A copy as it is in memory.
     pub fn new(words: [u32; INDEX_HEADER_WORDS]) -> IndexHeader {
         IndexHeader { words }
     }
@@ -34,16 +34,16 @@ impl IndexHeader {
         self.words
     }
 
-    /// Whether the word with `isInit` is zero: nobody has written it yet, or it was made invalid.
+    /// Whether the word with `isInit` is zero: it was never written, or was made invalid.
     pub fn is_unset(&self) -> bool {
         self.words[3] == 0
     }
 
-    /// The header of a log that starts again, without frames.
+    /// The header of a log that restarts, without frames.
     pub fn restarted(&self, salt: [u8; 4]) -> IndexHeader {
         let mut words = self.words;
         words[4] = 0;
-        // Salts stand there as bytes, big-endian.
+        // Salts are stored as bytes, big-endian.
         let first = u32::from_be_bytes(words[8].to_ne_bytes()).wrapping_add(1);
         words[8] = u32::from_ne_bytes(first.to_be_bytes());
         words[9] = u32::from_ne_bytes(salt);
@@ -72,12 +72,12 @@ impl IndexHeader {
         checksum(cfg!(target_endian = "big"), [0, 0], &bytes)
     }
 
-    /// `isInit` is set, and the checksum fits: not one that is being written.
+    /// Whether `isInit` is set and the checksum is right: the header is not being written.
     pub fn is_whole(&self) -> bool {
         self.words[3].to_ne_bytes()[0] != 0 && self.words[10..] == self.checksum()
     }
 
-    /// What it says.
+    /// The state that the header describes.
     pub fn view(&self) -> IndexView {
         let pair = |first: [u8; 4], second: [u8; 4]| {
             let mut both = [0; 8];

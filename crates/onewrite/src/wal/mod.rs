@@ -6,8 +6,9 @@
 //! offset 32+f   frame 2, where f = 24 + page size
 //! ```
 //!
-//! All integers are big-endian. Source: SQLite's "WAL file format" (<https://sqlite.org/fileformat2.html#walformat>).
-//! A leaf module: everything that needs to know where a frame lies in SQLite's own log asks here.
+//! All integers are big-endian. Source: SQLite's "WAL file format"
+//! (<https://sqlite.org/fileformat2.html#walformat>). A leaf module: all code that needs a frame's
+//! position in SQLite's own log asks here.
 
 pub mod faults;
 mod index;
@@ -21,7 +22,7 @@ pub use index::{INDEX_HEADER_WORDS, IndexHeader, IndexView};
 pub const HEADER_BYTES: usize = 32;
 /// Bytes of a frame's header.
 pub const FRAME_HEADER_BYTES: usize = 24;
-/// Where in it the checksum stands.
+/// The range of the checksum in it.
 pub const FRAME_CHECKSUM: Range<usize> = 16..24;
 /// The WAL header's first word, without the bit that gives the checksum's byte order.
 const MAGIC: u32 = 0x377f_0682;
@@ -59,7 +60,7 @@ pub struct PageNo(pub u32);
 pub struct PageSize(u32);
 
 impl PageSize {
-    /// `None` where SQLite has no such page size.
+    /// `None` if SQLite has no such page size.
     pub fn new(bytes: u32) -> Option<PageSize> {
         ((512..=65_536).contains(&bytes) && bytes.is_power_of_two()).then_some(PageSize(bytes))
     }
@@ -82,7 +83,7 @@ impl PageSize {
         FRAME_HEADER_BYTES + self.bytes()
     }
 
-    /// Where a frame lies in SQLite's log, in bytes.
+    /// A frame's range in SQLite's log, in bytes.
     pub fn frame_range(self, frame: FrameNo) -> Range<u64> {
         let start = HEADER_BYTES as u64 + frame.index() * self.frame_bytes() as u64;
         start..start + self.frame_bytes() as u64
@@ -98,7 +99,7 @@ impl PageSize {
     }
 }
 
-/// The two salts of a log's generation: SQLite changes them whenever the log starts again.
+/// The two salts of a log's generation: SQLite changes them whenever the log restarts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Salts(pub [u8; 8]);
 
@@ -112,14 +113,14 @@ pub struct WalHeader {
     pub bytes: [u8; HEADER_BYTES],
     /// Bytes of a page.
     pub page_size: PageSize,
-    /// How many checkpoints had been made when the log started again.
+    /// How many checkpoints had been made when the log restarted.
     pub checkpoints: u32,
     /// The generation.
     pub salts: Salts,
 }
 
 impl WalHeader {
-    /// `None` where SQLite would say that the log holds no valid data.
+    /// `None` if SQLite would find no valid data in the log.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<WalHeader> {
         let magic = be32(bytes, 0);
         let page_size = PageSize::new(be32(bytes, 8))?;
@@ -135,7 +136,7 @@ impl WalHeader {
         })
     }
 
-    /// Where the checksum of frame 1 starts from.
+    /// The initial value for the checksum of frame 1.
     pub fn checksum(&self) -> Checksum {
         [be32(&self.bytes, 24), be32(&self.bytes, 28)]
     }
@@ -180,7 +181,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Splits a frame's header into its fields; whether they make sense is SQLite's to say.
+    /// Splits a frame's header into its fields; SQLite decides whether they make sense.
     pub fn parse(bytes: &[u8; FRAME_HEADER_BYTES]) -> FrameHeader {
         FrameHeader {
             page: PageNo(be32(bytes, 0)),
@@ -190,7 +191,7 @@ impl FrameHeader {
         }
     }
 
-    /// The header as it stands in SQLite's log.
+    /// The header as in SQLite's log.
     pub fn to_bytes(self) -> [u8; FRAME_HEADER_BYTES] {
         let mut bytes = [0; FRAME_HEADER_BYTES];
         bytes[..4].copy_from_slice(&self.page.0.to_be_bytes());
@@ -219,7 +220,7 @@ impl FrameHeader {
         header
     }
 
-    /// Whether SQLite's recovery would take this frame as the next of the log.
+    /// Whether SQLite's recovery would accept this frame as the next of the log.
     pub fn follows(&self, log: &WalHeader, previous: Checksum, data: &[u8]) -> bool {
         self.salts == log.salts
             && self.page.0 != 0
@@ -233,7 +234,7 @@ impl FrameHeader {
     }
 }
 
-/// SQLite's log checksum over `data`, whose length is a multiple of 8, going on from `start`.
+/// SQLite's log checksum over `data`, whose length is a multiple of 8, continued from `start`.
 pub fn checksum(big_endian: bool, start: Checksum, data: &[u8]) -> Checksum {
     let word = |w: &[u8]| match big_endian {
         true => u32::from_be_bytes(array(w)),

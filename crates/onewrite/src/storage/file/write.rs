@@ -13,13 +13,13 @@ use crate::storage::observer::{self, Call, Route};
 use crate::storage::sys;
 
 impl LogFile {
-    /// Writes `buf` at `offset`: one pwritev2 in the good case, direct where [`LogFile::direct`]
-    /// is `Some`, with RWF_DSYNC for [`Durability::WriteThrough`]. Through the page cache
-    /// otherwise, followed by fdatasync for write-through.
+    /// Writes `buf` at `offset`, usually by one pwritev2. It is direct if [`LogFile::direct`] is
+    /// `Some`, with RWF_DSYNC for [`Durability::WriteThrough`]. Otherwise it uses the page cache,
+    /// followed by fdatasync for write-through.
     ///
     /// # Errors
-    /// [`StorageError::Misaligned`] for a direct write of unaligned bytes; whatever the kernel
-    /// reports otherwise. After an error any part of `buf` may be on the device.
+    /// [`StorageError::Misaligned`] for a direct write of unaligned bytes; otherwise the kernel's
+    /// error. After an error any part of `buf` may be on the device.
     pub fn write_at(
         &self,
         buf: &[u8],
@@ -44,7 +44,7 @@ impl LogFile {
         }
     }
 
-    /// Has the kernel begin to write a range of the page cache to the device.
+    /// Makes the kernel begin to write a range of the page cache to the device.
     fn begin_write_back(&self, offset: u64, bytes: u64) -> Result<(), StorageError> {
         match sys::write_back(self.buffered_fd(), offset, bytes, sys::WriteBack::Begin) {
             Ok(()) => Ok(()),
@@ -87,7 +87,7 @@ impl LogFile {
         Ok(true)
     }
 
-    /// One write of some of `buf`, durable if asked for.
+    /// One write of some of `buf`, durable if requested.
     fn pwrite_through(
         &self,
         file: &File,
@@ -161,12 +161,12 @@ impl LogFile {
         })
     }
 
-    /// Writes `buf` at `offset` through the page cache, whatever the capabilities: for
-    /// transactions so large that one flush at the end is cheaper. Not durable before
+    /// Writes `buf` at `offset` through the page cache, whatever the capabilities. It is for
+    /// transactions so large that one flush at the end is cheaper. Durable only after
     /// [`LogFile::flush`].
     ///
     /// # Errors
-    /// Whatever pwrite(2) reports. After an error any part of `buf` may be in the file.
+    /// Those of pwrite(2). After an error any part of `buf` may be in the file.
     pub fn write_buffered_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
         self.check_write(buf, offset)?;
         self.before_write(buf, offset, Route::Buffered, Durability::None)?;
@@ -186,8 +186,8 @@ impl LogFile {
     }
 }
 
-/// Where a direct write of `len` bytes goes on after the kernel took `written` bytes from `done` on:
-/// on a block boundary, so that bytes past it are written again. `None` if that is no progress.
+/// Where a direct write of `len` bytes continues after the kernel took `written` bytes from `done`
+/// on. It is a block boundary, so bytes past it are written again. `None` if that is no progress.
 fn resume_at(done: usize, written: usize, len: usize, block: usize) -> Option<usize> {
     let reached = done + written;
     let next = if reached >= len {
