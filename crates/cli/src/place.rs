@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use onewrite_common::mounts;
 use onewrite_flash::latency::Latency;
 use onewrite_iotrace::age::{self, Aged};
 use onewrite_iotrace::device::BlockDevice;
@@ -431,51 +432,9 @@ pub fn kernel_release() -> String {
 /// The type of the file system that holds a path, from the mount table.
 fn type_of(path: &Path) -> String {
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mount_type(&table, &path).unwrap_or("unknown").to_owned()
-}
-
-/// The type in the last line of a mount table whose mount point is the longest that holds `path`.
-fn mount_type<'a>(table: &'a str, path: &Path) -> Option<&'a str> {
-    let mounts = table.lines().filter_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let point = PathBuf::from(unescape(before.split(' ').nth(4)?));
-        Some((point, after.split(' ').next()?))
-    });
-    mounts
-        .filter(|(point, _)| path.starts_with(point))
-        .max_by_key(|(point, _)| point.as_os_str().len())
-        .map(|(_, kind)| kind)
-}
-
-/// A mount point as the mount table writes it: space, tab, newline and backslash in octal.
-fn unescape(text: &str) -> String {
-    [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ]
-    .into_iter()
-    .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_longest_and_latest_mount_point_counts() {
-        let table = "\
-22 1 254:0 / / rw,relatime - ext4 /dev/root rw
-30 22 7:0 / /mnt rw shared:1 - vfat /dev/loop0 rw
-31 30 7:1 / /mnt/a\\040b rw - xfs /dev/loop1 rw
-32 31 0:40 / /mnt/a\\040b rw - overlay overlay rw
-";
-        assert_eq!(mount_type(table, Path::new("/home/x")), Some("ext4"));
-        assert_eq!(mount_type(table, Path::new("/mnt/x")), Some("vfat"));
-        assert_eq!(mount_type(table, Path::new("/mnt/a b/x")), Some("overlay"));
-        assert_eq!(mount_type(table, Path::new("/mntx")), Some("ext4"));
-        assert_eq!(mount_type("", Path::new("/")), None);
-    }
+    let mounts = mounts::read(mounts::OF_THIS_PROCESS).unwrap_or_default();
+    let mount = mounts::holding(&mounts, &path);
+    mount
+        .map_or("unknown", |mount| &mount.filesystem)
+        .to_owned()
 }

@@ -1,31 +1,26 @@
 //! Seeded random choices: the same seed makes the same choices on every machine.
-//!
-//! SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+
+use onewrite_common::random::{SplitMix64, mixed};
 
 /// A seeded stream of choices.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// The stream of `seed`.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// A separate stream for part `part` of the choices of `seed`.
     pub fn of_part(seed: u64, part: u64) -> Self {
-        let mut mixer = Self(seed ^ part.wrapping_mul(0xD6E8_FEB8_6659_FD93));
-        Self(mixer.next())
+        Self::new(mixed(seed ^ part.wrapping_mul(0xD6E8_FEB8_6659_FD93)))
     }
 
     /// The next 64 bits.
     #[allow(clippy::should_implement_trait)] // an endless stream has no use for Option
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     /// A number in `0..limit`; 0 where `limit` is 0.

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use onewrite_common::random::SplitMix64;
 use rustix::fs::{FallocateFlags, fallocate, statvfs, syncfs};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -109,8 +110,7 @@ struct Ager<'a> {
     root: &'a Path,
     dir: PathBuf,
     stop: &'a AtomicBool,
-    /// The state of the random number generator.
-    state: u64,
+    random: SplitMix64,
     made: u32,
     /// The numbers of the files that exist.
     kept: Vec<u32>,
@@ -122,7 +122,7 @@ impl<'a> Ager<'a> {
             root,
             dir,
             stop,
-            state: seed,
+            random: SplitMix64::new(seed),
             made: 0,
             kept: Vec::new(),
         }
@@ -197,13 +197,9 @@ impl<'a> Ager<'a> {
         }
     }
 
-    /// A number from 0 to one less than `below`, by SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    /// A number from 0 to one less than `below`.
     fn below(&mut self, below: u64) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % below.max(1)
+        self.random.below(below)
     }
 }
 

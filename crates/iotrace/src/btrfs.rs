@@ -26,6 +26,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use onewrite_common::mounts;
 use rustix::fs::OFlags;
 
 use crate::Error;
@@ -236,22 +237,13 @@ impl Layout {
 /// The tree of the subvolume that is mounted at `root`.
 pub(crate) fn tree_of(root: &Path) -> u64 {
     const TOP: u64 = 5;
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let named = |line: &&str| {
-        line.split(' ')
-            .nth(4)
-            .is_some_and(|point| Path::new(point) == root)
-    };
-    let option = |line: &str| {
-        let after = line.split("subvolid=").nth(1)?;
-        after.split([',', ' ']).next()?.parse().ok()
-    };
-    table
-        .lines()
-        .rev()
-        .find(named)
-        .and_then(option)
-        .unwrap_or(TOP)
+    let mounts = mounts::read(mounts::OF_THIS_PROCESS).unwrap_or_default();
+    let mount = mounts.iter().rev().find(|mount| mount.point == root);
+    let options = mount.map_or(&[][..], |mount| &mount.options);
+    let tree = options
+        .iter()
+        .find_map(|option| option.strip_prefix("subvolid="));
+    tree.and_then(|tree| tree.parse().ok()).unwrap_or(TOP)
 }
 
 /// The reason that a layout could not be read.

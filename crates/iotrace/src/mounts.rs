@@ -6,6 +6,8 @@ use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use onewrite_common::mounts::{self, Mount, holding};
+
 use crate::Error;
 use crate::device::BlockDevice;
 use crate::scratch::FileSystem;
@@ -29,10 +31,7 @@ impl Place {
     pub fn of_path(path: &Path) -> Result<Self, Error> {
         let path = fs::canonicalize(path).map_err(Error::io("find", path))?;
         let mounts = mounts()?;
-        let holding = mounts.iter().filter(|mount| path.starts_with(&mount.point));
-        // Of equal ones the last hides the others.
-        let holding = holding.max_by_key(|mount| mount.point.as_os_str().len());
-        let mount = holding.ok_or_else(|| unknown(&path.display(), "no mount"))?;
+        let mount = holding(&mounts, &path).ok_or_else(|| unknown(&path.display(), "no mount"))?;
         Self::of_mount(mount, &mounts)
     }
 
@@ -50,7 +49,7 @@ impl Place {
         let mounts = mounts()?;
         let number = device.kernel_number();
         let on_device = |mount: &&Mount| {
-            mount.device == number
+            kernel_number(mount) == number
                 || BlockDevice::from_node(&mount.source).is_ok_and(|found| found == device)
         };
         let mount = mounts.iter().find(on_device).ok_or_else(|| {
@@ -64,15 +63,15 @@ impl Place {
 
     fn of_mount(mount: &Mount, mounts: &[Mount]) -> Result<Self, Error> {
         let kinds = FileSystem::ALL.into_iter();
-        let file_system = kinds.clone().find(|kind| kind.name() == mount.kind);
+        let file_system = kinds.clone().find(|kind| kind.name() == mount.filesystem);
         let file_system =
-            file_system.ok_or_else(|| unknown(&mount.point.display(), &mount.kind))?;
+            file_system.ok_or_else(|| unknown(&mount.point.display(), &mount.filesystem))?;
         let device = match file_system {
             // The device numbers of its directories belong to no device.
             FileSystem::Btrfs => BlockDevice::from_node(&mount.source)?,
-            _ => BlockDevice::from_kernel_number(mount.device)?,
+            _ => BlockDevice::from_kernel_number(kernel_number(mount))?,
         };
-        let whole = |other: &&Mount| other.device == mount.device && other.inside == Path::new("/");
+        let whole = |other: &&Mount| other.device == mount.device && other.root == Path::new("/");
         let root = mounts.iter().filter(whole).find(|other| {
             // Not hidden by another mount.
             let number = fs::metadata(&other.point).map(|meta| meta.st_dev());
@@ -94,63 +93,13 @@ fn unknown(what: &dyn fmt::Display, kind: &str) -> Error {
     ))
 }
 
-/// A line of the mount table.
-#[derive(Debug)]
-struct Mount {
-    /// As the kernel holds it in memory.
-    device: u32,
-    /// The mounted directory of the file system.
-    inside: PathBuf,
-    point: PathBuf,
-    kind: String,
-    source: PathBuf,
+/// The device's number as the kernel holds it in memory.
+fn kernel_number(mount: &Mount) -> u32 {
+    let (major, minor) = mount.device;
+    major << 20 | minor
 }
 
 fn mounts() -> Result<Vec<Mount>, Error> {
-    let path = Path::new("/proc/self/mountinfo");
-    let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
-    Ok(text.lines().filter_map(parse_mount).collect())
-}
-
-fn parse_mount(line: &str) -> Option<Mount> {
-    let (before, after) = line.split_once(" - ")?;
-    let before: Vec<&str> = before.split(' ').collect();
-    let mut after = after.split(' ');
-    let (major, minor) = before.get(2)?.split_once(':')?;
-    Some(Mount {
-        device: major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?,
-        inside: PathBuf::from(unescape(before.get(3)?)),
-        point: PathBuf::from(unescape(before.get(4)?)),
-        kind: after.next()?.to_owned(),
-        source: PathBuf::from(unescape(after.next()?)),
-    })
-}
-
-/// The mount table writes some characters as a backslash and three octal digits.
-fn unescape(text: &str) -> String {
-    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n")];
-    let plain = escapes
-        .into_iter()
-        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
-    plain.replace("\\134", "\\")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_of_the_mount_table_is_read() {
-        let line = "36 35 98:0 /sub /mnt/a\\040b rw shared:1 - ext3 /dev/root rw,errors=continue";
-        let mount = parse_mount(line).unwrap();
-        assert_eq!(mount.device, 98 << 20);
-        assert_eq!(mount.inside, Path::new("/sub"));
-        assert_eq!(mount.point, Path::new("/mnt/a b"));
-        assert_eq!(
-            (mount.kind.as_str(), mount.source),
-            ("ext3", PathBuf::from("/dev/root"))
-        );
-        assert!(parse_mount("36 35 98 / / rw - ext4 /dev/a rw").is_none());
-        assert!(parse_mount("").is_none());
-    }
+    let path = Path::new(mounts::OF_THIS_PROCESS);
+    mounts::read(path).map_err(Error::io("read", path))
 }

@@ -365,7 +365,7 @@ fn remove(path: &Path) {
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    onewrite_common::median(&values).unwrap_or(f64::NAN)
 }
 
 /// One measurement, by mode.

@@ -3,6 +3,8 @@
 //! Nothing is decided here. The functions that are asked are those by which the engine decides when
 //! it opens a log and when it commits.
 
+use onewrite_common::middle;
+
 use crate::log::Geometry;
 use crate::mode::{InitPolicy, JournalMode, Layout, SyncPolicy};
 use crate::storage::{Capabilities, DurableWrite, Init};
@@ -63,7 +65,7 @@ fn usual_bytes(geometry: &Geometry) -> u64 {
     };
     let mut all: Vec<u64> = (1..=1000).map(FrameNo).map(bytes).collect();
     all.sort_unstable();
-    all.get(all.len() / 2).copied().unwrap_or(0)
+    middle(&all).copied().unwrap_or(0)
 }
 
 #[cfg(test)]

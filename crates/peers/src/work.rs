@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use onewrite_common::random::mixed;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Result, Session, Table, Transaction};
@@ -98,20 +99,12 @@ pub fn share(operations: Range<u64>, thread: usize, threads: usize) -> impl Iter
     operations.skip(thread).step_by(threads)
 }
 
-/// SplitMix64's finisher: the results of neighboring numbers look unrelated.
-fn scramble(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// The value of a key: hexadecimal digits, which a compressor can halve at most.
 fn value(key: u64, bytes: usize) -> Vec<u8> {
     let mut value = Vec::with_capacity(bytes + 16);
     let mut part = key;
     while value.len() < bytes {
-        part = scramble(part);
+        part = mixed(part);
         value.extend_from_slice(format!("{part:016x}").as_bytes());
     }
     value.truncate(bytes);
@@ -138,12 +131,12 @@ pub fn operate(workload: Workload, session: &mut dyn Session, number: u64) -> Re
         Workload::App => session.write(&mut |transaction| file_message(transaction, number)),
         Workload::Bulk => bulk(session, number),
         Workload::Get => {
-            let key = scramble(number) % READ_ROWS;
+            let key = mixed(number) % READ_ROWS;
             let found = session.get(Table::Row, key)?;
             same(found.as_deref(), key, ROW_BYTES)
         }
         Workload::Scan => {
-            let first = scramble(number) % (READ_ROWS - SCAN_ROWS as u64);
+            let first = mixed(number) % (READ_ROWS - SCAN_ROWS as u64);
             let mut next = first;
             session.scan(Table::Row, first, SCAN_ROWS, &mut |key, _| {
                 let expected = std::mem::replace(&mut next, key + 1);
@@ -177,7 +170,7 @@ fn messages(chat: u64, row: Option<&[u8]>) -> Result<u64> {
 }
 
 fn file_message(transaction: &mut dyn Transaction, number: u64) -> Result<()> {
-    let chat = scramble(number) % CHATS;
+    let chat = mixed(number) % CHATS;
     let place = messages(chat, transaction.get(Table::Chat, chat)?.as_deref())?;
     let key = chat << PLACE_BITS | place;
     if place > 0 {
@@ -230,7 +223,7 @@ fn verify_rows(session: &mut dyn Session, rows: u64) -> Result<u64> {
 fn verify_app(session: &mut dyn Session, operations: u64) -> Result<u64> {
     let mut expected: Vec<u64> = vec![0; CHATS as usize];
     for number in 0..operations {
-        expected[(scramble(number) % CHATS) as usize] += 1;
+        expected[(mixed(number) % CHATS) as usize] += 1;
     }
     let mut next = 0;
     all(session, Table::Chat, &mut |chat, row| {
@@ -257,7 +250,7 @@ fn verify_app(session: &mut dyn Session, operations: u64) -> Result<u64> {
     all(session, Table::Time, &mut |number, key| {
         in_order(number, std::mem::replace(&mut next, number + 1))?;
         let key = u64::from_be_bytes(key.try_into()?);
-        let chat = scramble(number) % CHATS;
+        let chat = mixed(number) % CHATS;
         in_order(key >> PLACE_BITS, chat)?;
         places[chat as usize].push(key & ((1 << PLACE_BITS) - 1));
         Ok(())

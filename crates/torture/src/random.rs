@@ -1,38 +1,32 @@
 //! The seeded random choices of every process.
 //!
 //! One seed fixes every choice of the processes. It cannot fix how the kernel schedules them, so to
-//! repeat a failure, run the same seed a few times. The generator is SplitMix64 (Steele, Lea,
-//! Flood, OOPSLA 2014). It has eight bytes of state, and its quality is sufficient for choices.
+//! repeat a failure, run the same seed a few times.
 
 use std::time::Duration;
 
+use onewrite_common::random::{SplitMix64, mixed};
+
 /// A seeded stream of choices.
 #[derive(Debug, Clone)]
-pub struct Random {
-    state: u64,
-}
+pub struct Random(SplitMix64);
 
 impl Random {
     /// The stream of `seed`.
     pub fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self(SplitMix64::new(seed))
     }
 
     /// A separate stream for part number `part` of a run. So the draws of one part do not change
     /// those of another.
     pub fn of_part(seed: u64, part: u64) -> Self {
-        let mut mixer = Self::new(seed ^ part.wrapping_mul(0xA24B_AED4_963E_E407));
-        Self::new(mixer.next())
+        Self::new(mixed(seed ^ part.wrapping_mul(0xA24B_AED4_963E_E407)))
     }
 
     /// The next 64 bits.
     #[allow(clippy::should_implement_trait)] // an endless stream has no use for Option
     pub fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     /// A number in `0..limit`; 0 if `limit` is 0.

@@ -1,23 +1,24 @@
 //! Values that depend only on a seed, the same on every machine.
 
+use onewrite_common::random::{SplitMix64, mixed};
+
 /// A sequence of random numbers.
 #[derive(Debug)]
 pub(crate) struct Draws {
-    state: u64,
+    random: SplitMix64,
 }
 
 impl Draws {
     /// The sequence that belongs to transaction `number` of the runs with this seed.
     pub(crate) fn of(seed: u64, number: u32) -> Self {
-        let mut state = seed ^ (u64::from(number) << 32);
         // Mixed once, so that neighboring numbers do not start neighboring sequences.
-        let state = split_mix(&mut state);
-        Self { state }
+        let random = SplitMix64::new(mixed(seed ^ (u64::from(number) << 32)));
+        Self { random }
     }
 
     /// A number from 0 to `below - 1`; 0 if there is none.
     pub(crate) fn below(&mut self, below: u32) -> u32 {
-        (split_mix(&mut self.state) % u64::from(below.max(1))) as u32
+        self.random.below(below.into()) as u32
     }
 
     /// As [`Self::below`], small numbers more often: the smaller of two draws.
@@ -35,7 +36,7 @@ impl Draws {
     pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length + 8);
         while bytes.len() < length {
-            bytes.extend_from_slice(&split_mix(&mut self.state).to_le_bytes());
+            bytes.extend_from_slice(&self.random.next().to_le_bytes());
         }
         bytes.truncate(length);
         bytes
@@ -43,20 +44,20 @@ impl Draws {
 
     /// This many printable characters, six random bits each.
     pub(crate) fn letters(&mut self, length: usize) -> String {
-        letters(&mut self.state, length)
+        letters(&mut self.random, length)
     }
 }
 
 /// `length` printable characters, six random bits each, that depend on `seed` alone.
 pub(crate) fn text(seed: u64, length: usize) -> String {
-    letters(&mut { seed }, length)
+    letters(&mut SplitMix64::new(seed), length)
 }
 
-fn letters(state: &mut u64, length: usize) -> String {
+fn letters(random: &mut SplitMix64, length: usize) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
     let mut text = String::with_capacity(length + 10);
     while text.len() < length {
-        let mut bits = split_mix(state);
+        let mut bits = random.next();
         for _ in 0..10 {
             text.push(char::from(LETTERS[(bits & 63) as usize]));
             bits >>= 6;
@@ -66,20 +67,11 @@ fn letters(state: &mut u64, length: usize) -> String {
     text
 }
 
-/// The SplitMix64 generator (Steele, Lea and Flood, OOPSLA 2014).
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
 /// Fisher and Yates's shuffle.
 pub(crate) fn shuffle(rows: &mut [u32], seed: u64) {
-    let mut state = seed;
+    let mut random = SplitMix64::new(seed);
     for last in (1..rows.len()).rev() {
-        let other = (split_mix(&mut state) % (last as u64 + 1)) as usize;
+        let other = random.below(last as u64 + 1) as usize;
         rows.swap(last, other);
     }
 }
@@ -96,10 +88,6 @@ mod tests {
         assert_eq!(drawn(1, 0), drawn(1, 0));
         assert_ne!(drawn(1, 0), drawn(1, 1));
         assert_ne!(drawn(1, 0), drawn(2, 0));
-        // The generator's published sequence from state 0.
-        let mut state = 0;
-        assert_eq!(split_mix(&mut state), 0xE220_A839_7B1D_CDAF);
-        assert_eq!(split_mix(&mut state), 0x6E78_9E6A_A1B9_65F4);
     }
 
     #[test]

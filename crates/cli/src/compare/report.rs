@@ -101,9 +101,9 @@ impl Raw {
             append_fdatasync_per_s: pick(&append).copied(),
         };
         Self {
-            direct_dsync_4k_per_s: median(&dsync),
-            direct_4k_per_s: median(&direct),
-            append_fdatasync_per_s: median(&append),
+            direct_dsync_4k_per_s: onewrite_common::median(&dsync),
+            direct_4k_per_s: onewrite_common::median(&direct),
+            append_fdatasync_per_s: onewrite_common::median(&append),
             min: bound(<[f64]>::first),
             max: bound(<[f64]>::last),
             samples: samples.len(),
@@ -134,13 +134,6 @@ impl RawBeside {
             after: rates(after),
         }
     }
-}
-
-/// The median of sorted figures; the mean of the middle two if their number is even.
-fn median(sorted: &[f64]) -> Option<f64> {
-    let upper = sorted.get(sorted.len() / 2)?;
-    let lower = sorted.get((sorted.len() - 1) / 2)?;
-    Some((lower + upper) / 2.0)
 }
 
 /// One mode, run once.

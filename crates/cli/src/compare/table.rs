@@ -164,7 +164,7 @@ pub(super) fn medians(runs: &[Run]) -> Vec<&Run> {
     let median = |mode: &&str| {
         let mut of_mode: Vec<&Run> = runs.iter().filter(|run| run.mode == *mode).collect();
         of_mode.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
-        of_mode.get(of_mode.len() / 2).copied()
+        onewrite_common::middle(&of_mode).copied()
     };
     modes.iter().filter_map(median).collect()
 }

@@ -164,5 +164,5 @@ fn overwrite(log: &LogFile) -> Result<f64, String> {
 
 fn median(mut rates: Vec<f64>) -> Option<f64> {
     rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied()
+    onewrite_common::median(&rates)
 }

@@ -114,7 +114,8 @@ impl Copies<'_> {
                 .map_err(|error| format!("{}: {error}", self.copy.display()))?;
         }
         times.sort_by(f64::total_cmp);
-        Ok((times[times.len() / 2], log_bytes))
+        let median = onewrite_common::median(&times).ok_or("no crash")?;
+        Ok((median, log_bytes))
     }
 }
 

@@ -326,7 +326,7 @@ impl<'a> Lab<'a> {
         let runs = self.runs.iter().find(|(ran, _)| ran == trial);
         let mut by_rate: Vec<&Run> = runs.map_or(Vec::new(), |(_, runs)| runs.iter().collect());
         by_rate.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
-        let median = by_rate.get(by_rate.len().saturating_sub(1) / 2).copied();
+        let median = onewrite_common::middle(&by_rate).copied();
         median.ok_or_else(|| format!("{}: no run", trial.mode))
     }
 

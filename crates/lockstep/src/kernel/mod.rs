@@ -7,6 +7,7 @@ pub mod locks;
 
 use files::{Files, Inode};
 use locks::{Locks, Owner};
+use onewrite_common::random::SplitMix64;
 
 /// The largest number of simulated processes.
 pub const PROCESSES: usize = 3;
@@ -29,7 +30,7 @@ pub struct Tables {
     descriptors: [Vec<Option<u32>>; PROCESSES],
     /// Nanoseconds since the system began.
     pub clock: u64,
-    random: u64,
+    random: SplitMix64,
 }
 
 /// A state of the whole system.
@@ -167,10 +168,6 @@ impl Kernel {
 
     /// Random numbers that are the same in every run.
     fn random(&mut self) -> u64 {
-        self.tables.random = self.tables.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.tables.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+        self.tables.random.next()
     }
 }

@@ -3,22 +3,19 @@
 //! `ONEWRITE_SEED` sets the statements, `ONEWRITE_SEEDS` the number of seeds from there on, and
 //! `ONEWRITE_STEPS` the number of statements of each (3,000).
 
+use onewrite_common::random::SplitMix64;
+
 use crate::support::{Scene, on_other_engines, one};
 
 on_other_engines! {
     random_sql_says_the_same_as_on_stock
 }
 
-/// SplitMix64.
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -126,7 +123,7 @@ fn number(name: &str) -> Option<u64> {
 
 fn says_the_same(engine: &str, seed: u64, steps: u64) {
     println!("ONEWRITE_SEED={seed} ONEWRITE_STEPS={steps}");
-    let mut random = Random(seed);
+    let mut random = Random(SplitMix64::new(seed));
     let scene = Scene::new();
     let [stock, other] = ["stock", engine].map(|engine| scene.open(engine, engine));
     for sql in SCHEMA {

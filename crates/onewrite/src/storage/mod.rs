@@ -27,7 +27,6 @@ mod file;
 mod initialize;
 mod kept;
 mod lock;
-mod mount;
 #[doc(hidden)]
 pub mod observer;
 mod open;

@@ -17,6 +17,7 @@ use super::file::{Durability, LogFile};
 use super::observer;
 use crate::sync;
 use crate::waits::TIMING;
+use onewrite_common::middle;
 
 /// Bytes of one write.
 const BLOCK: usize = 4096;
@@ -166,7 +167,7 @@ fn is_clear(one: Duration, other: Duration) -> bool {
 fn median(times: &[Duration]) -> Duration {
     let mut times = times.to_vec();
     times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or_default()
+    middle(&times).copied().unwrap_or_default()
 }
 
 /// At least 1: 0 means no measurement.

@@ -9,8 +9,8 @@ use super::blocks::{Remap, try_remap};
 use super::capabilities::{Capabilities, DirectAlign};
 use super::device::{BlockDevice, WriteCache, is_alone_in_btrfs};
 use super::error::{Operation, StorageError};
-use super::mount::{Mount, mount_by_id};
 use super::sys;
+use onewrite_common::mounts::{self, Mount};
 use rustix::fs::{
     AtFlags, FallocateFlags, IFlags, Mode, OFlags, Statx, StatxFlags, fallocate, fstatfs,
     ioctl_getflags, statx,
@@ -50,6 +50,13 @@ pub(super) fn of_inspected(file: &File, stat: &Statx) -> Capabilities {
     let mut found = from_parts(file, stat, mount, device);
     found.direct = direct_io(file, stat, &found);
     found
+}
+
+/// The mount with the id that statx reports. It is for reasons and reports only: without `/proc` the
+/// answer is `None`, and direct I/O still works. A thread may have its own mount namespace.
+fn mount_by_id(id: u64) -> Option<Mount> {
+    let mounts = mounts::read(mounts::OF_THIS_THREAD).ok()?;
+    mounts.into_iter().find(|mount| mount.id == id)
 }
 
 fn has(stat: &Statx, flag: StatxFlags) -> bool {

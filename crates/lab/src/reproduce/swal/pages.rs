@@ -117,7 +117,7 @@ pub fn figure_4(lab: &mut Lab<'_>) -> Result<Shown, String> {
         let row = |quantity, unit| Row::new(one.name, quantity, unit, Kind::Counted).ran("LZ4");
         let tenth = (one.op == Op::Messenger).then_some(data::MESSENGER_TO_A_TENTH);
         let half = (one.op == Op::Sns).then_some(data::SNS_TO_A_HALF);
-        let median = sorted.get(sorted.len() / 2).map(|size| *size as f64);
+        let median = onewrite_common::middle(&sorted).map(|size| *size as f64);
         rows.extend([
             row(A_TENTH, "of 1")
                 .paper(tenth)
