@@ -2,21 +2,20 @@
 //!
 //! ```text
 //! vfs         the SQLite boundary: translates calls, guards databases, answers pragmas
-//! plan        what a mode comes to at one place
+//! plan        the settings of a mode in one directory, if all are `auto`
 //! commit      when frames are written, with what durability, and with whom
 //! checkpoint  from the log to the database without writing a page twice
 //! log         how frames lie on the device, and where they are found
 //! mode        the modes and settings, and their words
-//! storage     direct and durable block I/O, preallocation, what the device can do
-//! waits       how long anything waits, and how
+//! storage     direct and durable block I/O, preallocation, the device's abilities
+//! waits       all waiting times, and the functions that wait
 //! sync        locks, threads and time
 //! wal         SQLite's own log format
 //! ```
 //!
 //! Each room uses those below it (`tests/layers.rs`). A program that links SQLite (through
-//! `rusqlite`, say) calls [`register`] once; then every connection that is opened with the VFS
-//! `onewrite` can say
-//! `PRAGMA journal_mode=waldio`. `docs/design.md` is the map.
+//! `rusqlite`, say) calls [`register`] once. Then every connection that is opened with the VFS
+//! `onewrite` can say `PRAGMA journal_mode=waldio`. `docs/design.md` is the map.
 
 pub mod checkpoint;
 pub mod commit;
@@ -38,11 +37,11 @@ pub use vfs::{
     discard_log, guarded_by,
 };
 
-/// The name of the VFS, as `sqlite3_open_v2` and the URI parameter `vfs=` take it.
+/// The name of the VFS, for `sqlite3_open_v2` and the URI parameter `vfs=`.
 pub const VFS_NAME: &str = "onewrite";
 
 /// Registers the VFS `onewrite` with the SQLite that this program is linked with. It does not
-/// become the default one, unless the environment says `ONEWRITE_MAKE_DEFAULT=1`.
+/// become the default VFS, unless the environment has `ONEWRITE_MAKE_DEFAULT=1`.
 ///
 /// # Errors
 /// SQLite has no default VFS to build on, or refuses.

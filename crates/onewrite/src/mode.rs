@@ -1,7 +1,7 @@
 //! The journal modes, and the parts that a mode is made of.
 //!
-//! Each kind of word that a user can say is read and printed by one table, here or in
-//! `mode/policy.rs`; `vfs/settings.rs` has the names of the settings.
+//! One table reads and prints each kind of word that a user can write, here or in `mode/policy.rs`.
+//! The names of the settings are in `vfs/settings.rs`.
 
 mod layout;
 pub mod policy;
@@ -16,14 +16,15 @@ pub use policy::{
 };
 pub use words::UnknownWord;
 
-/// A journal mode of ours. Everything else is SQLite's own.
+/// One of our journal modes. All others are SQLite's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JournalMode {
     /// SQLite's own log in SQLite's own `-wal` file, written with direct I/O.
     Direct,
-    /// WALDIO: frames in preallocated blocks, one direct write a commit (USENIX ATC '15).
+    /// WALDIO: frames in preallocated blocks, one direct write per commit (USENIX ATC '15).
     Waldio,
-    /// S-WAL: compressed pages through the page cache, one write and one flush a commit (IEEE TCE 2018).
+    /// S-WAL: compressed pages through the page cache, one write and one flush per commit (IEEE TCE
+    /// 2018).
     Swal,
     /// A commit's compressed pages in whole blocks, one direct write.
     Onewrite,
@@ -38,7 +39,7 @@ impl JournalMode {
         JournalMode::Onewrite,
     ];
 
-    /// What `PRAGMA journal_mode` says.
+    /// The answer of `PRAGMA journal_mode`.
     pub fn name(self) -> &'static str {
         match self {
             JournalMode::Direct => "direct",
@@ -65,14 +66,14 @@ impl JournalMode {
             .find(|mode| mode.code() == code)
     }
 
-    /// The mode with this name; SQLite compares such words without regard to case.
+    /// The mode with this name; like SQLite, case-insensitively.
     pub fn from_name(name: &str) -> Option<JournalMode> {
         JournalMode::ALL
             .into_iter()
             .find(|mode| mode.name().eq_ignore_ascii_case(name))
     }
 
-    /// The layout of a log that is made for this mode, where no other is asked for.
+    /// The layout of a new log for this mode, if no other is requested.
     pub fn usual_layout(self) -> Layout {
         match self {
             JournalMode::Direct => Layout::Stock,
@@ -93,11 +94,11 @@ impl JournalMode {
         }
     }
 
-    /// The layout of a log that is made for this mode by a connection with these settings; `present` is
-    /// that of the log which was there before.
+    /// The layout of a new log for this mode, by a connection with these settings; `present` is
+    /// that of the log that was there before.
     ///
-    /// `auto` remaps where the log has a layout for it, and does not choose one: that would cost commits
-    /// a block more where nothing comes of it.
+    /// `auto` remaps if the log has a layout for it. It does not choose such a layout, which would
+    /// cost commits a block more without a certain gain.
     pub fn layout_for(
         self,
         asked: Option<Layout>,
@@ -117,33 +118,33 @@ impl JournalMode {
         matches!(self, JournalMode::Swal | JournalMode::Onewrite)
     }
 
-    /// Whether the log is written past the page cache, where that is possible.
+    /// Whether the log is written past the page cache, if possible.
     pub fn writes_directly(self) -> bool {
         self != JournalMode::Swal
     }
 
-    /// Whether commits may be kept back for group synch: not where stock connections read the log at
+    /// Whether commits may be deferred for group synch: not where stock connections read the log at
     /// any moment.
     pub fn may_group(self) -> bool {
         self == JournalMode::Waldio
     }
 
-    /// Whether commits may be published before they are durable, to share a flush with others: not
+    /// Whether commits may be published before they are durable, to share a flush with others. Not
     /// where stock connections read the log at any moment.
     pub fn may_group_commits(self) -> bool {
         self.is_guarded()
     }
 
-    /// Whether they do where nothing else is asked for.
+    /// Whether they do so by default.
     pub fn usually_groups_commits(self) -> bool {
         self == JournalMode::Onewrite
     }
 
-    /// The mode that a URI or the environment ask for; `None` where they name one of SQLite's own, which
-    /// is to leave the database to the application.
+    /// The mode that a URI or the environment asks for; `None` if they name one of SQLite's own,
+    /// which leaves the database to the application.
     ///
     /// # Errors
-    /// For a word that is no journal mode.
+    /// A word that is not a journal mode.
     pub fn wanted(word: &str) -> Result<Option<JournalMode>, UnknownWord> {
         if is_stock_mode(word) {
             return Ok(None);
@@ -157,7 +158,7 @@ impl JournalMode {
         })
     }
 
-    /// Whether the log is in a file that stock SQLite does not know, so that the database must be
+    /// Whether the log is in a file that stock SQLite does not know. Then the database must be
     /// guarded against stock SQLite while the log is in use.
     pub fn is_guarded(self) -> bool {
         self != JournalMode::Direct
@@ -170,10 +171,10 @@ impl fmt::Display for JournalMode {
     }
 }
 
-/// What the environment puts in the place of SQLite's own WAL: `ONEWRITE_UPGRADE_WAL`.
+/// The mode that the environment substitutes for SQLite's own WAL: `ONEWRITE_UPGRADE_WAL`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UpgradeOfWal {
-    /// `0`, or nothing: WAL stays WAL.
+    /// `0`, or unset: WAL stays WAL.
     No,
     /// `1`: the mode that `ONEWRITE_JOURNAL_MODE` or the URI names.
     ToWanted,

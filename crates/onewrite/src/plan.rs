@@ -1,7 +1,7 @@
-//! What a mode comes to at one place, with every setting left on `auto`: for `onewrite doctor`.
+//! The settings of a mode in one directory, if all are `auto`: for `onewrite doctor`.
 //!
-//! Nothing is decided here. The functions that are asked are those by which the engine decides when
-//! it opens a log and when it commits.
+//! Nothing is decided here. It calls the functions by which the engine decides when it opens a log
+//! and when it commits.
 
 use onewrite_common::middle;
 
@@ -15,20 +15,20 @@ use crate::wal::{FrameNo, PageSize};
 pub struct Plan {
     /// How frames lie in the log.
     pub layout: Layout,
-    /// What a commit at `synchronous=FULL` does.
+    /// How a commit at `synchronous=FULL` becomes durable.
     pub sync: SyncPolicy,
     /// How its write becomes durable.
     pub write: DurableWrite,
     /// How the log's blocks are initialized.
     pub init: Init,
-    /// What the commit of one page writes, in bytes: the median over frames.
+    /// The bytes that the commit of one page writes: the median over frames.
     pub commit_bytes: u64,
     /// Whether `onewrite_group_synch` may be set.
     pub may_group: bool,
 }
 
 impl Plan {
-    /// For a database with pages of `page` bytes, made new.
+    /// The plan for a new database with pages of `page` bytes.
     ///
     /// # Errors
     /// Why the mode cannot carry such pages there, and what to use instead.
@@ -55,7 +55,7 @@ impl Plan {
     }
 }
 
-/// Frames of SQLite's own layout lie across blocks, each in another way.
+/// Frames of SQLite's own layout cross blocks, each differently.
 fn usual_bytes(geometry: &Geometry) -> u64 {
     let unit = geometry.unit();
     let bytes = |frame| {

@@ -1,6 +1,6 @@
-//! How long anything waits, and how. A process may be stopped, or frozen with its container, while it
-//! holds any lock, so every wait has a bound. The rules are W1 to W18 of `docs/durability.md`, which
-//! has a table of these times too.
+//! All waiting times, and the functions that wait. A process may be stopped, or frozen with its
+//! container, while it holds any lock, so every wait has a bound. The rules are W1 to W18 of
+//! `docs/durability.md`, which also has a table of these times.
 
 use std::time::Duration;
 
@@ -34,16 +34,16 @@ times! {
     FIRST_PAUSE = us(50);
     /// The longest of these pauses.
     LONGEST_PAUSE = ms(1);
-    /// Another process did not release the lock on the log's size in time: nobody waits longer for
-    /// it than necessary until so much later.
+    /// Another process did not release the lock on the log's size in time. Until this much later,
+    /// no one waits longer for it than necessary.
     STUCK_LOCK = ms(1000);
     /// The least pause between two tries for SQLite's lock on the database, which a stock connection
     /// may hold for long.
     DATABASE_PAUSE = us(200);
-    /// The most that such a pause grows by with each try. It is different for every thread.
+    /// The most by which such a pause grows with each try. It is different for every thread.
     DATABASE_SPREAD = us(500);
 
-    // Bytes that another process writes at this moment.
+    // Bytes that another process is writing now.
 
     /// The pause before a torn header of a log is read again.
     TORN_HEADER = us(200);
@@ -52,26 +52,26 @@ times! {
 
     // Writers that take turns and share flushes.
 
-    /// Committers are together at it if they took turns within this time.
+    /// Committers count as active together if they took turns within this time.
     TOGETHER = ms(50);
     /// The longest wait for a turn to write, and for the log's restart.
     TURN = ms(25);
-    /// For so long a waiter looks for the end of a turn without sleeping: a turn of a small
-    /// transaction is over sooner than a thread falls asleep.
+    /// How long a waiter spins for the end of a turn. A turn of a small transaction is over sooner
+    /// than a thread falls asleep.
     TURN_SPIN = us(30);
-    /// Another process may die in its turn or in its flush: a waiter looks that often.
+    /// Another process may die in its turn or in its flush: a waiter checks this often.
     LOOK = ms(1);
     /// After this long, a waiter stops waiting for another process's flush and issues its own. The
     /// next one does so at once, until the lock is released. So flushes stay few.
     STUCK_FLUSH = ms(500);
-    /// The longest wait for the log's restart, if a shorter one was without success before.
+    /// The longest wait for the log's restart, if a shorter one failed before.
     OVERDUE = ms(250);
     /// The pause between two looks, in a wait for the log's restart.
     RESTART_PAUSE = us(100);
     /// A commit that has ended needs a moment to begin its checkpoint. If nothing was under way for
     /// longer, nothing will let the log restart.
     RESTART_OVER = ms(1);
-    /// The thread that writes groups (group synch) ends after so long without one.
+    /// The thread that writes groups (group synch) ends after this long without one.
     IDLE = ms(2000);
 
     // Work on the device.
@@ -126,16 +126,16 @@ pub fn try_within<E>(
 /// The result of one of several tries.
 pub enum Try<T> {
     Done(T),
-    /// Something has changed: at once again.
+    /// A change came: try again at once.
     Again,
-    /// Again after a pause.
+    /// Try again after a pause.
     Later,
 }
 
-/// How often something is tried, and the pause between two tries.
+/// How often to try, and the pause between two tries.
 pub struct Tries {
     pub most: u32,
-    /// By the number of the try, from 0.
+    /// The pause, by the number of the try, from 0.
     pub pause: fn(u32) -> Duration,
 }
 
@@ -160,7 +160,7 @@ pub const FRAME: Tries = Tries {
     pause: |_| TORN_FRAME,
 };
 
-/// Tries until it is done, or has been tried often enough: then `None`.
+/// Tries until it succeeds, or the tries are used up: then `None`.
 ///
 /// # Errors
 /// Those of `attempt`, which gets the number of the try, from 0.

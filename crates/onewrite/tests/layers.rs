@@ -105,7 +105,7 @@ fn heads(rest: &str) -> Vec<String> {
     heads
 }
 
-/// What is wrong with these arrows of a file in `room`.
+/// The faults of these arrows of a file in `room`.
 fn wrong(room: &str, arrows: &[Arrow]) -> Vec<String> {
     let level = |room: &str| ROOMS.iter().position(|known| *known == room);
     let from = level(room);

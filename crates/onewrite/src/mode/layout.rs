@@ -16,11 +16,11 @@ pub enum Layout {
     Page4k,
     /// The whole frame padded to 8 KiB.
     Page8k,
-    /// Compressed pages one after the other (S-WAL).
+    /// Compressed pages, one after the other (S-WAL).
     Compressed,
     /// Compressed pages of a commit in whole blocks.
     Packed,
-    /// Frame headers in blocks of their own, so that a page lies in the log as it lies in the database
+    /// Frame headers in separate blocks, so that a page lies in the log as it lies in the database
     /// (block remapping).
     Gathered,
 }

@@ -1,6 +1,6 @@
-//! What a connection can set about a mode, and the words for it.
+//! The settings of a connection for its mode, and the words for them.
 //!
-//! The table of settings (`vfs/settings.rs`) says by which names they are set.
+//! Their names are in the table of settings (`vfs/settings.rs`).
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::Layout;
 use super::words::{OFF, ON, UnknownWord, Word, says_off, word_for};
 use crate::storage::{Capabilities, Init};
 
-/// Prints a value as the table of its words has it.
+/// Prints a value with the word of its table.
 macro_rules! prints_its_word {
     ($($type:ty),*) => {$(
         impl fmt::Display for $type {
@@ -28,8 +28,8 @@ prints_its_word!(
     Differences
 );
 
-/// `onewrite_layout`: how frames lie in a log that is made now; `None` keeps the layout of the log
-/// that is there, or leaves it to the mode.
+/// `onewrite_layout`: how frames lie in a new log; `None` keeps the layout of an existing log, or
+/// leaves it to the mode.
 pub const LAYOUTS: [Word<Option<Layout>>; 6] = [
     Word::new(
         "auto",
@@ -55,7 +55,7 @@ pub const LAYOUTS: [Word<Option<Layout>>; 6] = [
     ),
 ];
 
-/// `onewrite_sync`: what a commit at `synchronous=FULL` does after its direct write.
+/// `onewrite_sync`: how a commit at `synchronous=FULL` becomes durable after its direct write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SyncPolicy {
     /// `full`: write, then flush (WALDIO-FS).
@@ -64,9 +64,9 @@ pub enum SyncPolicy {
     Persistent,
     /// `normal`: write only; survives a crash of the system, not a power cut (WALDIO-NS).
     Normal,
-    /// `auto`: the faster one of `persistent` and `full`, where the device has FUA or is not known.
-    /// Both were timed when the log was made ([`crate::storage::pace`]). Elsewhere `persistent`:
-    /// without FUA the kernel turns a write-through write into a write and a flush, which is `full`
+    /// `auto`: the faster one of `persistent` and `full`, if the device has FUA or is not known.
+    /// Both were timed when the log was made ([`crate::storage::pace`]). Otherwise `persistent`:
+    /// without FUA the kernel turns a write-through write into a write and a flush. That is `full`
     /// with one system call less.
     #[default]
     Auto,
@@ -94,7 +94,7 @@ impl SyncPolicy {
         ),
     ];
 
-    /// The policy with `auto` decided, where nothing was timed.
+    /// The policy with `auto` decided, if nothing was timed.
     pub fn resolved(self) -> SyncPolicy {
         match self {
             SyncPolicy::Auto => SyncPolicy::Persistent,
@@ -103,13 +103,14 @@ impl SyncPolicy {
     }
 }
 
-/// `onewrite_init`: how the log's blocks are made ready for writes that allocate nothing.
+/// `onewrite_init`: how the log's blocks are initialized, so that writes allocate nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum InitPolicy {
-    /// `write-zeroes` where the kernel, the file system and the device offer it, else `zero-fill`.
+    /// `write-zeroes` if the kernel, the file system and the device offer it, otherwise
+    /// `zero-fill`.
     #[default]
     Auto,
-    /// One way, or an error.
+    /// This method, or an error.
     Always(Init),
 }
 
@@ -138,10 +139,10 @@ impl InitPolicy {
         ),
     ];
 
-    /// The way that is taken where the file system and the device offer what they do.
+    /// The method to use with these abilities of the file system and the device.
     ///
     /// # Errors
-    /// Why the one way that was asked for cannot be taken there.
+    /// Why the one requested method cannot be used there.
     pub fn resolved(self, offered: &Capabilities) -> Result<Init, String> {
         match (self, &offered.write_zeroes) {
             (InitPolicy::Auto, Ok(())) => Ok(Init::WriteZeroes),
@@ -160,13 +161,13 @@ pub enum CheckpointPolicy {
     /// `copy`: each page is written there.
     #[default]
     Copy,
-    /// `exchange`: blocks of log and database change places (`XFS_IOC_EXCHANGE_RANGE`).
+    /// `exchange`: log and database exchange blocks (`XFS_IOC_EXCHANGE_RANGE`).
     Exchange,
-    /// `forward`: `exchange`, and then the log goes on in consecutive blocks (the paper's remap+).
+    /// `forward`: `exchange`, and then the log continues in contiguous blocks (the paper's remap+).
     Forward,
     /// `clone`: the database shares the log's blocks (`FICLONERANGE`).
     Clone,
-    /// `auto`: `exchange` on XFS, else `copy`.
+    /// `auto`: `exchange` on XFS, otherwise `copy`.
     Auto,
 }
 
@@ -209,10 +210,10 @@ impl CheckpointPolicy {
     }
 }
 
-/// `onewrite_compression`: how pages are compressed, in the modes that do.
+/// `onewrite_compression`: how pages are compressed, in the modes that do so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Compression {
-    /// `none`: every page as it is.
+    /// `none`: pages are not compressed.
     None,
     /// `lz4`: fast.
     #[default]
@@ -234,13 +235,14 @@ impl Compression {
     ];
 }
 
-/// `onewrite_differences`: whether a page that was logged before is held as its difference from that.
+/// `onewrite_differences`: whether a page that was logged before is stored as its difference from
+/// that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Differences {
-    /// `on`: where that is much smaller.
+    /// `on`: if that is much smaller.
     #[default]
     Held,
-    /// `off`: every page by itself, as S-WAL's paper has it.
+    /// `off`: every page by itself, as in S-WAL's paper.
     None,
 }
 
@@ -252,7 +254,7 @@ impl Differences {
     ];
 }
 
-/// How a connection has the pages of its commits compressed; each record says how its page is.
+/// How a connection compresses the pages of its commits; each record gives its own method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Compressing {
     /// `onewrite_compression`.
@@ -261,8 +263,8 @@ pub struct Compressing {
     pub differences: Differences,
 }
 
-/// `onewrite_group_synch`: commits return before their write, which follows soon (the paper's
-/// group synch). Off by default: it gives up durability within these two bounds.
+/// `onewrite_group_synch`: commits return before their write, which follows soon (the paper's group
+/// synch). Off by default: it gives up durability within these two bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupSynch {
     /// A group is written as soon as it has this many frames.
@@ -272,7 +274,7 @@ pub struct GroupSynch {
 }
 
 impl GroupSynch {
-    /// The form of a value, and what it means.
+    /// The form of a value, and its meaning.
     pub const FORM: (&'static str, &'static str) = (
         "'FRAMES,MILLISECONDS'",
         "1 to 1024 frames and 1 to 10000 ms: a group is written as soon as it has so many frames, \
@@ -284,7 +286,7 @@ impl GroupSynch {
     /// Parses `'4,2'`, `'4/2'` or `off`.
     ///
     /// # Errors
-    /// For anything else.
+    /// Anything else.
     pub fn parse(word: &str) -> Result<Option<GroupSynch>, UnknownWord> {
         if says_off(word) {
             return Ok(None);
@@ -331,7 +333,7 @@ mod tests {
         assert!(GroupSynch::parse("1024,10000").is_ok());
     }
 
-    /// The ways to initialize print themselves, too: in the status and in a log's report.
+    /// The methods of initialization also print themselves, in the status and in a log's report.
     #[test]
     fn a_way_to_initialize_has_one_word() {
         for word in InitPolicy::WORDS {

@@ -1,7 +1,7 @@
-//! Words that users say (a pragma's value, a URI parameter, an environment variable).
+//! Words that users write (a pragma's value, a URI parameter, an environment variable).
 //!
-//! One table for each kind of value. Reading a word, printing it, the error for an unknown word and
-//! the tables in the documents all come from it.
+//! One table for each kind of value. It is used to read a word, to print it, for the error about an
+//! unknown word, and for the tables in the documents.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use std::fmt;
 pub struct Word<T> {
     /// The word that is printed.
     pub word: &'static str,
-    /// Other words for the same value; they are read, and never printed.
+    /// Other words for the same value; they are read, but never printed.
     pub also: &'static [&'static str],
     /// The value.
     pub value: T,
-    /// What it means, in one line of the documents.
+    /// Its meaning, in one line of the documents.
     pub meaning: &'static str,
 }
 
@@ -35,7 +35,7 @@ impl<T: Copy> Word<T> {
     }
 
     fn is_said_by(&self, said: &str) -> bool {
-        // SQLite compares such words without regard to case.
+        // Like SQLite, this compares case-insensitively.
         let mut all = [self.word].into_iter().chain(self.also.iter().copied());
         all.any(|word| word.eq_ignore_ascii_case(said))
     }
@@ -46,7 +46,7 @@ pub const ON: &[&str] = &["1", "yes", "true"];
 /// Other spellings of "off".
 pub const OFF: &[&str] = &["0", "no", "false"];
 
-/// Whether a word says "off".
+/// Whether a word means "off".
 pub fn says_off(said: &str) -> bool {
     said.eq_ignore_ascii_case("off") || OFF.iter().any(|off| said.eq_ignore_ascii_case(off))
 }
@@ -54,7 +54,7 @@ pub fn says_off(said: &str) -> bool {
 /// The value that a word stands for.
 ///
 /// # Errors
-/// For a word that is not in the table.
+/// A word that is not in the table.
 pub fn value_of<T: Copy>(words: &[Word<T>], said: &str) -> Result<T, UnknownWord> {
     let found = words.iter().find(|word| word.is_said_by(said));
     found.map(|word| word.value).ok_or_else(|| {
@@ -78,12 +78,12 @@ pub fn listed(names: &[&str], last: &str) -> String {
     }
 }
 
-/// A word that is not one of those that a setting takes.
+/// A word that a setting does not take.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownWord {
-    /// The word that was said.
+    /// The word that was written.
     pub said: String,
-    /// The words that can be said.
+    /// The words that the setting takes.
     pub known: String,
 }
 

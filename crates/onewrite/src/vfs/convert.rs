@@ -1,6 +1,6 @@
-//! Work on a database that needs a connection of its own, while ours holds no lock: recovery by
-//! stock SQLite, conversion to the mode that the URI or the environment ask for, and the guard for a
-//! read-only connection, which can neither set nor clear it.
+//! Work on a database that needs a separate connection, while ours holds no lock. It is recovery by
+//! stock SQLite, or conversion to the mode that the URI or the environment asks for. Or it is the
+//! guard of a read-only connection, which can neither set nor clear it.
 
 use std::cell::Cell;
 
@@ -22,7 +22,8 @@ pub fn is_converting() -> bool {
 }
 
 /// Lets stock SQLite roll back a hot journal, or recover and checkpoint a `-wal` file, with its own
-/// code through its own VFS. The log is gone afterwards, unless others use it: then it is busy.
+/// code through its own VFS. The log is gone afterwards, unless others use it: then the database is
+/// busy.
 pub fn recover_with_stock(host: &'static Host, paths: &Paths) -> Result<(), SqlError> {
     let base = host.base_name();
     let recovered = host::with_connection(host, &paths.database, base, |query| {
@@ -40,9 +41,9 @@ pub fn recover_with_stock(host: &'static Host, paths: &Paths) -> Result<(), SqlE
     })
 }
 
-/// Converts the database to a mode of ours, with a log as these settings shape it. Where that is not
-/// possible now, the database stays as it is, which is correct if slower; the reason goes to SQLite's
-/// log.
+/// Converts the database to one of our modes, with a log shaped by these settings. If that is not
+/// possible now, the database stays as it is, which is correct but slower. The reason goes to
+/// SQLite's log.
 pub fn convert(host: &'static Host, paths: &Paths, mode: JournalMode, settings: &Settings) {
     CONVERTING.with(|it| it.set(true));
     let converted = host::with_connection(host, &paths.database, super::VFS_NAME, |query| {
@@ -64,8 +65,8 @@ pub fn convert(host: &'static Host, paths: &Paths, mode: JournalMode, settings: 
     }
 }
 
-/// Does something while a connection that can write has the database open in its mode. `false`
-/// where there is no such connection, or the work says so.
+/// Does some work while a connection that can write has the database open in its mode. `false` if
+/// there is no such connection, or if the work returns it.
 pub fn beside_a_writer(host: &'static Host, paths: &Paths, work: impl FnOnce() -> bool) -> bool {
     let outer = CONVERTING.with(|it| it.replace(true));
     let done = host::with_connection(host, &paths.database, super::VFS_NAME, |query| {
@@ -76,19 +77,20 @@ pub fn beside_a_writer(host: &'static Host, paths: &Paths, work: impl FnOnce() -
     done.unwrap_or(false)
 }
 
-/// Ends the guard of a database that a connection which cannot write has left as the last one: by one that
-/// can, which opens and closes it. Where there is none, the database stays guarded.
+/// Ends the guard of a database that a connection which cannot write has left as the last one. A
+/// connection that can write opens and closes the database for that. If there is none, the database
+/// stays guarded.
 pub fn end_guard(host: &'static Host, paths: &Paths) {
     let outer = CONVERTING.with(|it| it.replace(true));
     let ended = host::with_connection(host, &paths.database, super::VFS_NAME, |query| {
-        // SQLite opens a file that it may not write for reading alone, and says nothing.
+        // SQLite silently opens a file that it may not write as read-only.
         query("BEGIN IMMEDIATE")?;
         query("ROLLBACK").map(drop)
     });
     CONVERTING.with(|it| it.set(outer));
     let Err(e) = ended else { return };
     if e.code & 0xff == ffi::SQLITE_BUSY {
-        // Somebody uses it, and ends the guard in time.
+        // Another connection uses it, and will end the guard.
         return;
     }
     let database = paths.database.display();

@@ -1,7 +1,7 @@
-//! A main database that is open through our VFS: which mode it is in, its lock, its log.
+//! A main database that is open through our VFS: its mode, its lock, its log.
 //!
-//! SQLite uses a database file and its log from one thread at a time, under the connection's own
-//! mutex; so does this. What connections of one process share is in [`SharedLog`], found by path.
+//! SQLite uses a database file and its log from one thread at a time, under the connection's mutex.
+//! So does this. State that connections of one process share is in [`SharedLog`], found by path.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -32,95 +32,97 @@ pub enum Switch {
     Idle,
     /// To one of SQLite's own modes.
     ToStock,
-    /// To one of ours.
+    /// To one of our modes.
     To(JournalMode),
 }
 
-/// How a connection holds SQLite's lock of checkpoints.
+/// How a connection holds SQLite's checkpoint lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckpointLock {
     Free,
     /// For a checkpoint, or for recovery.
     Exclusive,
-    /// With the locks under which the log starts again; see `company::lock_for_restart`.
+    /// With the locks under which the log restarts; see `company::lock_for_restart`.
     ForRestart,
 }
 
 /// See the module.
 ///
-/// SQLite calls back into this file while a method of it runs a statement on the connection. So
-/// nothing here is ever borrowed mutably as a whole: what changes is in cells, and no borrow of a
-/// cell is held over a call into SQLite.
+/// SQLite calls back into this file while one of its methods runs a statement on the connection. So
+/// nothing here is ever borrowed mutably as a whole. State that changes is in cells, and no borrow
+/// of a cell is held over a call into SQLite.
 pub struct Database {
     /// The SQLite that has opened it.
     pub host: &'static Host,
-    /// No other SQLite of this process has the file open. Given up after the file is closed.
+    /// No other SQLite of this process has the file open. Released after the file is closed.
     pub _claim: Option<Claim>,
     pub inner: Inner,
-    /// Who this connection is to others that use the log.
+    /// The identity of this connection for others that use the log.
     pub who: Committer,
     pub connection: Cell<Option<Connection>>,
     /// How long it waits for other processes.
     pub patience: Arc<BusyHandler>,
     pub paths: Paths,
     pub read_only: bool,
-    /// `immutable=1` or `nolock=1`: SQLite never asks for a lock.
+    /// `immutable=1` or `nolock=1`: SQLite never takes a lock.
     pub takes_no_lock: bool,
     pub lock: Cell<LockLevel>,
-    /// Nobody has written to the database since this connection, under EXCLUSIVE, has flushed it.
+    /// Whether the database is unchanged since this connection, under EXCLUSIVE, has flushed it.
     pub is_flushed: Cell<bool>,
     pub settings: Cell<Settings>,
     pub switch: Cell<Switch>,
-    /// The mode that URI or environment ask for.
+    /// The mode that the URI or the environment asks for.
     pub wanted: Option<JournalMode>,
-    /// The application has named a journal mode itself.
+    /// Whether the application has named a journal mode.
     pub mode_was_named: Cell<bool>,
-    /// The database has been converted to the wanted mode, or that has failed.
+    /// Whether the database was converted to the wanted mode, or that has failed.
     pub conversion_tried: Cell<bool>,
-    /// A connection that can write was asked to guard for this one, which cannot.
+    /// Whether a connection that can write was asked to guard for this one, which cannot.
     pub writer_tried: Cell<bool>,
-    /// This is the last attempt at the first lock before SQLite's busy handler is asked.
+    /// Whether this is the last attempt at the first lock before SQLite calls its busy handler.
     pub is_last_attempt: Cell<bool>,
-    /// The mode that the database remembers, while it is used in SQLite's WAL because a stock connection
-    /// keeps us from guarding it.
+    /// The mode that the database remembers, while it is used in SQLite's WAL because a stock
+    /// connection prevents the guard.
     pub kept_out_of: Cell<Option<JournalMode>>,
-    /// The log of a guarded database that this connection, which cannot write, has let go of.
+    /// The log of a guarded database that this connection, which cannot write, has released.
     pub left_guarded: RefCell<Option<Arc<SharedLog>>>,
-    /// Where the log of a removed database was set aside to.
+    /// The new name of a removed database's log that was set aside.
     pub set_aside: RefCell<Option<String>>,
-    /// A log that nobody guards was looked for.
+    /// Whether a log without a guard was looked for.
     pub leftover_checked: Cell<bool>,
-    /// The log while the database is in one of our modes, decided anew with every first lock.
+    /// The log while the database is in one of our modes, decided again at every first lock.
     pub log: RefCell<Option<Arc<SharedLog>>>,
-    /// SQLite's open log, while `log` is that.
+    /// SQLite's open log, if it is the one in `log`.
     pub writer: RefCell<Option<Writer>>,
     pub holds_write_lock: Cell<bool>,
-    /// It has committed, and done nothing since.
+    /// Whether it has committed, and done nothing since.
     pub has_just_committed: Cell<bool>,
     pub checkpoint_lock: Cell<CheckpointLock>,
-    /// What the wal-index said last, under a lock of this connection that keeps the log from starting again.
+    /// The last view of the wal-index, under a lock of this connection that prevents a restart of
+    /// the log.
     pub seen: Cell<Option<IndexView>>,
     /// A checkpoint by block remapping.
     pub remapper: Remapper,
-    /// It is this connection's turn to write.
+    /// Whether it is this connection's turn to write.
     pub has_turn: Cell<bool>,
-    /// What the connection is about to read, until it is known to be durable.
+    /// The snapshot that the connection is about to read, until it is known to be durable.
     pub snapshot: Cell<Option<IndexView>>,
-    /// The snapshot that the connection read last: of this SQLite may still have pages.
+    /// The last snapshot that the connection read: SQLite may still have its pages.
     pub last_snapshot: Cell<Option<IndexView>>,
-    /// `synchronous` was set below FULL: commits of others need not be durable to be read.
+    /// Whether `synchronous` was set below FULL: commits of others need not be durable to be read.
     pub reads_relaxed: Cell<bool>,
     pub index_invalidated: Cell<bool>,
-    /// The wal-index could not be mapped when SQLite tried last.
+    /// Whether SQLite's last attempt to map the wal-index failed.
     pub index_failed: Cell<bool>,
-    /// SQLite has "deleted" the log, and that failed: it does not care, but a pragma must say so.
+    /// The error of SQLite's "deletion" of the log: SQLite ignores it, but a pragma must report it.
     pub unguard_failure: RefCell<Option<(c_int, String)>>,
-    /// SQLite believes the database to be in a rollback mode, and on disk it is guarded still: what
-    /// was written now the log would overwrite. Until the connection looks anew.
+    /// Whether SQLite believes that the database is in a rollback mode, while it is still guarded
+    /// on disk. The log would overwrite what is written now. It holds until the connection looks
+    /// again.
     pub must_look_again: Cell<bool>,
     /// The file's transactions, in journal mode `xftl`.
     pub atomic: RefCell<Option<Atomic>>,
-    /// The last thing that went wrong, for `onewrite_status` and for a failed pragma's message.
+    /// The last error, for `onewrite_status` and for a failed pragma's message.
     pub last_error: RefCell<Option<String>>,
 }
 
@@ -152,29 +154,29 @@ impl Paths {
 }
 
 impl Database {
-    /// The mode that the database is in now, if it is one of ours.
+    /// The database's present mode, if it is our own.
     pub fn mode(&self) -> Option<JournalMode> {
         self.log.borrow().as_ref().map(|log| log.mode())
     }
 
-    /// The log, while the database is in a mode of ours.
+    /// The log, while the database is in one of our modes.
     pub fn log(&self) -> Option<Arc<SharedLog>> {
         self.log.borrow().clone()
     }
 
-    /// Whether header byte 19 is guarded because of us.
+    /// Whether our guard is in header byte 19.
     pub fn is_guarded(&self) -> bool {
         self.mode().is_some_and(JournalMode::is_guarded)
     }
 
-    /// Notes and logs what went wrong, and gives SQLite's code for it.
+    /// Notes and logs an error. Returns SQLite's code for it.
     pub fn fail(&self, error: &LogError) -> c_int {
         let code = code_of(error.kind());
         let message = error.to_string();
-        // A short read is SQLite's own way of asking where a file ends.
+        // A short read is SQLite's way to find out where a file ends.
         if code != ffi::SQLITE_IOERR_SHORT_READ {
             let before = self.last_error.replace(Some(message.clone()));
-            // Every failure is told, also one that is like the last. But a poisoned log fails in
+            // Every failure is logged, even if it equals the last. But a poisoned log fails in
             // every call, for one reason.
             if error.kind() != ErrorKind::Poisoned || before.as_ref() != Some(&message) {
                 host::log(code, &message);
@@ -183,7 +185,7 @@ impl Database {
         code
     }
 
-    /// What a log of this database is opened with.
+    /// Parameters for opening a log of this database.
     pub fn open_log<'a>(
         &'a self,
         path: &'a Path,
@@ -232,7 +234,7 @@ impl Database {
         true
     }
 
-    /// After an error of the log: makes a poisoned log known to the other processes.
+    /// After an error of the log: tells other processes if the log is poisoned.
     pub fn spread_poison(&self) {
         let poisoned = self.log().is_some_and(|log| log.poisoned().is_some());
         if !poisoned || self.index_invalidated.get() {
@@ -248,7 +250,7 @@ impl Database {
             == ffi::SQLITE_OK
         {
             self.inner.invalidate_index();
-            // Not where the lock was refused: the next call that fails asks again.
+            // Not if the lock was refused: the next failing call tries again.
             self.index_invalidated.set(true);
             self.inner
                 .shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_UNLOCK_EXCLUSIVE);
@@ -274,9 +276,9 @@ pub fn code_of(kind: ErrorKind) -> c_int {
     }
 }
 
-/// Tells connections apart, of this process and of others.
+/// Distinguishes connections, of this process and of others.
 pub fn new_committer() -> Committer {
-    // With the process that it is the number of: a child of fork inherits this.
+    // With the number of the process that it belongs to: a child of fork inherits this.
     static PROCESS: Mutex<Option<(u32, u32)>> = Mutex::new(None);
     static CONNECTIONS: AtomicU32 = AtomicU32::new(1);
     let this = std::process::id();
@@ -284,7 +286,7 @@ pub fn new_committer() -> Committer {
     process.take_if(|(whose, _)| *whose != this);
     let (_, number) = *process.get_or_insert_with(|| {
         let mut random = [0; 4];
-        // Without: some connections of two processes take each other for one, and group less.
+        // Without it, some connections of two processes take each other for one, and group less.
         let _ = getrandom::fill(&mut random);
         (this, u32::from_ne_bytes(random))
     });
@@ -297,10 +299,11 @@ pub fn new_committer() -> Committer {
 /// be several at a path: one of readers, one of writers, one whose file was replaced.
 static LOGS: Mutex<Option<HashMap<PathBuf, Arc<Slot>>>> = Mutex::new(None);
 
-/// The logs at a path. Whoever opens one may have to wait for another process: that keeps nobody from other paths.
+/// The logs at a path. An opener may have to wait for another process; that does not block other
+/// paths.
 type Slot = Mutex<Vec<Weak<SharedLog>>>;
 
-/// The slot of a path; those that nobody needs any more are forgotten.
+/// The slot of a path. Slots that are no longer needed are dropped.
 fn slot_of(path: &Path) -> Arc<Slot> {
     let mut slots = sync::lock_static(&LOGS);
     let slots = slots.get_or_insert_default();
@@ -309,13 +312,14 @@ fn slot_of(path: &Path) -> Arc<Slot> {
     }
     slots.retain(|_, slot| {
         let is_open = |log: &Weak<SharedLog>| log.strong_count() > 0;
-        // Nobody comes to one meanwhile. Where a thread has panicked with it nothing is known.
+        // No thread enters a slot meanwhile. If a thread has panicked with it, nothing is known.
         Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|logs| logs.iter().any(is_open))
     });
     Arc::clone(slots.entry(path.to_owned()).or_default())
 }
 
-/// The log that this process has open at the path, if one `fits`; else the one that `open` opens.
+/// The log that this process has open at the path, if one `fits`; otherwise the one that `open`
+/// opens.
 pub fn shared_log(
     place: &OpenLog<'_>,
     fits: impl Fn(&Log) -> bool,

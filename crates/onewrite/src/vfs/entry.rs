@@ -1,4 +1,4 @@
-//! The ways in: the loadable extension's entry point, and the function behind `onewrite.h`.
+//! The entry points: of the loadable extension, and the function behind `onewrite.h`.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -14,7 +14,7 @@ use crate::sync;
 /// SQLite 3.40.0.
 const OLDEST: c_int = 3_040_000;
 
-/// Registers the VFS with a SQLite of this version, whose functions these are.
+/// Registers the VFS with a SQLite of this version and these functions.
 pub fn register(api: Api, version: c_int, make_default: bool) -> Result<(), RegisterError> {
     if version < OLDEST {
         return Err(RegisterError::TooOld(version));
@@ -25,8 +25,8 @@ pub fn register(api: Api, version: c_int, make_default: bool) -> Result<(), Regi
 }
 
 /// The entry point of the loadable extension: `.load ./libonewrite` in the sqlite3 shell,
-/// `load_extension` elsewhere. It stays loaded, so that it may be loaded by a connection that is
-/// closed again.
+/// `load_extension` elsewhere. It stays loaded, so that a connection that is closed again may load
+/// it.
 ///
 /// # Safety
 /// Called by SQLite, with its function table.
@@ -57,7 +57,7 @@ unsafe fn register_with(routines: *const Option<Untyped>) -> Result<(), Register
     unsafe {
         let version = (*routines.add(VERSION_SLOT)).ok_or(RegisterError::NoFunctions)?;
         let version = mem::transmute::<Untyped, unsafe extern "C" fn() -> c_int>(version)();
-        // Before anything else of the table is looked at: an old one is shorter.
+        // The version is checked first: an old table is shorter.
         if version < OLDEST {
             return Err(RegisterError::TooOld(version));
         }
@@ -66,7 +66,7 @@ unsafe fn register_with(routines: *const Option<Untyped>) -> Result<(), Register
     }
 }
 
-/// A message in memory of a SQLite that may be too old to be our host, for it to free.
+/// A message in memory of a SQLite that may be too old to be our host; SQLite frees it.
 ///
 /// # Safety
 /// As for [`register_with`].
@@ -84,11 +84,12 @@ unsafe fn message_of(routines: *const Option<Untyped>, text: &str) -> *mut c_cha
     }
 }
 
-/// What `onewrite_register()` of `onewrite.h` calls with the functions of the SQLite that the
-/// program is linked with. Returns a result code of SQLite's.
+/// The function that `onewrite_register()` of `onewrite.h` calls, with the functions of the SQLite
+/// that the program is linked with. Returns a result code of SQLite.
 ///
 /// # Safety
-/// `api` is the structure that `onewrite.h` declares, of `size` bytes, or null. Its members may be null.
+/// `api` is the structure that `onewrite.h` declares, of `size` bytes, or null. Its members may be
+/// null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onewrite_register_with(
     api: *const Api,
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn onewrite_register_with(
     make_default: c_int,
 ) -> c_int {
     let registered = match size == size_of::<Api>() {
-        // A SQLite that is too old may lack functions, and is told that it is old.
+        // A SQLite that is too old may lack functions, and the error says that it is too old.
         true if version < OLDEST => Err(RegisterError::TooOld(version)),
         // SAFETY: by this function's contract.
         true => unsafe { Api::from_members(api.cast()) }
@@ -113,8 +114,8 @@ pub unsafe extern "C" fn onewrite_register_with(
     }
 }
 
-/// Why the last registration from C failed. What was handed out stays for ever: messages are few, and one that comes
-/// again is not kept again.
+/// Why the last registration from C failed. A returned message stays valid forever. Messages are
+/// few, and a repeated one is stored once.
 static WHY: Mutex<Why> = Mutex::new(Why {
     last: None,
     told: Vec::new(),
@@ -137,7 +138,8 @@ fn note(error: Option<RegisterError>) {
     }
 }
 
-/// Why the last `onewrite_register()` of this process failed: an English sentence; empty where it did not.
+/// Why the last `onewrite_register()` of this process failed: an English sentence; empty if it did
+/// not fail.
 #[unsafe(no_mangle)]
 pub extern "C" fn onewrite_register_message() -> *const c_char {
     let why = sync::lock_static(&WHY);
@@ -159,7 +161,7 @@ mod tests {
         unsafe { libc::malloc(bytes as usize) }
     }
 
-    /// What the entry point says to a SQLite that has these functions.
+    /// The message that the entry point gives to a SQLite with these functions.
     fn said(version: unsafe extern "C" fn() -> c_int) -> String {
         let mut routines: Vec<Option<Untyped>> = vec![None; 300];
         // SAFETY: the types are those of the slots.
@@ -181,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Before any SQLite is our host there is a message all the same.
+    /// Even before any SQLite is our host, there is a message.
     #[test]
     fn a_sqlite_that_cannot_be_the_host_is_told_why() {
         let text = said(version_3_39);

@@ -8,10 +8,10 @@ use std::ffi::OsString;
 
 use crate::storage::has_raised_privileges;
 
-/// A variable that is no setting; those are in [`SETTINGS`](super::SETTINGS).
+/// A variable that is not a setting; those are in [`SETTINGS`](super::SETTINGS).
 pub struct Variable {
     pub name: &'static str,
-    /// Its values, as the documents have them, and what each does.
+    /// Its values, as the documents show them, and the effect of each.
     pub values: &'static [(&'static str, &'static str)],
 }
 

@@ -1,9 +1,9 @@
 //! SQLite's C interface, as far as a VFS needs it: the structures of `sqlite3.h`, and the function
-//! table that the host hands over.
+//! table that the host passes.
 //!
 //! Nothing here links against SQLite. A loadable extension gets `sqlite3_api_routines` from the
-//! host; a program that links SQLite builds the same [`Api`] from its own symbols. So there is
-//! never a second SQLite in the process.
+//! host; a program that links SQLite builds the same [`Api`] from its own symbols. So the process
+//! never contains a second SQLite because of us.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
@@ -121,7 +121,7 @@ pub const SQLITE_ACCESS_EXISTS: c_int = 0;
 
 pub const SQLITE_SYNC_NORMAL: c_int = 2;
 
-/// Ours: the database file says which one it is, also where another VFS lies over ours.
+/// Ours: the database file identifies itself, even under another VFS.
 pub const FCNTL_DATABASE: c_int = 0x6f6e_6577;
 pub const SQLITE_FCNTL_LAST_ERRNO: c_int = 4;
 pub const SQLITE_FCNTL_PERSIST_WAL: c_int = 10;
@@ -178,19 +178,19 @@ macro_rules! api {
         }
 
         impl Api {
-            /// Where `sqlite3_api_routines` (`sqlite3ext.h`) has each function.
+            /// The slot of each function in `sqlite3_api_routines`.
             #[cfg(test)]
             pub const SLOTS: &[(&str, usize)] = &[("log", LOG_SLOT), $( (stringify!($field), $slot), )*];
 
-            /// Reads the table that the host passes to an extension's entry point; `None` where
-            /// a function is missing, as in a SQLite older than 3.39.
+            /// Reads the table that the host passes to an extension's entry point; `None` if a
+            /// function is missing, as in a SQLite older than 3.39.
             ///
             /// # Safety
-            /// `routines` points to the `sqlite3_api_routines` of a SQLite whose version has
-            /// been checked, see [`VERSION_SLOT`].
+            /// `routines` points to the `sqlite3_api_routines` of a SQLite whose version was
+            /// checked, see [`VERSION_SLOT`].
             pub unsafe fn from_routines(routines: *const Option<Untyped>) -> Option<Api> {
                 // SAFETY: the table is an array of function pointers that only ever grows at its
-                // end, and each slot holds a function of the type that it is given here.
+                // end. Each slot holds a function of the type that it is given here.
                 unsafe {
                     Some(Api {
                         log: std::mem::transmute::<
@@ -205,7 +205,7 @@ macro_rules! api {
                 }
             }
 
-            /// Reads the structure that a C program filled; `None` where it or a member is null.
+            /// Reads the structure that a C program filled; `None` if it or a member is null.
             ///
             /// # Safety
             /// `members` points to a structure as `onewrite.h` declares it, or is null.

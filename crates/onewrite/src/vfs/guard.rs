@@ -2,8 +2,8 @@
 //! SQLite does not know. This file also decides a database's mode, whenever a connection goes from
 //! no lock to SHARED.
 //!
-//! While one of our logs is in use, the database header has [`GUARD_BYTE`] on disk in byte 19 (the
-//! read version), and the log's id in bytes 72 to 79. SQLite reads 2 and zeros through us. A stock
+//! While one of our logs is in use, the database header on disk has [`GUARD_BYTE`] as read version
+//! (byte 19). Bytes 72 to 79 hold the log's id. SQLite reads 2 and zeros through us. A stock
 //! connection sees a version that it must not read, says "file is not a database" and touches
 //! nothing. The interleavings: `docs/durability.md`, G14 to G34.
 

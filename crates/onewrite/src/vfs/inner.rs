@@ -1,4 +1,4 @@
-//! The file underneath a database of ours, in the VFS underneath ours.
+//! The file underneath one of our databases, in the VFS underneath ours.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -28,7 +28,7 @@ pub struct Inner {
     mapping: Cell<Mapping>,
 }
 
-/// A copy whose checksum does not fit is being written, or was when its writer died.
+/// A copy with a wrong checksum is being written, or was when its writer died.
 const INDEX_LOOKS: usize = 64;
 
 /// How SQLite has mapped the wal-index.
@@ -60,7 +60,7 @@ impl Inner {
 
     pub fn close(&self) -> c_int {
         self.index.set(ptr::null());
-        // SAFETY: the file is open; nobody uses it afterwards.
+        // SAFETY: the file is open; no code uses it afterwards.
         unsafe { (self.methods().xClose)(self.file) }
     }
 
@@ -122,14 +122,16 @@ impl Inner {
         unsafe { (self.methods().xFileControl)(self.file, op, argument) }
     }
 
-    /// Whether the path leads to another file by now, or to none; `None` where the VFS underneath does not tell.
+    /// Whether the path now leads to another file, or to none; `None` if the VFS underneath does
+    /// not report it.
     pub fn has_moved(&self) -> Option<bool> {
         let mut moved: c_int = 0;
         let code = self.control(ffi::SQLITE_FCNTL_HAS_MOVED, (&raw mut moved).cast());
         (code == ffi::SQLITE_OK).then_some(moved != 0)
     }
 
-    /// The system's error number of the last call that failed; 0 where the VFS underneath does not tell.
+    /// The system's error number of the last failed call; 0 if the VFS underneath does not report
+    /// it.
     pub fn last_errno(&self) -> i32 {
         let mut errno = 0;
         self.control(ffi::SQLITE_FCNTL_LAST_ERRNO, (&raw mut errno).cast());
@@ -162,7 +164,7 @@ impl Inner {
 
     fn index_place(&self, word: usize) -> &AtomicU32 {
         // SAFETY: `index` is mapped and not null here, aligned, and its header has 34 words. Other
-        // processes write it: hence atomic.
+        // processes write it, hence atomic.
         unsafe { AtomicU32::from_ptr(self.index.get().cast_mut().add(word)) }
     }
 
@@ -170,18 +172,18 @@ impl Inner {
         IndexHeader::new(std::array::from_fn(|word| self.index_word(from + word)))
     }
 
-    /// What the wal-index says now; `None` while it is not mapped or not valid.
+    /// The present view of the wal-index; `None` while it is not mapped or not valid.
     ///
-    /// It has two copies of its header. SQLite writes the second, then the first, each with a checksum:
-    /// while one is being written the other is whole. A copy whose checksum does not fit says nothing:
-    /// taken as it stands it could name a generation that never was.
+    /// It has two copies of its header. SQLite writes the second, then the first, each with a
+    /// checksum. While one is being written, the other is whole. A copy with a wrong checksum is
+    /// ignored: it could name a generation that never existed.
     pub fn index_view(&self) -> Option<IndexView> {
         if self.index.get().is_null() {
             return None;
         }
         for _ in 0..INDEX_LOOKS {
             let copies = [self.index_copy(0), self.index_copy(INDEX_HEADER_WORDS)];
-            // What is read of the log afterwards is not older.
+            // Later reads of the log must not return older data.
             fence(Ordering::Acquire);
             if let Some(whole) = copies.iter().find(|copy| copy.is_whole()) {
                 return Some(whole.view());
@@ -203,26 +205,26 @@ impl Inner {
         (!self.index.get().is_null()).then(|| FrameNo(self.index_word(24)))
     }
 
-    /// Sets `nBackfill` to 0, if it still is this: checkpoints copy once more.
+    /// Sets `nBackfill` to 0, if it still has this value: checkpoints then copy once more.
     pub fn forget_backfill(&self, known: FrameNo) {
         if self.can_write_index() {
             let place = self.index_place(24);
-            // Where it has changed another connection was first.
+            // If it has changed, another connection was first.
             let _ = place.compare_exchange(known.0, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// Whether the wal-index is mapped, and not for reading alone.
+    /// Whether the wal-index is mapped, and not read-only.
     pub fn can_write_index(&self) -> bool {
         !self.index.get().is_null() && self.mapping.get() == Mapping::Writable
     }
 
-    /// How far a checkpoint may have come (`nBackfillAttempted`).
+    /// How far a checkpoint may have got (`nBackfillAttempted`).
     pub fn backfill_attempted(&self) -> Option<FrameNo> {
         (!self.index.get().is_null()).then(|| FrameNo(self.index_word(32)))
     }
 
-    /// The wal-index' header as it stands; `None` where it is not mapped, not writable or not valid. The
+    /// The wal-index's present header; `None` if it is not mapped, not writable or not valid. The
     /// caller holds the write lock.
     pub fn index_header(&self) -> Option<IndexHeader> {
         self.index_view()?;
@@ -233,9 +235,10 @@ impl Inner {
         (header == self.index_copy(INDEX_HEADER_WORDS)).then_some(header)
     }
 
-    /// Makes the wal-index say that the log begins anew, without frames, as SQLite's `walRestartHdr` does:
-    /// the first salt goes up by one, the second is `salt`. Other connections see another header, and
-    /// forget their pages. The caller holds the write lock, and keeps readers of the log out.
+    /// Makes the wal-index describe a restarted log, without frames, as SQLite's `walRestartHdr`
+    /// does: the first salt goes up by one, the second is `salt`. Other connections see another
+    /// header, and drop their cached pages. The caller holds the write lock, and excludes readers
+    /// of the log.
     pub fn restart_index(&self, before: &IndexHeader, salt: [u8; 4]) {
         if self.index.get().is_null() || self.mapping.get() == Mapping::ReadOnly {
             return;
@@ -255,16 +258,16 @@ impl Inner {
         self.publish(&before.restarted(salt));
     }
 
-    /// Puts another checksum of the last frame into the wal-index' header: that of the log, where SQLite has
-    /// published one of its own. The caller holds the write lock.
+    /// Puts another checksum of the last frame into the wal-index's header: that of the log, if
+    /// SQLite has published a different one. The caller holds the write lock.
     pub fn correct_index(&self, sum: Checksum) {
         if let Some(header) = self.index_header() {
             self.publish(&header.with_frame_checksum(sum));
         }
     }
 
-    /// Writes the header as SQLite's `walIndexWriteHdr` does: the second copy first, so that whoever reads both
-    /// finds them equal, or looks again.
+    /// Writes the header as SQLite's `walIndexWriteHdr` does: the second copy first. So a process
+    /// that reads both finds them equal, or looks again.
     fn publish(&self, header: &IndexHeader) {
         for copy in [INDEX_HEADER_WORDS, 0] {
             fence(Ordering::SeqCst);

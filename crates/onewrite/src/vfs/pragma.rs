@@ -1,8 +1,8 @@
 //! Pragmas: `journal_mode`, as far as it concerns our modes, and `onewrite_*`.
 //!
-//! SQLite asks the VFS before it acts on a pragma itself (`SQLITE_FCNTL_PRAGMA`), while the statement
-//! is being prepared: also for EXPLAIN, and again when the statement is prepared anew. So every
-//! pragma here does the same when it is asked twice.
+//! SQLite asks the VFS before it acts on a pragma itself (`SQLITE_FCNTL_PRAGMA`), while the
+//! statement is being prepared. It asks also for EXPLAIN, and again when the statement is prepared
+//! again. So every pragma here has the same effect when it is asked twice.
 
 use std::ffi::c_int;
 
@@ -14,9 +14,9 @@ use super::{environment, ffi, status};
 use crate::log::LogError;
 use crate::mode::words::listed;
 
-/// What becomes of a pragma.
+/// The outcome of a pragma.
 pub enum Answer {
-    /// SQLite goes on with it.
+    /// SQLite continues with it.
     Pass,
     /// The pragma's result.
     Text(String),
@@ -24,16 +24,16 @@ pub enum Answer {
     Fail(Failure),
 }
 
-/// Why a pragma fails: SQLite's result code, which tells an application whether trying again would
-/// help, and a message.
+/// Why a pragma fails: a message, and SQLite's result code, which tells an application whether
+/// another try may succeed.
 pub struct Failure {
     pub code: c_int,
-    /// Empty: SQLite's own words for the code.
+    /// Empty: SQLite's own text for the code.
     pub message: String,
 }
 
 impl Failure {
-    /// The switch does not suit the moment or the database; nothing has gone wrong.
+    /// Whether the switch only does not fit the moment or the database, without a fault.
     pub(super) fn is_no_fault(&self) -> bool {
         matches!(
             self.code & 0xff,
@@ -41,7 +41,7 @@ impl Failure {
         )
     }
 
-    /// Somebody else's lock is in the way.
+    /// Another connection's lock is in the way.
     pub(super) fn busy(message: String) -> Failure {
         Failure {
             code: ffi::SQLITE_BUSY,
@@ -50,7 +50,7 @@ impl Failure {
     }
 }
 
-/// A wrong word, or a wrong moment: trying again does not help.
+/// A wrong word, or a wrong moment: another try does not help.
 impl From<String> for Failure {
     fn from(message: String) -> Failure {
         Failure {
@@ -75,7 +75,7 @@ impl From<LogError> for Failure {
     }
 }
 
-/// A pragma of ours that sets nothing.
+/// One of our pragmas that sets nothing.
 pub(super) struct Command {
     pub pragma: &'static str,
     /// One line of help.
@@ -153,8 +153,8 @@ impl Database {
     }
 
     fn status_pragma(&self) -> Answer {
-        // A status without the database's mode would be of little use; but it must be given also
-        // where the database cannot be read.
+        // A status without the database's mode would be of little use. But it must work even if the
+        // database cannot be read.
         let _ = self.settle();
         Answer::Text(status::json(self))
     }

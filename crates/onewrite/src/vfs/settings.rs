@@ -26,10 +26,10 @@ use crate::storage::DirectIo;
 use choice::{Choice, Groups, Takes};
 pub(super) use wanted::{is_set, senseless_upgrade, wanted_mode};
 
-/// What a connection has set.
+/// The settings of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// `onewrite_layout`; `None` keeps the one that the log has.
+    /// `onewrite_layout`; `None` keeps the log's present one.
     pub layout: Option<Layout>,
     pub init: InitPolicy,
     pub commit: CommitConfig,
@@ -62,15 +62,15 @@ pub struct Setting {
     pub pragma: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// The values that it takes, and the field that holds them. The default is the field's.
+    /// The values that it takes, and the field that holds them. The default is the field's default.
     takes: &'static dyn Takes,
-    /// Whether the environment can set it, as the pragma's name in capitals.
+    /// Whether the environment can set it, by the pragma's name in capitals.
     in_environment: bool,
-    /// Whether a log is made by it, so that it must be set before `journal_mode`.
+    /// Whether it shapes a new log, so that it must be set before `journal_mode`.
     shapes_log: bool,
     /// The modes that obey it.
     modes: fn(JournalMode) -> bool,
-    /// What `onewrite_status` says under the setting's name: what is in use, or null.
+    /// The value in `onewrite_status` under the setting's name: the one in use, or null.
     in_use: fn(&Setting, &Database) -> Value,
 }
 
@@ -152,7 +152,7 @@ pub static SETTINGS: [Setting; 10] = [
             words: &Compression::WORDS,
             get: |settings| settings.commit.compressing.with,
             put: |settings, with| settings.commit.compressing.with = with,
-            // Each record says how it is compressed, so that this may change at any time.
+            // Each record gives its own compression, so this may change at any time.
             check: |setting, database, _| setting.only_in_its_modes(database, no_compression_in),
         },
         in_environment: true,
@@ -319,7 +319,7 @@ impl Setting {
         self.pragma.trim_start_matches("onewrite_")
     }
 
-    /// The words that it takes, and what each means; the form of a value that is no word.
+    /// The words that it takes with their meanings, or the form of a value that is not a word.
     pub fn values(&self) -> Vec<(&'static str, &'static str)> {
         self.takes.values()
     }
@@ -340,7 +340,8 @@ impl Setting {
         }
     }
 
-    /// A log is what it was made as: settings that shape it come before it is in use.
+    /// A log keeps the settings that it was made with: those that shape it come before it is in
+    /// use.
     fn only_before_the_log(
         &self,
         database: &Database,
@@ -362,11 +363,11 @@ impl Setting {
 }
 
 impl Database {
-    /// What the pragma of a setting answers.
+    /// The answer of a setting's pragma.
     pub(super) fn setting(&self, setting: &Setting) -> String {
         let in_use = (setting.in_use)(setting, self);
         match (setting.name(), in_use) {
-            // The log's own, also where this connection has asked for no other.
+            // The log's own layout, even if this connection has not asked for one.
             ("layout", Value::String(layout)) => layout,
             _ => setting.takes.printed(&self.settings.get()),
         }
@@ -381,17 +382,17 @@ impl Database {
         if let Some(writer) = writer.as_mut()
             && writer.config != settings.commit
         {
-            // Commits that wait are written as they were promised.
+            // Waiting commits are written as they were promised.
             writer.drain().map_err(|e| e.to_string())?;
             writer.config = settings.commit;
         }
         Ok(())
     }
 
-    /// Sets what the environment says, then what the URI says.
+    /// Applies the environment's settings, then the URI's.
     ///
     /// # Errors
-    /// For a value in the URI that the setting does not take. One in the environment is a warning.
+    /// A value in the URI that the setting does not take. One in the environment is only a warning.
     pub(super) fn apply_settings(&self, uri: Uri<'_>) -> Result<(), String> {
         for setting in &SETTINGS {
             if let Some(variable) = setting.variable()
@@ -410,7 +411,8 @@ impl Database {
     }
 }
 
-/// The statements that make another connection set what shapes a log, as these settings have it.
+/// The statements by which another connection sets the settings that shape a log, to the values
+/// here.
 pub(super) fn pragmas_that_shape_a_log(settings: &Settings) -> impl Iterator<Item = String> {
     let shaping = SETTINGS.iter().filter(|setting| setting.shapes_log);
     shaping.map(|setting| {
@@ -419,7 +421,7 @@ pub(super) fn pragmas_that_shape_a_log(settings: &Settings) -> impl Iterator<Ite
     })
 }
 
-/// What `onewrite_status` says about the settings.
+/// The settings as `onewrite_status` shows them.
 pub(super) struct InUse<'a>(pub &'a Database);
 
 impl Serialize for InUse<'_> {
@@ -431,7 +433,7 @@ impl Serialize for InUse<'_> {
     }
 }
 
-/// The settings as `PRAGMA onewrite_help` prints them: the value now, the values, the help.
+/// The settings as `PRAGMA onewrite_help` prints them: the present value, the values, the help.
 pub(super) fn help(database: &Database) -> String {
     let lines = SETTINGS.iter().map(|setting| {
         let values = setting.values();

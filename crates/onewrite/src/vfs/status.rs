@@ -1,4 +1,4 @@
-//! `PRAGMA onewrite_status`: what is in use and why, as one JSON object.
+//! `PRAGMA onewrite_status`: the settings in use and the reasons for them, as one JSON object.
 
 use std::sync::Arc;
 
@@ -30,19 +30,19 @@ struct Status<'a> {
     /// The version of the SQLite that runs here, and its own faults in WAL mode.
     sqlite: Option<String>,
     sqlite_faults: Vec<String>,
-    /// The mode of ours; null in SQLite's own modes.
+    /// Our mode; null in SQLite's own modes.
     mode: Option<&'static str>,
-    /// The mode that the database remembers and is not used in now, and why.
+    /// The mode that the database remembers but does not use now, and why.
     kept_out_of: Option<KeptOut>,
-    /// What the settings come to.
+    /// The settings in use.
     #[serde(flatten)]
     settings: InUse<'a>,
-    /// What `auto` has come to.
+    /// The decision for `auto`.
     sync_in_use: String,
-    /// Why `auto` has come to that.
+    /// The reason for that decision.
     sync_why: Option<String>,
     guarded: bool,
-    /// Where this connection has set the log of a removed database aside to.
+    /// The new name of a removed database's log that this connection has set aside.
     set_aside: Option<&'a str>,
     /// How SQLite's locks on the database are held: `ofd` outlive a `close`, `posix` do not. Null before the
     /// first one.
@@ -51,7 +51,7 @@ struct Status<'a> {
     locks_why_not: Option<String>,
     #[serde(flatten)]
     log: Option<LogStatus<'a>>,
-    /// The last thing that went wrong on this connection.
+    /// The last error on this connection.
     error: Option<&'a str>,
 }
 
@@ -63,13 +63,13 @@ struct KeptOut {
 
 #[derive(Serialize)]
 struct LogStatus<'a> {
-    /// How long a durable write of 4 KiB took in the two ways, where that was timed.
+    /// How long a durable write of 4 KiB took in the two ways, if that was timed.
     #[serde(flatten)]
     pace: Option<Pace>,
     log: String,
     log_id: Option<String>,
     page_size: usize,
-    /// Every write begins and ends on a multiple of so many bytes.
+    /// Every write begins and ends on a multiple of this many bytes.
     block_bytes: u64,
     /// Bytes that one frame takes.
     frame_bytes: u64,
@@ -80,14 +80,14 @@ struct LogStatus<'a> {
     #[serde(flatten)]
     io: IoCounts,
     groups: Sizes,
-    /// What was done together with others, and whether other processes can see it.
+    /// Counters of shared work, and whether other processes can see it.
     group_commits: Counts,
-    /// What checkpoints did by block remapping, in all connections of the process, and what it costs by
-    /// the model.
+    /// Counters of checkpoints by block remapping, in all connections of the process, and the model
+    /// of their cost.
     remapped: checkpoint::Counts,
     remap_cost: Option<Cost>,
     shared_memory: bool,
-    /// What compression did, in all connections of the process.
+    /// Counters of compression, in all connections of the process.
     compressed: Option<Compressed>,
     direct_io_why_not: Option<&'a str>,
     fua: bool,

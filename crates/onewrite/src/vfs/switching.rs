@@ -1,4 +1,4 @@
-//! `PRAGMA journal_mode`, as far as it concerns our modes: from one mode to another, always by way of
+//! `PRAGMA journal_mode`, as far as it concerns our modes: from one mode to another, always through
 //! DELETE, with SQLite's own statements.
 
 use super::database::{Database, Switch};
@@ -27,7 +27,7 @@ impl Database {
             }
             return match self.settle() {
                 Ok(()) => match self.mode() {
-                    // SQLite sees its own WAL, and says so.
+                    // SQLite sees its own WAL, and reports it.
                     Some(mode) if self.upgrade_of_wal() == Some(mode) => Answer::Pass,
                     Some(mode) => Answer::Text(mode.to_string()),
                     None => Answer::Pass,
@@ -36,7 +36,7 @@ impl Database {
             };
         };
         if word != super::atomic::NAME && self.is_in_atomic_transaction() {
-            // SQLite would stay as it is, and this mode would be left: half of it.
+            // SQLite would keep its mode, and this one would be left halfway.
             return Answer::Fail("cannot change out of xftl mode from within a transaction".into());
         }
         if word == super::atomic::NAME {
@@ -48,7 +48,7 @@ impl Database {
             return self.switch_to(mode);
         }
         if !is_stock_mode(&word) {
-            // SQLite ignores such a word, and then tells the mode; so do we.
+            // SQLite ignores such a word, and then answers with the mode; so do we.
             return self.journal_mode(None);
         }
         if word == "wal"
@@ -68,7 +68,7 @@ impl Database {
         }
     }
 
-    /// The mode that the environment puts in the place of SQLite's own WAL: `ONEWRITE_UPGRADE_WAL` is
+    /// The mode that the environment substitutes for SQLite's own WAL. `ONEWRITE_UPGRADE_WAL` is
     /// its name, or 1 for the one that `ONEWRITE_JOURNAL_MODE` names.
     fn upgrade_of_wal(&self) -> Option<JournalMode> {
         if convert::is_converting() {
@@ -77,17 +77,17 @@ impl Database {
         match UPGRADE_WAL.text()?.parse() {
             Ok(UpgradeOfWal::To(mode)) => Some(mode),
             Ok(UpgradeOfWal::ToWanted) => self.wanted,
-            // Told when the database was opened.
+            // This was reported when the database was opened.
             Ok(UpgradeOfWal::No) | Err(_) => None,
         }
     }
 
-    /// The application asks for WAL, knows nothing of us, and may well compare the answer: so it is
-    /// "wal". Where the switch is not possible the database gets what was asked for, and the reason
-    /// goes to SQLite's log; `None`.
+    /// The application asks for WAL, does not know us, and may compare the answer: so the answer is
+    /// "wal". If the switch is not possible, the database gets WAL as requested, the reason goes to
+    /// SQLite's log, and this returns `None`.
     fn upgrade_wal(&self, mode: JournalMode) -> Option<Answer> {
         match self.switch_to(mode) {
-            // It is in WAL, as was asked, and goes on to remember the mode.
+            // The database is in WAL, as requested, and still remembers the mode.
             Answer::Fail(_) if self.kept_out_of.get() == Some(mode) => Some(Answer::Pass),
             Answer::Fail(failure) if self.mode().is_none() && failure.is_no_fault() => {
                 let database = self.paths.database.display();
@@ -97,14 +97,14 @@ impl Database {
                 );
                 None
             }
-            // Without a schema's name the pragma is for every attached database: SQLite goes on with
-            // those, and finds that this one is in WAL mode.
+            // Without a schema name the pragma is for every attached database. SQLite continues
+            // with those, and finds that this one is in WAL mode.
             Answer::Text(_) => Some(Answer::Pass),
             other => Some(other),
         }
     }
 
-    /// What an application is to be told that it is in.
+    /// The name of the mode for the application.
     fn known_name(&self, mode: JournalMode) -> &'static str {
         match self.upgrade_of_wal() {
             Some(upgrade) if upgrade == mode => "wal",
@@ -112,8 +112,8 @@ impl Database {
         }
     }
 
-    /// An application that knows nothing of us is told of a failure in SQLite's words, and SQLite's log
-    /// in ours.
+    /// An application that does not know us gets a failure in SQLite's words, and SQLite's log gets
+    /// it in ours.
     pub(super) fn in_known_words(&self, answer: Answer) -> Answer {
         match answer {
             Answer::Fail(failure)
@@ -129,7 +129,7 @@ impl Database {
         }
     }
 
-    /// Why a statement of ours failed: SQLite's code, and the most telling words.
+    /// Why one of our statements failed: SQLite's code, and the most specific text.
     pub(super) fn why(&self, error: SqlError) -> Failure {
         Failure {
             code: error.code,
@@ -155,7 +155,7 @@ impl Database {
             return Ok(());
         }
         if self.kept_out_of.get() == Some(mode) {
-            // Not by way of DELETE, which would be refused when the mode is forgotten already.
+            // Not through DELETE, which would be refused when the mode is already forgotten.
             return Err(Failure::busy(format!(
                 "cannot change into {mode} mode: {}",
                 super::status::KEPT_OUT
@@ -172,7 +172,7 @@ impl Database {
         self.check_suits(mode, connection, &schema)?;
         self.leave_for("delete")?;
         let pragma = |word| connection.query(&format!("PRAGMA {schema}.journal_mode={word}"));
-        // From SQLite's own WAL by way of DELETE, so that the way in is always the same.
+        // From SQLite's own WAL through DELETE, so that the way in is always the same.
         self.switch.set(Switch::ToStock);
         let left = self.expect_mode(pragma("delete"), "delete");
         self.switch.set(Switch::Idle);
@@ -183,7 +183,7 @@ impl Database {
             .and_then(|()| self.enter(mode, connection, &schema));
         self.switch.set(Switch::Idle);
         if entered.is_err() && self.mode().is_none() {
-            // The database says WAL by now, and no log of ours came of it.
+            // The database is in WAL by now, and none of our logs was made.
             self.switch.set(Switch::ToStock);
             let _ = pragma("delete");
             self.switch.set(Switch::Idle);
@@ -226,7 +226,7 @@ impl Database {
         }
     }
 
-    /// A mode must be able to carry the database's pages. An empty database is made to suit it.
+    /// A mode must be able to carry the database's pages. An empty database is adapted to it.
     fn check_suits(
         &self,
         mode: JournalMode,
@@ -282,8 +282,8 @@ impl Database {
         }
     }
 
-    /// Pages must be whole blocks. What is found when the log is made would be an error there, and not a reason to stay
-    /// with another mode.
+    /// Pages must be whole blocks. If that showed only when the log is made, it would be an error
+    /// there, and not a reason to stay in another mode.
     fn check_suits_gathered(&self, connection: Connection, schema: &str) -> Result<(), Failure> {
         let asked = connection.query(&format!("PRAGMA {schema}.page_size"));
         let bytes = asked.map_err(|e| self.why(e))?;
@@ -292,13 +292,14 @@ impl Database {
         suits.transpose().map(drop).map_err(Failure::from)
     }
 
-    /// Whether no mode of ours is in use, and none is remembered. Then SQLite's statement is left to SQLite: it may answer while
-    /// another connection has the database locked, and its errors are its own.
+    /// Whether none of our modes is in use or remembered. Then SQLite's statement is left to
+    /// SQLite: it may answer while another connection has the database locked, and its errors are
+    /// its own.
     fn has_nothing_of_ours(&self) -> bool {
         self.mode().is_none() && !self.paths.log.exists()
     }
 
-    /// Leaves a mode of ours by way of DELETE, and forgets it. SQLite goes on from there.
+    /// Leaves one of our modes through DELETE, and forgets it. SQLite continues from there.
     pub(super) fn leave_for(&self, word: &str) -> Result<(), Failure> {
         if self.has_nothing_of_ours() {
             return Ok(());
@@ -339,13 +340,14 @@ impl Database {
         }
     }
 
-    /// SQLite ignores an error of `xDelete`, and says "delete" all the same.
+    /// SQLite ignores an error of `xDelete`, and still answers "delete".
     fn check_unguarded(&self) -> Result<(), Failure> {
         let Some((code, message)) = self.unguard_failure.take() else {
             return Ok(());
         };
-        // With `locking_mode=EXCLUSIVE` there would be no first lock, which finds the guard again. But where SQLite
-        // has read the header since, it has found WAL there and opened the log: it must be able to checkpoint.
+        // With `locking_mode=EXCLUSIVE` there would be no first lock, which finds the guard again.
+        // But if SQLite has read the header since, it has found WAL there and opened the log: it
+        // must be able to checkpoint.
         let uses_log = self.writer.borrow().is_some();
         self.must_look_again
             .set(self.is_guarded() && self.lock.get() != LockLevel::NONE && !uses_log);

@@ -7,16 +7,16 @@ use crate::mode::words::{Word, value_of, word_for};
 
 /// The values of a setting, and the field of [`Settings`] that holds them.
 pub(super) trait Takes: Sync {
-    /// The words, or the form of a value that is no word, and what each means.
+    /// The words, or the form of a value that is not a word, with their meanings.
     fn values(&self) -> Vec<(&'static str, &'static str)>;
 
-    /// The word for what is set.
+    /// The word for the present value.
     fn printed(&self, settings: &Settings) -> String;
 
     /// The settings with this value.
     ///
     /// # Errors
-    /// It takes no such value, or not now.
+    /// The setting does not take this value, or not now.
     fn put(
         &self,
         setting: &Setting,

@@ -5,15 +5,15 @@ use crate::mode::JournalMode;
 use crate::vfs::environment;
 use crate::vfs::pragma::COMMANDS;
 
-/// The page, from this crate's folder.
+/// The page, relative to this crate's folder.
 const PAGE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../docs/reference/settings.md"
 );
-/// With this variable the test writes the page.
+/// If this variable is set, the test writes the page.
 const WRITE: &str = "ONEWRITE_WRITE_SETTINGS";
 
-/// The tables, by the names that their places have in the page.
+/// The tables, by the names of their places in the page.
 fn tables() -> [(&'static str, String); 4] {
     [
         ("settings", settings_table()),
@@ -138,7 +138,7 @@ fn the_page_has_the_settings_as_they_are() {
     }
 }
 
-/// Whatever the page says can be said, and is answered as it was said.
+/// Every value on the page can be set, and the answer repeats it.
 #[test]
 fn each_word_of_the_table_is_distinct_and_has_a_meaning() {
     for setting in &SETTINGS {

@@ -1,4 +1,4 @@
-//! The journal mode that the URI or the environment ask for.
+//! The journal mode that the URI or the environment asks for.
 
 use super::super::database::Database;
 use super::super::environment::{JOURNAL_MODE, UPGRADE_WAL};
@@ -7,7 +7,7 @@ use super::Uri;
 use crate::mode::words::ON;
 use crate::mode::{JournalMode, UpgradeOfWal};
 
-/// The journal mode that the URI (`journal_mode=`), or else the environment, ask for.
+/// The journal mode that the URI (`journal_mode=`), or else the environment, asks for.
 pub fn wanted_mode(uri: Uri<'_>) -> Option<JournalMode> {
     if convert::is_converting() {
         return None;
@@ -19,7 +19,7 @@ pub fn wanted_mode(uri: Uri<'_>) -> Option<JournalMode> {
     })
 }
 
-/// Why `ONEWRITE_UPGRADE_WAL` upgrades nothing, where that cannot be what was meant.
+/// Why `ONEWRITE_UPGRADE_WAL` has no effect, if that cannot be intended.
 pub fn senseless_upgrade(database: &Database) -> Option<String> {
     match UPGRADE_WAL.text()?.parse() {
         Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
@@ -32,7 +32,7 @@ pub fn senseless_upgrade(database: &Database) -> Option<String> {
     }
 }
 
-/// Whether a parameter of SQLite's own is set, as SQLite reads a boolean.
+/// Whether one of SQLite's own parameters is set, as SQLite reads a boolean.
 pub fn is_set(uri: Uri<'_>, parameter: &str) -> bool {
     uri(parameter).is_some_and(|value| {
         let mut words = ["on"].iter().chain(ON);

@@ -18,7 +18,7 @@ use crate::vfs::pragma::Answer;
 use crate::vfs::settings::{self, Settings, Uri};
 use crate::vfs::{convert, header};
 
-/// A database file of ours. The file of the VFS underneath follows it in the same allocation.
+/// One of our database files. The file of the VFS underneath follows it in the same allocation.
 #[repr(C)]
 pub struct DatabaseFile {
     base: sqlite3_file,
@@ -36,7 +36,7 @@ pub unsafe fn open(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
-    // SAFETY: by this function's contract; the file underneath lies behind ours.
+    // SAFETY: by this function's contract; the file underneath follows ours.
     unsafe {
         let ours = file.cast::<DatabaseFile>();
         let below = ours.add(1).cast::<sqlite3_file>();
@@ -56,7 +56,7 @@ pub unsafe fn open(
             return code;
         }
         if claim.is_none() {
-            // It was made just now.
+            // The file was made just now.
             claim = match Claim::of(&path, host) {
                 Ok(claim) => claim,
                 Err(taken) => {
@@ -150,7 +150,8 @@ pub(super) unsafe fn database<'a>(file: *mut sqlite3_file) -> &'a Database {
     database
 }
 
-/// The database behind a file, if the file has our methods: another copy of this library may be in the process.
+/// The database behind a file, if the file has our methods: another copy of this library may be in
+/// the process.
 ///
 /// # Safety
 /// `file` is open.
@@ -198,7 +199,7 @@ static DATABASE_METHODS: [sqlite3_io_methods; 3] = [
 macro_rules! pass_to_inner {
     ($($name:ident => $method:ident($($argument:ident: $type:ty),*) -> $ret:ty;)*) => {$(
         pub unsafe extern "C" fn $name(file: *mut sqlite3_file, $($argument: $type),*) -> $ret {
-            // SAFETY: SQLite calls with a database of ours; passed on as it came.
+            // SAFETY: SQLite calls with one of our databases; passed on as it came.
             unsafe {
                 let inner = &database(file).inner;
                 (inner.methods().$method)(inner.file(), $($argument),*)
@@ -285,7 +286,7 @@ unsafe extern "C" fn db_write(
 
 unsafe extern "C" fn db_truncate(file: *mut sqlite3_file, size: i64) -> c_int {
     shielded(|| {
-        // SAFETY: a database of ours.
+        // SAFETY: one of our databases.
         let database = unsafe { database(file) };
         database.is_flushed.set(false);
         if let Err(e) = database.finish_pages() {
@@ -329,7 +330,7 @@ unsafe extern "C" fn db_sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
 
 unsafe extern "C" fn db_lock(file: *mut sqlite3_file, level: c_int) -> c_int {
     shielded(|| {
-        // SAFETY: a database of ours.
+        // SAFETY: one of our databases.
         let database = unsafe { database(file) };
         let level = LockLevel(level);
         if database.lock.get() == LockLevel::NONE && level == LockLevel::SHARED {
@@ -341,7 +342,7 @@ unsafe extern "C" fn db_lock(file: *mut sqlite3_file, level: c_int) -> c_int {
 
 unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
     shielded(|| {
-        // SAFETY: a database of ours.
+        // SAFETY: one of our databases.
         let database = unsafe { database(file) };
         if let Err(code) = database.abort_atomic() {
             return code;
@@ -352,7 +353,7 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
             database.last_snapshot.set(None);
             database.must_look_again.set(false);
             database.kept_out_of.set(None);
-            // While the lock is held: who has the log open has the database open.
+            // While the lock is held: a connection that has the log open has the database open.
             database.let_go_of_log();
         }
         let code = database.inner.unlock(LockLevel(level));
@@ -362,12 +363,12 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
 }
 
 unsafe extern "C" fn db_device_characteristics(file: *mut sqlite3_file) -> c_int {
-    // SAFETY: a database of ours.
+    // SAFETY: one of our databases.
     let database = unsafe { database(file) };
     // SAFETY: passed on as it came.
     let flags = unsafe { (database.inner.methods().xDeviceCharacteristics)(database.inner.file()) };
     // SQLite asks the database for this when it means the log: whether frames that share a sector
-    // with new ones are safe. In our guarded layouts no two frames share one.
+    // with new ones are safe. In our guarded layouts no two frames share a sector.
     let apart = if database.is_guarded() {
         ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
     } else {
@@ -382,7 +383,7 @@ unsafe extern "C" fn db_file_control(
     argument: *mut c_void,
 ) -> c_int {
     shielded(|| {
-        // SAFETY: a database of ours; the argument is what SQLite documents for `op`.
+        // SAFETY: one of our databases; the argument is what SQLite documents for `op`.
         unsafe {
             let database = database(file);
             match op {
@@ -405,14 +406,14 @@ unsafe extern "C" fn db_file_control(
                     if *argument.cast::<c_int>() < 0
                         && (database.is_guarded() || database.is_leaving_a_log()) =>
                 {
-                    // SQLite must "delete" the log: to end the guard, where a log of ours stays in any
-                    // case, and to forget pages.
+                    // SQLite must "delete" the log: to end the guard, where our log stays in any
+                    // case, and to drop its cached pages.
                     *argument.cast::<c_int>() = 0;
                     SQLITE_OK
                 }
                 ffi::SQLITE_FCNTL_COMMIT_PHASETWO => {
                     if let Err(code) = database.commit_atomic() {
-                        // SQLite has no journal any more, and may keep its lock.
+                        // SQLite no longer has a journal, and may keep its lock.
                         return database.give_up_atomic(code);
                     }
                     let index = database.inner.index_view();
@@ -512,7 +513,7 @@ pub unsafe extern "C" fn db_fetch(
     size: c_int,
     out: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: a database of ours; SQLite passes room for a pointer.
+    // SAFETY: one of our databases; SQLite passes room for a pointer.
     unsafe {
         let database = database(file);
         if offset == 0 && database.is_guarded() {

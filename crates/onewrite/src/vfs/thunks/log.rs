@@ -11,10 +11,10 @@ use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io
 use crate::vfs::host;
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, be32};
 
-/// Where a frame's header has the pages of the database after a commit; 0 in other frames.
+/// The offset in a frame's header of the database's pages after a commit; 0 in other frames.
 const PAGES_AT: usize = 4;
 
-/// A log of ours: it belongs to a database, which SQLite closes after it.
+/// One of our logs. It belongs to a database, which SQLite closes after it.
 #[repr(C)]
 struct LogHandle {
     base: sqlite3_file,
@@ -66,7 +66,7 @@ static LOG_METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xFileControl: log_file_control,
     xSectorSize: log_sector_size,
     xDeviceCharacteristics: log_device_characteristics,
-    // Not there in version 1; the structure needs them all the same.
+    // Version 1 does not have them, but the structure needs them.
     xShmMap: db_shm_map,
     xShmLock: db_shm_lock,
     xShmBarrier: db_shm_barrier,
@@ -77,7 +77,7 @@ static LOG_METHODS: sqlite3_io_methods = sqlite3_io_methods {
 
 unsafe extern "C" fn log_close(file: *mut sqlite3_file) -> c_int {
     shielded(|| {
-        // SAFETY: a log of ours.
+        // SAFETY: one of our logs.
         let database = unsafe { log_database(file) };
         let code = with_writer(database, |writer| writer.drain());
         database.writer.replace(None);
@@ -92,7 +92,7 @@ unsafe extern "C" fn log_read(
     offset: i64,
 ) -> c_int {
     shielded(|| {
-        // SAFETY: a log of ours, a buffer of `size` bytes.
+        // SAFETY: one of our logs, and a buffer of `size` bytes.
         let (database, out) = unsafe { (log_database(file), out_buffer(out, size)) };
         if let Err(code) = await_snapshot(database) {
             return code;
@@ -112,7 +112,7 @@ unsafe extern "C" fn log_read(
             _ => None,
         });
         let checked = match place.filter(|_| code == SQLITE_OK) {
-            // Recovery reads so.
+            // Recovery reads like this.
             Some((frame, Part::Whole)) => database.repair(frame, out),
             Some((frame, Part::Page)) => database.check_page(frame, out),
             None => return code,
@@ -124,14 +124,14 @@ unsafe extern "C" fn log_read(
     })
 }
 
-/// What of a frame is read.
+/// The part of a frame that is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Whole,
     Page,
 }
 
-/// The frame that a read is of, where it is of all of it or of its page.
+/// The frame of a read, if the read is of all of it or of its page.
 fn frame_of(database: &Database, bytes: usize, offset: u64) -> Option<(FrameNo, Part)> {
     let log = database.log.borrow();
     let page = log.as_ref()?.geometry().page();
@@ -149,7 +149,7 @@ unsafe extern "C" fn log_write(
     offset: i64,
 ) -> c_int {
     shielded(|| {
-        // SAFETY: a log of ours, `size` bytes.
+        // SAFETY: one of our logs, and `size` bytes.
         let (database, data) = unsafe { (log_database(file), in_buffer(data, size)) };
         if is_commit(database, data, offset as u64)
             && let Err(e) = database.check_not_taken()
@@ -173,7 +173,7 @@ fn is_commit(database: &Database, data: &[u8], offset: u64) -> bool {
 
 unsafe extern "C" fn log_truncate(file: *mut sqlite3_file, size: i64) -> c_int {
     shielded(|| {
-        // SAFETY: a log of ours.
+        // SAFETY: one of our logs.
         let database = unsafe { log_database(file) };
         with_writer(database, |writer| writer.truncate(size as u64))
     })
@@ -181,7 +181,7 @@ unsafe extern "C" fn log_truncate(file: *mut sqlite3_file, size: i64) -> c_int {
 
 unsafe extern "C" fn log_sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
     shielded(|| {
-        // SAFETY: a log of ours.
+        // SAFETY: one of our logs.
         let database = unsafe { log_database(file) };
         let index = database.inner.index_view();
         with_writer(database, |writer| {
@@ -192,7 +192,7 @@ unsafe extern "C" fn log_sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
 
 unsafe extern "C" fn log_file_size(file: *mut sqlite3_file, out: *mut i64) -> c_int {
     shielded(|| {
-        // SAFETY: a log of ours, room for one integer.
+        // SAFETY: one of our logs, and room for one integer.
         let (database, out) = unsafe { (log_database(file), &mut *out) };
         with_writer(database, |writer| {
             *out = i64::try_from(writer.size()?).unwrap_or(i64::MAX);

@@ -17,7 +17,7 @@ pub unsafe extern "C" fn db_shm_map(
     extend: c_int,
     out: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: a database of ours; the mapping lasts until xShmUnmap.
+    // SAFETY: one of our databases; the mapping lasts until xShmUnmap.
     unsafe {
         let database = database(file);
         let inner = &database.inner;
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn db_shm_map(
             database.index_failed.set(!is_mapped);
             match code {
                 SQLITE_OK => inner.mapped(*out, Mapping::Writable),
-                // `readonly_shm=1`, or no permission: mapped all the same, and kept up by others.
+                // `readonly_shm=1`, or no permission: still mapped, and others keep it up to date.
                 ffi::SQLITE_READONLY => inner.mapped(*out, Mapping::ReadOnly),
                 _ => inner.unmapped(),
             }
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn db_shm_lock(
     flags: c_int,
 ) -> c_int {
     shielded(|| {
-        // SAFETY: a database of ours.
+        // SAFETY: one of our databases.
         let database = unsafe { database(file) };
         if database.keeps_lock(offset, flags) {
             return SQLITE_OK;
@@ -112,7 +112,7 @@ fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
         if let (Some(resealed), Some(index)) = (resealed, index) {
             match resealed.commit == index.last_frame {
                 true => database.inner.correct_index(resealed.checksum),
-                // SQLite has filled a sector behind it: to be recovered without that.
+                // SQLite has filled a sector after it, which recovery must leave out.
                 false => database.inner.invalidate_index(),
             }
         }
@@ -123,7 +123,7 @@ fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
 }
 
 fn read_lock(database: &Database, lock: c_int, flags: c_int) -> c_int {
-    // With the first lock SQLite does not look anew when it is refused.
+    // With the first lock SQLite does not look again when it is refused.
     if database.before_read_lock() && lock != company::FIRST_READ_LOCK {
         return ffi::SQLITE_BUSY;
     }
@@ -145,7 +145,7 @@ fn read_lock(database: &Database, lock: c_int, flags: c_int) -> c_int {
 }
 
 pub unsafe extern "C" fn db_shm_unmap(file: *mut sqlite3_file, delete: c_int) -> c_int {
-    // SAFETY: a database of ours.
+    // SAFETY: one of our databases.
     unsafe {
         let database = database(file);
         database.end_remapping();
