@@ -1,4 +1,4 @@
-//! What several commands understand on their command lines.
+//! Values that several commands accept on their command lines.
 
 use std::str::FromStr;
 

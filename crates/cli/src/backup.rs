@@ -1,9 +1,9 @@
 //! `onewrite backup`: a consistent copy of a database in use, as a stock database.
 //!
-//! SQLite's backup API copies pages through our VFS, which knows every mode. In the modes with a log one
-//! read transaction holds the snapshot: it stops no writer. In a rollback mode it would stop all of them,
-//! so there each step has its own, and a commit in between makes SQLite begin again; after some of these
-//! one read transaction is held for the rest.
+//! SQLite's backup API copies pages through the onewrite VFS, which knows every mode. In the modes
+//! with a log, one read transaction holds the snapshot and stops no writer. In a rollback mode it
+//! would stop all writers, so each step has its own, and a commit in between makes SQLite begin
+//! again. After `RESTARTS` of these, one read transaction holds the database for the rest.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -22,15 +22,15 @@ use serde::Serialize;
 use crate::progress::Progress;
 use crate::{Outcome, interrupt};
 
-/// What stands below the options of `backup --help`.
+/// The text below the options of `backup --help`.
 pub const AFTER_HELP: &str = "\
 DB may be in use, in any journal mode. FILE is a stock database in journal mode delete, as DB was at one
-moment, and any tool may copy or open it. It gets its name when it is complete and on the device; until
-then the work is in FILE-onewrite-partial, which the next backup to FILE takes away if this one is killed.
+moment. Any tool may copy or open it. FILE gets its name when it is complete and on the device. Until then
+the work is in FILE-onewrite-partial. If this backup is killed, the next backup to FILE removes that.
 
-Writers go on meanwhile. In a mode with a log (onewrite, waldio, swal, direct, wal) the log may grow until
-the backup ends, because no checkpoint can pass it. In a rollback mode (delete, truncate, persist) a commit
-makes the backup begin again; after some of these it holds writers up until it is done, and says so.
+Writers continue meanwhile. In a mode with a log (onewrite, waldio, swal, direct, wal) the log may grow
+until the backup ends, because no checkpoint can pass it. In a rollback mode (delete, truncate, persist) a
+commit makes the backup begin again. After three of these it makes writers wait until it is done, and says so.
 
 A database that a killed process left is recovered first, as by any program that opens it.
 
@@ -62,15 +62,15 @@ pub struct Args {
     json: bool,
 }
 
-/// Bytes of a step, about.
+/// Approximate bytes of a step.
 const STEP_BYTES: u32 = 1 << 20;
-/// So often SQLite may begin again before writers have to wait.
+/// SQLite may begin again this often before writers have to wait.
 const RESTARTS: u32 = 3;
-/// Others may have the database locked for so long.
+/// How long others may keep the database locked.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two attempts to get at a locked database.
+/// The time between two attempts to read a locked database.
 const RETRY: Duration = Duration::from_millis(5);
-/// In a rollback mode writers get in between two steps.
+/// In a rollback mode, writers get in between two steps.
 const BREATH: Duration = Duration::from_millis(1);
 
 /// The JSON document.
@@ -94,7 +94,8 @@ struct Report {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The database cannot be read, or FILE not be made; then there is no FILE, or the one that was there.
+/// The database cannot be read, or FILE cannot be made. Then FILE does not exist, or is the old
+/// one.
 pub fn run(args: &Args) -> Outcome {
     let named = |e: String| format!("{}: {e}", args.database.display());
     let path = fs::canonicalize(&args.database).map_err(|e| named(why_unread(&e)))?;
@@ -127,7 +128,8 @@ pub fn run(args: &Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// SQLite would make a database of an empty file, and of one that is none only says so at the end.
+/// SQLite would make a database of an empty file. It finds a file that is no database only at the
+/// end.
 fn check_source(path: &Path) -> Result<(), String> {
     let found = fs::metadata(path).map_err(|e| why_unread(&e))?;
     match (found.is_file(), found.len()) {
@@ -160,7 +162,7 @@ fn copy(path: &Path, partial: &Partial, args: &Args) -> Result<Report, String> {
     };
     let done = steps.run(&source, &mut copy)?;
     copy.close().map_err(|(_, e)| in_words(e))?;
-    // What closing fails with, the next open makes good: the copy is complete.
+    // The copy is complete. If closing fails, the next open repairs that.
     let _ = source.close();
     Ok(Report {
         version: 1,
@@ -176,7 +178,7 @@ fn copy(path: &Path, partial: &Partial, args: &Args) -> Result<Report, String> {
     })
 }
 
-/// Opens the database in the mode that it has, whatever the environment wishes.
+/// Opens the database in its own mode, whatever the environment asks for.
 fn open_source(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
@@ -210,14 +212,14 @@ fn hold(source: &Connection) -> Result<(), String> {
 
 /// How the pages are copied.
 struct Steps {
-    /// Of a step.
+    /// Pages of a step.
     pages: i32,
     pause: Duration,
     /// A read transaction holds the snapshot.
     is_held: bool,
 }
 
-/// What copying came to.
+/// The result of copying.
 struct Copied {
     pages: i64,
     restarts: u32,
@@ -292,8 +294,8 @@ fn in_use() -> String {
     "another process has it locked: try again".to_owned()
 }
 
-/// Makes a copied header that of a stock database in a rollback mode: no file next to it is needed, also
-/// where it is only to be read.
+/// Makes the copied header that of a stock database in a rollback mode. Such a database needs no
+/// file next to it, even where it is only read.
 fn as_stock(image: &File) -> io::Result<()> {
     const VERSIONS_AT: u64 = 18;
     image.write_all_at(&[1, 1], VERSIONS_AT)
@@ -316,7 +318,7 @@ fn check_copy(image: &Path, pages: i64) -> Result<(), String> {
     match opened {
         Ok(found) if found == pages && is_stock => Ok(()),
         Ok(found) => Err(format!(
-            "the copy has {found} pages, and {pages} were copied"
+            "the copy has {found} pages, but {pages} were copied"
         )),
         Err(e) => Err(format!("the copy cannot be opened: {e}")),
     }

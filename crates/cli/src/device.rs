@@ -1,15 +1,16 @@
-//! A device of a latency model: a process of its own that answers it, and this process's hold on it.
+//! A device of a latency model: the process that answers it, and the value that holds it.
 //!
-//! The process that answers a device must not wait for it ([`onewrite_flash::host`]), so it is this
-//! program again, as `onewrite device-server`. It reads one line of JSON, a `Setup`, answers with one,
-//! a `Ready`, and then obeys one `Order` a line. When its standard input ends, its parent is done or
-//! gone: it goes on answering until nobody has the device open, takes it down, and ends.
+//! The process that answers a device must not wait for it ([`onewrite_flash::host`]). So it is this
+//! program again, as `onewrite device-server`. It reads one line of JSON, a `Setup`, and answers
+//! with one, a `Ready`. Then it obeys one `Order` a line. When its standard input ends, its parent
+//! is done or gone. It then answers until no process has the device open, takes the device down,
+//! and ends.
 //!
-//! **Memory.** The content is kept in memory, blocks of zeros excepted: at most the device's bytes,
-//! which [`ModelledDevice::start`] refuses to be more than half of what the machine has available.
-//! The kernel may need this process to write before it can free memory; so the process is marked as one
-//! that I/O waits for (PR_SET_IO_FLUSHER): its allocations never wait for I/O, and it is not slowed down
-//! for the dirty pages of others.
+//! **Memory.** This process keeps the content in memory, except blocks of zeros. It takes at most
+//! the device's bytes. [`ModelledDevice::start`] refuses more than half of the machine's available
+//! memory. The kernel may need this process to write before it can free memory. So the process is
+//! marked with PR_SET_IO_FLUSHER. Its allocations then never wait for I/O, and the dirty pages of
+//! others do not slow it down.
 
 use std::io::{BufRead, BufReader, Write};
 use std::num::NonZeroU64;
@@ -27,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 
-/// What the server is to make.
+/// The parent's request to the server: the device to make.
 #[derive(Debug, Serialize, Deserialize)]
 struct Setup {
     bytes: u64,
@@ -35,20 +36,20 @@ struct Setup {
     latency: Latency,
 }
 
-/// What it made.
+/// The server's answer: the device it made.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ready {
     node: PathBuf,
 }
 
-/// What it is told, and answers with an empty line.
+/// A later order to the server, which answers with an empty line.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Order {
     /// Requests take their time from now on.
     TakeTime,
 }
 
-/// A device that takes its time, until this value ends.
+/// A device that takes its time, until this value is dropped.
 #[derive(Debug)]
 pub struct ModelledDevice {
     child: Child,
@@ -59,8 +60,8 @@ pub struct ModelledDevice {
 }
 
 impl ModelledDevice {
-    /// Makes one of `bytes` bytes that takes no time yet. A directory for its mount point is made in
-    /// `parent`.
+    /// Makes a device of `bytes` bytes that takes no time yet. A directory for its mount point is
+    /// made in `parent`.
     pub fn start(latency: Latency, bytes: u64, parent: &Path) -> Result<Self, String> {
         check_memory(bytes)?;
         let failed = |error: std::io::Error| format!("cannot start the device's process: {error}");
@@ -69,7 +70,7 @@ impl ModelledDevice {
             .arg("device-server")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C is for the parent, which takes down what it mounted first.
+            // Ctrl-C is for the parent, which first takes down what it mounted.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -126,7 +127,7 @@ impl ModelledDevice {
         }
     }
 
-    /// Takes it down. Nobody may have it open.
+    /// Takes it down. No process may have it open.
     pub fn remove(mut self) -> Result<(), String> {
         self.take_down()
     }
@@ -145,20 +146,21 @@ impl ModelledDevice {
 
 impl Drop for ModelledDevice {
     fn drop(&mut self) {
-        // remove() reports; here there is nobody to report to.
+        // remove() reports errors; here they have no reader.
         let _ = self.take_down();
     }
 }
 
-/// At most half of what is available: the rest is for the page cache above the device, and the work.
+/// At most half of the available memory: the rest is for the page cache above the device, and the
+/// work.
 fn check_memory(bytes: u64) -> Result<(), String> {
     let table = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let available = available_bytes(&table).unwrap_or(u64::MAX);
     match bytes <= available / 2 {
         true => Ok(()),
         false => Err(format!(
-            "a device of {} MiB is kept in memory, of which {} MiB are available, and half may be \
-             taken: fewer transactions take a smaller one",
+            "a device of {} MiB is kept in memory, and may take half of the {} MiB that are available: \
+             fewer transactions need a smaller device",
             bytes >> 20,
             available >> 20
         )),
@@ -205,9 +207,9 @@ pub fn run_server() -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes this thread, and those that it starts, fit for answering a device: I/O waits for them, they wake
-/// up when they meant to, and before others, because a device is none of the work that the CPU has. Where
-/// the kernel refuses one of these, the device works without.
+/// Makes this thread, and those that it starts, fit for answering a device. I/O waits for them, so
+/// they wake up on time and before others: a device takes none of the CPU's work. Where the kernel
+/// refuses one of these, the device works without it.
 fn be_waited_for() {
     let _ = rustix::process::setpriority_process(None, -20);
     let _ = rustix::process::configure_io_flusher_behavior(true);

@@ -1,11 +1,11 @@
-//! Directories that users name to work in: what is wrong with them, in words that say the way out.
+//! Directories that users name to work in: an error says what is wrong and what to do.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// Makes sure that files can be made in `dir`, where a command is about to work. `way_out` says how
-/// the user names another.
+/// the user names another directory.
 pub fn check(dir: &Path, way_out: &str) -> Result<(), String> {
     let made = tempfile::Builder::new().prefix("onewrite-").tempdir_in(dir);
     match made {
@@ -22,10 +22,11 @@ pub fn cannot_write(file: &Path, error: &io::Error) -> String {
     format!("cannot write {}: {}", file.display(), why_not(error))
 }
 
-/// Takes away a report or trace that could not be written to its end. What is no file, as a terminal, stays.
+/// Removes a report or trace that was not written to its end. A path that is no file stays, for
+/// example a terminal.
 pub fn remove_half_written(path: &Path) {
     if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
-        // The error that led here is the one to tell.
+        // Report the error that led here, not this one.
         let _ = std::fs::remove_file(path);
     }
 }
@@ -37,14 +38,14 @@ fn why_not(error: &io::Error) -> String {
         ErrorKind::PermissionDenied => "no permission to create files there",
         ErrorKind::ReadOnlyFilesystem => "its file system is mounted read-only",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "no space is left there",
-        // Not the name that was tried: it is none of the user's.
+        // Not the name that was tried: the user does not know it.
         kind => return kind.to_string(),
     };
     why.to_owned()
 }
 
-/// An error of work in `dir`. What went wrong for want of space names a file of ours, which is gone by
-/// now: that says so of the directory.
+/// An error of work in `dir`. A full disk is reported for the directory: the file in the error is
+/// temporary, and gone by now.
 pub fn explain(dir: &Path, error: &(dyn Error + 'static)) -> String {
     match is_full(error) {
         true => format!(

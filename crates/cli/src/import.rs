@@ -15,13 +15,13 @@ use onewrite_record::import::{self, Operation, Script};
 use crate::directory::cannot_write;
 use crate::{Outcome as CommandOutcome, directory};
 
-/// What stands below the options of `import --help`.
+/// The text below the options of `import --help`.
 pub const AFTER_HELP: &str = "\
-sql   the statements of a file, one after the other: also what `sqlite3 app.db .dump` prints
+sql   the statements of a file, one after the other, such as `sqlite3 app.db .dump` prints
 json  [{\"op\": \"query\", \"sql\": ...}, {\"op\": \"break\", \"delta\": MS}, ...], or an object with such a list as \
-\"benchmark\" and as \"init\" the statements that make the database, as PocketData publishes
+\"benchmark\" and the statements that make the database as \"init\", as PocketData publishes
 
-What the statements came to is not known: a replay compares modes with one another.
+The results of the statements are not known: a replay compares modes with one another.
 
 Examples:
   sqlite3 app.db .dump | onewrite import -o app.trace --format sql -
@@ -31,7 +31,7 @@ Examples:
 /// Bytes of a database in one event.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// The name that the one database of an import has.
+/// The name of an import's only database.
 const NAME: &[u8] = b"imported.db";
 
 /// The options of `onewrite import`.
@@ -44,11 +44,11 @@ pub struct Args {
     #[arg(short, long, value_name = "TRACE")]
     output: PathBuf,
 
-    /// What it is [default: by the ending of its name, sql for all others]
+    /// The format of FILE [default: by the ending of its name, sql for all others]
     #[arg(long, value_enum)]
     format: Option<Format>,
 
-    /// A database to begin with, which nobody uses now [default: an empty one]
+    /// A database to begin with, not in use now [default: an empty one]
     #[arg(long, value_name = "DB")]
     start: Option<PathBuf>,
 }
@@ -108,7 +108,7 @@ fn write(args: &Args, format: Format, input: Box<dyn Read>, mut out: Out) -> Res
     }
 }
 
-/// A database that `init` has made, if there is any.
+/// A database that `init` made, if there is any.
 fn made_by(
     init: &[String],
     start: Option<&Path>,
@@ -229,7 +229,7 @@ impl Out {
 
     fn statement(&mut self, sql: Vec<u8>) -> Result<(), String> {
         self.count += 1;
-        // A microsecond, so that the order is that of time too.
+        // A microsecond, so that the statements are also in the order of time.
         self.at += 1_000;
         let when = When {
             at: self.at,

@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP as a request that long work looks at, so that everything that was
-//! mounted, attached or created is taken down in order.
+//! Turns Ctrl-C, SIGTERM and SIGHUP into a request. Long work looks at it, and takes down in order
+//! everything that it mounted, attached or created.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ pub const EXIT_CODE: u8 = 130;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Makes the signals requests from now on.
+/// From now on these signals set the request.
 pub fn install() -> Result<(), String> {
     ctrlc::set_handler(|| REQUESTED.store(true, Ordering::SeqCst))
         .map_err(|error| format!("cannot handle signals: {error}"))
@@ -25,8 +25,8 @@ pub fn is_requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
 
-/// What the reader must know of a report that was stopped after so many complete runs; the error itself if
-/// there is none.
+/// The note of a report that was stopped after this many complete runs; the error itself if there
+/// is none.
 pub fn cut_short(runs: usize, error: String) -> Result<String, String> {
     match runs {
         0 => Err(error),

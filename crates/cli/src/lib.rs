@@ -1,5 +1,5 @@
-//! The `onewrite` command's parts, as a library: `onewrite-lab` runs the same comparisons, and
-//! `crates/hostile` feeds arbitrary bytes to what reads files.
+//! The parts of the `onewrite` command, as a library. `onewrite-lab` runs the same comparisons, and
+//! `crates/hostile` feeds arbitrary bytes to the code that reads files.
 //!
 //! Each subcommand is a module that parses its arguments with clap and returns an [`Outcome`].
 //! Figures go to standard output, everything else to standard error.
@@ -32,11 +32,11 @@ pub mod verify;
 
 use std::process::ExitCode;
 
-/// What a subcommand comes to: an exit code, or the text of an error.
+/// The result of a subcommand: an exit code, or the text of an error.
 pub type Outcome = Result<ExitCode, String>;
 
-/// Turns a subcommand's outcome into the exit code of `program`, and prints its error: 0 when all was
-/// done and right, 1 when something was not, 130 when the user stopped it.
+/// Turns a subcommand's outcome into the exit code of `program`, and prints its error. The code is
+/// 0 when all was done and right, 1 when something was not, and 130 when the user stopped it.
 pub fn exit(program: &str, outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(code) => code,

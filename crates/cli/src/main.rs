@@ -30,19 +30,19 @@ enum Command {
     /// Copy a database in use, as it is at one moment, into a stock database
     #[command(after_long_help = backup::AFTER_HELP)]
     Backup(backup::Args),
-    /// The stock sqlite3 shell on a database in any journal mode
+    /// Run the stock sqlite3 shell on a database in any journal mode
     #[command(after_long_help = shell::AFTER_HELP)]
     Shell(shell::Args),
-    /// Make a stock database of one that could not be closed cleanly
+    /// Make a stock database of one that was not closed cleanly
     #[command(after_long_help = detach::AFTER_HELP)]
     Detach(detach::Args),
     /// Say what durable commits cost in a directory, why, and which journal mode fits
     #[command(after_long_help = doctor::AFTER_HELP)]
     Doctor(doctor::DoctorArgs),
-    /// A flash device that commits transactions, in a file: make, mount, inspect, replay, cut
+    /// Make, mount, inspect, replay and cut a flash device in a file that commits transactions
     #[command(after_long_help = ftl::AFTER_HELP)]
     Ftl(ftl::Args),
-    /// Show what a log, or a database and the log beside it, hold on disk
+    /// Show the contents of a log, or of a database and its log, on disk
     #[command(after_long_help = inspect::AFTER_HELP)]
     Inspect(inspect::Args),
     /// Make a new database of everything that can be proven whole in a database and a log
@@ -51,25 +51,27 @@ enum Command {
     /// Say whether a database and its logs are whole, and what would be lost
     #[command(after_long_help = verify::AFTER_HELP)]
     Verify(verify::Args),
-    /// Tell apart what a device writes while a command runs: journal, log, database, by file and process (root)
+    /// Show what a device writes while a command runs: journal, log, database, by file and process
+    /// (root)
     #[command(after_long_help = trace::AFTER_HELP)]
     Trace(trace::Args),
     /// Record the SQL that a program sends to SQLite
     #[command(after_long_help = record::AFTER_HELP)]
     Record(record::Args),
-    /// Make a trace for `replay` of SQL from elsewhere
+    /// Make a trace for `replay` from SQL of another source
     #[command(after_long_help = import::AFTER_HELP)]
     Import(import::Args),
     /// Play recorded SQL under each journal mode, compare results, and show what each costs
     #[command(after_long_help = replay::AFTER_HELP)]
     Replay(replay::Args),
-    /// Run a program under a journal mode of onewrite, as it is
+    /// Run an unchanged program under a journal mode of onewrite
     #[command(after_long_help = run::AFTER_HELP)]
     Run(run::Args),
     /// A process of `compare --processes`; reads its job from standard input
     #[command(hide = true)]
     CompareWorker,
-    /// The process that answers the device of `compare --device`; reads its orders from standard input
+    /// The process that answers the device of `compare --device`; reads its orders from standard
+    /// input
     #[command(hide = true)]
     DeviceServer,
 }

@@ -1,8 +1,8 @@
-//! How a command hands its report over: a table for people, or with `--json` one document, and with
-//! `--html` a page as well.
+//! Prints a command's report: a table for people, or with `--json` one document. With `--html` it
+//! also writes a page.
 //!
-//! Called by every command that measures. A reader that goes away early (`| head`) is no error; a standard
-//! output that cannot be written to, as on a full disk, is one, and is said.
+//! Called by every command that measures. A reader that goes away early (`| head`) is no error. A
+//! standard output that cannot be written to, as on a full disk, is one, and is reported.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::html::{HtmlArgs, Page};
 
-/// In which form a report is wanted.
+/// The form of a report.
 #[derive(clap::Args, Clone, Debug)]
 pub struct OutputArgs {
     /// Print one JSON document instead of the table
@@ -27,7 +27,7 @@ impl OutputArgs {
         self.json
     }
 
-    /// Refuses a page that could not be written, before work begins whose report would be lost.
+    /// Refuses a page that could not be written, before the work begins: its report would be lost.
     pub fn check(&self) -> Result<(), String> {
         self.html.check()
     }
@@ -39,7 +39,7 @@ impl OutputArgs {
         table: impl FnOnce() -> String,
         page: impl FnOnce() -> Result<Page, String>,
     ) -> Result<(), String> {
-        // The page first: whoever reads the table in a pager may stop us there.
+        // The page first: a reader of the table may stop this process from the pager.
         self.html.write(page)?;
         print(self.json, report, table)
     }

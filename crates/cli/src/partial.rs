@@ -1,7 +1,8 @@
-//! A file that is made whole before it has its name: in a directory next to it, flushed, then renamed.
+//! A file that is complete before it gets its name: made in a directory next to it, flushed,
+//! renamed.
 //!
-//! The directory's name follows from the file's, and it is locked while it is in use. So what a killed
-//! command leaves there is taken away by the next one, and two at a time do not meet.
+//! The directory's name follows from the file's, and the directory is locked while in use. So the
+//! next command removes the files that a killed one left, and two commands never share it.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -13,7 +14,7 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use crate::inspect::look::beside;
 use crate::inspect::users;
 
-/// What is added to the file's name.
+/// The suffix that makes the directory's name from the file's.
 const SUFFIX: &str = "-onewrite-partial";
 /// Names that files in the directory may begin with; SQLite adds its own suffixes.
 const NAMES: [&str; 2] = [IMAGE, ROWS];
@@ -22,7 +23,7 @@ pub const IMAGE: &str = "image";
 /// A database, row by row.
 pub const ROWS: &str = "rows";
 
-/// Whether a file of that name may be there already.
+/// Whether a file of that name may exist already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Existing {
     /// Refused.
@@ -31,7 +32,7 @@ pub enum Existing {
     Replace,
 }
 
-/// See the module. Dropping it takes away what was made.
+/// See the module. Dropping it removes its files.
 pub struct Partial {
     target: PathBuf,
     directory: PathBuf,
@@ -41,10 +42,11 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Begins the database `target`. No connection of this process may have a file of that name open.
+    /// Begins the database `target`. No connection of this process may have a file of that name
+    /// open.
     ///
     /// # Errors
-    /// In words: it is there, or in use; a log stands where its own would; no permission.
+    /// In words: the file exists, or is in use; a log has the name of its log; no permission.
     pub fn begin(target: &Path, existing: Existing) -> Result<Partial, String> {
         let name = target.display();
         check(target, existing)?;
@@ -66,7 +68,7 @@ impl Partial {
             existing,
             _lock: lock,
         };
-        // What a killed one left.
+        // The files of a killed command.
         partial.clear();
         Ok(partial)
     }
@@ -101,10 +103,10 @@ impl Partial {
         format!("cannot write {}: {}", self.target.display(), why_not(error))
     }
 
-    /// Gives a file its name: flushed before, and the name flushed after.
+    /// Gives a file its name. The file is flushed before that, the directory after it.
     ///
     /// # Errors
-    /// In words; then nothing has the name, or what had it before.
+    /// In words; then the name does not exist, or is still that of the old file.
     pub fn finish(self, name: &str) -> Result<(), String> {
         let path = self.path(name);
         let finish = || -> io::Result<()> {
@@ -114,7 +116,10 @@ impl Partial {
         };
         finish().map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => {
-                format!("{} is there by now: it is kept", self.target.display())
+                format!(
+                    "{} has been made meanwhile: it is kept",
+                    self.target.display()
+                )
             }
             _ => self.failed(&e),
         })
@@ -149,7 +154,7 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         self.clear();
-        // Not where somebody has put a file of his own.
+        // Fails where somebody has put a file there, which is right.
         let _ = fs::remove_dir(&self.directory);
     }
 }
@@ -160,9 +165,9 @@ fn check(target: &Path, existing: Existing) -> Result<(), String> {
     match fs::symlink_metadata(target) {
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(format!("{name}: {}", why_not(&e))),
-        Ok(found) if !found.is_file() => return Err(format!("{name} is there, and is no file")),
+        Ok(found) if !found.is_file() => return Err(format!("{name} exists, and is not a file")),
         Ok(_) if existing == Existing::Keep => {
-            return Err(format!("{name} is there already: choose another name"));
+            return Err(format!("{name} already exists: choose another name"));
         }
         Ok(_) => {
             if users::has_users(target).map_err(|e| format!("{name}: {}", why_not(&e)))? {
@@ -176,8 +181,8 @@ fn check(target: &Path, existing: Existing) -> Result<(), String> {
         let log = beside(target, suffix);
         if fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
             return Err(format!(
-                "{} is there, of another database of this name, and may hold transactions: choose another \
-                 name (\"onewrite verify\" says what it holds)",
+                "{} belongs to another database of this name, and may hold transactions: choose another \
+                 name (\"onewrite verify\" shows its contents)",
                 log.display()
             ));
         }

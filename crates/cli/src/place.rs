@@ -1,6 +1,7 @@
-//! Where the databases of a command are: a scratch file system, or a directory of the user's.
+//! The place of a command's databases: a scratch file system, or a directory of the user's.
 //!
-//! Called by `compare`, `bench`, `replay` and `reproduce`, which take the options of [`Where`]; [`take_down`] by `trace`.
+//! Called by `compare`, `bench`, `replay` and `reproduce`, which take the options of [`Where`].
+//! `trace` calls [`take_down`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,36 +23,36 @@ use crate::device::ModelledDevice;
 use crate::progress::Progress;
 use crate::{directory, interrupt};
 
-/// Bytes of a scratch image before any transaction: what a file system needs to be an ordinary one,
-/// and room for chunks that are preallocated.
+/// Bytes of a scratch image before any transaction: the needs of an ordinary file system, and room
+/// for preallocated chunks.
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// Bytes of a scratch image for each page that a transaction logs: the page in the widest layout, while
-/// nothing is checkpointed, and its share of the database. A row's own bytes come on top.
+/// Bytes of a scratch image for each page that a transaction logs: the page in the widest layout,
+/// and its share of the database. A row's own bytes are extra. This holds without checkpoints.
 const IMAGE_BYTES_PER_FRAME: u64 = 20 << 10;
 
 /// Bytes of a scratch image for each log but the first: its first chunk, and the next one prepared.
 const IMAGE_BYTES_PER_LOG: u64 = 32 << 20;
 
-/// How long the files that exist are looked at before a trace: in a file system of our own there are few.
+/// The longest time to look at existing files before a trace. A scratch file system has few.
 const LOOK_AT_MOST: Duration = Duration::from_secs(60);
 
 /// Bytes of a scratch image for each warehouse of TPC-C.
 const IMAGE_BYTES_PER_WAREHOUSE: u64 = 160 << 20;
 
-/// What a user without root should know.
+/// The note for a user without root.
 const WITHOUT_ROOT: &str = "without root there are rates and latencies, but no device bytes, writes \
-                            and flushes, and no file-system journal: those take a device of its own";
+                            and flushes, and no file-system journal: those need a scratch device";
 
-/// What a user of `--dir` should know.
+/// The note for a user of `--dir`.
 const NOT_OURS: &str = "with --dir there are rates and latencies, but no device bytes, writes and \
-                        flushes: others write to that device too; --scratch (root) makes one of our own";
+                        flushes: others write to that device too; --scratch (root) makes a private one";
 
-/// Where files are.
+/// The place of the files.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Where {
-    /// Directory to work in; a directory of its own is made there and removed [default: a scratch
-    /// ext4 file system as root, else the current directory]
+    /// Work in a new directory there, which is removed afterwards [default: a scratch ext4 file
+    /// system as root, else the current directory]
     #[arg(long, conflicts_with = "scratch")]
     dir: Option<PathBuf>,
 
@@ -59,7 +60,7 @@ pub struct Where {
     #[arg(long, value_enum, value_name = "TYPE")]
     scratch: Option<ScratchArg>,
 
-    /// Where the scratch image is kept while it is in use [default: $TMPDIR or /tmp]
+    /// Keep the scratch image there while it is in use [default: $TMPDIR or /tmp]
     #[arg(long, value_name = "DIR", conflicts_with = "dir")]
     scratch_dir: Option<PathBuf>,
 
@@ -68,15 +69,15 @@ pub struct Where {
     #[arg(long, value_name = "MODEL|FILE", conflicts_with = "dir", value_parser = model)]
     device: Option<Latency>,
 
-    /// Age the scratch file system before the first run, from a seed: full of files of mixed sizes, its free
-    /// space in small pieces (root)
+    /// Age the scratch file system first, from a seed: full of files of mixed sizes, its free space
+    /// in small pieces (root)
     #[arg(long, value_name = "SEED", conflicts_with = "dir", num_args = 0..=1, require_equals = true,
           default_missing_value = "1")]
     aged: Option<u64>,
 }
 
 impl Where {
-    /// A scratch XFS, where the user has not said a place.
+    /// A scratch XFS, unless the user names a place.
     pub fn or_scratch_xfs(mut self) -> Self {
         if self.dir.is_none() {
             self.scratch.get_or_insert(ScratchArg::Xfs);
@@ -89,24 +90,24 @@ fn model(name: &str) -> Result<Latency, String> {
     Latency::find(name).map_err(|error| error.to_string())
 }
 
-/// Where the databases are.
+/// The place of the databases.
 pub struct Place {
     kind: Kind,
     /// Type of the file system.
     pub file_system: String,
-    /// What the reader of the report should know about it.
+    /// Facts about it that the reader of the report should know.
     pub notes: Vec<String>,
-    /// How old it was made, if it was.
+    /// How it was aged, if it was.
     pub aged: Option<Aged>,
 }
 
 enum Kind {
-    // Tracing ends before the file system, and the namespace that it may be mounted in.
+    // Tracing ends before the file system, and before the namespace that it may be mounted in.
     Scratch {
         tracefs: Option<Tracefs>,
         scratch: Scratch,
         file_system: FileSystem,
-        /// Below the file system, where it takes its time.
+        /// The device below the file system, where it takes its time.
         modelled: Option<Box<ModelledDevice>>,
     },
     Dir {
@@ -115,9 +116,9 @@ enum Kind {
     },
 }
 
-/// Finds or makes what the user asked for, and says which on standard error.
+/// Finds or makes the place that the user asked for, and names it on standard error.
 pub fn choose(args: &Where, bytes: u64, progress: &Progress) -> Result<Place, String> {
-    // What is free of an aged file system has to be as much.
+    // An aged file system must have this much free space.
     let bytes = match args.aged {
         Some(_) => bytes / (100 - age::KEPT) * 100,
         None => bytes,
@@ -139,7 +140,7 @@ pub fn choose(args: &Where, bytes: u64, progress: &Progress) -> Result<Place, St
         return in_directory(Path::new("."), WITHOUT_ROOT);
     }
     if let Some(missing) = FileSystem::Ext4.missing() {
-        eprintln!("onewrite: no --dir: working in the current directory, for {missing}");
+        eprintln!("onewrite: no --dir: working in the current directory, because {missing}");
         return in_directory(
             Path::new("."),
             &format!("no scratch file system: {missing}"),
@@ -215,16 +216,16 @@ fn describe_age(aged: &Aged) -> String {
     )
 }
 
-/// What a scratch file system must have room for: one run of it.
+/// The content that a scratch file system must have room for: one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// What each transaction does.
+    /// The kind of each transaction.
     pub op: Op,
     /// Transactions.
     pub count: u32,
     /// Bytes of a row.
     pub record_size: u32,
-    /// Pages of log after which a checkpoint comes; 0 is never.
+    /// Pages of log after which a checkpoint follows; 0 is never.
     pub autocheckpoint: u32,
     /// Warehouses of TPC-C.
     pub warehouses: u32,
@@ -252,12 +253,12 @@ impl Room {
     }
 }
 
-/// Bytes of a scratch file system with room for so many of files.
+/// Bytes of a scratch file system with room for `files` bytes of files.
 pub fn bytes_with(files: u64) -> u64 {
     (IMAGE_BYTES + files + files / 8).next_multiple_of(1 << 20)
 }
 
-/// The file system on a device that takes its time as soon as it is mounted.
+/// The file system on a device that takes its time once the file system is mounted.
 fn on_model(
     file_system: FileSystem,
     model: &Latency,
@@ -265,7 +266,7 @@ fn on_model(
     parent: &Path,
 ) -> Result<(Scratch, Option<Box<ModelledDevice>>), String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("--device takes root: it is a loop device with a file system".to_owned());
+        return Err("--device needs root: it makes a loop device with a file system".to_owned());
     }
     let mut device = ModelledDevice::start(model.clone(), bytes, parent)?;
     let scratch = Scratch::create_on(file_system, device.node(), parent).map_err(text)?;
@@ -277,7 +278,7 @@ fn text(error: onewrite_iotrace::Error) -> String {
     error.to_string()
 }
 
-/// What was made, for the reader of the report.
+/// The scratch file system, for the reader of the report.
 fn describe(file_system: FileSystem, bytes: u64, parent: &Path, model: Option<&Latency>) -> String {
     let (name, mib) = (file_system.name(), bytes >> 20);
     match model {
@@ -317,7 +318,7 @@ impl Place {
         }
     }
 
-    /// What the user calls that place.
+    /// The user's name for that place.
     pub fn given(&self) -> &Path {
         match &self.kind {
             Kind::Scratch { scratch, .. } => scratch.root(),
@@ -325,12 +326,12 @@ impl Place {
         }
     }
 
-    /// Whether the device is ours alone, so that what it writes can be counted.
+    /// Whether no other process writes to the device, so that its writes can be counted.
     pub fn counts(&self) -> bool {
         matches!(self.kind, Kind::Scratch { .. })
     }
 
-    /// Begins to trace the device, if it is ours alone.
+    /// Begins to trace the device, if no other process writes to it.
     pub fn tracer(&self) -> Result<Tracer, String> {
         let Kind::Scratch {
             tracefs,
@@ -339,7 +340,7 @@ impl Place {
             ..
         } = &self.kind
         else {
-            return Err("a trace takes a scratch file system (root)".to_owned());
+            return Err("a trace needs a scratch file system (root)".to_owned());
         };
         let tracefs = tracefs.as_ref().ok_or("there is no tracing directory")?;
         let target = Target {
@@ -353,7 +354,7 @@ impl Place {
         Tracer::start(&target).map_err(text)
     }
 
-    /// The type of a scratch file system; of other places nothing.
+    /// The type of a scratch file system; empty for other places.
     pub fn kind_of_file_system(&self) -> &'static str {
         match &self.kind {
             Kind::Scratch { file_system, .. } => file_system.name(),
@@ -361,7 +362,7 @@ impl Place {
         }
     }
 
-    /// What the report calls the device.
+    /// The report's name for the device.
     pub fn device_name(&self) -> Option<String> {
         match &self.kind {
             Kind::Scratch { .. } => Some("loop".to_owned()),
@@ -377,7 +378,7 @@ impl Place {
         }
     }
 
-    /// Something to watch the device with while a database is used, if it is ours alone.
+    /// A meter for the device while a database is used, if no other process writes to it.
     pub fn meter(&self, database: &Path) -> Result<Option<Meter>, String> {
         let Kind::Scratch {
             tracefs,
@@ -418,7 +419,7 @@ impl Place {
 
 /// Takes a scratch file system down, after the last connection to a database on it was closed.
 pub fn take_down(scratch: Scratch) -> Result<(), String> {
-    // Checkpoints by block remapping have kept descriptors of the databases.
+    // Checkpoints by block remapping keep descriptors of the databases.
     onewrite::storage::close_kept_databases();
     scratch.remove().map_err(text)
 }

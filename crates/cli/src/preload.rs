@@ -1,5 +1,5 @@
-//! What `record` and `run` have in common: where the libraries are, how a program is started with them,
-//! and what can be said of one that they do not reach.
+//! Shared by `record` and `run`: finds the libraries, starts a program with them, and explains why
+//! they do not reach a program.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,16 +10,17 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
-/// The library that is preloaded.
+/// The preloaded library.
 pub const PRELOAD: &str = "libonewrite_preload.so";
 
 /// The extension.
 pub const EXTENSION: &str = "libonewrite.so";
 
-/// Bytes of a program's file that are looked at.
+/// Bytes of a program's file that are searched.
 const HEAD_BYTES: u64 = 64 << 20;
 
-/// Finds a library of ours: where a variable says, beside this program, or in `../lib/onewrite`.
+/// Finds a library of onewrite: where a variable says, next to this program, or in
+/// `../lib/onewrite`.
 pub fn library(name: &str, variable: &str) -> Result<PathBuf, String> {
     if let Some(path) = env::var_os(variable) {
         let path = PathBuf::from(path);
@@ -40,14 +41,14 @@ pub fn library(name: &str, variable: &str) -> Result<PathBuf, String> {
     found.cloned().ok_or_else(|| {
         let looked: Vec<_> = places.iter().take(2).map(|p| p.display().to_string()).collect();
         format!(
-            "{name} is not there; it belongs beside this program or in ../lib/onewrite (looked at {}). \
-             `cargo build --release` makes it; {variable} names it elsewhere",
+            "{name} was not found next to this program or in ../lib/onewrite (searched: {}). Build it \
+             with `cargo build --release`, or name its path in {variable}",
             looked.join(", ")
         )
     })
 }
 
-/// A command with our library preloaded, before those that the user preloads.
+/// A command with the library preloaded, before those that the user preloads.
 pub fn command(words: &[OsString], library: &Path) -> Command {
     let mut command = Command::new(words.first().map_or_else(OsString::new, Clone::clone));
     command.args(words.get(1..).unwrap_or_default());
@@ -87,7 +88,7 @@ pub fn obstacle(word: &OsString) -> Option<String> {
     let path = find(word)?;
     let name = path.display();
     let file = path.metadata().ok()?;
-    // Root too becomes somebody else.
+    // Root, too, becomes another user.
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
     let is_setuid = file.mode() & 0o4000 != 0 && file.uid() != user.as_raw();
     let is_setgid = file.mode() & 0o2000 != 0 && file.gid() != group.as_raw();
@@ -110,7 +111,7 @@ pub fn obstacle(word: &OsString) -> Option<String> {
     None
 }
 
-/// What may be the reason where no call of SQLite was seen.
+/// The likely reason why no call of SQLite was seen.
 pub fn why_nothing_was_seen(word: &OsString) -> String {
     if let Some(obstacle) = obstacle(word) {
         return obstacle;
@@ -118,19 +119,20 @@ pub fn why_nothing_was_seen(word: &OsString) -> String {
     let carries = find(word).is_some_and(|path| holds(&path, b"SQLite format 3\0"));
     match carries {
         true => {
-            "the program holds an SQLite of its own, linked statically: only one that is linked \
+            "the program has its own SQLite, linked statically: only one that is linked \
                  dynamically (libsqlite3.so) can be reached"
                 .to_owned()
         }
         false => {
-            "it opened no database, or with an SQLite that is linked statically into it or into a \
-                  library of it: only one that is linked dynamically (libsqlite3.so) can be reached"
+            "it opened no database, or used an SQLite that is linked statically into it or into one of \
+                  its libraries: only one that is linked dynamically (libsqlite3.so) can be reached"
                 .to_owned()
         }
     }
 }
 
-/// Whether a program that uses SQLite has it linked into its own file: it is one, and names no library for it.
+/// Whether a program that uses SQLite has it linked into its own file: it contains SQLite, and
+/// names no library for it.
 pub fn carries_sqlite(program: &Path) -> bool {
     holds(program, b"SQLite format 3\0") && !holds(program, b"libsqlite3.so")
 }

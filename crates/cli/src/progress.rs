@@ -1,5 +1,5 @@
-//! Progress on standard error, while the work goes on and only on a terminal: what is being done, how much of it,
-//! and about how long everything is going to take.
+//! Progress on standard error, while the work goes on and only on a terminal. It shows the present
+//! step, how much of it is done, and about how long everything will take.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use onewrite_workload::team::Control;
 
-/// How often the number of transactions is looked at.
+/// The time between two looks at the number of transactions.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A line that says what is going on. Dropping it takes the line away.
+/// A line that shows the progress. Dropping it removes the line.
 pub struct Progress {
     bar: ProgressBar,
     runs: RefCell<Option<Runs>>,
 }
 
-/// How far the runs are, all of which do the same work.
+/// The progress of the runs, all of which do the same work.
 #[derive(Clone, Debug)]
 struct Runs {
-    /// How many there are in all.
+    /// The number of runs.
     all: u32,
-    /// The one that goes on, from 1.
+    /// The present run, from 1.
     number: u32,
-    /// When the first began.
+    /// When the first run began.
     begun: Instant,
-    /// When this one began.
+    /// When this run began.
     this: Instant,
 }
 
@@ -47,7 +47,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// So many runs are going to come, each of which [`Self::next_run`] announces.
+    /// Expects `all` runs, each of which [`Self::next_run`] announces.
     pub fn expect(&self, all: u32) {
         let now = Instant::now();
         *self.runs.borrow_mut() = Some(Runs {
@@ -66,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// Says what is being done now.
+    /// Shows the present step.
     pub fn say(&self, message: &str) {
         self.bar
             .set_style(style("{spinner} {prefix}{msg} {elapsed}"));
@@ -77,7 +77,7 @@ impl Progress {
         self.bar.set_message(message.to_owned());
     }
 
-    /// Says how much of it is done.
+    /// Shows how much of the step is done.
     pub fn amount(&self, message: &str, done: u64, all: u64) {
         if self.bar.length() != Some(all) {
             self.bar
@@ -88,7 +88,7 @@ impl Progress {
         self.bar.set_position(done);
     }
 
-    /// Leaves a line above, on standard error, also where that is no terminal.
+    /// Prints a line above, on standard error, also where that is no terminal.
     pub fn tell(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
@@ -125,7 +125,8 @@ impl Progress {
 }
 
 impl Runs {
-    /// Which one it is, and how long all that is left may take; `done` is the share of this one.
+    /// The number of this run, and about how long the rest may take; `done` is the finished share
+    /// of this run.
     fn text(&self, done: f64) -> String {
         if self.all < 2 || self.number == 0 {
             return String::new();
@@ -139,9 +140,9 @@ impl Runs {
     }
 }
 
-/// About how long runs are going to take that do the same work under other modes: those before this one, the
-/// `number`th of `all`, took `before` together, and a share `done` of this one took `this`. `None` as long as
-/// nothing is known of it.
+/// The approximate time left of `all` runs that do the same work under other modes. This is the
+/// `number`th run. The earlier ones took `before` together, and a share `done` of this one took
+/// `this`. `None` while nothing is known.
 fn left(all: u32, number: u32, before: Duration, this: Duration, done: f64) -> Option<Duration> {
     let finished = number.saturating_sub(1);
     let mean = (finished > 0).then(|| before / finished);
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(left(4, 1, seconds(0), seconds(3), 0.0), None);
         // Half of the first of four in 3 s: 3 s of it, and three of 6 s.
         assert_eq!(left(4, 1, seconds(0), seconds(3), 0.5), Some(seconds(21)));
-        // Two took 20 s, of the third nothing is known: as long as they did.
+        // Two took 20 s, and nothing is known of the third: as long as they did.
         assert_eq!(left(4, 3, seconds(20), seconds(0), 0.0), Some(seconds(20)));
         // The last, a quarter of it in 5 s.
         assert_eq!(left(3, 3, seconds(20), seconds(5), 0.25), Some(seconds(15)));

@@ -1,4 +1,4 @@
-//! `onewrite run`: a program under a journal mode of ours, as it is.
+//! `onewrite run`: an unchanged program under a journal mode of onewrite.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,17 +9,17 @@ use onewrite_workload::mode::{Mode, Vfs};
 
 use crate::{Outcome, preload};
 
-/// What stands below the options of `run --help`.
+/// The text below the options of `run --help`.
 pub const AFTER_HELP: &str = "\
 The program must use a dynamically linked SQLite (libsqlite3.so) of version 3.40 or later, as Debian's \
-Python, Perl, PHP, Tcl and the sqlite3 shell do; Python wheels, Go and Node programs often carry one of \
-their own, and then nothing changes, which is said. Every process that the command starts is included.
+Python, Perl, PHP, Tcl and the sqlite3 shell do. Python wheels, Go and Node programs often carry an SQLite \
+of their own. Then nothing changes, and this command says so. Every process that the command starts is included.
 
-A database whose program asks for no journal mode, or for WAL, gets the mode; one whose program asks for \
-another of SQLite's own (PRAGMA journal_mode=delete) gets that. The program is answered \"wal\". A connection that names a VFS \
-keeps it. Where the mode is not possible for a database it gets WAL, or what it has.
+A database gets the mode where its program asks for no journal mode, or for WAL. Where the program asks for \
+another of SQLite's own (PRAGMA journal_mode=delete), it gets that. The program is answered \"wal\". A connection that names a VFS \
+keeps it. Where the mode is not possible for a database, it gets WAL, or keeps the mode that it has.
 
-What this sets, and how to do the same without this command:
+This command sets these variables; set them yourself to do without it:
   LD_PRELOAD=libonewrite_preload.so ONEWRITE_RUN_EXTENSION=.../libonewrite.so
   ONEWRITE_MAKE_DEFAULT=1 ONEWRITE_JOURNAL_MODE=onewrite ONEWRITE_UPGRADE_WAL=1
 
@@ -46,7 +46,7 @@ fn mode(name: &str) -> Result<Mode, String> {
     }
     if mode.spec() != mode.journal().name {
         return Err(
-            "a mode's variations are pragmas or URI parameters of the program's".to_owned(),
+            "set a mode's variations in the program, as pragmas or URI parameters".to_owned(),
         );
     }
     Ok(mode)
@@ -54,9 +54,9 @@ fn mode(name: &str) -> Result<Mode, String> {
 
 /// How a program ended.
 pub enum Ended {
-    /// It could not be started, which has been said.
+    /// The program could not be started; the user has seen why.
     NotStarted(ExitCode),
-    /// Its status, and what the library reported: a line for each SQLite that it was loaded into.
+    /// Its status, and the library's report: a line for each SQLite that it was loaded into.
     Exited(ExitStatus, String),
 }
 
@@ -85,7 +85,7 @@ pub fn preloaded(command: &[OsString], variables: &[(&str, &str)]) -> Result<End
         Ok(child) => child,
         Err(error) => return Ok(Ended::NotStarted(preload::not_started(program, &error))),
     };
-    // The terminal's signals reach the program too; it decides when this ends.
+    // The terminal's signals also reach the program; it decides when this ends.
     crate::interrupt::install()?;
     let status = child
         .wait()

@@ -1,19 +1,19 @@
-//! `onewrite shell`: the stock `sqlite3` shell on a database in any mode of ours.
+//! `onewrite shell`: the stock `sqlite3` shell on a database in any mode of onewrite.
 //!
-//! The shell is started with our library preloaded, as `run` does, but without a wish for a journal mode:
-//! the database stays in the one that it has.
+//! It starts the shell with the preloaded library, as `run` does, but asks for no journal mode: the
+//! database keeps its own.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::{Outcome, preload, run};
 
-/// What stands below the options of `shell --help`.
+/// The text below the options of `shell --help`.
 pub const AFTER_HELP: &str = "\
-Everything that the sqlite3 shell does: an interactive prompt, SQL and dot-commands as arguments or from
-standard input, its own options behind DB. The exit code is the shell's. The database stays in the journal
-mode that it has; sqlite3 alone says \"file is not a database\" while another process uses it in one of ours,
-and `sqlite3 DB .dump` then writes that into the dump and exits with 0.
+Does everything that the sqlite3 shell does: an interactive prompt, and SQL and dot-commands as arguments
+or from standard input. The shell's own options follow DB. The exit code is the shell's. The database keeps
+its journal mode. Without this command, sqlite3 says \"file is not a database\" while another process uses
+the database in a mode of onewrite. `sqlite3 DB .dump` then writes that into the dump and exits with 0.
 
 Examples:
   onewrite shell app.db
@@ -24,7 +24,7 @@ Examples:
 /// The options of `onewrite shell`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The shell's program
+    /// The shell program
     #[arg(long, value_name = "PATH", default_value = "sqlite3")]
     sqlite3: OsString,
 
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(value_name = "DB")]
     database: PathBuf,
 
-    /// SQL, dot-commands, and options of the shell's
+    /// SQL, dot-commands, and options of the shell
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -44,7 +44,7 @@ pub struct Args {
 /// Runs the shell.
 ///
 /// # Errors
-/// There is none, or it cannot be reached by preloading.
+/// There is no shell, or preloading cannot reach it.
 pub fn run(args: &Args) -> Outcome {
     let Some(program) = preload::find(&args.sqlite3) else {
         return Err(format!(
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Outcome {
     };
     if preload::carries_sqlite(&program) {
         return Err(format!(
-            "{} has an SQLite of its own linked into it, which cannot be reached: name a sqlite3 that uses \
+            "{} has its own SQLite linked into it, which cannot be reached: name a sqlite3 that uses \
              libsqlite3.so with --sqlite3",
             program.display()
         ));
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Outcome {
         run::Ended::Exited(status, told) => (status, told),
     };
     if told.lines().any(|line| line.starts_with("failed")) {
-        // The library has said why; what the shell has printed is not to be trusted.
+        // The library has said why. The shell's output is not to be trusted.
         return Err("the shell ran without onewrite".to_owned());
     }
     Ok(preload::exit_code(status))

@@ -1,8 +1,8 @@
-//! Tables of figures as people read them on a terminal.
+//! Tables of figures for a terminal.
 //!
-//! Called by every report. A column in which nothing was measured is left out. A table that is wider than the
-//! terminal is shown in parts, one under the other, each with the columns that say what its lines are of; one
-//! that is written into a file or a pipe is as wide as it is.
+//! Called by every report. A column in which nothing was measured is left out. A table wider than
+//! the terminal is shown in parts, one below the other. Each part repeats the columns that name its
+//! lines. A table in a file or a pipe keeps its full width.
 
 use std::fmt::{self, Display};
 
@@ -14,16 +14,16 @@ pub const NONE: &str = "-";
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct TextTable {
-    /// How many columns at the left say what a line is of: they are repeated in each part.
+    /// The number of columns at the left that name a line; each part repeats them.
     keys: usize,
-    /// How many columns at the left are words; the others are figures, and stand at the right of their cells.
+    /// The number of columns at the left that are words. The others are figures, aligned right.
     words: usize,
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl TextTable {
-    /// Without a line yet. The first `keys` columns say what a line is of, and are words.
+    /// A table without lines. The first `keys` columns name a line, and are words.
     pub fn new<H: Into<String>>(keys: usize, heads: impl IntoIterator<Item = H>) -> Self {
         Self {
             keys,
@@ -33,7 +33,7 @@ impl TextTable {
         }
     }
 
-    /// So many columns at the left are words.
+    /// The first `words` columns are words.
     pub fn words(mut self, words: usize) -> Self {
         self.words = words;
         self
@@ -65,7 +65,7 @@ impl TextTable {
         parts.collect::<Vec<_>>().join("\n")
     }
 
-    /// Whether something stands in a column.
+    /// Whether a column has a value.
     fn says(&self, column: usize) -> bool {
         column < self.keys
             || self.rows.is_empty()
@@ -77,7 +77,7 @@ impl TextTable {
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED);
         if let Some(room) = room {
-            // A part of one long word too many.
+            // A part with one long word may still be too wide.
             table.set_content_arrangement(ContentArrangement::Dynamic);
             table.set_width(room);
         }
@@ -100,15 +100,15 @@ impl TextTable {
 
 impl Display for TextTable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // It is known where standard output is a terminal.
+        // The width is known where standard output is a terminal.
         out.write_str(&self.within(Table::new().width()))
     }
 }
 
-/// Shares columns of these widths out among parts that are not wider than `room`; each begins with the first
-/// `keys` of them, and has at least one more.
+/// Distributes columns of these widths among parts at most `room` wide. Each part begins with the
+/// first `keys` columns, and has at least one more.
 fn parts(widths: &[u16], keys: usize, room: usize) -> Vec<Vec<usize>> {
-    // A cell has a line and two blanks beside what stands in it.
+    // A cell has a line and two blanks next to its text.
     let wide = |columns: &[usize]| -> usize {
         let of = |c: &usize| widths.get(*c).map_or(0, |w| usize::from(*w)) + 3;
         columns.iter().map(of).sum::<usize>() + 1

@@ -6,24 +6,24 @@ use onewrite_workload::plan::Op;
 use super::{Args, Common, OpArg, files};
 use crate::Outcome;
 
-/// What the workloads are, below the options of `bench --help`.
+/// The text about the workloads below the options of `bench --help`.
 pub const AFTER_HELP: &str = "\
 Workloads:
   mail, messenger, message, sns
            four applications of a phone, generated to the characteristics that S-WAL (IEEE TCE 2018, \
-table III) published of what they asked SQLite for in four weeks: 32,392, 7,301, 7,740 and 15,998 \
+table III) published of their SQLite transactions in four weeks: 32,392, 7,301, 7,740 and 15,998 \
 transactions in 1, 3, 6 and 20 database files. The traces themselves were never published. Full \
-length, one thread; --count makes fewer, in proportion.
+length, one thread; --count runs fewer, in proportion.
   partsupply
-           X-FTL's (SIGMOD '13) random updates of TPC-H's partsupp: 60,000 rows of 220 bytes, --updates of \
-them (1 to 20 in the paper) in each of 1,000 transactions, or --count.
+           X-FTL's (SIGMOD '13) random updates of TPC-H's partsupp, which has 60,000 rows of 220 bytes. Each \
+of 1,000 transactions, or of --count, changes --updates rows (1 to 20 in the paper).
   ycsb-a to ycsb-f
            YCSB's core workloads (SoCC '10): 1,000 operations, or --count, on 10,000 records of 10 fields \
-of 100 bytes; each is a transaction, some only read.
+of 100 bytes. Each operation is a transaction; some only read.
 
   tpcc, tpcc-read
-           TPC-C's nine tables and five transactions, --warehouses of them (1), 1,000 transactions or --count, --threads of terminals; the specification's mix, or one of which 95 of 100 read. Its conditions of consistency are checked after every run. No keying and think times: no rate here is a tpmC.
-  web      a web server's short transactions: 8 writers (--threads) and 8 readers (--readers), which check every snapshot that they read.
+           TPC-C's nine tables and five transactions: 1 warehouse or --warehouses, 1,000 transactions or --count, --threads terminals. tpcc has the specification's mix; in tpcc-read, 95 of 100 transactions only read. TPC-C's conditions of consistency are checked after every run. No keying and think times: no rate here is a tpmC.
+  web      a web server's short transactions: 8 writers (--threads), and 8 readers (--readers) that check every snapshot that they read.
 
   file     Mobibench's file part, see `onewrite bench file --help`.
 
@@ -58,9 +58,9 @@ enum Workload {
     Partsupply(Run),
     /// TPC-C's five transactions in its own mix
     Tpcc(Run),
-    /// The same in a mix that mostly reads
+    /// TPC-C's transactions in a mix that mostly reads
     TpccRead(Run),
-    /// A web server: 8 writers with short transactions, 8 readers beside them
+    /// A web server: 8 writers with short transactions, with 8 readers
     Web(Run),
     /// YCSB's workload A: reads and updates
     YcsbA(Run),
@@ -68,7 +68,7 @@ enum Workload {
     YcsbB(Run),
     /// YCSB's workload C: reads
     YcsbC(Run),
-    /// YCSB's workload D: reads of what is new, and some inserts
+    /// YCSB's workload D: reads of new records, and some inserts
     YcsbD(Run),
     /// YCSB's workload E: scans, and some inserts
     YcsbE(Run),
@@ -79,10 +79,10 @@ enum Workload {
     File(files::FileArgs),
 }
 
-/// The options of a workload of SQLite's.
+/// The options of a workload that uses SQLite.
 #[derive(clap::Args, Clone, Debug)]
 struct Run {
-    /// Transactions [default: those of the workload as it was published, or 1000]
+    /// Transactions [default: those of the published workload, or 1000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     count: Option<u32>,
 

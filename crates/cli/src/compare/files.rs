@@ -1,4 +1,4 @@
-//! `onewrite bench file`: Mobibench's file part, each way of writing after the other on the same files.
+//! `onewrite bench file`: Mobibench's file part, each way of writing in turn on the same files.
 
 use std::process::ExitCode;
 
@@ -21,11 +21,11 @@ use crate::{Outcome, interrupt};
 
 /// Explains the options of `bench file --help`.
 pub const AFTER_HELP: &str = "\
-Each thread has a file of its own, filled and synced before the run. A record is one system call at a \
-multiple of its size, or with mmap a copy to or from a mapping of the file, followed by nothing or by \
-msync(MS_ASYNC) or msync(MS_SYNC). Device figures are what the device completed from the first record to the return of \
-the last; what the page cache still held then is reported apart (lazily). Every record is checked \
-afterwards.
+Each thread has its own file, filled and synced before the run. A record is one system call at a \
+multiple of its size. With mmap it is a copy to or from a mapping of the file, followed by nothing, \
+msync(MS_ASYNC) or msync(MS_SYNC). Device figures count the requests that the device completed from the first record to \
+the return of the last. Data that the page cache still held then is reported apart (lazily). Every record is \
+checked afterwards.
 
 Examples:
   onewrite bench file
@@ -37,11 +37,11 @@ pub struct FileArgs {
     #[command(flatten)]
     place: Where,
 
-    /// What happens to records, and in which order
+    /// The use of the records: writes or reads, and their order
     #[arg(long, value_enum, default_value_t = AccessArg::SequentialWrite)]
     access: AccessArg,
 
-    /// How they are written, one after the other
+    /// Ways of writing, in turn
     #[arg(
         long,
         value_enum,
@@ -66,7 +66,7 @@ pub struct FileArgs {
     #[arg(long, default_value_t = 1024, value_name = "KIB", value_parser = clap::value_parser!(u32).range(1..=67_108_864))]
     file_kib: u32,
 
-    /// What random places are drawn from
+    /// The seed of random places
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
@@ -122,7 +122,7 @@ impl From<WayArg> for Way {
     }
 }
 
-/// What `--json` prints; as in `compare`, fields are added and never renamed.
+/// The document of `--json`. As in `compare`, fields are added and never renamed.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) version: u32,
@@ -138,7 +138,7 @@ pub(super) struct Report {
     pub(super) file_bytes: u64,
     pub(super) seed: u64,
     pub(super) runs: Vec<Run>,
-    /// Ways that could not be run, as direct I/O where there is none.
+    /// Ways that could not be run, such as direct I/O where there is none.
     pub(super) failed: Vec<Failed>,
     pub(super) notes: Vec<String>,
 }
@@ -159,14 +159,14 @@ pub struct Run {
     pub ops_per_s: f64,
     pub(super) cpu_s: f64,
     pub(super) latency_us: Percentiles,
-    /// What the device completed from the first record to the return of the last.
+    /// The device's work from the first record to the return of the last.
     pub device: Option<Device>,
-    /// Which files those bytes belong to.
+    /// The files that those bytes belong to.
     pub by_file: Option<ByFile>,
     pub(super) per_op: Option<PerOp>,
     /// Bytes that were written later, when the file system was synced.
     pub(super) after_write_bytes: Option<u64>,
-    /// `ok`, or the first record that is not what was written last.
+    /// `ok`, or the first record that differs from its last write.
     pub checked: String,
 }
 
@@ -194,7 +194,8 @@ pub fn run(args: &FileArgs) -> Outcome {
     let place = place::choose(&args.place, place::bytes_with(files), &progress)?;
     let measured = measure(args, &place, &progress);
     drop(progress);
-    // Taken down before anything is reported, and whatever happened; what was measured is shown all the same.
+    // The place is taken down before the report, even after an error. The measured figures are
+    // shown anyway.
     let removed = place.remove();
     let shown = show(args, &measured?);
     removed.and(shown)
@@ -233,7 +234,7 @@ fn measure(args: &FileArgs, place: &Place, progress: &Progress) -> Result<Report
     })
 }
 
-/// Runs one way once. Returns what was measured and what the reader should know about it.
+/// Runs one way once. Returns the measurement, and notes about it for the reader.
 pub fn one(
     plan: &FilePlan,
     place: &Place,
@@ -241,7 +242,7 @@ pub fn one(
 ) -> Result<(Run, Vec<String>), String> {
     let text = |error: Error| error.to_string();
     progress.say(&format!("{}: files", plan.way.name()));
-    // No database: every file is another one.
+    // No database: every file counts as another one.
     let meter = place.meter(&place.root().join("no-database"))?;
     let settle = || meter.as_ref().map(Meter::settle).transpose();
     let mark = || meter.as_ref().map(Meter::mark).transpose();

@@ -42,7 +42,7 @@ pub fn page(report: &Report) -> Result<Page, String> {
     Ok(page)
 }
 
-/// The page cache takes records a hundred times as fast as a device: lengths on a logarithmic scale.
+/// The page cache takes records a hundred times as fast as a device, so the bars are logarithmic.
 fn rates(runs: &[Run]) -> Result<Section, String> {
     let bars = runs.iter().map(|run| Bar {
         name: run.way.name().to_owned(),

@@ -1,8 +1,8 @@
-//! `onewrite compare`: the same transactions under each journal mode, and what each of them costs.
+//! `onewrite compare`: the same transactions under each journal mode, and the cost of each mode.
 //!
-//! `place` finds or makes the file system, [`session`] runs one mode on it from set-up to close,
-//! `processes` shares a run out over several processes, [`report`] is the JSON document and
-//! `table` what people read. Every mode gets a fresh database and the same transactions.
+//! `place` finds or makes the file system, and [`session`] runs one mode on it from set-up to
+//! close. `processes` distributes a run over several processes. [`report`] is the JSON document,
+//! and `table` renders it for people. Every mode gets a fresh database and the same transactions.
 
 mod bench;
 pub mod files;
@@ -35,51 +35,50 @@ pub use bench::{AFTER_HELP as BENCH_AFTER_HELP, BenchArgs, run as run_bench};
 
 /// Explains the figures below the options of `compare --help`.
 pub const AFTER_HELP: &str = "\
-What a transaction does (--op):
+The kinds of transactions (--op):
   insert, update, delete
-           Mobibench's: one row of a table (id INTEGER PRIMARY KEY, value TEXT, created INTEGER). A \
-record of 100 bytes is one of 8 bytes id, 84 bytes value and 8 bytes created, as the schema has them. \
-1 frame on stock WAL.
+           Mobibench's: one row of a table (id INTEGER PRIMARY KEY, value TEXT, created INTEGER). In the \
+schema's terms, a record of 100 bytes has 8 bytes id, 84 bytes value and 8 bytes created. 1 frame on stock \
+WAL.
   indexed  one row inserted into a table (id INTEGER PRIMARY KEY, name TEXT, phone INTEGER, body \
 TEXT, created INTEGER) with an index on name and one on phone; --record-size is the size of body. 3 \
 frames on stock WAL.
   mail, messenger, message, sns
-           the next transaction of an application of a phone, generated to the characteristics that \
-S-WAL's table III published of it: 1, 3, 6 and 20 database files, reads before some transactions, one \
-to several rows in each. One thread. `onewrite bench` runs them at full length.
+           the next transaction of a phone's application, generated to the characteristics in S-WAL's \
+table III: 1, 3, 6 and 20 database files, reads before some transactions, one to several rows in each. \
+One thread. `onewrite bench` runs them at full length.
   partsupply
-           X-FTL's: --updates rows, anywhere in 60,000 of 220 bytes.
+           X-FTL's: --updates random rows of 60,000, each of 220 bytes.
   ycsb-a to ycsb-f
            an operation of YCSB's core workloads on 10,000 records of 1,000 bytes; some only read.
-  scan     all of these records read, in the order of their keys.
+  scan     reads all of these records, in the order of their keys.
   tpcc, tpcc-read
-           one of TPC-C's five transactions, in the specification's mix or in one of which 95 of 100 read; --warehouses. Its conditions of consistency are checked after the run.
-  web      one of a web server's short transactions, 8 writers and 8 readers unless --threads and --readers say otherwise; a reader that sees half a transaction is an error.
-  app      one message filed as a messenger or mail application does: a row into one to three \
-indexed tables (numbers, and texts of words), its conversation's counters updated, and in one of 20 a \
-BLOB of 1 to 8 KiB stored; 64 conversations and 1,000 messages are there before. 6 frames on stock \
-WAL.
+           one of TPC-C's five transactions, in the specification's mix, or with tpcc-read in a mix where 95 of 100 read; --warehouses. TPC-C's conditions of consistency are checked after the run.
+  web      one of a web server's short transactions: 8 writers and 8 readers, or --threads and --readers. A reader that sees half a transaction is an error.
+  app      one message, stored as a messenger or mail application does: a row in each of one to three \
+indexed tables (numbers, and texts of words), updates of its conversation's counters, and in one of 20 a \
+BLOB of 1 to 8 KiB. 64 conversations and 1,000 messages exist before. 6 frames on stock WAL.
 
-What is counted: from the beginning of the first transaction to the end of the last, everything \
-that the device completed in that time. Before it, the file system is synced and the device idle. \
-What the file system still had in memory afterwards, the set-up (database, preallocation, rows to \
-work on), a checkpoint and the close are measured in the same way and reported apart, for every \
-mode alike; with --autocheckpoint N checkpoints happen inside the run instead.
+Device figures count everything that the device completed from the beginning of the first transaction to \
+the end of the last. Before that, the file system is synced and the device idle. Data that the file system \
+still had in memory afterwards, the set-up (database, preallocation, initial rows), a checkpoint and the \
+close are measured in the same way for every mode, and reported apart. With --autocheckpoint N, checkpoints \
+happen inside the run instead.
 
-Device figures are exact, and need a device of our own: --scratch, which needs root. Anywhere else \
-only rates and latencies can be told.
+Device figures are exact, and need a device without other users: --scratch, which needs root. Elsewhere \
+only rates and latencies are available.
 
-A steady state: --steady checkpoints every 1000 pages of log, executes as many transactions first as fill the log twice, so that it is reused, and gives SQLite a cache of at most a quarter of the database. --autocheckpoint, --warm-up and --cache-kib say each for itself. Every run in the JSON has `state`: sizes of database, cache and log when the measurement began, and of the log when it ended. --aged ages the scratch file system: rounds of files allocated until nothing fits and deleted anywhere until 60 % are in use, until a new file of 8 MiB is in at least 12 pieces; what it came to is in the notes.
+A steady state: --steady checkpoints every 1000 pages of log. It first executes enough transactions to fill the log twice, so that the log is reused. It gives SQLite a cache of at most a quarter of the database. --autocheckpoint, --warm-up and --cache-kib set each of these. Every run in the JSON has `state`: sizes of database, cache and log when the measurement began, and of the log when it ended. --aged ages the scratch file system in rounds. A round allocates files until no more fit, and deletes random ones until 60 % are in use. The rounds end when a new file of 8 MiB is in at least 12 pieces; the notes have the result.
 
-The same load: without --rate each thread begins its next transaction when the one before is committed, so a faster mode is under a higher load, and where one thread goes on while others \
-sleep, p99 is of that thread's. With --rate transactions become due at random moments (a Poisson process), as from clients that do not wait for each other, and a latency counts from then. \
-A mode that cannot keep up is said so: its latencies grow with the length of the run.
+The same load: without --rate each thread begins its next transaction when the one before is committed, so a faster mode is under a higher load. Where one thread goes on while others \
+sleep, p99 is that thread's. With --rate transactions become due at random moments (a Poisson process), as from clients that do not wait for each other, and a latency counts from then. \
+The report says which modes could not keep up: their latencies grow with the length of the run.
 
 The raw rates are those of plain system calls on the same file system. They are measured before \
-the first run and after every run, because other work on the machine shows in both: medians are \
-shown with their range, and the JSON has for each run those just before and just after it.
+the first run and after every run, because other work on the machine affects both. The table has medians \
+with their range; the JSON has for each run those just before and just after it.
 
---device takes the scratch file system from the loop device's image to memory that answers as late as a device would: reads, writes and flushes take what a small file says, a flush stalls what is behind it. nvme, emmc and sd are built in, with their sources; none adds nothing, and shows what the way to that memory takes by itself. docs/devices.md has the format. The raw rates are measured there too.
+--device keeps the scratch file system in memory that answers as late as a device would, not in a loop device's image. A small file gives the times of reads, writes and flushes; a flush stalls the requests behind it. nvme, emmc and sd are built in, with their sources. none adds no time, and shows the time of the path to that memory. docs/devices.md has the format. The raw rates are measured there too.
 
 Modes (or durable, for all that a crash leaves intact): delete, truncate, persist, memory, wal and off are SQLite's own and run through its own VFS.
 A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
@@ -99,20 +98,20 @@ Examples:
   onewrite compare --device emmc --modes wal,waldio,onewrite --threads 8
   onewrite compare --scratch ext4 --aged --steady --op update --count 10000";
 
-/// What the reader of a trace's figures must know.
+/// The note on the figures of generated workloads.
 const GENERATED: &str =
     "generated to published characteristics (S-WAL, IEEE TCE 2018, table III), not recorded";
 
-/// Pages of log after which SQLite checkpoints, unless it is told otherwise.
+/// Pages of log after which SQLite checkpoints by default.
 const SQLITES_AUTOCHECKPOINT: u32 = 1000;
 
-/// Transactions, if nobody says how many.
+/// The default number of transactions.
 const DEFAULT_COUNT: u32 = 1000;
 
 /// The options of `onewrite compare`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// What each transaction does, see below
+    /// The kind of each transaction, see below
     #[arg(long, value_enum, default_value_t = OpArg::Insert)]
     op: OpArg,
 
@@ -124,7 +123,7 @@ pub struct Args {
     common: Common,
 }
 
-/// What `compare` and `bench` have in common.
+/// The common options of `compare` and `bench`.
 #[derive(clap::Args, Clone, Debug)]
 struct Common {
     #[command(flatten)]
@@ -145,13 +144,13 @@ struct Common {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     processes: u32,
 
-    /// Transactions a second in all, which become due at random; latencies count from then, so modes are compared under the same load
-    /// [default: each thread begins the next at once]
+    /// Transactions that become due in a second, in all, at random moments. Latencies count from
+    /// then [default: each thread begins the next at once]
     #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     rate: Option<u32>,
 
-    /// Bytes of a row as the schema sees it: 8 for id, 8 for created, the rest for value; with indexed
-    /// the bytes of its body; app has sizes of its own
+    /// Bytes of a row in the schema's terms: 8 for id, 8 for created, the rest for value. With
+    /// indexed, the bytes of its body; app has its own sizes
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(17..=1_000_000))]
     record_size: u32,
 
@@ -163,25 +162,26 @@ struct Common {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     warehouses: u32,
 
-    /// Threads that read beside the writers, with web alone [default: 8]
+    /// Threads that read next to the writers, only with web [default: 8]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1024))]
     readers: Option<u32>,
 
-    /// Measure a steady state, not a fresh database: checkpoints every 1000 pages, a warm-up that
-    /// fills the log twice, a cache that the database does not fit into; see below
+    /// Measure a steady state: checkpoints every 1000 pages, a warm-up that fills the log twice, a
+    /// database larger than its cache; see below
     #[arg(long)]
     steady: bool,
 
-    /// Transactions before those that are measured [default: 0; with --steady as many as fill the log twice]
+    /// Transactions before the measured ones [default: 0; with --steady enough to fill the log
+    /// twice]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
     warm_up: Option<u32>,
 
-    /// PRAGMA cache_size of every connection, in KiB [default: SQLite's 2000; with --steady a quarter of the
-    /// database if that is less]
+    /// PRAGMA cache_size of every connection, in KiB [default: SQLite's 2000; with --steady a
+    /// quarter of the database if that is less]
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(16..=1_073_741_824))]
     cache_kib: Option<u32>,
 
-    /// PRAGMA synchronous of every mode that does not say it for itself
+    /// PRAGMA synchronous of every mode that does not set it
     #[arg(long, value_enum, default_value_t = SynchronousArg::Full)]
     synchronous: SynchronousArg,
 
@@ -189,12 +189,12 @@ struct Common {
     #[arg(long, value_enum, default_value_t = OrderArg::Id)]
     order: OrderArg,
 
-    /// What values and the shuffled order are made from
+    /// Seed of the values and the shuffled order
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Checkpoint after this many pages of log, inside the run; 0 leaves it to the end [default: 0, and
-    /// 1000 for `bench` and with --steady]
+    /// Checkpoint after this many pages of log, inside the run; 0 leaves it to the end [default: 0,
+    /// and 1000 for `bench` and with --steady]
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=1_000_000_000))]
     autocheckpoint: Option<u32>,
 
@@ -275,13 +275,13 @@ impl Args {
         }
         if self.count < workers {
             return Err(format!(
-                "--count {} is fewer transactions than there are workers ({workers})",
+                "--count {} has fewer transactions than there are workers ({workers})",
                 self.count
             ));
         }
         if op.trace_length().is_some() && workers > 1 {
             return Err(format!(
-                "{} is one application's transactions in their order: one thread, one process",
+                "{} has one application's transactions in their order: use one thread and one process",
                 op.name()
             ));
         }
@@ -303,7 +303,7 @@ impl Args {
         })
     }
 
-    /// What a scratch file system must have room for.
+    /// The needs of a scratch file system.
     fn room(&self) -> place::Room {
         place::Room {
             op: Op::from(self.op),
@@ -320,13 +320,13 @@ impl Args {
         self.common.threads.unwrap_or(if web { 8 } else { 1 })
     }
 
-    /// Threads that read beside them.
+    /// Threads that only read.
     fn readers(&self) -> u32 {
         let web = Op::from(self.op).has_readers() && self.common.processes == 1;
         self.common.readers.unwrap_or(if web { 8 } else { 0 })
     }
 
-    /// Transactions before those that are measured.
+    /// Transactions before the measured ones.
     fn warm_up(&self) -> u32 {
         let steady = || match self.common.steady {
             true => (2 * self.autocheckpoint()).div_ceil(Op::from(self.op).frames().max(1)),
@@ -335,7 +335,7 @@ impl Args {
         self.common.warm_up.unwrap_or_else(steady)
     }
 
-    /// Pages of log after which a checkpoint comes; 0 is never.
+    /// Pages of log after which a checkpoint follows; 0 is never.
     fn autocheckpoint(&self) -> u32 {
         let default = if self.common.steady {
             SQLITES_AUTOCHECKPOINT
@@ -376,7 +376,8 @@ pub fn run(args: &Args) -> Outcome {
     let place = place::choose(&args.common.place, args.room().bytes(), &progress)?;
     let compared = compare(args, &plan, &place, &progress);
     drop(progress);
-    // Taken down before anything is reported, and whatever happened; what was measured is shown all the same.
+    // The place is taken down before the report, even after an error. The measured figures are
+    // shown anyway.
     let removed = place.remove();
     let shown = show(args, &compared?);
     removed.and(shown)
@@ -413,7 +414,7 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
                 samples.push(after);
                 notes.extend(said);
             }
-            // What was measured of a long comparison is not lost.
+            // A long comparison keeps its measurements.
             Err(error) if interrupt::is_requested() => {
                 notes.push(interrupt::cut_short(runs.len(), error)?);
                 break;
@@ -424,7 +425,7 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
             }),
         }
     }
-    // Every mode may have the same to say.
+    // Every mode may have the same notes.
     let mut said = std::collections::HashSet::new();
     notes.retain(|note| said.insert(note.clone()));
     Ok(Report {
@@ -444,9 +445,10 @@ fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Resu
     })
 }
 
-/// What is to be said of a mode that did not keep up with the rate.
+/// The note on a mode that did not keep up with the rate.
 fn behind(run: &Run) -> Option<String> {
-    /// The moments are drawn, and the last transaction takes its time: less than the rate is not behind it yet.
+    /// The moments are random, and the last transaction takes its time. A rate slightly below the
+    /// due one is not behind yet.
     const MUCH: f64 = 0.8;
     let due = run.rate.map(f64::from)?;
     (run.ops_per_s < MUCH * due).then(|| {
@@ -462,7 +464,7 @@ fn measure_raw(bench: &RawBench<'_>, progress: &Progress) -> Result<Rates, Strin
     bench.measure().map_err(|error| error.to_string())
 }
 
-/// Prints the report and turns what it says into an exit code.
+/// Prints the report and turns its result into an exit code.
 fn show(args: &Args, report: &Report) -> Outcome {
     let output = &args.common.output;
     output.show(report, || table::render(report), || page::page(report))?;
@@ -473,7 +475,7 @@ fn show(args: &Args, report: &Report) -> Outcome {
     }
     for Run { mode, checked, .. } in &report.runs {
         if let Some(problem) = checked.problem() {
-            eprintln!("onewrite: {mode}: the database is not as it must be: {problem}");
+            eprintln!("onewrite: {mode}: the database is wrong: {problem}");
             code = ExitCode::FAILURE;
         }
     }

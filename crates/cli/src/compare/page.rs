@@ -43,13 +43,13 @@ fn problems(page: &mut Page, report: &Report) {
     }
     for run in &report.runs {
         if let Some(problem) = run.checked.problem() {
-            let text = format!("{}: the database is not as it must be: {problem}", run.mode);
+            let text = format!("{}: the database is wrong: {problem}", run.mode);
             page.problems.push(text);
         }
     }
 }
 
-/// The fastest mode beside the one that others are compared with.
+/// The fastest mode compared with the base mode.
 fn lead(runs: &[&Run]) -> Option<String> {
     let base = base(runs)?;
     let fastest = |a: &&&Run, b: &&&Run| a.ops_per_s.total_cmp(&b.ops_per_s);
@@ -113,7 +113,7 @@ fn rates(runs: &[&Run]) -> Section {
     )
 }
 
-/// What a kind of file is called and drawn in, and its bytes.
+/// A kind of file: its name, its color, and its bytes.
 type File = (&'static str, Color, fn(&ByFile) -> u64);
 
 const FILES: [File; 5] = [
@@ -126,7 +126,7 @@ const FILES: [File; 5] = [
     ("other", colors::OTHER, |by| by.other_bytes),
 ];
 
-/// What the device did, if it was ours to count.
+/// The device's work, if no other process used the device.
 fn device(runs: &[&Run]) -> Result<Option<Section>, String> {
     if runs.iter().all(|run| run.device.is_none()) {
         return Ok(None);
@@ -141,19 +141,19 @@ fn device(runs: &[&Run]) -> Result<Option<Section>, String> {
         parts.push(volumes("a transaction", &each.collect::<Vec<_>>())?);
     }
     parts.push(Part::Table(device_table(runs)));
-    let intro = "What the device completed while the transactions ran, divided by their number; and what the file \
-                 system wrote later, a full checkpoint after the run, and the set-up before it.";
-    Ok(Some(Section::new("What it costs the device", intro, parts)))
+    let intro = "The device's work while the transactions ran, divided by their number. Then the bytes that the \
+                 file system wrote later, a full checkpoint after the run, and the set-up before it.";
+    Ok(Some(Section::new("Cost for the device", intro, parts)))
 }
 
-/// What was written under a mode, and in how many transactions.
+/// The bytes written under a mode, and the number of transactions.
 pub(crate) struct Volume {
     pub mode: String,
     pub bytes: Option<ByFile>,
     pub count: u64,
 }
 
-/// The bytes of `what` under each mode as bars, stacked by what they are for.
+/// The bytes of `what` under each mode as bars, stacked by purpose.
 pub(crate) fn volumes(what: &str, each: &[Volume]) -> Result<Part, String> {
     let series = FILES.map(|(name, color, bytes)| {
         let of = |volume: &Volume| {
@@ -174,7 +174,7 @@ pub(crate) fn volumes(what: &str, each: &[Volume]) -> Result<Part, String> {
         arrangement: Arrangement::Stacked,
         series: series.to_vec(),
     };
-    let label = format!("bars: bytes for {what} under each mode, by what they are for");
+    let label = format!("bars: bytes for {what} under each mode, by purpose");
     let picture = bars.draw().map_err(|error| error.to_string())?;
     Ok(Part::Picture(picture, label))
 }
@@ -217,7 +217,7 @@ fn latencies(runs: &[&Run]) -> Result<Section, String> {
         BarSeries::new(name, color, runs.iter().map(|run| seconds(of(run))))
     };
     let bars = Bars {
-        title: "How long a transaction takes".to_owned(),
+        title: "Time of a transaction".to_owned(),
         subtitle: None,
         categories: runs.iter().map(|run| run.mode.clone()).collect(),
         axis: Axis::new("latency", Unit::Seconds),
@@ -240,7 +240,7 @@ fn latencies(runs: &[&Run]) -> Result<Section, String> {
     let parts = vec![Part::Picture(picture, label), Part::Table(table)];
     Ok(Section::new(
         "Latency",
-        "From the beginning of a transaction, or with --rate from when it was due, until its COMMIT has returned: half of them take at most p50, 99 of 100 at most p99.",
+        "From the beginning of a transaction, or with --rate from when it was due, until its COMMIT has returned. Half of them take at most p50, 99 of 100 at most p99.",
         parts,
     ))
 }
@@ -273,12 +273,13 @@ fn kinds(runs: &[&Run]) -> Option<Section> {
             ]);
         }
     }
-    let intro = "The figures above are those of all transactions; what readers do is only here.";
+    let intro =
+        "The figures above are those of all transactions; those of the readers are only here.";
     let is_some = !table.rows.is_empty();
     is_some.then(|| Section::new("Each kind", intro, vec![Part::Table(table)]))
 }
 
-/// What runs that began with a warm-up found.
+/// The state that runs with a warm-up began from.
 fn state(runs: &[&Run]) -> Option<Section> {
     let run = runs.first().filter(|run| run.state.warm_up > 0)?;
     let mut table = Table::new([
@@ -301,7 +302,7 @@ fn state(runs: &[&Run]) -> Option<Section> {
         ]);
     }
     let intro = format!(
-        "{} transactions came before those that were measured.",
+        "{} transactions ran before the measured ones.",
         grouped(u64::from(run.state.warm_up))
     );
     Some(Section::new(
@@ -335,7 +336,7 @@ fn repetitions(runs: &[Run]) -> Section {
     Section::new("Every run", intro, vec![Part::Table(table)])
 }
 
-/// What is measured, its median, and where its range is.
+/// A kind of measurement, its median, and its range.
 type RawKind = (&'static str, Option<f64>, fn(&RawRates) -> Option<f64>);
 
 fn raw(report: &Report) -> Section {
@@ -363,8 +364,8 @@ fn raw(report: &Report) -> Section {
         table.rows.push([&[name.to_owned()], &figures[..]].concat());
     }
     let intro = format!(
-        "Measured {} times, before and between the runs, on the same file system: what the device could do \
-         meanwhile.",
+        "Measured {} times, before and between the runs, on the same file system: the abilities of the device \
+         in that time.",
         raw.samples
     );
     Section::new("Raw rates", intro, vec![Part::Table(table)])

@@ -1,8 +1,9 @@
-//! A run shared out over several processes: this program again, as `onewrite compare-worker`.
+//! A run distributed over several processes: this program again, as `onewrite compare-worker`.
 //!
-//! The parent writes a job to the standard input of each process as one line of JSON and waits until
-//! all have answered `ready`, then writes `go` to all, and reads one line of JSON from each with what
-//! it measured. A worker whose parent is gone finds its standard input closed and ends.
+//! The parent writes a job to the standard input of each process, as one line of JSON. It waits
+//! until all have answered `ready`, and then writes `go` to all. Each process answers with its
+//! measurements, one line of JSON. A worker whose parent is gone finds its standard input closed
+//! and ends.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -29,10 +30,10 @@ use crate::{Outcome, interrupt};
 const READY: &str = "ready";
 const GO: &str = "go";
 
-/// How often the parent looks whether the user wants to stop.
+/// The time between two checks whether the user wants to stop.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// What one process is to do.
+/// The job of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// The database.
@@ -43,17 +44,17 @@ pub struct Job {
     pub synchronous: Synchronous,
     /// As in [`Settings`].
     pub autocheckpoint: u32,
-    /// `PRAGMA cache_size`, in KiB; null leaves SQLite's.
+    /// `PRAGMA cache_size`, in KiB; null keeps SQLite's default.
     pub cache_kib: Option<u32>,
     /// The whole run.
     pub plan: Plan,
     /// The first of this process's workers.
     pub first_worker: u32,
-    /// How many workers it has.
+    /// The number of its workers.
     pub threads: u32,
 }
 
-/// What one process reports.
+/// The answer of one process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     Finished {
@@ -66,14 +67,14 @@ enum Answer {
     Failed(String),
 }
 
-/// A worker process. It is ended, if it still runs, when this is dropped.
+/// A worker process. If it still runs when this is dropped, it is killed.
 struct Worker {
     child: Child,
     stdin: ChildStdin,
     lines: Receiver<String>,
 }
 
-/// Runs `job` on `processes` processes. `gate` is called when all stand ready; they start when it
+/// Runs `job` on `processes` processes. It calls `gate` when all are ready; they start when `gate`
 /// returns.
 pub fn run(
     job: &Job,
@@ -163,7 +164,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It has nothing left to do, or is not to go on: in either case its end is what is wanted.
+        // The worker has nothing left to do, or must not continue: either way it should end.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -206,7 +207,7 @@ fn failure(line: &str) -> String {
     }
 }
 
-/// The other side: does the job that is on standard input.
+/// The worker's side: does the job on standard input.
 pub fn run_worker() -> Outcome {
     let answer = match work() {
         Ok(Finished {
@@ -236,7 +237,7 @@ pub fn run_worker() -> Outcome {
 
 fn work() -> Result<Finished, Error> {
     let job: Job = serde_json::from_str(&read_line()?)
-        .map_err(|error| Error::Wrong(format!("a job expected on standard input: {error}")))?;
+        .map_err(|error| Error::Wrong(format!("expected a job on standard input: {error}")))?;
     let settings = Settings {
         mode: Mode::parse(&job.mode)?,
         synchronous: job.synchronous,

@@ -1,7 +1,7 @@
-//! What `onewrite compare --json` prints.
+//! The document of `onewrite compare --json`.
 //!
-//! A contract with whoever parses it: fields may be added, never renamed. A figure that was not
-//! measured is null, never estimated.
+//! A contract with its parsers: fields may be added, never renamed. A figure that was not measured
+//! is null, never estimated.
 
 use onewrite_flash::latency::Latency;
 use onewrite_iotrace::age::Aged;
@@ -15,17 +15,16 @@ use serde_json::{Map, Value};
 /// The whole document.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Of this format.
+    /// Version of this format.
     pub version: u32,
     /// Type of the file system that the databases were on.
     pub filesystem: String,
     /// `loop` for a scratch file system, else the kernel's name of the block device; null if there
     /// is none.
     pub device: Option<String>,
-    /// The model by which that device takes its time, as its file has it; null for a device that takes
-    /// what it takes.
+    /// The device's latency model, as its file has it; null for a device without a model.
     pub device_model: Option<Latency>,
-    /// How old that file system was made; null if it is new or not ours.
+    /// How that file system was aged; null if it was not, or is no scratch file system.
     pub aged: Option<Aged>,
     /// Release of the kernel.
     pub kernel: String,
@@ -33,22 +32,22 @@ pub struct Report {
     pub sqlite: String,
     /// The system call with which stock modes make a file durable: `fdatasync` or `fsync`.
     pub sqlite_sync: &'static str,
-    /// What the device can do, measured between the runs.
+    /// The abilities of the device, measured between the runs.
     pub raw: Raw,
-    /// One for each mode and repetition, in the order in which they ran.
+    /// One for each mode and repetition, in their order.
     pub runs: Vec<Run>,
-    /// The most memory that the command had at a time, in KiB; of processes that it started their own.
+    /// The command's peak memory, in KiB; the processes that it started report their own.
     pub peak_rss_kib: Option<u64>,
     /// Modes that could not be run.
     pub failed: Vec<Failed>,
-    /// What the reader should know about these figures.
+    /// Notes for the reader of these figures.
     pub notes: Vec<String>,
 }
 
 /// A mode that could not be run, and why.
 #[derive(Debug, Serialize)]
 pub struct Failed {
-    /// The mode as it was given.
+    /// The mode as the user gave it.
     pub mode: String,
     /// Why.
     pub error: String,
@@ -112,7 +111,7 @@ impl Raw {
     }
 }
 
-/// Raw rates of the measurement just before a run and of the one just after it.
+/// Raw rates of the measurements just before and just after a run.
 #[derive(Debug, Default, Serialize)]
 pub struct RawBeside {
     /// Before the run.
@@ -139,11 +138,11 @@ impl RawBeside {
 /// One mode, run once.
 #[derive(Debug, Serialize)]
 pub struct Run {
-    /// The mode as it was given, variations included.
+    /// The mode as the user gave it, variations included.
     pub mode: String,
     /// The journal mode that the connection reports.
     pub journal_mode: String,
-    /// What each transaction did.
+    /// The kind of each transaction.
     pub op: Op,
     /// Transactions in all.
     pub count: u32,
@@ -151,19 +150,20 @@ pub struct Run {
     pub threads: u32,
     /// Processes.
     pub processes: u32,
-    /// Threads that read beside the workers.
+    /// Threads that only read.
     pub readers: u32,
-    /// Transactions a second that became due, at random moments; null if each worker began the next at once.
+    /// Transactions a second that became due, at random moments. Null if each worker began the next
+    /// at once.
     pub rate: Option<u32>,
     /// Warehouses; null for an op other than TPC-C's.
     pub warehouses: Option<u32>,
     /// `PRAGMA synchronous` in force.
     pub synchronous: &'static str,
-    /// Bytes of a row as the schema sees it; null for an op that has sizes of its own.
+    /// Bytes of a row in the schema's terms; null for an op with its own sizes.
     pub record_size: Option<usize>,
     /// The order of updates and deletes.
     pub order: Order,
-    /// What values and random orders were made from.
+    /// The seed of values and random orders.
     pub seed: u64,
     /// Which repetition, from 1.
     pub repeat: u32,
@@ -171,34 +171,36 @@ pub struct Run {
     pub elapsed_s: f64,
     /// Transactions a second.
     pub ops_per_s: f64,
-    /// User and system time of the processes that worked, during the run.
+    /// User and system time of the working processes, during the run.
     pub cpu_s: f64,
-    /// Latency of a transaction in microseconds: from its beginning, or with a rate from when it was due, until its COMMIT has returned.
+    /// Latency of a transaction in microseconds: from its beginning, or with a rate from when it
+    /// was due, until its COMMIT has returned.
     pub latency_us: Percentiles,
-    /// The same for each kind of transaction, where an op has several; `read` is what the readers did, and in
-    /// none of the other figures.
+    /// The same for each kind of transaction, where an op has several. `read` counts the readers'
+    /// work, which is in no other figure.
     pub kinds: Vec<Kind>,
-    /// What the run found when it began, and the log as it left it.
+    /// The state at the beginning of the run, and the log at its end.
     pub state: State,
-    /// The raw rates measured just before and just after: what the machine could do at that time.
+    /// The raw rates measured just before and just after: the abilities of the machine at that
+    /// time.
     pub raw_beside: RawBeside,
-    /// What the device completed from the first transaction to the end of the last.
+    /// The device's work from the first transaction to the end of the last.
     pub device: Option<Device>,
-    /// Which files those bytes belong to; their sum is `device.write_bytes`.
+    /// The files that those bytes belong to; their sum is `device.write_bytes`.
     pub by_file: Option<ByFile>,
     /// `device` divided by the number of transactions.
     pub per_op: Option<PerOp>,
-    /// Before the run: database, journal mode, table, rows to work on, and a checkpoint.
+    /// Before the run: database, journal mode, table, initial rows, and a checkpoint.
     pub setup: Phase,
-    /// After the run: what the file system still had in memory.
+    /// After the run: data that the file system still had in memory.
     pub after: Phase,
-    /// A full checkpoint, after that.
+    /// After that: a full checkpoint.
     pub checkpoint: Phase,
     /// Closing the last connection.
     pub close: Phase,
-    /// Whether the database holds what the transactions put there.
+    /// Whether the database holds the transactions' data.
     pub checked: Checked,
-    /// Every setting in force, as the connection states it after the run.
+    /// Every setting in force, as the connection reports it after the run.
     pub pragmas: Map<String, Value>,
 }
 
@@ -207,37 +209,39 @@ pub struct Run {
 pub struct Kind {
     /// Its name.
     pub kind: String,
-    /// How many there were.
+    /// The number of transactions.
     pub count: u64,
-    /// In a second.
+    /// Transactions a second.
     pub per_s: f64,
     /// Latency in microseconds.
     pub latency_us: Percentiles,
 }
 
-/// How fresh a database, its cache and its log were: those of the first file, if there are several.
+/// The freshness of a database, its cache and its log: those of the first file, if there are
+/// several.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct State {
-    /// Transactions executed before those that were measured.
+    /// Transactions executed before the measured ones.
     pub warm_up: u32,
-    /// The database when the measurement began, in KiB; what only the log holds is counted.
+    /// The database when the measurement began, in KiB; this includes pages that only the log
+    /// holds.
     pub database_kib: u64,
     /// SQLite's cache of each connection, in KiB.
     pub cache_kib: u64,
     /// The log's file when the measurement began, in KiB; null for a mode without one.
     pub log_kib_before: Option<u64>,
-    /// And when it ended.
+    /// The same when it ended.
     pub log_kib_after: Option<u64>,
 }
 
-/// Whether the database holds what the transactions put there.
+/// Whether the database holds the transactions' data.
 #[derive(Debug, Serialize)]
 pub struct Checked {
     /// Rows in the table, or in all tables if the op has several.
     pub rows: u64,
-    /// `ok`, or what `PRAGMA integrity_check` found.
+    /// `ok`, or the findings of `PRAGMA integrity_check`.
     pub integrity_check: String,
-    /// `ok`, or the first difference between the rows and what was stored.
+    /// `ok`, or the first difference between the rows and the stored data.
     pub content: String,
     /// The same checks by stock SQLite after the last connection was closed: `ok` or the problem.
     pub stock_after_close: String,
@@ -257,16 +261,16 @@ impl Checked {
     }
 }
 
-/// What a device completed.
+/// The completed work of a device.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Device {
     /// Bytes written.
     pub write_bytes: u64,
-    /// Write requests that carried data; null if they could not be told from those that did not.
+    /// Write requests that carried data; null if they could not be told apart from those without.
     pub writes: Option<u64>,
     /// Flushes of the device's cache.
     pub flushes: u64,
-    /// Write requests as the device's own counter has them: those that only flush included.
+    /// Write requests by the device's own counter, which includes requests that only flush.
     pub write_requests: u64,
 }
 
@@ -281,24 +285,24 @@ pub struct PerOp {
     pub flushes: f64,
 }
 
-/// What happened beside the run.
+/// A step before or after the run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Phase {
-    /// Bytes written to the device, what the file system wrote lazily afterwards included.
+    /// Bytes written to the device, including those that the file system wrote lazily afterwards.
     pub write_bytes: Option<u64>,
     /// Write requests that carried data, in the same time.
     pub writes: Option<u64>,
-    /// Flushes of the device's cache until the step returned; null for `after`, whose flushes are
-    /// those of our own syncing.
+    /// Flushes of the device's cache until the step returned; null for `after`, whose flushes come
+    /// from the measurement's own syncs.
     pub flushes: Option<u64>,
-    /// How long the step took; null for `after`.
+    /// The time of the step; null for `after`.
     pub elapsed_s: Option<f64>,
-    /// Which files those bytes belong to.
+    /// The files that those bytes belong to.
     pub by_file: Option<ByFile>,
 }
 
 impl Device {
-    /// From what the meter saw.
+    /// From the meter's figures.
     pub fn of(figures: &Figures) -> Self {
         Self {
             write_bytes: figures.counters.write_bytes,
@@ -320,7 +324,7 @@ impl Device {
 }
 
 impl Phase {
-    /// From what the meter saw, if there was one, and the flushes that are the step's own.
+    /// From the meter's figures, if there was one, and the step's own flushes.
     pub fn of(figures: Option<&Figures>, flushes: Option<u64>, elapsed_s: Option<f64>) -> Self {
         Self {
             write_bytes: figures.map(|figures| figures.counters.write_bytes),

@@ -1,8 +1,8 @@
 //! One mode, from an empty directory to the close of the last connection.
 //!
-//! Set-up, run, checkpoint and close are told apart by boundaries that nothing crosses: the file
-//! system is synced and the device idle. Only the end of the run is the moment at which the last
-//! transaction returned; what was written lazily after it is a figure of its own.
+//! Boundaries that nothing crosses separate set-up, run, checkpoint and close: the file system is
+//! synced and the device idle. The run alone ends at the moment when the last transaction returned.
+//! Bytes written lazily after that are a separate figure.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +23,8 @@ use crate::interrupt;
 use crate::place::Place;
 use crate::progress::Progress;
 
-/// The least cache that a steady state is measured with, in KiB: some pages more than a transaction has.
+/// The smallest cache for measuring a steady state, in KiB: a few more pages than a transaction
+/// has.
 const LEAST_CACHE_KIB: u32 = 64;
 
 /// Boundaries in the life of a database, each with the meter's mark if there is a meter.
@@ -44,7 +45,7 @@ impl Boundaries {
             .map_err(|error| error.to_string())
     }
 
-    /// Does something between two boundaries that nothing crosses.
+    /// Runs a step between two boundaries that nothing crosses.
     fn step<T>(&self, step: impl FnOnce() -> Result<T, String>) -> Result<(T, Span), String> {
         let from = self.settle()?;
         let begin = Instant::now();
@@ -73,7 +74,7 @@ impl Boundaries {
     }
 }
 
-/// A step between two moments at which nothing was under way, and the moment at which it returned.
+/// A step between two idle moments, and the moment at which it returned.
 #[derive(Clone, Copy)]
 struct Span {
     from: Option<Mark>,
@@ -82,7 +83,7 @@ struct Span {
     elapsed_s: f64,
 }
 
-/// A database's life: what was measured and found while it lasted.
+/// A database's life: its measurements and findings.
 struct Life {
     setup: Span,
     transactions: Span,
@@ -94,24 +95,24 @@ struct Life {
     found: plan::Checked,
 }
 
-/// What holds for every mode of a comparison.
+/// The terms for every mode of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// `PRAGMA synchronous` of a mode that does not say it for itself.
+    /// `PRAGMA synchronous` of a mode that does not set it.
     pub synchronous: Synchronous,
-    /// Pages of log after which a checkpoint comes; 0 is never.
+    /// Pages of log after which a checkpoint follows; 0 is never.
     pub autocheckpoint: u32,
     /// Threads of each process.
     pub threads: u32,
     /// Processes.
     pub processes: u32,
-    /// Whether the database is to be larger than SQLite's cache, which is made smaller for that.
+    /// Whether the database must be larger than SQLite's cache, which is reduced for that.
     pub steady: bool,
-    /// SQLite's cache in KiB; as SQLite has it, or as a steady state takes it, if nothing is said.
+    /// SQLite's cache in KiB; without it, SQLite's default, or that of a steady state.
     pub cache_kib: Option<u32>,
 }
 
-/// Runs one mode once. Returns what was measured and what the reader should know about it.
+/// Runs one mode once. Returns the measurement, and notes about it for the reader.
 pub fn run(
     terms: Terms,
     plan: &Plan,
@@ -197,8 +198,8 @@ impl Session<'_> {
         })
     }
 
-    /// Gives the first connection the cache that is asked for, or one that a steady database does not fit
-    /// into; returns what every other connection is to get.
+    /// Gives the first connection the requested cache, or one that a steady database exceeds.
+    /// Returns the cache for every other connection.
     fn cache(&self, holder: &Databases) -> Result<Option<u32>, String> {
         let steady = || -> Result<Option<u32>, String> {
             if !self.terms.steady {
@@ -211,8 +212,8 @@ impl Session<'_> {
             let kib = u32::try_from(database / 4).unwrap_or(u32::MAX);
             if kib < LEAST_CACHE_KIB {
                 return Err(format!(
-                    "--steady: a database of {database} KiB is too small for a cache that it does not fit \
-                     into; give a larger --count or --warm-up"
+                    "--steady: a database of {database} KiB is too small to exceed any cache; give a \
+                     larger --count or --warm-up"
                 ));
             }
             Ok(Some(kib))
@@ -227,7 +228,7 @@ impl Session<'_> {
         Ok(kib)
     }
 
-    /// What the run is going to find.
+    /// The state at the beginning of the run.
     fn state(&self, holder: &Databases) -> Result<State, String> {
         let (database_kib, cache_kib) = holder.kib().map_err(text)?;
         Ok(State {
@@ -253,8 +254,9 @@ impl Session<'_> {
         suffixes.iter().find_map(file).map(|file| file.len() / 1024)
     }
 
-    /// The database with its table and, for updates and deletes, rows, which are checkpointed: every
-    /// mode starts with a log that holds next to nothing and was never used further. The connection is kept: the last one to close would remove the log.
+    /// The database with its table and, for updates and deletes, its rows, which are checkpointed.
+    /// Every mode starts with a log that holds next to nothing and was never used further. The
+    /// connection stays open: the last one to close would remove the log.
     fn set_up(&self) -> Result<Databases, String> {
         let mut holder = self.open()?;
         self.plan
@@ -326,7 +328,7 @@ impl Session<'_> {
         })
     }
 
-    /// What any other program finds when the database has been closed: `ok` or the problem.
+    /// Checks the closed database as any other program finds it: `ok` or the problem.
     fn check_with_stock(&self) -> String {
         let found = Databases::open_stock(&self.path, self.plan.databases())
             .and_then(|stock| self.plan.check(&stock));
@@ -405,7 +407,7 @@ impl Session<'_> {
     }
 }
 
-/// What [`Session::transactions`] leaves.
+/// The result of [`Session::transactions`].
 struct Ran {
     holder: Databases,
     started: Option<Mark>,
@@ -413,7 +415,7 @@ struct Ran {
     finished: Finished,
 }
 
-/// What the device did in each phase; `None` without a meter.
+/// The device's work in each phase; `None` without a meter.
 #[derive(Default)]
 struct Phases {
     setup: Option<Figures>,
@@ -454,10 +456,10 @@ fn phases(meter: Option<Meter>, life: &Life) -> (Phases, Vec<String>) {
     (phases, notes)
 }
 
-/// What the reader of a steady state's figures must know of a run that was too short to have a checkpoint.
+/// The note on a steady state whose run was too short to have a checkpoint.
 fn no_checkpoint(terms: &Terms, mode: &Mode, phases: &Phases) -> Option<String> {
     let database_bytes = phases.run?.by_file?.database_bytes;
-    // One that remaps blocks writes nothing to the database.
+    // A checkpoint that remaps blocks writes nothing to the database.
     let copies = |p: &Pragma| p.name != "onewrite_checkpoint" || p.value == "'copy'";
     let expected = terms.steady
         && mode.journal().is_log()
@@ -465,15 +467,15 @@ fn no_checkpoint(terms: &Terms, mode: &Mode, phases: &Phases) -> Option<String> 
         && terms.autocheckpoint > 0;
     (expected && database_bytes == 0).then(|| {
         format!(
-            "{mode}: --steady, but no checkpoint fell into the run, so its figures lack what checkpoints cost; \
+            "{mode}: --steady, but no checkpoint fell into the run, so its figures lack the cost of checkpoints; \
              give a larger --count"
         )
     })
 }
 
 impl Span {
-    /// What the step cost: the bytes until everything was on the device, but the flushes until it
-    /// returned, because those after that are of our own syncing.
+    /// The cost of the step. Bytes count until everything was on the device. Flushes count until
+    /// the step returned, because the later ones come from the measurement's own syncs.
     fn phase(&self, figures: Option<&Figures>) -> Phase {
         let flushes = self
             .from
@@ -483,7 +485,7 @@ impl Span {
     }
 }
 
-/// The kinds of transactions of a run that took so long.
+/// The kinds of transactions of a run that took `elapsed_s` seconds.
 fn kinds(finished: &Finished, elapsed_s: f64) -> Vec<Kind> {
     let kind = |(kind, latencies): (&String, &Latencies)| Kind {
         kind: kind.clone(),

@@ -1,4 +1,4 @@
-//! The report as people read it.
+//! The report for people.
 
 use super::report::{Raw, Report, Run};
 use crate::text_table::{NONE, TextTable};
@@ -129,7 +129,7 @@ fn kinds(runs: &[Run]) -> Option<TextTable> {
     (!table.is_empty()).then_some(table)
 }
 
-/// What runs that began with a warm-up found, if this is the first of them.
+/// The state at the beginning of runs with a warm-up, if this is the first of them.
 fn state(run: &Run, runs: &[Run]) -> Option<String> {
     (run.state.warm_up > 0).then_some(())?;
     let mut text = format!("after a warm-up of {} transactions\n", run.state.warm_up);
@@ -145,7 +145,7 @@ fn state(run: &Run, runs: &[Run]) -> Option<String> {
     Some(text)
 }
 
-/// What others are compared with: plain `wal` if it is there, else the first variation of it.
+/// The base of the comparison: plain `wal` if it was run, else its first variation.
 pub(super) fn base<'a>(runs: &[&'a Run]) -> Option<&'a Run> {
     runs.iter()
         .filter(|run| run.journal_mode == "wal")
@@ -153,7 +153,7 @@ pub(super) fn base<'a>(runs: &[&'a Run]) -> Option<&'a Run> {
         .copied()
 }
 
-/// Of the repetitions of each mode, the one with the median rate; modes in the order given.
+/// The repetition of each mode with the median rate; modes in the order given.
 pub(super) fn medians(runs: &[Run]) -> Vec<&Run> {
     let mut modes: Vec<&str> = Vec::new();
     for run in runs {

@@ -1,12 +1,12 @@
-//! `onewrite detach`: makes a stock database of one that could not be closed cleanly.
+//! `onewrite detach`: makes a stock database of one that was not closed cleanly.
 //!
-//! What can be recovered is recovered by SQLite itself, through our VFS: it reads the log, copies it
-//! into the database and closes as the last connection, which ends the guard. Only where the log is
-//! missing, damaged or that of another database the database goes on without it, and then only if the
-//! user says so. The log is set aside.
+//! SQLite itself recovers the log, through the onewrite VFS. It reads the log, copies it into the
+//! database and closes as the last connection, which ends the guard. Where the log is missing,
+//! damaged or that of another database, the database goes on without it, but only if the user says
+//! so. The log is set aside.
 //!
-//! The files are looked at directly only while this process has no connection to the database: a
-//! second descriptor on it would drop SQLite's locks.
+//! This code looks at the files directly only while this process has no connection to the database.
+//! A second descriptor on it would drop SQLite's locks.
 
 mod report;
 
@@ -25,22 +25,22 @@ use crate::Outcome;
 use crate::inspect::{DatabaseHeader, counted, log_beside, why_unread};
 use report::{Done, GivenUp, Recovered, Report};
 
-/// Explains what happens below the options of `detach --help`.
+/// Explains the steps below the options of `detach --help`.
 pub const AFTER_HELP: &str = "\
 A database in a journal mode of onewrite is a stock database again as soon as its last connection is
-closed. After a crash, or where the last connection could not do it, it stays guarded: its newest
-transactions are in the log beside it (DB-onewrite), and stock SQLite says \"file is not a database\".
-Any program that uses onewrite recovers it by opening it; this command does so, and closes it again.
+closed. After a crash, or where the last connection could not do this, it stays guarded. Its newest
+transactions are then in the log next to it (DB-onewrite), and stock SQLite says \"file is not a database\".
+Any program that uses onewrite recovers it by opening it. This command does so, and closes it again.
 
-Afterwards DB is a stock database in SQLite's WAL mode, DB-onewrite is removed and with it the journal
-mode, so that any program may use the file and any tool may copy it alone. The result is checked with
-stock SQLite (PRAGMA integrity_check). To use onewrite again, say PRAGMA journal_mode=waldio again.
+Afterwards DB is a stock database in SQLite's WAL mode. DB-onewrite is removed, and with it the journal
+mode, so that any program may use the file and any tool may copy it alone. Stock SQLite checks the result
+(PRAGMA integrity_check). To use onewrite again, set PRAGMA journal_mode=waldio again.
 
---discard is for a database whose log is missing, damaged, or that of another database. What is only in
-that log is not in the database afterwards: at least everything since the last checkpoint. If a checkpoint
-was interrupted, the database may be damaged without it; the check at the end tells. The log is kept as
-DB-onewrite-orphan-ID, and a log that can be recovered is recovered, with or without --discard. First look
-at what is there with `onewrite verify DB`, and save it with `onewrite salvage DB -o OUT`.
+--discard is for a database whose log is missing, damaged, or that of another database. Transactions that
+are only in that log are not in the database afterwards: at least everything since the last checkpoint. If
+a checkpoint was interrupted, the database may be damaged without the log; the final check shows that. The
+log is kept as DB-onewrite-orphan-ID. A log that can be recovered is recovered, with or without --discard.
+First look at the files with `onewrite verify DB`, and save them with `onewrite salvage DB -o OUT`.
 
 Nothing is done while another process has the database open.
 
@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(value_name = "DB")]
     database: PathBuf,
 
-    /// Go on without a log that cannot be recovered, and keep that under another name
+    /// Continue without a log that cannot be recovered, and keep that log under another name
     #[arg(long)]
     discard: bool,
 
@@ -68,7 +68,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The database is in use, or cannot be made a stock one without giving something up.
+/// The database is in use, or cannot become a stock one without giving something up.
 pub fn run(args: &Args) -> Outcome {
     let named = |e: String| format!("{}: {e}", args.database.display());
     let path = fs::canonicalize(&args.database).map_err(|e| named(why_unread(&e)))?;
@@ -105,7 +105,7 @@ fn show(report: &Report, as_json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What stands in the way of opening the database.
+/// The reason why the database cannot be opened.
 struct Broken {
     why: String,
     guard: Option<LogId>,
@@ -119,14 +119,14 @@ impl Broken {
             Some(id) => format!(
                 "put the log {id} back next to the database, if you have it. \"onewrite salvage DB -o OUT\" \
                  makes a new database of what is here, and changes nothing. \"onewrite detach --discard\" \
-                 makes this one a stock database without that log: as it was left by its last checkpoint \
+                 makes this one a stock database without that log: as its last checkpoint left it \
                  (change counter {}, {}), without the transactions since then",
                 self.change_counter,
                 counted(self.pages.into(), "page")
             ),
             None => {
                 "put the database that it belongs to back. \"onewrite salvage LOG -o OUT\" makes a new \
-                     database of what it holds. \"onewrite detach --discard\" sets it aside and leaves this \
+                     database of its content. \"onewrite detach --discard\" sets it aside and leaves this \
                      database as it is"
                     .to_owned()
             }
@@ -135,7 +135,7 @@ impl Broken {
     }
 }
 
-/// What the files say, before SQLite opens them.
+/// The state of the files, before SQLite opens them.
 enum State {
     Stock,
     Ours,
@@ -150,7 +150,7 @@ fn state_of(path: &Path) -> Result<State, String> {
     let header = match DatabaseHeader::parse(&head) {
         Some(header) => header,
         None if head.is_empty() => return Err("the database is empty".to_owned()),
-        None => return Err("this is not a database of SQLite's".to_owned()),
+        None => return Err("this is not a database of SQLite".to_owned()),
     };
     let log_path = log_beside(path);
     let bytes = head_of::<{ onewrite::log::header::HEADER_BYTES }>(&log_path)
@@ -169,7 +169,7 @@ fn state_of(path: &Path) -> Result<State, String> {
         Some(bytes) => bytes,
     };
     if log.iter().all(|&byte| byte == 0) && header.guard.is_none() {
-        // Somebody died, or the power went, right after it was made.
+        // A process died, or the power failed, right after the log was made.
         return Ok(State::Ours);
     }
     Ok(match (LogHeader::parse(&log), header.guard) {
@@ -183,14 +183,14 @@ fn state_of(path: &Path) -> Result<State, String> {
             log.id
         )),
         (Ok(log), None) if !log.is_empty() => broken(format!(
-            "{} holds transactions of another database, that once had this name",
+            "{} holds transactions of another database that once had this name",
             log_path.display()
         )),
         (Ok(_), Some(_)) => match foreign_file(path) {
             Some(file) => {
                 return Err(format!(
-                    "{} stands next to it, which cannot be its own, and SQLite would read it into the \
-                     database: keep it under another name first (\"onewrite verify\" says what it holds)",
+                    "{} next to it cannot be its own, and SQLite would read it into the \
+                     database: keep it under another name first (\"onewrite verify\" shows its contents)",
                     file.display()
                 ));
             }
@@ -200,7 +200,7 @@ fn state_of(path: &Path) -> Result<State, String> {
     })
 }
 
-/// A log or a hot journal of stock SQLite's. There was none when the database was guarded, and stock
+/// A log or a hot journal of stock SQLite. There was none when the database was guarded, and stock
 /// SQLite has made none since.
 fn foreign_file(path: &Path) -> Option<PathBuf> {
     let beside = |suffix: &str| {
@@ -253,19 +253,19 @@ fn in_words(error: rusqlite::Error) -> String {
 }
 
 fn in_use() -> String {
-    "the database is in use: another process has it open (SQLite's locks do not tell which). Nothing \
-     is lost; close it there, or run this again when it has ended"
+    "the database is in use: another process has it open (SQLite's locks do not show which). Nothing \
+     is lost; close it there, or run this again when that process has ended"
         .to_owned()
 }
 
 /// Lets SQLite recover the log into the database, and leave the mode.
 fn recover(path: &Path) -> Result<Recovered, String> {
-    // Without this, a checkpoint would be made on behalf of those who are using it.
+    // Without this check, a checkpoint would be made while others use the log.
     if is_log_in_use(&log_beside(path))? {
         return Err(in_use());
     }
     let connection = open(path, onewrite::VFS_NAME)?;
-    // A read transaction makes SQLite recover, and keeps the log as it is until it has been read.
+    // A read transaction makes SQLite recover, and keeps the log until this code has read it.
     connection
         .execute_batch("BEGIN; PRAGMA schema_version")
         .map_err(in_words)?;
@@ -293,7 +293,7 @@ fn is_log_in_use(log: &Path) -> Result<bool, String> {
         .map_err(|e| e.to_string())
 }
 
-/// Why the mode could not be left; the message says so where it is only that others are there.
+/// Why the mode could not be left. A locked database means only that others have it open.
 fn explain_leaving(error: rusqlite::Error) -> String {
     let text = in_words(error);
     match text.contains("database is locked") {
@@ -302,7 +302,7 @@ fn explain_leaving(error: rusqlite::Error) -> String {
     }
 }
 
-/// The log of the open database as SQLite sees it now; in mode direct that is a `-wal` file.
+/// The log of the open database as SQLite now sees it. In mode direct that is a `-wal` file.
 fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<Survey>, String> {
     let mode: String = connection
         .query_row("PRAGMA journal_mode", [], |row| row.get(0))
@@ -322,7 +322,7 @@ fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<Survey>, St
     }
 }
 
-/// Parts with what cannot be recovered.
+/// Gives up the log that cannot be recovered.
 fn discard(path: &Path, broken: &Broken) -> Result<GivenUp, String> {
     let log = log_beside(path);
     let survey = survey_file(&log).ok().flatten();
@@ -347,15 +347,16 @@ fn discard(path: &Path, broken: &Broken) -> Result<GivenUp, String> {
     }
 }
 
-/// Checks the result with stock SQLite, and puts it in the mode that a clean close would have left.
+/// Checks the result with stock SQLite, and puts it into the mode that a clean close would have
+/// left.
 ///
-/// Returns that mode, and what SQLite says.
+/// Returns that mode, and SQLite's verdict.
 fn verify(path: &Path) -> Result<(String, String), String> {
     let log = log_beside(path);
     let head = head_of::<DATABASE_HEADER_BYTES>(path).map_err(|e| e.to_string())?;
     let guard = head.and_then(|head| DatabaseHeader::parse(&head)?.guard);
     if guard.is_some() || log.exists() {
-        // It was opened again in between.
+        // Another process opened it again meanwhile.
         return Err(in_use());
     }
     let connection = open(path, "unix")?;

@@ -1,4 +1,4 @@
-//! What `onewrite detach` has done: as text, line by line, or as one JSON document.
+//! The actions of `onewrite detach`: as text, line by line, or as one JSON document.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,26 +11,27 @@ use crate::inspect::counted;
 /// Version of the JSON document.
 const VERSION: u32 = 1;
 
-/// Everything that was done. The JSON document.
+/// Every action, as the JSON document.
 #[derive(Debug, Serialize)]
 pub struct Report {
     version: u32,
     database: PathBuf,
-    /// What was done to it.
+    /// The action on the database.
     pub done: Done,
-    /// --discard was said, and there was nothing to give up.
+    /// The user gave --discard, and there was nothing to give up.
     pub discard_not_needed: bool,
-    /// What was in the log; null where nothing was recovered.
+    /// The content of the log; null where nothing was recovered.
     pub recovered: Option<Recovered>,
-    /// What was given up; null where nothing was.
+    /// The log that was given up; null where none was.
     pub given_up: Option<GivenUp>,
-    /// SQLite's own journal mode that the database is in now; null where it was not touched.
+    /// The database's journal mode now, one of SQLite's own; null where it was not touched.
     pub journal_mode: Option<String>,
-    /// What stock SQLite's PRAGMA integrity_check says; null where it was not touched.
+    /// The verdict of stock SQLite's PRAGMA integrity_check; null where the database was not
+    /// touched.
     pub integrity_check: Option<String>,
 }
 
-/// What was done to the database.
+/// The action on the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Done {
@@ -42,41 +43,42 @@ pub enum Done {
     Discarded,
 }
 
-/// What was in a log that could be recovered.
+/// The content of a log that could be recovered.
 #[derive(Clone, Copy, Default, Debug, Serialize)]
 pub struct Recovered {
     frames: u32,
     transactions: u64,
-    /// Pages that were written to the database; null where there were too many to tell.
+    /// Pages that were written to the database; null where there were too many to count.
     pages: Option<usize>,
     /// Frames of a transaction that was not committed.
     dropped_frames: u32,
-    /// Transactions behind a frame that does not follow.
+    /// Transactions after a frame that does not follow.
     dropped_transactions: u64,
 }
 
-/// What was in a log that could not.
+/// The content of a log that could not be recovered.
 #[derive(Clone, Debug, Serialize)]
 pub struct GivenUp {
     /// Why it could not be recovered.
     pub why: String,
     pub log: PathBuf,
-    /// Its new name; null where there was none, or one that held nothing.
+    /// Its new name; null where there was no log, or an empty one.
     pub kept_as: Option<PathBuf>,
-    /// Null where that cannot be told.
+    /// Null where that is unknown.
     pub frames: Option<u32>,
-    /// Null where that cannot be told.
+    /// Null where that is unknown.
     pub transactions: Option<u64>,
-    /// Whether the database was guarded for it, and so is now as its last checkpoint left it.
+    /// Whether the database was guarded for it. Such a database is now as its last checkpoint left
+    /// it.
     pub was_guarded: bool,
-    /// Of the database without the log.
+    /// The counter of the database without the log.
     pub change_counter: u32,
-    /// Of the database without the log.
+    /// The pages of the database without the log.
     pub pages: u32,
 }
 
 impl Recovered {
-    /// Of the log of this survey; of an empty one without.
+    /// From the survey of the log; without a survey, of an empty log.
     pub fn of(survey: Option<&Survey>) -> Self {
         let Some(survey) = survey else {
             return Self {
@@ -122,7 +124,7 @@ impl Recovered {
         if self.dropped_transactions > 0 {
             let _ = writeln!(
                 text,
-                "behind frame {} the log does not follow on: {} there were torn before they were \
+                "the frame after frame {} does not follow: {} from there on were torn before they were \
                  acknowledged, or damaged, and are dropped",
                 self.frames + self.dropped_frames,
                 counted(self.dropped_transactions, "transaction")
@@ -151,9 +153,9 @@ impl GivenUp {
             ),
             _ if self.was_guarded => writeln!(
                 text,
-                "without the log: how many transactions are in it cannot be told"
+                "without the log: the number of transactions in it is not known"
             ),
-            _ if self.kept_as.is_none() => writeln!(text, "removed {log}, which held nothing"),
+            _ if self.kept_as.is_none() => writeln!(text, "removed {log}, which was empty"),
             _ => Ok(()),
         };
         if self.was_guarded {
@@ -168,7 +170,7 @@ impl GivenUp {
 }
 
 impl Report {
-    /// Of the database at `path`, with nothing done yet.
+    /// A report on the database at `path`, before any action.
     pub fn new(path: &Path) -> Self {
         Self {
             version: VERSION,
@@ -182,7 +184,7 @@ impl Report {
         }
     }
 
-    /// The report as people read it.
+    /// The report for people.
     pub fn render(&self) -> String {
         let mut text = String::new();
         if self.discard_not_needed {
@@ -202,7 +204,7 @@ impl Report {
             ),
             _ => writeln!(
                 text,
-                "{database}: is a stock database already: not guarded, and no onewrite log beside it"
+                "{database}: is a stock database already: not guarded, and no onewrite log next to it"
             ),
         };
         text

@@ -1,5 +1,5 @@
-//! What follows for each journal mode from facts and rates. Pure: no I/O, no guesses beside the
-//! sentences that say so.
+//! The consequences of facts and rates for each journal mode. Pure: no I/O, and no guesses except
+//! in the sentences that say so.
 
 use onewrite::mode::{JournalMode, Layout};
 use onewrite::plan::Plan;
@@ -9,14 +9,14 @@ use serde::Serialize;
 use super::facts::Facts;
 use super::trial::Rates;
 
-/// From this ratio of rates on, one is called faster than the other: what repeated measurements on
-/// one machine differ by is less.
+/// From this ratio on, one rate counts as faster than the other. Repeated measurements on one
+/// machine differ by less.
 const FASTER: f64 = 1.15;
 
-/// File systems that keep files in memory only.
+/// File systems that keep files only in memory.
 const VOLATILE: &[&str] = &["tmpfs", "ramfs", "devtmpfs"];
 
-/// File systems that several machines can have mounted at once.
+/// File systems that several machines can mount at once.
 const NETWORK: &[&str] = &[
     "nfs",
     "nfs4",
@@ -35,27 +35,27 @@ const NETWORK: &[&str] = &[
     "fuse.s3fs",
 ];
 
-/// What one journal mode does at this place.
+/// The behavior of one journal mode at this place.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModeAdvice {
     /// Name of the mode.
     pub mode: &'static str,
-    /// What a commit of one page writes, and how.
+    /// The bytes that a commit of one page writes, and how.
     pub commit: String,
-    /// The raw rate that bounds one thread once the log is being reused after a checkpoint, in
-    /// commits a second.
+    /// The raw rate that bounds one thread once a checkpoint lets the log be reused, in commits a
+    /// second.
     pub limit_per_s: Option<f64>,
-    /// The field of `raw` that it is.
+    /// The field of `raw` that this rate is.
     pub limited_by: &'static str,
-    /// The same while the log grows. Preallocation makes it the same figure.
+    /// The same while the log grows. Preallocation makes both figures equal.
     pub growing_limit_per_s: Option<f64>,
-    /// What the engine's settings come to here; null in SQLite's own mode.
+    /// The values of the engine's settings here; null in SQLite's own mode.
     pub settings: Option<Settings>,
-    /// What the mode does not do, or does at a cost of its own.
+    /// Features that the mode lacks, or that have a cost.
     pub limits: Vec<String>,
 }
 
-/// Settings of the engine that are left on `auto`, decided.
+/// The values that the engine's settings get here where they are left on `auto`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// `onewrite_layout`; `stock` in direct.
@@ -64,7 +64,7 @@ pub struct Settings {
     pub sync: String,
     /// `onewrite_init`.
     pub init: String,
-    /// Bytes that the commit of one page of 4,096 writes: the median over the log's places.
+    /// Bytes that the commit of one page of 4,096 bytes writes: the median over the log's places.
     pub commit_bytes: u64,
 }
 
@@ -77,7 +77,7 @@ pub struct Recommendation {
     pub reason: String,
 }
 
-/// How a write becomes durable here, as a sentence goes on.
+/// The way a write becomes durable here, as the end of a sentence.
 fn durably(facts: &Facts, write: DurableWrite) -> &'static str {
     if !facts.barriers.available {
         return "never flushed: the mount forbids it";
@@ -87,12 +87,12 @@ fn durably(facts: &Facts, write: DurableWrite) -> &'static str {
         DurableWrite::NoCache => "durable when it completes (no volatile cache)",
         DurableWrite::Flush => "followed by a cache flush",
         DurableWrite::Unknown => "durable by itself (the device is not known)",
-        DurableWrite::WriteThenFlush => "then fdatasync, for F2FS may not flush by itself",
+        DurableWrite::WriteThenFlush => "then fdatasync, because F2FS may not flush by itself",
         DurableWrite::PageCache => "then fdatasync",
     }
 }
 
-/// What the modes that exist would do.
+/// The advice for each mode that exists.
 pub fn modes(facts: &Facts, raw: &Rates) -> Vec<ModeAdvice> {
     let plans = facts.plans.iter();
     let ours = plans.map(|(mode, plan)| of_mode(*mode, plan, facts, raw));
@@ -104,7 +104,7 @@ fn stock_wal(raw: &Rates) -> ModeAdvice {
         mode: "wal",
         commit:
             "4,120 bytes a page appended through the page cache, then fdatasync; while the log \
-                 grows, the file system journals its size and blocks as well"
+                 grows, the file system also journals its size and blocks"
                 .to_owned(),
         limit_per_s: raw.buffered_fdatasync_4k_per_s,
         limited_by: "buffered_fdatasync_4k_per_s",
@@ -177,7 +177,7 @@ fn of_mode(
     }
 }
 
-/// What a mode does not do, or what it costs beside the commit.
+/// Features that a mode lacks, or that cost extra.
 fn limits(mode: JournalMode, plan: &Plan) -> Vec<String> {
     let mut limits = Vec::new();
     if !plan.may_group {
@@ -222,7 +222,7 @@ fn thousands(n: u64) -> String {
     }
 }
 
-/// What the user should know before trusting or wondering about the figures.
+/// Facts that the user should know before trusting or questioning the figures.
 pub fn warnings(facts: &Facts) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(reason) = &facts.barriers.reason {
@@ -233,7 +233,7 @@ pub fn warnings(facts: &Facts) -> Vec<String> {
     }
     if facts.mount_options.iter().any(|o| o == "data=journal") || says(facts, "data=journal") {
         warnings.push(
-            "data=journal writes every block twice and rules direct I/O out: mount with \
+            "data=journal writes every block twice and rules out direct I/O: mount with \
              data=ordered, which is ext4's default (tune2fs -o ^journal_data where it is the \
              superblock's)"
                 .to_owned(),
@@ -250,14 +250,14 @@ pub fn warnings(facts: &Facts) -> Vec<String> {
     if let (Some(device), Some(file)) = (&facts.device, &facts.backing_file) {
         warnings.push(format!(
             "{device} is a loop device: the rates are those of its file {} and of the file system \
-             that one lies on",
+             that holds it",
             file.display()
         ));
     }
     if !is_volatile(facts) && facts.write_cache == WriteCache::Unknown {
         warnings.push(format!(
-            "the device under this {} is not known, nor whether it has a volatile cache: durable \
-             is what the file system calls so",
+            "the device under this {} is not known, nor whether it has a volatile cache: a write is \
+             durable if the file system says so",
             facts.filesystem
         ));
     }
@@ -290,7 +290,7 @@ pub fn recommend(facts: &Facts, raw: &Rates) -> Recommendation {
             mode: "delete",
             reason: format!(
                 "several machines can use one {name} at once, but a write-ahead log in any form \
-                 takes memory that all users of the database share"
+                 needs memory that all users of the database share"
             ),
         };
     }
@@ -305,7 +305,7 @@ fn with_direct_io(facts: &Facts, raw: &Rates) -> Recommendation {
     let (Some(one), Some(other)) = (raw.direct_dsync_4k_per_s, raw.append_fdatasync_per_s) else {
         return Recommendation {
             mode: "waldio",
-            reason: format!("{name} has direct I/O, and journals nothing for a commit then"),
+            reason: format!("{name} has direct I/O, and then journals nothing for a commit"),
         };
     };
     let reason = if one >= other * FASTER {
@@ -353,7 +353,7 @@ fn without_direct_io(facts: &Facts, raw: &Rates) -> Recommendation {
         },
         _ => Recommendation {
             mode: "wal",
-            reason: format!("{why}, and nothing was measured that speaks for another mode"),
+            reason: format!("{why}, and no measurement favors another mode"),
         },
     }
 }
@@ -377,7 +377,7 @@ mod tests {
         }
     }
 
-    /// What the engine's own code makes of a place is tested there; here it is given.
+    /// Plans as given input. The tests of the engine's own code cover how it plans for a place.
     fn plans(write: DurableWrite) -> Vec<(JournalMode, Result<Plan, String>)> {
         let plan = |mode: JournalMode| Plan {
             layout: mode.usual_layout(),

@@ -1,4 +1,4 @@
-//! What the file system and the device say of themselves, in the shape of the report.
+//! The facts that the file system and the device report, in the shape of the report.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,8 @@ use onewrite::storage::{Capabilities, WriteCache};
 use onewrite::wal::PageSize;
 use serde::Serialize;
 
-/// Mount options that change what a durable write means or costs: whole options, and beginnings of
-/// those that carry a value.
+/// Mount options that change the meaning or the cost of a durable write: whole options, and
+/// beginnings of those that carry a value.
 const OPTIONS_THAT_MATTER: &[&str] = &[
     "ro",
     "sync",
@@ -39,24 +39,24 @@ pub struct Answer {
     pub reason: Option<String>,
 }
 
-/// Direct I/O, with the alignment that it takes in bytes.
+/// Direct I/O, with the alignment that it needs in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct DirectIo {
-    /// Whether, and why not.
+    /// Whether it is available, or why not.
     #[serde(flatten)]
     pub answer: Answer,
-    /// Of the buffer in memory.
+    /// Alignment of the buffer in memory.
     pub memory_align_bytes: Option<u32>,
-    /// Of offset and length in the file.
+    /// Alignment of offset and length in the file.
     pub offset_align_bytes: Option<u32>,
 }
 
 /// Largest writes that are never torn, in bytes; null without a promise.
 #[derive(Clone, Debug, Serialize)]
 pub struct AtomicWrites {
-    /// By the file system (statx, for RWF_ATOMIC).
+    /// Promised by the file system (statx, for RWF_ATOMIC).
     pub file_system_bytes: Option<u32>,
-    /// By the device.
+    /// Promised by the device.
     pub device_bytes: Option<u32>,
 }
 
@@ -65,36 +65,36 @@ pub struct AtomicWrites {
 pub struct Facts {
     /// Type of the file system.
     pub filesystem: String,
-    /// Where it is mounted.
+    /// The mount point of the file system.
     pub mount_point: Option<PathBuf>,
-    /// Those mount options that matter for durable writes.
+    /// The mount options that matter for durable writes.
     pub mount_options: Vec<String>,
     /// The block device; null if there is none or it is not known.
     pub device: Option<String>,
     /// For a loop device, the file behind it.
     pub backing_file: Option<PathBuf>,
-    /// Of the device, in bytes.
+    /// The device's logical block, in bytes.
     pub logical_block_bytes: u32,
-    /// Of the device, in bytes.
+    /// The device's physical block, in bytes.
     pub physical_block_bytes: u32,
-    /// Of the device.
+    /// The device's write cache.
     pub write_cache: WriteCache,
     /// Whether a write can be durable by itself.
     pub fua: Answer,
     /// Whether the file system tells the device to flush.
     pub barriers: Answer,
-    /// Whether writes can go past the page cache.
+    /// Whether writes can bypass the page cache.
     pub direct_io: DirectIo,
-    /// Whether blocks can be zeroed by a command.
+    /// Whether a command can zero blocks.
     pub write_zeroes: Answer,
     /// Whether checkpoints can exchange blocks of log and database.
     pub exchange: Answer,
     /// Whether the database can share blocks of the log.
     pub clone: Answer,
-    /// Writes that are never torn.
+    /// The sizes of writes that are never torn.
     pub atomic_writes: AtomicWrites,
-    /// What the engine would do here in each of its modes, in the order of [`JournalMode::ALL`], or why
-    /// it cannot; shown by mode.
+    /// The engine's plan here for each of its modes, or why the mode is not possible. In the order
+    /// of [`JournalMode::ALL`]; shown by mode.
     #[serde(skip)]
     pub plans: Vec<(JournalMode, Result<Plan, String>)>,
 }
@@ -145,7 +145,7 @@ impl Facts {
     }
 }
 
-/// SQLite's default page size is what most databases have.
+/// SQLite's default page size: most databases have it.
 fn plans(found: &Capabilities) -> Vec<(JournalMode, Result<Plan, String>)> {
     let plan = |mode, page| (mode, Plan::of(mode, page, found));
     let page = PageSize::new(4096);

@@ -1,8 +1,8 @@
-//! `onewrite doctor DIR`: what durable commits cost at one place, and why.
+//! `onewrite doctor DIR`: the cost of durable commits at one place, and its reasons.
 //!
-//! `facts` is what the file system and the device say of themselves, `trial` what they do when
-//! they are measured, `advice` what follows for each journal mode, and `text` the report as
-//! people read it; `--json` prints the same as one document. Nothing stays in DIR.
+//! `facts` has what the file system and the device report, `trial` what they do when measured.
+//! `advice` draws the consequences for each journal mode. `text` renders the report for people, and
+//! `--json` prints the same as one document. Nothing stays in DIR.
 
 mod advice;
 mod facts;
@@ -24,8 +24,8 @@ use trial::Rates;
 
 /// Examples below the options of `doctor --help`.
 pub const AFTER_HELP: &str = "\
-DIR is where the database lies or will lie. A temporary directory of some 20 MiB is made in
-it, four patterns of writing are measured for a few seconds, and it is removed again.
+DIR is where the database is or will be. The command makes a temporary directory of some 20 MiB
+in it, measures four patterns of writing for a few seconds, and removes that directory.
 
 Examples:
   onewrite doctor .
@@ -37,7 +37,7 @@ const VERSION: u32 = 1;
 /// The options of `onewrite doctor`.
 #[derive(clap::Args, Debug)]
 pub struct DoctorArgs {
-    /// Directory to look at
+    /// Directory to measure
     dir: PathBuf,
 
     /// Print one JSON document instead of text
@@ -45,7 +45,7 @@ pub struct DoctorArgs {
     json: bool,
 }
 
-/// Everything that was found. The JSON document.
+/// Everything that was found, as the JSON document.
 #[derive(Debug, Serialize)]
 struct Report {
     version: u32,
@@ -87,14 +87,14 @@ fn examine(dir: &Path) -> Result<Report, String> {
     })
 }
 
-/// The directory itself, or why it is none.
+/// The directory itself, or an error where it is not one.
 fn directory(dir: &Path) -> Result<PathBuf, String> {
     let name = dir.display();
     let path = dir.canonicalize().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => format!(
-            "there is no directory {name}: give the one where the database lies or will lie"
-        ),
-        _ => format!("cannot look at {name}: {error}"),
+        ErrorKind::NotFound => {
+            format!("there is no directory {name}: give the one where the database is or will be")
+        }
+        _ => format!("cannot read {name}: {error}"),
     })?;
     if path.is_dir() {
         return Ok(path);
@@ -120,18 +120,18 @@ fn explain(dir: &Path, error: &StorageError) -> String {
             });
             format!(
                 "{name} is on a file system that is mounted read-only: a database there can be \
-                 read, not written, and nothing can be measured. Mount it writable{remount}"
+                 read but not written, and nothing can be measured. Mount it writable{remount}"
             )
         }
         ErrorKind::PermissionDenied => format!(
-            "no permission to create a file in {name}: SQLite needs it for the log, and so does \
-             doctor"
+            "no permission to create a file in {name}: SQLite needs one for the log, and doctor \
+             for its measurements"
         ),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             format!("{name} has no space left: nothing can be measured there")
         }
-        // The directory is there: what cannot be found is the file to be made (/proc, /sys).
-        ErrorKind::NotFound => format!("{name} takes no files: a database cannot lie there"),
+        // The directory exists: the missing file is the one to be made (/proc, /sys).
+        ErrorKind::NotFound => format!("{name} takes no files: a database cannot be there"),
         _ => error.to_string(),
     }
 }

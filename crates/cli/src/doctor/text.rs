@@ -1,4 +1,4 @@
-//! The report as people read it.
+//! The report for people.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use super::advice::ModeAdvice;
 use super::facts::{Answer, Facts};
 use super::trial::Rates;
 
-/// Width of the text where the terminal's is not known.
+/// Width of the text where that of the terminal is not known.
 const WIDTH: u16 = 100;
 
-/// Everything, ending with the recommendation.
+/// The whole report; it ends with the recommendation.
 pub fn render(report: &Report) -> String {
     let mut text = format!("{}\n\n", report.directory);
     for (name, value) in place(&report.facts, &report.kernel) {
@@ -111,7 +111,7 @@ fn answer(answer: &Answer) -> String {
 fn write_cache(facts: &Facts) -> &'static str {
     match facts.write_cache {
         WriteCache::WriteBack => "volatile: a completed write is durable only after a flush",
-        WriteCache::WriteThrough => "none that is volatile: a completed write is durable",
+        WriteCache::WriteThrough => "no volatile cache: a completed write is durable",
         WriteCache::Unknown => "not known",
     }
 }
@@ -174,7 +174,7 @@ fn modes(report: &Report) -> Table {
     table
 }
 
-/// What the settings come to, and the limits.
+/// The values of the settings, and the limits.
 fn details(advice: &ModeAdvice) -> Option<String> {
     let settings = advice.settings.as_ref()?;
     let mut details = format!(

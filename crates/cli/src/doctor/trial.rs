@@ -1,4 +1,4 @@
-//! Measures how fast the place writes durably.
+//! Measures the rate of durable writes at the place.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ const WRITES: u32 = 1_000;
 /// Bytes of one write.
 const BLOCK_BYTES: usize = 4096;
 
-/// Bytes that both ways of a durable write are timed on.
+/// Bytes on which both ways of a durable write are timed.
 const PACE_BYTES: u64 = 128 << 10;
 
 /// Measurements of each kind, unless one takes long.
 const SAMPLES: usize = 3;
 
-/// After this long no further sample is begun: a slow card is not measured three times.
+/// No sample begins after this long: a slow card is not measured three times.
 const ENOUGH: Duration = Duration::from_secs(5);
 
 /// Writes a second, medians of `samples` measurements of `writes_per_sample` writes each.
@@ -37,9 +37,9 @@ pub struct Rates {
     pub direct_4k_per_s: Option<f64>,
     /// Durable 4 KiB overwrites of initialized blocks through the page cache, with fdatasync.
     pub buffered_fdatasync_4k_per_s: Option<f64>,
-    /// Appends of 4,120 bytes with fdatasync, as a growing log does them.
+    /// Appends of 4,120 bytes with fdatasync, like those of a growing log.
     pub append_fdatasync_per_s: Option<f64>,
-    /// How long one durable write takes in the two ways that `onewrite_sync=auto` chooses from; null
+    /// The time of one durable write in the two ways that `onewrite_sync=auto` chooses from; null
     /// without direct I/O.
     pub durable: Option<Durable>,
     /// Measurements of each kind.
@@ -48,19 +48,19 @@ pub struct Rates {
     pub writes_per_sample: u32,
 }
 
-/// Two ways of one durable write, and the one that a log which is made here would take.
+/// Two ways of one durable write, and the one that a new log here would use.
 #[derive(Clone, Debug, Serialize)]
 pub struct Durable {
     /// Their medians.
     #[serde(flatten)]
     pub pace: Pace,
-    /// `persistent` or `full`, as `onewrite_sync` says it.
+    /// `persistent` or `full`, as in `onewrite_sync`.
     pub auto: &'static str,
     /// Why.
     pub why: String,
 }
 
-/// Measures in a directory of its own inside `dir`, which is removed again.
+/// Measures in a new directory inside `dir`, and removes it again.
 pub fn measure(dir: &Path, found: &Capabilities) -> Result<Rates, String> {
     let name = dir.display();
     let scratch = tempfile::Builder::new()
@@ -92,7 +92,7 @@ fn samples(dir: &Path, scratch: &Path, found: &Capabilities) -> Result<Rates, St
     let begin = Instant::now();
     while append.len() < SAMPLES && (append.is_empty() || begin.elapsed() < ENOUGH) {
         let raw = bench.measure().map_err(|error| error.to_string())?;
-        // An O_DIRECT that opens is not yet direct I/O: data=journal runs it through the cache.
+        // An O_DIRECT that opens is not yet direct I/O: data=journal sends it through the cache.
         if found.direct.is_ok() {
             dsync.extend(raw.direct_dsync_4k);
             direct.extend(raw.direct_4k);
@@ -135,7 +135,7 @@ fn durable(dir: &Path) -> Result<Option<Durable>, onewrite::storage::StorageErro
     }))
 }
 
-/// A preallocated log that is written as the engine does without direct I/O.
+/// A preallocated log, written as the engine does without direct I/O.
 fn log_file(dir: &Path) -> Result<LogFile, onewrite::storage::StorageError> {
     let new = NewFile {
         mode: 0o600,

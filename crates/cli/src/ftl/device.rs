@@ -1,4 +1,4 @@
-//! Making devices, and opening them from their files.
+//! Makes devices, and opens them from their files.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,21 +16,21 @@ use crate::Outcome;
 /// The options of `onewrite ftl create`.
 #[derive(clap::Args, Debug)]
 pub struct CreateArgs {
-    /// The file to make; it grows to the device's size as that is written
+    /// The file to make; it grows to the device's size as the device is written
     file: PathBuf,
 
     #[command(flatten)]
     shape: Shape,
 }
 
-/// What a device is to be.
+/// The shape of a device.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Shape {
     /// Size of the NAND, in MiB
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=16384))]
     mib: u32,
 
-    /// Percent of it that are kept back, for garbage collection to work with
+    /// Percent of it kept back for garbage collection
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=90))]
     spare: u32,
 
@@ -50,19 +50,19 @@ pub struct Shape {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     channels: u32,
 
-    /// Dies on each channel; each works on its own
+    /// Dies on each channel; each works independently
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     ways: u32,
 
-    /// Entries of the X-L2P table: pages that transactions may have written at a time
+    /// Entries of the X-L2P table: pages that open transactions may have written
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     table: u32,
 
-    /// What a flush writes beside the host's pages (docs/xftl.md)
+    /// Writes of a flush in addition to the host's pages (docs/xftl.md)
     #[arg(long, value_enum, default_value_t = FlushArg::Nothing)]
     flush: FlushArg,
 
-    /// Where garbage collection's copies go (docs/xftl.md)
+    /// Blocks for garbage collection's copies (docs/xftl.md)
     #[arg(long, value_enum, default_value_t = CopiesArg::Apart)]
     copies: CopiesArg,
 }
@@ -70,9 +70,9 @@ pub struct Shape {
 /// [`CopiesGo`] on the command line.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopiesArg {
-    /// To blocks of their own
+    /// Separate blocks
     Apart,
-    /// To the blocks that the host's pages go to, as the OpenSSD board's own firmware does
+    /// The blocks of the host's pages, as with the OpenSSD board's own firmware
     AmongHost,
 }
 
@@ -92,7 +92,7 @@ pub enum FlushArg {
     Nothing,
     /// The changed pieces of the page map
     Changed,
-    /// The page map whole, as the OpenSSD board's own firmware does
+    /// The whole page map, as with the OpenSSD board's own firmware
     Whole,
 }
 
@@ -149,8 +149,8 @@ pub fn create(args: &CreateArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The hold on a device's file, so that nobody else opens it meanwhile: who ended last would write over what the
-/// others did.
+/// Holds a device's file, so that no other process opens it meanwhile: the last one to end would
+/// overwrite the work of the others.
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "the lock ends with the descriptor")] File);
 
@@ -171,7 +171,7 @@ pub fn open(file: &Path) -> Result<(Ftl, Recovery, Held), String> {
     Ok((ftl, recovery, Held(held)))
 }
 
-/// Writes a device back into its file, and gives it free.
+/// Writes a device back into its file, and releases the file.
 pub fn close(file: &Path, ftl: Ftl, _held: Held) -> Result<(), String> {
     let config = *ftl.config();
     let mut nand = ftl.into_nand();

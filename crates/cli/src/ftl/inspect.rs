@@ -1,4 +1,4 @@
-//! `onewrite ftl inspect`: what is on a device, how worn it is, and what opening it took.
+//! `onewrite ftl inspect`: a device's contents, its wear, and the cost of opening it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ pub struct Args {
     /// The device's file; it is not changed
     file: PathBuf,
 
-    /// Draw how often each block was erased, as SVG or PNG
+    /// Draw the erases of each block, as SVG or PNG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 
@@ -28,7 +28,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct Report {
     version: u32,
@@ -38,9 +38,9 @@ struct Report {
     dies: u32,
     logical_pages: u32,
     table_capacity: u32,
-    /// In the device's whole life.
+    /// Operations in the device's whole life.
     nand: Operations,
-    /// Since it was opened.
+    /// Operations since it was opened.
     statistics: Statistics,
     wear: Wear,
     recovery: Recovery,
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Outcome {
 
 /// A report as one line of JSON.
 pub fn json(ftl: &Ftl, recovery: &Recovery) -> String {
-    // A report has nothing that JSON could not hold.
+    // A report has nothing that JSON cannot hold.
     serde_json::to_string(&Report::of(ftl, recovery)).unwrap_or_default()
 }
 
@@ -119,7 +119,7 @@ fn tables(report: &Report) -> String {
         ("commits", s.commits),
         ("aborts", s.aborts),
         ("Garbage collection: pages copied", s.gc_copies),
-        ("of these while waiting for others", s.gc_ahead),
+        ("of these ahead of need", s.gc_ahead),
         ("blocks emptied", s.gc_blocks),
         ("Wear levelling: pages copied", s.wear_copies),
         ("Bookkeeping: pieces of the map", s.map_writes),
@@ -128,7 +128,7 @@ fn tables(report: &Report) -> String {
     ]));
     text.push_str(&wear(report));
     text.push_str(&format!(
-        "opened in {:.2} ms of its time ({:.2} for the X-L2P table): {} pages read, {} blocks looked through, \
+        "opened in {:.2} ms of its time ({:.2} for the X-L2P table): {} pages read, {} blocks searched, \
          {} pages found that the map did not have, {} of committed transactions\n",
         report.recovery.nanoseconds as f64 / 1e6,
         report.recovery.table_nanoseconds as f64 / 1e6,
@@ -164,7 +164,7 @@ fn wear(report: &Report) -> String {
         (report.wear.write_amplification, report.wear.life_bytes)
     {
         text.push_str(&format!(
-            "; {amplification:.2} pages programmed for each that was written: {:.1} GiB can be written in its whole life",
+            "; {amplification:.2} pages programmed for each page written: {:.1} GiB can be written in its whole life",
             life / f64::from(1 << 30)
         ));
     }
@@ -172,7 +172,7 @@ fn wear(report: &Report) -> String {
     text
 }
 
-/// How often each block was erased.
+/// The erases of each block.
 pub fn wear_map(ftl: &Ftl) -> Heat {
     let erases = ftl.wear().erases;
     let cells = (0..).zip(&erases).map(|(block, erases)| {

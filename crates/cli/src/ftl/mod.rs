@@ -1,7 +1,7 @@
 //! `onewrite ftl`: a flash device with an FTL and X-FTL, in a file.
 //!
-//! [`device`] makes and opens devices, `mount` shows one to the kernel, `inspect` says what is on it, `replay` plays a
-//! block trace on it. `docs/xftl.md` is the guide.
+//! [`device`] makes and opens devices, `mount` shows one to the kernel, `inspect` reports its
+//! contents, and `replay` plays a block trace on it. `docs/xftl.md` is the guide.
 
 pub mod device;
 mod inspect;
@@ -12,7 +12,7 @@ use crate::Outcome;
 
 /// Explains the words below the options of `ftl --help`.
 pub const AFTER_HELP: &str = "\
-A device is a file that holds NAND as it is, page by page. Whoever uses it opens it as after a power cut.
+A device is a file that holds the NAND page by page. Every command opens it as after a power cut.
 
 Examples:
   onewrite ftl create my.device --mib 256
@@ -35,7 +35,7 @@ enum Command {
     Create(device::CreateArgs),
     /// Show a device to the kernel until Ctrl-C: transactional files, or a block device (root)
     Mount(mount::Args),
-    /// Say what is on a device, how worn it is, and what opening it took
+    /// Show a device's contents, its wear, and the cost of opening it
     Inspect(inspect::Args),
     /// Play the I/Os of a block trace on a device
     Replay(replay::Args),

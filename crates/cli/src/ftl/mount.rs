@@ -1,4 +1,5 @@
-//! `onewrite ftl mount`: the device as the kernel sees it, answered by this process until it is told to stop.
+//! `onewrite ftl mount`: the device as the kernel sees it. This process answers it until the user
+//! stops it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,11 +22,11 @@ pub struct Args {
     /// The device's file; it is written back at the end
     file: PathBuf,
 
-    /// Where transactional files are mounted
+    /// The mount point of the transactional files
     #[arg(required_unless_present = "block")]
     directory: Option<PathBuf>,
 
-    /// A block device instead, with the plain FTL; its node is printed
+    /// Show a block device instead, with the plain FTL, and print its node
     #[arg(long, conflicts_with = "directory")]
     block: bool,
 
@@ -37,15 +38,17 @@ pub struct Args {
     #[arg(long, default_value_t = 64)]
     buffer: usize,
 
-    /// Take the time that the device would take; otherwise only its own clock goes on
+    /// Take the time that the device would take; otherwise only its own clock advances
     #[arg(long)]
     real_time: bool,
 
-    /// Obey orders on standard input, a line each, until it ends: for `onewrite-lab reproduce xftl` and tests
+    /// Obey orders on standard input, one a line, until its end: for `onewrite-lab reproduce xftl`
+    /// and tests
     #[arg(long, hide = true)]
     orders: bool,
 
-    /// Cut the power in the middle of the NAND operation with this number: everything fails from then on
+    /// Cut the power in the middle of the NAND operation with this number: everything fails
+    /// afterwards
     #[arg(long, value_name = "N")]
     cut_after: Option<u64>,
 }
@@ -62,7 +65,7 @@ impl Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Outcome {
     if !rustix::process::geteuid().is_root() {
-        return Err("to mount a device takes root".to_owned());
+        return Err("mounting a device needs root".to_owned());
     }
     interrupt::install()?;
     let (mut ftl, recovery, held) = device::open(&args.file)?;
@@ -76,16 +79,17 @@ pub fn run(args: &Args) -> Outcome {
     if !args.orders {
         inspect::show(&ftl, &recovery);
     }
-    // Whatever went wrong on the way: what was committed is in the device, and the device in this process's memory.
+    // Even after an error, the device has everything that was committed, and the device is in this
+    // process's memory.
     device::close(&args.file, ftl, held)?;
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// What is mounted, as orders see it.
+/// The mounted device, as orders see it.
 enum Shown {
     Files {
         shared: Shared,
-        /// While the power is off.
+        /// The device while the power is off.
         off: Option<Box<Ftl>>,
     },
     Block {
@@ -111,7 +115,8 @@ impl Shown {
         Ok(())
     }
 
-    /// `report`; `cut N`: the power goes in the N-th NAND operation from now; `off`, answered by the device's time; `on`.
+    /// `report`; `cut N`: the power fails in the N-th NAND operation from now; `off`, answered with
+    /// the device's time; `on`.
     fn obey(&mut self, order: &str) -> Result<String, String> {
         match order.split_once(' ').unwrap_or((order, "")) {
             ("report", _) => self.with(|ftl| inspect::json(ftl, &Recovery::default())),
@@ -172,7 +177,7 @@ impl Shown {
     }
 }
 
-/// The device as it was left, and what went wrong if anything did.
+/// The device as it was left, and the error if there was one.
 type Left = (Ftl, Result<(), String>);
 
 fn files(args: &Args, directory: &Path, ftl: Ftl) -> Result<Left, String> {
@@ -201,7 +206,7 @@ fn files(args: &Args, directory: &Path, ftl: Ftl) -> Result<Left, String> {
     let served = shown.serve(args.orders);
     let unmounted = unmount_files(session, directory);
     let settled = shared.with(Files::settle).unwrap_or(Ok(()));
-    // While the power is off, by order, the device is with `shown`.
+    // While the power is off by order, `shown` has the device.
     let ftl = match shown {
         Shown::Files { off: Some(ftl), .. } => Some(*ftl),
         _ => shared.power_off(),
@@ -211,12 +216,13 @@ fn files(args: &Args, directory: &Path, ftl: Ftl) -> Result<Left, String> {
     Ok((ftl, served.and(unmounted).and(settled)))
 }
 
-/// Somebody may have a file open, or be in the directory: then it is taken out of sight, and fails from now on.
+/// Another process may have a file open, or be in the directory. Then the mount disappears from
+/// view, and fails from now on.
 fn unmount_files(session: BackgroundSession, directory: &Path) -> Result<(), String> {
     session.umount_and_join().map_err(|error| {
         let _ = rustix::mount::unmount(directory, rustix::mount::UnmountFlags::DETACH);
         format!(
-            "{} was in use ({error}): what was not committed is lost, what was is in the device",
+            "{} was in use ({error}): the device has everything that was committed; the rest is lost",
             directory.display()
         )
     })

@@ -1,4 +1,5 @@
-//! `onewrite ftl replay`: a block trace on a device; `onewrite ftl cut`: power cuts in random writes.
+//! `onewrite ftl replay`: a block trace on a device; `onewrite ftl cut`: power cuts in random
+//! writes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -14,7 +15,7 @@ use serde::Deserialize;
 use super::{device, inspect};
 use crate::Outcome;
 
-/// Bytes of an I/O that are more are none.
+/// The longest I/O in bytes; a longer one is not valid.
 const MAX_IO: u64 = 64 << 20;
 
 /// The options of `onewrite ftl replay`.
@@ -23,7 +24,8 @@ pub struct Args {
     /// The device's file; it is written back
     file: PathBuf,
 
-    /// A list of I/Os as `onewrite trace --events` writes it: a JSON object a line, with op, address, bytes
+    /// A list of I/Os from `onewrite trace --events`: one JSON object a line, with op, address,
+    /// bytes
     trace: PathBuf,
 
     /// Pages of the write buffer
@@ -37,11 +39,11 @@ pub struct CutArgs {
     /// The device's file; it is written back
     file: PathBuf,
 
-    /// How many cuts
+    /// The number of cuts
     #[arg(long, default_value_t = 100)]
     cuts: u32,
 
-    /// What writes and places are drawn from
+    /// The seed of writes and places
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -58,8 +60,8 @@ struct Io {
     fua: bool,
 }
 
-/// `onewrite ftl replay`. Addresses beyond the device's end are taken modulo its size. The bytes are not in a trace:
-/// what is written is a pattern.
+/// `onewrite ftl replay`. Addresses beyond the device's end are taken modulo its size. A trace does
+/// not have the bytes, so a pattern is written.
 pub fn run(args: &Args) -> Outcome {
     let (ftl, recovery, held) = device::open(&args.file)?;
     let disk = Disk::new(ftl, args.buffer, Pace::Virtual);
@@ -103,15 +105,15 @@ fn play(disk: &Disk, io: &Io) -> std::io::Result<()> {
     }
 }
 
-/// `onewrite ftl cut`: random writes and flushes, a cut at a random NAND operation, and a look at every page; what was
-/// flushed must be there. The device's content is overwritten.
+/// `onewrite ftl cut`: random writes and flushes, a cut at a random NAND operation, and a check of
+/// every page. Flushed data must be there. The device's content is overwritten.
 pub fn cut(args: &CutArgs) -> Outcome {
     let (ftl, _, held) = device::open(&args.file)?;
     let page_bytes = u64::from(ftl.page_bytes());
     let disk = Disk::new(ftl, 1, Pace::Virtual);
     let pages = disk.bytes() / page_bytes;
     let mut random = Random::new(args.seed);
-    // Of each page that was written: the byte that is durable, and the last one.
+    // For each written page: the byte that is durable, and the later ones.
     let mut known = std::collections::BTreeMap::<u64, (Option<u8>, Vec<u8>)>::new();
     let (mut slowest, mut lost) = (0, 0);
     for _ in 0..args.cuts {
@@ -144,7 +146,7 @@ pub fn cut(args: &CutArgs) -> Outcome {
             disk.read(page * page_bytes, &mut bytes)
                 .map_err(|error| error.to_string())?;
             let is_whole = bytes.iter().all(|byte| *byte == bytes[0]);
-            // What it was before the first write of this run is not known.
+            // The content before the first write of this run is not known.
             let is_known =
                 *durable == Some(bytes[0]) || since.contains(&bytes[0]) || durable.is_none();
             lost += u32::from(!is_whole || !is_known);

@@ -1,4 +1,4 @@
-//! What a page says of the machine and of the command that made it.
+//! A page's facts about the machine, and the command that made the page.
 
 use std::fs;
 
@@ -7,14 +7,14 @@ use crate::place::kernel_release;
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The command line, as a shell takes it.
+    /// The command line, in a shell's syntax.
     pub command: String,
-    /// A name and what there is to say of it.
+    /// Names and values.
     pub facts: Vec<(String, String)>,
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
@@ -46,7 +46,7 @@ impl Machine {
     }
 }
 
-/// What stands behind `name` in a file of the kernel's, the first time.
+/// The value of the first `name` in a file of the kernel.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let named = text.lines().filter_map(|line| line.split_once(':'));
     let mut values = named.filter(|(key, _)| key.trim() == name);
@@ -69,7 +69,8 @@ fn system(os_release: &str) -> Option<String> {
     Some(name.trim_matches('"').to_owned())
 }
 
-/// A command line that a shell reads as these arguments; of the program's path the name alone.
+/// A command line that a shell reads as these arguments. The program's path is shortened to its
+/// name.
 fn command(args: impl Iterator<Item = String>) -> String {
     let quoted = |word: String| match word.is_empty() || word.contains(needs_quotes) {
         true => format!("'{}'", word.replace('\'', "'\\''")),

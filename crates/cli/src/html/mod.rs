@@ -1,11 +1,13 @@
-//! A report as one page of HTML that needs nothing else: no network, no script, no font of its own.
+//! A report as one self-contained page of HTML: no network, no script, no font of its own.
 //!
-//! A command makes a [`Page`] of the same report that `--json` prints, and [`Page::write`]s it. What a page is
-//! made of ([`Part`]) is the same for all commands: bars, tables, pictures of `onewrite-plot`, texts. Everything
-//! that is text is escaped where the page is made ([`Page::html`]); pictures alone go in as they are, and are ours.
+//! A command makes a [`Page`] of the report that `--json` prints, and [`Page::write`]s it. The
+//! parts of a page ([`Part`]) are the same for all commands: bars, tables, pictures of
+//! `onewrite-plot`, texts. All text is escaped when the page is made ([`Page::html`]). Only
+//! pictures go in as they are, and these are made by this project.
 //!
-//! The page is to be read on a phone of 390 pixels, too: bars and texts are as wide as the screen, tables and
-//! pictures scroll sideways within their own frame, with the first column of a table in place.
+//! The page must also be readable on a phone of 390 pixels. Bars and texts are as wide as the
+//! screen. Tables and pictures scroll sideways within their own frame; the first column of a table
+//! stays in place.
 
 mod machine;
 mod numbers;
@@ -24,16 +26,17 @@ pub use numbers::{grouped, rate};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Where a report is also to be written as a page.
+/// The file for the report as a page.
 #[derive(clap::Args, Clone, Debug)]
 pub struct HtmlArgs {
-    /// Also write the report as one self-contained page of HTML, with plots and the machine it was made on
+    /// Also write the report as one self-contained page of HTML, with plots and facts about the
+    /// machine
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
 impl HtmlArgs {
-    /// Refuses a file that could not be written, before work begins whose report would be lost.
+    /// Refuses a file that could not be written, before the work begins: its report would be lost.
     pub fn check(&self) -> Result<(), String> {
         let Some(path) = &self.html else {
             return Ok(());
@@ -49,7 +52,7 @@ impl HtmlArgs {
         crate::directory::check(dir, "give another file with --html")
     }
 
-    /// Writes the page that `make` makes, if one is wanted.
+    /// Writes the page that `make` makes, if the user asked for one.
     pub fn write(&self, make: impl FnOnce() -> Result<Page, String>) -> Result<(), String> {
         match &self.html {
             Some(path) => make()?.write(path),
@@ -61,17 +64,17 @@ impl HtmlArgs {
 /// A page.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// What was done, in a few words.
+    /// The work, in a few words.
     pub title: String,
-    /// What came out, in a sentence or two.
+    /// The result, in a sentence or two.
     pub lead: Option<String>,
-    /// What went wrong; shown first.
+    /// Problems; shown first.
     pub problems: Vec<String>,
     /// The figures.
     pub sections: Vec<Section>,
-    /// What the reader should know about them.
+    /// Notes for the reader.
     pub notes: Vec<String>,
-    /// The circumstances: a name and what there is to say of it.
+    /// The circumstances: names and values.
     pub facts: Vec<(String, String)>,
     /// The document that `--json` prints.
     pub json: String,
@@ -82,33 +85,33 @@ pub struct Page {
 pub struct Section {
     /// Its heading.
     pub heading: String,
-    /// What is shown, and how to read it.
+    /// Its contents, and how to read them.
     pub intro: String,
-    /// From the top down.
+    /// From top to bottom.
     pub parts: Vec<Part>,
 }
 
-/// What a section is made of.
+/// A part of a section.
 #[derive(Clone, Debug)]
 pub enum Part {
     /// Bars with their figures, as wide as the page.
     Bars(Vec<Bar>),
     /// A table.
     Table(Table),
-    /// A picture, and what it shows for those who do not see it.
+    /// A picture, and a description of it for readers who cannot see it.
     Picture(Picture, String),
 }
 
 /// A bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Whose figure it is.
+    /// The owner of the figure.
     pub name: String,
-    /// Its length; the longest of a part is as long as there is room.
+    /// Its length; the longest bar of a part fills the width.
     pub value: f64,
-    /// The figure as it is written.
+    /// The figure as text.
     pub text: String,
-    /// Whether it is what others are compared with.
+    /// Whether others are compared with it.
     pub is_base: bool,
 }
 
@@ -132,7 +135,7 @@ impl Page {
         })
     }
 
-    /// Says something of the circumstances.
+    /// Adds a fact about the circumstances.
     pub fn fact(&mut self, name: &str, what: impl Into<String>) {
         self.facts.push((name.to_owned(), what.into()));
     }
@@ -259,7 +262,7 @@ impl Table {
         }
     }
 
-    /// Takes out the columns, but for the first, in which no row says anything.
+    /// Removes the columns in which no row has a value, except the first.
     pub fn without_empty_columns(mut self, nothing: &str) -> Self {
         let says = |column: usize| {
             let mut cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -273,7 +276,7 @@ impl Table {
         self
     }
 
-    /// Whether a column has words, and so its head stands on the left too.
+    /// Whether a column has words, so that its head is also on the left.
     fn is_of_words(&self, column: usize) -> bool {
         let mut cells = self.rows.iter().filter_map(|row| row.get(column));
         column > 0 && !self.rows.is_empty() && cells.all(|cell| is_word(cell))
@@ -303,8 +306,8 @@ impl Table {
     }
 }
 
-/// A name that may be broken into lines behind the signs that a mode's variations are written with, rather
-/// than in the middle of a word.
+/// A name that may break into lines after the signs of a mode's variations, not in the middle of a
+/// word.
 fn breakable(name: &str) -> Markup {
     html! {
         @for part in name.split_inclusive([':', '=', ',', '/']) { (part) wbr; }
@@ -317,7 +320,7 @@ fn picked(row: &[String], columns: &[usize]) -> Vec<String> {
     cells.cloned().collect()
 }
 
-/// Whether a cell is no figure, and so stands on the left.
+/// Whether a cell is no figure, and so is on the left.
 fn is_word(cell: &str) -> bool {
     cell.starts_with(|first: char| first.is_alphabetic())
 }

@@ -1,4 +1,4 @@
-//! Figures as a page writes them.
+//! Figures in the format of a page.
 
 /// A rate without a fraction, unless it is a small one.
 pub fn rate(per_s: f64) -> String {

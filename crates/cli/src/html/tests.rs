@@ -1,4 +1,4 @@
-//! What a page is, as text; `tests/html.rs` looks at one in a browser.
+//! The text of a page; `tests/html.rs` looks at one in a browser.
 
 use onewrite_plot::{Arrangement, Axis, BarSeries, Bars, Unit, colors};
 
@@ -42,8 +42,8 @@ fn every_text_is_escaped() {
     let html = page().html();
     assert!(!html.contains("<script"), "{html}");
     assert_eq!(html.matches("</style>").count(), 1);
-    // Title and heading, lead, problem, note, both of the fact, heading, intro; the bar's two, the
-    // table's three, the picture's label; and what the picture writes.
+    // Title and heading, lead, problem, note, both of the fact, heading, intro. Also the bar's two,
+    // the table's three, the picture's label, and the text in the picture.
     assert!(html.matches("&lt;script&gt;").count() >= 14, "{html}");
 }
 

@@ -1,4 +1,4 @@
-//! What to do about files that do not belong together. No advice here may lose a committed transaction.
+//! Advice about files that do not belong together. No advice here may lose a committed transaction.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use onewrite::log::LogId;
 pub fn log_missing(id: LogId) -> String {
     format!(
         "missing: the database is guarded for the log {id}, which holds its newest transactions; put \
-         that log back next to the database. What the database holds without it: \
+         that log back next to the database. To read the database without it: \
          \"onewrite salvage DB -o OUT\""
     )
 }
@@ -25,15 +25,15 @@ pub fn log_of_another(found: LogId, guard: LogId) -> String {
 pub fn log_without_guard(log: &Path) -> String {
     format!(
         "it holds transactions, but the database is not guarded for it: the database was replaced or \
-         restored since. They are never replayed into this one. Keep the log: \
+         restored since. They are never replayed into this database. Keep the log: \
          \"onewrite salvage {} -o OUT\" reads it",
         log.display()
     )
 }
 
-/// A `-wal` or hot `-journal` of stock SQLite's next to a guarded database.
+/// A `-wal` or hot `-journal` of stock SQLite next to a guarded database.
 pub fn stock_file_beside_guard() -> &'static str {
-    "a file of stock SQLite's next to a guarded database: it belongs to another database, and stock SQLite \
+    "a file of stock SQLite next to a guarded database: it belongs to another database, and stock SQLite \
      would read it before it meets the guard. Keep it under another name; \
      \"onewrite salvage DB --log FILE -o OUT\" tries it on a copy"
 }

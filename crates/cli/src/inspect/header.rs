@@ -1,10 +1,10 @@
-//! The header of a database, as far as it concerns us.
+//! The fields of a database's header that onewrite uses.
 
 use onewrite::log::LogId;
 use onewrite::wal::PageSize;
 use onewrite::{DATABASE_HEADER_BYTES, guarded_by};
 
-/// The fields of a database's header that concern us.
+/// The fields of a database's header that onewrite uses.
 pub struct DatabaseHeader {
     /// Bytes of a page; `None` where the header has an impossible number.
     pub page_size: Option<PageSize>,
@@ -12,7 +12,7 @@ pub struct DatabaseHeader {
     pub write_version: u8,
     /// Byte 19: the guard.
     pub read_version: u8,
-    /// At the end of every page.
+    /// Reserved at the end of every page.
     pub reserved_bytes: u8,
     /// Changes with every transaction in a rollback mode, and with the guard.
     pub change_counter: u32,
@@ -25,7 +25,7 @@ pub struct DatabaseHeader {
 }
 
 impl DatabaseHeader {
-    /// `None` where this is no database's header.
+    /// `None` where `head` is not a database's header.
     pub fn parse(head: &[u8]) -> Option<DatabaseHeader> {
         let head: &[u8; DATABASE_HEADER_BYTES] = head.first_chunk()?;
         let word = |at: usize| {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::report::Report;
 
-/// Writes the document and a line's end.
+/// Writes the document and a newline.
 pub fn write(report: &mut Report, out: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, report).map_err(io::Error::from)?;
     writeln!(out)?;

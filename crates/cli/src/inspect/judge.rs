@@ -1,4 +1,4 @@
-//! What the end of a log means: to recovery, and where the log is in use, to those who use it.
+//! The meaning of a log's end: to recovery, and where the log is in use, to its users.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,13 +10,13 @@ use onewrite::log::scan::{Survey, Verdict};
 use super::report::{Report, counted};
 use super::users::{self, Published};
 
-/// The database of a log, and who uses it.
+/// The database of a log, and its users.
 pub struct Owner {
     /// `None` where there is no such file.
     pub database: Option<PathBuf>,
     /// Another process has it open.
     pub has_users: bool,
-    /// What the wal-index says. Read before the log is: the log holds at least that.
+    /// The content of the wal-index. It is read before the log, so the log holds at least that.
     pub published: Option<Published>,
 }
 
@@ -30,7 +30,7 @@ impl Owner {
         }
     }
 
-    /// The database whose log this is by its name.
+    /// The database that the log belongs to by its name.
     pub fn of_log(log: &Path) -> Owner {
         let name = log.as_os_str().as_bytes();
         let suffixes = [&b"-onewrite"[..], b"-wal"];
@@ -55,15 +55,16 @@ impl Owner {
     }
 }
 
-/// What was found in a log, and who writes it.
+/// The findings in a log, and its users.
 pub struct Judge<'a> {
     /// The log.
     pub path: &'a Path,
-    /// Of all of it.
+    /// Of the whole log.
     pub survey: &'a Survey,
-    /// Somebody may write it.
+    /// Another process may write it.
     pub in_use: bool,
-    /// What the wal-index promises of this generation; `None` where nothing can be held against it.
+    /// The last commit that the wal-index promises of this generation; `None` where the log cannot
+    /// be checked against it.
     pub published: Option<Published>,
 }
 
@@ -85,14 +86,14 @@ impl Judge<'_> {
         self.judge_size(report, owner);
     }
 
-    /// What stands behind the last published commit is somebody's work under way.
+    /// Frames after the last published commit are the work in progress of a writer.
     fn judge_live(&self, report: &mut Report) {
         let valid = self.survey.valid;
         match self.published {
             Some(published) if published.last_frame > valid => {
                 let what = format!(
                     "frame {} is {}, but the wal-index says that frames up to {} are committed: the log was \
-                     damaged or replaced while it is in use",
+                     damaged or replaced while in use",
                     valid.saturating_add(1),
                     self.survey
                         .end
@@ -142,13 +143,13 @@ impl Judge<'_> {
             report.problem(self.path, Some(end.offset), what);
         } else if end.is_present {
             self.note(report, format_args!(
-                "frame {} is {}: what is left of a transaction that was rolled back or never finished",
+                "frame {} is {}: the rest of a transaction that was rolled back or never finished",
                 end.frame, end.verdict
             ));
         }
     }
 
-    /// Pages that the last commit counts must be in the log or in the database.
+    /// The pages that the last commit counts must be in the log or in the database.
     fn judge_size(&self, report: &mut Report, owner: &Owner) {
         let page_size = report.database.as_ref().and_then(|found| found.page_size);
         let (Some(database), Some(page_size)) = (&owner.database, page_size) else {

@@ -10,8 +10,8 @@ use onewrite::storage::LogFile;
 use onewrite::wal::{FrameNo, WalHeader};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
-/// So many places behind the valid frames are listed, so that one sees why they end; with `--all`
-/// every one that was ever written.
+/// Places listed after the valid frames, so that the reader sees why these end. `--all` lists every
+/// place that was ever written.
 const BEHIND: u32 = 4;
 
 /// See the module.
@@ -23,12 +23,12 @@ pub struct Listing {
     first: u32,
     valid: u32,
     last: u32,
-    /// What ended a listing early.
+    /// The error that ended a listing early.
     error: RefCell<Option<io::Error>>,
 }
 
 impl Listing {
-    /// The last `wanted` valid frames of a survey, and what is behind them.
+    /// The last `wanted` valid frames of a survey, and the places after them.
     pub fn new(
         file: LogFile,
         geometry: Geometry,
@@ -64,7 +64,7 @@ impl Listing {
         self.first
     }
 
-    /// Hands every frame of the listing to `show`. Places that were never written are left out.
+    /// Hands every frame of the listing to `show`. It skips places that were never written.
     ///
     /// # Errors
     /// Those of reading and of `show`.
@@ -77,7 +77,7 @@ impl Listing {
         for found in scan {
             let found = found?;
             let FrameNo(number) = found.frame;
-            // A log that has started again meanwhile has nothing left of what was surveyed.
+            // A log that has started again meanwhile has none of the surveyed frames.
             let is_gone = number <= self.valid && found.verdict != Verdict::Valid;
             if number > self.last || is_gone {
                 break;
@@ -113,7 +113,8 @@ impl Serialize for Listing {
         let all = self.each(|found| list.serialize_element(&Row(found)).map_err(Ended::Writing));
         match all {
             Ok(()) => {}
-            // The document must be one all the same; who asked for it gets the error besides.
+            // The document must still be complete JSON; the caller gets the error from
+            // `take_error`.
             Err(Ended::Reading(e)) => *self.error.borrow_mut() = Some(e),
             Err(Ended::Writing(e)) => return Err(e),
         }

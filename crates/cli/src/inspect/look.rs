@@ -1,4 +1,4 @@
-//! Reads the files, and says what is wrong with them.
+//! Reads the files, and finds what is wrong with them.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -19,8 +19,8 @@ use super::listing::Listing;
 use super::report::{self, Database, Frames, Header, Kind, Log, Report, hex};
 use super::{advice, users};
 
-/// A database in use may be guarded, or its log start again, between two looks: something wrong is
-/// believed when it is still wrong after so many.
+/// A database in use may become guarded, or its log start again, between two looks. A problem is
+/// reported once this many looks in a row have found one.
 const LOOKS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub enum Wanted {
     /// The headers alone.
     Headers,
-    /// Every frame; so many of the last valid ones are listed.
+    /// Every frame, and a list of this many of the last valid ones.
     Frames(u32),
 }
 
@@ -51,7 +51,7 @@ pub fn at(file: &Path, wanted: Wanted) -> io::Result<Report> {
     Ok(report)
 }
 
-/// Looks at a file that nobody is writing.
+/// Looks at a file that no process is writing.
 pub fn once(file: &Path, wanted: Wanted) -> io::Result<Report> {
     look(file, file, wanted)
 }
@@ -70,12 +70,12 @@ fn look(file: &Path, path: &Path, wanted: Wanted) -> io::Result<Report> {
             let owner = Owner::of_log(path);
             report.wal = Some(stock_log(&mut report, path, wanted, &owner)?);
         }
-        Kind::Empty => report.notes.push(
-            "the file is empty: no log, or a database that nothing was ever written to".into(),
-        ),
+        Kind::Empty => report
+            .notes
+            .push("the file is empty: no log, or a database that was never written".into()),
         Kind::Unknown => {
             let what = format!(
-                "neither a onewrite log, nor a log of SQLite's, nor a database: it begins with {}",
+                "neither a onewrite log, nor a log of SQLite, nor a database: it begins with {}",
                 hex(&head[..head.len().min(16)])
             );
             report.problem(path, Some(0), what);
@@ -120,12 +120,12 @@ fn kind_of(path: &Path, head: &[u8]) -> Kind {
     }
 }
 
-/// The log of ours that belongs to a database.
+/// The log of onewrite that belongs to a database.
 pub fn log_beside(database: &Path) -> PathBuf {
     beside(database, "-onewrite")
 }
 
-/// A file of a database's, by what is added to its name.
+/// A file of a database, by its suffix.
 pub fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);
@@ -213,7 +213,7 @@ fn read_head<const N: usize>(file: &LogFile) -> io::Result<([u8; N], usize)> {
     Ok((head, n))
 }
 
-/// A log of ours; its header where it can be read.
+/// A log of onewrite; its header where it can be read.
 fn our_log(
     report: &mut Report,
     path: &Path,
@@ -285,7 +285,7 @@ fn our_log(
     };
     if size % geometry.unit() != 0 {
         let what = format!(
-            "cut short: {size} bytes, and a log in layout {} is made of units of {}",
+            "cut short: {size} bytes, but a log in layout {} consists of units of {}",
             header.layout,
             geometry.unit()
         );
@@ -297,7 +297,7 @@ fn our_log(
             path.display()
         ));
     } else {
-        // A process that keeps a group back has published frames that are not in the file yet.
+        // A process that holds a group back has published frames that are not in the file yet.
         let keeps_back = file
             .is_locked_by_other(LockByte::Presence, LockKind::Shared)
             .map_err(io::Error::other)?;
@@ -316,7 +316,7 @@ fn our_log(
     Ok((log, Some(header)))
 }
 
-/// SQLite's header in a log of ours, if frames are to be looked for.
+/// SQLite's header in a log of onewrite, if the log should have frames.
 fn wal_of(report: &mut Report, path: &Path, header: &LogHeader) -> Option<WalHeader> {
     if header.is_empty() {
         let what = match header.mode.is_guarded() {
@@ -429,7 +429,7 @@ fn describe_wal(wal: &WalHeader) -> report::WalHeader {
     }
 }
 
-/// Where in the header an error is.
+/// The offset of an error in the header.
 fn place_of(error: &HeaderError) -> u64 {
     match error {
         HeaderError::Truncated(len) => *len as u64,

@@ -1,9 +1,9 @@
-//! `onewrite inspect`: what a log, or a database and the log beside it, hold on disk.
+//! `onewrite inspect`: shows the contents of a log, or of a database and its log, on disk.
 //!
-//! `look` reads the files into a `report`, `text` and `json` show it. Files are opened for
-//! reading alone and nothing is locked, so that a database in use stays undisturbed; what others
-//! write meanwhile is read again until it makes sense. Frames are listed in a second walk over the
-//! log, one at a time, so that a log of any size is shown in little memory.
+//! `look` reads the files into a `report`; `text` and `json` show it. It opens files only for
+//! reading and locks nothing, so that it does not disturb a database in use. It reads again until
+//! the result makes sense, because others may write meanwhile. A second walk over the log lists the
+//! frames, one at a time, so that a log of any size takes little memory.
 
 pub(crate) mod advice;
 mod header;
@@ -28,22 +28,22 @@ pub use report::counted;
 
 /// Explains the words below the options of `inspect --help`.
 pub const AFTER_HELP: &str = "\
-FILE may be a -onewrite log, a log of SQLite's own (-wal), or a database: then its header and the logs
-beside it are shown. Nothing is changed, and the database may be in use meanwhile.
+FILE may be a -onewrite log, a log of SQLite's own (-wal), or a database. For a database, its header and
+the logs next to it are shown. Nothing is changed, and the database may be in use meanwhile.
 
 A frame is valid if it has the salts of the log's header and its checksum follows from the frame
-before it: those are the frames that recovery takes, up to the last one that ends a transaction.
-What may stand where the next frame would be:
+before it. Recovery takes these frames, up to the last one that ends a transaction.
+After the valid frames there may be:
   zeros              initialized, never written
-  other-generation   a frame with other salts, of before the log started again
-  checksum-mismatch  this log's salts, but it does not follow: a torn write, damage, or what is left of
+  other-generation   a frame with other salts, from before the log started again
+  checksum-mismatch  this log's salts, but it does not follow: a torn write, damage, or the rest of
                      a transaction that was rolled back
   no-side-entry      an escaped frame whose displaced bytes are missing
   no-frame           anything else
   cut-short          the file ends there
 
-The exit code is 1 if something is damaged, missing, or belongs to another database; what is wrong,
-and where, is said on standard output and in the JSON's \"problems\".
+The exit code is 1 if something is damaged, missing, or belongs to another database. Standard output
+and the JSON's \"problems\" say what is wrong, and where.
 
 Examples:
   onewrite inspect app.db
@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
-    /// List so many of the last valid frames, and what stands behind them
+    /// List this many of the last valid frames, and the places after them
     #[arg(long, value_name = "N", default_value_t = 16)]
     frames: u32,
 
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Outcome {
         false => text::write(&mut report, &mut out),
     };
     match shown.and_then(|()| out.flush()) {
-        // Whoever reads the output has seen enough.
+        // The reader of the output has seen enough.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
         Err(e) => return Err(format!("cannot show {}: {e}", args.file.display())),
         Ok(()) => {}
@@ -90,24 +90,24 @@ pub fn run(args: &Args) -> Outcome {
     Ok(exit_code(&report))
 }
 
-/// Looks at a file once and writes what it is as a JSON document; the number of problems.
+/// Looks at a file once and writes the report as a JSON document; returns the number of problems.
 ///
 /// # Errors
-/// The file cannot be read at all, or `out` not be written.
+/// The file cannot be read at all, or `out` cannot be written.
 pub fn describe(file: &Path, frames: u32, out: &mut impl Write) -> io::Result<usize> {
     let mut report = look::once(file, Wanted::Frames(frames))?;
     json::write(&mut report, out)?;
     Ok(report.problems.len())
 }
 
-/// Why a file that the user named cannot be read, and the way out.
+/// Why a file that the user named cannot be read, and what to do.
 pub fn why_unread(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            "there is no such file: give a database, or a log beside one".to_owned()
+            "there is no such file: give a database, or a log next to one".to_owned()
         }
-        io::ErrorKind::PermissionDenied => "no permission to read it, or the log beside it: run \
-                                            this as who owns the database"
+        io::ErrorKind::PermissionDenied => "no permission to read it, or the log next to it: run \
+                                            this as the owner of the database"
             .to_owned(),
         _ => error.to_string(),
     }

@@ -1,4 +1,4 @@
-//! What was found in a file, as it goes to JSON. Field names are part of the command's interface.
+//! The findings in a file, as they go to JSON. Field names are part of the command's interface.
 
 use std::path::PathBuf;
 
@@ -7,25 +7,25 @@ use serde::Serialize;
 
 use super::listing::Listing;
 
-/// Everything about the file that was named.
+/// Everything about the named file.
 #[derive(Serialize)]
 pub struct Report {
-    /// Of this document's format.
+    /// The version of this document's format.
     pub version: u32,
     pub file: PathBuf,
     pub kind: Kind,
     pub damaged: bool,
-    /// Another process has the database open, as far as locks tell.
+    /// Another process has the database open, as far as locks show.
     pub in_use: bool,
     pub problems: Vec<Problem>,
-    /// What is worth knowing, and nothing wrong.
+    /// Facts that are worth knowing, but not wrong.
     pub notes: Vec<String>,
     pub database: Option<Database>,
     pub log: Option<Log>,
     pub wal: Option<Log>,
 }
 
-/// What the file that was named is.
+/// The kind of the named file.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -36,7 +36,7 @@ pub enum Kind {
     Unknown,
 }
 
-/// Something that is wrong, and where.
+/// A problem, and where it is.
 #[derive(Serialize, Clone, Debug)]
 pub struct Problem {
     pub file: PathBuf,
@@ -67,13 +67,13 @@ pub struct Database {
 pub struct Log {
     pub path: PathBuf,
     pub size: u64,
-    /// Another process has the log open; `None` where nothing tells.
+    /// Another process has the log open; `None` where that is unknown.
     pub in_use: Option<bool>,
-    /// Our own header; a `-wal` file has none.
+    /// The header of a onewrite log; a `-wal` file has none.
     pub header: Option<Header>,
     /// SQLite's header, where there is one that SQLite would accept.
     pub wal_header: Option<WalHeader>,
-    /// What the frames come to; `None` where there is no header to begin from.
+    /// A summary of the frames; `None` where there is no header to begin from.
     #[serde(flatten)]
     pub frames: Option<Frames>,
 }
@@ -107,7 +107,7 @@ pub struct Frames {
     pub end: End,
     pub totals: Totals,
     pub behind: BehindEnd,
-    /// Last, because it is written while the log is read once more.
+    /// Last, because it is written while the log is read again.
     pub frames: Listing,
 }
 
@@ -124,7 +124,7 @@ pub struct End {
     /// In bytes.
     pub offset: u64,
     pub reason: &'static str,
-    /// Of a frame of another generation.
+    /// The salts of a frame of another generation.
     pub salts: Option<String>,
 }
 
@@ -139,7 +139,7 @@ pub struct Totals {
     pub bytes_beyond: u64,
 }
 
-/// What stands behind the valid frames: numbers of places.
+/// The places after the valid frames, counted by kind.
 #[derive(Serialize)]
 pub struct BehindEnd {
     pub zeros: u64,

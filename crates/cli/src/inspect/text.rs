@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::report::{Database, Frames, Kind, Log, Report, counted};
 
-/// Writes it all; problems come last, where they are seen.
+/// Writes the whole report. Problems come last, where the reader sees them.
 pub fn write(report: &mut Report, out: &mut impl Write) -> io::Result<()> {
     if let Some(database) = &report.database {
         write_database(database, out)?;

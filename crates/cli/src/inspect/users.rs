@@ -1,7 +1,8 @@
-//! Who uses a database: its locks, and what the wal-index says is committed.
+//! The users of a database: its locks, and the last commit in the wal-index.
 //!
-//! Everything is asked and read, nothing locked. The files are opened and closed, so no connection of
-//! this process may have the database open: closing a descriptor would drop SQLite's locks.
+//! This code only queries and reads; it locks nothing. It opens and closes the files, so no
+//! connection of this process may have the database open: closing a descriptor would drop SQLite's
+//! locks.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,27 +12,28 @@ use onewrite::storage::is_byte_locked;
 
 use super::look::beside;
 
-/// A byte of the database that SQLite locks with every lock it takes: the first of the range for SHARED.
+/// A byte of the database that SQLite locks with every lock it takes: the first of the range for
+/// SHARED.
 const SHARED_BYTE: i32 = 0x4000_0002;
-/// The byte of `-shm` that everybody holds who has the wal-index open.
+/// The byte of `-shm` that each process with the wal-index open holds locked.
 const INDEX_BYTE: i32 = 128;
 
 /// Bytes of one copy of the wal-index' header; there are two.
 const INDEX_HEADER_BYTES: usize = 48;
-/// SQLite changes one copy after the other: they are compared so often.
+/// SQLite changes one copy after the other. They are compared up to this often.
 const READS: u32 = 20;
 
-/// What the wal-index says is committed.
+/// The last commit in the wal-index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Published {
-    /// Of the generation.
+    /// The generation's salts.
     pub salts: [u8; 8],
     /// The last frame of the last commit.
     pub last_frame: u32,
 }
 
-/// Whether another process has the database open, as far as locks tell: in a rollback mode they tell
-/// of transactions alone.
+/// Whether another process has the database open, as far as locks show. In a rollback mode they
+/// show only transactions.
 ///
 /// # Errors
 /// A file cannot be opened.
@@ -46,7 +48,7 @@ pub fn has_users(database: &Path) -> io::Result<bool> {
     }
 }
 
-/// What the wal-index of the database says; `None` where there is none, or none that is valid.
+/// The last commit in the database's wal-index; `None` without a valid wal-index.
 pub fn published(database: &Path) -> Option<Published> {
     let path = beside(database, "-shm");
     (0..READS).find_map(|_| {
@@ -56,8 +58,8 @@ pub fn published(database: &Path) -> Option<Published> {
     })
 }
 
-/// Two copies of SQLite's `WalIndexHdr`, in the machine's byte order: byte 12 is `isInit`, 16 `mxFrame`,
-/// 32 `aSalt` (as in the log).
+/// Two copies of SQLite's `WalIndexHdr`, in the machine's byte order: byte 12 is `isInit`, 16
+/// `mxFrame`, 32 `aSalt` (as in the log).
 fn parse(bytes: &[u8; 2 * INDEX_HEADER_BYTES]) -> Option<Published> {
     let (one, other) = bytes.split_at(INDEX_HEADER_BYTES);
     if one != other || one[12] == 0 {

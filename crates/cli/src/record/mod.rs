@@ -1,8 +1,9 @@
-//! `onewrite record`: the SQL that a program sends to SQLite, into a file.
+//! `onewrite record`: writes the SQL that a program sends to SQLite into a file.
 //!
-//! The program runs with a library of ours preloaded (`crates/preload`), which sends what it sees over a Unix
-//! socket; `server` receives, `recorder` writes the trace and copies databases as they are first
-//! opened. So the program needs no room, no time for compression, and does not notice a full disk.
+//! The program runs with a preloaded library (`crates/preload`), which sends its calls over a Unix
+//! socket. `server` receives them. `recorder` writes the trace, and copies databases when they are
+//! first opened. So the program needs no disk space, no time for compression, and does not notice a
+//! full disk.
 
 mod recorder;
 mod server;
@@ -21,20 +22,20 @@ use crate::{Outcome, interrupt, preload};
 use recorder::{Output, Recorder, Summary};
 use server::Socket;
 
-/// What stands below the options of `record --help`.
+/// The text below the options of `record --help`.
 pub const AFTER_HELP: &str = "\
-The program must use a dynamically linked SQLite (libsqlite3.so); every process that the command starts is \
-recorded. The trace holds the databases as they were when they were first opened, each statement with \
-its values and times, and what it returned as a checksum. docs/record-replay.md tells what is not recorded.
+The program must use a dynamically linked SQLite (libsqlite3.so). Every process that the command starts is \
+recorded. The trace holds the databases as they were when first opened, each statement with its values and \
+times, and a checksum of its results. docs/record-replay.md lists what is not recorded.
 
-A trace holds what the program stored, and the databases: treat it as you treat those. With --mask, texts, BLOBs and \
-floating-point numbers are replaced by others of the same type, length, classes of characters and magnitude, equal \
-ones by equal ones, with a key that is forgotten; with --mask=all integers too (then rows that are found by a number that SQLite \
-gave are not found again). Lengths, equality, common beginnings and all names can still be seen: docs/record-replay.md \
-tells what that does and does not protect. It is for programs that begin with empty databases.
+A trace holds the program's data and its databases: protect it as you protect those. --mask replaces texts, BLOBs and \
+floating-point numbers by others of the same type, length, classes of characters and magnitude. Equal values stay equal; \
+the key is forgotten. --mask=all also replaces integers; then a replay does not find rows by a number that SQLite \
+assigned. Lengths, equality, common beginnings and all names stay visible: docs/record-replay.md says what masking \
+does and does not protect. Masking is for programs that begin with empty databases.
 
-With --connect no program is started: those are recorded that have ONEWRITE_RECORD=SOCKET in their environment and \
-the library preloaded (LD_PRELOAD), or load it as an extension, which any SQLite can that loads extensions.
+With --connect no program is started. It records programs that have ONEWRITE_RECORD=SOCKET in their environment. They \
+preload the library (LD_PRELOAD), or load it as an extension, which works with any SQLite that loads extensions.
 
 Examples:
   onewrite record -o app.trace -- python3 app.py
@@ -52,7 +53,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     mask: Option<MaskArg>,
 
-    /// Record whatever connects to this socket, which is made, until Ctrl-C
+    /// Record all programs that connect to this new socket, until Ctrl-C
     #[arg(long, value_name = "SOCKET", conflicts_with = "command")]
     connect: Option<PathBuf>,
 
@@ -90,7 +91,7 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(obstacle) = preload::obstacle(program) {
         return Err(obstacle);
     }
-    // A trace of that name stays as it is where nothing can be recorded.
+    // An existing trace of that name stays where nothing can be recorded.
     let output = Output::open(&args.output)?;
     let socket = Socket::listen(None)?;
     let mut command = preload::command(&args.command, &library);
@@ -100,7 +101,7 @@ pub fn run(args: &Args) -> Outcome {
     };
     let recorder = Arc::new(Recorder::new(output, mask));
     let server = socket.serve(Arc::clone(&recorder));
-    // The terminal's signals reach the program too; it decides when this ends.
+    // The terminal's signals also reach the program; it decides when this ends.
     interrupt::install()?;
     let status = loop {
         match child.try_wait() {
@@ -132,15 +133,15 @@ fn tell(summary: &Summary) {
     }
 }
 
-/// Records programs that connect by themselves, until the user has had enough.
+/// Records programs that connect by themselves, until the user stops it.
 fn wait_at(socket: &Path, output: Output, mask: Option<Mask>) -> Outcome {
     interrupt::install()?;
     let listening = Socket::listen(Some(socket))?;
     let recorder = Arc::new(Recorder::new(output, mask));
     let _server = listening.serve(Arc::clone(&recorder));
     eprintln!(
-        "onewrite: recording what connects to {}, until Ctrl-C: {SOCKET_VARIABLE}={} in the environment of the \
-         program, and {} preloaded or loaded as an extension",
+        "onewrite: recording programs that connect to {}, until Ctrl-C: set {SOCKET_VARIABLE}={} in the environment of \
+         the program, and preload {} or load it as an extension",
         socket.display(),
         socket.display(),
         preload::PRELOAD

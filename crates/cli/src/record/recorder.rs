@@ -1,7 +1,7 @@
-//! Writes the trace, and copies databases into it as they are first opened.
+//! Writes the trace, and copies databases into it when they are first opened.
 //!
-//! A trace that cannot be written any more (a full disk) ends the recording, not the program: it is
-//! said at once and at the end.
+//! A trace that can no longer be written (a full disk) ends the recording, not the program. The
+//! user reads this at once and at the end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,16 +21,16 @@ use tempfile::TempPath;
 
 use crate::directory::cannot_write;
 
-/// What a program sent is in the file after this time at the latest.
+/// The longest time until a program's data is in the file.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
 /// Bytes of a database in one event.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// How often a database is copied anew because it changed meanwhile.
+/// The number of attempts to copy a database that changes meanwhile.
 const TRIES: usize = 5;
 
-/// What was recorded.
+/// A summary of the recording.
 #[derive(Debug, Default)]
 pub struct Summary {
     path: PathBuf,
@@ -40,7 +40,7 @@ pub struct Summary {
     pub connections: u64,
     databases: u64,
     runs: u64,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
@@ -59,8 +59,8 @@ impl fmt::Display for Summary {
     }
 }
 
-/// The file that is to be a trace, once there is something to record. Until then a trace of that name stays as it is, and
-/// a new file goes away again.
+/// The file that becomes a trace, once there is something to record. Until then an existing trace
+/// of that name stays as it is, and a new file is removed again.
 pub struct Output {
     path: PathBuf,
     file: File,
@@ -68,12 +68,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     pub fn open(path: &Path) -> Result<Self, String> {
         let say = |error: io::Error| cannot_write(path, &error);
         let (file, made) = match File::create_new(path) {
             Ok(file) => (file, Some(TempPath::try_from_path(path).map_err(say)?)),
-            // What is no file, as a pipe, is not made anew.
+            // A path that is no regular file, such as a pipe, is not replaced.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let mut options = File::options();
                 let options = options.write(true).create(true).truncate(false);
@@ -99,7 +99,7 @@ impl Output {
     }
 }
 
-/// Which process a stream is of.
+/// The process of a stream.
 #[derive(Default)]
 pub struct Source(u64);
 
@@ -116,13 +116,13 @@ struct Inner {
     source: u64,
     mask: Option<Mask>,
     processes: HashMap<u64, u64>,
-    /// Databases; without an identity as long as there is only a name.
+    /// Databases; without an identity while there is only a name.
     files: HashMap<Vec<u8>, Option<Identity>>,
     unrecorded: BTreeMap<String, u64>,
     summary: Summary,
 }
 
-/// A file, and not another one of the same name.
+/// The identity of a file, which a new file of the same name does not share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Identity {
     device: u64,
@@ -142,7 +142,8 @@ impl Identity {
 }
 
 impl Recorder {
-    /// Begins the trace. The program runs already: where that fails it is as with a disk that is full later.
+    /// Begins the trace. The program already runs, so a failure here is handled like a disk that is
+    /// full later.
     pub fn new(output: Output, mask: Option<Mask>) -> Self {
         let header = Header {
             masked: mask.is_some(),
@@ -181,7 +182,7 @@ impl Recorder {
         Source::default()
     }
 
-    /// Writes down what a stream has brought.
+    /// Records the events of a stream.
     pub fn take(&self, source: &mut Source, events: Vec<Event>) {
         let mut inner = self.lock();
         for event in events {
@@ -189,7 +190,7 @@ impl Recorder {
         }
     }
 
-    /// Writes out what has been waiting.
+    /// Writes out buffered events.
     pub fn flush_now_and_then(&self) {
         let mut inner = self.lock();
         if inner.flushed.elapsed() >= FLUSH_EVERY {
@@ -198,7 +199,7 @@ impl Recorder {
         }
     }
 
-    /// Ends the trace, with what every database holds now.
+    /// Ends the trace, with the final content of every database.
     pub fn finish(&self) -> Result<Summary, String> {
         let mut inner = self.lock();
         let paths: Vec<_> = inner.files.keys().cloned().collect();
@@ -284,7 +285,7 @@ impl Inner {
     }
 
     fn fail(&mut self, error: &io::Error) {
-        // What was written before can be read; without this its last block would be in pieces.
+        // The part written so far can be read. Without this its last block would be incomplete.
         self.writer = None;
         let path = self.summary.path.display();
         let text = format!("the trace {path} ends early: {error}; the program was not disturbed");
@@ -297,7 +298,7 @@ impl Inner {
         let file = PathBuf::from(std::ffi::OsStr::from_bytes(path));
         let identity = fs::metadata(&file).ok().map(|found| Identity::of(&found));
         match self.files.insert(path.to_vec(), identity) {
-            // Known, or made by now.
+            // Known, or created since.
             Some(known) if known == identity || known.is_none() => return,
             _ => {}
         }
@@ -315,7 +316,7 @@ impl Inner {
         if self.mask.is_some() {
             let name = file.display();
             self.summary.notes.push(format!(
-                "{name} was not empty: its content is not in a masked trace, and a replay needs it"
+                "{name} was not empty: a masked trace leaves out its content, but a replay needs it"
             ));
             self.put(Event::Database {
                 path: path.to_vec(),
@@ -347,8 +348,8 @@ impl Inner {
             if attempt == TRIES {
                 let name = file.display();
                 self.summary.notes.push(format!(
-                    "{name} was being written by another program while it was copied: what a replay \
-                     begins with may be torn"
+                    "another program wrote {name} while it was copied: a replay may begin with a torn \
+                     copy"
                 ));
             }
         }
@@ -390,7 +391,7 @@ impl Inner {
     }
 }
 
-/// Lengths and times of change of a database and what is beside it.
+/// Lengths and modification times of a database and the files next to it.
 fn state_of(file: &Path) -> Vec<Option<(u64, i64, i64)>> {
     Part::ALL
         .iter()
@@ -402,7 +403,7 @@ fn state_of(file: &Path) -> Vec<Option<(u64, i64, i64)>> {
         .collect()
 }
 
-/// What a database holds, found in a copy: opening it could change it.
+/// The digest of a database's content, from a copy: opening the original could change it.
 fn digest_of_copy(file: &Path) -> Result<u64, String> {
     let say = |error: io::Error| error.to_string();
     let dir = tempfile::tempdir().map_err(say)?;

@@ -1,4 +1,4 @@
-//! Receives what preloaded libraries send.
+//! Receives the data of preloaded libraries.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,13 +15,14 @@ use tempfile::TempDir;
 use super::recorder::Recorder;
 use crate::interrupt;
 
-/// How long nobody must be connected after the program has ended: its children may be about to.
+/// The recording ends when no process has been connected for this long after the program ended: its
+/// children may be about to connect.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// When it is told that processes of the program still run.
+/// The time after which the user learns that processes of the program still run.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where programs connect: in a directory of its own, or where the user says.
+/// The address that programs connect to: in a temporary directory, or where the user says.
 struct Place {
     _dir: TempDir,
     address: PathBuf,
@@ -29,12 +30,13 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // In the directory of its own it goes with that; elsewhere nobody listens there any more.
+        // A temporary directory takes its socket with it. Elsewhere no process listens there any
+        // more.
         let _ = std::fs::remove_file(&self.address);
     }
 }
 
-/// A socket that programs can connect to; they wait to be received.
+/// A socket that programs can connect to; they wait until the server receives.
 pub struct Socket {
     place: Place,
     listener: UnixListener,
@@ -63,7 +65,7 @@ impl Socket {
     pub fn serve(self, recorder: Arc<Recorder>) -> Server {
         let connected = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&connected);
-        // Ends with this process.
+        // The thread ends with this process.
         thread::spawn(move || {
             for stream in self.listener.incoming().flatten() {
                 let (recorder, count) = (Arc::clone(&recorder), Arc::clone(&count));
@@ -81,14 +83,14 @@ impl Socket {
     }
 }
 
-/// What receives.
+/// The receiver.
 pub struct Server {
     _place: Place,
     connected: Arc<AtomicUsize>,
 }
 
 impl Server {
-    /// Waits until nobody is connected any more, or the user has had enough.
+    /// Waits until no process is connected any more, or the user stops it.
     pub fn drain(&self, recorder: &Recorder) {
         let (begin, mut told) = (Instant::now(), false);
         let mut quiet_since = Instant::now();
@@ -113,7 +115,7 @@ impl Server {
     }
 }
 
-/// Everything that one process sends, until it ends.
+/// Receives everything that one process sends, until it ends.
 fn receive(mut stream: UnixStream, recorder: &Recorder) {
     let mut source = recorder.source();
     let mut bytes = Vec::new();
@@ -126,7 +128,7 @@ fn receive(mut stream: UnixStream, recorder: &Recorder) {
         bytes.extend_from_slice(piece.get(..length).unwrap_or_default());
         let (used, asked) = take_all(&bytes, |events| recorder.take(&mut source, events));
         bytes.drain(..used);
-        // Its databases are copied by now.
+        // Its databases have been copied by now.
         for _ in 0..asked {
             if stream.write_all(&[1]).is_err() {
                 return;
@@ -135,8 +137,8 @@ fn receive(mut stream: UnixStream, recorder: &Recorder) {
     }
 }
 
-/// Hands over the whole records at the beginning of some bytes. Returns how many bytes they are, and how
-/// many of them wait for an answer.
+/// Hands over the whole records at the beginning of some bytes. Returns the number of these bytes,
+/// and of the records that need an answer.
 fn take_all(bytes: &[u8], hand_over: impl FnOnce(Vec<Event>)) -> (usize, usize) {
     let mut input = Input(bytes);
     let (mut events, mut asked) = (Vec::new(), 0);

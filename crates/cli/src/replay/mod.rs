@@ -1,6 +1,6 @@
 //! `onewrite replay`: recorded SQL under each journal mode, compared and measured.
 //!
-//! `report` is what is printed; the work is `onewrite_replay`'s.
+//! `report` prints the results; `onewrite_replay` does the work.
 
 mod page;
 mod report;
@@ -26,31 +26,31 @@ use crate::progress::Progress;
 use crate::{Outcome, interrupt};
 use report::{Checked, Database, Device, Failed, Recorded, Report, Run};
 
-/// What stands below the options of `replay --help`.
+/// The text below the options of `replay --help`.
 pub const AFTER_HELP: &str = "\
-Every mode begins with the databases as they were when they were recorded, and plays the same statements \
-with the same values in the same order, on one thread. Rows and errors of every statement are compared with \
-those under the first mode and with the recorded ones, and in the end the contents of the databases. \
-datetime('now') is the time at which a statement was recorded; random() comes to the same in every mode.
+Every mode begins with the recorded databases, and plays the same statements with the same values in the \
+same order, on one thread. The replay compares rows and errors of every statement with those under the first \
+mode and with the recorded ones. At the end it compares the contents of the databases. datetime('now') is the \
+time at which a statement was recorded; random() gives the same numbers in every mode.
 
-What the program says of journal_mode and busy_timeout is left out: a replay sets them. PRAGMA synchronous \
-counts as the program has it (FULL where it says nothing), unless --synchronous or the mode says another. \
-docs/record-replay.md tells more.
+The program's PRAGMA journal_mode and busy_timeout are left out: a replay sets them. The program's PRAGMA \
+synchronous counts (FULL without one), unless --synchronous or the mode sets another. docs/record-replay.md \
+says more.
 
-The exit code is 0 where all modes came to the same, and to what was recorded; else 1.
+The exit code is 0 if the results are the same in all modes, and the same as recorded; otherwise 1.
 
 Examples:
   onewrite replay app.trace
   onewrite replay app.trace --modes wal,wal:synchronous=normal,waldio,onewrite --scratch xfs
   onewrite replay app.trace --dir /mnt/card --speed recorded --json";
 
-/// Bytes of a scratch image beside the databases.
+/// Bytes of a scratch image in addition to the databases.
 const IMAGE_BYTES: u64 = 512 << 20;
 
 /// The options of `onewrite replay`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// What `onewrite record` or `onewrite import` has written
+    /// The trace that `onewrite record` or `onewrite import` has written
     trace: PathBuf,
 
     /// Journal modes, separated by commas, with variations as in `onewrite compare`
@@ -64,11 +64,11 @@ pub struct Args {
     #[arg(long, value_name = "MIB", conflicts_with = "dir", value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
     scratch_size: Option<u64>,
 
-    /// One statement after the other, or each not before its time
+    /// Play statements one after the other, or none before its recorded time
     #[arg(long, value_enum, default_value_t = SpeedArg::Full)]
     speed: SpeedArg,
 
-    /// PRAGMA synchronous of every mode that does not say it for itself, instead of what the program says
+    /// PRAGMA synchronous of every mode that does not set it, instead of the program's value
     #[arg(long, value_enum)]
     synchronous: Option<SynchronousArg>,
 
@@ -118,7 +118,8 @@ pub fn run(args: &Args) -> Outcome {
     };
     let result = replay.all(notes);
     drop(progress);
-    // Taken down before anything is reported, and whatever happened; what was measured is shown all the same.
+    // The place is taken down before the report, even after an error. The measured figures are
+    // shown anyway.
     let removed = place.remove();
     let report = result?;
     let page = || page::page(&report);
@@ -135,7 +136,7 @@ pub fn run(args: &Args) -> Outcome {
     }))
 }
 
-/// What a trace says that a reader of the figures must know.
+/// Facts about a trace that a reader of the figures must know.
 fn notes_of(staged: &Staged) -> Vec<String> {
     let mut notes = Vec::new();
     if staged.cut {
@@ -145,12 +146,12 @@ fn notes_of(staged: &Staged) -> Vec<String> {
     for version in &staged.versions {
         if version != rusqlite::version() {
             notes.push(format!(
-                "recorded with SQLite {version}: it may plan otherwise, and sum() was less exact before 3.43"
+                "recorded with SQLite {version}: it may plan queries in another way, and sum() was less exact before 3.43"
             ));
         }
     }
     if staged.masked {
-        notes.push("the trace is masked: of what was recorded only result codes and numbers of rows are compared".to_owned());
+        notes.push("the trace is masked: only result codes and numbers of rows are compared with the recording".to_owned());
     }
     let mut taught: Vec<_> = staged.taught.keys().cloned().collect();
     taught.sort_unstable();
@@ -162,7 +163,7 @@ fn notes_of(staged: &Staged) -> Vec<String> {
             .collect::<Vec<_>>()
             .join(", ");
         notes.push(format!(
-            "the program taught SQLite {} functions, collations or modules that a replay does not have; \
+            "the program added {} functions, collations or modules to SQLite that a replay does not have; \
              statements that use them fail here: {shown}{}",
             taught.len(),
             if taught.len() > 6 { ", ..." } else { "" }
@@ -170,8 +171,8 @@ fn notes_of(staged: &Staged) -> Vec<String> {
     }
     if staged.shapes_files {
         notes.push(
-            "the program chooses a page size, an encoding or auto_vacuum: logs are made, and \
-             preallocated, within the run, and count"
+            "the program chooses a page size, an encoding or auto_vacuum: logs are made and \
+             preallocated within the run, which counts that work"
                 .to_owned(),
         );
     }
@@ -183,7 +184,7 @@ fn notes_of(staged: &Staged) -> Vec<String> {
     notes
 }
 
-/// What a run leaves for those after it to be compared with.
+/// The contents of a run's databases, for comparing later runs with them.
 type Contents = HashMap<Vec<u8>, Result<u64, String>>;
 
 struct Replay<'a> {
@@ -204,7 +205,7 @@ impl Replay<'_> {
             self.progress.next_run();
             match self.one(mode, &mut first, &mut notes) {
                 Ok(run) => runs.push(run),
-                // What was played is not lost.
+                // A stopped replay keeps its finished runs.
                 Err(error) if interrupt::is_requested() => {
                     notes.push(interrupt::cut_short(runs.len(), error)?);
                     break;
@@ -254,7 +255,7 @@ impl Replay<'_> {
         }
     }
 
-    /// One mode, in a directory of its own.
+    /// One mode, in its own directory.
     fn one(
         &self,
         mode: &Mode,

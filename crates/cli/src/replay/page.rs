@@ -34,11 +34,11 @@ pub fn page(report: &Report) -> Result<Page, String> {
 fn lead(report: &Report) -> String {
     let same = match report.same_in_all_modes {
         true => "Results and contents are the same in all of them.",
-        false => "They did not come to the same.",
+        false => "Results or contents differ.",
     };
     let recorded = match report.same_as_recorded {
-        Some(true) => " They are what was recorded.",
-        Some(false) => " They are not what was recorded.",
+        Some(true) => " They are the same as recorded.",
+        Some(false) => " They are not the same as recorded.",
         None => "",
     };
     format!(
@@ -76,8 +76,9 @@ fn costs(runs: &[Run]) -> Result<Section, String> {
         parts.push(volumes("a commit", &each.collect::<Vec<_>>())?);
     }
     parts.push(Part::Table(table(runs)));
-    let intro = "How long the calls took that committed, and what the device completed, divided by the commits.";
-    Ok(Section::new("What a commit costs", intro, parts))
+    let intro =
+        "The time of the calls that committed, and the device's work divided by the commits.";
+    Ok(Section::new("Cost of a commit", intro, parts))
 }
 
 fn table(runs: &[Run]) -> Table {

@@ -1,7 +1,7 @@
-//! What `onewrite replay --json` prints, and the table that people read.
+//! The document of `onewrite replay --json`, and the table for people.
 //!
-//! A contract with whoever parses it: fields may be added, never renamed. A figure that was not
-//! measured is null, never estimated.
+//! A contract with its parsers: fields may be added, never renamed. A figure that was not measured
+//! is null, never estimated.
 
 use onewrite_iotrace::meter::{ByFile, Figures};
 use onewrite_workload::latency::Percentiles;
@@ -12,11 +12,11 @@ use crate::text_table::TextTable;
 /// The whole document.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Of this format.
+    /// Version of this format.
     pub version: u32,
     /// The trace's file.
     pub trace: String,
-    /// What it holds.
+    /// The contents of the trace.
     pub recorded: Recorded,
     /// Type of the file system.
     pub filesystem: String,
@@ -26,15 +26,15 @@ pub struct Report {
     pub runs: Vec<Run>,
     /// Modes that could not play it.
     pub failed: Vec<Failed>,
-    /// Whether every mode played all of it, and results and contents are the same in all of them.
+    /// Whether every mode played all of it, with the same results and contents in all modes.
     pub same_in_all_modes: bool,
-    /// Whether they are also what was recorded; null where nothing of that is in the trace.
+    /// Whether these also equal the recorded ones; null where the trace has none of them.
     pub same_as_recorded: Option<bool>,
-    /// What the reader should know about these figures.
+    /// Notes for the reader of these figures.
     pub notes: Vec<String>,
 }
 
-/// What a trace holds.
+/// The contents of a trace.
 #[derive(Debug, Serialize)]
 pub struct Recorded {
     /// Values are masked.
@@ -49,14 +49,14 @@ pub struct Recorded {
     pub processes: u64,
     /// Database files.
     pub databases: usize,
-    /// From the first event to the last, when it was recorded; null without times.
+    /// From the first event to the last, when recorded; null without times.
     pub elapsed_s: Option<f64>,
 }
 
 /// A mode that could not play it.
 #[derive(Debug, Serialize)]
 pub struct Failed {
-    /// The mode as it was given.
+    /// The mode as the user gave it.
     pub mode: String,
     /// Why.
     pub error: String,
@@ -65,31 +65,31 @@ pub struct Failed {
 /// One mode.
 #[derive(Debug, Serialize)]
 pub struct Run {
-    /// The mode as it was given, variations included.
+    /// The mode as the user gave it, variations included.
     pub mode: String,
     /// From the first event to the last.
     pub elapsed_s: f64,
     /// Runs of statements.
     pub statements: u64,
-    /// A second.
+    /// Runs of statements a second.
     pub statements_per_s: f64,
     /// Transactions that wrote something.
     pub commits: u64,
-    /// A second.
+    /// Commits a second.
     pub commits_per_s: f64,
-    /// Of the calls that committed, in microseconds.
+    /// Latency of the calls that committed, in microseconds.
     pub commit_latency_us: Percentiles,
-    /// What the device completed in that time.
+    /// The device's work in that time.
     pub device: Option<Device>,
-    /// Which files those bytes belong to.
+    /// The files that those bytes belong to.
     pub by_file: Option<ByFile>,
     /// `device` divided by the number of commits.
     pub per_commit: Option<PerCommit>,
-    /// Whether results are what they should be.
+    /// Whether the results are right.
     pub checked: Checked,
 }
 
-/// What a device completed.
+/// The completed work of a device.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Device {
     /// Bytes written.
@@ -98,7 +98,7 @@ pub struct Device {
     pub writes: Option<u64>,
     /// Flushes of the device's cache.
     pub flushes: u64,
-    /// Bytes written afterwards, that the file system still had in memory.
+    /// Bytes written afterwards: the file system still had them in memory.
     pub write_bytes_after: u64,
 }
 
@@ -114,7 +114,7 @@ pub struct PerCommit {
 }
 
 impl Device {
-    /// From what the meter saw during the run and after it.
+    /// From the meter's figures during the run and after it.
     pub fn of(run: &Figures, after: &Figures) -> Self {
         Self {
             write_bytes: run.counters.write_bytes,
@@ -135,22 +135,22 @@ impl Device {
     }
 }
 
-/// Whether a run came to the same.
+/// Whether a run had the same results.
 #[derive(Debug, Serialize)]
 pub struct Checked {
-    /// Runs whose rows were compared with what was recorded.
+    /// Runs whose rows were compared with the recorded ones.
     pub compared_with_recorded: u64,
-    /// Runs that came to something else than when they were recorded.
+    /// Runs whose results differ from the recorded ones.
     pub differ_from_recorded: Differences,
-    /// Runs that came to something else than under the first mode.
+    /// Runs whose results differ from those under the first mode.
     pub differ_from_first_mode: Differences,
     /// Every database, as stock SQLite finds it afterwards.
     pub databases: Vec<Database>,
     /// Runs that waited for another connection's lock.
     pub waited: u64,
-    /// Runs that SQLite had refused when they were recorded (busy, full, ...), left out.
+    /// Runs that SQLite refused when recorded (busy, full, ...), left out.
     pub refused_when_recorded: u64,
-    /// Runs left out because a replay sets that itself: journal_mode, busy_timeout, VACUUM INTO.
+    /// Runs left out because a replay sets this itself: journal_mode, busy_timeout, VACUUM INTO.
     pub replaced: u64,
     /// Why it was not played to its end; null if it was.
     pub stuck: Option<String>,
@@ -159,20 +159,20 @@ pub struct Checked {
 /// Differences of one kind.
 #[derive(Debug, Serialize)]
 pub struct Differences {
-    /// How many.
+    /// The number of differences.
     pub count: u64,
-    /// How many of them are to be expected: of what is random, or of another version of SQLite.
+    /// The number of expected ones: from random values, or from another version of SQLite.
     pub expected: u64,
-    /// The first of the others, or if there are none, of these.
+    /// The first of the unexpected ones, or of the expected ones if there are no others.
     pub first: Vec<Difference>,
 }
 
 /// A difference.
 #[derive(Debug, Serialize)]
 pub struct Difference {
-    /// The statement, its beginning.
+    /// The beginning of the statement.
     pub sql: String,
-    /// What differs.
+    /// The difference itself.
     pub what: String,
 }
 
@@ -195,25 +195,25 @@ impl From<onewrite_replay::results::Differences> for Differences {
 /// A database at the end.
 #[derive(Debug, Serialize)]
 pub struct Database {
-    /// Its path when it was recorded.
+    /// Its path when recorded.
     pub path: String,
     /// The digest of its content, in hexadecimal, or what is wrong with it.
     pub content: String,
-    /// Whether that is what was recorded; null where nothing of that is in the trace.
+    /// Whether that equals the recorded content; null where the trace has none.
     pub same_as_recorded: Option<bool>,
-    /// Whether it is what the first mode left.
+    /// Whether the first mode left the same content.
     pub same_as_first_mode: bool,
 }
 
 impl Checked {
-    /// Whether every result and content is that of the first mode.
+    /// Whether every result and content equals that of the first mode.
     pub fn is_same_as_first(&self) -> bool {
         self.stuck.is_none()
             && self.differ_from_first_mode.count == 0
             && self.databases.iter().all(|one| one.same_as_first_mode)
     }
 
-    /// Whether it is what was recorded; `None` where nothing of that is in the trace.
+    /// Whether it equals the recording; `None` where the trace has nothing to compare with.
     pub fn is_same_as_recorded(&self) -> Option<bool> {
         let contents: Vec<bool> = self
             .databases
@@ -283,7 +283,7 @@ fn differences(text: &mut String, run: &Run, is_first: bool) {
         &checked.differ_from_first_mode,
         "under the first mode",
     );
-    // The others have the same, or differ from the first.
+    // The other modes have the same differences, or differ from the first.
     if is_first {
         some(
             text,
@@ -295,7 +295,7 @@ fn differences(text: &mut String, run: &Run, is_first: bool) {
     for one in &checked.databases {
         if one.same_as_recorded == Some(false) || !one.same_as_first_mode {
             text.push_str(&format!(
-                "{}: {} holds something else: {}\n",
+                "{}: {} has other contents: {}\n",
                 run.mode, one.path, one.content
             ));
         }
@@ -311,7 +311,7 @@ fn some(text: &mut String, mode: &str, differences: &Differences, than: &str) {
         number => format!(", {number} of them as expected"),
     };
     text.push_str(&format!(
-        "{mode}: {} statements did not come to what they did {than}{expected}:\n",
+        "{mode}: {} statements had other results than {than}{expected}:\n",
         differences.count
     ));
     for one in &differences.first {

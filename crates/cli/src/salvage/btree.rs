@@ -1,20 +1,20 @@
-//! SQLite's B-trees, read page by page where SQLite itself would give up: a page that is missing costs
-//! what hangs on it, a cell that makes no sense costs its row.
+//! SQLite's B-trees, read page by page where SQLite itself would give up. A missing page costs the
+//! pages below it; a malformed cell costs its row.
 //!
-//! The format is that of SQLite's "Database File Format". Any bytes may stand in a page: every page is
-//! read once, every length is held against what there is.
+//! The format is that of SQLite's "Database File Format". A page may hold any bytes, so each page
+//! is read once, and each length is checked against the bytes present.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::pages::PageSet;
 
-/// The pages that there are.
+/// The pages that exist.
 pub struct Pages<'a> {
     pub file: &'a File,
     pub present: &'a PageSet,
     pub page_size: usize,
-    /// Without the reserved bytes at its end.
+    /// Bytes of a page without the reserved bytes at its end.
     pub usable: usize,
 }
 
@@ -31,7 +31,7 @@ impl Pages<'_> {
     }
 }
 
-/// What a page of a B-tree is.
+/// The kind of a B-tree page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     TableInner,
@@ -55,13 +55,13 @@ impl Kind {
         matches!(self, Kind::TableInner | Kind::IndexInner)
     }
 
-    /// Whether it is of a table with rowids.
+    /// Whether it belongs to a table with rowids.
     pub fn is_table(self) -> bool {
         matches!(self, Kind::TableInner | Kind::TableLeaf)
     }
 }
 
-/// A value of a row. Text is as it stands there, in the database's encoding.
+/// A value of a row. Text is in the database's encoding.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
     Null,
@@ -84,7 +84,7 @@ pub struct Page {
     no: u32,
     bytes: Vec<u8>,
     pub kind: Kind,
-    /// Where cells begin.
+    /// The offsets of the cells.
     cells: Vec<usize>,
     right: Option<u32>,
 }
@@ -127,7 +127,7 @@ impl Page {
             .chain(self.right)
     }
 
-    /// The rows that stand here; an error for each that makes no sense, or that leans on a missing page.
+    /// The rows of this page; an error for each that is malformed, or that needs a missing page.
     pub fn rows<'a>(
         &'a self,
         pages: &'a Pages<'_>,
@@ -144,8 +144,8 @@ impl Page {
         })
     }
 
-    /// A row. What stands in the page itself comes out of `room`: cells do not overlap, so that together they
-    /// have no more bytes than the page.
+    /// A row. Its bytes in the page itself count against `room`: cells do not overlap, so together
+    /// they have no more bytes than the page.
     fn row(
         &self,
         at: usize,
@@ -195,7 +195,7 @@ impl Page {
         };
         while payload.len() < length {
             let bytes = pages.read(next)?;
-            // Each belongs to one row: so no chain is endless.
+            // Each page belongs to one row, so no chain is endless.
             if !taken.insert(next).ok()? {
                 return None;
             }
@@ -211,7 +211,8 @@ impl Page {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unreadable;
 
-/// So much of a payload stands in the page itself. `None` where it is longer than SQLite allows.
+/// The bytes of a payload in the page itself. `None` where the payload is longer than SQLite
+/// allows.
 fn local_bytes(kind: Kind, usable: usize, length: usize) -> Option<usize> {
     const MOST: usize = 1_000_000_000;
     if length > MOST {
@@ -305,16 +306,16 @@ pub fn be32(bytes: &[u8], at: usize) -> Option<u32> {
         .map(|b| u32::from_be_bytes(*b))
 }
 
-/// What a walk over a B-tree came to.
+/// The result of a walk over a B-tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Walked {
-    /// Pages that are missing, or are none of a B-tree: what hung on them is not told.
+    /// Pages that are missing, or not of a B-tree. The number of pages below them is unknown.
     pub missing_pages: u64,
     pub unreadable_rows: u64,
 }
 
-/// Walks over the B-tree at `root` and hands on its rows, in order as far as pages are there. A page that
-/// was `taken` by another tree is not read again.
+/// Walks over the B-tree at `root` and hands on its rows, in order where pages exist. It does not
+/// read again a page that was `taken` by another tree.
 ///
 /// # Errors
 /// Those of `each`.
@@ -328,7 +329,7 @@ pub fn walk<E>(
     let mut walked = Walked::default();
     let mut stack = Vec::new();
     let go_to = |no, stack: &mut Vec<u32>, taken: &mut PageSet, walked: &mut Walked| {
-        // Taken before it is read: so the stack holds each page once.
+        // Taken before it is read, so the stack holds each page once.
         match pages.present.contains(no) && taken.insert(no).unwrap_or(false) {
             true => stack.push(no),
             false => walked.missing_pages += 1,

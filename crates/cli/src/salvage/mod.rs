@@ -1,15 +1,15 @@
-//! `onewrite salvage`: everything that can be proven whole, from a database and a log that recovery does not
-//! bring together, or from a log alone, into a new database.
+//! `onewrite salvage`: makes a new database of everything that can be proven whole. Its source is a
+//! database and a log that recovery does not bring together, or a log alone.
 //!
 //! ```text
-//! source   what there is, and whether it belongs together; nothing of it is ever written
+//! source   the files, and whether they belong together; never written
 //! pages    committed frames over a copy of the database, as recovery would
 //! btree    pages that do not make a whole database, read one by one
 //! rows     a new database of their rows
 //! ```
 //!
-//! The image of pages is the result where it is whole: all pages are there, and SQLite's integrity_check
-//! finds nothing. Else rows are recovered from it.
+//! The image of pages is the result where it is whole: all pages exist, and SQLite's
+//! integrity_check finds nothing. Otherwise rows are recovered from it.
 
 mod btree;
 mod pages;
@@ -36,25 +36,25 @@ use pages::PageSet;
 pub use report::Report;
 use source::{Belongs, Source};
 
-/// Explains what happens below the options of `salvage --help`.
+/// Explains the steps below the options of `salvage --help`.
 pub const AFTER_HELP: &str = "\
-FROM is a database, whose log is missing, damaged, or that of another database; or a log alone. Everything
-is opened for reading, nothing is changed. OUT is a stock database, made new, and gets its name when it is
+FROM is a database whose log is missing, damaged, or that of another database; or it is a log alone. Files
+are only opened for reading, nothing is changed. OUT is a new stock database. It gets its name when it is
 complete and on the device.
 
-A database that is guarded for the log next to it, or for one that was set aside (DB-onewrite-orphan-*), is
-what recovery would make of them. --log names a log that the database does not know: that is tried on a
-copy, and refused where the result is not whole; where it is, nothing but that speaks for it.
+A database may be guarded for the log next to it, or for a set-aside one (DB-onewrite-orphan-*). Then OUT is
+the result of their recovery. --log names a log that the database does not know. That log is tried on a
+copy, and refused where the result is not whole. A whole result is then the only proof that they fit.
 
-A log alone holds whole pages. Where they make a whole database, that is the result. Else their rows are:
-tables by the schema, if page 1 is there, and what belongs to no known table in lost_and_found
-(rootpgno, pgno, nfield, id, c0, c1, ...), as SQLite's .recover has it.
+A log alone holds whole pages. Where they make a whole database, OUT is that database. Otherwise OUT has
+their rows: tables by the schema, if page 1 exists, and rows of no known table in lost_and_found
+(rootpgno, pgno, nfield, id, c0, c1, ...), as with SQLite's .recover.
 
-Frames that no checksum proves are never used. What is missing is said.
+Frames that no checksum proves are never used. The report says what is missing.
 
 Exit code:
   0  everything that is known to have been committed is in OUT
-  1  OUT was made, and something is missing or not proven
+  1  OUT was made, but something is missing or not proven
   2  nothing was made
 
 Examples:
@@ -81,7 +81,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Exit code where nothing was made.
+/// The exit code where nothing was made.
 const NOTHING_MADE: u8 = 2;
 
 /// Runs the subcommand.
@@ -105,8 +105,8 @@ pub fn run(args: &Args) -> Outcome {
     })
 }
 
-/// Makes a new database at `output` of what there is. No connection of this process may have any of the
-/// files open.
+/// Makes a new database at `output` from the files. No connection of this process may have any of
+/// them open.
 ///
 /// # Errors
 /// In words: nothing was made.
@@ -124,7 +124,7 @@ pub fn salvage(from: &Path, log: Option<&Path>, output: &Path) -> Result<Report,
     Ok(report)
 }
 
-/// Makes the result; the name that it has in the making.
+/// Makes the result; returns its name among the partial files.
 fn make(source: &Source, partial: &Partial, report: &mut Report) -> Result<&'static str, String> {
     let image = partial.create(IMAGE, source.like())?;
     let present = assemble(source, &image, partial, report)?;
@@ -132,7 +132,7 @@ fn make(source: &Source, partial: &Partial, report: &mut Report) -> Result<&'sta
     let wanted = report.database_pages();
     report.missing_pages = u64::from(wanted).saturating_sub(present.count());
     if present.count() == 0 {
-        return Err("nothing is committed there: no page could be recovered".to_owned());
+        return Err("the files hold no commit: no page could be recovered".to_owned());
     }
     if report.missing_pages == 0 && as_stock(&image).map_err(|e| partial.failed(&e))? {
         let check = check(&partial.path(IMAGE));
@@ -166,7 +166,7 @@ fn make(source: &Source, partial: &Partial, report: &mut Report) -> Result<&'sta
     Ok(ROWS)
 }
 
-/// Puts together the pages that there are.
+/// Assembles the pages that exist.
 fn assemble(
     source: &Source,
     image: &File,
@@ -204,7 +204,8 @@ fn assemble(
     Ok(present)
 }
 
-/// How many pages the header of a database counts, where that counts; else those of its file.
+/// The number of pages in the header of a database, where that is valid; otherwise that of its
+/// file.
 fn counted_pages(image: &File, pages: u64) -> u32 {
     let mut head = [0; DATABASE_HEADER_BYTES];
     let read = image.read_exact_at(&mut head, 0);
@@ -241,7 +242,8 @@ fn roll_back(image: &Path) -> Result<(), String> {
     opened.map_err(|e| format!("the journal cannot be rolled back: {e}"))
 }
 
-/// Makes the header of an image that of a stock database in a rollback mode; `false` where it has none.
+/// Makes the header of an image that of a stock database in a rollback mode; `false` where it has
+/// no header.
 fn as_stock(image: &File) -> io::Result<bool> {
     const VERSIONS_AT: u64 = 18;
     const ID_AT: u64 = 72;
@@ -262,7 +264,7 @@ fn as_stock(image: &File) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What stock SQLite says of a database: "ok", or what is wrong with it.
+/// Stock SQLite's verdict on a database: "ok", or what is wrong with it.
 fn check(path: &Path) -> String {
     let checked = open(path).and_then(|db| {
         let mut statement = db.prepare("PRAGMA integrity_check(10)")?;
@@ -275,13 +277,13 @@ fn check(path: &Path) -> String {
     }
 }
 
-/// The pages of an image for the row by row.
+/// The pages of an image, for reading row by row.
 fn pages_of<'a>(
     source: &Source,
     image: &'a File,
     present: &'a PageSet,
 ) -> Result<Pages<'a>, String> {
-    let size = source.page_size().ok_or("its page size cannot be told")?;
+    let size = source.page_size().ok_or("its page size is not known")?;
     let mut head = [0; DATABASE_HEADER_BYTES];
     let has_head = present.contains(1) && image.read_exact_at(&mut head, 0).is_ok();
     let reserved = match has_head.then(|| DatabaseHeader::parse(&head)).flatten() {
@@ -303,7 +305,7 @@ fn pages_of<'a>(
 }
 
 impl Source {
-    /// A log is tried on a database that does not know it.
+    /// Whether the log is only tried, on a database that does not know it.
     fn is_trial(&self) -> bool {
         let log = self.log.as_ref();
         self.database.is_some() && log.is_some_and(|log| log.belongs == Belongs::NotProven)
@@ -316,7 +318,7 @@ impl Source {
         Some(of_database.or(of_log)?.bytes())
     }
 
-    /// Where page 1 is missing: what the log's layout needs.
+    /// Bytes that the log's layout needs; used where page 1 is missing.
     fn reserved_bytes(&self) -> usize {
         let layout = self.log.as_ref().map(|log| log.opened.geometry.layout());
         match layout {
@@ -325,7 +327,8 @@ impl Source {
         }
     }
 
-    /// Whether the log can be of a database like this: pages as large, text and reserved bytes alike.
+    /// Whether the log can belong to such a database: the page size, the text encoding and the
+    /// reserved bytes are the same.
     fn check_fits(&self, image: &File) -> Result<(), String> {
         let (Some(database), Some(log)) = (&self.database, &self.log) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Pages of a database in the making: which there are, and frames of a log written over them.
+//! The pages of a database in the making: a set of them, and frames of a log written over them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use crate::interrupt;
 
-/// Ranges of pages that are told apart; it bounds memory, for a log may name pages at random.
+/// The most ranges in a set. This bounds memory: a log may name pages at random.
 const MOST_RANGES: usize = 1 << 22;
 
-/// Frames between two looks whether the user wants to stop.
+/// Frames between two checks whether the user wants to stop.
 const BETWEEN_LOOKS: u32 = 1024;
 
 /// A set of page numbers, kept as ranges.
@@ -33,10 +33,10 @@ impl PageSet {
         set
     }
 
-    /// Adds a page; whether it is new.
+    /// Adds a page; returns whether it is new.
     ///
     /// # Errors
-    /// The pages are too scattered to be kept apart.
+    /// The pages are too scattered to keep as ranges.
     pub fn insert(&mut self, page: u32) -> io::Result<bool> {
         if self.contains(page) {
             return Ok(false);
@@ -56,13 +56,13 @@ impl PageSet {
         }
     }
 
-    /// Whether a page is in it.
+    /// Whether the set has a page.
     pub fn contains(&self, page: u32) -> bool {
         let range = self.ranges.range(..=page).next_back();
         range.is_some_and(|(_, &last)| page <= last)
     }
 
-    /// Takes out the pages behind `last`.
+    /// Removes the pages after `last`.
     pub fn truncate(&mut self, last: u32) {
         if let Some(behind) = last.checked_add(1) {
             self.ranges.split_off(&behind);
@@ -72,7 +72,7 @@ impl PageSet {
         }
     }
 
-    /// How many there are.
+    /// The number of pages.
     pub fn count(&self) -> u64 {
         let lengths = self
             .ranges
@@ -81,30 +81,30 @@ impl PageSet {
         lengths.sum()
     }
 
-    /// All of them, in order.
+    /// All pages, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ranges.iter().flat_map(|(&first, &last)| first..=last)
     }
 }
 
-/// What was taken from a log.
+/// The frames applied from a log.
 #[derive(Serialize, Clone, Debug)]
 pub struct Applied {
     /// Frames up to the last commit.
     pub frames: u32,
     /// Commits.
     pub transactions: u64,
-    /// Of the database after the last of them.
+    /// Size of the database after the last commit.
     pub database_pages: u32,
-    /// Whole frames behind it, of a transaction that was not committed.
+    /// Whole frames after that, of a transaction that was not committed.
     pub unfinished_frames: u32,
-    /// Transactions behind a frame that does not follow, which nothing proves.
+    /// Transactions after a frame that does not follow: nothing proves them.
     pub dropped_transactions: u64,
-    /// The frame that does not follow, where transactions stand behind it.
+    /// The frame that does not follow, where transactions come after it.
     pub ended_by: Option<EndedBy>,
 }
 
-/// A frame that ends a log before its time.
+/// A frame that ends a log early.
 #[derive(Serialize, Clone, Debug)]
 pub struct EndedBy {
     pub frame: u32,
@@ -136,9 +136,9 @@ impl Applied {
     }
 }
 
-/// Writes the committed frames of a log over the pages of an image, as a checkpoint would, and makes it as
-/// long as the last commit says. `database` is where an exchange may have moved pages. `None` where
-/// nothing is committed.
+/// Writes the committed frames of a log over the pages of an image, as a checkpoint would. The
+/// image becomes as long as the last commit says. `database` is where an exchange may have moved
+/// pages. `None` where nothing is committed.
 ///
 /// # Errors
 /// Those of reading and writing; the pages are too scattered; the user wants to stop.

@@ -1,4 +1,4 @@
-//! What `onewrite salvage` has saved, and what not: as text, or as one JSON document.
+//! The result of `onewrite salvage`, and what is missing: as text, or as one JSON document.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,32 +20,32 @@ pub struct Report {
     database: Option<PathBuf>,
     log: Option<PathBuf>,
     log_id: Option<String>,
-    /// What says that the log belongs to the database; null where one of them is not there.
+    /// The proof that the log belongs to the database; null where one of them is missing.
     proof: Option<&'static str>,
     output: PathBuf,
-    /// A transaction of a rollback mode was taken back first.
+    /// An unfinished transaction of a rollback mode was rolled back first.
     pub rolled_back: bool,
-    /// What was taken from the log; null where nothing is committed in it.
+    /// The frames taken from the log; null where nothing is committed in it.
     pub applied: Option<Applied>,
-    /// Pages that there are.
+    /// Pages that exist.
     pub pages: u64,
-    /// Pages that the last commit counts, and that are nowhere.
+    /// Pages that the last commit counts, and that no file has.
     pub missing_pages: u64,
-    /// What was recovered row by row; null where the pages make a whole database.
+    /// The rows that were recovered one by one; null where the pages make a whole database.
     pub rows: Option<Rows>,
-    /// Of the result.
+    /// The check of the result.
     pub integrity_check: Option<String>,
-    /// What the reader must know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
-    /// Files that were found lead to commits that are in none of them.
+    /// The files refer to commits that are in none of them.
     is_incomplete: bool,
-    /// Of the database without the log.
+    /// Size of the database without the log.
     #[serde(skip)]
     pub base_pages: u32,
 }
 
 impl Report {
-    /// With nothing done yet.
+    /// A report before any action.
     pub fn new(source: &Source, output: &Path) -> Self {
         let log = source.log.as_ref();
         let database = source.database.as_ref();
@@ -88,7 +88,7 @@ impl Report {
         applied.map_or(self.base_pages, |applied| applied.database_pages)
     }
 
-    /// Whether everything that is known to have been committed is in the result, and proven.
+    /// Whether the result has everything that is known to have been committed, and it is proven.
     pub fn is_whole(&self) -> bool {
         let is_cut = self
             .applied
@@ -101,14 +101,14 @@ impl Report {
             && self.proof != Some("integrity_check")
     }
 
-    /// The report as people read it.
+    /// The report for people.
     pub fn render(&self) -> String {
         let mut text = String::new();
         for note in &self.notes {
             let _ = writeln!(text, "note: {note}");
         }
         if self.rolled_back {
-            let _ = writeln!(text, "took back the transaction that was cut off");
+            let _ = writeln!(text, "rolled back the transaction that was cut off");
         }
         self.render_log(&mut text);
         match &self.rows {
@@ -144,7 +144,7 @@ impl Report {
         if let Some(end) = &applied.ended_by {
             let _ = writeln!(
                 text,
-                "frame {} (byte {}) is {}: nothing behind it is proven, {} left out",
+                "frame {} (byte {}) is {}: nothing after it is proven, {} left out",
                 end.frame,
                 end.offset,
                 end.what,
@@ -196,10 +196,7 @@ impl Report {
         }
         if rows.lost_and_found > 0 {
             let lost = counted(rows.lost_and_found, "row");
-            let _ = writeln!(
-                text,
-                "  lost_and_found: {lost} of tables that are not known"
-            );
+            let _ = writeln!(text, "  lost_and_found: {lost} of unknown tables");
         }
         for what in &rows.not_made {
             let _ = writeln!(text, "not made: {what}");

@@ -1,9 +1,9 @@
 //! A new database from the rows that can be read, where the pages do not make a whole one.
 //!
-//! Tables are made by the statements in the schema, and filled from what hangs on their root pages. Leaf
-//! pages that hang on nothing go to the table `lost_and_found`, as with SQLite's recover extension:
-//! `rootpgno` the topmost page known above, `pgno` its own, `nfield` the number of values, `id` the rowid,
-//! `c0`, `c1`, ... the values.
+//! The statements in the schema make the tables, and the pages below their roots fill them. Leaf
+//! pages below no known root go to the table `lost_and_found`, as with SQLite's recover extension:
+//! `rootpgno` is the topmost known page above, `pgno` its own, `nfield` the number of values, `id`
+//! the rowid, and `c0`, `c1`, ... the values.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,29 +15,29 @@ use super::btree::{self, Page, Pages, Row, Value, Walked, be32};
 use super::pages::{PageSet, look_up};
 use super::shape::{Encoding, Shape, decoded, utf8};
 
-/// Values of a row in `lost_and_found`, at most: SQLite's limit, less the four that come first.
+/// The most values of a row in `lost_and_found`: SQLite's limit, less the four that come first.
 const MOST_VALUES: usize = 1990;
-/// A page is so far below its root, at most.
+/// The most levels between a page and its root.
 const MOST_LEVELS: u32 = 64;
 
-/// What became of a table.
+/// The result for a table.
 #[derive(Serialize, Clone, Debug)]
 pub struct Table {
     pub name: String,
     pub rows: u64,
-    /// All of its pages are there, and every row could be read and kept.
+    /// All of its pages exist, and every row could be read and kept.
     pub complete: bool,
 }
 
-/// What was recovered row by row.
+/// The rows that were recovered one by one.
 #[derive(Serialize, Clone, Debug, Default)]
 pub struct Rows {
     /// The schema could be read.
     pub schema: bool,
     pub tables: Vec<Table>,
-    /// Rows of pages that belong to no table that is known.
+    /// Rows of pages that belong to no known table.
     pub lost_and_found: u64,
-    /// Statements of the schema that could not be done again, and why.
+    /// Statements of the schema that could not be executed, and why.
     pub not_made: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ struct Object {
     sql: String,
 }
 
-/// Reads what there is of `pages` into a new database at `path`.
+/// Reads the existing pages of `pages` into a new database at `path`.
 ///
 /// # Errors
 /// In words: the new database cannot be written; the user wants to stop.
@@ -100,7 +100,8 @@ fn check_schema(path: &Path) -> rusqlite::Result<()> {
     new.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
-/// They alone stand in the schema as they were found, and SQLite cannot read it with one that is none.
+/// Virtual tables alone keep their statements as found. SQLite cannot read the schema if one of
+/// these is malformed.
 fn drop_virtual_tables(path: &Path) -> rusqlite::Result<()> {
     let new = Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_WRITE, "unix")?;
     new.execute_batch(
@@ -120,7 +121,7 @@ struct Work<'a> {
     pages: &'a Pages<'a>,
     new: &'a Connection,
     encoding: Encoding,
-    /// Pages that belong to something.
+    /// Pages that have an owner.
     taken: PageSet,
     rows: Rows,
 }
@@ -137,11 +138,11 @@ impl Work<'_> {
             self.table(object)?;
         }
         for object in objects.iter().filter(|object| object.kind == "index") {
-            // Their content is made anew; their pages are nobody's rows.
+            // Their content is made again; their pages hold no rows of a table.
             self.walk(object.root, false, &mut |_| Ok(()))?;
         }
         self.lost()?;
-        // Triggers come last: they are not to act on what is recovered.
+        // Triggers come last: they must not act on recovered rows.
         for kind in ["index", "view", "trigger"] {
             for object in objects
                 .iter()
@@ -150,7 +151,7 @@ impl Work<'_> {
                 if begins_with_create(&object.sql, kind) {
                     self.execute(object);
                 } else {
-                    self.not_made(object, "its statement is another");
+                    self.not_made(object, "its statement makes something else");
                 }
             }
         }
@@ -160,7 +161,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Pages that are free hold nothing, or what was deleted.
+    /// Free pages hold nothing, or deleted rows.
     fn take_free_pages(&mut self, head: &[u8]) {
         let mut next = be32(head, 32).unwrap_or(0);
         while let Some(trunk) = self.pages.read(next) {
@@ -198,14 +199,14 @@ impl Work<'_> {
     fn table(&mut self, object: &Object) -> Result<(), String> {
         look_up().map_err(|_| "stopped".to_owned())?;
         if !is_plain_table(&object.sql) {
-            self.not_made(object, "its statement is none that makes a table");
+            self.not_made(object, "its statement does not make a table");
             return Ok(());
         }
         if !self.execute(object) {
             return Ok(());
         }
         let Some(shape) = Shape::of(self.new, &object.name) else {
-            self.not_made(object, "its columns cannot be told");
+            self.not_made(object, "its columns are not known");
             return Ok(());
         };
         let (new, encoding) = (self.new, self.encoding);
@@ -243,7 +244,7 @@ impl Work<'_> {
             .push(format!("{} {}: {why}", object.kind, object.name));
     }
 
-    /// The tables below it are there as tables of their own.
+    /// Its shadow tables are in the schema as tables of their own.
     fn virtual_table(&mut self, object: &Object) {
         let insert = "INSERT INTO sqlite_schema VALUES('table', ?1, ?1, 0, ?2)";
         let done = self
@@ -256,7 +257,7 @@ impl Work<'_> {
         }
     }
 
-    /// Leaf pages that hang on nothing.
+    /// Leaf pages below no known root.
     fn lost(&mut self) -> Result<(), String> {
         let mut parents = BTreeMap::new();
         let mut leaves = PageSet::default();
@@ -337,7 +338,7 @@ impl Work<'_> {
     }
 }
 
-/// The topmost page known above a page.
+/// The topmost known page above a page.
 fn root_of(page: u32, parents: &BTreeMap<u32, u32>) -> u32 {
     let mut root = page;
     for _ in 0..MOST_LEVELS {
@@ -401,7 +402,7 @@ impl Object {
         })
     }
 
-    /// A table with rows of its own that SQLite does not keep for itself.
+    /// A table with its own rows that SQLite does not keep for itself.
     fn is_table(&self) -> bool {
         self.kind == "table"
             && self.root > 0
@@ -428,7 +429,8 @@ fn begins_with_create(sql: &str, word: &str) -> bool {
     }
 }
 
-/// Whether a statement is `CREATE TABLE name(...`, as SQLite keeps it: not `AS SELECT`, which would run.
+/// Whether a statement is `CREATE TABLE name(...`, as SQLite keeps it: not `AS SELECT`, which would
+/// run.
 fn is_plain_table(sql: &str) -> bool {
     if !begins_with_create(sql, "table") {
         return false;
@@ -450,7 +452,7 @@ fn is_plain_table(sql: &str) -> bool {
     let mut rest = &name[1..];
     while let Some(at) = rest.find(closing) {
         rest = &rest[at + 1..];
-        // Doubled, it stands for itself.
+        // A doubled quote stands for itself.
         match rest.strip_prefix(closing).filter(|_| closing != ']') {
             Some(behind) => rest = behind,
             None => return rest.trim_start().starts_with('('),

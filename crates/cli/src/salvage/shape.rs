@@ -1,4 +1,4 @@
-//! How rows of a table are inserted into a table of the same statement.
+//! Inserts rows of a table into a new table of the same statement.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rusqlite::{Connection, ToSql};
 
 use super::btree::{Row, Value};
 
-/// How text stands in the database.
+/// The encoding of text in the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encoding {
     Utf8,
@@ -18,23 +18,23 @@ pub enum Encoding {
 /// A column, in the order in which a row's record has them.
 struct Column {
     name: String,
-    /// Computed: it stands in the record, and is not inserted.
+    /// Computed: the record has it, but it is not inserted.
     is_generated: bool,
 }
 
-/// How rows of a table are inserted.
+/// The shape of a table's rows, for inserting them.
 pub struct Shape {
     table: String,
     columns: Vec<Column>,
-    /// The place of the column that is the rowid.
+    /// The index of the column that is the rowid.
     alias: Option<usize>,
-    /// The name under which the rowid can be set, where no column is it.
+    /// The name that sets the rowid, where no column is the rowid.
     rowid: Option<&'static str>,
     pub is_without_rowid: bool,
 }
 
 impl Shape {
-    /// Of a table that was made; `None` where its columns cannot be told.
+    /// The shape of an existing table; `None` where its columns are unknown.
     pub fn of(new: &Connection, table: &str) -> Option<Shape> {
         let list = "SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?1";
         let is_without_rowid = new
@@ -49,7 +49,7 @@ impl Shape {
         });
         let found: Vec<_> = found.ok()?.collect::<Result<_, _>>().ok()?;
         let keys = found.iter().filter(|(_, _, key, _)| *key > 0).count();
-        // Virtual ones are not in the record.
+        // The record does not have virtual columns.
         let stored: Vec<_> = found
             .iter()
             .filter(|(_, _, _, hidden)| *hidden != 2)
@@ -92,7 +92,7 @@ impl Shape {
             names.push(name.to_owned());
             values.push(rowid.clone());
         }
-        // Columns that were added later are in no older row: their default is.
+        // Older rows lack columns that were added later: these get their default.
         for (nth, (column, value)) in self.columns.iter().zip(row.values).enumerate() {
             if column.is_generated {
                 continue;
@@ -137,7 +137,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A value whose text is UTF-8, as far as it was any.
+/// A value whose text is UTF-8, as far as it can be converted.
 pub fn decoded(value: Value, encoding: Encoding) -> Value {
     match value {
         Value::Text(bytes) => Value::Text(utf8(&bytes, encoding).into_owned()),
@@ -157,7 +157,7 @@ impl ToSql for Value {
     }
 }
 
-/// Text as UTF-8, whatever it was.
+/// Text as UTF-8, from any encoding.
 pub fn utf8(bytes: &[u8], encoding: Encoding) -> std::borrow::Cow<'_, [u8]> {
     let word = |pair: &[u8]| {
         let pair = [pair[0], pair[1]];

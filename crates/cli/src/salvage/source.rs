@@ -1,4 +1,4 @@
-//! What `onewrite salvage` has to work with: a database, a log, and whether they belong together.
+//! The input of `onewrite salvage`: a database, a log, and whether they belong together.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -22,7 +22,7 @@ pub enum Belongs {
     ById,
     /// It is SQLite's own, by its name.
     ByName,
-    /// The user says so.
+    /// The user names it with --log.
     NotProven,
 }
 
@@ -33,12 +33,12 @@ pub struct Log {
     pub belongs: Belongs,
 }
 
-/// A database whose pages are the ground.
+/// A database to which the log is applied.
 pub struct Database {
     pub path: PathBuf,
     pub page_size: PageSize,
     pub guard: Option<LogId>,
-    /// A hot journal of its own, which is to be rolled back first.
+    /// Its hot journal, which must be rolled back first.
     pub journal: Option<PathBuf>,
 }
 
@@ -46,19 +46,19 @@ pub struct Database {
 pub struct Source {
     pub database: Option<Database>,
     pub log: Option<Log>,
-    /// What the reader must know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
-    /// Something that is committed is known to be in no file here.
+    /// Something is known to be committed that is in none of these files.
     pub is_incomplete: bool,
-    /// Each file, its size and when it was changed.
+    /// Each file, its size and the time of its last change.
     seen: Vec<(PathBuf, u64, SystemTime)>,
 }
 
 impl Source {
-    /// Looks at what the user named: a database or a log, and another log.
+    /// Looks at the user's files: a database or a log, and another log.
     ///
     /// # Errors
-    /// In words: what is there cannot be used, or is in use.
+    /// In words: the files cannot be used, or are in use.
     pub fn of(input: &Path, log: Option<&Path>) -> Result<Source, String> {
         let named = |path: &Path, e: &io::Error| format!("{}: {}", path.display(), why_unread(e));
         let input = fs::canonicalize(input).map_err(|e| named(input, &e))?;
@@ -78,7 +78,7 @@ impl Source {
             Some(header) => source.look_at_database(&input, &header, log.as_deref())?,
             None if log.is_some() => {
                 return Err(format!(
-                    "{}: not a database; --log is for one",
+                    "{}: not a database; --log needs a database",
                     input.display()
                 ));
             }
@@ -135,7 +135,7 @@ impl Source {
         Ok(())
     }
 
-    /// The log that belongs to the database, wherever it is.
+    /// The log that belongs to the database, in any of its places.
     fn own_log(&mut self, path: &Path, header: &DatabaseHeader) -> Result<(), String> {
         let own = log_beside(path);
         let Some(id) = header.guard else {
@@ -161,7 +161,7 @@ impl Source {
         }
         self.is_incomplete = true;
         self.notes.push(format!(
-            "the log {id} is not here: what was committed since the last checkpoint is missing"
+            "the log {id} is not here: everything committed since the last checkpoint is missing"
         ));
         Ok(())
     }
@@ -179,8 +179,8 @@ impl Source {
         self.is_incomplete = true;
         let (held, name) = (counted(transactions, "transaction"), log.display());
         self.notes.push(format!(
-            "{name} holds {held}, and this database is not guarded for it: not used. \"onewrite salvage {name} \
-             -o OUT\" reads it by itself, --log {name} tries it on a copy of this database"
+            "{name} holds {held}, but this database is not guarded for it: not used. \"onewrite salvage {name} \
+             -o OUT\" reads it alone, --log {name} tries it on a copy of this database"
         ));
     }
 
@@ -206,7 +206,7 @@ impl Source {
         Ok(())
     }
 
-    /// A log; and its database, where that stands next to it and says so.
+    /// A log, and its database where that is next to it and names the log.
     fn look_at_log(&mut self, path: &Path) -> Result<(), String> {
         let name = path.display();
         let opened = self.open(path)?;
@@ -222,7 +222,7 @@ impl Source {
             let header = DatabaseHeader::parse(&head);
             if let Some(header) = header.filter(|header| header.guard == Some(id)) {
                 self.notes
-                    .push(format!("{} is its database: used as well", owner.display()));
+                    .push(format!("{} is its database: also used", owner.display()));
                 return self.look_at_database(&owner, &header, Some(path));
             }
         }
@@ -234,7 +234,7 @@ impl Source {
         Ok(())
     }
 
-    /// Opens a log, also one whose header block is damaged around SQLite's header.
+    /// Opens a log, even if its header block is damaged around SQLite's header.
     fn open(&mut self, path: &Path) -> Result<Option<OpenedLog>, String> {
         let error = match OpenedLog::at(path) {
             Ok(opened) => return Ok(opened),
@@ -289,10 +289,10 @@ impl Source {
             .collect()
     }
 
-    /// Whether nobody has changed or opened the files meanwhile.
+    /// Checks that no process has changed or opened the files meanwhile.
     ///
     /// # Errors
-    /// Somebody has.
+    /// A process has.
     pub fn check_unchanged(&self) -> Result<(), String> {
         self.check_unused()?;
         match self.look() {
@@ -312,14 +312,14 @@ impl Source {
     }
 }
 
-/// The id in a log of ours, whatever else of its header is damaged.
+/// The id in a log of onewrite, even where the rest of its header is damaged.
 fn id_of(path: &Path) -> Option<LogId> {
     const ID_AT: usize = 24;
     let head = head_of(path).ok()?;
     head.get(ID_AT..)?.first_chunk().map(|id| LogId(*id))
 }
 
-/// Whether a log of this id is there, and holds no frames.
+/// Whether a log of this id exists, and holds no frames.
 fn is_empty_log(path: &Path, id: LogId) -> bool {
     let head = head_of(path).unwrap_or_default();
     let header = LogHeader::parse(&head);

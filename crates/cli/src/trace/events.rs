@@ -1,4 +1,4 @@
-//! `--events`: a line an I/O, a JSON object. docs/trace.md describes the fields.
+//! `--events`: one line for each I/O, a JSON object. docs/trace.md describes the fields.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -13,7 +13,7 @@ use super::Traced;
 /// An I/O. Times are in microseconds from the beginning of the trace.
 #[derive(Serialize)]
 struct Line<'a> {
-    /// With several runs, whose it is.
+    /// The mode of the run, with several runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     mode: Option<&'a str>,
     op: &'static str,
@@ -30,7 +30,7 @@ struct Line<'a> {
     parts: Vec<Part<'a>>,
 }
 
-/// Bytes of an I/O that have one owner and were asked for by one thread.
+/// The bytes of an I/O that have one owner and that one thread requested.
 #[derive(Serialize)]
 struct Part<'a> {
     bytes: u64,
@@ -57,7 +57,7 @@ pub fn write(path: &Path, traced: &[Traced]) -> Result<(), String> {
 
 impl<'a> Line<'a> {
     fn of(traced: &'a Traced, io: &Io) -> Self {
-        // Before the beginning it is below 0.
+        // An I/O before the beginning has a negative time.
         let us = |at: u64| (at as f64 - traced.from.at_ns as f64) / 1e3;
         Self {
             mode: traced.mode.as_deref(),

@@ -1,5 +1,6 @@
-//! Rows inserted in a journal mode, as WALDIO's figures 2, 11 and 12 show: one row a transaction, after
-//! the database, its table and its log have been made and everything has reached the device.
+//! Rows inserted in a journal mode, as in WALDIO's figures 2, 11 and 12: one row a transaction.
+//! Before that, the database, its table and its log are made, and everything has reached the
+//! device.
 
 use std::fs::{self, File};
 

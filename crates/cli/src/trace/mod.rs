@@ -1,9 +1,9 @@
-//! `onewrite trace`: everything that a device does while a command runs, or for a time, I/O by I/O: what
-//! for, which file, which process, and how long it took.
+//! `onewrite trace`: every I/O of a device while a command runs, or for a time. Each I/O has its
+//! purpose, its file, its process, and its duration.
 //!
-//! `watch` finds the device and traces it, `insert` runs transactions of our own instead of a command;
-//! `report` is the JSON document, `table` what people read, `events` the list of I/Os and `picture`
-//! the drawing. docs/trace.md has the formats.
+//! `watch` finds the device and traces it. `insert` runs its own transactions instead of a command.
+//! `report` is the JSON document, and `table` the text for people. `events` is the list of I/Os,
+//! and `picture` the drawing. The formats are in docs/trace.md.
 
 mod events;
 mod insert;
@@ -33,27 +33,27 @@ pub use picture::draw;
 
 /// Explains the figures below the options of `trace --help`.
 pub const AFTER_HELP: &str = "\
-What is told apart:
+The kinds of I/O:
   file-system journal   ext4's journal, XFS's log, Btrfs's log trees
   file-system metadata  inodes, bitmaps, directories, trees, superblocks
-  database              a file that begins as SQLite's do, or that has one of the following beside it
+  database              a file that begins as SQLite's do, or that has one of the following next to it
   log                   DB-onewrite, and stock SQLite's DB-wal
-  rollback journal      DB-journal, and DB-mj... of several databases
+  rollback journal      DB-journal, and DB-mj... for several databases
   wal-index             DB-shm
   other file            by its name
-  unknown               what the trace does not tell; nothing is guessed
+  unknown               not known from the trace; nothing is guessed
 
-Everything that the device does in that time is counted, whoever asked for it; by process says who. \
-A page that a program wrote without waiting is written later by a thread of the kernel, and is that \
-thread's. With a command or --insert, what was written before is synced first, and the trace ends when \
-the command has ended: what the file system then still holds in memory is not in it.
+The trace counts everything that the device does in that time, for any process; one table is by process. \
+If a program writes a page without waiting, a thread of the kernel writes it to the device later. That page \
+then counts for that thread. With a command or --insert, earlier writes are synced first. The trace ends when \
+the command has ended: it does not have the data that the file system then still holds in memory.
 
-The figures are held against the device's own counters (/sys/block/DEVICE/stat), and the last line says \
-whether they are the same. Events that the kernel had no room for are reported. It takes root, a kernel \
+The figures are compared with the device's own counters (/sys/block/DEVICE/stat). The last line says \
+whether they are equal. Events that the kernel had no room for are reported. A trace needs root, a kernel \
 with tracefs, and ext4, XFS or Btrfs on a disk or partition (no LVM, no RAID).
 
 --insert makes a database in each of these modes, inserts --count rows of 100 bytes, one a transaction, \
-and traces those: as WALDIO (USENIX ATC 2015) does in figures 2, 11 and 12. Modes are those of compare.
+and traces those inserts, as WALDIO (USENIX ATC 2015) does in figures 2, 11 and 12. Modes are those of compare.
 
 Examples:
   onewrite trace -- python3 app.py
@@ -62,7 +62,7 @@ Examples:
 sqlite3 a.db 'INSERT INTO t VALUES (1)'
   onewrite trace --scratch ext4 --insert delete,wal,onewrite --plot insert.png";
 
-/// The most that a trace can take, in seconds.
+/// The longest trace, in seconds.
 const MOST_SECONDS: f64 = 7.0 * 24.0 * 3600.0;
 
 /// The options of `onewrite trace`.
@@ -80,16 +80,16 @@ pub struct Args {
     #[arg(long, value_name = "DEV", conflicts_with = "scratch")]
     device: Option<PathBuf>,
 
-    /// Make and mount a file system of this type on a loop device, run the command in it, and remove it
-    /// afterwards
+    /// Make and mount a file system of this type on a loop device, run the command in it, and
+    /// remove it afterwards
     #[arg(long, value_enum, value_name = "TYPE")]
     scratch: Option<ScratchArg>,
 
-    /// Where the scratch image is kept while it is in use [default: $TMPDIR or /tmp]
+    /// Keep the scratch image there while it is in use [default: $TMPDIR or /tmp]
     #[arg(long, value_name = "DIR", requires = "scratch")]
     scratch_dir: Option<PathBuf>,
 
-    /// Trace for this time, and not while a command runs
+    /// Trace for this time instead of during a command
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<f64>,
 
@@ -105,23 +105,23 @@ pub struct Args {
     #[arg(long, value_name = "COMMAND", conflicts_with = "insert")]
     setup: Option<String>,
 
-    /// Show figures divided by this as well: how many inserts, or commits, the command makes
+    /// Also show figures divided by this: the number of inserts, or commits, that the command makes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     per: Option<u64>,
 
-    /// How long the files that exist are looked at before the trace begins; what is missed then can be
-    /// unknown
+    /// Look at existing files for at most this time before the trace begins; missed files may show
+    /// as unknown
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=86_400))]
     look: u32,
 
     #[command(flatten)]
     output: OutputArgs,
 
-    /// Write a line for each I/O to this file: a JSON object
+    /// Write each I/O to this file, as one JSON object a line
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
 
-    /// Draw what was written, where and when, into this file (.svg or .png)
+    /// Draw the writes by place and time into this file (.svg or .png)
     #[arg(long, value_name = "FILE", value_parser = picture_file)]
     plot: Option<PathBuf>,
 
@@ -134,7 +134,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     match seconds > 0.0 && seconds <= MOST_SECONDS {
         true => Ok(seconds),
-        false => Err(format!("it can be more than 0 and up to {MOST_SECONDS}")),
+        false => Err(format!("it must be more than 0 and at most {MOST_SECONDS}")),
     }
 }
 
@@ -152,27 +152,27 @@ impl Args {
 
 /// One trace, ended.
 pub struct Traced {
-    /// What was traced, for people.
+    /// The traced work, in words.
     pub what: String,
     /// The journal mode, with --insert.
     pub mode: Option<String>,
-    /// What figures are divided by.
+    /// The divisor of the figures.
     pub per: Option<u64>,
     /// The file system's type.
     pub file_system: &'static str,
     /// The device's name in the kernel.
     pub device: String,
-    /// All that the kernel reported.
+    /// Everything that the kernel reported.
     pub recording: Recording,
-    /// Where the traced work began.
+    /// The beginning of the traced work.
     pub from: Mark,
-    /// Where it ended.
+    /// Its end.
     pub to: Mark,
-    /// How the command ended, if there was one.
+    /// The end of the command, if there was one.
     pub ended: Option<Ended>,
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Clone, Copy)]
 pub struct Ended {
     code: Option<i32>,
@@ -180,7 +180,7 @@ pub struct Ended {
 }
 
 impl Traced {
-    /// Its sums, held against the device's counters.
+    /// Its sums, compared with the device's counters.
     pub fn summary(&self) -> Summary {
         self.recording.summary(&self.from, &self.to)
     }
@@ -190,7 +190,7 @@ impl Traced {
         file.map_or("", |file| file.path.as_str())
     }
 
-    /// The exit code that ours is: 128 and the signal if one killed it, as shells do.
+    /// The exit code of this program: as in a shell, 128 plus the signal if one killed the command.
     fn code(&self) -> u8 {
         let Some(ended) = self.ended else { return 0 };
         let of_signal = ended.signal.map(|signal| 128 + signal);
@@ -199,18 +199,18 @@ impl Traced {
     }
 }
 
-/// Traces what the user asked for and reports it. Its exit code is that of the command.
+/// Traces what the user asked for and reports it. The exit code is that of the command.
 pub fn run(args: &Args) -> Outcome {
     args.output.check()?;
     interrupt::install()?;
     if !rustix::process::geteuid().is_root() {
         return Err(
-            "tracing takes root: run it with sudo (without root, `onewrite compare --dir` \
+            "tracing needs root: run it with sudo (without root, `onewrite compare --dir` \
                     measures rates)"
                 .to_owned(),
         );
     }
-    // A place that cannot be written to is found out about before the work.
+    // A path that cannot be written must fail before the work.
     for file in [&args.events, &args.plot].into_iter().flatten() {
         writable(file)?;
     }

@@ -7,10 +7,10 @@ use super::table::warnings;
 use super::{Traced, picture};
 use crate::html::{Page, Part, Section, Table, grouped};
 
-/// The page of what was traced.
+/// The page of a trace.
 pub fn page(traced: &[Traced], report: &Report) -> Result<Page, String> {
     let what = traced.first().map_or("", |one| one.what.as_str());
-    let mut page = Page::of(format!("{}: what was written", shortened(what)), report)?;
+    let mut page = Page::of(format!("{}: bytes written", shortened(what)), report)?;
     match traced {
         [one] => page.lead = Some(lead(one)),
         _ => page.sections.push(by_mode(traced)?),
@@ -22,14 +22,13 @@ pub fn page(traced: &[Traced], report: &Report) -> Result<Page, String> {
     page.notes.dedup();
     for one in traced {
         let drawn = picture::draw(std::slice::from_ref(one)).map_err(|error| error.to_string())?;
-        let name = one.mode.as_deref().unwrap_or("Where, when and what for");
-        let label = format!("{name}: addresses and bytes over time, by what they are for");
+        let name = one.mode.as_deref().unwrap_or("Place, time and purpose");
+        let label = format!("{name}: addresses and bytes over time, by purpose");
         let parts = vec![
             Part::Picture(drawn, label),
             Part::Table(by_kind(&one.summary())),
         ];
-        let intro =
-            "Where and when the device was written, how much of it over time, and what it was for.";
+        let intro = "Where and when the device was written, how many bytes over time, and for which purpose.";
         page.sections.push(Section::new(name, intro, parts));
     }
     if let Some(one) = traced.first() {
@@ -39,7 +38,7 @@ pub fn page(traced: &[Traced], report: &Report) -> Result<Page, String> {
     Ok(page)
 }
 
-/// Characters of a command that a title has room for.
+/// The longest command in a title, in characters.
 const TITLE: usize = 40;
 
 /// The beginning of a long command; all of it is under "How it was made".
@@ -50,7 +49,7 @@ fn shortened(what: &str) -> String {
     }
 }
 
-/// What came out, in a sentence.
+/// The result, in a sentence.
 fn lead(one: &Traced) -> String {
     let summary = one.summary();
     let all = summary.total.write_bytes;
@@ -69,7 +68,7 @@ fn lead(one: &Traced) -> String {
     )
 }
 
-/// All modes beside each other: what each wrote, and how often the device was flushed.
+/// All modes side by side: the bytes of each, and the number of flushes.
 fn by_mode(traced: &[Traced]) -> Result<Section, String> {
     let volume = picture::volume(traced).map_err(|error| error.to_string())?;
     let mut table = Table::new(["mode", "written, KiB", "writes", "flushes"]);
@@ -84,13 +83,13 @@ fn by_mode(traced: &[Traced]) -> Result<Section, String> {
             of(summary.flushes),
         ]);
     }
-    let label = "bytes written in each mode, by what they are for".to_owned();
+    let label = "bytes written in each mode, by purpose".to_owned();
     let parts = vec![Part::Picture(volume, label), Part::Table(table)];
     let each = match traced.first().and_then(|one| one.per) {
         Some(count) => format!(" Figures are those of one of {count}."),
         None => String::new(),
     };
-    let intro = format!("What the device was given in each journal mode.{each}");
+    let intro = format!("The device's work in each journal mode.{each}");
     Ok(Section::new("By journal mode", intro, parts))
 }
 

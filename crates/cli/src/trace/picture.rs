@@ -1,5 +1,5 @@
-//! `--plot`: what was written, where and when, as WALDIO's figures 2, 11 and 12 draw it, and how much of
-//! it over time; with several modes the volume of each first.
+//! `--plot`: the writes by place and time, as in WALDIO's figures 2, 11 and 12, and their bytes
+//! over time. With several modes, the volume of each comes first.
 
 use onewrite_iotrace::device::SECTOR_BYTES;
 use onewrite_iotrace::io::{Io, Kind, Op};
@@ -10,7 +10,7 @@ use onewrite_plot::{
 
 use super::Traced;
 
-/// The size of a picture of several, of which two stand beside each other.
+/// The size of a picture of several, two of them side by side.
 const SMALL: (u32, u32) = (520, 330);
 
 /// Draws all traces as one picture.
@@ -32,7 +32,7 @@ fn title(traced: &Traced) -> String {
     }
 }
 
-/// How a kind is drawn, here and in the legend.
+/// The look of a kind, here and in the legend.
 fn series() -> Vec<Series> {
     let look = |kind| match kind {
         Kind::FsJournal => (colors::FS_JOURNAL, Shape::Square),
@@ -150,7 +150,7 @@ fn traffic(traced: &Traced) -> Result<Picture, Error> {
     picture.draw()
 }
 
-/// Bytes of each, stacked by what they are for.
+/// Bytes of each, stacked by purpose.
 pub(super) fn volume(traced: &[Traced]) -> Result<Picture, Error> {
     let summaries: Vec<_> = traced.iter().map(Traced::summary).collect();
     let per = |traced: &Traced| traced.per.unwrap_or(1).max(1) as f64;

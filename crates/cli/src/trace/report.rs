@@ -77,7 +77,7 @@ struct OfFile {
 
 #[derive(Debug, Serialize)]
 struct OfProcess {
-    /// `None` for what was asked for before the trace began.
+    /// `None` for requests from before the trace began.
     name: Option<String>,
     pid: Option<u32>,
     threads: usize,
@@ -85,7 +85,7 @@ struct OfProcess {
     figures: Figures,
 }
 
-/// A latency by what was asked, or by the kind that was written.
+/// A latency by request, or by the kind of the written data.
 #[derive(Debug, Serialize)]
 struct Took {
     of: &'static str,
@@ -216,20 +216,20 @@ impl Per {
     }
 }
 
-/// What the threads of a process asked for.
+/// The requests of a process's threads.
 pub struct Process {
-    /// That of the process's first thread, if it asked for something, else of another; `None` for what
-    /// was asked for before the trace began.
+    /// The name of the process's first thread, or of another if that one requested nothing. `None`
+    /// for requests from before the trace began.
     pub name: Option<String>,
-    /// `None` where the kernel no longer knew a thread's process: then it is the thread alone.
+    /// `None` where the kernel no longer knew a thread's process: then the thread stands alone.
     pub pid: Option<u32>,
-    /// Threads that asked for something.
+    /// Threads with requests.
     pub threads: usize,
-    /// What they asked for.
+    /// The requests.
     pub moved: Moved,
 }
 
-/// Sums by process, those that wrote most first.
+/// Sums by process, the largest writers first.
 pub fn processes(traced: &Traced, summary: &Summary) -> Vec<Process> {
     let mut found: Vec<(Option<u32>, Process)> = Vec::new();
     let mut places: HashMap<Option<u32>, usize> = HashMap::new();

@@ -1,4 +1,4 @@
-//! The report as people read it.
+//! The report for people.
 
 use onewrite_iotrace::io::{Kind, Op};
 use onewrite_iotrace::summary::{Latency, Moved, Summary};
@@ -7,16 +7,16 @@ use super::Traced;
 use super::report::processes;
 use crate::text_table::TextTable;
 
-/// Files and processes that are listed; the JSON document has all.
+/// The number of listed files and processes; the JSON document has all.
 const LISTED: usize = 20;
 
-/// The tables of a trace; of several, a line each, by mode.
+/// The tables of a trace; for several traces one line each, by mode.
 pub fn render(traced: &[Traced]) -> String {
     if let [one] = traced {
         return render_one(one);
     }
     let mut text = by_mode(traced);
-    // Everything else about each of them is in --json; what is wrong with one is said.
+    // Other facts about each mode are in --json; problems are shown here.
     let closings = traced.iter().map(|one| (one, closing(one, &one.summary())));
     for (one, closing) in closings.filter(|(one, _)| !is_whole(one)) {
         let mode = one.mode.as_deref().unwrap_or_default();
@@ -28,7 +28,7 @@ pub fn render(traced: &[Traced]) -> String {
     text
 }
 
-/// The last line of a trace that nothing is wrong with.
+/// The last line of a trace without problems.
 const EXACT: &str = "exact: bytes, requests and flushes are those that the device counted\n";
 
 fn is_whole(traced: &Traced) -> bool {
@@ -59,7 +59,7 @@ fn render_one(traced: &Traced) -> String {
     text
 }
 
-/// A line a mode: bytes by kind, writes and flushes.
+/// One line for each mode: bytes by kind, writes and flushes.
 fn by_mode(traced: &[Traced]) -> String {
     let summaries: Vec<Summary> = traced.iter().map(Traced::summary).collect();
     let bytes_of = |summary: &Summary, kind: Kind| {
@@ -242,7 +242,7 @@ fn latency(summary: &Summary) -> Option<TextTable> {
     (!summary.latency.is_empty()).then_some(table)
 }
 
-/// What is wrong with a trace: requests that failed, sums that are not the device's, events that were lost.
+/// The problems of a trace: failed requests, sums that differ from the device's, lost events.
 pub(super) fn warnings(traced: &Traced, summary: &Summary) -> Vec<String> {
     let mut all = Vec::new();
     if summary.failed > 0 {
@@ -251,7 +251,7 @@ pub(super) fn warnings(traced: &Traced, summary: &Summary) -> Vec<String> {
     let wrong = summary.checks.iter();
     for check in wrong.filter(|check| check.traced != check.counted) {
         all.push(format!(
-            "NOT EXACT: {} is {} in the trace, and the device counted {}",
+            "NOT EXACT: {} is {} in the trace, but the device counted {}",
             check.what,
             grouped(check.traced),
             grouped(check.counted)
@@ -266,7 +266,7 @@ pub(super) fn warnings(traced: &Traced, summary: &Summary) -> Vec<String> {
     all
 }
 
-/// Flushes and discards, what was held against the counters, and what the reader should know.
+/// Flushes and discards, the comparison with the counters, and notes for the reader.
 fn closing(traced: &Traced, summary: &Summary) -> String {
     let total = summary.total;
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! Finds or makes what is traced, and traces it: a command until it ends, or for a time.
+//! Finds or makes the device to trace, and traces it: until a command ends, or for a time.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,24 +21,24 @@ use crate::{directory, interrupt};
 /// Bytes of a scratch image.
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// How often it is looked at whether a command has ended.
+/// The time between two checks whether a command has ended.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// How long a command that is told to stop may take.
+/// The time that a command may take to stop after a signal.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a moment is waited for at which a device has nothing to do.
+/// The longest wait for an idle moment of a device.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// Where the trace happens.
+/// The place of the trace.
 pub struct Site {
     // Tracing ends before the file system.
     tracefs: Tracefs,
     _mount_point: TempDir,
     pub place: Place,
-    /// Where a command runs, if that is not where we do.
+    /// The directory of the command, if it differs from this process's.
     pub work_dir: Option<PathBuf>,
-    /// Whose files are looked at first.
+    /// The files to look at first.
     first: Option<PathBuf>,
     look_at_most: Duration,
     scratch: Option<Scratch>,
@@ -57,7 +57,8 @@ pub struct Over {
     pub to: Mark,
 }
 
-/// Traces all that the user asked for. Beside it, whether what was made for that could be removed.
+/// Traces everything that the user asked for. The second result says whether all temporary files
+/// could be removed.
 pub fn all(args: &Args) -> Result<(Vec<Traced>, Result<(), String>), String> {
     let site = Site::find(args)?;
     let traced = match &args.insert {
@@ -159,14 +160,14 @@ impl Site {
         Ok(Begun { tracer, from })
     }
 
-    /// Begins when everything that was written before has reached the device.
+    /// Begins when all earlier writes have reached the device.
     pub fn begin_settled(&self) -> Result<Begun, String> {
         let tracer = self.start()?;
         let root = &self.place.root;
         let dir = File::open(root).map_err(|error| format!("open {}: {error}", root.display()))?;
         let from = match &self.scratch {
             Some(_) => Mark::settled(tracer.device(), &dir).map_err(text)?,
-            // Others write to it too: it may never be idle.
+            // Others write to it, too: it may never be idle.
             None => {
                 rustix::fs::syncfs(&dir)
                     .map_err(|error| format!("sync {}: {error}", root.display()))?;
@@ -195,7 +196,7 @@ impl Site {
 }
 
 impl Begun {
-    /// The moment is another: what came before it does not count.
+    /// Moves the beginning to this moment; earlier events do not count.
     pub fn begin_again(&mut self, dir: &File) -> Result<(), String> {
         self.from = Mark::settled(self.tracer.device(), dir).map_err(text)?;
         Ok(())
@@ -214,8 +215,8 @@ impl Begun {
     }
 }
 
-/// A moment at which the device has nothing under way, if there is one soon: between the end of a request
-/// and its being counted the trace and the counters differ.
+/// A moment at which the device is idle, if one comes soon. Between the end of a request and its
+/// counting, the trace and the counters differ.
 fn quiet_mark(tracer: &Tracer) -> Result<Mark, String> {
     let begin = Instant::now();
     loop {
@@ -250,7 +251,7 @@ fn wait(time: Duration) {
     }
 }
 
-/// Runs the set-up command; its output is not part of ours.
+/// Runs the set-up command; its output goes to standard error.
 fn set_up(setup: &str, dir: Option<&Path>) -> Result<(), String> {
     let mut command = Command::new("sh");
     command.arg("-c").arg(setup).stdout(std::io::stderr());
@@ -284,13 +285,14 @@ fn start(command: &mut Command, dir: Option<&Path>, name: &str) -> Result<Child,
     }
     command.spawn().map_err(|error| match error.kind() {
         ErrorKind::NotFound => format!(
-            "cannot run {name}: there is no such command; give one that is in PATH, or its whole path"
+            "cannot run {name}: there is no such command; give one that is in PATH, or its full path"
         ),
         _ => format!("cannot run {name}: {error}"),
     })
 }
 
-/// Waits until it ends. When we are told to stop, so are it and what it has started.
+/// Waits for its end. When the user stops this program, the command and its children are stopped,
+/// too.
 fn wait_for(mut child: Child, name: &str) -> Result<ExitStatus, String> {
     let failed = |error: std::io::Error| format!("cannot wait for {name}: {error}");
     let mut told: Option<Instant> = None;
@@ -310,7 +312,7 @@ fn wait_for(mut child: Child, name: &str) -> Result<ExitStatus, String> {
     }
 }
 
-/// Sends a signal to a process that we started, and to those that it started. One that has ended by now
+/// Sends a signal to a process that this program started, and to its children. One that has ended
 /// needs none.
 fn signal_all(pid: u32, signal: Signal) {
     for below in descendants(pid) {
@@ -320,7 +322,7 @@ fn signal_all(pid: u32, signal: Signal) {
     }
 }
 
-/// A process and all that it started, while they live.
+/// A process and all its descendants, while they live.
 fn descendants(pid: u32) -> Vec<u32> {
     let (mut found, mut at) = (vec![pid], 0);
     while let Some(pid) = found.get(at) {
@@ -336,7 +338,7 @@ fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// A command as people read it.
+/// A command line for people.
 fn shown(command: &[OsString]) -> String {
     let words = command.iter().map(|word| word.to_string_lossy());
     words.collect::<Vec<_>>().join(" ")

@@ -1,5 +1,5 @@
-//! What lies around a database: logs that were set aside, a hot journal; and whether the file is as
-//! long as its header says.
+//! The surroundings of a database: set-aside logs, a hot journal, and a file shorter than its
+//! header says.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,16 +11,16 @@ use super::report::{Orphan, Report};
 use crate::inspect::look::beside;
 use crate::inspect::{advice, counted};
 
-/// What the engine adds to a database's name for a log that it sets aside; the log's id follows.
+/// The engine's suffix for a log that it sets aside; the log's id follows it.
 pub const ORPHAN_SUFFIX: &str = "-onewrite-orphan-";
 
-/// So many set-aside logs are read; the others are counted.
+/// At most this many set-aside logs are read; the others are counted.
 const MOST_ORPHANS: usize = 100;
 
 /// The magic number of a rollback journal. SQLite zeroes it in a journal that it keeps.
 const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
-/// Adds what lies around the database at `path`.
+/// Adds the findings around the database at `path`.
 pub fn look(path: &Path, report: &mut Report) -> io::Result<()> {
     if report.database().is_some() {
         journal(path, report)?;
@@ -46,7 +46,7 @@ fn journal(path: &Path, report: &mut Report) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a rollback journal is there that SQLite would play back.
+/// Whether a rollback journal exists that SQLite would play back.
 ///
 /// # Errors
 /// It cannot be read.
@@ -70,7 +70,7 @@ fn named(path: &Path, e: io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("{}: {e}", path.display()))
 }
 
-/// Without frames in a log, all pages that the header counts are in the file.
+/// Without frames in a log, the file has all pages that its header counts.
 fn size(path: &Path, report: &mut Report) {
     let Some(database) = report.database() else {
         return;
@@ -79,18 +79,18 @@ fn size(path: &Path, report: &mut Report) {
     let page_size = u64::from(database.page_size.unwrap_or(0));
     let (wanted, size) = (u64::from(database.pages) * page_size, database.size);
     if is_counted && size < wanted && !report.in_use && !report.has_frames() {
-        let what = format!("cut short: {size} bytes, and its header counts {wanted}");
+        let what = format!("cut short: {size} bytes, but its header counts {wanted}");
         report.problem(path, Some(size), what);
     }
 }
 
 fn orphans(path: &Path, report: &mut Report) -> io::Result<()> {
     let paths = match set_aside(path) {
-        // Who may use the database need not be allowed to list its directory.
+        // A user of the database may lack the permission to list its directory.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
             report
                 .notes
-                .push(format!("{e}: logs that were set aside are not looked for"));
+                .push(format!("{e}: set-aside logs were not searched for"));
             return Ok(());
         }
         paths => paths?,

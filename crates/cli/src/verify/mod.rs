@@ -1,8 +1,8 @@
-//! `onewrite verify`: whether a database and its logs are whole, and what would be lost.
+//! `onewrite verify`: says whether a database and its logs are whole, and what would be lost.
 //!
-//! It looks as `inspect` does ([`crate::inspect`]): files are opened for reading alone, nothing is locked,
-//! no SQLite is involved. It adds what lies around: set-aside logs, a hot journal, a database that is
-//! too short.
+//! It looks as `inspect` does ([`crate::inspect`]): it opens files only for reading, locks nothing,
+//! and uses no SQLite. It also looks around the database: for set-aside logs, a hot journal, and a
+//! database that is too short.
 
 mod around;
 mod report;
@@ -20,15 +20,15 @@ use report::Report;
 /// Explains the words below the options of `verify --help`.
 pub const AFTER_HELP: &str = "\
 Reads the database's header, the guard, the log of onewrite and SQLite's own next to it, every frame's
-checksum, and logs that were set aside (DB-onewrite-orphan-*). Nothing is changed or locked; the database
-may be in use meanwhile, which is said. DB may be a log as well.
+checksum, and set-aside logs (DB-onewrite-orphan-*). Nothing is changed or locked. The database may be in
+use meanwhile; the report says so. DB may also be a log.
 
-It does not read the database's tables: that is PRAGMA integrity_check.
+It does not read the database's tables: use PRAGMA integrity_check for that.
 
 Exit code:
-  0  whole: nothing is wrong, and everything that is committed is found again by opening the database
+  0  whole: nothing is wrong, and opening the database brings back everything that is committed
   1  something is wrong, or holds transactions that opening the database does not bring back
-  2  could not look
+  2  DB could not be read
 
 Never delete a log that this command names. `onewrite salvage` reads it into a new database.
 
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(value_name = "DB")]
     file: PathBuf,
 
-    /// Read headers alone, no frames
+    /// Read headers only, no frames
     #[arg(long)]
     quick: bool,
 
@@ -53,7 +53,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Exit code where nothing could be looked at.
+/// The exit code where nothing could be read.
 const COULD_NOT_LOOK: u8 = 2;
 
 /// Runs the subcommand.
@@ -108,10 +108,10 @@ fn verify(file: &Path, quick: bool) -> io::Result<Report> {
     Ok(report)
 }
 
-/// Verifies a file and writes the JSON document; whether it is whole.
+/// Verifies a file and writes the JSON document; returns whether the file is whole.
 ///
 /// # Errors
-/// The file cannot be read at all, or `out` not be written.
+/// The file cannot be read at all, or `out` cannot be written.
 pub fn describe(file: &Path, quick: bool, out: &mut impl Write) -> io::Result<bool> {
     let report = verify(file, quick)?;
     serde_json::to_writer(out, &report).map_err(io::Error::from)?;

@@ -1,5 +1,5 @@
-//! What `onewrite verify` has found: as text, or as one JSON document whose field names are part of the
-//! command's interface.
+//! The findings of `onewrite verify`: as text, or as one JSON document. Its field names are part of
+//! the command's interface.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,23 @@ pub struct Report {
     file: PathBuf,
     kind: Kind,
     verdict: Verdict,
-    /// Another process has it open, as far as locks tell.
+    /// Another process has it open, as far as locks show.
     pub in_use: bool,
-    /// Headers alone were read.
+    /// Only headers were read.
     quick: bool,
-    /// What is wrong or would be lost, and the way out.
+    /// Whatever is wrong or would be lost, and what to do.
     problems: Vec<Problem>,
-    /// What is worth knowing, and nothing wrong.
+    /// Facts that are worth knowing, but not wrong.
     pub notes: Vec<String>,
     database: Option<inspected::Database>,
-    /// What opening the database brings back; null where there is nothing, or with `quick`.
+    /// The transactions that opening the database brings back; null where there are none, or with
+    /// `quick`.
     recovery: Option<Recovery>,
-    /// Logs that were set aside.
+    /// The logs that were set aside.
     pub orphans: Vec<Orphan>,
 }
 
-/// The whole in a word.
+/// The verdict in a word.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "kebab-case")]
 enum Verdict {
@@ -44,13 +45,13 @@ enum Verdict {
     Broken,
 }
 
-/// What a log holds that recovery takes.
+/// The content of a log that recovery takes.
 #[derive(Serialize)]
 struct Recovery {
     log: PathBuf,
     frames: u32,
     transactions: u64,
-    /// Of the database afterwards.
+    /// The database's size afterwards.
     database_pages: u32,
 }
 
@@ -66,7 +67,7 @@ pub struct Orphan {
 }
 
 impl Report {
-    /// What `inspect` sees in the file.
+    /// The findings of `inspect` in the file.
     pub fn of(found: inspected::Report, quick: bool) -> Self {
         let logs = [&found.log, &found.wal];
         let recovery = logs.into_iter().flatten().find_map(Recovery::of);
@@ -118,7 +119,7 @@ impl Report {
         self.problems.push(problem);
     }
 
-    /// The report as people read it.
+    /// The report for people.
     pub fn render(&self) -> String {
         let mut text = String::new();
         let file = self.file.display();

@@ -157,7 +157,7 @@ fn without_root_it_says_so() {
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(
-        said.contains("takes root") && said.contains("sudo"),
+        said.contains("needs root") && said.contains("sudo"),
         "{said}"
     );
 }
