@@ -1,21 +1,22 @@
 //! How long the leader of a group waits for others to join its flush.
 //!
-//! Whoever commits while a flush is under way waits for the rest of it, and then for one of its own: so
-//! the writers fall into two halves that flush in turns, and each commit waits for two flushes. Where a
-//! flush takes long beside what else a commit does, all are better off if the leader waits a moment for
-//! those whom the last flush has let go, for they are likely to come again: then everybody shares every
-//! flush, and waits for one. Who they are, in all processes, [`crate::log::arrivals`] counts.
+//! A commit that arrives during a flush waits for the rest of it, and then for the next flush. So
+//! the writers split into two halves that flush in turns, and each commit waits for two flushes. If
+//! a flush takes long compared with the rest of a commit, a short wait of the leader helps
+//! everyone. The commits that the last flush has released are likely to come again. Then all of
+//! them share every flush, and wait for one. [`crate::log::arrivals`] counts them, in all
+//! processes.
 //!
-//! It is a bet. The stake is half of what a flush usually takes, and who loses bets less often. Nothing
-//! depends on any of it but time.
+//! It is a bet. The stake is half of the usual time of a flush, and a leader that loses bets less
+//! often. It affects only time.
 
 use std::time::Duration;
 
-/// After so many bets in vain in a row they do not get rarer.
+/// After this many lost bets in a row they do not become rarer.
 const RAREST: u32 = 6;
-/// A flush weighs this part in what a flush usually takes.
+/// A new flush is one part in this many of the usual time.
 const WEIGHT: u32 = 8;
-/// The model's flushes take no time, and it is to try waits all the same.
+/// The model's flushes take no time, and it must still try waits.
 const SHORTEST_FLUSH: Duration = match cfg!(shuttle) {
     true => Duration::from_millis(1),
     false => Duration::ZERO,
@@ -24,16 +25,16 @@ const SHORTEST_FLUSH: Duration = match cfg!(shuttle) {
 /// The bets of a process.
 #[derive(Default)]
 pub(super) struct Gathering {
-    /// What a flush usually takes.
+    /// The usual time of a flush.
     usual: Duration,
-    /// Bets in vain, in a row.
+    /// Lost bets in a row.
     in_vain: u32,
-    /// So many flushes begin at once before the next bet.
+    /// How many flushes begin at once before the next bet.
     sits_out: u32,
 }
 
 impl Gathering {
-    /// How long a leader may wait for those who are missing.
+    /// How long a leader may wait for missing commits.
     pub(super) fn patience(&mut self) -> Duration {
         if self.sits_out > 0 {
             self.sits_out -= 1;
@@ -42,7 +43,7 @@ impl Gathering {
         self.usual.max(SHORTEST_FLUSH) / 2
     }
 
-    /// A leader has waited, and all came who were missing, or not.
+    /// A leader has waited, and all missing commits came, or not.
     pub(super) fn waited(&mut self, all_came: bool) {
         if all_came {
             self.in_vain = 0;
@@ -52,7 +53,7 @@ impl Gathering {
         }
     }
 
-    /// A flush took so long.
+    /// Notes the time of a flush.
     pub(super) fn flushed(&mut self, took: Duration) {
         self.usual = (self.usual * (WEIGHT - 1) + took) / WEIGHT;
     }
@@ -87,7 +88,7 @@ mod tests {
             }
         }
         assert_eq!(bets, [0, 2, 6, 14, 30, 62, 126, 190, 254]);
-        // One that is won, and they are as before.
+        // After one that is won, they are as before.
         gathering.sits_out = 0;
         gathering.waited(true);
         assert!(!gathering.patience().is_zero());

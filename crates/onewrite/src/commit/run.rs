@@ -13,7 +13,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run without frames; the first one that is pushed says where it begins.
+    /// A run without frames; the first pushed one sets where it begins.
     pub fn new(page: PageSize) -> Run {
         Run {
             page,
@@ -22,7 +22,7 @@ impl Run {
         }
     }
 
-    /// Forgets the frames, and gives back the memory of a large run.
+    /// Forgets the frames, and frees the memory of a large run.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(super::KEPT_BYTES);
@@ -76,7 +76,7 @@ impl Run {
         self.is_empty() || frame == self.last().plus(1)
     }
 
-    /// Adds a frame of zeros at the end and returns it. The caller has asked [`Run::accepts`].
+    /// Adds a frame of zeros at the end and returns it. The caller has checked [`Run::accepts`].
     pub fn push(&mut self, frame: FrameNo) -> &mut [u8] {
         if self.is_empty() {
             self.first = frame;
@@ -86,7 +86,7 @@ impl Run {
         &mut self.bytes[start..]
     }
 
-    /// Drops `frame` and all behind it.
+    /// Drops `frame` and all after it.
     pub fn truncate(&mut self, frame: FrameNo) {
         let keep = frame.0.saturating_sub(self.first.0) as usize * self.page.frame_bytes();
         self.bytes.truncate(keep);
@@ -116,8 +116,8 @@ impl Run {
         header.is_some_and(|header| FrameHeader::parse(&header).commit_pages != 0)
     }
 
-    /// Whether the frame has its salts and checksums: SQLite leaves them zero while it knows that it
-    /// will have to compute them again.
+    /// Whether the frame has its salts and checksums. SQLite leaves them zero while it knows that
+    /// it must compute them again.
     pub fn is_sealed(&self, frame: FrameNo) -> bool {
         self.frame(frame)
             .is_some_and(|bytes| bytes[8..FRAME_HEADER_BYTES] != [0; FRAME_HEADER_BYTES - 8])

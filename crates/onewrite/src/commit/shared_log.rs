@@ -1,8 +1,9 @@
-//! A log as the connections of this process share it: its file, the commits that wait for one write
-//! or one flush, the turns of the writers, the counts of remapping checkpoints, and the threads.
+//! A log as the connections of this process share it. It has the log's file, the commits that wait
+//! for one write or one flush, and the turns of the writers. It also has the counts of remapping
+//! checkpoints, and the threads.
 //!
-//! [`Log`] knows the file alone. A thread that works for the log ends when the last connection
-//! leaves. After that, nothing of this process touches the file.
+//! [`Log`] knows only the file. A thread that works for the log ends when the last connection
+//! leaves. After that, no code of this process touches the file.
 
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
@@ -17,11 +18,11 @@ use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
 /// See the module.
 pub struct SharedLog {
     log: Log,
-    /// What checkpoints did by block remapping.
+    /// Counts of checkpoints by block remapping.
     pub(crate) remapped: Counters,
     pub(crate) group: Group,
     pub(crate) group_commit: GroupCommit,
-    /// How many connections of this process have the log open.
+    /// The number of this process's connections that have the log open.
     connections: AtomicUsize,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -48,13 +49,13 @@ impl From<Log> for SharedLog {
 }
 
 impl SharedLog {
-    /// A connection begins to use the log.
+    /// Counts a connection that begins to use the log.
     pub(super) fn enter(&self) {
         self.connections.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A connection ends using the log. The last one waits for the threads, which have little left
-    /// to do.
+    /// Counts a connection that stops using the log. The last one waits for the threads, which have
+    /// little left to do.
     pub(super) fn leave(&self) {
         if self.connections.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
@@ -67,7 +68,7 @@ impl SharedLog {
         }
     }
 
-    /// Runs `work` in a thread of its own. `false` where no thread can be started.
+    /// Runs `work` in a separate thread. `false` if no thread can be started.
     pub(super) fn in_background(&self, work: impl FnOnce() + Send + 'static) -> bool {
         let started = Builder::new().name("onewrite".into()).spawn(work);
         let mut threads = self.threads();
@@ -79,8 +80,8 @@ impl SharedLog {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the region that the log moves forward through ([`crate::log::forward`]), in the
-    /// background and where there is space for it.
+    /// Makes the region through which the log moves forward ([`crate::log::forward`]), in the
+    /// background, if there is space for it.
     pub(crate) fn prepare_region(self: &Arc<Self>) {
         if let Some(wanted) = self.log.lacks_region() {
             let log = Arc::clone(self);

@@ -1,19 +1,19 @@
-//! A lock that its holder does not let go of: the process may have been stopped. Whoever has waited for it in vain
-//! does not wait for the same holder again.
+//! A lock that its holder does not release: the process may have been stopped. A connection that
+//! has waited for it without success does not wait for the same holder again.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// What was seen of a lock that is counted each time that it is let go.
+/// The state of a lock whose releases are counted.
 #[derive(Default)]
 pub(super) struct Stuck(AtomicU64);
 
 impl Stuck {
-    /// The count has been this for as long as anybody waits.
+    /// Notes the count, which has not changed during a wait.
     pub(super) fn note(&self, count: u32) {
         self.0.store(1 << 32 | u64::from(count), Ordering::Relaxed);
     }
 
-    /// Whether it is the same still.
+    /// Whether the count is still the same.
     pub(super) fn is(&self, count: u32) -> bool {
         self.0.load(Ordering::Relaxed) == 1 << 32 | u64::from(count)
     }

@@ -1,12 +1,12 @@
 //! Whose turn it is to write.
 //!
-//! Whoever wants to write takes its *turn* first, before it takes SQLite's read lock: then its
-//! snapshot is that of the last commit, and the write lock is free when it asks for it. Otherwise it
-//! would be refused, and sleep in the busy handler. A turn is only a courtesy: nobody waits for it
-//! longer than `TURN`, and nobody holds a lock of the database meanwhile.
+//! A connection that wants to write takes its *turn* first, before SQLite's read lock. Then its
+//! snapshot is that of the last commit, and the write lock is free when it asks for it. Otherwise
+//! SQLite would refuse it, and it would sleep in the busy handler. A turn is only a courtesy: a
+//! wait for it lasts at most `TURN`, and holds no lock of the database.
 //!
-//! A turn of a small transaction is over sooner than a thread falls asleep and is woken. So the first who comes to
-//! wait looks for its end for a moment before it sleeps; the others sleep at once.
+//! A turn of a small transaction is shorter than putting a thread to sleep and waking it. So the
+//! first waiter spins for a moment before it sleeps; the others sleep at once.
 
 use std::sync::PoisonError;
 
@@ -23,9 +23,9 @@ use crate::waits::{LOOK, TURN, TURN_SPIN};
 pub struct Turns {
     turn: Mutex<Turn>,
     freed: Condvar,
-    /// Whether somebody has the turn, for who looks without sleeping.
+    /// Whether a connection has the turn, for the waiter that spins.
     is_taken: AtomicBool,
-    /// Somebody looks.
+    /// Whether a waiter spins.
     is_watched: AtomicBool,
     /// Another process has the turn, and does not end it.
     stuck: Stuck,
@@ -34,7 +34,7 @@ pub struct Turns {
 #[derive(Default)]
 struct Turn {
     holder: Option<(Committer, ThreadId)>,
-    /// The holder has it among all processes.
+    /// Whether the holder has it among all processes.
     among_processes: bool,
     /// Threads that sleep until it is free.
     asleep: usize,
@@ -66,8 +66,8 @@ impl Turns {
         self.turn().is_anothers(who)
     }
 
-    /// Waits for the turn to write; at most `TURN`, and not for a connection of the same thread, which
-    /// cannot end its turn meanwhile.
+    /// Waits for the turn to write, at most `TURN`. Does not wait for a connection of the same
+    /// thread, which cannot end its turn meanwhile.
     pub fn take(&self, log: &Log, who: Committer) {
         let end = Instant::now() + TURN;
         let mut turn = self.turn();
@@ -94,7 +94,7 @@ impl Turns {
         }
     }
 
-    /// Looks for the end of the turn for a moment, unless somebody does already.
+    /// Spins for the end of the turn for a moment, unless another waiter does.
     fn watch(&self) {
         if !self.is_watched.swap(true, Ordering::Relaxed) {
             spin_until(TURN_SPIN, || !self.is_taken.load(Ordering::Relaxed));
@@ -102,12 +102,12 @@ impl Turns {
         }
     }
 
-    /// The write lock is `who`'s, whether it waited for its turn or not.
+    /// Notes that `who` has the write lock, whether it waited for its turn or not.
     pub fn claim(&self, who: Committer) {
         self.give(&mut self.turn(), who);
     }
 
-    /// The turn of `who` is over, if it has it.
+    /// Ends the turn of `who`, if it has it.
     pub fn end(&self, log: &Log, who: Committer) {
         let mut turn = self.turn();
         if turn.holder.take_if(|(holder, _)| *holder == who).is_none() {
@@ -118,7 +118,7 @@ impl Turns {
         let is_awaited = turn.asleep > 0;
         drop(turn);
         if among_processes {
-            // If it fails, it ends with the process.
+            // If it fails, the lock ends with the process.
             let _ = log.file().unlock(LockByte::Turn);
             log.shared().note_release();
         }
@@ -127,7 +127,7 @@ impl Turns {
         }
     }
 
-    /// `false` where it is not to be had in time.
+    /// `false` if it is not free in time.
     fn take_among_processes(&self, log: &Log, end: Instant) -> bool {
         let first_seen = log.shared().releases();
         loop {
@@ -136,12 +136,12 @@ impl Turns {
                 Ok(true) => return true,
                 Ok(false) if self.stuck.is(seen) => return false,
                 Ok(false) => {}
-                // Then without: it is no more than a courtesy.
+                // Then continue without it: it is only a courtesy.
                 Err(_) => return false,
             }
             let now = Instant::now();
             if now >= end {
-                // Nobody was let in for all of that time.
+                // No process got the turn in all of that time.
                 self.stuck.note(first_seen);
                 return false;
             }
