@@ -176,7 +176,12 @@ fn a_steady_state_is_one_and_a_fresh_one_is_not() {
             "--modes",
             "wal,onewrite",
         ];
-        let args = [&args[..], &["--count", "2500", "--json"], more].concat();
+        let args = [
+            &args[..],
+            &["--count", "2500", "--repeat", "1", "--json"],
+            more,
+        ]
+        .concat();
         let output = onewrite("compare", &args);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let mut document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -211,6 +216,26 @@ fn a_steady_state_is_one_and_a_fresh_one_is_not() {
             assert!(number(&state["log_kib_before"]) < 100, "{state}");
             let journal = |run: &Value| number(&run["by_file"]["fs_journal_bytes"]);
             assert!(journal(steady) * 10 < journal(&fresh), "{steady} {fresh}");
+        }
+    }
+}
+
+#[test]
+fn a_steady_state_sizes_its_own_warm_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let modes = "wal:synchronous=off,onewrite:synchronous=off";
+    for (op, two_logs) in [("insert", 2000), ("indexed", 667), ("message", 1000)] {
+        let place = ["--dir", path(dir.path()), "--modes", modes, "--op", op];
+        let size = ["--steady", "--count", "50", "--repeat", "1", "--json"];
+        let output = onewrite("compare", &[place, size].concat());
+        assert!(output.status.success(), "{op}: {}", text(&output.stderr));
+        let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        for run in document["runs"].as_array().expect("runs") {
+            let state = &run["state"];
+            assert!(state["warm_up"].as_u64() > Some(two_logs), "{op}: {state}");
+            let kib = |name: &str| state[name].as_u64().expect("a size");
+            assert!(kib("cache_kib") >= 64, "{op}: {state}");
+            assert!(kib("database_kib") >= 4 * kib("cache_kib"), "{op}: {state}");
         }
     }
 }
@@ -276,6 +301,8 @@ fn a_steady_run_that_is_too_short_for_a_checkpoint_says_so() {
         "64",
         "--count",
         "20",
+        "--repeat",
+        "1",
         "--json",
     ];
     let output = onewrite("compare", &[&args[..], &size[..]].concat());

@@ -20,7 +20,7 @@ fn can_run() -> bool {
 }
 
 fn document(args: &[&str]) -> Value {
-    let output = onewrite("compare", &[args, &["--json"]].concat());
+    let output = onewrite("compare", &[args, &["--repeat", "1", "--json"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("one JSON document")
 }

@@ -62,6 +62,8 @@ fn a_page_is_shown_by_a_browser_and_fits_a_phone() {
         "60",
         "--modes",
         "wal,waldio,onewrite",
+        "--repeat",
+        "2",
     ];
     let output = onewrite("compare", &[&args[..], &["--html", path(&page)]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));

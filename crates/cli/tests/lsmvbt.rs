@@ -28,7 +28,7 @@ fn every_variation_is_in_force_and_every_database_is_as_it_must_be() {
     for op in ["insert", "update", "delete", "indexed", "app"] {
         let dir = path(dir.path());
         let args = ["--dir", dir, "--modes", modes, "--count", "60", "--op", op];
-        let document = document("compare", &args);
+        let document = document("compare", &[&args[..], &["--repeat", "1"]].concat());
         let runs = document["runs"].as_array().expect("runs");
         assert_eq!(runs.len(), 5, "{op}");
         for run in runs {
@@ -57,7 +57,16 @@ fn a_row_is_one_page_and_one_flush_where_page_writes_are_trusted() {
         return;
     }
     let modes = "wal,lsmvbt:torn=trust,lsmvbt";
-    let args = ["--scratch", "ext4", "--modes", modes, "--count", "400"];
+    let args = [
+        "--scratch",
+        "ext4",
+        "--modes",
+        modes,
+        "--count",
+        "400",
+        "--repeat",
+        "1",
+    ];
     let document = document("compare", &args);
     let bytes: Vec<u64> = document["runs"]
         .as_array()

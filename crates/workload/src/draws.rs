@@ -68,7 +68,7 @@ fn letters(random: &mut SplitMix64, length: usize) -> String {
 }
 
 /// Fisher and Yates's shuffle.
-pub(crate) fn shuffle(rows: &mut [u32], seed: u64) {
+pub fn shuffle(rows: &mut [u32], seed: u64) {
     let mut random = SplitMix64::new(seed);
     for last in (1..rows.len()).rev() {
         let other = random.below(last as u64 + 1) as usize;

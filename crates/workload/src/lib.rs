@@ -25,4 +25,5 @@ pub mod plan;
 pub mod raw;
 pub mod team;
 
+pub use draws::shuffle;
 pub use error::Error;

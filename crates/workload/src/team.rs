@@ -154,6 +154,14 @@ pub fn warm_up(
     Ok(())
 }
 
+/// Size of the first database after the warm-up of `plan`, in KiB: stock SQLite's, in memory.
+pub fn kib_after_warm_up(plan: &Plan, stop: &AtomicBool) -> Result<u64, Error> {
+    let mut databases = Databases::in_memory(plan.databases())?;
+    plan.populate(&mut databases, stop)?;
+    warm_up(plan, &mut databases, &Control::default(), stop)?;
+    Ok(databases.kib()?.0)
+}
+
 /// Parses and plans every statement, so that the first transaction is like every other.
 fn prepare(workload: &dyn Workload, seats: &[Databases]) -> Result<(), Error> {
     let statements = workload.statements();

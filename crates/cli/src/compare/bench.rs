@@ -115,6 +115,9 @@ pub fn run(args: &BenchArgs) -> Outcome {
     common.autocheckpoint = common
         .autocheckpoint
         .or(Some(super::SQLITES_AUTOCHECKPOINT));
+    if common.max_rounds.is_none() {
+        common.repeat = common.repeat.or(Some(1));
+    }
     super::run(&Args {
         op,
         count: run.count.or(published).unwrap_or(super::DEFAULT_COUNT),

@@ -1,33 +1,38 @@
 //! `onewrite compare`: the same transactions under each journal mode, and the cost of each mode.
 //!
-//! `place` finds or makes the file system, and [`session`] runs one mode on it from set-up to
-//! close. `processes` distributes a run over several processes. [`report`] is the JSON document,
-//! and `table` renders it for people. Every mode gets a fresh database and the same transactions.
+//! `place` finds or makes the file system. [`rounds`] runs all modes until their ratios are decided;
+//! [`session`] runs one of them from set-up to close. `processes` shares a run out over several
+//! processes. [`ratios`] compares paired rounds by the statistics of [`paired`]. [`report`] is the
+//! JSON document, `table` the text. Every mode gets a fresh database and the same transactions.
 
 mod bench;
 pub mod files;
 mod files_page;
 pub mod page;
+pub mod paired;
 mod processes;
+pub mod ratios;
 pub mod report;
+pub mod rounds;
 pub mod session;
 mod table;
+pub mod warm_up;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::ValueEnum;
-use onewrite_workload::clock::process_peak_kib;
-use onewrite_workload::connection::SYNC_CALL;
 use onewrite_workload::mode::Synchronous;
 use onewrite_workload::plan::{Op, Order, Plan};
-use onewrite_workload::raw::{Rates, RawBench};
 
 use crate::arguments::{Modes, SynchronousArg};
 use crate::output::OutputArgs;
 use crate::place::{self, Place, Where};
 use crate::progress::Progress;
-use crate::{Outcome, directory, interrupt};
-use report::{Failed, Raw, RawBeside, Report, Run};
+use crate::{Outcome, interrupt};
+use ratios::Ratios;
+use report::{Report, Run};
+use rounds::{Comparison, Rounds};
 
 pub use processes::run_worker;
 
@@ -68,7 +73,12 @@ happen inside the run instead.
 Device figures are exact, and need a device without other users: --scratch, which needs root. Elsewhere \
 only rates and latencies are available.
 
-A steady state: --steady checkpoints every 1000 pages of log. It first executes enough transactions to fill the log twice, so that the log is reused. It gives SQLite a cache of at most a quarter of the database. --autocheckpoint, --warm-up and --cache-kib set each of these. Every run in the JSON has `state`: sizes of database, cache and log when the measurement began, and of the log when it ended. --aged ages the scratch file system in rounds. A round allocates files until no more fit, and deletes random ones until 60 % are in use. The rounds end when a new file of 8 MiB is in at least 12 pieces; the notes have the result.
+A steady state: --steady checkpoints every 1000 pages of log. It first executes enough transactions to fill the log twice and to make a database of 256 KiB, so that the log is reused. It gives SQLite a cache of at most a quarter of the database. --autocheckpoint, --warm-up and --cache-kib set each of these. Every run in the JSON has `state`: sizes of database, cache and log when the measurement began, and of the log when it ended. --aged ages the scratch file system in rounds. A round allocates files until no more fit, and deletes random ones until 60 % are in use. The rounds end when a new file of 8 MiB is in at least 12 pieces; the notes have the result.
+
+Rounds: a round runs each mode once; the order changes from round to round. `times wal` is the ratio of \
+the rates in the same rounds, and its interval holds the true ratio in 95 of 100 comparisons. Without \
+--repeat, rounds follow until no interval reaches more than 3 % below 1 and more than 3 % above. There are 20 \
+at most, and none begins that would end after two minutes. Where that does not decide, a line says so.
 
 The same load: without --rate each thread begins its next transaction when the one before is committed, so a faster mode is under a higher load. Where one thread goes on while others \
 sleep, p99 is that thread's. With --rate transactions become due at random moments (a Poisson process), as from clients that do not wait for each other, and a latency counts from then. \
@@ -90,6 +100,7 @@ A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
   group_synch  frames/milliseconds
   checkpoint   copy, exchange, clone, auto (onewrite and waldio)
   synchronous  off, normal, full, extra (any mode)
+  page_size    1024 to 65536 (any mode)
 
 Examples:
   onewrite compare
@@ -107,6 +118,12 @@ const SQLITES_AUTOCHECKPOINT: u32 = 1000;
 
 /// The default number of transactions.
 const DEFAULT_COUNT: u32 = 1000;
+
+/// Rounds at most, if nobody says how many.
+const MOST_ROUNDS: u32 = 20;
+
+/// How long these rounds take at most, once each mode has run.
+const WITHIN: Duration = Duration::from_secs(120);
 
 /// The options of `onewrite compare`.
 #[derive(clap::Args, Clone, Debug)]
@@ -172,7 +189,7 @@ struct Common {
     steady: bool,
 
     /// Transactions before the measured ones [default: 0; with --steady enough to fill the log
-    /// twice]
+    /// twice and to make a database of 256 KiB]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
     warm_up: Option<u32>,
 
@@ -198,12 +215,39 @@ struct Common {
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=1_000_000_000))]
     autocheckpoint: Option<u32>,
 
-    /// Run all modes this many times; the table shows the run with the median rate
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeat: u32,
+    /// Run all modes this many times; the table shows the run with the median rate [default: once for
+    /// bench; for compare see Rounds]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
+
+    /// After --repeat, run all modes again until the ratios to wal are decided, at most this often
+    /// in all [default: --repeat]
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    max_rounds: Option<u32>,
 
     #[command(flatten)]
     output: OutputArgs,
+}
+
+impl Common {
+    /// Whether the warm-up's length follows from the workload.
+    fn sizes_warm_up(&self) -> bool {
+        self.steady && self.warm_up.is_none()
+    }
+
+    fn rounds(&self) -> Rounds {
+        let least = self.repeat.unwrap_or(1);
+        let (most, within) = match (self.repeat, self.max_rounds) {
+            (None, None) => (MOST_ROUNDS, Some(WITHIN)),
+            (_, None) => (least, None),
+            (_, Some(most)) => (most, None),
+        };
+        Rounds {
+            least,
+            most,
+            within,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -279,6 +323,13 @@ impl Args {
                 self.count
             ));
         }
+        if let (Some(repeat), Some(most)) = (self.common.repeat, self.common.max_rounds)
+            && most < repeat
+        {
+            return Err(format!(
+                "--max-rounds {most} is fewer rounds than --repeat {repeat}"
+            ));
+        }
         if op.trace_length().is_some() && workers > 1 {
             return Err(format!(
                 "{} has one application's transactions in their order: use one thread and one process",
@@ -287,8 +338,8 @@ impl Args {
         }
         Ok(Plan {
             op,
-            count: self.count.saturating_add(self.warm_up()),
-            warm_up: self.warm_up(),
+            count: self.count.saturating_add(self.common.warm_up.unwrap_or(0)),
+            warm_up: self.common.warm_up.unwrap_or(0),
             record_size: self.common.record_size as usize,
             updates: self.common.updates,
             warehouses: self.common.warehouses,
@@ -304,10 +355,10 @@ impl Args {
     }
 
     /// The needs of a scratch file system.
-    fn room(&self) -> place::Room {
+    fn room(&self, plan: &Plan) -> place::Room {
         place::Room {
-            op: Op::from(self.op),
-            count: self.count.saturating_add(self.warm_up()),
+            op: plan.op,
+            count: plan.count,
             record_size: self.common.record_size,
             autocheckpoint: self.autocheckpoint(),
             warehouses: self.common.warehouses,
@@ -324,15 +375,6 @@ impl Args {
     fn readers(&self) -> u32 {
         let web = Op::from(self.op).has_readers() && self.common.processes == 1;
         self.common.readers.unwrap_or(if web { 8 } else { 0 })
-    }
-
-    /// Transactions before the measured ones.
-    fn warm_up(&self) -> u32 {
-        let steady = || match self.common.steady {
-            true => (2 * self.autocheckpoint()).div_ceil(Op::from(self.op).frames().max(1)),
-            false => 0,
-        };
-        self.common.warm_up.unwrap_or_else(steady)
     }
 
     /// Pages of log after which a checkpoint follows; 0 is never.
@@ -363,7 +405,7 @@ impl Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Outcome {
-    let plan = match args.plan() {
+    let mut plan = match args.plan() {
         Ok(plan) => plan,
         Err(message) => {
             eprintln!("onewrite: {message}");
@@ -373,7 +415,12 @@ pub fn run(args: &Args) -> Outcome {
     args.common.output.check()?;
     interrupt::install()?;
     let progress = Progress::default();
-    let place = place::choose(&args.common.place, args.room().bytes(), &progress)?;
+    if args.common.sizes_warm_up() {
+        progress.say("sizing the warm-up");
+        plan = warm_up::sized(&plan, args.autocheckpoint())?;
+    }
+    let room = args.room(&plan).bytes();
+    let place = place::choose(&args.common.place, room, &progress)?;
     let compared = compare(args, &plan, &place, &progress);
     drop(progress);
     // The place is taken down before the report, even after an error. The measured figures are
@@ -383,85 +430,28 @@ pub fn run(args: &Args) -> Outcome {
     removed.and(shown)
 }
 
-/// All modes, as often as asked for, with the raw rates between them.
+/// All rounds of all modes, with the raw rates between them.
 fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Result<Report, String> {
-    let (mut runs, mut failed, mut notes) = (Vec::new(), Vec::new(), place.notes.clone());
+    let bench = rounds::raw_bench(place, args.count)?;
+    let comparison = Comparison {
+        plan,
+        terms: args.terms(),
+        modes: &args.common.modes.0,
+        rounds: args.common.rounds(),
+        is_open: &Ratios::is_open,
+    };
+    let mut report = comparison.measure(place, Some(&bench), progress)?;
     if plan.op.trace_length().is_some() {
-        notes.push(format!("{}: {GENERATED}", plan.op.name()));
+        report
+            .notes
+            .push(format!("{}: {GENERATED}", plan.op.name()));
     }
-    notes.extend(plan.rate.map(|rate| {
+    report.notes.extend(plan.rate.map(|rate| {
         format!(
             "{rate} transactions a second became due, at random moments; latencies count from then"
         )
     }));
-    let bench = RawBench::prepare(place.root(), args.count)
-        .map_err(|error| directory::explain(place.given(), &error))?
-        .stopped_by(interrupt::requested());
-    let mut samples = vec![measure_raw(&bench, progress)?];
-    progress.expect(args.common.repeat * args.common.modes.0.len() as u32);
-    let modes = &args.common.modes.0;
-    let all = (1..=args.common.repeat).flat_map(|n| modes.iter().map(move |mode| (n, mode)));
-    for (repeat, mode) in all {
-        progress.next_run();
-        let measured = session::run(args.terms(), plan, place, mode, repeat, progress)
-            .and_then(|(run, said)| Ok((run, said, measure_raw(&bench, progress)?)));
-        match measured {
-            Ok((run, said, after)) => {
-                notes.extend(behind(&run));
-                let before = samples.last().copied().unwrap_or(after);
-                let raw_beside = RawBeside::of(before, after);
-                runs.push(Run { raw_beside, ..run });
-                samples.push(after);
-                notes.extend(said);
-            }
-            // A long comparison keeps its measurements.
-            Err(error) if interrupt::is_requested() => {
-                notes.push(interrupt::cut_short(runs.len(), error)?);
-                break;
-            }
-            Err(error) => failed.push(Failed {
-                mode: mode.spec().to_owned(),
-                error,
-            }),
-        }
-    }
-    // Every mode may have the same notes.
-    let mut said = std::collections::HashSet::new();
-    notes.retain(|note| said.insert(note.clone()));
-    Ok(Report {
-        version: 1,
-        filesystem: place.file_system.clone(),
-        device: place.device_name(),
-        device_model: place.device_model(),
-        aged: place.aged,
-        kernel: place::kernel_release(),
-        sqlite: rusqlite::version().to_owned(),
-        sqlite_sync: SYNC_CALL,
-        raw: Raw::of(&samples, bench.writes()),
-        runs,
-        peak_rss_kib: process_peak_kib(),
-        failed,
-        notes,
-    })
-}
-
-/// The note on a mode that did not keep up with the rate.
-fn behind(run: &Run) -> Option<String> {
-    /// The moments are random, and the last transaction takes its time. A rate slightly below the
-    /// due one is not behind yet.
-    const MUCH: f64 = 0.8;
-    let due = run.rate.map(f64::from)?;
-    (run.ops_per_s < MUCH * due).then(|| {
-        format!(
-            "{} kept up with {:.0} of {due} transactions a second: its latencies grow with the length of the run",
-            run.mode, run.ops_per_s
-        )
-    })
-}
-
-fn measure_raw(bench: &RawBench<'_>, progress: &Progress) -> Result<Rates, String> {
-    progress.say("raw device rates");
-    bench.measure().map_err(|error| error.to_string())
+    Ok(report)
 }
 
 /// Prints the report and turns its result into an exit code.

@@ -3,6 +3,8 @@
 use onewrite_iotrace::meter::ByFile;
 use onewrite_plot::{Arrangement, Axis, BarSeries, Bars, Color, Unit, colors};
 
+use super::paired::Interval;
+use super::ratios::Ratios;
 use super::report::{RawRates, Report, Run};
 use super::table::{base, medians};
 use crate::html::{Bar, Page, Part, Section, Table, grouped, rate};
@@ -18,10 +20,11 @@ pub fn page(report: &Report) -> Result<Page, String> {
     };
     let mut page = Page::of(title, report)?;
     let runs = medians(&report.runs);
-    page.lead = lead(&runs);
+    page.lead = lead(report, &runs);
     problems(&mut page, report);
     if !runs.is_empty() {
-        page.sections.push(rates(&runs));
+        page.sections.push(rates(report, &runs));
+        page.sections.extend(report.ratios.as_ref().map(ratios));
         page.sections.extend(device(&runs)?);
         page.sections.push(latencies(&runs)?);
         page.sections.extend(kinds(&runs));
@@ -50,7 +53,14 @@ fn problems(page: &mut Page, report: &Report) {
 }
 
 /// The fastest mode compared with the base mode.
-fn lead(runs: &[&Run]) -> Option<String> {
+fn lead(report: &Report, runs: &[&Run]) -> Option<String> {
+    let noisy = report
+        .ratios
+        .as_ref()
+        .filter(|ratios| ratios.is_too_noisy());
+    if let Some(warning) = noisy.and_then(|ratios| ratios.warning.as_ref()) {
+        return Some(format!("Not decided: {warning}."));
+    }
     let base = base(runs)?;
     let fastest = |a: &&&Run, b: &&&Run| a.ops_per_s.total_cmp(&b.ops_per_s);
     let first = runs.iter().max_by(fastest)?;
@@ -85,16 +95,65 @@ fn lead(runs: &[&Run]) -> Option<String> {
         first.mode,
         runs.len(),
         rate(first.ops_per_s),
-        first.ops_per_s / base.ops_per_s,
+        times(report, first, base),
         base.mode
     ))
 }
 
-fn rates(runs: &[&Run]) -> Section {
+/// The ratio of two rates: of the paired rounds, where there are some.
+fn times(report: &Report, run: &Run, base: &Run) -> f64 {
+    let paired = report.ratios.as_ref().and_then(|all| all.find(&run.mode));
+    paired.map_or(run.ops_per_s / base.ops_per_s, |mode| mode.rate.ratio)
+}
+
+/// The ratios of the paired rounds.
+fn ratios(ratios: &Ratios) -> Section {
+    let mut table = Table::new([
+        "mode",
+        "rounds",
+        "rate",
+        "interval",
+        "in words",
+        "CPU",
+        "interval of it",
+        "p99",
+        "its interval",
+        "bytes",
+    ]);
+    let figure = |interval: Option<Interval>| or_none(interval, |one| format!("{:.2}", one.ratio));
+    let bounds = |interval: Option<Interval>| {
+        let bounds = interval.and_then(|interval| interval.bounds());
+        or_none(bounds, |(low, high)| format!("{low:.2} to {high:.2}"))
+    };
+    for mode in &ratios.modes {
+        table.rows.push(vec![
+            mode.mode.clone(),
+            mode.rounds.to_string(),
+            figure(Some(mode.rate)),
+            bounds(Some(mode.rate)),
+            mode.verdict.words().to_owned(),
+            figure(mode.cpu),
+            bounds(mode.cpu),
+            figure(mode.p99),
+            bounds(mode.p99),
+            or_none(mode.write_bytes, |times| format!("{times:.2}")),
+        ]);
+    }
+    let intro = format!(
+        "Times {}, from paired rounds: each compares two runs that followed each other. An interval holds the \
+         true ratio in {:.0} of 100 comparisons. Bytes are counts, and need none.",
+        ratios.base,
+        ratios.confidence * 100.0
+    );
+    let heading = format!("Compared with {}", ratios.base);
+    Section::new(&heading, intro, vec![Part::Table(table)])
+}
+
+fn rates(report: &Report, runs: &[&Run]) -> Section {
     let base = base(runs);
     let bars = runs.iter().map(|run| {
         let times = base.map_or_else(String::new, |base| {
-            format!(" · {:.2} ×", run.ops_per_s / base.ops_per_s)
+            format!(" · {:.2} ×", times(report, run, base))
         });
         Bar {
             name: run.mode.clone(),

@@ -12,6 +12,8 @@ use onewrite_workload::raw::Rates;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::ratios::Ratios;
+
 /// The whole document.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -36,6 +38,8 @@ pub struct Report {
     pub raw: Raw,
     /// One for each mode and repetition, in their order.
     pub runs: Vec<Run>,
+    /// Ratios to stock WAL over the rounds; null without it or without another mode.
+    pub ratios: Option<Ratios>,
     /// The command's peak memory, in KiB; the processes that it started report their own.
     pub peak_rss_kib: Option<u64>,
     /// Modes that could not be run.
@@ -66,7 +70,7 @@ pub struct Raw {
     pub min: RawRates,
     /// The fastest measurement of each.
     pub max: RawRates,
-    /// Measurements: before the first run, and after every run.
+    /// Measurements: before the first run, and after every run of the least rounds.
     pub samples: usize,
     /// Writes of each kind in a measurement.
     pub writes_per_sample: u32,

@@ -25,7 +25,7 @@ use crate::progress::Progress;
 
 /// The smallest cache for measuring a steady state, in KiB: a few more pages than a transaction
 /// has.
-const LEAST_CACHE_KIB: u32 = 64;
+pub const LEAST_CACHE_KIB: u32 = 64;
 
 /// Boundaries in the life of a database, each with the meter's mark if there is a meter.
 struct Boundaries {

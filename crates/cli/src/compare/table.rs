@@ -1,5 +1,7 @@
 //! The report for people.
 
+use super::paired::Interval;
+use super::ratios::Ratios;
 use super::report::{Raw, Report, Run};
 use crate::text_table::{NONE, TextTable};
 
@@ -8,7 +10,10 @@ pub fn render(report: &Report) -> String {
     let mut text = String::new();
     if let Some(first) = report.runs.first() {
         text.push_str(&title(first));
-        text.push_str(&format!("\n{}\n", table(&report.runs)));
+        text.push_str(&format!("\n{}\n", table(report)));
+    }
+    if let Some(ratios) = &report.ratios {
+        text.push_str(&rounds(ratios));
     }
     if let Some(kinds) = kinds(&report.runs) {
         text.push_str(&format!("{kinds}\n"));
@@ -69,12 +74,33 @@ pub(super) fn title(run: &Run) -> String {
     title
 }
 
-fn table(runs: &[Run]) -> TextTable {
+/// What the column `times` and its interval are made of.
+fn rounds(ratios: &Ratios) -> String {
+    let rounds = ratios.modes.iter().map(|mode| mode.rounds);
+    let text = format!(
+        "times {}: from {} paired rounds, with the {:.0} % interval\n",
+        ratios.base,
+        rounds.max().unwrap_or(0),
+        ratios.confidence * 100.0
+    );
+    let warning = ratios.warning.iter().map(|warning| format!("{warning}\n"));
+    text + &warning.collect::<String>()
+}
+
+/// A ratio's interval as people read it.
+pub(super) fn interval(interval: &Interval) -> String {
+    or_none(interval.bounds(), |(low, high)| {
+        format!("{low:.2} to {high:.2}")
+    })
+}
+
+fn table(report: &Report) -> TextTable {
     let heads = [
         "mode",
         "sync",
         "ops/s",
         "times\nwal",
+        "interval\nof it",
         "p50\nus",
         "p99\nus",
         "device\nKiB/op",
@@ -85,10 +111,8 @@ fn table(runs: &[Run]) -> TextTable {
         "checkpoint\nMiB",
     ];
     let mut table = TextTable::new(1, heads).words(2);
-    let rows = medians(runs);
-    let wal = base(&rows).map(|run| run.ops_per_s);
-    for run in rows {
-        table.row(row(run, wal));
+    for run in medians(&report.runs) {
+        table.row(row(run, report.ratios.as_ref()));
     }
     table
 }
@@ -169,7 +193,12 @@ pub(super) fn medians(runs: &[Run]) -> Vec<&Run> {
     modes.iter().filter_map(median).collect()
 }
 
-fn row(run: &Run, wal: Option<f64>) -> [String; 12] {
+fn row(run: &Run, ratios: Option<&Ratios>) -> [String; 13] {
+    let rate = ratios
+        .and_then(|ratios| ratios.find(&run.mode))
+        .map(|mode| mode.rate);
+    let is_base = ratios.is_some_and(|ratios| ratios.base == run.mode) || run.mode == "wal";
+    let times = is_base.then_some(1.0).or(rate.map(|rate| rate.ratio));
     let per_op = run.per_op.as_ref();
     let journal = run
         .by_file
@@ -178,7 +207,8 @@ fn row(run: &Run, wal: Option<f64>) -> [String; 12] {
         run.mode.clone(),
         run.synchronous.to_owned(),
         format!("{:.0}", run.ops_per_s),
-        or_none(wal, |wal| format!("{:.2}", run.ops_per_s / wal)),
+        or_none(times, |times| format!("{times:.2}")),
+        or_none(rate, |rate| interval(&rate)),
         run.latency_us.p50.to_string(),
         run.latency_us.p99.to_string(),
         or_none(per_op, |per_op| kib(per_op.write_bytes)),
