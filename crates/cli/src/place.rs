@@ -64,7 +64,7 @@ pub struct Where {
     #[arg(long, value_name = "DIR", conflicts_with = "dir")]
     scratch_dir: Option<PathBuf>,
 
-    /// Put the scratch file system on a device that takes its time: none, nvme, emmc, sd, or a file
+    /// Put the scratch file system on a device that takes its time: none, nvme, emmc, sd, network, or a file
     /// (root; see below)
     #[arg(long, value_name = "MODEL|FILE", conflicts_with = "dir", value_parser = model)]
     device: Option<Latency>,
@@ -77,6 +77,17 @@ pub struct Where {
 }
 
 impl Where {
+    /// A scratch ext4 on a device of this model.
+    pub fn on_model(model: Latency, scratch_dir: Option<PathBuf>) -> Self {
+        Self {
+            dir: None,
+            scratch: Some(ScratchArg::Ext4),
+            scratch_dir,
+            device: Some(model),
+            aged: None,
+        }
+    }
+
     /// A scratch XFS, unless the user names a place.
     pub fn or_scratch_xfs(mut self) -> Self {
         if self.dir.is_none() {

@@ -28,11 +28,12 @@ use crate::error::Error;
 use crate::model;
 
 /// The built-in models: name, and the text of the file.
-pub const BUILT_IN: [(&str, &str); 4] = [
+pub const BUILT_IN: [(&str, &str); 5] = [
     ("none", include_str!("../models/none.toml")),
     ("nvme", include_str!("../models/nvme.toml")),
     ("emmc", include_str!("../models/emmc.toml")),
     ("sd", include_str!("../models/sd.toml")),
+    ("network", include_str!("../models/network.toml")),
 ];
 
 /// The most requests that a device may work on at the same time.

@@ -32,6 +32,7 @@
 
 mod addresses;
 mod bars;
+mod cells;
 pub mod colors;
 mod frame;
 mod heat;
@@ -42,6 +43,7 @@ mod traffic;
 
 pub use addresses::{Addresses, Mark, Region};
 pub use bars::{Arrangement, BarSeries, Bars};
+pub use cells::{Cell, Cells};
 pub use colors::Color;
 pub use frame::{Series, Shape};
 pub use heat::Heat;

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use onewrite_plot::{
-    Addresses, Arrangement, Axis, BarSeries, Bars, Heat, LineSeries, Lines, Mark, Moved, Picture,
-    Region, Scale, Series, Shape, Traffic, Unit, colors, stack,
+    Addresses, Arrangement, Axis, BarSeries, Bars, Cell, Cells, Heat, LineSeries, Lines, Mark,
+    Moved, Picture, Region, Scale, Series, Shape, Traffic, Unit, colors, stack,
 };
 use resvg::tiny_skia::{Pixmap, PremultipliedColorU8};
 
@@ -260,4 +260,37 @@ fn a_map_has_a_cell_for_each_number() {
     assert!(svg.contains("bad block"), "{svg}");
     map.cells.clear();
     map.draw().unwrap();
+}
+
+#[test]
+fn a_table_of_cells_has_every_cell_that_is_not_empty_and_its_word() {
+    let cell = |kind, word: &str| {
+        Some(Cell {
+            kind,
+            word: word.to_owned(),
+        })
+    };
+    let cells = Cells {
+        title: "A mode".to_owned(),
+        subtitle: None,
+        kinds: series(),
+        columns: vec![
+            ("none".to_owned(), "1t".to_owned()),
+            ("emmc".to_owned(), "8t".to_owned()),
+        ],
+        rows: vec![
+            ("insert".to_owned(), vec![cell(0, "ok"), cell(2, "rbcp")]),
+            ("app & more".to_owned(), vec![None, cell(1, "?")]),
+        ],
+    };
+    let svg = cells.draw().unwrap().svg().to_owned();
+    for word in ["insert", "app &amp; more", "none", "8t", "ok", "rbcp", "?"] {
+        assert!(svg.contains(&format!("\n{word}\n")), "{word}: {svg}");
+    }
+    let empty = Cells {
+        rows: Vec::new(),
+        ..cells
+    };
+    let rects = |svg: &str| svg.matches("<rect").count();
+    assert_eq!(rects(&svg), rects(empty.draw().unwrap().svg()) + 3);
 }

@@ -92,6 +92,9 @@ impl Settings {
             // Its pragmas exist only after the switch.
             self.switch(&connection, path)?;
         }
+        if let Some(size) = self.mode.page_size() {
+            answer(&connection, &format!("PRAGMA page_size={size}"))?;
+        }
         for pragma in self.mode.pragmas() {
             let sql = format!("PRAGMA {}={}", pragma.name, pragma.value);
             if answer(&connection, &sql)?.is_none() {
@@ -117,6 +120,15 @@ impl Settings {
     /// Compares the requested variations with the settings in force by `onewrite_status`. A mode
     /// may have accepted a pragma that does not apply to it.
     fn verify(&self, connection: &Connection) -> Result<(), Error> {
+        if let Some(size) = self.mode.page_size() {
+            let got = answer(connection, "PRAGMA page_size")?.unwrap_or(Value::Null);
+            if got != size {
+                return Err(Error::Wrong(format!(
+                    "mode {}: asked for pages of {size} bytes, the database has {got}",
+                    self.mode
+                )));
+            }
+        }
         if self.mode.pragmas().is_empty() {
             return Ok(());
         }
@@ -351,6 +363,21 @@ mod tests {
             .open(&dir.path().join("a.db"))
             .unwrap();
         assert_eq!(in_force(&connection, Vfs::Stock).unwrap()["synchronous"], 1);
+    }
+
+    #[test]
+    fn a_page_size_is_that_of_the_new_database() {
+        for name in ["delete", "wal", "direct", "waldio", "onewrite"] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("a.db");
+            let size = |size: u32| settings(&format!("{name}:page_size={size}")).open(&path);
+            let connection = size(16_384).unwrap();
+            connection.execute_batch("CREATE TABLE t (a)").unwrap();
+            let settings = in_force(&connection, Vfs::Stock).unwrap();
+            assert_eq!(settings["page_size"], 16_384, "{name}");
+            let error = size(4096).unwrap_err().to_string();
+            assert!(error.contains("the database has 16384"), "{name}: {error}");
+        }
     }
 
     #[test]

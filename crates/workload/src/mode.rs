@@ -129,6 +129,11 @@ struct Key {
 
 const SYNCHRONOUS: &str = "synchronous";
 
+const PAGE_SIZE: &str = "page_size";
+
+/// SQLite's page sizes that a database here can have, in bytes.
+const PAGE_SIZES: [u32; 7] = [1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
+
 /// The variations of the `onewrite` VFS's modes: its settings. A mode refuses those that it does
 /// not have.
 fn engine_keys() -> Vec<Key> {
@@ -230,6 +235,7 @@ pub struct Mode {
     journal: &'static Journal,
     pragmas: Vec<Pragma>,
     synchronous: Option<Synchronous>,
+    page_size: Option<u32>,
 }
 
 /// The modes that `durable` stands for: transactions committed at `synchronous=FULL` survive a
@@ -255,6 +261,7 @@ impl Mode {
             journal,
             pragmas: Vec::new(),
             synchronous: None,
+            page_size: None,
         };
         for variation in variations {
             mode.vary(variation.trim())?;
@@ -308,6 +315,15 @@ impl Mode {
             self.synchronous = Some(level);
             return Ok(());
         }
+        if key == PAGE_SIZE {
+            let size = PAGE_SIZES
+                .into_iter()
+                .find(|size| size.to_string() == value);
+            let sizes = PAGE_SIZES.map(|size| size.to_string());
+            self.page_size =
+                Some(size.ok_or_else(|| self.bad_value(key, value, &sizes.join(", ")))?);
+            return Ok(());
+        }
         let Some(known) = self.keys().into_iter().find(|known| known.name == key) else {
             return Err(self.unknown_key(key));
         };
@@ -338,7 +354,7 @@ impl Mode {
             .keys()
             .iter()
             .map(|key| key.name)
-            .chain([SYNCHRONOUS])
+            .chain([SYNCHRONOUS, PAGE_SIZE])
             .collect();
         Error::Mode(format!(
             "mode {}: no variation is called \"{key}\"; it takes {}",
@@ -372,6 +388,11 @@ impl Mode {
     /// `PRAGMA synchronous`, if this mode sets it.
     pub fn synchronous(&self) -> Option<Synchronous> {
         self.synchronous
+    }
+
+    /// `PRAGMA page_size` of a new database, in bytes, if this mode sets it.
+    pub fn page_size(&self) -> Option<u32> {
+        self.page_size
     }
 }
 
@@ -468,6 +489,20 @@ mod tests {
     }
 
     #[test]
+    fn page_size_is_a_variation_of_every_mode() {
+        for journal in JOURNALS {
+            let mode = Mode::parse(&format!("{}:page_size=8192", journal.name)).unwrap();
+            assert_eq!(mode.page_size(), Some(8192));
+            assert!(mode.pragmas().is_empty());
+        }
+        let error = Mode::parse("wal:page_size=5000").unwrap_err().to_string();
+        assert!(
+            error.ends_with("1024, 2048, 4096, 8192, 16384, 32768, 65536"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn a_list_keeps_variations_with_their_mode() {
         let list = "delete,waldio:layout=page8k,sync=normal, wal,direct,sync=full";
         let modes = Mode::parse_list(list).unwrap();
@@ -506,7 +541,7 @@ mod tests {
             error,
             "mode waldio: no variation is called \"lay\"; it takes sync, group_commit, \
              read_durable, group_synch, compression, differences, checkpoint, layout, init, \
-             direct_io, synchronous"
+             direct_io, synchronous, page_size"
         );
         let error = Mode::parse("wal:layout=sector").unwrap_err().to_string();
         assert!(error.ends_with("it takes synchronous"), "{error}");
