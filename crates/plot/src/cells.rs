@@ -33,7 +33,7 @@ pub struct Cells {
     pub title: String,
     /// The origin of the data.
     pub subtitle: Option<String>,
-    /// What a cell can be, for the legend; its color fills the cell.
+    /// The kinds of cells, for the legend; the color of its kind fills a cell.
     pub kinds: Vec<Series>,
     /// The columns' names, each in two lines.
     pub columns: Vec<(String, String)>,

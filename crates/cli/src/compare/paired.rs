@@ -2,15 +2,15 @@
 //!
 //! A round runs each mode once, one after the other. Other programs slow both runs of a round, so
 //! their ratio leaves that out. Each round gives the logarithm of one ratio. The estimate is the
-//! median of the means of every two logarithms (Hodges and Lehmann, "Estimates of location based on
-//! rank tests", Annals of Mathematical Statistics 34, 1963). The interval holds every ratio that
-//! Wilcoxon's signed-rank test does not reject, by the test's exact distribution (Hollander and
-//! Wolfe, "Nonparametric Statistical Methods", section 3.3).
+//! median of the means of every two logarithms. Its source is Hodges and Lehmann, "Estimates of
+//! location based on rank tests", Annals of Mathematical Statistics 34, 1963. The interval holds
+//! every ratio that Wilcoxon's signed-rank test does not reject, by the test's exact distribution
+//! (Hollander and Wolfe, "Nonparametric Statistical Methods", section 3.3).
 //!
 //! Why this test: it needs a symmetric distribution, and no other assumption. The difference of two
 //! errors is symmetric if both have one distribution, whatever that is. A round in which the device
 //! stalled counts by its rank, however long the stall was. A bootstrap of so few rounds gives
-//! intervals that are too short. The sign test needs about half as many rounds again.
+//! intervals that are too short. The sign test needs half as many rounds again, for normal errors.
 //!
 //! [`Looks`] decides after how many rounds the intervals are computed. Looking after every round and
 //! stopping at a welcome result would deceive. So the k-th look spends 1 / (k (k + 1)) of the error

@@ -35,7 +35,7 @@ pub struct Ratios {
     pub margin: f64,
     /// Each other mode.
     pub modes: Vec<Compared>,
-    /// What a reader must know before believing a rate; null if all are decided.
+    /// The warning about rates that are not decided; null if all are.
     pub warning: Option<String>,
 }
 
@@ -55,11 +55,11 @@ pub struct Compared {
     /// Bytes written, of all these rounds together: counts are exact. Null without a device of our
     /// own.
     pub write_bytes: Option<f64>,
-    /// What the rounds say of the rate.
+    /// The verdict on the rate.
     pub verdict: Verdict,
 }
 
-/// What the rounds say of a rate.
+/// The verdict of the rounds on a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {

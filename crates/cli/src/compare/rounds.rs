@@ -1,7 +1,7 @@
 //! The rounds of a comparison: each runs every mode once, until the ratios are decided.
 //!
-//! A round is short, and its order changes: the second round has the reverse order of the first,
-//! later pairs of rounds a shuffled order and its reverse. So a drift of the machine favors no mode.
+//! A round is short, and its order changes. The second round has the reverse order of the first.
+//! Later pairs of rounds have a shuffled order and its reverse. So a drift of the machine favors no mode.
 //! `compare`, `bench` and `onewrite-lab matrix` call [`Comparison::measure`].
 
 use std::collections::HashSet;
@@ -64,7 +64,7 @@ struct Ledger {
 
 impl Comparison<'_> {
     /// All rounds. With `raw` the device's own rates are measured between the runs of the least
-    /// rounds. What was measured of a comparison that the user stops is not lost.
+    /// rounds. A comparison that the user stops keeps its complete runs.
     pub fn measure(
         &self,
         place: &Place,
@@ -224,7 +224,7 @@ fn order(modes: usize, round: u32, seed: u64) -> Vec<usize> {
     order.into_iter().map(|at| at as usize).collect()
 }
 
-/// What is to be said of a mode that did not keep up with the rate.
+/// The note on a mode that did not keep up with the rate.
 fn behind(run: &Run) -> Option<String> {
     /// The moments are drawn, and the last transaction takes its time: less than the rate is not
     /// behind it yet.

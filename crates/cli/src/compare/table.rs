@@ -74,7 +74,7 @@ pub(super) fn title(run: &Run) -> String {
     title
 }
 
-/// What the column `times` and its interval are made of.
+/// The rounds behind the column `times` and its interval.
 fn rounds(ratios: &Ratios) -> String {
     let rounds = ratios.modes.iter().map(|mode| mode.rounds);
     let text = format!(
