@@ -458,7 +458,7 @@ fn a_wrong_command_line_is_explained_and_exits_with_2() {
         ),
         (
             vec!["--modes", "waldio:sync=maybe"],
-            "it can be full, persistent, normal, auto",
+            "it can be auto, persistent, full, normal",
         ),
         (
             vec!["--modes", "wal:layout=sector"],
