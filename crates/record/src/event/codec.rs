@@ -154,6 +154,13 @@ impl Event {
                 put_number(out, *at);
                 put_number(out, *connection);
             }
+            other => other.put_statement(out),
+        }
+    }
+
+    /// The events of statements.
+    fn put_statement(&self, out: &mut Vec<u8>) {
+        match self {
             Event::Prepare {
                 at,
                 connection,
