@@ -107,15 +107,6 @@ impl Mask {
 
     /// The masked form of an event of the process with this number.
     pub fn event(&mut self, process: u64, event: Event) -> Event {
-        // The number of rows says how far a replay must step. A checksum would confirm a guess.
-        let counted = |rows: Rows| Rows {
-            count: rows.count,
-            ..Rows::default()
-        };
-        let unknown = |outcome: Outcome| Outcome {
-            rows: outcome.rows.map(counted),
-            ..outcome
-        };
         match event {
             Event::Process {
                 number,
@@ -133,6 +124,32 @@ impl Mask {
                     arguments,
                 }
             }
+            Event::Database {
+                path,
+                start: Start::Copied,
+            } => Event::Database {
+                path,
+                start: Start::Withheld,
+            },
+            Event::Final { path, .. } => Event::Final {
+                path,
+                digest: Err(b"masked".to_vec()),
+            },
+            other => self.statement_event(process, other),
+        }
+    }
+
+    fn statement_event(&mut self, process: u64, event: Event) -> Event {
+        // The number of rows says how far a replay must step. A checksum would confirm a guess.
+        let counted = |rows: Rows| Rows {
+            count: rows.count,
+            ..Rows::default()
+        };
+        let unknown = |outcome: Outcome| Outcome {
+            rows: outcome.rows.map(counted),
+            ..outcome
+        };
+        match event {
             Event::Prepare {
                 at,
                 connection,
@@ -199,17 +216,6 @@ impl Mask {
                     outcome: unknown(outcome),
                 }
             }
-            Event::Database {
-                path,
-                start: Start::Copied,
-            } => Event::Database {
-                path,
-                start: Start::Withheld,
-            },
-            Event::Final { path, .. } => Event::Final {
-                path,
-                digest: Err(b"masked".to_vec()),
-            },
             other => other,
         }
     }
