@@ -264,10 +264,11 @@ impl Database {
     /// Under a read lock other than the first no connection restarts the log. `copied` is
     /// `nBackfill` from before `mxFrame` was read, so it is larger only if a writer died.
     fn finish_restart(&self, copied: Option<FrameNo>) {
-        if let (Some(copied), Some(index)) = (copied, self.seen.get())
-            && copied > index.last_frame
+        if let (Some(copied), Some(seen)) = (copied, self.seen.get())
+            && copied > seen.last_frame
+            && let Some(index) = self.inner.writable_index()
         {
-            self.inner.forget_backfill(copied);
+            index.forget_backfill(copied);
         }
     }
 
@@ -302,7 +303,7 @@ impl Database {
     fn read_view(&self) -> Option<IndexView> {
         let view = self.inner.index_view();
         // Without shared memory there are no other connections.
-        if view.is_some() || !self.inner.has_index() {
+        if view.is_some() || self.inner.index().is_none() {
             self.seen.set(view);
         }
         self.seen.get()
@@ -316,7 +317,7 @@ impl Database {
     /// generation.
     pub fn view_of_reads(&self) -> Result<Option<IndexView>, LogError> {
         let view = self.read_view();
-        if view.is_none() && self.inner.has_index() {
+        if view.is_none() && self.inner.index().is_some() {
             let what = "the wal-index is not valid";
             return Err(LogError::new(ErrorKind::Read, &self.paths.log, what));
         }

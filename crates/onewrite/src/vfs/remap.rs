@@ -31,7 +31,7 @@ impl Index for Inner {
     }
 
     fn header(&self) -> Option<IndexHeader> {
-        self.index_header()
+        self.writable_index()?.header()
     }
 
     fn backfilled(&self) -> Option<FrameNo> {
@@ -39,11 +39,11 @@ impl Index for Inner {
     }
 
     fn backfill_attempted(&self) -> Option<FrameNo> {
-        self.backfill_attempted()
+        self.index().map(|index| index.backfill_attempted())
     }
 
     fn can_write(&self) -> bool {
-        self.can_write_index()
+        self.writable_index().is_some()
     }
 
     fn invalidate(&self) {
@@ -51,7 +51,9 @@ impl Index for Inner {
     }
 
     fn restart(&self, before: &IndexHeader, salt: [u8; 4]) {
-        self.restart_index(before, salt);
+        if let Some(index) = self.writable_index() {
+            index.restart(before, salt);
+        }
     }
 }
 

@@ -1,9 +1,180 @@
-//! SQLite's wal-index: its header, and what the engine takes from it.
+//! SQLite's wal-index (`walIndexHdr` and `WalCkptInfo` of wal.c): its words, and how they are read and
+//! written while other processes do the same.
+//!
+//! | words | content |
+//! | --- | --- |
+//! | 0 to 11, 12 to 23 | two copies of the header |
+//! | 24 | `nBackfill`: frames that checkpoints have copied |
+//! | 25 to 29 | `aReadMark`: the last frame for each read lock |
+//! | 30, 31 | bytes that SQLite locks |
+//! | 32 | `nBackfillAttempted`: frames that a checkpoint may have copied |
+//! | 33 | unused |
+
+use std::array;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::{Checksum, FrameNo, Salts, checksum};
 
-/// Words of one copy of the header. Two copies stand at the start of the wal-index.
-pub const INDEX_HEADER_WORDS: usize = 12;
+/// Words of the two headers and of the words for checkpoints.
+pub const INDEX_WORDS: usize = 34;
+/// Words of one copy of the header.
+const HEADER_WORDS: usize = 12;
+/// SQLite writes the second copy first.
+const COPIES: [usize; 2] = [HEADER_WORDS, 0];
+const BACKFILLED: usize = 24;
+/// The second one, which is 0 in a log without frames; the first is always 0.
+const SECOND_READ_MARK: usize = 26;
+/// The others; `UNUSED` in a log without frames.
+const FREE_READ_MARKS: [usize; 3] = [27, 28, 29];
+const UNUSED: u32 = 0xffff_ffff;
+const BACKFILL_ATTEMPTED: usize = 32;
+/// A copy with a wrong checksum is being written, or was when its writer died.
+const LOOKS: usize = 64;
+
+/// Words of one copy of the header, by their places in it.
+mod word {
+    use std::ops::Range;
+
+    /// `isInit`, the checksum's byte order, and the page size.
+    pub const FLAGS: usize = 3;
+    pub const LAST_FRAME: usize = 4;
+    pub const FRAME_CHECKSUM: Range<usize> = 6..8;
+    /// Bytes, big-endian.
+    pub const SALTS: [usize; 2] = [8, 9];
+    /// Of all words before it.
+    pub const CHECKSUM: Range<usize> = 10..12;
+}
+
+/// The mapped wal-index.
+#[derive(Clone, Copy, Debug)]
+pub struct WalIndex<'a>(&'a [AtomicU32; INDEX_WORDS]);
+
+impl<'a> WalIndex<'a> {
+    /// The wal-index that begins with these words.
+    pub fn new(words: &'a [AtomicU32; INDEX_WORDS]) -> WalIndex<'a> {
+        WalIndex(words)
+    }
+
+    /// Every read goes through here. Later reads, of the wal-index and of the log, return nothing
+    /// older.
+    fn read<const N: usize>(&self, from: usize) -> [u32; N] {
+        let words = array::from_fn(|word| match self.0.get(from + word) {
+            Some(word) => word.load(Ordering::Relaxed),
+            None => 0,
+        });
+        fence(Ordering::Acquire);
+        words
+    }
+
+    fn word(&self, word: usize) -> u32 {
+        let [word] = self.read(word);
+        word
+    }
+
+    /// The first copy of the header, then the second.
+    fn copies(&self) -> [IndexHeader; 2] {
+        let words = self.read::<{ 2 * HEADER_WORDS }>(0);
+        [0, HEADER_WORDS].map(|from| IndexHeader {
+            words: array::from_fn(|word| words[from + word]),
+        })
+    }
+
+    /// The present view; `None` while the wal-index is not valid.
+    ///
+    /// It has two copies of its header. SQLite writes the second, then the first, each with a
+    /// checksum. While one is being written, the other is whole. A copy with a wrong checksum is
+    /// ignored: it could name a generation that never existed.
+    pub fn view(&self) -> Option<IndexView> {
+        for _ in 0..LOOKS {
+            let copies = self.copies();
+            if let Some(whole) = copies.iter().find(|copy| copy.is_whole()) {
+                return Some(whole.view());
+            }
+            if copies.iter().all(|copy| copy.words[word::FLAGS] == 0) {
+                break;
+            }
+        }
+        None
+    }
+
+    /// How many frames checkpoints have written to the database.
+    pub fn backfilled(&self) -> FrameNo {
+        FrameNo(self.word(BACKFILLED))
+    }
+
+    /// How far a checkpoint may have got.
+    pub fn backfill_attempted(&self) -> FrameNo {
+        FrameNo(self.word(BACKFILL_ATTEMPTED))
+    }
+}
+
+/// A wal-index that is mapped for writing too. Except for [`forget_backfill`](Self::forget_backfill)
+/// the caller holds SQLite's write lock.
+#[derive(Clone, Copy, Debug)]
+pub struct WritableIndex<'a>(pub WalIndex<'a>);
+
+impl WritableIndex<'_> {
+    fn put(&self, word: usize, value: u32) {
+        if let Some(word) = self.0.0.get(word) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the number of copied frames to 0, if it still has this value: checkpoints then copy once
+    /// more. If it has changed, another connection was first.
+    pub fn forget_backfill(&self, known: FrameNo) {
+        let word = &self.0.0[BACKFILLED];
+        let _ = word.compare_exchange(known.0, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The present header; `None` if it is not valid.
+    pub fn header(&self) -> Option<IndexHeader> {
+        self.0.view()?;
+        let [first, second] = self.0.copies();
+        (first == second).then_some(first)
+    }
+
+    /// Makes the wal-index describe a restarted log, without frames, as SQLite's `walRestartHdr`
+    /// does: the first salt goes up by one, the second is `salt`. Other connections see another
+    /// header, and drop their cached pages. The caller also excludes readers of the log.
+    pub fn restart(&self, before: &IndexHeader, salt: [u8; 4]) {
+        self.put(BACKFILLED, 0);
+        self.put(SECOND_READ_MARK, 0);
+        for mark in FREE_READ_MARKS {
+            self.put(mark, UNUSED);
+        }
+        self.put(BACKFILL_ATTEMPTED, 0);
+        self.publish(&before.restarted(salt));
+    }
+
+    /// Puts another checksum of the last frame into the header: that of the log, if SQLite has
+    /// published a different one.
+    pub fn correct(&self, sum: Checksum) {
+        if let Some(header) = self.header() {
+            self.publish(&header.with_frame_checksum(sum));
+        }
+    }
+
+    /// Makes both copies of the header invalid, so that every connection, in every process, recovers
+    /// from the log before it reads again.
+    pub fn invalidate(&self) {
+        for word in 0..2 * HEADER_WORDS {
+            self.put(word, 0);
+        }
+    }
+
+    /// Writes the header as SQLite's `walIndexWriteHdr` does. So a process that reads both copies
+    /// finds them equal, or looks again.
+    fn publish(&self, header: &IndexHeader) {
+        for copy in COPIES {
+            fence(Ordering::SeqCst);
+            for (word, value) in header.words.into_iter().enumerate() {
+                self.put(copy + word, value);
+            }
+        }
+        fence(Ordering::SeqCst);
+    }
+}
 
 /// The state in the wal-index now, as far as the connection has mapped it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,56 +187,41 @@ pub struct IndexView {
     pub checksum: [u8; 8],
 }
 
-/// SQLite's `WalIndexHdr`: version, unused, change counter, flags and page size, last frame, pages,
+/// One copy of the header: version, unused, change counter, flags and page size, last frame, pages,
 /// checksum of the last frame, salts, checksum of the words before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexHeader {
-    words: [u32; INDEX_HEADER_WORDS],
+    words: [u32; HEADER_WORDS],
 }
 
 impl IndexHeader {
-    /// A copy as it is in memory.
-    pub fn new(words: [u32; INDEX_HEADER_WORDS]) -> IndexHeader {
-        IndexHeader { words }
-    }
-
-    /// Its words.
-    pub fn words(&self) -> [u32; INDEX_HEADER_WORDS] {
-        self.words
-    }
-
-    /// Whether the word with `isInit` is zero: it was never written, or was made invalid.
-    pub fn is_unset(&self) -> bool {
-        self.words[3] == 0
-    }
-
     /// The header of a log that restarts, without frames.
-    pub fn restarted(&self, salt: [u8; 4]) -> IndexHeader {
+    fn restarted(&self, salt: [u8; 4]) -> IndexHeader {
         let mut words = self.words;
-        words[4] = 0;
-        // Salts are stored as bytes, big-endian.
-        let first = u32::from_be_bytes(words[8].to_ne_bytes()).wrapping_add(1);
-        words[8] = u32::from_ne_bytes(first.to_be_bytes());
-        words[9] = u32::from_ne_bytes(salt);
+        let [first, second] = word::SALTS;
+        words[word::LAST_FRAME] = 0;
+        let next = u32::from_be_bytes(words[first].to_ne_bytes()).wrapping_add(1);
+        words[first] = u32::from_ne_bytes(next.to_be_bytes());
+        words[second] = u32::from_ne_bytes(salt);
         IndexHeader { words }.summed()
     }
 
     /// The same header with another checksum of the last frame.
-    pub fn with_frame_checksum(&self, sum: Checksum) -> IndexHeader {
+    fn with_frame_checksum(&self, sum: Checksum) -> IndexHeader {
         let mut words = self.words;
-        words[6..8].copy_from_slice(&sum);
+        words[word::FRAME_CHECKSUM].copy_from_slice(&sum);
         IndexHeader { words }.summed()
     }
 
     fn summed(mut self) -> IndexHeader {
         let sum = self.checksum();
-        self.words[10..].copy_from_slice(&sum);
+        self.words[word::CHECKSUM].copy_from_slice(&sum);
         self
     }
 
     /// SQLite's checksum of the words before it, in this machine's byte order.
     fn checksum(&self) -> Checksum {
-        let mut bytes = [0; 40];
+        let mut bytes = [0; 4 * word::CHECKSUM.start];
         for (bytes, word) in bytes.chunks_exact_mut(4).zip(self.words) {
             bytes.copy_from_slice(&word.to_ne_bytes());
         }
@@ -73,12 +229,13 @@ impl IndexHeader {
     }
 
     /// Whether `isInit` is set and the checksum is right: the header is not being written.
-    pub fn is_whole(&self) -> bool {
-        self.words[3].to_ne_bytes()[0] != 0 && self.words[10..] == self.checksum()
+    fn is_whole(&self) -> bool {
+        self.words[word::FLAGS].to_ne_bytes()[0] != 0
+            && self.words[word::CHECKSUM] == self.checksum()
     }
 
     /// The state that the header describes.
-    pub fn view(&self) -> IndexView {
+    fn view(&self) -> IndexView {
         let pair = |first: [u8; 4], second: [u8; 4]| {
             let mut both = [0; 8];
             both[..4].copy_from_slice(&first);
@@ -86,10 +243,77 @@ impl IndexHeader {
             both
         };
         let words = &self.words;
+        let salts = word::SALTS.map(|word| words[word].to_ne_bytes());
+        let sum = word::FRAME_CHECKSUM.start;
         IndexView {
-            salts: Salts(pair(words[8].to_ne_bytes(), words[9].to_ne_bytes())),
-            last_frame: FrameNo(words[4]),
-            checksum: pair(words[6].to_be_bytes(), words[7].to_be_bytes()),
+            salts: Salts(pair(salts[0], salts[1])),
+            last_frame: FrameNo(words[word::LAST_FRAME]),
+            checksum: pair(words[sum].to_be_bytes(), words[sum + 1].to_be_bytes()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wal-index whose header names frame 7 of generation 1.
+    fn words() -> [AtomicU32; INDEX_WORDS] {
+        let words: [AtomicU32; INDEX_WORDS] = array::from_fn(|_| AtomicU32::new(9));
+        let mut header = IndexHeader {
+            words: [3_007_000, 0, 5, 0, 7, 4, 1, 2, 0, 0, 0, 0],
+        };
+        header.words[word::FLAGS] = u32::from_ne_bytes([1, 0, 0, 16]);
+        header.words[word::SALTS[0]] = u32::from_ne_bytes([0, 0, 0, 1]);
+        let index = WalIndex::new(&words);
+        WritableIndex(index).publish(&header.summed());
+        words
+    }
+
+    #[test]
+    fn a_header_that_is_being_written_does_not_hide_the_other_one() {
+        for torn in 0..2 * HEADER_WORDS {
+            let words = words();
+            let index = WalIndex::new(&words);
+            assert_eq!(index.view().map(|view| view.last_frame), Some(FrameNo(7)));
+            words[torn].fetch_xor(1 << 8, Ordering::Relaxed);
+            assert_eq!(index.view().map(|view| view.last_frame), Some(FrameNo(7)));
+            assert!(WritableIndex(index).header().is_none(), "word {torn}");
+            // In both copies: none is believed.
+            words[(torn + HEADER_WORDS) % (2 * HEADER_WORDS)].fetch_xor(1 << 8, Ordering::Relaxed);
+            assert_eq!(index.view(), None, "word {torn}");
+        }
+    }
+
+    #[test]
+    fn a_restart_is_another_generation_without_frames() {
+        let words = words();
+        let index = WritableIndex(WalIndex::new(&words));
+        let header = index.header().expect("valid");
+        index.restart(&header, [4, 3, 2, 1]);
+        let view = index.0.view().expect("valid");
+        assert_eq!(view.salts, Salts([0, 0, 0, 2, 4, 3, 2, 1]));
+        assert_eq!(view.last_frame, FrameNo(0));
+        assert_eq!(index.0.backfilled(), FrameNo(0));
+        assert_eq!(index.0.backfill_attempted(), FrameNo(0));
+        let words = words.map(AtomicU32::into_inner);
+        // The first read mark, the locks and the last word are not SQLite's to change then.
+        assert_eq!(words[25..], [9, 0, UNUSED, UNUSED, UNUSED, 9, 9, 0, 9]);
+    }
+
+    #[test]
+    fn a_corrected_checksum_is_in_both_copies_and_an_invalid_index_has_no_view() {
+        let words = words();
+        let index = WritableIndex(WalIndex::new(&words));
+        index.correct([0x0102_0304, 5]);
+        let view = index.0.view().expect("valid");
+        assert_eq!(view.checksum, [1, 2, 3, 4, 0, 0, 0, 5]);
+        assert!(index.header().is_some());
+        index.forget_backfill(FrameNo(8));
+        assert_eq!(index.0.backfilled(), FrameNo(9));
+        index.forget_backfill(FrameNo(9));
+        assert_eq!(index.0.backfilled(), FrameNo(0));
+        index.invalidate();
+        assert_eq!((index.0.view(), index.header()), (None, None));
     }
 }

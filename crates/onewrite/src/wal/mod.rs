@@ -16,7 +16,7 @@ mod index;
 use std::fmt;
 use std::ops::Range;
 
-pub use index::{INDEX_HEADER_WORDS, IndexHeader, IndexView};
+pub use index::{INDEX_WORDS, IndexHeader, IndexView, WalIndex, WritableIndex};
 
 /// Bytes of the WAL header.
 pub const HEADER_BYTES: usize = 32;

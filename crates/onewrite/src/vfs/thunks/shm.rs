@@ -111,7 +111,11 @@ fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
         });
         if let (Some(resealed), Some(index)) = (resealed, index) {
             match resealed.commit == index.last_frame {
-                true => database.inner.correct_index(resealed.checksum),
+                true => {
+                    if let Some(index) = database.inner.writable_index() {
+                        index.correct(resealed.checksum);
+                    }
+                }
                 // SQLite has filled a sector after it, which recovery must leave out.
                 false => database.inner.invalidate_index(),
             }
