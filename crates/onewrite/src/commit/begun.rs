@@ -21,13 +21,14 @@ pub(super) struct BegunFrame {
 impl Writer {
     /// So many bytes of a frame have come, and not all.
     pub(super) fn keep_begun(&mut self, frame: FrameNo, known: usize) {
-        let fills_a_sector = self.commit_written && frame > self.commit_frame;
+        let fills_a_sector =
+            self.transaction.phase.awaits_sync() && frame > self.transaction.commit;
         if !fills_a_sector {
             return;
         }
         self.begun = self.run.frame(frame).map(|bytes| BegunFrame {
             frame,
-            generation: self.generation,
+            generation: self.transaction.generation,
             bytes: bytes.to_vec(),
             known,
         });
@@ -41,7 +42,7 @@ impl Writer {
     /// The gathered frames are about to be written: without the one that is begun.
     pub(super) fn leave_out_begun(&mut self) {
         if let Some(begun) = &self.begun
-            && begun.generation == self.generation
+            && begun.generation == self.transaction.generation
             && begun.frame == self.run.last()
         {
             self.run.truncate(begun.frame);
@@ -51,7 +52,9 @@ impl Writer {
     /// The begin of a frame that is gone on with at byte `within`. Of any other frame nothing is to come.
     pub(super) fn take_begun(&mut self, frame: FrameNo, within: usize) -> Option<Vec<u8>> {
         let goes_on = |begun: &BegunFrame| {
-            begun.frame == frame && begun.known == within && begun.generation == self.generation
+            begun.frame == frame
+                && begun.known == within
+                && begun.generation == self.transaction.generation
         };
         self.begun.take().filter(goes_on).map(|begun| begun.bytes)
     }

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use crate::commit::gathering::Gathering;
 use crate::commit::stuck::Stuck;
+use crate::commit::transaction::Promise;
 use crate::commit::turns::Turns;
 use crate::commit::{SharedLog, Writer};
 use crate::log::arrivals::Arrivals;
@@ -453,8 +454,10 @@ impl Writer {
     /// Leaves the commit in the page cache, to be published first.
     pub(super) fn defer(&mut self, salts: Salts) -> Result<(), LogError> {
         self.write_to_page_cache()?;
-        self.log.shared().set_deferred(salts, self.commit_frame);
-        self.deferred = Some((salts, self.commit_frame));
+        self.log
+            .shared()
+            .set_deferred(salts, self.transaction.commit);
+        self.promise = Promise::Deferred(salts, self.transaction.commit);
         self.log.group_commit.leading().counts.commits += 1;
         Ok(())
     }
@@ -464,7 +467,7 @@ impl Writer {
     /// # Errors
     /// The flush failed: the log is poisoned, and what becomes of the commit is unknown.
     pub fn await_own(&mut self, look: Look<'_>) -> Result<(), LogError> {
-        let Some(until) = self.deferred.take() else {
+        let Some(until) = self.promise.take_deferred() else {
             return Ok(());
         };
         let log = std::sync::Arc::clone(&self.log);

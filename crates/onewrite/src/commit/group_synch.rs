@@ -323,10 +323,10 @@ impl Writer {
             return Ok(false);
         };
         let alone = !self.run_is_out
-            && !self.spilled
+            && !self.transaction.spilled
             && self.header.is_none()
             && !self.run.is_empty()
-            && self.run.last() == self.commit_frame
+            && self.run.last() == self.transaction.commit
             && self.log.mode().may_group();
         if !alone {
             return Ok(false);

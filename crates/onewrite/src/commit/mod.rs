@@ -31,23 +31,23 @@ mod run;
 mod seal;
 mod shared_log;
 mod stuck;
+mod transaction;
 mod write_out;
 
 use std::sync::Arc;
 
-use crate::log::layout::SideBlock;
-use crate::log::packed::Packing;
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, LogError};
 use crate::mode::{Compressing, GroupSynch, JournalMode, SyncPolicy};
-use crate::storage::{AlignedBuf, Durability, Patience, Short};
+use crate::storage::{Durability, Patience, Short};
 use crate::wal::{self, FrameNo, IndexView, Salts, array};
 use begun::BegunFrame;
 use run::Run;
 pub use seal::Resealed;
 use seal::Unfinished;
 pub use shared_log::SharedLog;
-use write_out::StockTail;
+use transaction::{Phase, Promise, Transaction};
+use write_out::{LaidOut, StockTail};
 
 /// A transaction's frames are gathered up to this size, in bytes.
 pub const MAX_RUN_BYTES: usize = 256 << 10;
@@ -92,38 +92,16 @@ pub struct Writer {
     run_is_out: bool,
     /// A WAL header that SQLite wrote and nobody needs yet.
     header: Option<[u8; wal::HEADER_BYTES]>,
-    in_transaction: bool,
-    /// The last frame that this transaction has written, whether it still counts or not.
-    live_until: FrameNo,
-    /// A part of this transaction went through the page cache.
-    spilled: bool,
-    /// A commit frame was written since the last `xSync`, or end of transaction.
-    commit_written: bool,
-    /// That commit frame.
-    commit_frame: FrameNo,
-    /// `xSync` of the commit has come: what SQLite still writes is the rest of a frame that fills the
-    /// device's sector, and no `xSync` follows.
-    synced: bool,
+    transaction: Transaction,
     begun: Option<BegunFrame>,
     unfinished: Unfinished,
     resealed: Option<Resealed>,
     who: Committer,
-    /// A commit that is, or will be, published before it is durable: its generation and last frame.
-    deferred: Option<(Salts, FrameNo)>,
-    /// A commit that is durable, and about to be published.
-    durable: Option<(Salts, FrameNo)>,
+    promise: Promise,
     /// The connection's commits are followed by `xSync` (`synchronous=FULL`).
     expects_sync: bool,
-    blocks: AlignedBuf,
-    /// Where `blocks` end in the file.
-    end: u64,
+    laid_out: LaidOut,
     stock_tail: Option<StockTail>,
-    /// The frame headers of `blocks`, where they stand in a block of their own.
-    beside: Option<SideBlock>,
-    /// The generation that this transaction writes.
-    generation: Option<Salts>,
-    /// What was written last of a log without fixed positions.
-    packing: Option<Packing>,
 }
 
 impl Writer {
@@ -138,25 +116,15 @@ impl Writer {
             run: Run::new(page),
             run_is_out: false,
             header: None,
-            in_transaction: false,
-            live_until: FrameNo(0),
-            spilled: false,
-            commit_written: false,
-            commit_frame: FrameNo(0),
-            synced: false,
+            transaction: Transaction::default(),
             begun: None,
             unfinished: Unfinished::default(),
             resealed: None,
             who,
-            deferred: None,
-            durable: None,
+            promise: Promise::None,
             expects_sync: false,
-            blocks: AlignedBuf::new(),
-            end: 0,
+            laid_out: LaidOut::default(),
             stock_tail: None,
-            beside: None,
-            generation: None,
-            packing: None,
         }
     }
 
@@ -167,7 +135,7 @@ impl Writer {
 
     /// Whether a transaction is being written.
     pub fn is_in_transaction(&self) -> bool {
-        self.in_transaction
+        self.transaction.is_under_way()
     }
 
     /// The application has changed `synchronous`: whether commits are synced is to be seen again.
@@ -179,13 +147,14 @@ impl Writer {
     pub fn transaction_may_begin(&mut self) {
         self.end_transaction();
         self.resealed = None;
-        self.durable = None;
+        self.promise.forget_durable();
         self.forget_run();
         self.forget_header();
     }
 
     fn end_transaction(&mut self) {
-        if std::mem::take(&mut self.in_transaction)
+        let ended = std::mem::take(&mut self.transaction.phase);
+        if ended != Phase::Ended
             && let Some(packed) = self.log.packed()
         {
             packed.end_transaction();
@@ -213,17 +182,18 @@ impl Writer {
     }
 
     fn write_published(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
+        let has_commit = self.transaction.phase.awaits_sync();
         self.end_transaction();
         let published = index.is_none_or(|index| self.has_published(&index));
         if !published {
             // Rolled back after its `xSync`: there is nothing to wait for.
-            self.deferred = None;
+            self.promise.forget_deferred();
         }
         // Not before it is published: else the same frames might be written anew, and pass for durable.
-        if let Some((salts, frame)) = self.durable.take().filter(|_| published) {
+        if let Some((salts, frame)) = self.promise.take_durable().filter(|_| published) {
             self.log.set_durable(frame, salts);
         }
-        if !std::mem::take(&mut self.commit_written) || self.run_is_out || !published {
+        if !has_commit || self.run_is_out || !published {
             return Ok(());
         }
         // The connection was set to a lower synchronous level, and we did not see it. What it
@@ -256,7 +226,7 @@ impl Writer {
 
     fn has_published(&self, index: &IndexView) -> bool {
         // Behind the commit frame there may be some that fill a sector.
-        self.run_salts() == Some(index.salts) && index.last_frame >= self.commit_frame
+        self.run_salts() == Some(index.salts) && index.last_frame >= self.transaction.commit
     }
 
     /// The commit is published (`SQLITE_FCNTL_COMMIT_PHASETWO`): its frames may be remembered.
@@ -272,7 +242,7 @@ impl Writer {
             }
             self.log.set_committed(self.run.last());
             if let Some(packed) = self.log.packed() {
-                packed.published(self.run.last(), self.packing.take());
+                packed.published(self.run.last(), self.laid_out.packing.take());
             }
             self.prepare_ahead();
         }
@@ -283,17 +253,14 @@ impl Writer {
     fn forget_run(&mut self) {
         self.run.clear();
         self.run_is_out = false;
-        self.packing = None;
-        if self.blocks.capacity() > KEPT_BYTES {
-            self.blocks = AlignedBuf::new();
-        }
+        self.laid_out.forget();
     }
 
     /// Where the run ends in the file. With fixed positions that is known before it is laid out, and
     /// also where a group writes it.
     fn end_of_run(&self) -> u64 {
         match self.log.packed() {
-            Some(_) => self.end,
+            Some(_) => self.laid_out.end,
             None => self.log.geometry().end_of(self.run.last()),
         }
     }
@@ -357,7 +324,7 @@ impl Writer {
             return Err(self.log.error(ErrorKind::Corrupt, what));
         }
         self.log.group.write_all(&self.log)?;
-        self.in_transaction = false;
+        self.transaction.phase = Phase::Ended;
         self.unfinished.restart();
         let salts = Salts(array(&header[16..24]));
         if let Some(packed) = self.log.packed() {
@@ -371,22 +338,16 @@ impl Writer {
     }
 
     fn begin_transaction(&mut self, first: FrameNo, salts: Option<Salts>) -> Result<(), LogError> {
-        if self.in_transaction {
+        if self.transaction.is_under_way() {
             return Ok(());
         }
         self.log.refresh()?;
-        self.generation = salts;
         if let Some(salts) = salts {
             self.log.begin(salts, FrameNo(first.0.saturating_sub(1)))?;
         }
-        self.in_transaction = true;
-        self.synced = false;
-        // Of a commit that failed, or whose last piece came after its end.
-        self.commit_written = false;
-        self.commit_frame = FrameNo(0);
-        self.durable = None;
-        self.live_until = FrameNo(first.0.saturating_sub(1));
-        self.spilled = false;
+        // Of a commit that failed, or whose last piece came after its end, nothing stays.
+        self.transaction = Transaction::begin(first, salts);
+        self.promise.forget_durable();
         self.forget_run();
         Ok(())
     }
@@ -398,11 +359,11 @@ impl Writer {
         piece: &[u8],
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
-        if self.in_transaction && self.is_out(frame) {
+        if self.transaction.is_under_way() && self.is_out(frame) {
             // In exclusive mode the next transaction begins without a word after a commit that failed.
             self.end_transaction();
         }
-        if !self.in_transaction {
+        if !self.transaction.is_under_way() {
             let salts = match (self.header, index) {
                 (Some(header), _) => Some(Salts(array(&header[16..24]))),
                 (None, Some(index)) => Some(index.salts),
@@ -419,14 +380,14 @@ impl Writer {
         if let Some(bytes) = self.run.frame_mut(frame) {
             bytes[within..within + piece.len()].copy_from_slice(piece);
         }
-        self.live_until = self.live_until.max(frame);
+        self.transaction.live_until = self.transaction.live_until.max(frame);
         self.unfinished.note(frame, within, piece);
         let is_complete = within + piece.len() == page.frame_bytes();
         // Where a transaction has overwritten a frame of its own, SQLite leaves salts and checksums
         // zero, and writes every header from there on once more when all frames are there: that of
         // the commit frame last. Only then is the transaction what will be published. (Frames behind the
         // commit fill a sector: their pages follow.)
-        let is_header_again = within == 0 && self.commit_written && frame <= self.commit_frame;
+        let is_header_again = within == 0 && self.awaits_sync_of(frame);
         if !is_complete && !is_header_again {
             self.keep_begun(frame, within + piece.len());
             return Ok(());
@@ -435,7 +396,7 @@ impl Writer {
             self.forget_begun(frame);
         }
         if self.run.is_commit(frame) {
-            self.commit_frame = frame;
+            self.transaction.commit = frame;
             // What was rolled back, and came together with this transaction: in the log it could pass for what is to
             // come there.
             self.run.truncate(frame.plus(1));
@@ -443,19 +404,29 @@ impl Writer {
             if let Some(from) = self.unfinished.left_by(frame, is_sealed) {
                 return self.seal_commit(from, frame, index);
             }
-            let is_last_chance = !self.expects_sync || self.synced;
+            let is_last_chance = !self.expects_sync || self.transaction.phase.is_synced();
             if !is_sealed || !is_last_chance {
                 // Should no `xSync` come, it is written when it is published already.
                 self.make_room_for_run()?;
             } else if !self.try_group(SyncPolicy::Normal)? {
                 self.write_out(Durability::Begun)?;
             }
-            self.commit_written = true;
+            self.note_commit();
             self.unfinished.note_complete(frame);
         } else if self.run.len() >= MAX_RUN_BYTES && frame == self.run.last() {
             return self.spill();
         }
         Ok(())
+    }
+
+    /// Whether a frame is of a commit that is complete, and that no `xSync` has followed.
+    fn awaits_sync_of(&self, frame: FrameNo) -> bool {
+        self.transaction.phase.awaits_sync() && frame <= self.transaction.commit
+    }
+
+    /// A commit frame, or one behind it, is complete.
+    fn note_commit(&mut self) {
+        self.transaction.phase = self.transaction.phase.after_commit_frame();
     }
 
     /// Makes `frame` part of the run, with its present content if it has one that counts.
@@ -465,7 +436,7 @@ impl Writer {
         within: usize,
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
-        let is_new = frame > self.live_until && within == 0;
+        let is_new = frame > self.transaction.live_until && within == 0;
         let mut present = Vec::new();
         if let Some(bytes) = self.take_begun(frame, within) {
             present = bytes;
@@ -494,11 +465,11 @@ impl Writer {
         alone_in_transaction: &dyn Fn() -> bool,
     ) -> Result<(), LogError> {
         self.log.check_poison()?;
-        if !std::mem::take(&mut self.commit_written) {
+        let Some(synced) = self.transaction.phase.after_sync() else {
             return self.sync_everything(index);
-        }
+        };
+        self.transaction.phase = synced;
         self.expects_sync = true;
-        self.synced = true;
         self.log.shared().note_committer(self.who);
         self.leave_out_begun();
         self.sync_commit(index, alone_in_transaction)

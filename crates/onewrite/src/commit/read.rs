@@ -112,7 +112,8 @@ impl Writer {
 
     /// A frame of this transaction. When it is over, others may have written the same frame anew.
     fn gathered(&self, frame: FrameNo) -> Option<&[u8]> {
-        self.run.frame(frame).filter(|_| self.in_transaction)
+        let run = self.run.frame(frame);
+        run.filter(|_| self.transaction.is_under_way())
     }
 
     /// A page of a published frame, or of one that this transaction spilled.
@@ -126,7 +127,7 @@ impl Writer {
         let salts = index
             .map(|index| index.salts)
             .or_else(|| self.log.header_salts());
-        let spilled = self.in_transaction && frame <= self.live_until && self.spilled;
+        let spilled = self.transaction.has_written(frame) && self.transaction.spilled;
         if let Some(salts) = salts.filter(|_| !spilled) {
             let remembered = self.log.memory().read(frame, salts, at, out)
                 || self
@@ -186,7 +187,7 @@ impl Writer {
             out.copy_from_slice(&page[at..at + out.len()]);
             is_there
         };
-        let is_own = self.in_transaction && frame <= self.live_until;
+        let is_own = self.transaction.has_written(frame);
         let is_promised = published.is_some() || index.is_none() || is_own;
         match is_there || !is_promised {
             true => Ok(()),
@@ -197,7 +198,7 @@ impl Writer {
     /// The generation of a frame, and the last published one where the frame is published: not one of
     /// this transaction.
     fn whose(&self, frame: FrameNo, index: Option<IndexView>) -> (Salts, Option<FrameNo>) {
-        let own = self.generation.filter(|_| self.in_transaction);
+        let own = self.transaction.present_generation();
         match (index.filter(|index| frame <= index.last_frame), own) {
             (Some(index), _) => (index.salts, Some(index.last_frame)),
             (None, Some(salts)) => (salts, None),
@@ -226,7 +227,7 @@ impl Writer {
             return self.log.read_frame(frame, out, generations.as_slice());
         };
         // Outside a transaction only recovery reads whole frames, and goes by the log's own header.
-        let salts = self.generation.filter(|_| self.in_transaction);
+        let salts = self.transaction.present_generation();
         let salts = salts.or(self.log.header_salts()).unwrap_or(UNSEALED);
         let (header, page) = out.split_at_mut(FRAME_HEADER_BYTES);
         let mut bytes = [0; FRAME_HEADER_BYTES];
@@ -242,7 +243,7 @@ impl Writer {
             Some(header) => Some(Salts(array(&header[16..24]))),
             None => self.log.header_salts(),
         };
-        let unsealed = self.in_transaction.then_some(UNSEALED);
+        let unsealed = self.transaction.is_under_way().then_some(UNSEALED);
         let mut known = 0;
         let mut salts = [UNSEALED; 3];
         let candidates = [index.map(|index| index.salts), header, unsealed];

@@ -91,7 +91,8 @@ impl Writer {
         index: Option<IndexView>,
     ) -> Result<bool, LogError> {
         let place = self.log.geometry().page().locate(offset);
-        let commit = self.unfinished.complete.filter(|_| self.in_transaction);
+        let commit = self.unfinished.complete;
+        let commit = commit.filter(|_| self.transaction.is_under_way());
         let (Some((before, within)), Some(commit)) = (place, commit) else {
             return Ok(false);
         };
@@ -121,7 +122,7 @@ impl Writer {
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
         self.unfinished = Unfinished::default();
-        self.commit_written = true;
+        self.note_commit();
         // SQLite may have finished the commit frame, and not those before it. Where the log begins to be
         // written before the last header is right, that frame must not pass for a commit.
         if let Some(bytes) = self.run.frame_mut(commit) {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::commit::Writer;
-use crate::log::packed::Unpacked;
+use crate::commit::transaction::Promise;
+use crate::commit::{KEPT_BYTES, Writer};
+use crate::log::layout::SideBlock;
+use crate::log::packed::{Packing, Unpacked};
 use crate::log::{ErrorKind, LogError};
 use crate::mode::{Layout, SyncPolicy};
 use crate::storage::{AlignedBuf, Durability};
@@ -19,6 +21,28 @@ pub(super) struct StockTail {
     block: AlignedBuf,
     /// The checksum of the last frame: whoever finds another in the wal-index may not use it.
     checksum: [u8; 8],
+}
+
+/// The run as it was laid out last.
+#[derive(Default)]
+pub(super) struct LaidOut {
+    pub(super) blocks: AlignedBuf,
+    /// Where `blocks` end in the file.
+    pub(super) end: u64,
+    /// The frame headers of `blocks`, where they stand in a block of their own.
+    headers: Option<SideBlock>,
+    /// Positions in a log without fixed ones.
+    pub(super) packing: Option<Packing>,
+}
+
+impl LaidOut {
+    /// Forgets it, and gives back the memory of a large run.
+    pub(super) fn forget(&mut self) {
+        self.packing = None;
+        if self.blocks.capacity() > KEPT_BYTES {
+            self.blocks = AlignedBuf::new();
+        }
+    }
 }
 
 impl Writer {
@@ -39,14 +63,14 @@ impl Writer {
         self.log.group.write_all(&self.log)?;
         self.write_header()?;
         let offset = self.encode()?;
-        if self.blocks.is_empty() {
+        if self.laid_out.blocks.is_empty() {
             return Ok(());
         }
-        self.log.make_room(self.end, &*self.patience)?;
-        self.write_headers_beside(durability)?;
+        self.log.make_room(self.laid_out.end, &*self.patience)?;
+        self.write_headers_apart(durability)?;
         self.log
             .file()
-            .write_at(self.blocks.as_slice(), offset, durability)?;
+            .write_at(self.laid_out.blocks.as_slice(), offset, durability)?;
         self.note_written();
         self.remember_stock_tail(offset);
         Ok(())
@@ -54,8 +78,8 @@ impl Writer {
 
     /// Writes the block of frame headers that the run does not include (`gathered`), as durably as the run
     /// will be: a flush behind the run covers it, FUA does not, nor a device that is not known.
-    fn write_headers_beside(&self, durability: Durability) -> Result<(), LogError> {
-        let Some(beside) = &self.beside else {
+    fn write_headers_apart(&self, durability: Durability) -> Result<(), LogError> {
+        let Some(headers) = &self.laid_out.headers else {
             return Ok(());
         };
         let file = self.log.file();
@@ -65,12 +89,12 @@ impl Writer {
             Durability::WriteThrough if is_covered => Durability::None,
             other => other,
         };
-        Ok(file.write_at(beside.bytes.as_slice(), beside.offset, durability)?)
+        Ok(file.write_at(headers.bytes.as_slice(), headers.offset, durability)?)
     }
 
     fn note_written(&mut self) {
         self.run_is_out = true;
-        if let (Some(packed), Some(packing)) = (self.log.packed(), &self.packing) {
+        if let (Some(packed), Some(packing)) = (self.log.packed(), &self.laid_out.packing) {
             packed.written(packing);
         }
     }
@@ -79,7 +103,7 @@ impl Writer {
     /// them: it is too large to be gathered whole. Its end will be flushed. That holds also where they
     /// were out already, as a commit that no `xSync` was expected for: nobody has waited for that write.
     pub(super) fn spill(&mut self) -> Result<(), LogError> {
-        self.spilled |= !self.run.is_empty();
+        self.transaction.spilled |= !self.run.is_empty();
         self.write_to_page_cache()
     }
 
@@ -94,15 +118,15 @@ impl Writer {
         self.write_header()?;
         self.stock_tail = None;
         let offset = self.encode()?;
-        if self.blocks.is_empty() {
+        if self.laid_out.blocks.is_empty() {
             return Ok(());
         }
         let file = self.log.file();
-        if let Some(beside) = &self.beside {
-            file.write_buffered_at(beside.bytes.as_slice(), beside.offset)?;
+        if let Some(headers) = &self.laid_out.headers {
+            file.write_buffered_at(headers.bytes.as_slice(), headers.offset)?;
         }
-        let write = || file.write_buffered_at(self.blocks.as_slice(), offset);
-        match self.log.lacks_room(self.end) {
+        let write = || file.write_buffered_at(self.laid_out.blocks.as_slice(), offset);
+        match self.log.lacks_room(self.laid_out.end) {
             true => self.log.write_beyond(&*self.patience, write)?,
             false => write()?,
         }
@@ -119,28 +143,29 @@ impl Writer {
             true => self.encode_in_place()?,
             false => self.pack()?,
         };
-        self.end = offset + self.blocks.len() as u64;
+        self.laid_out.end = offset + self.laid_out.blocks.len() as u64;
         Ok(offset)
     }
 
     /// Compresses the run, for the end of a log without fixed positions.
     fn pack(&mut self) -> Result<u64, LogError> {
         let log = Arc::clone(&self.log);
-        let (Some(packed), Some(salts)) = (log.packed(), self.generation) else {
+        let (Some(packed), Some(salts)) = (log.packed(), self.transaction.generation) else {
             return Err(log.error(ErrorKind::Write, "its generation is not known"));
         };
         // A frame behind a finished commit is begun, and no more.
-        let ends = self.run.is_commit(self.commit_frame) && self.run.is_sealed(self.commit_frame);
+        let ends = self.run.is_commit(self.transaction.commit)
+            && self.run.is_sealed(self.transaction.commit);
         let last = match ends {
-            true => self.commit_frame,
+            true => self.transaction.commit,
             false => self.run.last(),
         };
         // What SQLite puts behind a commit to fill a sector are commits again, of the same transaction.
         // Nothing replaces a commit in the log, and what was written of this one waits for a flush.
         let first = self.run.first().max(packed.committed().plus(1));
-        self.spilled |= first > self.run.first();
+        self.transaction.spilled |= first > self.run.first();
         if first > last {
-            self.blocks.clear();
+            self.laid_out.blocks.clear();
             return Ok(packed.end());
         }
         let run = Unpacked {
@@ -150,14 +175,14 @@ impl Writer {
             salts,
         };
         let how = self.config.compressing;
-        let packing = packed.pack(&run, how, log.memory(), &mut self.blocks);
+        let packing = packed.pack(&run, how, log.memory(), &mut self.laid_out.blocks);
         let offset = packing.offset;
-        self.packing = Some(packing);
+        self.laid_out.packing = Some(packing);
         Ok(offset)
     }
 
     fn encode_in_place(&mut self) -> Result<u64, LogError> {
-        self.beside = None;
+        self.laid_out.headers = None;
         let (log, tail) = (&self.log, &self.stock_tail);
         let mut load = |offset: u64, out: &mut [u8]| match tail {
             Some(tail) if tail.offset == offset && tail.block.len() == out.len() => {
@@ -171,9 +196,9 @@ impl Writer {
             .encode(
                 self.run.first(),
                 self.run.bytes(),
-                self.live_until,
+                self.transaction.live_until,
                 &mut load,
-                &mut self.blocks,
+                &mut self.laid_out.blocks,
             )
             .map_err(|e| {
                 LogError::io(
@@ -184,13 +209,13 @@ impl Writer {
                 )
             })?;
         if log.geometry().layout() == Layout::Gathered {
-            self.beside = side;
+            self.laid_out.headers = side;
         } else if let Some(side) = side {
             log.make_room(side.offset + side.bytes.len() as u64, &*self.patience)?;
             log.file()
                 .write_at(side.bytes.as_slice(), side.offset, Durability::None)?;
             // The frames must not become durable before what they lean on.
-            self.spilled = true;
+            self.transaction.spilled = true;
         }
         Ok(offset)
     }
@@ -206,14 +231,19 @@ impl Writer {
             _ => geometry.header_block(self.run.last()),
         };
         let Some(last) = last else { return };
-        let beside = self.beside.as_ref().filter(|beside| beside.offset == last);
+        let headers = self
+            .laid_out
+            .headers
+            .as_ref()
+            .filter(|headers| headers.offset == last);
         self.stock_tail = header.and_then(|header| {
             let mut block = AlignedBuf::new();
-            block.extend_from_slice(match beside {
-                Some(beside) => beside.bytes.as_slice(),
+            block.extend_from_slice(match headers {
+                Some(headers) => headers.bytes.as_slice(),
                 None => {
                     let in_blocks = last.checked_sub(offset)? as usize;
-                    self.blocks
+                    self.laid_out
+                        .blocks
                         .as_slice()
                         .get(in_blocks..)?
                         .get(..BLOCK as usize)?
@@ -235,7 +265,7 @@ impl Writer {
         self.log.write_wal_header(&header, Durability::None)?;
         self.header = None;
         // Frames of the new generation must not be durable alone.
-        self.spilled = true;
+        self.transaction.spilled = true;
         Ok(())
     }
 
@@ -264,7 +294,7 @@ impl Writer {
         // told that nothing else is lost.
         let one_write = policy == SyncPolicy::Persistent
             && !self.run_is_out
-            && !self.spilled
+            && !self.transaction.spilled
             && self.header.is_none()
             && (everything_before
                 || self.write_through_flushes() && !self.log.may_lack_space_for_ready_blocks());
@@ -275,18 +305,21 @@ impl Writer {
             self.flush(everything_before)?;
         }
         // A side block may have been written on the way, behind the back of a FUA write.
-        if one_write && self.spilled {
+        if one_write && self.transaction.spilled {
             self.flush(everything_before)?;
         }
         // Not of the last frame, where only a part of it is there.
-        self.durable = Some((salts, self.commit_frame));
+        self.promise = Promise::Durable(salts, self.transaction.commit);
         Ok(())
     }
 
     /// Whether a frame of this transaction stands in a log without fixed positions as a commit that
     /// nothing replaces, or before one.
     pub(super) fn is_out(&self, frame: FrameNo) -> bool {
-        let packed = self.log.packed().filter(|_| self.generation.is_some());
+        let packed = self
+            .log
+            .packed()
+            .filter(|_| self.transaction.generation.is_some());
         packed.is_some_and(|packed| frame <= packed.committed())
     }
 
@@ -301,7 +334,7 @@ impl Writer {
     /// `onewrite_sync=normal` promises that a commit survives a crash of the system: what a large
     /// transaction left in the page cache would not.
     fn keep_spilled_on_disk(&self, index: Option<IndexView>) -> Result<(), LogError> {
-        match self.spilled {
+        match self.transaction.spilled {
             true => self.flush(self.published_is_durable(index)),
             false => Ok(()),
         }
@@ -329,7 +362,10 @@ impl Writer {
             }
             return Ok(());
         }
-        if self.run.is_empty() && !self.in_transaction && self.published_is_durable(index) {
+        if self.run.is_empty()
+            && !self.transaction.is_under_way()
+            && self.published_is_durable(index)
+        {
             // A checkpoint may copy all of it.
             return Ok(());
         }

@@ -1,0 +1,176 @@
+//! The transaction that a connection writes: its phase, and what is known of it.
+//!
+//! ```text
+//!          frame              commit frame         xSync           frame behind the commit
+//! Ended ----------> Open ------------------> Complete -------> Synced <---------------> Filled
+//!                                                                        xSync
+//! ```
+//!
+//! From every phase the end of the transaction leads to `Ended`. At `synchronous=NORMAL` no `xSync`
+//! comes. SQLite calls `xSync` of a commit once, and then writes the rest of a frame that fills the
+//! device's sector.
+
+use crate::wal::{FrameNo, Salts};
+
+/// Where the connection is in its transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Phase {
+    /// No transaction is being written. The last one is remembered until the next begins.
+    #[default]
+    Ended,
+    /// Frames come.
+    Open,
+    /// The commit frame is complete: `xSync`, or publication, is next.
+    Complete,
+    /// `xSync` of the commit has come: publication is next.
+    Synced,
+    /// As `Synced`, and a further frame has come since, which no `xSync` may follow.
+    Filled,
+}
+
+impl Phase {
+    /// Whether a commit frame was written, and no `xSync` since.
+    pub(super) fn awaits_sync(self) -> bool {
+        matches!(self, Phase::Complete | Phase::Filled)
+    }
+
+    /// Whether `xSync` of the commit has come.
+    pub(super) fn is_synced(self) -> bool {
+        matches!(self, Phase::Synced | Phase::Filled)
+    }
+
+    /// The phase after a commit frame, or one that fills a sector behind it.
+    pub(super) fn after_commit_frame(self) -> Phase {
+        match self {
+            Phase::Ended | Phase::Open | Phase::Complete => Phase::Complete,
+            Phase::Synced | Phase::Filled => Phase::Filled,
+        }
+    }
+
+    /// The phase after `xSync` of a commit; `None` where no commit awaits one.
+    pub(super) fn after_sync(self) -> Option<Phase> {
+        self.awaits_sync().then_some(Phase::Synced)
+    }
+}
+
+/// See the module. It stays as it is after its end, for the frames may yet be written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Transaction {
+    pub(super) phase: Phase,
+    /// The generation that it writes.
+    pub(super) generation: Option<Salts>,
+    /// The last frame that it has written, whether that still counts or not.
+    pub(super) live_until: FrameNo,
+    /// A part of it went through the page cache.
+    pub(super) spilled: bool,
+    /// Its commit frame, once that has come.
+    pub(super) commit: FrameNo,
+}
+
+impl Transaction {
+    /// A transaction whose first frame is about to be written.
+    pub(super) fn begin(first: FrameNo, generation: Option<Salts>) -> Transaction {
+        Transaction {
+            phase: Phase::Open,
+            generation,
+            live_until: FrameNo(first.0.saturating_sub(1)),
+            spilled: false,
+            commit: FrameNo(0),
+        }
+    }
+
+    /// Whether it is being written.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.phase != Phase::Ended
+    }
+
+    /// Its generation, while it is being written.
+    pub(super) fn present_generation(&self) -> Option<Salts> {
+        self.generation.filter(|_| self.is_under_way())
+    }
+
+    /// Whether a frame is one that it has written, while it is being written.
+    pub(super) fn has_written(&self, frame: FrameNo) -> bool {
+        self.is_under_way() && frame <= self.live_until
+    }
+}
+
+/// What is known of the durability of the connection's last commit, up to its last frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Promise {
+    /// Nothing, or it was told.
+    #[default]
+    None,
+    /// It is durable, and about to be published.
+    Durable(Salts, FrameNo),
+    /// It is, or will be, published before it is durable.
+    Deferred(Salts, FrameNo),
+}
+
+impl Promise {
+    /// A durable commit that was not published is void: the same frames may be written again.
+    pub(super) fn forget_durable(&mut self) {
+        if matches!(self, Promise::Durable(..)) {
+            *self = Promise::None;
+        }
+    }
+
+    /// A deferred commit that was rolled back is awaited by nobody.
+    pub(super) fn forget_deferred(&mut self) {
+        if matches!(self, Promise::Deferred(..)) {
+            *self = Promise::None;
+        }
+    }
+
+    /// Takes the position of a durable commit.
+    pub(super) fn take_durable(&mut self) -> Option<(Salts, FrameNo)> {
+        let Promise::Durable(salts, frame) = *self else {
+            return None;
+        };
+        *self = Promise::None;
+        Some((salts, frame))
+    }
+
+    /// Takes the position of a deferred commit.
+    pub(super) fn take_deferred(&mut self) -> Option<(Salts, FrameNo)> {
+        let Promise::Deferred(salts, frame) = *self else {
+            return None;
+        };
+        *self = Promise::None;
+        Some((salts, frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_awaits_one_sync_and_a_frame_behind_it_none_that_must_come() {
+        let open = Transaction::begin(FrameNo(4), None);
+        assert_eq!((open.phase, open.live_until), (Phase::Open, FrameNo(3)));
+        assert_eq!(open.phase.after_sync(), None, "of a checkpoint");
+        let complete = open.phase.after_commit_frame();
+        assert_eq!(complete.after_commit_frame(), Phase::Complete);
+        let synced = complete.after_sync();
+        assert_eq!(synced, Some(Phase::Synced));
+        assert_eq!(Phase::Synced.after_sync(), None);
+        let filled = Phase::Synced.after_commit_frame();
+        assert!(filled.is_synced() && filled.awaits_sync());
+    }
+
+    #[test]
+    fn only_a_promise_of_its_kind_is_forgotten() {
+        let (salts, frame) = (Salts([1; 8]), FrameNo(3));
+        let mut promise = Promise::Deferred(salts, frame);
+        promise.forget_durable();
+        assert_eq!(promise.take_durable(), None);
+        assert_eq!(promise.take_deferred(), Some((salts, frame)));
+        assert_eq!(promise, Promise::None);
+        promise = Promise::Durable(salts, frame);
+        promise.forget_deferred();
+        assert_eq!(promise.take_deferred(), None);
+        promise.forget_durable();
+        assert_eq!(promise, Promise::None);
+    }
+}
