@@ -125,7 +125,7 @@ impl JournalMode {
 
     /// Whether commits may be deferred for group synch: not where stock connections read the log at
     /// any moment.
-    pub fn may_group(self) -> bool {
+    pub fn may_defer_durability(self) -> bool {
         self == JournalMode::Waldio
     }
 

@@ -24,7 +24,7 @@ pub struct Plan {
     /// The bytes that the commit of one page writes: the median over frames.
     pub commit_bytes: u64,
     /// Whether `onewrite_group_synch` may be set.
-    pub may_group: bool,
+    pub may_defer_durability: bool,
 }
 
 impl Plan {
@@ -50,7 +50,7 @@ impl Plan {
             },
             init: InitPolicy::Auto.resolved(found)?,
             commit_bytes: usual_bytes(&geometry),
-            may_group: mode.may_group(),
+            may_defer_durability: mode.may_defer_durability(),
         })
     }
 }
@@ -94,7 +94,7 @@ mod tests {
         let found = Capabilities::of_dir(directory.path()).expect("capabilities");
         for mode in JournalMode::ALL {
             let plan = Plan::of(mode, page_of_4k(), &found).expect("a plan");
-            assert_eq!(plan.may_group, mode.may_group());
+            assert_eq!(plan.may_defer_durability, mode.may_defer_durability());
             assert_eq!(plan.init, InitPolicy::Auto.resolved(&found).expect("a way"));
             let buffered = plan.write == DurableWrite::PageCache;
             assert_eq!(buffered, found.direct.is_err() || !mode.writes_directly());

@@ -180,7 +180,7 @@ fn of_mode(
 /// Features that a mode lacks, or that cost extra.
 fn limits(mode: JournalMode, plan: &Plan) -> Vec<String> {
     let mut limits = Vec::new();
-    if !plan.may_group {
+    if !plan.may_defer_durability {
         limits.push("onewrite_group_synch cannot be set".to_owned());
     }
     if plan.layout == Layout::Stock {
@@ -388,7 +388,7 @@ mod tests {
             },
             init: onewrite::storage::Init::ZeroFill,
             commit_bytes: 4096,
-            may_group: mode.may_group(),
+            may_defer_durability: mode.may_defer_durability(),
         };
         let modes = JournalMode::ALL.into_iter();
         modes.map(|mode| (mode, Ok(plan(mode)))).collect()

@@ -19,13 +19,13 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crate::commit::gathering::Gathering;
+use crate::commit::delay::CommitDelay;
 use crate::commit::stuck::Stuck;
 use crate::commit::transaction::Promise;
 use crate::commit::turns::Turns;
 use crate::commit::{SharedLog, Writer};
 use crate::log::arrivals::Arrivals;
-use crate::log::shared::Company;
+use crate::log::shared::Contention;
 use crate::log::{Log, LogError};
 use crate::mode::SyncPolicy;
 use crate::storage::{Access, LockByte, LockKind};
@@ -41,16 +41,16 @@ const RESTART_PART: u32 = 8;
 pub struct GroupCommit {
     leading: Mutex<Leading>,
     /// Only for who leads.
-    gathering: Mutex<Gathering>,
+    delay: Mutex<CommitDelay>,
     turns: Turns,
     /// Another process leads, and comes to no end.
     stuck: Stuck,
     /// The last wait for the log's restart that was in vain.
-    in_vain: Mutex<Option<InVain>>,
+    failed_restart: Mutex<Option<FailedRestart>>,
 }
 
 #[derive(Clone, Copy)]
-struct InVain {
+struct FailedRestart {
     salts: Salts,
     /// Not again before the log has so many frames.
     until: FrameNo,
@@ -60,13 +60,13 @@ struct InVain {
 struct Leading {
     is_led: bool,
     /// Who waits for a flush that others lead, in the order in which they came.
-    waiting: Vec<Arc<Waiting>>,
+    followers: Vec<Arc<Follower>>,
     counts: Counts,
 }
 
 /// Who waits for a flush that others lead. Each is woken on its own, when its commit is durable or it is to lead:
 /// if all were woken, most would only meet at the mutex, and go back to sleep.
-struct Waiting {
+struct Follower {
     until: (Salts, FrameNo),
     call: Mutex<Option<Call>>,
     called: Condvar,
@@ -81,7 +81,7 @@ enum Call {
     Lead,
 }
 
-impl Waiting {
+impl Follower {
     fn new(until: (Salts, FrameNo)) -> Arc<Self> {
         Arc::new(Self {
             until,
@@ -171,7 +171,7 @@ impl GroupCommit {
             if log.is_durable(salts, frame) {
                 return Ok(());
             }
-            if !self.lead_or_wait(until) {
+            if !self.lead_or_follow(until) {
                 continue;
             }
             let flush = || {
@@ -190,16 +190,16 @@ impl GroupCommit {
     }
 
     /// Whether this thread leads now. If not, others have flushed.
-    fn lead_or_wait(&self, until: (Salts, FrameNo)) -> bool {
+    fn lead_or_follow(&self, until: (Salts, FrameNo)) -> bool {
         let mut leading = self.leading();
         if !leading.is_led {
             leading.is_led = true;
             return true;
         }
-        let waiting = Waiting::new(until);
-        leading.waiting.push(Arc::clone(&waiting));
+        let follower = Follower::new(until);
+        leading.followers.push(Arc::clone(&follower));
         drop(leading);
-        waiting.sleep() == Call::Lead
+        follower.sleep() == Call::Lead
     }
 
     /// The leader's flush: others may come to wait meanwhile. Those whom it has made durable are woken at its end,
@@ -224,19 +224,19 @@ impl GroupCommit {
         let mut leading = self.leading();
         leading.counts.flushes += u64::from(has_flushed);
         let has_failed = log.check_poison().is_err();
-        let is_done = |waiting: &mut Arc<Waiting>| {
-            let (salts, frame) = waiting.until;
+        let is_done = |follower: &mut Arc<Follower>| {
+            let (salts, frame) = follower.until;
             has_failed || log.is_durable(salts, frame)
         };
-        let done: Vec<_> = leading.waiting.extract_if(.., is_done).collect();
-        leading.is_led = !leading.waiting.is_empty();
-        let next = leading.is_led.then(|| leading.waiting.remove(0));
+        let done: Vec<_> = leading.followers.extract_if(.., is_done).collect();
+        leading.is_led = !leading.followers.is_empty();
+        let next = leading.is_led.then(|| leading.followers.remove(0));
         drop(leading);
         if let Some(next) = next {
             next.call(Call::Lead);
         }
-        for waiting in done {
-            waiting.call(Call::Look);
+        for follower in done {
+            follower.call(Call::Look);
         }
     }
 
@@ -277,14 +277,14 @@ impl GroupCommit {
         look: Look<'_>,
     ) -> Result<Led, LogError> {
         let arrivals = log.shared().arrivals();
-        self.gather(arrivals);
+        self.await_followers(arrivals);
         let begun = arrivals.begin();
         let began = Instant::now();
         let led = flush(log, salts, frame, look);
         match led {
             Ok(Led::Flushed) => {
                 arrivals.end(begun);
-                self.gathering().flushed(Instant::now() - began);
+                self.delay().flushed(Instant::now() - began);
             }
             _ => arrivals.give_up(begun),
         }
@@ -292,28 +292,26 @@ impl GroupCommit {
     }
 
     /// Lets others join the flush that this thread is about to make.
-    fn gather(&self, arrivals: Arrivals<'_>) {
+    fn await_followers(&self, arrivals: Arrivals<'_>) {
         if arrivals.are_complete() {
             return;
         }
-        let patience = self.gathering().patience();
+        let patience = self.delay().patience();
         if !patience.is_zero() {
             arrivals.wait(Instant::now() + patience);
-            self.gathering().waited(arrivals.are_complete());
+            self.delay().waited(arrivals.are_complete());
         }
     }
 
-    fn gathering(&self) -> MutexGuard<'_, Gathering> {
-        self.gathering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn delay(&self) -> MutexGuard<'_, CommitDelay> {
+        self.delay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long a writer may wait for the log to start again, and a checkpoint that leads to it for another one.
     pub fn patience_for_restart(&self, index: IndexView) -> Duration {
-        match self.last_in_vain(index) {
+        match self.last_failed_restart(index) {
             None => TURN,
-            Some(in_vain) if index.last_frame >= in_vain.until => OVERDUE,
+            Some(failed) if index.last_frame >= failed.until => OVERDUE,
             Some(_) => Duration::ZERO,
         }
     }
@@ -321,15 +319,21 @@ impl GroupCommit {
     /// A wait was in vain: a reader stays, or nobody checkpoints. Not again before the log has grown.
     pub fn gave_up_restart(&self, index: IndexView) {
         let frames = index.last_frame.0;
-        *self.in_vain.lock().unwrap_or_else(PoisonError::into_inner) = Some(InVain {
+        *self
+            .failed_restart
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(FailedRestart {
             salts: index.salts,
             until: FrameNo(frames.saturating_add(frames / RESTART_PART)),
         });
     }
 
-    fn last_in_vain(&self, index: IndexView) -> Option<InVain> {
-        let in_vain = *self.in_vain.lock().unwrap_or_else(PoisonError::into_inner);
-        in_vain.filter(|in_vain| in_vain.salts == index.salts)
+    fn last_failed_restart(&self, index: IndexView) -> Option<FailedRestart> {
+        let failed = *self
+            .failed_restart
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        failed.filter(|failed| failed.salts == index.salts)
     }
 }
 
@@ -443,7 +447,7 @@ impl Writer {
         };
         let shared = self.log.shared();
         let in_company =
-            || shared.company() > Company::None || shared.deferred(index.salts).is_some();
+            || shared.contention() > Contention::None || shared.deferred(index.salts).is_some();
         self.config.groups_commits(self.log.mode())
             && policy != SyncPolicy::Normal
             && shared.is_shared()
@@ -504,12 +508,12 @@ mod tests {
         let log = Log::create(&open, Layout::Packed).expect("a log");
         let log = Arc::new(SharedLog::from(log));
         let until = (Salts([1; 8]), FrameNo(7));
-        assert!(log.group_commit.lead_or_wait(until), "nobody else leads");
+        assert!(log.group_commit.lead_or_follow(until), "nobody else leads");
         let (leads, led) = mpsc::channel();
         let its_log = Arc::clone(&log);
         // Not joined where the test fails: it would wait for ever.
-        std::thread::spawn(move || leads.send(its_log.group_commit.lead_or_wait(until)));
-        while log.group_commit.leading().waiting.is_empty() {
+        std::thread::spawn(move || leads.send(its_log.group_commit.lead_or_follow(until)));
+        while log.group_commit.leading().followers.is_empty() {
             std::thread::yield_now();
         }
         let flushed = catch_unwind(AssertUnwindSafe(|| {

@@ -25,7 +25,7 @@ use crate::wal::{FrameNo, Salts, array};
 
 /// The commits of this process that wait for their write.
 #[derive(Default)]
-pub struct Group {
+pub struct Queue {
     waiting: Mutex<Waiting>,
     changed: Condvar,
     /// Whether frames wait: lets everybody else pass without the mutex.
@@ -73,7 +73,7 @@ pub struct Sizes {
     pub by_interval: u64,
 }
 
-impl Group {
+impl Queue {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -194,7 +194,7 @@ impl Group {
         log: &Arc<SharedLog>,
     ) -> Result<(), LogError> {
         let its_log = Arc::clone(log);
-        match log.in_background(move || its_log.group.write_overdue(&its_log)) {
+        match log.in_background(move || its_log.group_synch.write_overdue(&its_log)) {
             true => waiting.thread = Thread::Timing,
             // Nobody would write this group in time.
             false => self.write(&mut waiting, log)?,
@@ -317,7 +317,7 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
 }
 
 impl Writer {
-    /// Leaves the commit that was gathered to the group, where that is wanted and possible.
+    /// Leaves the commit that was collected to the group, where that is wanted and possible.
     pub(super) fn try_group(&mut self, policy: SyncPolicy) -> Result<bool, LogError> {
         let Some(bounds) = self.config.group_synch else {
             return Ok(false);
@@ -327,7 +327,7 @@ impl Writer {
             && self.header.is_none()
             && !self.run.is_empty()
             && self.run.last() == self.transaction.commit
-            && self.log.mode().may_group();
+            && self.log.mode().may_defer_durability();
         if !alone {
             return Ok(false);
         }
@@ -336,7 +336,9 @@ impl Writer {
             log.memory().forget(FrameNo(frame));
         }
         let how = (bounds, policy);
-        let joined = log.group.join(&log, &self.run, how, &*self.patience)?;
+        let joined = log
+            .group_synch
+            .join(&log, &self.run, how, &*self.patience)?;
         self.run_is_out |= joined;
         Ok(joined)
     }

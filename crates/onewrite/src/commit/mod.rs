@@ -2,14 +2,14 @@
 //!
 //! One [`Writer`] stands for one connection's open log. SQLite writes frames piece by piece
 //! (`xWrite` of a header, `xWrite` of a page, for every frame), then calls `xSync`, then publishes
-//! the frames in the wal-index. The writer gathers the pieces of a transaction and writes them in
+//! the frames in the wal-index. The writer collects the pieces of a transaction and writes them in
 //! one write, before they are published:
 //!
 //! - at `synchronous=FULL` in the commit's `xSync`, with the durability that `onewrite_sync` asks
 //!   for;
 //! - at `synchronous=NORMAL`, where no `xSync` comes, as soon as the commit frame is complete, into
 //!   the page cache: the kernel begins to write it to the device, and nobody waits for that;
-//! - a transaction too large to be gathered ([`MAX_RUN_BYTES`]) through the page cache, piece by
+//! - a transaction too large to be collected ([`MAX_RUN_BYTES`]) through the page cache, piece by
 //!   piece, with one flush at its end: its cost is then that of stock SQLite.
 //!
 //! Invariants:
@@ -24,8 +24,8 @@ pub mod group_commit;
 pub mod group_synch;
 pub mod turns;
 
-mod begun;
-mod gathering;
+mod delay;
+mod partial_frame;
 mod read;
 mod run;
 mod seal;
@@ -41,7 +41,7 @@ use crate::log::{ErrorKind, LogError};
 use crate::mode::{Compressing, GroupSynch, JournalMode, SyncPolicy};
 use crate::storage::{Durability, Patience, Short};
 use crate::wal::{self, FrameNo, IndexView, Salts, array};
-use begun::BegunFrame;
+use partial_frame::PartialFrame;
 use run::Run;
 pub use seal::Resealed;
 use seal::Unfinished;
@@ -49,7 +49,7 @@ pub use shared_log::SharedLog;
 use transaction::{Phase, Promise, Transaction};
 use write_out::{LaidOut, StockTail};
 
-/// A transaction's frames are gathered up to this size, in bytes.
+/// A transaction's frames are collected up to this size, in bytes.
 pub const MAX_RUN_BYTES: usize = 256 << 10;
 
 /// What frames without fixed positions may take beside their own length, in bytes: a batch begins and ends with a block.
@@ -86,14 +86,14 @@ pub struct Writer {
     pub config: CommitConfig,
     /// How long the connection waits for other processes.
     pub patience: Arc<dyn Patience>,
-    /// The frames gathered, or those last written, until the next transaction begins.
+    /// The frames collected, or those last written, until the next transaction begins.
     run: Run,
     /// Whether `run` stands in the file (or in the group) as it is.
     run_is_out: bool,
     /// A WAL header that SQLite wrote and nobody needs yet.
     header: Option<[u8; wal::HEADER_BYTES]>,
     transaction: Transaction,
-    begun: Option<BegunFrame>,
+    partial: Option<PartialFrame>,
     unfinished: Unfinished,
     resealed: Option<Resealed>,
     who: Committer,
@@ -117,7 +117,7 @@ impl Writer {
             run_is_out: false,
             header: None,
             transaction: Transaction::default(),
-            begun: None,
+            partial: None,
             unfinished: Unfinished::default(),
             resealed: None,
             who,
@@ -143,7 +143,7 @@ impl Writer {
         self.expects_sync = false;
     }
 
-    /// The connection has the write lock: what it gathered before belongs to nothing any more.
+    /// The connection has the write lock: what it collected before belongs to nothing any more.
     pub fn transaction_may_begin(&mut self) {
         self.end_transaction();
         self.resealed = None;
@@ -199,7 +199,7 @@ impl Writer {
         // The connection was set to a lower synchronous level, and we did not see it. What it
         // published comes late; if it cannot be written, the log is lost for everybody.
         self.expects_sync = false;
-        self.leave_out_begun();
+        self.leave_out_partial();
         // Room was made before the commit was published. Now nothing can be refused, and nobody is waited for.
         let patience = std::mem::replace(&mut self.patience, Arc::new(Short));
         let written = self.write_out(Durability::Begun);
@@ -210,12 +210,12 @@ impl Writer {
         })
     }
 
-    /// Makes room for the gathered frames, wherever they will be written.
+    /// Makes room for the collected frames, wherever they will be written.
     fn make_room_for_run(&self) -> Result<(), LogError> {
         self.log.make_room(self.end_at_most(), &*self.patience)
     }
 
-    /// Where the gathered frames end at the latest.
+    /// Where the collected frames end at the latest.
     fn end_at_most(&self) -> u64 {
         match self.log.packed() {
             // What cannot be compressed is as long as it was, and has its record's head.
@@ -272,7 +272,7 @@ impl Writer {
         }
     }
 
-    /// The generation that the gathered frames belong to.
+    /// The generation that the collected frames belong to.
     fn run_salts(&self) -> Option<Salts> {
         let header = self.run.frame(self.run.first())?;
         Some(Salts(array(&header[8..16])))
@@ -323,7 +323,7 @@ impl Writer {
             let what = "the WAL header has another page size than the database";
             return Err(self.log.error(ErrorKind::Corrupt, what));
         }
-        self.log.group.write_all(&self.log)?;
+        self.log.group_synch.write_all(&self.log)?;
         self.transaction.phase = Phase::Ended;
         self.unfinished.restart();
         let salts = Salts(array(&header[16..24]));
@@ -373,7 +373,7 @@ impl Writer {
             self.check_stock_tail(index);
         }
         if !self.run.contains(frame) {
-            self.gather(frame, within, index)?;
+            self.collect(frame, within, index)?;
         }
         self.run_is_out = false;
         let page = self.log.geometry().page();
@@ -389,11 +389,11 @@ impl Writer {
         // commit fill a sector: their pages follow.)
         let is_header_again = within == 0 && self.awaits_sync_of(frame);
         if !is_complete && !is_header_again {
-            self.keep_begun(frame, within + piece.len());
+            self.keep_partial(frame, within + piece.len());
             return Ok(());
         }
         if is_complete {
-            self.forget_begun(frame);
+            self.forget_partial(frame);
         }
         if self.run.is_commit(frame) {
             self.transaction.commit = frame;
@@ -430,7 +430,7 @@ impl Writer {
     }
 
     /// Makes `frame` part of the run, with its present content if it has one that counts.
-    fn gather(
+    fn collect(
         &mut self,
         frame: FrameNo,
         within: usize,
@@ -438,7 +438,7 @@ impl Writer {
     ) -> Result<(), LogError> {
         let is_new = frame > self.transaction.live_until && within == 0;
         let mut present = Vec::new();
-        if let Some(bytes) = self.take_begun(frame, within) {
+        if let Some(bytes) = self.take_partial(frame, within) {
             present = bytes;
         } else if !is_new {
             present.resize(self.log.geometry().page().frame_bytes(), 0);
@@ -471,7 +471,7 @@ impl Writer {
         self.transaction.phase = synced;
         self.expects_sync = true;
         self.log.shared().note_committer(self.who);
-        self.leave_out_begun();
+        self.leave_out_partial();
         self.sync_commit(index, alone_in_transaction)
     }
 
@@ -481,7 +481,7 @@ impl Writer {
     /// An I/O error.
     pub fn truncate(&mut self, size: u64) -> Result<(), LogError> {
         self.log.check_poison()?;
-        self.log.group.write_all(&self.log)?;
+        self.log.group_synch.write_all(&self.log)?;
         if size == 0 && self.log.id().is_some() {
             self.header = None;
             // Before the file is cut: of a log that still has its header, but not its last frames, the
@@ -500,12 +500,12 @@ impl Writer {
     pub fn size(&self) -> Result<u64, LogError> {
         self.log.check_poison()?;
         let in_file = self.log.logical_size()?;
-        let gathered = match self.run.is_empty() || self.run_is_out {
+        let collected = match self.run.is_empty() || self.run_is_out {
             true => 0,
             false => self.log.geometry().page().frame_range(self.run.last()).end,
         };
         let header = self.header.map_or(0, |_| wal::HEADER_BYTES as u64);
-        Ok(in_file.max(gathered).max(header))
+        Ok(in_file.max(collected).max(header))
     }
 
     /// A checkpoint begins, or the log is being closed: nothing may wait any longer.
@@ -513,7 +513,7 @@ impl Writer {
     /// # Errors
     /// A write failed.
     pub fn drain(&self) -> Result<(), LogError> {
-        self.log.group.write_all(&self.log)
+        self.log.group_synch.write_all(&self.log)
     }
 }
 

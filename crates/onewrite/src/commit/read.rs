@@ -1,4 +1,4 @@
-//! Reading SQLite's log back: from what was gathered, from the frame memory, from the file.
+//! Reading SQLite's log back: from what was collected, from the frame memory, from the file.
 
 use crate::commit::Writer;
 use crate::log::packed::Packed;
@@ -93,7 +93,7 @@ impl Writer {
         out: &mut [u8],
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
-        if let Some(bytes) = self.gathered(frame) {
+        if let Some(bytes) = self.collected(frame) {
             out.copy_from_slice(&bytes[within..within + out.len()]);
             return Ok(());
         }
@@ -111,7 +111,7 @@ impl Writer {
     }
 
     /// A frame of this transaction. When it is over, others may have written the same frame anew.
-    fn gathered(&self, frame: FrameNo) -> Option<&[u8]> {
+    fn collected(&self, frame: FrameNo) -> Option<&[u8]> {
         let run = self.run.frame(frame);
         run.filter(|_| self.transaction.is_under_way())
     }
@@ -132,7 +132,7 @@ impl Writer {
             let remembered = self.log.memory().read(frame, salts, at, out)
                 || self
                     .log
-                    .group
+                    .group_synch
                     .read(frame, salts, at + FRAME_HEADER_BYTES, out);
             if remembered {
                 return Ok(());
@@ -213,13 +213,13 @@ impl Writer {
         out: &mut [u8],
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
-        if let Some(bytes) = self.gathered(frame) {
+        if let Some(bytes) = self.collected(frame) {
             out.copy_from_slice(bytes);
             return Ok(());
         }
         let generations = self.generations(index);
         for salts in generations.as_slice() {
-            if self.log.group.read(frame, *salts, 0, out) {
+            if self.log.group_synch.read(frame, *salts, 0, out) {
                 return Ok(());
             }
         }

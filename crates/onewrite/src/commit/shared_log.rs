@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::checkpoint::Counters;
 use crate::commit::group_commit::GroupCommit;
-use crate::commit::group_synch::Group;
+use crate::commit::group_synch::Queue;
 use crate::log::Log;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{self, Builder, JoinHandle, Mutex, MutexGuard};
@@ -20,7 +20,7 @@ pub struct SharedLog {
     log: Log,
     /// Counts of checkpoints by block remapping.
     pub(crate) remapped: Counters,
-    pub(crate) group: Group,
+    pub(crate) group_synch: Queue,
     pub(crate) group_commit: GroupCommit,
     /// The number of this process's connections that have the log open.
     connections: AtomicUsize,
@@ -40,7 +40,7 @@ impl From<Log> for SharedLog {
         SharedLog {
             log,
             remapped: Counters::default(),
-            group: Group::default(),
+            group_synch: Queue::default(),
             group_commit: GroupCommit::default(),
             connections: AtomicUsize::new(0),
             threads: Mutex::default(),
@@ -60,7 +60,7 @@ impl SharedLog {
         if self.connections.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        self.group.stop_thread();
+        self.group_synch.stop_thread();
         let threads = std::mem::take(&mut *self.threads());
         for thread in threads {
             // A panic was reported when it happened.

@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 
 use crate::commit::stuck::Stuck;
 use crate::log::Log;
-use crate::log::shared::{Committer, Company};
+use crate::log::shared::{Committer, Contention};
 use crate::storage::{LockByte, LockKind};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, ThreadId, spin_until, this_thread};
@@ -87,7 +87,8 @@ impl Turns {
             turn.asleep -= 1;
         }
         self.give(&mut turn, who);
-        let among_processes = !turn.among_processes && log.shared().company() == Company::Processes;
+        let among_processes =
+            !turn.among_processes && log.shared().contention() == Contention::Processes;
         drop(turn);
         if among_processes && self.take_among_processes(log, end) {
             self.turn().among_processes = true;

@@ -55,12 +55,12 @@ impl Writer {
         }
     }
 
-    /// Writes the gathered frames to where they belong, in one write.
+    /// Writes the collected frames to where they belong, in one write.
     pub(super) fn write_out(&mut self, durability: Durability) -> Result<(), LogError> {
         if self.run.is_empty() || self.run_is_out {
             return Ok(());
         }
-        self.log.group.write_all(&self.log)?;
+        self.log.group_synch.write_all(&self.log)?;
         self.write_header()?;
         let offset = self.encode()?;
         if self.laid_out.blocks.is_empty() {
@@ -99,22 +99,22 @@ impl Writer {
         }
     }
 
-    /// Sees to it that the gathered frames stand in the file, for the transaction goes on without
-    /// them: it is too large to be gathered whole. Its end will be flushed. That holds also where they
+    /// Sees to it that the collected frames stand in the file, for the transaction goes on without
+    /// them: it is too large to be collected whole. Its end will be flushed. That holds also where they
     /// were out already, as a commit that no `xSync` was expected for: nobody has waited for that write.
     pub(super) fn spill(&mut self) -> Result<(), LogError> {
         self.transaction.spilled |= !self.run.is_empty();
         self.write_to_page_cache()
     }
 
-    /// Writes the gathered frames into the page cache, where a flush is to find them.
+    /// Writes the collected frames into the page cache, where a flush is to find them.
     pub(super) fn write_to_page_cache(&mut self) -> Result<(), LogError> {
         if self.run.is_empty() || self.run_is_out {
             return Ok(());
         }
         // SQLite asks for this again with every page that it would like to write early.
         self.log.check_room(self.end_at_most(), &*self.patience)?;
-        self.log.group.write_all(&self.log)?;
+        self.log.group_synch.write_all(&self.log)?;
         self.write_header()?;
         self.stock_tail = None;
         let offset = self.encode()?;
@@ -343,7 +343,7 @@ impl Writer {
     /// `xSync` that belongs to no commit: of a checkpoint, or of a WAL header. Everything written
     /// so far, by whatever process, is durable when it returns.
     pub(super) fn sync_everything(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
-        self.log.group.write_all(&self.log)?;
+        self.log.group_synch.write_all(&self.log)?;
         if self.run.is_empty()
             && let Some(header) = self.header
         {
@@ -404,7 +404,7 @@ impl Writer {
     }
 
     fn flush(&self, everything_before: bool) -> Result<(), LogError> {
-        self.log.group.write_all(&self.log)?;
+        self.log.group_synch.write_all(&self.log)?;
         if !everything_before {
             self.log.check_poison_everywhere()?;
         }

@@ -47,9 +47,9 @@ impl Arrivals<'_> {
 
     fn wake_leader(self) {
         let Some(words) = self.words else { return };
-        let is_awaited = words.gathers.load(Ordering::Acquire) != 0;
-        if is_awaited && words.gathers.swap(0, Ordering::AcqRel) != 0 {
-            futex_wake(&words.gathers, 1);
+        let is_awaited = words.leader_waits.load(Ordering::Acquire) != 0;
+        if is_awaited && words.leader_waits.swap(0, Ordering::AcqRel) != 0 {
+            futex_wake(&words.leader_waits, 1);
         }
     }
 
@@ -68,20 +68,20 @@ impl Arrivals<'_> {
         loop {
             // Before the look. A commit that arrives after it resets this before the wake, and the
             // wait compares it.
-            words.gathers.store(1, Ordering::Release);
+            words.leader_waits.store(1, Ordering::Release);
             fence(Ordering::SeqCst);
             let now = Instant::now();
             if self.are_complete() || now >= end {
                 break;
             }
-            futex_wait(&words.gathers, 1, end - now);
+            futex_wait(&words.leader_waits, 1, end - now);
             if cfg!(shuttle) {
                 // Such a wait lets the model's other threads run once, and does not advance its
                 // clock.
                 break;
             }
         }
-        words.gathers.store(0, Ordering::Release);
+        words.leader_waits.store(0, Ordering::Release);
     }
 
     /// A flush begins.
@@ -217,7 +217,7 @@ mod tests {
                 leader.join().expect("no panic");
                 assert!(begun.elapsed() < LONG);
             });
-            assert_eq!(words.gathers.load(Ordering::Acquire), 0);
+            assert_eq!(words.leader_waits.load(Ordering::Acquire), 0);
         }
     }
 

@@ -233,7 +233,7 @@ fn parse_pace(bytes: &[u8; HEADER_BYTES]) -> Option<KnownPace> {
 ///
 /// # Errors
 /// Those of `read`; inside, what is wrong with the header.
-pub fn parse_settled<B: AsRef<[u8]>, E>(
+pub fn parse_whole<B: AsRef<[u8]>, E>(
     mut read: impl FnMut() -> Result<B, E>,
 ) -> Result<Result<LogHeader, HeaderError>, E> {
     let mut parsed = LogHeader::parse(read()?.as_ref());

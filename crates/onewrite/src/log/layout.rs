@@ -16,7 +16,7 @@
 //!
 //! **Escapes.** SQLite keeps reserved bytes zero in ordinary work, but not always. In `embedded` a
 //! page whose last 24 bytes are not zero is *escaped*. The bytes go to an entry of 32 bytes in the
-//! group's side block, followed by the frame's checksum, which ties the two together. The second
+//! section's side block, followed by the frame's checksum, which ties the two together. The second
 //! salt is stored inverted in the page, which marks the escape. No byte is dropped, and an ordinary
 //! page never touches the side block.
 
@@ -27,12 +27,12 @@ use crate::storage::AlignedBuf;
 use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, PageSize, Salts, array};
 
 /// Frames that share one side block.
-const GROUP_FRAMES: u64 = 128;
+const SIDE_FRAMES: u64 = 128;
 /// Bytes of a side block, or of a block of frame headers.
 pub(super) const SIDE_BYTES: usize = 4096;
 /// `gathered` is for pages of whole blocks.
 const GATHERED_BLOCK: usize = SIDE_BYTES;
-const ENTRY_BYTES: usize = SIDE_BYTES / GROUP_FRAMES as usize;
+const ENTRY_BYTES: usize = SIDE_BYTES / SIDE_FRAMES as usize;
 /// Stock frames are written in blocks of this size.
 const STOCK_BLOCK: u64 = 4096;
 
@@ -143,8 +143,8 @@ impl Geometry {
         }
     }
 
-    fn group_bytes(&self) -> u64 {
-        SIDE_BYTES as u64 + GROUP_FRAMES * self.slot_bytes()
+    fn section_bytes(&self) -> u64 {
+        SIDE_BYTES as u64 + SIDE_FRAMES * self.slot_bytes()
     }
 
     /// Where a frame's slot begins, in bytes. If frames have no fixed positions, an estimate for
@@ -154,8 +154,8 @@ impl Geometry {
         match self.layout {
             Layout::Stock => self.page.frame_range(frame).start,
             Layout::Embedded | Layout::Gathered => {
-                let within = SIDE_BYTES as u64 + index % GROUP_FRAMES * self.slot_bytes();
-                self.data_start() + index / GROUP_FRAMES * self.group_bytes() + within
+                let within = SIDE_BYTES as u64 + index % SIDE_FRAMES * self.slot_bytes();
+                self.data_start() + index / SIDE_FRAMES * self.section_bytes() + within
             }
             _ => self.data_start() + index * self.slot_bytes(),
         }
@@ -172,8 +172,8 @@ impl Geometry {
         let frames = match self.layout {
             Layout::Stock => size.saturating_sub(wal::HEADER_BYTES as u64) / self.slot_bytes(),
             Layout::Embedded | Layout::Gathered => {
-                let rest = (data % self.group_bytes()).saturating_sub(SIDE_BYTES as u64);
-                data / self.group_bytes() * GROUP_FRAMES + rest / self.slot_bytes()
+                let rest = (data % self.section_bytes()).saturating_sub(SIDE_BYTES as u64);
+                data / self.section_bytes() * SIDE_FRAMES + rest / self.slot_bytes()
             }
             _ => data / self.slot_bytes(),
         };
@@ -203,14 +203,14 @@ impl Geometry {
         }
     }
 
-    /// Where a frame's entry of 32 bytes in its group's side block begins, in bytes. In `embedded`
+    /// Where a frame's entry of 32 bytes in its section's side block begins, in bytes. In `embedded`
     /// it holds the displaced bytes of an escaped frame, in `gathered` its header.
     pub fn entry_offset(&self, frame: FrameNo) -> u64 {
-        self.side_block(frame) + frame.index() % GROUP_FRAMES * ENTRY_BYTES as u64
+        self.side_block(frame) + frame.index() % SIDE_FRAMES * ENTRY_BYTES as u64
     }
 
     fn side_block(&self, frame: FrameNo) -> u64 {
-        self.data_start() + frame.index() / GROUP_FRAMES * self.group_bytes()
+        self.data_start() + frame.index() / SIDE_FRAMES * self.section_bytes()
     }
 
     /// Lays out a run of frames, from `first` on, in whole blocks.
@@ -283,10 +283,10 @@ impl Geometry {
         for (i, frame) in frames.chunks_exact(self.page.frame_bytes()).enumerate() {
             let no = first.plus(i as u32);
             let side = self.side_block(no);
-            // A run that reaches into the next group covers that group's side block. Nothing in it
+            // A run that reaches into the next section covers that section's side block. Nothing in it
             // matters yet, unless frames after the run are to stay.
-            let group_begins = no != first && no.index().is_multiple_of(GROUP_FRAMES);
-            if group_begins && live_until > last {
+            let section_begins = no != first && no.index().is_multiple_of(SIDE_FRAMES);
+            if section_begins && live_until > last {
                 let at = (side - start) as usize;
                 load(side, &mut out.as_mut_slice()[at..at + SIDE_BYTES])?;
             }
@@ -303,7 +303,7 @@ impl Geometry {
         Ok((start, beside))
     }
 
-    /// A run that begins a group includes the group's header block. Otherwise that block is written
+    /// A run that begins a section includes the section's header block. Otherwise that block is written
     /// separately, with its existing headers.
     fn encode_gathered(
         &self,
@@ -314,26 +314,26 @@ impl Geometry {
         out: &mut AlignedBuf,
     ) -> io::Result<(u64, Option<SideBlock>)> {
         let last = self.last_frame(first, frames);
-        let begins_group = first.index().is_multiple_of(GROUP_FRAMES);
-        let start = match begins_group {
+        let begins_section = first.index().is_multiple_of(SIDE_FRAMES);
+        let start = match begins_section {
             true => self.side_block(first),
             false => self.slot(first),
         };
         out.clear();
         out.resize_zeroed((self.slot(last) + self.slot_bytes() - start) as usize);
         let mut beside: Option<SideBlock> = None;
-        if !begins_group {
+        if !begins_section {
             let side = self.side_block(first);
             let block = beside_block(&mut beside, side, load)?;
             if live_until <= last {
                 // The entries after the run are of another transaction, or of another generation.
-                block[first.index() as usize % GROUP_FRAMES as usize * ENTRY_BYTES..].fill(0);
+                block[first.index() as usize % SIDE_FRAMES as usize * ENTRY_BYTES..].fill(0);
             }
         }
         for (i, frame) in frames.chunks_exact(self.page.frame_bytes()).enumerate() {
             let no = first.plus(i as u32);
             let side = self.side_block(no);
-            if no.index().is_multiple_of(GROUP_FRAMES) && live_until > last {
+            if no.index().is_multiple_of(SIDE_FRAMES) && live_until > last {
                 let at = (side - start) as usize;
                 load(side, &mut out.as_mut_slice()[at..at + SIDE_BYTES])?;
             }

@@ -467,7 +467,7 @@ impl Log {
 /// # Errors
 /// It is damaged, of a newer version, or cannot be read.
 pub fn read_header(file: &LogFile) -> Result<LogHeader, LogError> {
-    let parsed = header::parse_settled(|| {
+    let parsed = header::parse_whole(|| {
         let mut bytes = vec![0; header::HEADER_BYTES];
         let n = file.read_at(&mut bytes, 0)?;
         bytes.truncate(n);

@@ -42,7 +42,7 @@ impl Committer {
 
 /// Who else commits to the log now.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Company {
+pub enum Contention {
     /// Nobody.
     None,
     /// Other connections of this process.
@@ -191,11 +191,11 @@ impl Shared {
         if before.0 == 0 {
             return;
         }
-        self.note_company(before.process() != who.process());
+        self.note_contention(before.process() != who.process());
     }
 
     /// Notes that another committer is active too.
-    pub fn note_company(&self, in_another_process: bool) {
+    pub fn note_contention(&self, in_another_process: bool) {
         let Some(words) = self.words() else { return };
         let now = now();
         words.changed.store(now, Ordering::Relaxed);
@@ -205,10 +205,10 @@ impl Shared {
     }
 
     /// Who else has committed a moment ago, or has tried to.
-    pub fn company(&self) -> Company {
+    pub fn contention(&self) -> Contention {
         let changed = self.page.changed.load(Ordering::Relaxed);
         if changed == 0 {
-            return Company::None;
+            return Contention::None;
         }
         let now = now();
         // The model checker has its own time.
@@ -216,9 +216,9 @@ impl Shared {
         let is_recent = |then: u64| cfg!(shuttle) || now.saturating_sub(then) < lasts;
         let processes = self.page.process_changed.load(Ordering::Relaxed);
         match (is_recent(changed), processes != 0 && is_recent(processes)) {
-            (_, true) => Company::Processes,
-            (true, false) => Company::Connections,
-            (false, false) => Company::None,
+            (_, true) => Contention::Processes,
+            (true, false) => Contention::Connections,
+            (false, false) => Contention::None,
         }
     }
 
@@ -358,13 +358,13 @@ mod tests {
         let shared = Shared::private();
         for _ in 0..2 {
             shared.note_committer(Committer(1 << 32 | 1));
-            assert_eq!(shared.company(), Company::None);
+            assert_eq!(shared.contention(), Contention::None);
         }
         shared.note_committer(Committer(1 << 32 | 2));
-        assert_eq!(shared.company(), Company::Connections);
+        assert_eq!(shared.contention(), Contention::Connections);
         shared.note_committer(Committer(2 << 32 | 1));
-        assert_eq!(shared.company(), Company::Processes);
+        assert_eq!(shared.contention(), Contention::Processes);
         std::thread::sleep(TOGETHER);
-        assert_eq!(shared.company(), Company::None);
+        assert_eq!(shared.contention(), Contention::None);
     }
 }

@@ -44,7 +44,7 @@ pub struct SharedWords {
     /// How many commits may come before the next flush.
     pub expected: AtomicU32,
     /// Not 0: a leader waits for commits to come; a futex.
-    pub gathers: AtomicU32,
+    pub leader_waits: AtomicU32,
     /// Not 0: a waiter that is not about to commit needs the next flush.
     pub is_urgent: AtomicU32,
 }

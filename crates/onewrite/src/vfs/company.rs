@@ -9,7 +9,7 @@ use super::database::{CheckpointLock, Database};
 use super::ffi;
 use super::host::Connection;
 use crate::commit::SharedLog;
-use crate::log::shared::Company;
+use crate::log::shared::Contention;
 use crate::log::{ErrorKind, Log, LogError};
 use crate::sync::{Instant, sleep};
 use crate::waits::{RESTART_OVER, RESTART_PAUSE};
@@ -47,7 +47,7 @@ impl Database {
         let Some(log) = self.log().filter(|log| self.groups_commits(log)) else {
             return false;
         };
-        let in_company = log.shared().company() > Company::None
+        let in_company = log.shared().contention() > Contention::None
             || log.group_commit.turns().is_anothers(self.who);
         if !in_company || self.holds_write_lock.get() || self.has_turn.get() {
             return false;
@@ -343,7 +343,7 @@ impl Database {
             && self.connection.get().is_some_and(writes)
         {
             let in_another_process = !log.group_commit.turns().is_anothers(self.who);
-            log.shared().note_company(in_another_process);
+            log.shared().note_contention(in_another_process);
         }
     }
 

@@ -267,7 +267,7 @@ impl Database {
             return Ok(None);
         };
         let mut is_blank = false;
-        let parsed = crate::log::header::parse_settled(|| {
+        let parsed = crate::log::header::parse_whole(|| {
             let mut bytes = Vec::new();
             io::Seek::rewind(&mut file)?;
             let mut head = io::Read::take(&mut file, crate::log::header::HEADER_BYTES as u64);

@@ -139,7 +139,7 @@ pub static SETTINGS: [Setting; 10] = [
         takes: &Groups,
         in_environment: false,
         shapes_log: false,
-        modes: JournalMode::may_group,
+        modes: JournalMode::may_defer_durability,
         in_use: |_, database| {
             let group = database.settings.get().commit.group_synch;
             group.map(|group| group.to_string()).into()

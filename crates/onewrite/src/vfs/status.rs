@@ -167,7 +167,7 @@ fn log_status<'a>(database: &Database, log: &'a Arc<SharedLog>) -> LogStatus<'a>
         log_bytes: file.size().ok(),
         frame_memory_max_bytes: MAX_BYTES,
         io: file.counters().snapshot(),
-        groups: log.group.sizes(),
+        groups: log.group_synch.sizes(),
         group_commits: log.group_commit.counts(),
         remapped: log.remapped.snapshot(),
         remap_cost: database.remaps_by(log).map(Cost::of),

@@ -260,7 +260,7 @@ fn gathered_is_for_pages_of_whole_blocks() {
 }
 
 #[test]
-fn every_layout_carries_every_page_size_over_a_group_s_end() {
+fn every_layout_carries_every_page_size_over_a_section_s_end() {
     for layout in LAYOUTS {
         for page in SIZES {
             let mut model = Model::new(geometry(layout, page));
@@ -273,7 +273,7 @@ fn every_layout_carries_every_page_size_over_a_group_s_end() {
                 seed: 7,
             };
             model.run(&step);
-            // From frame 127 into the next group; then a part of it again, with escapes.
+            // From frame 127 into the next section; then a part of it again, with escapes.
             model.run(&Step {
                 frames: 5,
                 seed: 9,

@@ -185,7 +185,7 @@ fn a_torn_frame_ends_the_log_and_its_transaction_does_not_count() {
 }
 
 #[test]
-fn escaped_frames_are_read_with_their_entries_over_many_groups() {
+fn escaped_frames_are_read_with_their_entries_over_many_sections() {
     let mut log = Built::new(Layout::Embedded, 512, 7);
     for n in 0..300 {
         log.commit(&[n + 1], if n % 3 == 0 { 1 } else { 0 });

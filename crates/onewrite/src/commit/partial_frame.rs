@@ -10,7 +10,7 @@ use crate::commit::Writer;
 use crate::wal::{FrameNo, Salts};
 
 /// See the module.
-pub(super) struct BegunFrame {
+pub(super) struct PartialFrame {
     frame: FrameNo,
     generation: Option<Salts>,
     /// The frame, of which as many bytes have come as `known` says.
@@ -20,13 +20,13 @@ pub(super) struct BegunFrame {
 
 impl Writer {
     /// So many bytes of a frame have come, and not all.
-    pub(super) fn keep_begun(&mut self, frame: FrameNo, known: usize) {
+    pub(super) fn keep_partial(&mut self, frame: FrameNo, known: usize) {
         let fills_a_sector =
             self.transaction.phase.awaits_sync() && frame > self.transaction.commit;
         if !fills_a_sector {
             return;
         }
-        self.begun = self.run.frame(frame).map(|bytes| BegunFrame {
+        self.partial = self.run.frame(frame).map(|bytes| PartialFrame {
             frame,
             generation: self.transaction.generation,
             bytes: bytes.to_vec(),
@@ -35,27 +35,30 @@ impl Writer {
     }
 
     /// The last bytes of a frame have come.
-    pub(super) fn forget_begun(&mut self, frame: FrameNo) {
-        self.begun.take_if(|begun| begun.frame == frame);
+    pub(super) fn forget_partial(&mut self, frame: FrameNo) {
+        self.partial.take_if(|partial| partial.frame == frame);
     }
 
-    /// The gathered frames are about to be written: without the one that is begun.
-    pub(super) fn leave_out_begun(&mut self) {
-        if let Some(begun) = &self.begun
-            && begun.generation == self.transaction.generation
-            && begun.frame == self.run.last()
+    /// The collected frames are about to be written: without the one that is partial.
+    pub(super) fn leave_out_partial(&mut self) {
+        if let Some(partial) = &self.partial
+            && partial.generation == self.transaction.generation
+            && partial.frame == self.run.last()
         {
-            self.run.truncate(begun.frame);
+            self.run.truncate(partial.frame);
         }
     }
 
     /// The begin of a frame that is gone on with at byte `within`. Of any other frame nothing is to come.
-    pub(super) fn take_begun(&mut self, frame: FrameNo, within: usize) -> Option<Vec<u8>> {
-        let goes_on = |begun: &BegunFrame| {
-            begun.frame == frame
-                && begun.known == within
-                && begun.generation == self.transaction.generation
+    pub(super) fn take_partial(&mut self, frame: FrameNo, within: usize) -> Option<Vec<u8>> {
+        let goes_on = |partial: &PartialFrame| {
+            partial.frame == frame
+                && partial.known == within
+                && partial.generation == self.transaction.generation
         };
-        self.begun.take().filter(goes_on).map(|begun| begun.bytes)
+        self.partial
+            .take()
+            .filter(goes_on)
+            .map(|partial| partial.bytes)
     }
 }

@@ -24,7 +24,7 @@ const SHORTEST_FLUSH: Duration = match cfg!(shuttle) {
 
 /// The bets of a process.
 #[derive(Default)]
-pub(super) struct Gathering {
+pub(super) struct CommitDelay {
     /// The usual time of a flush.
     usual: Duration,
     /// Lost bets in a row.
@@ -33,7 +33,7 @@ pub(super) struct Gathering {
     sits_out: u32,
 }
 
-impl Gathering {
+impl CommitDelay {
     /// How long a leader may wait for missing commits.
     pub(super) fn patience(&mut self) -> Duration {
         if self.sits_out > 0 {
@@ -67,31 +67,31 @@ mod tests {
 
     #[test]
     fn the_stake_is_half_of_what_a_flush_usually_takes() {
-        let mut gathering = Gathering::default();
-        assert_eq!(gathering.patience(), SHORTEST_FLUSH / 2);
+        let mut delay = CommitDelay::default();
+        assert_eq!(delay.patience(), SHORTEST_FLUSH / 2);
         for _ in 0..100 {
-            gathering.flushed(FLUSH);
+            delay.flushed(FLUSH);
         }
         let (least, most) = (FLUSH * 9 / 20, FLUSH / 2);
-        assert!((least..=most).contains(&gathering.patience()));
+        assert!((least..=most).contains(&delay.patience()));
     }
 
     #[test]
     fn bets_in_vain_get_rarer() {
-        let mut gathering = Gathering::default();
-        gathering.flushed(FLUSH);
+        let mut delay = CommitDelay::default();
+        delay.flushed(FLUSH);
         let mut bets = Vec::new();
         for round in 0..256 {
-            if !gathering.patience().is_zero() {
-                gathering.waited(false);
+            if !delay.patience().is_zero() {
+                delay.waited(false);
                 bets.push(round);
             }
         }
         assert_eq!(bets, [0, 2, 6, 14, 30, 62, 126, 190, 254]);
         // After one that is won, they are as before.
-        gathering.sits_out = 0;
-        gathering.waited(true);
-        assert!(!gathering.patience().is_zero());
-        assert!(!gathering.patience().is_zero());
+        delay.sits_out = 0;
+        delay.waited(true);
+        assert!(!delay.patience().is_zero());
+        assert!(!delay.patience().is_zero());
     }
 }
