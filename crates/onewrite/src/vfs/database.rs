@@ -46,6 +46,17 @@ pub enum CheckpointLock {
     ForRestart,
 }
 
+/// What is known of a database when it is opened.
+pub struct Opened {
+    pub host: &'static Host,
+    pub claim: Option<Claim>,
+    pub inner: Inner,
+    pub paths: Paths,
+    pub read_only: bool,
+    pub takes_no_lock: bool,
+    pub wanted: Option<JournalMode>,
+}
+
 /// See the module.
 ///
 /// SQLite calls back into this file while one of its methods runs a statement on the connection. So
@@ -154,6 +165,50 @@ impl Paths {
 }
 
 impl Database {
+    pub fn new(opened: Opened) -> Database {
+        Database {
+            host: opened.host,
+            _claim: opened.claim,
+            inner: opened.inner,
+            who: new_committer(),
+            connection: Cell::new(None),
+            patience: Arc::default(),
+            paths: opened.paths,
+            read_only: opened.read_only,
+            takes_no_lock: opened.takes_no_lock,
+            lock: Cell::new(LockLevel::NONE),
+            is_flushed: Cell::new(false),
+            settings: Cell::new(Settings::default()),
+            switch: Cell::new(Switch::Idle),
+            wanted: opened.wanted,
+            mode_was_named: Cell::new(false),
+            conversion_tried: Cell::new(false),
+            writer_tried: Cell::new(false),
+            is_last_attempt: Cell::new(false),
+            kept_out_of: Cell::new(None),
+            left_guarded: RefCell::new(None),
+            set_aside: RefCell::new(None),
+            leftover_checked: Cell::new(false),
+            log: RefCell::new(None),
+            writer: RefCell::new(None),
+            holds_write_lock: Cell::new(false),
+            has_just_committed: Cell::new(false),
+            checkpoint_lock: Cell::new(CheckpointLock::Free),
+            seen: Cell::new(None),
+            remapper: Remapper::default(),
+            has_turn: Cell::new(false),
+            snapshot: Cell::new(None),
+            last_snapshot: Cell::new(None),
+            reads_relaxed: Cell::new(false),
+            index_invalidated: Cell::new(false),
+            index_failed: Cell::new(false),
+            unguard_failure: RefCell::new(None),
+            must_look_again: Cell::new(false),
+            atomic: RefCell::new(None),
+            last_error: RefCell::new(None),
+        }
+    }
+
     /// The database's present mode, if it is our own.
     pub fn mode(&self) -> Option<JournalMode> {
         self.log.borrow().as_ref().map(|log| log.mode())

@@ -1,21 +1,18 @@
 //! A database's methods.
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::Arc;
 
 use super::shm::{db_shm_lock, db_shm_map, db_shm_unmap};
 use super::{await_snapshot, failed, in_buffer, names, out_buffer, shielded, with_writer};
-use crate::checkpoint::Remapper;
 use crate::vfs::claim::{Claim, Taken};
-use crate::vfs::database::{CheckpointLock, Database, Paths, Switch, new_committer};
+use crate::vfs::database::{Database, Opened, Paths};
 use crate::vfs::ffi::{self, SQLITE_NOTFOUND, SQLITE_OK, sqlite3_file, sqlite3_io_methods};
 use crate::vfs::host::{self, Connection, Host};
 use crate::vfs::inner::{Inner, LockLevel};
 use crate::vfs::pragma::Answer;
-use crate::vfs::settings::{self, Settings, Uri};
+use crate::vfs::settings::{self, Uri};
 use crate::vfs::{convert, header};
 
 /// One of our database files. The file of the VFS underneath follows it in the same allocation.
@@ -69,47 +66,15 @@ pub unsafe fn open(
             let parameter = CString::new(parameter).ok()?;
             host::uri_parameter(name, &parameter)
         };
-        let database = Box::new(Database {
+        let database = Box::new(Database::new(Opened {
             host,
-            _claim: claim,
+            claim,
             inner: Inner::new(below),
-            who: new_committer(),
-            connection: Cell::new(None),
-            patience: Arc::default(),
             paths: Paths::of(path),
             read_only: opened_as & ffi::SQLITE_OPEN_READONLY != 0,
             takes_no_lock: settings::is_set(&uri, "immutable") || settings::is_set(&uri, "nolock"),
-            lock: Cell::new(LockLevel::NONE),
-            is_flushed: Cell::new(false),
-            settings: Cell::new(Settings::default()),
-            switch: Cell::new(Switch::Idle),
             wanted: settings::wanted_mode(&uri),
-            mode_was_named: Cell::new(false),
-            conversion_tried: Cell::new(false),
-            writer_tried: Cell::new(false),
-            is_last_attempt: Cell::new(false),
-            kept_out_of: Cell::new(None),
-            left_guarded: RefCell::new(None),
-            set_aside: RefCell::new(None),
-            leftover_checked: Cell::new(false),
-            log: RefCell::new(None),
-            writer: RefCell::new(None),
-            holds_write_lock: Cell::new(false),
-            has_just_committed: Cell::new(false),
-            checkpoint_lock: Cell::new(CheckpointLock::Free),
-            seen: Cell::new(None),
-            remapper: Remapper::default(),
-            has_turn: Cell::new(false),
-            snapshot: Cell::new(None),
-            last_snapshot: Cell::new(None),
-            reads_relaxed: Cell::new(false),
-            index_invalidated: Cell::new(false),
-            index_failed: Cell::new(false),
-            unguard_failure: RefCell::new(None),
-            must_look_again: Cell::new(false),
-            atomic: RefCell::new(None),
-            last_error: RefCell::new(None),
-        });
+        }));
         if let Err(message) = apply_settings(&database, &uri) {
             host::log(ffi::SQLITE_CANTOPEN, &message);
             database.inner.close();
@@ -411,22 +376,10 @@ unsafe extern "C" fn db_file_control(
                     *argument.cast::<c_int>() = 0;
                     SQLITE_OK
                 }
-                ffi::SQLITE_FCNTL_COMMIT_PHASETWO => {
-                    if let Err(code) = database.commit_atomic() {
-                        // SQLite no longer has a journal, and may keep its lock.
-                        return database.give_up_atomic(code);
-                    }
-                    let index = database.inner.index_view();
-                    let code = with_writer(database, |writer| {
-                        writer.published(index)?;
-                        writer.await_own(&|| database.inner.index_view())
-                    });
-                    database.has_just_committed.set(code == SQLITE_OK);
-                    match code {
-                        SQLITE_OK => database.inner.control(op, argument),
-                        code => code,
-                    }
-                }
+                ffi::SQLITE_FCNTL_COMMIT_PHASETWO => match commit_is_published(database) {
+                    SQLITE_OK => database.inner.control(op, argument),
+                    code => code,
+                },
                 ffi::SQLITE_FCNTL_SYNC => {
                     let super_journal = argument.cast_const().cast::<c_char>();
                     let super_journal =
@@ -441,13 +394,11 @@ unsafe extern "C" fn db_file_control(
                         writer.drain()?;
                         database.await_published()
                     });
-                    match code {
-                        SQLITE_OK => {
-                            database.begin_remapping();
-                            database.inner.control(op, argument)
-                        }
-                        code => code,
+                    if code != SQLITE_OK {
+                        return code;
                     }
+                    database.begin_remapping();
+                    database.inner.control(op, argument)
                 }
                 ffi::SQLITE_FCNTL_VFSNAME => {
                     let code = database.inner.control(op, argument);
@@ -458,6 +409,21 @@ unsafe extern "C" fn db_file_control(
             }
         }
     })
+}
+
+/// `SQLITE_FCNTL_COMMIT_PHASETWO`: returns when the commit is durable.
+fn commit_is_published(database: &Database) -> c_int {
+    if let Err(code) = database.commit_atomic() {
+        // SQLite no longer has a journal, and may keep its lock.
+        return database.give_up_atomic(code);
+    }
+    let index = database.inner.index_view();
+    let code = with_writer(database, |writer| {
+        writer.published(index)?;
+        writer.await_own(&|| database.inner.index_view())
+    });
+    database.has_just_committed.set(code == SQLITE_OK);
+    code
 }
 
 /// # Safety
