@@ -64,6 +64,14 @@ impl Registers {
         *[rdi, rsi, rdx, r10, r8, r9][at] = value;
     }
 
+    /// After the call: gives the arguments their values back. The kernel preserves these registers,
+    /// and code with the call inline uses them again.
+    pub fn restore_arguments(&mut self, arguments: [u64; 6]) {
+        for (at, value) in arguments.into_iter().enumerate() {
+            self.set_argument(at, value);
+        }
+    }
+
     /// Changes the call's result.
     pub fn set_result(&mut self, result: i64) {
         self.0.rax = result.cast_unsigned();
@@ -85,6 +93,12 @@ impl Registers {
     /// Changes one of the arguments.
     pub fn set_argument(&mut self, at: usize, value: u64) {
         self.0.regs[at] = value;
+    }
+
+    /// After the call: gives the arguments their values back, but the first, whose register has the
+    /// result. The kernel preserves these registers, and code with the call inline uses them again.
+    pub fn restore_arguments(&mut self, arguments: [u64; 6]) {
+        self.0.regs[1..6].copy_from_slice(&arguments[1..]);
     }
 
     /// Changes the call's result.
@@ -121,6 +135,11 @@ impl Registers {
 
     /// See above.
     pub fn set_argument(&mut self, _: usize, _: u64) {
+        match *self {}
+    }
+
+    /// See above.
+    pub fn restore_arguments(&mut self, _: [u64; 6]) {
         match *self {}
     }
 

@@ -231,8 +231,21 @@ struct Tracer<'a> {
     seen: Vec<Seen>,
     fired: Option<Seen>,
     fired_count: u64,
-    /// Threads whose call is running, and must fail when it is done.
-    fail_after: HashMap<Pid, i32>,
+    /// Threads whose call is running with a fault.
+    after: HashMap<Pid, After>,
+}
+
+/// The address of a length in the program's memory, and the length.
+type Length = (*mut std::ffi::c_void, nix::libc::c_long);
+
+/// What to do to a thread when its call is done.
+struct After {
+    /// The arguments as the program gave them.
+    arguments: [u64; 6],
+    /// What the program had in its memory.
+    length: Option<Length>,
+    /// The error that the call returns.
+    errno: Option<i32>,
 }
 
 fn harness(what: &str, error: impl std::fmt::Display) -> Failure {
@@ -263,7 +276,7 @@ impl<'a> Tracer<'a> {
             seen: Vec::new(),
             fired: None,
             fired_count: 0,
-            fail_after: HashMap::new(),
+            after: HashMap::new(),
         })
     }
 
@@ -323,13 +336,19 @@ impl<'a> Tracer<'a> {
         let fault = self.look_at(call, &registers.arguments(), snapshot)?;
         match fault {
             None => {}
-            Some(Fault::Short) => self.shorten(pid, call, &mut registers)?,
-            Some(fault @ (Fault::Fails(_) | Fault::DoneButFails(_))) => {
-                if matches!(fault, Fault::Fails(_)) {
-                    spoil(call, &mut registers);
-                    registers.store(pid).map_err(|e| harness("registers", e))?;
+            Some(fault) => {
+                let mut after = After {
+                    arguments: registers.arguments(),
+                    length: None,
+                    errno: fault.errno(),
+                };
+                match fault {
+                    Fault::Short => after.length = self.shorten(pid, call, &mut registers)?,
+                    Fault::Fails(_) => spoil(call, &mut registers),
+                    Fault::DoneButFails(_) => {}
                 }
-                self.fail_after.insert(pid, fault.errno().unwrap_or(5));
+                registers.store(pid).map_err(|e| harness("registers", e))?;
+                self.after.insert(pid, after);
                 let _ = ptrace::syscall(pid, None);
                 return Ok(());
             }
@@ -339,22 +358,29 @@ impl<'a> Tracer<'a> {
     }
 
     fn after_call(&mut self, pid: Pid) {
-        if let Some(errno) = self.fail_after.remove(&pid)
+        if let Some(after) = self.after.remove(&pid)
             && let Ok(mut registers) = Registers::of(pid)
         {
-            registers.set_result(-i64::from(errno));
+            registers.restore_arguments(after.arguments);
+            if let Some(errno) = after.errno {
+                registers.set_result(-i64::from(errno));
+            }
             let _ = registers.store(pid);
+            if let Some((address, length)) = after.length {
+                let _ = ptrace::write(pid, address, length);
+            }
         }
         let _ = ptrace::cont(pid, None);
     }
 
-    /// Halves the length of a read or write. Direct I/O needs whole sectors.
+    /// Halves the length of a read or write. Direct I/O needs whole sectors. Returns the length in
+    /// memory that it changed, and where.
     fn shorten(
         &self,
         pid: Pid,
         call: &SystemCall,
         registers: &mut Registers,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Length>, Failure> {
         let half = |length: u64| match length / 2 {
             half if half >= 512 => half - half % 512,
             0 | 256 => length,
@@ -363,14 +389,17 @@ impl<'a> Tracer<'a> {
         let arguments = registers.arguments();
         if !(call.name.starts_with("preadv") || call.name.starts_with("pwritev")) {
             registers.set_argument(2, half(arguments[2]));
-            return registers.store(pid).map_err(|e| harness("registers", e));
+            return Ok(None);
         }
         let at = arguments[1] + 8;
         let mut bytes = [0; 8];
         self.memory.read_exact_at(&mut bytes, at)?;
-        let length = half(u64::from_ne_bytes(bytes)).cast_signed();
+        let before = u64::from_ne_bytes(bytes);
+        let length = half(before).cast_signed();
         let address = std::ptr::without_provenance_mut(usize::try_from(at).unwrap_or(0));
-        ptrace::write(pid, address, length as nix::libc::c_long).map_err(|e| harness("memory", e))
+        ptrace::write(pid, address, length as nix::libc::c_long)
+            .map_err(|e| harness("memory", e))?;
+        Ok(Some((address, before.cast_signed() as nix::libc::c_long)))
     }
 
     /// Decides what happens to a call.
