@@ -4,8 +4,10 @@
 //! The directory's name follows from the file's, and the directory is locked while in use. So the
 //! next command removes the files that a killed one left, and two commands never share it.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -162,6 +164,12 @@ impl Drop for Partial {
 /// Whether a database may get this name.
 fn check(target: &Path, existing: Existing) -> Result<(), String> {
     let name = target.display();
+    if let Some(database) = companion_of(target) {
+        return Err(format!(
+            "{name} is the name of a file of the database {}: choose another name",
+            database.display()
+        ));
+    }
     match fs::symlink_metadata(target) {
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(format!("{name}: {}", why_not(&e))),
@@ -188,6 +196,22 @@ fn check(target: &Path, existing: Existing) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The database that has, or would have, a log or another file of this name.
+fn companion_of(target: &Path) -> Option<PathBuf> {
+    const SUFFIXES: [&[u8]; 6] = [
+        b"-wal",
+        b"-shm",
+        b"-journal",
+        b"-onewrite",
+        b"-onewrite-shm",
+        b"-onewrite-lock",
+    ];
+    let bytes = target.as_os_str().as_bytes();
+    let databases = SUFFIXES.iter().filter_map(|s| bytes.strip_suffix(*s));
+    let mut paths = databases.map(|name| PathBuf::from(OsStr::from_bytes(name)));
+    paths.find(|database| database.is_file())
 }
 
 fn why_not(error: &io::Error) -> String {

@@ -227,6 +227,38 @@ fn nothing_is_overwritten_unless_asked_for_and_no_log_gets_a_foreign_database() 
 }
 
 #[test]
+fn no_backup_takes_the_name_of_another_databases_file() {
+    let case = Case::new();
+    let other = case.directory.path().join("other.db");
+    for database in [case.database(), other.clone()] {
+        Writer::start(&database, "onewrite", "auto", FOUR_COMMITS, Then::Wait).kill();
+    }
+    for suffix in [
+        "-onewrite",
+        "-onewrite-shm",
+        "-onewrite-lock",
+        "-shm",
+        "-wal",
+        "-journal",
+    ] {
+        let file = beside(&other, suffix);
+        let before = fs::read(&file).ok();
+        let refused = run(onewrite(&[
+            "backup",
+            "--force",
+            path(&case.database()),
+            path(&file),
+        ]));
+        let text = lossy(&refused.stderr);
+        assert!(
+            !refused.status.success() && text.contains("other.db"),
+            "{text}"
+        );
+        assert_eq!(fs::read(&file).ok(), before, "{suffix}");
+    }
+}
+
+#[test]
 fn a_killed_database_is_recovered_into_its_backup() {
     for mode in ["onewrite", "waldio", "swal", "direct", "wal"] {
         let case = Case::new();
