@@ -1,20 +1,21 @@
-//! Strict group commit: every COMMIT returns durable, and the commits of all threads and processes
-//! that wait share one write and one flush.
+//! Strict group commit: every COMMIT returns durable, and the waiting commits of all threads and
+//! processes share one write and one flush.
 //!
-//! Where a connection is not alone, its commit leaves the frames in the page cache of the log and is
-//! published; SQLite releases the write lock, and the next connection goes on. Then, in
-//! `SQLITE_FCNTL_COMMIT_PHASETWO`, the connection becomes the *leader*, which makes all that is
-//! published durable with one `fdatasync`, or waits for a leader and is covered by it. The kernel
-//! writes what stands side by side in one write; it keeps the frames of a process that dies.
+//! If a connection is not alone, its commit leaves the frames in the log's page cache and is
+//! published. SQLite releases the write lock, and the next connection continues. Then comes
+//! `SQLITE_FCNTL_COMMIT_PHASETWO`. There the connection becomes the *leader*, which makes
+//! everything published durable with one `fdatasync`. Or it becomes a *follower*, whose commit a
+//! leader's flush covers. The kernel writes adjacent frames in one write, and it keeps the frames
+//! of a process that dies.
 //!
-//! Threads of a process wait for their leader on a condition variable, processes for one another on a
-//! futex; who leads among them holds an open-file-description lock, which the kernel takes from the
-//! dead. How far the log is durable they tell each other in shared memory ([`crate::log::shared`]).
+//! Threads of a process wait for their leader on a condition variable, processes for one another on
+//! a futex. The leader among processes holds an open-file-description lock, which the kernel
+//! releases if it dies. Shared memory tells all how far the log is durable
+//! ([`crate::log::shared`]).
 //!
-//! A connection alone writes and flushes inside `xSync`, in one direct write, and pays nothing for
-//! this.
+//! A lone connection writes and flushes inside `xSync`, in one direct write, at no extra cost.
 //!
-//! Who may write next is in [`super::turns`].
+//! [`super::turns`] decides who may write next.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -34,38 +35,38 @@ use crate::sync::{Condvar, Instant, Mutex, MutexGuard, fence};
 use crate::waits::{LOOK, OVERDUE, STUCK_FLUSH, TURN};
 use crate::wal::{FrameNo, IndexView, Salts};
 
-/// A wait for the log's restart that was in vain is tried again when the log has grown by this part.
+/// A failed wait for the log's restart is repeated once the log has grown by this fraction.
 const RESTART_PART: u32 = 8;
-/// What the connections of this process share.
+/// The state that the connections of this process share.
 #[derive(Default)]
 pub struct GroupCommit {
     leading: Mutex<Leading>,
-    /// Only for who leads.
+    /// Only the leader uses it.
     delay: Mutex<CommitDelay>,
     turns: Turns,
-    /// Another process leads, and comes to no end.
+    /// Another process leads, and does not finish.
     stuck: Stuck,
-    /// The last wait for the log's restart that was in vain.
+    /// The last failed wait for the log's restart.
     failed_restart: Mutex<Option<FailedRestart>>,
 }
 
 #[derive(Clone, Copy)]
 struct FailedRestart {
     salts: Salts,
-    /// Not again before the log has so many frames.
+    /// No new wait before the log has this many frames.
     until: FrameNo,
 }
 
 #[derive(Default)]
 struct Leading {
     is_led: bool,
-    /// Who waits for a flush that others lead, in the order in which they came.
+    /// The threads that wait for another's flush, in order of arrival.
     followers: Vec<Arc<Follower>>,
     counts: Counts,
 }
 
-/// Who waits for a flush that others lead. Each is woken on its own, when its commit is durable or it is to lead:
-/// if all were woken, most would only meet at the mutex, and go back to sleep.
+/// A thread that waits for another's flush. Each is woken separately, when its commit is durable or
+/// it must lead. If all were woken, most would only contend for the mutex and sleep again.
 struct Follower {
     until: (Salts, FrameNo),
     call: Mutex<Option<Call>>,
@@ -75,9 +76,9 @@ struct Follower {
 /// Why a waiting thread is woken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
-    /// To look: it is durable, or it has failed.
+    /// To look: its commit is durable, or has failed.
     Look,
-    /// It leads.
+    /// To lead.
     Lead,
 }
 
@@ -109,7 +110,7 @@ impl Follower {
     }
 }
 
-/// What group commit did in this process, since the log was opened.
+/// Counters of group commit in this process, since the log was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Counts {
     /// Flushes for a group.
@@ -118,13 +119,13 @@ pub struct Counts {
     pub commits: u64,
     /// Statements that waited for the commits they were about to read.
     pub reads: u64,
-    /// How often somebody waited for another process to flush, which came to no end.
+    /// How often a wait for another process's flush ended without success.
     pub in_vain: u64,
     /// How often a checkpoint that follows a commit waited for another one.
     pub checkpoint_waits: u64,
 }
 
-/// What a waiting connection looks at: the wal-index as it is now.
+/// How a waiting connection reads the present wal-index.
 pub type Look<'a> = &'a dyn Fn() -> Option<IndexView>;
 
 impl GroupCommit {
@@ -132,22 +133,22 @@ impl GroupCommit {
         self.leading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose turn it is to write.
+    /// The turns to write.
     pub fn turns(&self) -> &Turns {
         &self.turns
     }
 
-    /// What was done.
+    /// The counters.
     pub fn counts(&self) -> Counts {
         self.leading().counts
     }
 
-    /// A checkpoint waits for another one.
+    /// Counts a checkpoint that waits for another one.
     pub fn note_checkpoint_wait(&self) {
         self.leading().counts.checkpoint_waits += 1;
     }
 
-    /// Returns when everything up to a published frame is durable, `until`.
+    /// Returns when everything up to the published frame `until` is durable.
     ///
     /// # Errors
     /// The flush failed, here or elsewhere: the log is poisoned. Whether the frame survives a crash
@@ -183,7 +184,7 @@ impl GroupCommit {
                 flush(log, salts, frame, look)
             };
             if matches!(self.flush_for_all(log, flush)?, Led::Flushed) {
-                // Who may not write shared memory cannot note it there.
+                // A process that may not write shared memory cannot note it there.
                 return Ok(());
             }
         }
@@ -202,8 +203,8 @@ impl GroupCommit {
         follower.sleep() == Call::Lead
     }
 
-    /// The leader's flush: others may come to wait meanwhile. Those whom it has made durable are woken at its end,
-    /// and the first of the others leads. So it is too where the flush panics.
+    /// The leader's flush; others may come to wait meanwhile. At its end the durable ones are
+    /// woken, and the first of the others leads. The same holds if the flush panics.
     fn flush_for_all(
         &self,
         log: &Log,
@@ -219,7 +220,7 @@ impl GroupCommit {
         led
     }
 
-    /// The lead is over: see [`GroupCommit::flush_for_all`].
+    /// Passes the lead on: see [`GroupCommit::flush_for_all`].
     fn pass_lead(&self, log: &Log, has_flushed: bool) {
         let mut leading = self.leading();
         leading.counts.flushes += u64::from(has_flushed);
@@ -240,7 +241,7 @@ impl GroupCommit {
         }
     }
 
-    /// Makes what is published durable, unless another process does.
+    /// Makes everything published durable, unless another process does.
     fn lead(
         &self,
         log: &Log,
@@ -249,7 +250,7 @@ impl GroupCommit {
         look: Look<'_>,
     ) -> Result<Led, LogError> {
         let (file, shared) = (log.file(), log.shared());
-        // Without the right to write there is no exclusive lock, and one flush too many harms nobody.
+        // Without the right to write there is no exclusive lock, and an extra flush does no harm.
         if file.access() != Access::ReadWrite {
             return flush(log, salts, frame, look);
         }
@@ -268,7 +269,7 @@ impl GroupCommit {
         }
     }
 
-    /// Flushes, after those who may be about to come.
+    /// Waits for commits that may be about to arrive, then flushes.
     fn flush_with_others(
         &self,
         log: &Log,
@@ -307,7 +308,8 @@ impl GroupCommit {
         self.delay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long a writer may wait for the log to start again, and a checkpoint that leads to it for another one.
+    /// How long a writer may wait for the log to restart, and a checkpoint that leads to it for
+    /// another one.
     pub fn patience_for_restart(&self, index: IndexView) -> Duration {
         match self.last_failed_restart(index) {
             None => TURN,
@@ -316,7 +318,8 @@ impl GroupCommit {
         }
     }
 
-    /// A wait was in vain: a reader stays, or nobody checkpoints. Not again before the log has grown.
+    /// A wait failed: a reader stays, or no connection checkpoints. No new wait before the log has
+    /// grown.
     pub fn gave_up_restart(&self, index: IndexView) {
         let frames = index.last_frame.0;
         *self
@@ -337,7 +340,7 @@ impl GroupCommit {
     }
 }
 
-/// A thread of this process leads. However that ends, the others are woken or led on.
+/// This thread leads in its process. However that ends, the others are woken or one of them leads.
 struct Lead<'a> {
     group: &'a GroupCommit,
     log: &'a Log,
@@ -350,31 +353,31 @@ impl Drop for Lead<'_> {
     }
 }
 
-/// This process leads among all.
+/// This process leads among all processes.
 struct FlushLock<'a>(&'a Log);
 
 impl Drop for FlushLock<'_> {
     fn drop(&mut self) {
-        // If it fails, it ends with the process.
+        // If it fails, the lock ends with the process.
         let _ = self.0.file().unlock(LockByte::Flush);
         self.0.shared().note_flush();
     }
 }
 
-/// Who waits for a flush.
+/// The kinds of waiters for a flush.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waiter {
     /// A connection that has published a commit.
     Commit,
-    /// Whoever is about to read what is published, or to copy it.
+    /// A connection that is about to read published commits, or to copy them.
     Reader,
 }
 
-/// What a leader did.
+/// The result of leading.
 enum Led {
-    /// It has made everything durable that was published, the frame that it waited for among it.
+    /// It has made everything published durable, including the frame that it waited for.
     Flushed,
-    /// Another process does, or has done it.
+    /// Another process does so, or has done so.
     Covered,
 }
 
@@ -383,10 +386,12 @@ fn flush(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led,
     if log.is_durable(salts, frame) {
         return Ok(Led::Covered);
     }
-    // Seen before the flush: these frames are in the file, for they were before they were published.
+    // Read before the flush. These frames are in the file, because they were written before
+    // publication.
     let published = look().filter(|index| index.salts == salts);
     let last = published.map_or(frame, |index| index.last_frame.max(frame));
-    // The flush is not begun before that was seen: the other half is in `Shared::set_deferred`.
+    // The flush begins only after that read. The fence pairs with the one in
+    // `Shared::set_deferred`.
     fence(Ordering::Acquire);
     log.file().flush().inspect_err(|e| {
         log.poison(&format!("a flush failed: {e}"));
@@ -396,27 +401,27 @@ fn flush(log: &Log, salts: Salts, frame: FrameNo, look: Look<'_>) -> Result<Led,
 }
 
 impl SharedLog {
-    /// Up to where published commits may not be durable that were promised to be; `None` where all
-    /// are.
+    /// The frame up to which promised commits may be published but not durable; `None` if all are
+    /// durable.
     fn deferred_until(&self, seen: IndexView) -> Option<FrameNo> {
         if !self.mode().may_group_commits() {
             return None;
         }
         let until = match self.shared().is_shared() {
             true => self.shared().deferred(seen.salts),
-            // Others do not tell this process what they promise.
+            // Other processes do not tell this one what they promise.
             false => Some(seen.last_frame),
         };
         let until = until?.min(seen.last_frame);
         (!self.is_durable(seen.salts, until)).then_some(until)
     }
 
-    /// Whether something of a snapshot is promised and not durable.
+    /// Whether a promised commit of a snapshot may not be durable.
     pub fn may_hold_deferred(&self, seen: IndexView) -> bool {
         self.deferred_until(seen).is_some()
     }
 
-    /// Returns when nothing of a snapshot is promised and not durable: before a checkpoint, and before
+    /// Returns when every promised commit of a snapshot is durable: before a checkpoint, and before
     /// a statement reads it.
     ///
     /// # Errors
@@ -432,9 +437,9 @@ impl SharedLog {
 }
 
 impl Writer {
-    /// Whether the commit can be made durable after it is published. `alone_in_transaction` tells
-    /// whether no other database is written in the same transaction: of several, SQLite would not
-    /// hear of an error that comes after publication.
+    /// Whether the commit can be made durable after its publication. `alone_in_transaction` tells
+    /// whether the transaction writes no other database. With several, SQLite would not report an
+    /// error after publication.
     pub(super) fn may_defer(
         &self,
         policy: SyncPolicy,
@@ -442,7 +447,7 @@ impl Writer {
         alone_in_transaction: &dyn Fn() -> bool,
     ) -> bool {
         let Some(index) = index else {
-            // Without a wal-index in shared memory there are no others.
+            // Without a wal-index in shared memory there are no other connections.
             return false;
         };
         let shared = self.log.shared();
@@ -466,10 +471,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes a commit durable that was published before it was.
+    /// Makes a commit durable that was published before.
     ///
     /// # Errors
-    /// The flush failed: the log is poisoned, and what becomes of the commit is unknown.
+    /// The flush failed: the log is poisoned, and it is unknown whether the commit survives.
     pub fn await_own(&mut self, look: Look<'_>) -> Result<(), LogError> {
         let Some(until) = self.promise.take_deferred() else {
             return Ok(());
@@ -511,7 +516,7 @@ mod tests {
         assert!(log.group_commit.lead_or_follow(until), "nobody else leads");
         let (leads, led) = mpsc::channel();
         let its_log = Arc::clone(&log);
-        // Not joined where the test fails: it would wait for ever.
+        // Not joined if the test fails: it would wait forever.
         std::thread::spawn(move || leads.send(its_log.group_commit.lead_or_follow(until)));
         while log.group_commit.leading().followers.is_empty() {
             std::thread::yield_now();

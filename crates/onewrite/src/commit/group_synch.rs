@@ -1,14 +1,15 @@
 //! Group synch: commits return before their frames are written, and a group of them shares one
 //! write (WALDIO's relaxed durability, off by default).
 //!
-//! The loss is bounded twice: a group is written as soon as it has `frames` frames, by the commit
-//! that fills it, and at the latest `interval` after its first commit, by a thread. Order is never
-//! lost: groups are written one after the other, each in one write of consecutive frames.
+//! Two bounds limit the loss. The commit that fills a group of `frames` frames writes it at once. A
+//! thread writes it at the latest `interval` after its first commit. Order is never lost: groups
+//! are written one after the other, each in one write of consecutive frames.
 //!
 //! Frames of a group are published in the wal-index but not in the file. No other process may see
-//! that, so a group is opened only under the log's presence lock held exclusively, which says that
-//! no other process uses the log; it is shared again once the group is written. Whoever opens the
-//! log waits for that. If this process dies its wal-index dies with it, for nobody else had it.
+//! that. So a group is opened only under the log's exclusive presence lock, which proves that no
+//! other process uses the log. The lock is shared again once the group is written. A process that
+//! opens the log waits for that. If this process dies, its wal-index dies with it, because no other
+//! process had it.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -28,37 +29,37 @@ use crate::wal::{FrameNo, Salts, array};
 pub struct Queue {
     waiting: Mutex<Waiting>,
     changed: Condvar,
-    /// Whether frames wait: lets everybody else pass without the mutex.
+    /// Whether frames wait: lets others pass without the mutex.
     any: AtomicBool,
 }
 
 #[derive(Default)]
 struct Waiting {
     run: Option<Run>,
-    /// The policy of the strictest member.
+    /// The policy of the strictest commit in the group.
     policy: Option<SyncPolicy>,
-    /// The last frame of those commits that are published for certain: all but the one that came last.
+    /// The last frame of the commits that are certainly published: all but the last one.
     published: FrameNo,
     due: Option<Instant>,
     thread: Thread,
-    /// How often the thread was told to end.
+    /// How often the thread was asked to end.
     stops: u64,
     blocks: AlignedBuf,
     sizes: Sizes,
 }
 
-/// What the thread that writes overdue groups is doing.
+/// The state of the thread that writes overdue groups.
 #[derive(Default, PartialEq, Eq)]
 enum Thread {
     #[default]
     None,
-    /// Waiting without a deadline: must be woken.
+    /// Waits without a deadline: must be woken.
     Idle,
-    /// Waiting for a deadline: will look at the new one by itself.
+    /// Waits for a deadline: will check the new one by itself.
     Timing,
 }
 
-/// How large the groups were that this process wrote.
+/// The sizes of the groups that this process wrote.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Sizes {
     /// Groups written.
@@ -69,7 +70,7 @@ pub struct Sizes {
     pub frames: u64,
     /// Frames of the largest.
     pub largest: u32,
-    /// Groups that were written because their time was up, not because they were full.
+    /// Groups that were written because their interval was over, not because they were full.
     pub by_interval: u64,
 }
 
@@ -78,12 +79,12 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How large the groups were.
+    /// The sizes of the groups.
     pub fn sizes(&self) -> Sizes {
         self.waiting().sizes
     }
 
-    /// Copies a part of a frame that waits, from byte `at` of the frame on.
+    /// Copies a part of a waiting frame, from byte `at` of the frame on.
     pub fn read(&self, frame: FrameNo, salts: Salts, at: usize, out: &mut [u8]) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
@@ -99,10 +100,10 @@ impl Queue {
         }
     }
 
-    /// Writes what waits.
+    /// Writes the waiting frames.
     ///
     /// # Errors
-    /// The write failed: commits that were acknowledged are lost, and the log is poisoned.
+    /// The write failed: acknowledged commits are lost, and the log is poisoned.
     pub fn write_all(&self, log: &Log) -> Result<(), LogError> {
         if !self.any.load(Ordering::Acquire) {
             return Ok(());
@@ -112,7 +113,7 @@ impl Queue {
 
     fn write(&self, waiting: &mut Waiting, log: &Log) -> Result<(), LogError> {
         let Some(run) = waiting.run.take_if(|run| !run.is_empty()) else {
-            // A group that could not be written is gone, and nothing may be written behind it.
+            // A group that could not be written is gone, and nothing may be written after it.
             return log.check_poison();
         };
         let written = write_group(&run, waiting, log);
@@ -121,8 +122,8 @@ impl Queue {
         waiting.sizes.largest = waiting.sizes.largest.max(run.frames());
         (waiting.due, waiting.policy) = (None, None);
         if let Err(e) = &written {
-            // The frames stay readable for nobody: the log is poisoned, and stays ours alone, so
-            // that no other process builds on a wal-index that says more than the file.
+            // The frames can no longer be read: the log is poisoned. It stays exclusively ours, so
+            // that no other process builds on a wal-index that is ahead of the file.
             log.poison(&format!("a group of commits could not be written: {e}"));
             return written;
         }
@@ -133,7 +134,7 @@ impl Queue {
         log.show()
     }
 
-    /// Takes a commit in. `false` where it cannot wait, because other processes use the log.
+    /// Adds a commit. `false` if it cannot wait, because other processes use the log.
     fn join(
         &self,
         log: &Arc<SharedLog>,
@@ -142,7 +143,7 @@ impl Queue {
         patience: &dyn Patience,
     ) -> Result<bool, LogError> {
         let mut guard = self.waiting();
-        // Whoever asked before it had the mutex may have asked too early.
+        // A caller that checked before it had the mutex may have checked too early.
         log.check_poison()?;
         let waiting = &mut *guard;
         let run = waiting
@@ -160,11 +161,11 @@ impl Queue {
             self.write(waiting, log)?;
             return Ok(false);
         }
-        // Room is made before the commit is acknowledged: a full disk fails it, and no other.
+        // Room is made before the commit is acknowledged: a full disk fails only this commit.
         let end = log.geometry().end_of(commit.last());
         if let Err(e) = log.make_room(end, patience) {
             if begins {
-                // There is no group that would show the log again.
+                // There is no group whose write would share the log again.
                 log.show()?;
             }
             return Err(e);
@@ -196,20 +197,20 @@ impl Queue {
         let its_log = Arc::clone(log);
         match log.in_background(move || its_log.group_synch.write_overdue(&its_log)) {
             true => waiting.thread = Thread::Timing,
-            // Nobody would write this group in time.
+            // No thread would write this group in time.
             false => self.write(&mut waiting, log)?,
         }
         Ok(())
     }
 
-    /// Ends the thread: the last connection is being closed. A commit of a connection that is opened
+    /// Ends the thread when the last connection closes. A commit of a connection that opens
     /// meanwhile starts another.
     pub fn stop_thread(&self) {
         self.waiting().stops += 1;
         self.changed.notify_one();
     }
 
-    /// The thread's work: to write groups whose time is up.
+    /// The thread's work: writes groups whose interval is over.
     fn write_overdue(&self, log: &Log) {
         let mut waiting = self.waiting();
         let stops = waiting.stops;
@@ -264,7 +265,7 @@ fn strictest(a: Option<SyncPolicy>, b: SyncPolicy) -> SyncPolicy {
 
 fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogError> {
     let geometry = log.geometry();
-    // It was made when the commits joined; and no other process has the log open.
+    // Room was made when the commits joined, and no other process has the log open.
     log.make_room(geometry.end_of(run.last()), &Short)?;
     let mut load = |offset: u64, out: &mut [u8]| log.load_block(offset, out);
     let (offset, side) = geometry
@@ -317,7 +318,7 @@ fn write_group(run: &Run, waiting: &mut Waiting, log: &Log) -> Result<(), LogErr
 }
 
 impl Writer {
-    /// Leaves the commit that was collected to the group, where that is wanted and possible.
+    /// Leaves the collected commit to the group, if that is wanted and possible.
     pub(super) fn try_group(&mut self, policy: SyncPolicy) -> Result<bool, LogError> {
         let Some(bounds) = self.config.group_synch else {
             return Ok(false);

@@ -1,24 +1,25 @@
 //! When frames go to the log, and with what durability.
 //!
-//! One [`Writer`] stands for one connection's open log. SQLite writes frames piece by piece
-//! (`xWrite` of a header, `xWrite` of a page, for every frame), then calls `xSync`, then publishes
+//! One [`Writer`] stands for one connection's open log. SQLite writes frames in pieces: for every
+//! frame, an `xWrite` of the header and one of the page. Then it calls `xSync`, then it publishes
 //! the frames in the wal-index. The writer collects the pieces of a transaction and writes them in
 //! one write, before they are published:
 //!
 //! - at `synchronous=FULL` in the commit's `xSync`, with the durability that `onewrite_sync` asks
 //!   for;
-//! - at `synchronous=NORMAL`, where no `xSync` comes, as soon as the commit frame is complete, into
-//!   the page cache: the kernel begins to write it to the device, and nobody waits for that;
-//! - a transaction too large to be collected ([`MAX_RUN_BYTES`]) through the page cache, piece by
-//!   piece, with one flush at its end: its cost is then that of stock SQLite.
+//! - at `synchronous=NORMAL`, without an `xSync`, as soon as the commit frame is complete, into the
+//!   page cache. The kernel begins to write it to the device, and the commit does not wait for
+//!   that;
+//! - if the transaction is too large to be collected ([`MAX_RUN_BYTES`]), through the page cache,
+//!   piece by piece, with one flush at its end. The cost is then that of stock SQLite.
 //!
 //! Invariants:
-//! - What another process can see in the wal-index is in the file. The exception, group synch, is
-//!   taken only while no other process uses the log ([`group_synch`]).
-//! - A write-through write is trusted to make a commit durable only if all before it is durable
-//!   already; else everything is flushed.
+//! - Frames that another process can see in the wal-index are in the file. The exception, group
+//!   synch, is used only while no other process uses the log ([`group_synch`]).
+//! - A write-through write makes a commit durable only if everything before it is durable already.
+//!   Otherwise the whole file is flushed.
 //! - A failed write or flush is reported, and never repeated as if it had not happened. If it may
-//!   have hit frames that were published before, the log is poisoned.
+//!   have affected frames that were published before, the log is poisoned.
 
 pub mod group_commit;
 pub mod group_synch;
@@ -52,13 +53,14 @@ use write_out::{LaidOut, StockTail};
 /// A transaction's frames are collected up to this size, in bytes.
 pub const MAX_RUN_BYTES: usize = 256 << 10;
 
-/// What frames without fixed positions may take beside their own length, in bytes: a batch begins and ends with a block.
+/// The bytes that frames without fixed positions may take in addition to their length: a batch
+/// begins and ends with a block.
 const SLACK: usize = 16 << 10;
 
-/// What a connection keeps of a buffer between transactions, in bytes.
+/// The bytes of a buffer that a connection keeps between transactions.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// What of a commit is up to the connection.
+/// The settings of a connection for its commits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CommitConfig {
     /// `onewrite_sync`.
@@ -82,15 +84,15 @@ impl CommitConfig {
 /// One connection's open log; see the module.
 pub struct Writer {
     log: Arc<SharedLog>,
-    /// What the connection has set.
+    /// The connection's settings.
     pub config: CommitConfig,
     /// How long the connection waits for other processes.
     pub patience: Arc<dyn Patience>,
     /// The frames collected, or those last written, until the next transaction begins.
     run: Run,
-    /// Whether `run` stands in the file (or in the group) as it is.
+    /// Whether `run` is in the file (or in the group) unchanged.
     run_is_out: bool,
-    /// A WAL header that SQLite wrote and nobody needs yet.
+    /// A WAL header from SQLite that is not needed yet.
     header: Option<[u8; wal::HEADER_BYTES]>,
     transaction: Transaction,
     partial: Option<PartialFrame>,
@@ -98,7 +100,7 @@ pub struct Writer {
     resealed: Option<Resealed>,
     who: Committer,
     promise: Promise,
-    /// The connection's commits are followed by `xSync` (`synchronous=FULL`).
+    /// Whether `xSync` follows the connection's commits (`synchronous=FULL`).
     expects_sync: bool,
     laid_out: LaidOut,
     stock_tail: Option<StockTail>,
@@ -138,12 +140,12 @@ impl Writer {
         self.transaction.is_under_way()
     }
 
-    /// The application has changed `synchronous`: whether commits are synced is to be seen again.
+    /// The application has changed `synchronous`: find out again whether commits are synced.
     pub fn synchronous_changed(&mut self) {
         self.expects_sync = false;
     }
 
-    /// The connection has the write lock: what it collected before belongs to nothing any more.
+    /// The connection has the write lock: frames collected before are void.
     pub fn transaction_may_begin(&mut self) {
         self.end_transaction();
         self.resealed = None;
@@ -162,7 +164,7 @@ impl Writer {
         self.unfinished = Unfinished::default();
     }
 
-    /// The end of a write transaction, committed or not: the write lock is being released.
+    /// Ends a write transaction, committed or not: the write lock is about to be released.
     ///
     /// # Errors
     /// Published frames could not be written; the log is poisoned.
@@ -172,9 +174,8 @@ impl Writer {
         ended
     }
 
-    /// A WAL header that no frame has followed belongs to no log: the next writer, of whatever
-    /// process, writes its own, with other salts. Written later, ours would disown all of its
-    /// frames.
+    /// A WAL header without frames belongs to no log. The next writer, of any process, writes its
+    /// own, with other salts. If ours were written later, it would invalidate all of those frames.
     fn forget_header(&mut self) {
         if self.header.take().is_some() {
             self.log.forget_wal_header();
@@ -186,21 +187,23 @@ impl Writer {
         self.end_transaction();
         let published = index.is_none_or(|index| self.has_published(&index));
         if !published {
-            // Rolled back after its `xSync`: there is nothing to wait for.
+            // It was rolled back after its `xSync`: there is nothing to wait for.
             self.promise.forget_deferred();
         }
-        // Not before it is published: else the same frames might be written anew, and pass for durable.
+        // Not before it is published: otherwise the same frames might be written again, and count
+        // as durable.
         if let Some((salts, frame)) = self.promise.take_durable().filter(|_| published) {
             self.log.set_durable(frame, salts);
         }
         if !has_commit || self.run_is_out || !published {
             return Ok(());
         }
-        // The connection was set to a lower synchronous level, and we did not see it. What it
-        // published comes late; if it cannot be written, the log is lost for everybody.
+        // The connection was set to a lower synchronous level, and we did not see it. Its published
+        // frames are written late. If that fails, the log is lost for all connections.
         self.expects_sync = false;
         self.leave_out_partial();
-        // Room was made before the commit was published. Now nothing can be refused, and nobody is waited for.
+        // Room was made before the commit was published. Now no write can be refused, and nothing
+        // is waited for.
         let patience = std::mem::replace(&mut self.patience, Arc::new(Short));
         let written = self.write_out(Durability::Begun);
         self.patience = patience;
@@ -215,17 +218,18 @@ impl Writer {
         self.log.make_room(self.end_at_most(), &*self.patience)
     }
 
-    /// Where the collected frames end at the latest.
+    /// The latest end of the collected frames.
     fn end_at_most(&self) -> u64 {
         match self.log.packed() {
-            // What cannot be compressed is as long as it was, and has its record's head.
+            // A page that cannot be compressed keeps its length, and has its record's header in
+            // addition.
             Some(packed) => packed.end() + (self.run.len() + self.run.len() / 64 + SLACK) as u64,
             None => self.log.geometry().end_of(self.run.last()),
         }
     }
 
     fn has_published(&self, index: &IndexView) -> bool {
-        // Behind the commit frame there may be some that fill a sector.
+        // After the commit frame there may be some that fill a sector.
         self.run_salts() == Some(index.salts) && index.last_frame >= self.transaction.commit
     }
 
@@ -256,8 +260,8 @@ impl Writer {
         self.laid_out.forget();
     }
 
-    /// Where the run ends in the file. With fixed positions that is known before it is laid out, and
-    /// also where a group writes it.
+    /// The end of the run in the file. With fixed positions it is known before the run is laid out,
+    /// and also if a group writes it.
     fn end_of_run(&self) -> u64 {
         match self.log.packed() {
             Some(_) => self.laid_out.end,
@@ -316,7 +320,7 @@ impl Writer {
         self.log.error(ErrorKind::Write, &what)
     }
 
-    /// The log starts again from its first frame.
+    /// The log restarts from its first frame.
     fn begin_generation(&mut self, header: [u8; wal::HEADER_BYTES]) -> Result<(), LogError> {
         let page = wal::WalHeader::parse(&header).map(|header| header.page_size);
         if page != Some(self.log.geometry().page()) {
@@ -345,7 +349,7 @@ impl Writer {
         if let Some(salts) = salts {
             self.log.begin(salts, FrameNo(first.0.saturating_sub(1)))?;
         }
-        // Of a commit that failed, or whose last piece came after its end, nothing stays.
+        // Nothing stays of a commit that failed, or whose last piece came after its end.
         self.transaction = Transaction::begin(first, salts);
         self.promise.forget_durable();
         self.forget_run();
@@ -360,7 +364,7 @@ impl Writer {
         index: Option<IndexView>,
     ) -> Result<(), LogError> {
         if self.transaction.is_under_way() && self.is_out(frame) {
-            // In exclusive mode the next transaction begins without a word after a commit that failed.
+            // In exclusive mode the next transaction begins without notice after a failed commit.
             self.end_transaction();
         }
         if !self.transaction.is_under_way() {
@@ -383,10 +387,10 @@ impl Writer {
         self.transaction.live_until = self.transaction.live_until.max(frame);
         self.unfinished.note(frame, within, piece);
         let is_complete = within + piece.len() == page.frame_bytes();
-        // Where a transaction has overwritten a frame of its own, SQLite leaves salts and checksums
-        // zero, and writes every header from there on once more when all frames are there: that of
-        // the commit frame last. Only then is the transaction what will be published. (Frames behind the
-        // commit fill a sector: their pages follow.)
+        // If a transaction has overwritten one of its own frames, SQLite leaves salts and checksums
+        // zero. Once all frames are there, it writes every header from that frame on again, the
+        // commit frame's last. Only then is the transaction as it will be published. (Frames after
+        // the commit fill a sector: their pages follow.)
         let is_header_again = within == 0 && self.awaits_sync_of(frame);
         if !is_complete && !is_header_again {
             self.keep_partial(frame, within + piece.len());
@@ -397,8 +401,8 @@ impl Writer {
         }
         if self.run.is_commit(frame) {
             self.transaction.commit = frame;
-            // What was rolled back, and came together with this transaction: in the log it could pass for what is to
-            // come there.
+            // These frames were rolled back, and came together with this transaction. In the log
+            // they could pass for later frames.
             self.run.truncate(frame.plus(1));
             let is_sealed = self.run.is_sealed(frame);
             if let Some(from) = self.unfinished.left_by(frame, is_sealed) {
@@ -406,7 +410,7 @@ impl Writer {
             }
             let is_last_chance = !self.expects_sync || self.transaction.phase.is_synced();
             if !is_sealed || !is_last_chance {
-                // Should no `xSync` come, it is written when it is published already.
+                // If no `xSync` comes, it is written after its publication.
                 self.make_room_for_run()?;
             } else if !self.try_group(SyncPolicy::Normal)? {
                 self.write_out(Durability::Begun)?;
@@ -419,17 +423,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether a frame is of a commit that is complete, and that no `xSync` has followed.
+    /// Whether a frame belongs to a complete commit that no `xSync` has followed.
     fn awaits_sync_of(&self, frame: FrameNo) -> bool {
         self.transaction.phase.awaits_sync() && frame <= self.transaction.commit
     }
 
-    /// A commit frame, or one behind it, is complete.
+    /// Notes that a commit frame, or one after it, is complete.
     fn note_commit(&mut self) {
         self.transaction.phase = self.transaction.phase.after_commit_frame();
     }
 
-    /// Makes `frame` part of the run, with its present content if it has one that counts.
+    /// Makes `frame` part of the run, with its present content if that counts.
     fn collect(
         &mut self,
         frame: FrameNo,
@@ -458,7 +462,7 @@ impl Writer {
     /// `xSync`; for `alone_in_transaction` see `may_defer`.
     ///
     /// # Errors
-    /// What was to be made durable may not be.
+    /// Bytes that were to be made durable may not be.
     pub fn sync(
         &mut self,
         index: Option<IndexView>,
@@ -484,8 +488,9 @@ impl Writer {
         self.log.group_synch.write_all(&self.log)?;
         if size == 0 && self.log.id().is_some() {
             self.header = None;
-            // Before the file is cut: of a log that still has its header, but not its last frames, the
-            // first ones would be read into the database again, over what came after.
+            // This comes before the file is cut. Suppose that a log still has its header, but not
+            // its last frames. The first ones would be read into the database again, over newer
+            // pages.
             self.log
                 .write_wal_header(&[0; wal::HEADER_BYTES], Durability::WriteThrough)?;
         }
@@ -508,7 +513,7 @@ impl Writer {
         Ok(in_file.max(collected).max(header))
     }
 
-    /// A checkpoint begins, or the log is being closed: nothing may wait any longer.
+    /// A checkpoint begins, or the log is being closed: no frame may wait any longer.
     ///
     /// # Errors
     /// A write failed.

@@ -1,10 +1,11 @@
-//! The begin of a frame that fills a sector behind a commit, where its rest comes in a later transaction.
+//! The start of a frame that fills a sector after a commit, if its rest comes in a later
+//! transaction.
 //!
-//! SQLite calls `xSync` in the middle of such a frame and writes the rest before it publishes. But a VFS
-//! over ours may keep writes back until `xSync` (SQLite's own crash tests do): then the rest comes with the
-//! next transaction's, or, where the process ends, never. So the begin is kept here, and the log holds whole
-//! frames only: SQLite's own log ends in such a frame, and whoever reads it is told so; ours goes on with
-//! prepared blocks, and what stands there would pass for the rest.
+//! SQLite calls `xSync` in the middle of such a frame, and writes the rest before it publishes. But
+//! a VFS above ours may hold writes back until `xSync` (SQLite's own crash tests do). Then the rest
+//! comes with the next transaction or, if the process ends, never. So the start is kept here, and
+//! the log holds only whole frames. SQLite's own log ends in such a frame, and a reader gets a
+//! short read. Our log continues with prepared blocks, and their content would pass for the rest.
 
 use crate::commit::Writer;
 use crate::wal::{FrameNo, Salts};
@@ -13,13 +14,13 @@ use crate::wal::{FrameNo, Salts};
 pub(super) struct PartialFrame {
     frame: FrameNo,
     generation: Option<Salts>,
-    /// The frame, of which as many bytes have come as `known` says.
+    /// The frame; the first `known` bytes have come.
     bytes: Vec<u8>,
     known: usize,
 }
 
 impl Writer {
-    /// So many bytes of a frame have come, and not all.
+    /// Keeps a frame of which only so many bytes have come.
     pub(super) fn keep_partial(&mut self, frame: FrameNo, known: usize) {
         let fills_a_sector =
             self.transaction.phase.awaits_sync() && frame > self.transaction.commit;
@@ -39,7 +40,7 @@ impl Writer {
         self.partial.take_if(|partial| partial.frame == frame);
     }
 
-    /// The collected frames are about to be written: without the one that is partial.
+    /// Called before the collected frames are written: leaves out the partial one.
     pub(super) fn leave_out_partial(&mut self) {
         if let Some(partial) = &self.partial
             && partial.generation == self.transaction.generation
@@ -49,7 +50,8 @@ impl Writer {
         }
     }
 
-    /// The begin of a frame that is gone on with at byte `within`. Of any other frame nothing is to come.
+    /// The start of a frame that continues at byte `within`. No rest is expected of any other
+    /// frame.
     pub(super) fn take_partial(&mut self, frame: FrameNo, within: usize) -> Option<Vec<u8>> {
         let goes_on = |partial: &PartialFrame| {
             partial.frame == frame

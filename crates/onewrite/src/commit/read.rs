@@ -1,4 +1,4 @@
-//! Reading SQLite's log back: from what was collected, from the frame memory, from the file.
+//! Reading SQLite's log back: from the collected frames, from the frame memory, from the file.
 
 use crate::commit::Writer;
 use crate::log::packed::Packed;
@@ -6,11 +6,11 @@ use crate::log::{ErrorKind, LogError};
 use crate::mode::Layout;
 use crate::wal::{self, FRAME_HEADER_BYTES, FrameNo, IndexView, Salts, array};
 
-/// What SQLite puts in place of the salts while it knows that it will write the header again.
+/// SQLite's placeholder for the salts while it knows that it will write the header again.
 const UNSEALED: Salts = Salts([0; 8]);
 
-/// The generations that a frame may belong to: that of the wal-index, which readers go by; that of
-/// the header, which recovery goes by; and none yet, in a transaction that is under way.
+/// The generations that a frame may belong to. Readers use that of the wal-index, and recovery that
+/// of the header. In a transaction that is under way there may be none yet.
 struct Generations {
     salts: [Salts; 3],
     known: usize,
@@ -26,7 +26,7 @@ impl Writer {
     /// `xRead`: some bytes of SQLite's log.
     ///
     /// # Errors
-    /// The log is poisoned or damaged; [`ErrorKind::ShortRead`] behind its end, the rest being
+    /// The log is poisoned or damaged; [`ErrorKind::ShortRead`] beyond its end, with the rest
     /// filled with zeros.
     pub fn read(
         &mut self,
@@ -59,7 +59,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Recovery is over, and its locks are about to be released.
+    /// Recovery has ended, and its locks are about to be released.
     pub fn recovered(&self, index: Option<IndexView>) {
         if let (Some(packed), Some(index)) = (self.log.packed(), index) {
             packed.recovered(index.salts, index.last_frame);
@@ -71,7 +71,7 @@ impl Writer {
             .error(ErrorKind::ShortRead, &format!("there is no byte {at}"))
     }
 
-    /// SQLite's WAL header. Who reads it is about to recover the log, or to start it again.
+    /// SQLite's WAL header. Its reader is about to recover the log, or to restart it.
     pub(super) fn read_wal_header(&self) -> Result<[u8; wal::HEADER_BYTES], LogError> {
         if let Some(header) = self.header {
             return Ok(header);
@@ -101,7 +101,7 @@ impl Writer {
             return self.read_page(frame, within - FRAME_HEADER_BYTES, out, index);
         }
         if out.len() == self.log.geometry().page().frame_bytes() {
-            // Recovery reads so.
+            // Recovery reads like this.
             return self.read_whole_frame(frame, out, index);
         }
         let mut whole = vec![0; self.log.geometry().page().frame_bytes()];
@@ -110,7 +110,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A frame of this transaction. When it is over, others may have written the same frame anew.
+    /// A frame of this transaction. Once it is over, others may have written the same frame again.
     fn collected(&self, frame: FrameNo) -> Option<&[u8]> {
         let run = self.run.frame(frame);
         run.filter(|_| self.transaction.is_under_way())
@@ -144,9 +144,10 @@ impl Writer {
         }
     }
 
-    /// A page of a log with fixed positions. Where the wal-index promises a frame that the log does not hold, it is an
-    /// error: SQLite would copy whatever stands there into the database. What is read of other frames, by a VFS that
-    /// keeps a copy of the file say, is nobody's page; only in `embedded` its bytes cannot be told.
+    /// A page of a log with fixed positions. If the wal-index promises a frame that the log does
+    /// not have, it is an error: SQLite would copy the bytes there into the database. Other frames
+    /// may be read too, for example by a VFS that keeps a copy of the file. Their bytes belong to
+    /// no page; only in `embedded` they are unknown.
     fn read_page_in_place(
         &self,
         frame: FrameNo,
@@ -164,8 +165,9 @@ impl Writer {
         }
     }
 
-    /// A page of a log without fixed positions. A frame that is published, or of this transaction, is there: what
-    /// stands in its place would be read, or copied into the database, as its page.
+    /// A page of a log without fixed positions. A frame that is published, or of this transaction,
+    /// must be there. Otherwise the bytes in its place would be read as its page, or copied into
+    /// the database.
     fn read_packed_page(
         &self,
         packed: &Packed,
@@ -195,8 +197,8 @@ impl Writer {
         }
     }
 
-    /// The generation of a frame, and the last published one where the frame is published: not one of
-    /// this transaction.
+    /// The generation of a frame, and the last published one if the frame is published, and not one
+    /// of this transaction.
     fn whose(&self, frame: FrameNo, index: Option<IndexView>) -> (Salts, Option<FrameNo>) {
         let own = self.transaction.present_generation();
         match (index.filter(|index| frame <= index.last_frame), own) {
@@ -226,12 +228,12 @@ impl Writer {
         let Some(packed) = self.log.packed() else {
             return self.log.read_frame(frame, out, generations.as_slice());
         };
-        // Outside a transaction only recovery reads whole frames, and goes by the log's own header.
+        // Outside a transaction only recovery reads whole frames, and uses the log's own header.
         let salts = self.transaction.present_generation();
         let salts = salts.or(self.log.header_salts()).unwrap_or(UNSEALED);
         let (header, page) = out.split_at_mut(FRAME_HEADER_BYTES);
         let mut bytes = [0; FRAME_HEADER_BYTES];
-        // Where it is missing SQLite's checksums refuse the zeros.
+        // If it is missing, SQLite's checksums refuse the zeros.
         self.log
             .read_packed(packed, salts, frame, None, (&mut bytes, page))?;
         header.copy_from_slice(&bytes);

@@ -1,21 +1,21 @@
-//! Frames that SQLite publishes unfinished, and what is done about it.
+//! Frames that SQLite publishes unfinished, and how the log finishes them.
 //!
-//! Where a transaction overwrites a frame of its own, SQLite leaves salts and checksums zero in what
-//! follows, and writes those headers again, from the overwritten frame on, when it commits. Up to
-//! some version (3.49 has it, 3.50.2 has not) it forgets that a `ROLLBACK TO` may have gone back behind
-//! the overwritten frame since: then frames before it are committed with zeros for checksums. That
-//! SQLite reads them as long as its wal-index lives, but no recovery finds them, nor any commit after
-//! them.
+//! If a transaction overwrites one of its own frames, SQLite leaves salts and checksums zero in the
+//! frames that follow. When it commits, it writes those headers again, from the overwritten frame
+//! on. Up to some version (3.49 has it, 3.50.2 has not) it forgets that a `ROLLBACK TO` may have
+//! gone back before the overwritten frame since. Then frames before it are committed with zeros for
+//! checksums. That SQLite reads them as long as its wal-index lives, but no recovery finds them,
+//! nor any commit after them.
 //!
-//! So the log does what SQLite has left undone. When all frames are there SQLite reads one checksum back, that
-//! of the frame before the overwritten one, and goes on from it ([`Writer::read_checksum`]). Before it is
-//! answered the headers up to that frame are finished: the answer is right, and so is all that SQLite
-//! makes of it, the wal-index too. Where the transaction ends before that frame, the answer is the checksum of
-//! its last one.
+//! So the log finishes these headers. When all frames are there, SQLite reads back one checksum,
+//! that of the frame before the overwritten one, and continues from it ([`Writer::read_checksum`]).
+//! Before the answer, the log finishes the headers up to that frame. So the answer is right, and so
+//! is everything that SQLite derives from it, including the wal-index. If the transaction ends
+//! before that frame, the answer is the checksum of its last one.
 //!
-//! A VFS over ours may answer that read by itself. Then the headers are finished before the commit is written,
-//! and SQLite goes on from another checksum than the log's; [`Writer::take_resealed`] tells the right one, for
-//! the wal-index.
+//! A VFS above ours may answer that read by itself. Then the headers are finished before the commit
+//! is written, and SQLite continues from another checksum than the log's. The right one, for the
+//! wal-index, comes from [`Writer::take_resealed`].
 
 use crate::commit::Writer;
 use crate::log::{ErrorKind, LogError};
@@ -23,20 +23,21 @@ use crate::wal::{
     Checksum, FRAME_CHECKSUM, FRAME_HEADER_BYTES, FrameHeader, FrameNo, IndexView, WalHeader, array,
 };
 
-/// What of a transaction's headers is still to come; see the module.
+/// The headers of a transaction that are still to come; see the module.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Unfinished {
     /// The frame whose header came last, if its page is still to come.
     header_of: Option<FrameNo>,
-    /// The first frame that the transaction has overwritten: SQLite writes headers again from there.
+    /// The first frame that the transaction has overwritten: SQLite writes headers again from
+    /// there.
     overwritten_from: Option<FrameNo>,
     /// The first frame with an unfinished header.
     unsealed_from: Option<FrameNo>,
-    /// The transaction's last frame, where that was complete with the piece that came last.
+    /// The transaction's last frame, if the last piece completed it.
     complete: Option<FrameNo>,
 }
 
-/// A commit that SQLite goes on from by a checksum of its own.
+/// A commit after which SQLite continues from another checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resealed {
     /// Its last frame.
@@ -46,7 +47,7 @@ pub struct Resealed {
 }
 
 impl Unfinished {
-    /// A piece of a frame is written: its header, or its page.
+    /// Notes a written piece of a frame: its header, or its page.
     pub(super) fn note(&mut self, frame: FrameNo, within: usize, piece: &[u8]) {
         self.complete = None;
         if within == 0 {
@@ -61,18 +62,18 @@ impl Unfinished {
         }
     }
 
-    /// All frames of the transaction are there.
+    /// Notes that all frames of the transaction are there.
     pub(super) fn note_complete(&mut self, commit: FrameNo) {
         self.complete = Some(commit);
     }
 
-    /// The log starts again in the middle of a transaction that was rolled back to its beginning.
+    /// The log restarts in the middle of a transaction that was rolled back to its start.
     pub(super) fn restart(&mut self) {
         self.header_of = None;
         self.unsealed_from = None;
     }
 
-    /// The first frame that SQLite will not finish, once the commit frame is written; `is_sealed`
+    /// The first frame that SQLite will not finish, once the commit frame is written. `is_sealed`
     /// tells whether the commit frame is finished.
     pub(super) fn left_by(&self, commit: FrameNo, is_sealed: bool) -> Option<FrameNo> {
         let (from, again) = (self.unsealed_from?, self.overwritten_from?);
@@ -82,8 +83,9 @@ impl Unfinished {
 }
 
 impl Writer {
-    /// `xRead` of a frame's checksum alone, right behind the transaction's last frame: SQLite is about to finish
-    /// headers behind that one, and goes on from what it reads. `false` where it is a read like any other.
+    /// `xRead` of only a frame's checksum, right after the transaction's last frame. SQLite is
+    /// about to finish the headers after that one, and continues from what it reads. `false` for
+    /// any other read.
     pub(super) fn read_checksum(
         &mut self,
         out: &mut [u8],
@@ -99,12 +101,12 @@ impl Writer {
         if within != FRAME_CHECKSUM.start || out.len() != FRAME_CHECKSUM.len() {
             return Ok(false);
         }
-        // Behind the commit frame nothing counts.
+        // Frames after the commit frame do not count.
         let last = before.min(commit);
         let unsealed = self.unfinished.unsealed_from.filter(|from| *from <= last);
         if let Some(from) = unsealed {
             self.seal(from, last, index)?;
-            // The others SQLite finishes.
+            // SQLite finishes the others.
             self.unfinished.unsealed_from = None;
         }
         let mut frame = vec![0; self.log.geometry().page().frame_bytes()];
@@ -123,8 +125,8 @@ impl Writer {
     ) -> Result<(), LogError> {
         self.unfinished = Unfinished::default();
         self.note_commit();
-        // SQLite may have finished the commit frame, and not those before it. Where the log begins to be
-        // written before the last header is right, that frame must not pass for a commit.
+        // SQLite may have finished the commit frame, and not those before it. If the log begins to
+        // be written before the last header is right, that frame must not pass for a commit.
         if let Some(bytes) = self.run.frame_mut(commit) {
             bytes[8..FRAME_HEADER_BYTES].fill(0);
         }
@@ -161,7 +163,7 @@ impl Writer {
         Ok(sum)
     }
 
-    /// The commit whose checksum the published wal-index has wrong, once.
+    /// The commit for which the published wal-index has a wrong checksum; returned once.
     pub fn take_resealed(&mut self, index: Option<IndexView>) -> Option<Resealed> {
         let is_published = index.is_some_and(|index| self.has_published(&index));
         self.resealed.take().filter(|_| is_published)
@@ -207,7 +209,7 @@ mod tests {
             let mut unfinished = Unfinished::default();
             (1..10).for_each(|number| frame(&mut unfinished, number, SEALED));
             unfinished.note(FrameNo(9), 24, &PAGE);
-            // Rolled back to frame 3, and written anew from there.
+            // Rolled back to frame 3, and written again from there.
             (4..=commit).for_each(|number| frame(&mut unfinished, number, UNSEALED));
             let reaches = commit >= 9;
             let first = unfinished.left_by(FrameNo(commit), false);

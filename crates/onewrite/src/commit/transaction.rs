@@ -1,7 +1,7 @@
-//! The transaction that a connection writes: its phase, and what is known of it.
+//! The transaction that a connection writes: its phase, and the knowledge about it.
 //!
 //! ```text
-//!          frame              commit frame         xSync           frame behind the commit
+//!          frame              commit frame         xSync           frame after the commit
 //! Ended ----------> Open ------------------> Complete -------> Synced <---------------> Filled
 //!                                                                        xSync
 //! ```
@@ -12,7 +12,7 @@
 
 use crate::wal::{FrameNo, Salts};
 
-/// Where the connection is in its transaction.
+/// The connection's position in its transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Phase {
     /// No transaction is being written. The last one is remembered until the next begins.
@@ -39,7 +39,7 @@ impl Phase {
         matches!(self, Phase::Synced | Phase::Filled)
     }
 
-    /// The phase after a commit frame, or one that fills a sector behind it.
+    /// The phase after a commit frame, or after one behind it that fills a sector.
     pub(super) fn after_commit_frame(self) -> Phase {
         match self {
             Phase::Ended | Phase::Open | Phase::Complete => Phase::Complete,
@@ -47,21 +47,21 @@ impl Phase {
         }
     }
 
-    /// The phase after `xSync` of a commit; `None` where no commit awaits one.
+    /// The phase after `xSync` of a commit; `None` if no commit awaits one.
     pub(super) fn after_sync(self) -> Option<Phase> {
         self.awaits_sync().then_some(Phase::Synced)
     }
 }
 
-/// See the module. It stays as it is after its end, for the frames may yet be written.
+/// See the module. It is unchanged after its end, because the frames may still be written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Transaction {
     pub(super) phase: Phase,
     /// The generation that it writes.
     pub(super) generation: Option<Salts>,
-    /// The last frame that it has written, whether that still counts or not.
+    /// The last frame that it has written, even if that no longer counts.
     pub(super) live_until: FrameNo,
-    /// A part of it went through the page cache.
+    /// Whether a part of it went through the page cache.
     pub(super) spilled: bool,
     /// Its commit frame, once that has come.
     pub(super) commit: FrameNo,
@@ -95,15 +95,15 @@ impl Transaction {
     }
 }
 
-/// What is known of the durability of the connection's last commit, up to its last frame.
+/// The durability of the connection's last commit, up to its last frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Promise {
-    /// Nothing, or it was told.
+    /// Unknown, or already noted elsewhere.
     #[default]
     None,
     /// It is durable, and about to be published.
     Durable(Salts, FrameNo),
-    /// It is, or will be, published before it is durable.
+    /// It is published before it is durable, or will be.
     Deferred(Salts, FrameNo),
 }
 
@@ -115,7 +115,7 @@ impl Promise {
         }
     }
 
-    /// A deferred commit that was rolled back is awaited by nobody.
+    /// No connection waits for a deferred commit that was rolled back.
     pub(super) fn forget_deferred(&mut self) {
         if matches!(self, Promise::Deferred(..)) {
             *self = Promise::None;

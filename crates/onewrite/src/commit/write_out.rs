@@ -13,30 +13,30 @@ use crate::wal::{FrameNo, IndexView};
 
 const BLOCK: u64 = 4096;
 
-/// The block that the next frame shares with those before it, as this connection wrote it: of SQLite's
-/// own layout the block that it begins in, of `gathered` the block with its header. After a direct write
-/// the page cache does not hold it.
+/// The block that the next frame shares with those before it, as this connection wrote it. In
+/// SQLite's own layout it is the block that the frame begins in, in `gathered` the block with its
+/// header. After a direct write the page cache does not hold it.
 pub(super) struct StockTail {
     offset: u64,
     block: AlignedBuf,
-    /// The checksum of the last frame: whoever finds another in the wal-index may not use it.
+    /// The checksum of the last frame. If the wal-index has another one, the block may not be used.
     checksum: [u8; 8],
 }
 
-/// The run as it was laid out last.
+/// The last layout of the run.
 #[derive(Default)]
 pub(super) struct LaidOut {
     pub(super) blocks: AlignedBuf,
     /// Where `blocks` end in the file.
     pub(super) end: u64,
-    /// The frame headers of `blocks`, where they stand in a block of their own.
+    /// The frame headers of `blocks`, if they are in a separate block.
     headers: Option<SideBlock>,
     /// Positions in a log without fixed ones.
     pub(super) packing: Option<Packing>,
 }
 
 impl LaidOut {
-    /// Forgets it, and gives back the memory of a large run.
+    /// Forgets it, and frees the memory of a large run.
     pub(super) fn forget(&mut self) {
         self.packing = None;
         if self.blocks.capacity() > KEPT_BYTES {
@@ -46,16 +46,16 @@ impl LaidOut {
 }
 
 impl Writer {
-    /// Drops the remembered tail if somebody else has written frames since.
+    /// Drops the remembered tail if another connection has written frames since.
     pub(super) fn check_stock_tail(&mut self, index: Option<IndexView>) {
-        // Without a wal-index in shared memory there are no others.
+        // Without a wal-index in shared memory there are no other connections.
         let others = |tail: &StockTail| index.is_some_and(|index| index.checksum != tail.checksum);
         if self.stock_tail.as_ref().is_some_and(others) {
             self.stock_tail = None;
         }
     }
 
-    /// Writes the collected frames to where they belong, in one write.
+    /// Writes the collected frames in one write.
     pub(super) fn write_out(&mut self, durability: Durability) -> Result<(), LogError> {
         if self.run.is_empty() || self.run_is_out {
             return Ok(());
@@ -76,14 +76,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the block of frame headers that the run does not include (`gathered`), as durably as the run
-    /// will be: a flush behind the run covers it, FUA does not, nor a device that is not known.
+    /// Writes the block of frame headers that the run does not include (`gathered`), as durably as
+    /// the run will be. A flush after the run covers it; FUA does not, nor does a device that is
+    /// not known.
     fn write_headers_apart(&self, durability: Durability) -> Result<(), LogError> {
         let Some(headers) = &self.laid_out.headers else {
             return Ok(());
         };
         let file = self.log.file();
-        // Through the page cache the run ends with a flush of the file.
+        // Through the page cache, the run ends with a flush of the file.
         let is_covered = file.direct().is_none() || file.write_through_covers_all_before();
         let durability = match durability {
             Durability::WriteThrough if is_covered => Durability::None,
@@ -99,20 +100,21 @@ impl Writer {
         }
     }
 
-    /// Sees to it that the collected frames stand in the file, for the transaction goes on without
-    /// them: it is too large to be collected whole. Its end will be flushed. That holds also where they
-    /// were out already, as a commit that no `xSync` was expected for: nobody has waited for that write.
+    /// Makes sure that the collected frames are in the file, because the transaction continues
+    /// without them: it is too large to be collected whole. Its end will be flushed. That holds
+    /// even if they were written already, as a commit for which no `xSync` was expected: no one has
+    /// waited for that write.
     pub(super) fn spill(&mut self) -> Result<(), LogError> {
         self.transaction.spilled |= !self.run.is_empty();
         self.write_to_page_cache()
     }
 
-    /// Writes the collected frames into the page cache, where a flush is to find them.
+    /// Writes the collected frames into the page cache, for a flush to find them.
     pub(super) fn write_to_page_cache(&mut self) -> Result<(), LogError> {
         if self.run.is_empty() || self.run_is_out {
             return Ok(());
         }
-        // SQLite asks for this again with every page that it would like to write early.
+        // SQLite asks again with every page that it wants to write early.
         self.log.check_room(self.end_at_most(), &*self.patience)?;
         self.log.group_synch.write_all(&self.log)?;
         self.write_header()?;
@@ -153,15 +155,16 @@ impl Writer {
         let (Some(packed), Some(salts)) = (log.packed(), self.transaction.generation) else {
             return Err(log.error(ErrorKind::Write, "its generation is not known"));
         };
-        // A frame behind a finished commit is begun, and no more.
+        // A frame after a finished commit is only begun.
         let ends = self.run.is_commit(self.transaction.commit)
             && self.run.is_sealed(self.transaction.commit);
         let last = match ends {
             true => self.transaction.commit,
             false => self.run.last(),
         };
-        // What SQLite puts behind a commit to fill a sector are commits again, of the same transaction.
-        // Nothing replaces a commit in the log, and what was written of this one waits for a flush.
+        // The frames that SQLite puts after a commit to fill a sector are commits again, of the
+        // same transaction. Nothing replaces a commit in the log, and the written part of this one
+        // waits for a flush.
         let first = self.run.first().max(packed.committed().plus(1));
         self.transaction.spilled |= first > self.run.first();
         if first > last {
@@ -214,7 +217,7 @@ impl Writer {
             log.make_room(side.offset + side.bytes.len() as u64, &*self.patience)?;
             log.file()
                 .write_at(side.bytes.as_slice(), side.offset, Durability::None)?;
-            // The frames must not become durable before what they lean on.
+            // The frames must not become durable before those that they depend on.
             self.transaction.spilled = true;
         }
         Ok(offset)
@@ -264,7 +267,7 @@ impl Writer {
         self.log.make_room(BLOCK, &*self.patience)?;
         self.log.write_wal_header(&header, Durability::None)?;
         self.header = None;
-        // Frames of the new generation must not be durable alone.
+        // Frames of the new generation must not become durable alone.
         self.transaction.spilled = true;
         Ok(())
     }
@@ -290,8 +293,8 @@ impl Writer {
             return self.keep_spilled_on_disk(index);
         }
         let everything_before = self.published_is_durable(index);
-        // A write into shared blocks may find no space for itself; of one that is a flush too it could not be
-        // told that nothing else is lost.
+        // A write into shared blocks may find no space. If that write is also a flush, it is
+        // unclear whether other commits are lost.
         let one_write = policy == SyncPolicy::Persistent
             && !self.run_is_out
             && !self.transaction.spilled
@@ -304,16 +307,16 @@ impl Writer {
             self.write_out(Durability::None)?;
             self.flush(everything_before)?;
         }
-        // A side block may have been written on the way, behind the back of a FUA write.
+        // A side block may have been written on the way, which a FUA write does not cover.
         if one_write && self.transaction.spilled {
             self.flush(everything_before)?;
         }
-        // Not of the last frame, where only a part of it is there.
+        // Not of the last frame, if only a part of it is there.
         self.promise = Promise::Durable(salts, self.transaction.commit);
         Ok(())
     }
 
-    /// Whether a frame of this transaction stands in a log without fixed positions as a commit that
+    /// Whether a frame of this transaction is in a log without fixed positions as a commit that
     /// nothing replaces, or before one.
     pub(super) fn is_out(&self, frame: FrameNo) -> bool {
         let packed = self
@@ -324,15 +327,16 @@ impl Writer {
     }
 
     /// Whether the kernel turns a write-through write into a write and a flush of the device's
-    /// whole cache, because the device has no FUA. It then covers all that the device was given;
-    /// what waits in the page cache, commits at NORMAL say, must be given to it first.
+    /// whole cache, because the device has no FUA. It then covers everything that the device has
+    /// received. Pages in the page cache, such as commits at NORMAL, must be written to the device
+    /// first.
     fn write_through_flushes(&self) -> bool {
         self.log.geometry().layout() != Layout::Stock
             && self.log.file().write_through_covers_all_before()
     }
 
-    /// `onewrite_sync=normal` promises that a commit survives a crash of the system: what a large
-    /// transaction left in the page cache would not.
+    /// `onewrite_sync=normal` promises that a commit survives a crash of the system. Frames that a
+    /// large transaction left in the page cache would not.
     fn keep_spilled_on_disk(&self, index: Option<IndexView>) -> Result<(), LogError> {
         match self.transaction.spilled {
             true => self.flush(self.published_is_durable(index)),
@@ -340,16 +344,17 @@ impl Writer {
         }
     }
 
-    /// `xSync` that belongs to no commit: of a checkpoint, or of a WAL header. Everything written
-    /// so far, by whatever process, is durable when it returns.
+    /// `xSync` that belongs to no commit: of a checkpoint, or of a WAL header. When it returns,
+    /// everything written so far by any process is durable.
     pub(super) fn sync_everything(&mut self, index: Option<IndexView>) -> Result<(), LogError> {
         self.log.group_synch.write_all(&self.log)?;
         if self.run.is_empty()
             && let Some(header) = self.header
         {
             if self.log.is_untouched() {
-                // The device has an empty log, durably: without this header there are no frames, and with it no
-                // older ones, which have other salts. So it may be written and flushed with the first commit.
+                // The device durably has an empty log. Without this header there are no frames.
+                // With it there are no older ones, which have other salts. So it may be written and
+                // flushed with the first commit.
                 return Ok(());
             }
             // Only the header is new, and it depends on nothing: one write-through write.
@@ -377,24 +382,24 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether this process knows that everything which is published is on the device for good.
+    /// Whether this process knows that every published frame is durable.
     fn published_is_durable(&self, index: Option<IndexView>) -> bool {
         match index {
             Some(index) => self
                 .log
                 .durable_before(index.last_frame.plus(1), index.salts),
-            // `locking_mode=EXCLUSIVE` without shared memory: there are no frames but ours.
+            // `locking_mode=EXCLUSIVE` without shared memory: all frames are ours.
             None => self
                 .run_salts()
                 .is_some_and(|salts| self.log.durable_before(self.run.first(), salts)),
         }
     }
 
-    /// One write that makes the commit durable by itself, or with the kernel's flush behind it.
+    /// One write that makes the commit durable by itself, or with the kernel's flush after it.
     fn write_through(&mut self, everything_before: bool) -> Result<(), LogError> {
         if !everything_before {
             self.log.check_poison_everywhere()?;
-            // Whatever it says, also that there is no space, is of frames that are published.
+            // Any error here, even a lack of space, concerns published frames.
             self.log.file().write_back().inspect_err(|e| {
                 self.log.poison(&format!("a flush failed: {e}"));
             })?;
@@ -412,19 +417,19 @@ impl Writer {
         self.poison_unless(everything_before, flushed)
     }
 
-    /// A flush that fails may lose commits which were published before this one, and a later flush
-    /// would not say so.
+    /// A failed flush may lose commits that were published before this one, and a later flush would
+    /// not report that.
     fn poison_unless(
         &self,
         everything_before: bool,
         result: Result<(), LogError>,
     ) -> Result<(), LogError> {
-        // Without room for the frames nothing was written. But where the room was there, it is the
-        // device or an earlier write that found none.
+        // Without room for the frames nothing was written. But if there was room, the device or an
+        // earlier write found none.
         let end = self.end_of_run();
         let no_room = |e: &LogError| match e.kind() {
             ErrorKind::Full => self.log.lacks_room(end),
-            // Nobody is waited for but to make room.
+            // Waits happen only to make room.
             kind => kind == ErrorKind::Busy,
         };
         if let Err(e) = &result

@@ -46,7 +46,7 @@ pub enum CheckpointLock {
     ForRestart,
 }
 
-/// What is known of a database when it is opened.
+/// The facts about a database when it is opened.
 pub struct Opened {
     pub host: &'static Host,
     pub claim: Option<Claim>,
