@@ -9,7 +9,7 @@ use crate::ledger;
 use crate::model::WriterId;
 use crate::probe;
 use crate::processes::Worker;
-use crate::scene::{Place, Scene, SceneArguments, Settle};
+use crate::setup::{Place, Settle, Setup, SetupArguments};
 use crate::workers::WorkerArguments;
 use clap::Args;
 use serde::Serialize;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub struct CrashArguments {
     /// Place, settings and seed.
     #[command(flatten)]
-    pub scene: SceneArguments,
+    pub setup: SetupArguments,
     /// Number of crashes.
     #[arg(long, default_value_t = 10)]
     pub crashes: u64,
@@ -46,27 +46,27 @@ pub struct CrashReport {
 /// # Errors
 /// The failure that was found.
 pub fn run(arguments: &CrashArguments) -> Result<CrashReport, Failure> {
-    let scene = Scene::new(&arguments.scene)?;
-    let result = all_crashes(arguments, &scene);
-    scene.finish(result)
+    let setup = Setup::new(&arguments.setup)?;
+    let result = all_crashes(arguments, &setup);
+    setup.finish(result)
 }
 
-fn all_crashes(arguments: &CrashArguments, scene: &Scene) -> Result<CrashReport, Failure> {
-    let place = scene.place(0)?;
-    let ours = place.connection(&arguments.scene);
-    scene.create(&place, &arguments.scene)?;
-    let mut seeds = scene.random();
+fn all_crashes(arguments: &CrashArguments, setup: &Setup) -> Result<CrashReport, Failure> {
+    let place = setup.place(0)?;
+    let ours = place.connection(&arguments.setup);
+    setup.create(&place, &arguments.setup)?;
+    let mut seeds = setup.random();
     let mut report = CrashReport {
-        seed: scene.seed(),
+        seed: setup.seed(),
         ..CrashReport::default()
     };
     for _ in 0..arguments.crashes {
-        crash_while_guarded(arguments, scene, &place, seeds.next())?;
-        probe::expect_refused(scene, &place.database, Watched::DatabaseAndLog)?;
-        scene.check(&place, ours.clone(), Settle::Yes, Leave::Close)?;
+        crash_while_guarded(arguments, setup, &place, seeds.next())?;
+        probe::expect_refused(setup, &place.database, Watched::DatabaseAndLog)?;
+        setup.check(&place, ours.clone(), Settle::Yes, Leave::Close)?;
         probe::expect_stock_header(&place.database)?;
         for engine in probe::stock_engines() {
-            let found = scene.check(&place, ours.through(engine), Settle::Yes, Leave::Close)?;
+            let found = setup.check(&place, ours.through(engine), Settle::Yes, Leave::Close)?;
             report.acknowledged = found.acknowledged;
         }
         report.crashes += 1;
@@ -75,7 +75,7 @@ fn all_crashes(arguments: &CrashArguments, scene: &Scene) -> Result<CrashReport,
         .iter()
         .map(|engine| format!("{engine:?}"))
         .collect();
-    report.elapsed_s = scene.elapsed_seconds();
+    report.elapsed_s = setup.elapsed_seconds();
     Ok(report)
 }
 
@@ -83,13 +83,13 @@ fn all_crashes(arguments: &CrashArguments, scene: &Scene) -> Result<CrashReport,
 /// that moment.
 fn crash_while_guarded(
     arguments: &CrashArguments,
-    scene: &Scene,
+    setup: &Setup,
     place: &Place,
     seed: u64,
 ) -> Result<(), Failure> {
     let writer = WriterId(0);
     let worker = WorkerArguments {
-        database: place.connection(&arguments.scene),
+        database: place.connection(&arguments.setup),
         ledgers: place.ledgers.clone(),
         seed,
     };
@@ -99,7 +99,7 @@ fn crash_while_guarded(
         let mut process = Worker::start(
             "writer",
             &worker.writer_arguments(&[writer], None),
-            &scene.log(),
+            &setup.log(),
         )?;
         while ledger::read(&place.ledgers, writer)?.len() < before + 20 {
             process.check()?;

@@ -13,8 +13,8 @@ use crate::ledger::{self, Event, Ledger, Record, now_nanoseconds};
 use crate::model::{Commit, Seq, Tick, WriterId};
 use crate::processes::Worker;
 use crate::random::Random;
-use crate::scene::{Place, Scene, SceneArguments};
 use crate::session::{Session, SqlError, integer};
+use crate::setup::{Place, Setup, SetupArguments};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const WRITER: WriterId = WriterId(0);
 pub struct GroupSynchArguments {
     /// Place, settings and seed.
     #[command(flatten)]
-    pub scene: SceneArguments,
+    pub setup: SetupArguments,
     /// Number of kills of the writer.
     #[arg(long, default_value_t = 40)]
     pub kills: u64,
@@ -101,29 +101,29 @@ impl Bound {
 /// # Errors
 /// The failure that was found.
 pub fn run(arguments: &GroupSynchArguments) -> Result<GroupSynchReport, Failure> {
-    let scene = Scene::new(&arguments.scene)?;
-    let result = all_kills(arguments, &scene);
-    scene.finish(result)
+    let setup = Setup::new(&arguments.setup)?;
+    let result = all_kills(arguments, &setup);
+    setup.finish(result)
 }
 
-fn all_kills(arguments: &GroupSynchArguments, scene: &Scene) -> Result<GroupSynchReport, Failure> {
-    let bound = Bound::parse(arguments.scene.group_synch.as_deref())?;
-    let place = scene.place(0)?;
-    let mut random = scene.random();
+fn all_kills(arguments: &GroupSynchArguments, setup: &Setup) -> Result<GroupSynchReport, Failure> {
+    let bound = Bound::parse(arguments.setup.group_synch.as_deref())?;
+    let place = setup.place(0)?;
+    let mut random = setup.random();
     let mut report = GroupSynchReport {
-        seed: scene.seed(),
+        seed: setup.seed(),
         ..GroupSynchReport::default()
     };
-    survivors(arguments, scene, &place)?;
+    survivors(arguments, setup, &place)?;
     let mut seen = 0;
     for kill in 0..arguments.kills {
-        if scene.is_over() {
+        if setup.is_over() {
             report.stopped_early = true;
             break;
         }
         let company = kill % 4 == 3;
-        let dead_at = one_kill(arguments, scene, &place, &mut random, company)?;
-        let survived = survivors(arguments, scene, &place)?;
+        let dead_at = one_kill(arguments, setup, &place, &mut random, company)?;
+        let survived = survivors(arguments, setup, &place)?;
         let records = ledger::read(&place.ledgers, WRITER)?;
         let loss = Loss::of(&records[seen..], survived, dead_at);
         seen = records.len();
@@ -131,29 +131,29 @@ fn all_kills(arguments: &GroupSynchArguments, scene: &Scene) -> Result<GroupSync
         loss.check(bound, arguments.tolerance_ms, &format!("kill {kill}"))?;
         loss.add_to(&mut report, company);
     }
-    report.elapsed_s = scene.elapsed_seconds();
+    report.elapsed_s = setup.elapsed_seconds();
     Ok(report)
 }
 
 /// Starts a writer, kills it, and returns the time of its death.
 fn one_kill(
     arguments: &GroupSynchArguments,
-    scene: &Scene,
+    setup: &Setup,
     place: &Place,
     random: &mut Random,
     company: bool,
 ) -> Result<u64, Failure> {
     let ring = RingArguments {
-        database: place.connection(&arguments.scene),
+        database: place.connection(&arguments.setup),
         ledgers: place.ledgers.clone(),
         // Half of the writers leave enough time between commits for the interval to end a group.
         pause_us: *random.choose(&[0, 0, 0, 300, 1500, 6000]),
         hoard: arguments.hoard,
     };
-    let mut writer = Worker::start("ring writer", &ring.arguments(), &scene.log())?;
+    let mut writer = Worker::start("ring writer", &ring.arguments(), &setup.log())?;
     wait_for_commits(&mut writer, place)?;
     let companion = if company {
-        Some(start_companion(&ring, scene, place)?)
+        Some(start_companion(&ring, setup, place)?)
     } else {
         None
     };
@@ -186,13 +186,13 @@ fn wait_for_commits(writer: &mut Worker, place: &Place) -> Result<(), Failure> {
 
 /// Starts a process that opens the database and reads it. Waits until it has done so, and until the
 /// writer has committed since.
-fn start_companion(ring: &RingArguments, scene: &Scene, place: &Place) -> Result<Worker, Failure> {
+fn start_companion(ring: &RingArguments, setup: &Setup, place: &Place) -> Result<Worker, Failure> {
     let ready = place.ledgers.join("companion-is-ready");
     let _ = std::fs::remove_file(&ready); // it exists from the second time on
     let mut arguments = vec!["ring-companion".to_owned()];
     arguments.extend(ring.database.arguments());
     arguments.extend(["--ready".to_owned(), ready.display().to_string()]);
-    let mut companion = Worker::start("ring companion", &arguments, &scene.log())?;
+    let mut companion = Worker::start("ring companion", &arguments, &setup.log())?;
     let deadline = Instant::now() + Duration::from_secs(30);
     while !ready.exists() {
         companion.check()?;
@@ -208,12 +208,12 @@ fn start_companion(ring: &RingArguments, scene: &Scene, place: &Place) -> Result
 
 fn survivors(
     arguments: &GroupSynchArguments,
-    scene: &Scene,
+    setup: &Setup,
     place: &Place,
 ) -> Result<i64, Failure> {
     let mut check = vec!["ring-check".to_owned()];
-    check.extend(place.connection(&arguments.scene).arguments());
-    let output = scene.run("ring check", &check)?;
+    check.extend(place.connection(&arguments.setup).arguments());
+    let output = setup.run("ring check", &check)?;
     let survivors: Survivors = serde_json::from_str(output.trim())
         .map_err(|error| Failure::Harness(format!("ring-check said {output:?}: {error}")))?;
     Ok(survivors.last)

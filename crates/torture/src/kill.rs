@@ -11,7 +11,7 @@ use crate::model::WriterId;
 use crate::probe;
 use crate::processes::Worker;
 use crate::random::Random;
-use crate::scene::{Place, Scene, SceneArguments, Settle};
+use crate::setup::{Place, Settle, Setup, SetupArguments};
 use crate::transactions::Lie;
 use crate::workers::WorkerArguments;
 use clap::Args;
@@ -30,7 +30,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(20);
 pub struct KillArguments {
     /// Place, settings and seed.
     #[command(flatten)]
-    pub scene: SceneArguments,
+    pub setup: SetupArguments,
     /// Number of moments at which one, several or all processes are killed.
     #[arg(long, default_value_t = 500)]
     pub kills: u64,
@@ -83,14 +83,14 @@ pub struct KillReport {
 /// # Errors
 /// The failure that was found.
 pub fn run(arguments: &KillArguments) -> Result<KillReport, Failure> {
-    let scene = Scene::new(&arguments.scene)?;
-    let result = Run::new(arguments, &scene).and_then(Run::all_kills);
-    scene.finish(result)
+    let setup = Setup::new(&arguments.setup)?;
+    let result = Run::new(arguments, &setup).and_then(Run::all_kills);
+    setup.finish(result)
 }
 
 struct Run<'a> {
     arguments: &'a KillArguments,
-    scene: &'a Scene,
+    setup: &'a Setup,
     place: Place,
     random: Random,
     /// Writers first, then readers; `None` for a dead one.
@@ -99,18 +99,18 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(arguments: &'a KillArguments, scene: &'a Scene) -> Result<Self, Failure> {
-        let place = scene.place(0)?;
-        scene.create(&place, &arguments.scene)?;
+    fn new(arguments: &'a KillArguments, setup: &'a Setup) -> Result<Self, Failure> {
+        let place = setup.place(0)?;
+        setup.create(&place, &arguments.setup)?;
         let count = (arguments.writers + arguments.readers) as usize;
         Ok(Self {
             arguments,
-            scene,
+            setup,
             place,
-            random: scene.random(),
+            random: setup.random(),
             workers: std::iter::repeat_with(|| None).take(count).collect(),
             report: KillReport {
-                seed: scene.seed(),
+                seed: setup.seed(),
                 ..KillReport::default()
             },
         })
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
     fn all_kills(mut self) -> Result<KillReport, Failure> {
         let mut told = Instant::now();
         while self.report.kills < self.arguments.kills {
-            if self.scene.is_over() {
+            if self.setup.is_over() {
                 self.report.stopped_early = true;
                 break;
             }
@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
         self.expect_guard()?;
         self.check_dead(Leave::Close)?;
         self.check_through_stock()?;
-        self.report.elapsed_s = self.scene.elapsed_seconds();
+        self.report.elapsed_s = self.setup.elapsed_seconds();
         Ok(self.report)
     }
 
@@ -158,7 +158,7 @@ impl<'a> Run<'a> {
                 continue;
             }
             let worker = WorkerArguments {
-                database: self.place.connection(&self.arguments.scene),
+                database: self.place.connection(&self.arguments.setup),
                 ledgers: self.place.ledgers.clone(),
                 seed: self.random.next(),
             };
@@ -172,7 +172,7 @@ impl<'a> Run<'a> {
                 }
                 _ => (format!("reader {index}"), worker.reader_arguments()),
             };
-            self.workers[index] = Some(Worker::start(&name, &arguments, &self.scene.log())?);
+            self.workers[index] = Some(Worker::start(&name, &arguments, &self.setup.log())?);
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl<'a> Run<'a> {
         self.report.kills += 1;
         if self.workers.iter().any(Option::is_some) {
             if self.random.one_in(4) {
-                self.check(Leave::Close, Settle::No, self.arguments.scene.engine)?;
+                self.check(Leave::Close, Settle::No, self.arguments.setup.engine)?;
                 self.report.checks_alive += 1;
             }
             return Ok(());
@@ -238,10 +238,10 @@ impl<'a> Run<'a> {
         if self.random.one_in(8) {
             self.expect_guard()?;
         }
-        let engine = self.arguments.scene.engine;
+        let engine = self.arguments.setup.engine;
         // In a mode without a guard, any SQLite recovers the database.
         let first = match self.random.below(3) {
-            0 if !self.arguments.scene.mode.is_guarded() => Engine::Stock,
+            0 if !self.arguments.setup.mode.is_guarded() => Engine::Stock,
             _ => engine,
         };
         self.check(leave, Settle::Yes, first)?;
@@ -254,10 +254,10 @@ impl<'a> Run<'a> {
 
     /// Makes stock SQLite try a guarded database while nobody has it open.
     fn expect_guard(&mut self) -> Result<(), Failure> {
-        if self.arguments.scene.mode != JournalMode::Lsmvbt
+        if self.arguments.setup.mode != JournalMode::Lsmvbt
             && probe::is_guarded(&self.place.database)?
         {
-            probe::expect_refused(self.scene, &self.place.database, Watched::DatabaseAndLog)?;
+            probe::expect_refused(self.setup, &self.place.database, Watched::DatabaseAndLog)?;
             self.report.stock_refused += 1;
         }
         Ok(())
@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
     /// After the last of our connections has closed the database, stock SQLite finds the same in
     /// it.
     fn check_through_stock(&mut self) -> Result<(), Failure> {
-        if self.arguments.scene.mode == JournalMode::Lsmvbt {
+        if self.arguments.setup.mode == JournalMode::Lsmvbt {
             // The file of this mode never becomes a stock one.
             return Ok(());
         }
@@ -277,12 +277,12 @@ impl<'a> Run<'a> {
     }
 
     fn check(&mut self, leave: Leave, settle: Settle, engine: Engine) -> Result<(), Failure> {
-        let mut database = self.place.connection(&self.arguments.scene);
-        if engine != self.arguments.scene.engine {
+        let mut database = self.place.connection(&self.arguments.setup);
+        if engine != self.arguments.setup.engine {
             database = database.through(engine);
         }
         let report = self
-            .scene
+            .setup
             .check(&self.place, database, settle, leave)
             .map_err(|failure| failure.at(&format!("after kill {}", self.report.kills)))?;
         self.report.commits = report.commits;

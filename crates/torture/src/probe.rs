@@ -5,8 +5,8 @@ use crate::checks::unexpected;
 use crate::database::{Database, Engine, Synchronous, value_name};
 use crate::failure::{Failure, Promise};
 use crate::files::{self, Image, Watched};
-use crate::scene::Scene;
 use crate::session::{Session, SqlErrorKind, shell};
+use crate::setup::Setup;
 use std::path::Path;
 
 /// Statements that must be refused.
@@ -105,7 +105,7 @@ pub fn stock_engines() -> Vec<Engine> {
 ///
 /// # Errors
 /// [`Promise::StockIsRefused`], [`Promise::GuardedBytesStay`].
-pub fn expect_refused(scene: &Scene, database: &Path, watched: Watched) -> Result<(), Failure> {
+pub fn expect_refused(setup: &Setup, database: &Path, watched: Watched) -> Result<(), Failure> {
     watch(database, watched, || {
         stock_engines().into_iter().try_for_each(|engine| {
             let arguments = [
@@ -115,7 +115,7 @@ pub fn expect_refused(scene: &Scene, database: &Path, watched: Watched) -> Resul
                 "--engine".to_owned(),
                 value_name(engine),
             ];
-            scene
+            setup
                 .run(&format!("probe through {engine:?}"), &arguments)
                 .map(drop)
         })

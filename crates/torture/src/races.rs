@@ -17,7 +17,7 @@ use crate::failure::{Failure, Promise};
 use crate::files::{self, Watched, beside};
 use crate::probe;
 use crate::random::Random;
-use crate::scene::{Scene, SceneArguments};
+use crate::setup::{Setup, SetupArguments};
 use cast::{Cast, Played, expect_all_done};
 use clap::Args;
 use scripts::{Kind, OURS, Part, Race, Scripts};
@@ -35,7 +35,7 @@ const ENOUGH: u64 = 100;
 pub struct RaceArguments {
     /// Place, settings and seed.
     #[command(flatten)]
-    pub scene: SceneArguments,
+    pub setup: SetupArguments,
     /// Number of races.
     #[arg(long, default_value_t = 2000)]
     pub count: u64,
@@ -101,27 +101,27 @@ pub struct RaceReport {
 /// # Errors
 /// The failure that was found.
 pub fn run(arguments: &RaceArguments) -> Result<RaceReport, Failure> {
-    let scene = Scene::new(&arguments.scene)?;
-    let result = all_races(arguments, &scene);
-    scene.finish(result)
+    let setup = Setup::new(&arguments.setup)?;
+    let result = all_races(arguments, &setup);
+    setup.finish(result)
 }
 
-fn all_races(arguments: &RaceArguments, scene: &Scene) -> Result<RaceReport, Failure> {
+fn all_races(arguments: &RaceArguments, setup: &Setup) -> Result<RaceReport, Failure> {
     let mut run = Run {
         arguments,
-        random: scene.random(),
+        random: setup.random(),
         report: RaceReport {
-            seed: scene.seed(),
+            seed: setup.seed(),
             ..RaceReport::default()
         },
     };
     let mut told = Instant::now();
     while run.report.races < arguments.count && !run.report.stopped_early {
-        let place = scene.place(run.report.races / RACES_A_DATABASE)?;
-        let seeds = Random::of_part(scene.seed(), run.report.races);
-        let mut cast = Cast::new(scene, &arguments.scene, place, seeds);
+        let place = setup.place(run.report.races / RACES_A_DATABASE)?;
+        let seeds = Random::of_part(setup.seed(), run.report.races);
+        let mut cast = Cast::new(setup, &arguments.setup, place, seeds);
         for _ in 0..RACES_A_DATABASE.min(arguments.count - run.report.races) {
-            run.report.stopped_early = scene.is_over();
+            run.report.stopped_early = setup.is_over();
             if run.report.stopped_early {
                 break;
             }
@@ -134,7 +134,7 @@ fn all_races(arguments: &RaceArguments, scene: &Scene) -> Result<RaceReport, Fai
         run.count_commits(&cast)?;
         cast.place().remove();
     }
-    run.report.elapsed_s = scene.elapsed_seconds();
+    run.report.elapsed_s = setup.elapsed_seconds();
     run.expect_coverage()?;
     Ok(run.report)
 }
@@ -149,7 +149,7 @@ impl Run<'_> {
     fn race(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
         let scripts = Scripts {
             actors: cast.len(),
-            mode: self.arguments.scene.mode,
+            mode: self.arguments.setup.mode,
         };
         let is_first = self.report.races.is_multiple_of(RACES_A_DATABASE);
         let race = if is_first {
@@ -202,7 +202,7 @@ impl Run<'_> {
             tally.died += 1;
             return Ok(());
         };
-        let may_be_refused = !is_ours && self.arguments.scene.mode.is_guarded();
+        let may_be_refused = !is_ours && self.arguments.setup.mode.is_guarded();
         for outcome in outcomes {
             match outcome {
                 Outcome::Done => tally.done += 1,
@@ -233,7 +233,7 @@ impl Run<'_> {
     /// not guarded.
     fn show_to_stock(&mut self, cast: &mut Cast<'_>, race: &Race) -> Result<(), Failure> {
         let database = cast.place().database.clone();
-        let guards = self.arguments.scene.mode.is_guarded();
+        let guards = self.arguments.setup.mode.is_guarded();
         if guards && !probe::is_guarded(&database)? && self.random.one_in(2) {
             self.make_guarded(cast)?;
         }
@@ -255,7 +255,7 @@ impl Run<'_> {
     /// rollback mode may stay.
     fn make_guarded(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
         let steps = [
-            Step::Open(Some(self.arguments.scene.mode)),
+            Step::Open(Some(self.arguments.setup.mode)),
             Step::Transactions(1),
         ];
         let actor = *self.random.choose(&OURS);
@@ -380,7 +380,7 @@ impl Run<'_> {
             ("unguarded databases", report.unguarded),
             ("clean closes", report.clean_closes),
         ];
-        if self.arguments.scene.mode.is_guarded() {
+        if self.arguments.setup.mode.is_guarded() {
             happened.extend([
                 ("refusals in a race", report.stock.refused),
                 ("guarded databases", report.guarded),
@@ -402,7 +402,7 @@ impl Run<'_> {
 /// All create the tables at once, on a file that does not exist yet. Stock takes no part if the
 /// mode needs reserved bytes in each page. If stock created the database first, it would have none.
 fn first_race(actors: usize, arguments: &RaceArguments) -> Race {
-    let mode = arguments.scene.mode;
+    let mode = arguments.setup.mode;
     let ours = |actor| Part {
         actor,
         steps: vec![Step::Open(Some(mode)), Step::Create],

@@ -2,7 +2,7 @@
 //! seeks every value in nodes that have been searched before, by each comparison. The answers are
 //! those of stock SQLite.
 
-use crate::support::{Scene, run};
+use crate::support::{Setup, run};
 use lsmvbt_sqlite::sqlite::Connection;
 
 /// They include integers that round to one real number, and texts with a common prefix.
@@ -101,9 +101,9 @@ fn answers(connection: &Connection, order: &str) -> Vec<String> {
 #[test]
 fn what_abbreviated_keys_do_not_tell_is_compared() {
     for (at, order) in ORDERS.iter().enumerate() {
-        let scene = Scene::new();
+        let setup = Setup::new();
         let [stock, ours] = ["stock", "lsmvbt"].map(|engine| {
-            let connection = scene.open(&format!("{engine}{at}"), engine);
+            let connection = setup.open(&format!("{engine}{at}"), engine);
             fill(&connection, order);
             // The first answers come from nodes that have no abbreviated keys yet.
             [answers(&connection, order), answers(&connection, order)]

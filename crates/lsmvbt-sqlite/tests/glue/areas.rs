@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use lsmvbt_sqlite::sqlite::{Blob, Connection};
 
-use crate::support::{Scene, alike, one, run};
+use crate::support::{Setup, alike, one, run};
 
 /// The script gives the same on every engine, and fails nowhere.
 fn succeeds(name: &str, script: &[&str]) {
-    for said in alike(&Scene::new(), name, script) {
+    for said in alike(&Setup::new(), name, script) {
         assert!(said.contains(": ["), "{said}");
     }
 }
@@ -18,15 +18,15 @@ const MANY: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM
 
 #[test]
 fn the_engine_is_the_other_one() {
-    let scene = Scene::new();
+    let setup = Setup::new();
     for (engine, magic) in [
         ("model", b"glue test model\0"),
         ("lsmvbt", b"LSMVBT format 1\0"),
     ] {
-        let connection = scene.open(engine, engine);
+        let connection = setup.open(engine, engine);
         assert_eq!(one(&connection, "PRAGMA journal_mode"), engine);
         run(&connection, "CREATE TABLE t(a)");
-        let bytes = std::fs::read(scene.path(engine)).expect("the file");
+        let bytes = std::fs::read(setup.path(engine)).expect("the file");
         assert_eq!(bytes[..16], *magic);
     }
 }
@@ -162,7 +162,7 @@ fn joins_subqueries_windows_json() {
 #[test]
 fn transactions_savepoints_and_statements_that_fail() {
     alike(
-        &Scene::new(),
+        &Setup::new(),
         "transactions",
         &[
             "CREATE TABLE t(a INTEGER PRIMARY KEY, b UNIQUE, CHECK (b <> 666))",
@@ -214,7 +214,7 @@ fn transactions_savepoints_and_statements_that_fail() {
 #[test]
 fn triggers_and_foreign_keys() {
     alike(
-        &Scene::new(),
+        &Setup::new(),
         "triggers",
         &[
             "CREATE TABLE p(id INTEGER PRIMARY KEY, n)",
@@ -368,7 +368,7 @@ fn long_values_of_one_row_after_another() {
 #[test]
 fn a_trigger_that_takes_away_what_update_or_replace_is_at() {
     let said = alike(
-        &Scene::new(),
+        &Setup::new(),
         "pinned",
         &[
             "PRAGMA recursive_triggers = on",
@@ -401,11 +401,11 @@ fn a_trigger_that_takes_away_what_update_or_replace_is_at() {
 
 #[test]
 fn a_blob_that_a_collation_cannot_read_stays_on_its_row() {
-    let scene = Scene::new();
+    let setup = Setup::new();
     for engine in crate::support::ENGINES {
         // Leaked, so that the collation can hold a BLOB of it.
         let connection: &'static Connection =
-            Box::leak(Box::new(scene.open(&format!("collation.{engine}"), engine)));
+            Box::leak(Box::new(setup.open(&format!("collation.{engine}"), engine)));
         let in_collation: Rc<RefCell<Option<Blob<'static>>>> = Rc::default();
         let blob = Rc::clone(&in_collation);
         let compare = move |left: &[u8], right: &[u8]| {
@@ -444,9 +444,9 @@ fn a_blob_that_a_collation_cannot_read_stays_on_its_row() {
 
 #[test]
 fn incremental_blobs() {
-    let scene = Scene::new();
+    let setup = Setup::new();
     for engine in crate::support::ENGINES {
-        let connection = scene.open(&format!("blob.{engine}"), engine);
+        let connection = setup.open(&format!("blob.{engine}"), engine);
         run(
             &connection,
             "CREATE TABLE t(a INTEGER PRIMARY KEY, b, c); INSERT INTO t VALUES (1, 'x', zeroblob(20000))",

@@ -3,7 +3,7 @@
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-use crate::support::{ENGINES, Scene, on_other_engines, one, refused, run};
+use crate::support::{ENGINES, Setup, on_other_engines, one, refused, run};
 
 on_other_engines! {
     a_reader_sees_a_snapshot_beside_a_writer
@@ -16,8 +16,8 @@ on_other_engines! {
 }
 
 fn a_reader_sees_a_snapshot_beside_a_writer(engine: &str) {
-    let scene = Scene::new();
-    let (a, b) = (scene.open("x", engine), scene.open("x", engine));
+    let setup = Setup::new();
+    let (a, b) = (setup.open("x", engine), setup.open("x", engine));
     run(&a, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
     run(&b, "BEGIN");
     assert_eq!(one(&b, "SELECT count(*) FROM t"), "1");
@@ -35,8 +35,8 @@ fn a_reader_sees_a_snapshot_beside_a_writer(engine: &str) {
 }
 
 fn one_writes_at_a_time_and_the_busy_handler_waits(engine: &str) {
-    let scene = Scene::new();
-    let (a, b) = (scene.open("x", engine), scene.open("x", engine));
+    let setup = Setup::new();
+    let (a, b) = (setup.open("x", engine), setup.open("x", engine));
     run(
         &a,
         "CREATE TABLE t(x); BEGIN IMMEDIATE; INSERT INTO t VALUES (1)",
@@ -54,8 +54,8 @@ fn one_writes_at_a_time_and_the_busy_handler_waits(engine: &str) {
 }
 
 fn another_connections_schema_is_noticed(engine: &str) {
-    let scene = Scene::new();
-    let (a, b) = (scene.open("x", engine), scene.open("x", engine));
+    let setup = Setup::new();
+    let (a, b) = (setup.open("x", engine), setup.open("x", engine));
     run(&a, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
     assert_eq!(one(&b, "SELECT x FROM t"), "1");
     let before = one(&b, "PRAGMA data_version");
@@ -76,9 +76,9 @@ fn another_connections_schema_is_noticed(engine: &str) {
 
 #[test]
 fn a_statement_goes_on_across_a_commit_and_a_rollback() {
-    let scene = Scene::new();
+    let setup = Setup::new();
     for engine in ENGINES {
-        let connection = scene.open(&format!("across.{engine}"), engine);
+        let connection = setup.open(&format!("across.{engine}"), engine);
         run(
             &connection,
             "CREATE TABLE t(x INTEGER PRIMARY KEY); CREATE TABLE u(x)",
@@ -110,18 +110,18 @@ fn a_statement_goes_on_across_a_commit_and_a_rollback() {
 }
 
 /// A database of each engine, attached to one connection.
-fn both(scene: &Scene, engine: &str) -> lsmvbt_sqlite::sqlite::Connection {
-    let connection = scene.open("main.db", "stock");
+fn both(setup: &Setup, engine: &str) -> lsmvbt_sqlite::sqlite::Connection {
+    let connection = setup.open("main.db", "stock");
     run(
         &connection,
-        &format!("ATTACH '{}' AS o", scene.uri("other.db", engine)),
+        &format!("ATTACH '{}' AS o", setup.uri("other.db", engine)),
     );
     connection
 }
 
 fn both_engines_in_one_connection(engine: &str) {
-    let scene = Scene::new();
-    let connection = both(&scene, engine);
+    let setup = Setup::new();
+    let connection = both(&setup, engine);
     let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)";
     for schema in ["main", "o"] {
         run(
@@ -202,8 +202,8 @@ fn both_engines_in_one_connection(engine: &str) {
 }
 
 fn vacuum_into_converts_either_way(engine: &str) {
-    let scene = Scene::new();
-    let connection = both(&scene, engine);
+    let setup = Setup::new();
+    let connection = both(&setup, engine);
     run(
         &connection,
         "CREATE TABLE main.t(a INTEGER PRIMARY KEY, b UNIQUE); INSERT INTO main.t VALUES (1, 'x'), (2, 'y')",
@@ -214,22 +214,22 @@ fn vacuum_into_converts_either_way(engine: &str) {
     );
     run(
         &connection,
-        &format!("VACUUM main INTO '{}'", scene.uri("t.other", engine)),
+        &format!("VACUUM main INTO '{}'", setup.uri("t.other", engine)),
     );
     run(
         &connection,
-        &format!("VACUUM o INTO '{}'", scene.path("u.stock")),
+        &format!("VACUUM o INTO '{}'", setup.path("u.stock")),
     );
     run(
         &connection,
-        &format!("VACUUM o INTO '{}'", scene.uri("u.other", engine)),
+        &format!("VACUUM o INTO '{}'", setup.uri("u.other", engine)),
     );
     for (name, engine, sum) in [
         ("t.other", engine, "t"),
         ("u.stock", "stock", "u"),
         ("u.other", engine, "u"),
     ] {
-        let copy = scene.open(name, engine);
+        let copy = setup.open(name, engine);
         assert_eq!(one(&copy, "PRAGMA integrity_check"), "ok", "{name}");
         assert_eq!(
             one(&copy, &format!("SELECT count(*) FROM {sum}")),
@@ -240,8 +240,8 @@ fn vacuum_into_converts_either_way(engine: &str) {
 }
 
 fn a_database_becomes_the_other_engines_while_it_is_empty(engine: &str) {
-    let scene = Scene::new();
-    let connection = scene.open("new", "stock");
+    let setup = Setup::new();
+    let connection = setup.open("new", "stock");
     assert_eq!(one(&connection, "PRAGMA journal_mode"), "delete");
     assert_eq!(
         one(
@@ -265,12 +265,12 @@ fn a_database_becomes_the_other_engines_while_it_is_empty(engine: &str) {
         "CREATE TABLE t(a UNIQUE); INSERT INTO t VALUES (1), (2)",
     );
     drop(connection);
-    let connection = scene.open("new", engine);
+    let connection = setup.open("new", engine);
     assert_eq!(one(&connection, "SELECT count(*) FROM t"), "2");
     // An attached one.
     run(
         &connection,
-        &format!("ATTACH '{}' AS a", scene.path("attached")),
+        &format!("ATTACH '{}' AS a", setup.path("attached")),
     );
     assert_eq!(
         one(&connection, &format!("PRAGMA a.journal_mode = {engine}")),
@@ -281,14 +281,14 @@ fn a_database_becomes_the_other_engines_while_it_is_empty(engine: &str) {
 }
 
 fn threads_with_connections_of_their_own(engine: &str) {
-    let scene = Scene::new();
+    let setup = Setup::new();
     run(
-        &scene.open("x", engine),
+        &setup.open("x", engine),
         "CREATE TABLE t(who, n, UNIQUE(who, n))",
     );
     std::thread::scope(|scope| {
         for who in 0..4 {
-            let connection = scene.open("x", engine);
+            let connection = setup.open("x", engine);
             connection.busy_timeout(60_000).expect("a timeout");
             scope.spawn(move || {
                 for n in 0..50 {
@@ -297,7 +297,7 @@ fn threads_with_connections_of_their_own(engine: &str) {
             });
         }
     });
-    let connection = scene.open("x", engine);
+    let connection = setup.open("x", engine);
     assert_eq!(one(&connection, "SELECT count(*) FROM t"), "200");
     assert_eq!(one(&connection, "PRAGMA integrity_check"), "ok");
 }
@@ -306,9 +306,9 @@ fn threads_with_connections_of_their_own(engine: &str) {
 /// answers BUSY.
 #[test]
 fn who_opens_waits_for_the_shared_memory_to_be_made() {
-    let scene = Scene::new();
-    run(&scene.open("x", "lsmvbt"), "CREATE TABLE t(x)");
-    let memory = std::fs::File::create(scene.path("x-shm")).expect("shared memory");
+    let setup = Setup::new();
+    run(&setup.open("x", "lsmvbt"), "CREATE TABLE t(x)");
+    let memory = std::fs::File::create(setup.path("x-shm")).expect("shared memory");
     let mut lock = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -319,7 +319,7 @@ fn who_opens_waits_for_the_shared_memory_to_be_made() {
     // Locks of an open file description also exclude others of this process.
     fcntl(&memory, FcntlArg::F_OFD_SETLK(&lock)).expect("the lock");
     let opening = std::thread::spawn(move || {
-        let connection = scene.open("x", "lsmvbt");
+        let connection = setup.open("x", "lsmvbt");
         run(&connection, "INSERT INTO t VALUES (1)");
         one(&connection, "SELECT count(*) FROM t")
     });
@@ -333,24 +333,24 @@ fn who_opens_waits_for_the_shared_memory_to_be_made() {
 /// disk.
 #[test]
 fn the_codes_of_the_vfs_arrive() {
-    let scene = Scene::new();
+    let setup = Setup::new();
     // SQLite's VFS follows no links to shared memory.
-    std::os::unix::fs::symlink("nowhere", scene.path("x-shm")).expect("a link in its place");
-    let connection = scene.open("x", "lsmvbt");
+    std::os::unix::fs::symlink("nowhere", setup.path("x-shm")).expect("a link in its place");
+    let connection = setup.open("x", "lsmvbt");
     assert_eq!(
         refused(&connection, "CREATE TABLE t(x)"),
         "unable to open database file"
     );
-    std::fs::remove_file(scene.path("x-shm")).expect("out of the way");
+    std::fs::remove_file(setup.path("x-shm")).expect("out of the way");
     run(&connection, "CREATE TABLE t(x)");
-    run(&scene.open("x", "lsmvbt"), "INSERT INTO t VALUES (1)");
+    run(&setup.open("x", "lsmvbt"), "INSERT INTO t VALUES (1)");
     assert_eq!(one(&connection, "SELECT count(*) FROM t"), "1");
 }
 
 /// If the environment chooses the engine, a database without shared memory for it is stock.
 #[test]
 fn the_environment_chooses_for_files_with_shared_memory() {
-    let scene = Scene::new();
+    let setup = Setup::new();
     let shell = |database: &str| {
         let run = std::process::Command::new(env!("CARGO_BIN_EXE_lsmvbt-sqlite3"))
             .args([
@@ -363,6 +363,6 @@ fn the_environment_chooses_for_files_with_shared_memory() {
         assert!(run.status.success(), "{database}: {run:?}");
         String::from_utf8(run.stdout).expect("UTF-8")
     };
-    assert_eq!(shell(&scene.path("x")), "1\nlsmvbt\n");
+    assert_eq!(shell(&setup.path("x")), "1\nlsmvbt\n");
     assert_eq!(shell("file:/x?vfs=memdb"), "1\nmemory\n");
 }

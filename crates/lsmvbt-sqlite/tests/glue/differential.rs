@@ -5,7 +5,7 @@
 
 use onewrite_common::random::SplitMix64;
 
-use crate::support::{Scene, on_other_engines, one};
+use crate::support::{Setup, on_other_engines, one};
 
 on_other_engines! {
     random_sql_says_the_same_as_on_stock
@@ -124,8 +124,8 @@ fn number(name: &str) -> Option<u64> {
 fn says_the_same(engine: &str, seed: u64, steps: u64) {
     println!("ONEWRITE_SEED={seed} ONEWRITE_STEPS={steps}");
     let mut random = Random(SplitMix64::new(seed));
-    let scene = Scene::new();
-    let [stock, other] = ["stock", engine].map(|engine| scene.open(engine, engine));
+    let setup = Setup::new();
+    let [stock, other] = ["stock", engine].map(|engine| setup.open(engine, engine));
     for sql in SCHEMA {
         stock.execute(sql).expect(sql);
         other.execute(sql).expect(sql);

@@ -2,7 +2,7 @@
 
 use onewrite_iotrace::scratch::{Mounted, private_mounts};
 
-use crate::support::{Scene, one, run};
+use crate::support::{Setup, one, run};
 
 #[test]
 fn a_full_disk_is_an_error_of_one_statement() {
@@ -12,12 +12,12 @@ fn a_full_disk_is_an_error_of_one_statement() {
         return;
     }
     for torn in ["trust", "double"] {
-        let scene = Scene::new();
-        let directory = scene.path("");
+        let setup = Setup::new();
+        let directory = setup.path("");
         let place = std::path::Path::new(&directory);
         let _mounted = Mounted::with_options("tmpfs".as_ref(), place, "tmpfs", Some(c"size=2m"))
             .expect("tmpfs");
-        let (a, b) = (scene.open("x", "lsmvbt"), scene.open("x", "lsmvbt"));
+        let (a, b) = (setup.open("x", "lsmvbt"), setup.open("x", "lsmvbt"));
         run(&a, &format!("PRAGMA lsmvbt_torn = {torn}"));
         run(&a, "CREATE TABLE t(x)");
         let mut rows = 0;
@@ -41,7 +41,7 @@ fn a_full_disk_is_an_error_of_one_statement() {
         let left = (rows / 2 + 2).to_string();
         assert_eq!(one(&b, "SELECT count(*) FROM t"), left);
         drop((a, b));
-        let again = scene.open("x", "lsmvbt");
+        let again = setup.open("x", "lsmvbt");
         assert_eq!(one(&again, "PRAGMA integrity_check"), "ok");
         assert_eq!(one(&again, "SELECT count(*) FROM t"), left);
     }

@@ -1,7 +1,7 @@
 //! Searches by a part of an index's columns, after the rest has changed. The keys that once divided
 //! the tree then belong to no entry any more, and lie on either side of the existing ones.
 
-use crate::support::{Scene, on_other_engines, one, run};
+use crate::support::{Setup, on_other_engines, one, run};
 use lsmvbt_sqlite::sqlite::Connection;
 
 on_other_engines! {
@@ -25,8 +25,8 @@ fn fill(connection: &Connection, into: &str) {
 }
 
 fn rows_that_moved_are_found_by_their_unique_column(engine: &str) {
-    let scene = Scene::new();
-    let connection = scene.open("moved", engine);
+    let setup = Setup::new();
+    let connection = setup.open("moved", engine);
     for schema in [
         "CREATE TABLE nullable(a INTEGER PRIMARY KEY, b UNIQUE, c)",
         "CREATE TABLE never_null(a INTEGER PRIMARY KEY, b NOT NULL UNIQUE, c)",
@@ -74,8 +74,8 @@ fn change_while_reading(connection: &Connection, read: &str, change: &str) -> i6
 }
 
 fn rows_that_changed_are_met_once(engine: &str) {
-    let scene = Scene::new();
-    let connection = scene.open("changed", engine);
+    let setup = Setup::new();
+    let connection = setup.open("changed", engine);
     run(
         &connection,
         "CREATE TABLE w(n, k, v, PRIMARY KEY(k)) WITHOUT ROWID",
@@ -117,8 +117,8 @@ fn rows_that_changed_are_met_once(engine: &str) {
 }
 
 fn rowids_behind_a_unique_column_are_compared(engine: &str) {
-    let scene = Scene::new();
-    let connection = scene.open("compared", engine);
+    let setup = Setup::new();
+    let connection = setup.open("compared", engine);
     run(
         &connection,
         "CREATE TABLE u(a INTEGER PRIMARY KEY, b NOT NULL, c)",

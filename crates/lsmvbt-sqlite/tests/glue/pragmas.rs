@@ -4,7 +4,7 @@ use lsmvbt::{Caching, Db, DirectFile, Options};
 
 use lsmvbt_sqlite::sqlite::Connection;
 
-use crate::support::{Scene, one, refused, run};
+use crate::support::{Setup, one, refused, run};
 
 const ENGINE: &str = "lsmvbt";
 
@@ -14,8 +14,8 @@ fn number(text: &str) -> u64 {
 
 #[test]
 fn earlier_versions_are_read_with_their_schema_as_long_as_they_are_kept() {
-    let scene = Scene::new();
-    let a = scene.open("x", ENGINE);
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
     run(&a, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
     assert_eq!(one(&a, "PRAGMA lsmvbt_history"), "0", "off by default");
     assert_eq!(one(&a, "PRAGMA lsmvbt_history = 1000"), "1000");
@@ -27,7 +27,7 @@ fn earlier_versions_are_read_with_their_schema_as_long_as_they_are_kept() {
     let last = one(&a, "PRAGMA lsmvbt_version");
     assert!(number(&last) >= number(&first) + 3, "{first} to {last}");
 
-    let b = scene.open("x", ENGINE);
+    let b = setup.open("x", ENGINE);
     assert_eq!(one(&b, "SELECT count(*) FROM u"), "3");
     assert_eq!(one(&b, &format!("PRAGMA lsmvbt_version = {first}")), first);
     assert_eq!(
@@ -64,11 +64,11 @@ fn earlier_versions_are_read_with_their_schema_as_long_as_they_are_kept() {
 
 #[test]
 fn history_is_remembered_and_not_changed_within_a_transaction() {
-    let scene = Scene::new();
-    let a = scene.open("x", ENGINE);
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
     run(&a, "CREATE TABLE t(x); PRAGMA lsmvbt_history = 7");
     drop(a);
-    let a = scene.open("x", ENGINE);
+    let a = setup.open("x", ENGINE);
     assert_eq!(one(&a, "PRAGMA lsmvbt_history"), "7");
     run(&a, "BEGIN; INSERT INTO t VALUES (1)");
     assert_eq!(
@@ -85,8 +85,8 @@ fn history_is_remembered_and_not_changed_within_a_transaction() {
 
 #[test]
 fn the_status_is_json_and_says_what_is_in_force() {
-    let scene = Scene::new();
-    let a = scene.open("x", ENGINE);
+    let setup = Setup::new();
+    let a = setup.open("x", ENGINE);
     run(&a, "CREATE TABLE t(x)");
     let field = |name: &str| {
         let status = one(&a, "PRAGMA onewrite_status").replace('\'', "''");
@@ -118,7 +118,7 @@ fn the_status_is_json_and_says_what_is_in_force() {
     assert_eq!(after[2], before[2]);
 
     // All connections share the assumption of one.
-    let b = scene.open("x", ENGINE);
+    let b = setup.open("x", ENGINE);
     assert_eq!(one(&b, "PRAGMA lsmvbt_torn"), "trust");
     run(&b, "PRAGMA lsmvbt_torn = double; INSERT INTO t VALUES (3)");
     assert_eq!(field("torn"), "double");
@@ -152,10 +152,10 @@ fn the_status_is_json_and_says_what_is_in_force() {
 
 #[test]
 fn a_database_whose_making_was_cut_short_is_made_again() {
-    let scene = Scene::new();
+    let setup = Setup::new();
     for (name, bytes) in [("begun", vec![0u8; 12_288]), ("grown", vec![0; 4096])] {
-        std::fs::write(scene.path(name), bytes).expect("a file");
-        let connection = scene.open(name, ENGINE);
+        std::fs::write(setup.path(name), bytes).expect("a file");
+        let connection = setup.open(name, ENGINE);
         run(&connection, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
         assert_eq!(one(&connection, "SELECT x FROM t"), "1");
         assert_eq!(one(&connection, "PRAGMA journal_mode"), ENGINE);
@@ -163,27 +163,27 @@ fn a_database_whose_making_was_cut_short_is_made_again() {
     // Zeros that are no beginning of a database stay as they are.
     let mut other = vec![0u8; 12_288];
     other[5000] = 1;
-    std::fs::write(scene.path("other"), &other).expect("a file");
-    let connection = scene.open("other", ENGINE);
+    std::fs::write(setup.path("other"), &other).expect("a file");
+    let connection = setup.open("other", ENGINE);
     assert_eq!(
         refused(&connection, "SELECT * FROM sqlite_schema"),
         "file is not a database"
     );
     drop(connection);
-    assert_eq!(std::fs::read(scene.path("other")).expect("the file"), other);
+    assert_eq!(std::fs::read(setup.path("other")).expect("the file"), other);
 }
 
 /// A connection that begins to make a database records its engine: others can go on without naming
 /// the engine.
 #[test]
 fn a_database_that_was_begun_is_known_by_its_first_bytes() {
-    let scene = Scene::new();
+    let setup = Setup::new();
     for pages in [1, 3] {
         let name = format!("begun{pages}");
         let mut bytes = vec![0; pages * 4096];
         bytes[..16].copy_from_slice(lsmvbt::MAGIC);
-        std::fs::write(scene.path(&name), bytes).expect("a file");
-        let connection = Connection::open(&scene.path(&name)).expect("a connection");
+        std::fs::write(setup.path(&name), bytes).expect("a file");
+        let connection = Connection::open(&setup.path(&name)).expect("a connection");
         run(&connection, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
         assert_eq!(one(&connection, "SELECT x FROM t"), "1");
         assert_eq!(one(&connection, "PRAGMA journal_mode"), ENGINE);
@@ -192,20 +192,20 @@ fn a_database_that_was_begun_is_known_by_its_first_bytes() {
 
 #[test]
 fn a_database_without_its_first_tree_gets_it() {
-    let scene = Scene::new();
-    let path = scene.path("bare");
+    let setup = Setup::new();
+    let path = setup.path("bare");
     let file = DirectFile::open(path.as_ref(), Caching::Buffered).expect("a file");
     let db = Db::open(Box::new(file), Options::default()).expect("a database");
     db.close().expect("closed");
-    let connection = scene.open("bare", ENGINE);
+    let connection = setup.open("bare", ENGINE);
     run(&connection, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
     assert_eq!(one(&connection, "SELECT x FROM t"), "1");
 }
 
 #[test]
 fn a_connection_that_reads_nothing_keeps_nothing() {
-    let scene = Scene::new();
-    let (a, b) = (scene.open("x", ENGINE), scene.open("x", ENGINE));
+    let setup = Setup::new();
+    let (a, b) = (setup.open("x", ENGINE), setup.open("x", ENGINE));
     run(&a, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");
     assert_eq!(one(&b, "SELECT count(*) FROM t"), "1");
     run(&b, "INSERT INTO t VALUES (2)");

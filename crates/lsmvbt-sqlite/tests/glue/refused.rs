@@ -3,7 +3,7 @@
 
 use lsmvbt_sqlite::sqlite::Connection;
 
-use crate::support::{Scene, on_other_engines, one, refused, run};
+use crate::support::{Setup, on_other_engines, one, refused, run};
 
 on_other_engines! {
     backup_either_way
@@ -16,8 +16,8 @@ on_other_engines! {
 }
 
 /// A connection to a database of the other engine with a row in it.
-fn filled(scene: &Scene, engine: &str) -> Connection {
-    let connection = scene.open("x", engine);
+fn filled(setup: &Setup, engine: &str) -> Connection {
+    let connection = setup.open("x", engine);
     run(&connection, "CREATE TABLE t(a); INSERT INTO t VALUES (1)");
     connection
 }
@@ -28,9 +28,9 @@ fn unharmed(connection: &Connection) {
 }
 
 fn backup_either_way(engine: &str) {
-    let scene = Scene::new();
-    let connection = filled(&scene, engine);
-    let stock = scene.open("stock", "stock");
+    let setup = Setup::new();
+    let connection = filled(&setup, engine);
+    let stock = setup.open("stock", "stock");
     run(&stock, "CREATE TABLE t(a); INSERT INTO t VALUES (1)");
     for (to, from) in [(&stock, &connection), (&connection, &stock)] {
         let error = to.backup_from(from).expect_err("refused");
@@ -38,18 +38,18 @@ fn backup_either_way(engine: &str) {
     }
     unharmed(&connection);
     unharmed(&stock);
-    let copy = scene.open("copy", "stock");
+    let copy = setup.open("copy", "stock");
     copy.backup_from(&stock)
         .expect("a backup of stock by stock");
     unharmed(&copy);
 }
 
 fn vacuum_in_place(engine: &str) {
-    let scene = Scene::new();
-    let connection = filled(&scene, engine);
+    let setup = Setup::new();
+    let connection = filled(&setup, engine);
     assert!(refused(&connection, "VACUUM").contains("VACUUM INTO writes a compact copy"));
     unharmed(&connection);
-    let stock = scene.open("stock", "stock");
+    let stock = setup.open("stock", "stock");
     run(
         &stock,
         "CREATE TABLE t(a); INSERT INTO t VALUES (1); VACUUM",
@@ -58,18 +58,18 @@ fn vacuum_in_place(engine: &str) {
 }
 
 fn serialize(engine: &str) {
-    let scene = Scene::new();
-    let connection = filled(&scene, engine);
+    let setup = Setup::new();
+    let connection = filled(&setup, engine);
     let error = connection.serialize().expect_err("refused");
     assert!(error.message.contains("cannot be serialized"), "{error}");
     unharmed(&connection);
-    assert!(scene.open("stock", "stock").serialize().is_ok());
+    assert!(setup.open("stock", "stock").serialize().is_ok());
 }
 
 fn shared_cache(engine: &str) {
-    let scene = Scene::new();
-    drop(filled(&scene, engine));
-    let shared = format!("file:{}?cache=shared", scene.path("x"));
+    let setup = Setup::new();
+    drop(filled(&setup, engine));
+    let shared = format!("file:{}?cache=shared", setup.path("x"));
     assert_eq!(
         Connection::open(&shared)
             .err()
@@ -77,12 +77,12 @@ fn shared_cache(engine: &str) {
         Some(14),
         "SQLITE_CANTOPEN"
     );
-    unharmed(&scene.open("x", engine));
+    unharmed(&setup.open("x", engine));
 }
 
 fn raw_pages(engine: &str) {
-    let scene = Scene::new();
-    let connection = filled(&scene, engine);
+    let setup = Setup::new();
+    let connection = filled(&setup, engine);
     assert!(
         connection
             .query("SELECT count(*) FROM sqlite_dbpage WHERE pgno = 1")
@@ -98,8 +98,8 @@ fn raw_pages(engine: &str) {
 }
 
 fn journal_modes_once_there_is_something(engine: &str) {
-    let scene = Scene::new();
-    let stock = scene.open("stock", "stock");
+    let setup = Setup::new();
+    let stock = setup.open("stock", "stock");
     run(&stock, "CREATE TABLE t(a); INSERT INTO t VALUES (1)");
     assert!(
         refused(&stock, &format!("PRAGMA journal_mode = {engine}"))
@@ -111,7 +111,7 @@ fn journal_modes_once_there_is_something(engine: &str) {
         refused(&memory, &format!("PRAGMA journal_mode = {engine}"))
             .contains("only a database in a file")
     );
-    let connection = filled(&scene, engine);
+    let connection = filled(&setup, engine);
     for mode in ["delete", "wal", "off", "memory"] {
         assert_eq!(
             one(&connection, &format!("PRAGMA journal_mode = {mode}")),
@@ -119,7 +119,7 @@ fn journal_modes_once_there_is_something(engine: &str) {
         );
     }
     unharmed(&connection);
-    let empty = scene.open("empty", "stock");
+    let empty = setup.open("empty", "stock");
     run(&empty, "BEGIN");
     assert!(
         refused(&empty, &format!("PRAGMA journal_mode = {engine}"))
@@ -128,13 +128,13 @@ fn journal_modes_once_there_is_something(engine: &str) {
 }
 
 fn an_engine_that_the_file_is_not_of(engine: &str) {
-    let scene = Scene::new();
-    drop(filled(&scene, engine));
-    run(&scene.open("stock", "stock"), "CREATE TABLE t(a)");
+    let setup = Setup::new();
+    drop(filled(&setup, engine));
+    run(&setup.open("stock", "stock"), "CREATE TABLE t(a)");
     for uri in [
-        scene.uri("x", "stock"),
-        scene.uri("stock", engine),
-        scene.uri("new", "nonesuch"),
+        setup.uri("x", "stock"),
+        setup.uri("stock", engine),
+        setup.uri("new", "nonesuch"),
     ] {
         assert_eq!(
             Connection::open(&uri).err().map(|error| error.code & 0xff),
@@ -144,7 +144,7 @@ fn an_engine_that_the_file_is_not_of(engine: &str) {
     }
     assert_eq!(
         one(
-            &Connection::open(&scene.path("x")).expect("by its first bytes"),
+            &Connection::open(&setup.path("x")).expect("by its first bytes"),
             "PRAGMA journal_mode"
         ),
         engine
@@ -153,7 +153,7 @@ fn an_engine_that_the_file_is_not_of(engine: &str) {
 
 #[test]
 fn a_name_that_no_engine_has_changes_nothing() {
-    let scene = Scene::new();
-    let stock = scene.open("stock", "stock");
+    let setup = Setup::new();
+    let stock = setup.open("stock", "stock");
     assert_eq!(one(&stock, "PRAGMA journal_mode = nonesuch"), "delete");
 }

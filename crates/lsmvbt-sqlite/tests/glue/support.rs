@@ -24,11 +24,11 @@ macro_rules! on_other_engines {
 pub(crate) use on_other_engines;
 
 /// A directory with databases of every engine.
-pub struct Scene {
+pub struct Setup {
     directory: TempDir,
 }
 
-impl Scene {
+impl Setup {
     pub fn new() -> Self {
         model::install();
         Self {
@@ -97,9 +97,9 @@ pub fn transcript(connection: &Connection, script: &[&str]) -> Vec<String> {
 }
 
 /// Runs a script on every engine, which must give the same, and returns the answers.
-pub fn alike(scene: &Scene, name: &str, script: &[&str]) -> Vec<String> {
+pub fn alike(setup: &Setup, name: &str, script: &[&str]) -> Vec<String> {
     let on = |engine: &str| {
-        let connection = scene.open(&format!("{name}.{engine}"), engine);
+        let connection = setup.open(&format!("{name}.{engine}"), engine);
         let said = transcript(&connection, script);
         assert_eq!(
             one(&connection, "PRAGMA integrity_check"),

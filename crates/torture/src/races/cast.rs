@@ -7,8 +7,8 @@ use crate::failure::{Failure, Promise};
 use crate::model::WriterId;
 use crate::processes::this_program;
 use crate::random::Random;
-use crate::scene::{Place, Scene, SceneArguments};
 use crate::session::shell;
+use crate::setup::{Place, Setup, SetupArguments};
 use crate::workers::WorkerArguments;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin};
@@ -27,8 +27,8 @@ struct Player {
 }
 
 impl Player {
-    fn start(arguments: &[String], scene: &Scene) -> Result<Self, Failure> {
-        let mut child = this_program(arguments, &scene.log())?
+    fn start(arguments: &[String], setup: &Setup) -> Result<Self, Failure> {
+        let mut child = this_program(arguments, &setup.log())?
             .stdin(std::process::Stdio::piped())
             .spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
@@ -68,8 +68,8 @@ pub enum Played {
 
 /// All processes of a run on one database.
 pub struct Cast<'a> {
-    scene: &'a Scene,
-    arguments: &'a SceneArguments,
+    setup: &'a Setup,
+    arguments: &'a SetupArguments,
     place: Place,
     seeds: Random,
     players: Vec<Option<Player>>,
@@ -78,8 +78,8 @@ pub struct Cast<'a> {
 impl<'a> Cast<'a> {
     /// The processes that will play at `place`. Each starts when it is first needed.
     pub fn new(
-        scene: &'a Scene,
-        arguments: &'a SceneArguments,
+        setup: &'a Setup,
+        arguments: &'a SetupArguments,
         place: Place,
         seeds: Random,
     ) -> Self {
@@ -90,7 +90,7 @@ impl<'a> Cast<'a> {
         };
         let players = std::iter::repeat_with(|| None).take(count).collect();
         Self {
-            scene,
+            setup,
             arguments,
             place,
             seeds,
@@ -152,7 +152,7 @@ impl<'a> Cast<'a> {
             ledgers: self.place.ledgers.clone(),
             seed: self.seeds.next(),
         };
-        Player::start(&worker.actor_arguments(WriterId(actor as u32)), self.scene)
+        Player::start(&worker.actor_arguments(WriterId(actor as u32)), self.setup)
     }
 
     /// Sends a script.

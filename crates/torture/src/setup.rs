@@ -18,7 +18,7 @@ pub const CHECK_LIMIT: Duration = Duration::from_secs(120);
 
 /// The arguments of every run.
 #[derive(Debug, Clone, Args)]
-pub struct SceneArguments {
+pub struct SetupArguments {
     /// Journal mode of our connections.
     #[arg(long, value_enum, default_value = "waldio")]
     pub mode: JournalMode,
@@ -50,7 +50,7 @@ pub struct SceneArguments {
 }
 
 /// A run's place, seed and end.
-pub struct Scene {
+pub struct Setup {
     directory: TempDir,
     /// The file system of the directory, if it is the run's own. It ends after the directory.
     scratch: Option<Scratch>,
@@ -59,12 +59,12 @@ pub struct Scene {
     end: Option<Instant>,
 }
 
-impl Scene {
+impl Setup {
     /// Makes the directory and prints the seed on standard error.
     ///
     /// # Errors
     /// Errors of the file system.
-    pub fn new(arguments: &SceneArguments) -> Result<Self, Failure> {
+    pub fn new(arguments: &SetupArguments) -> Result<Self, Failure> {
         let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
         let scratch = match &arguments.scratch {
             Some(name) => Some(scratch_in(&parent, name)?),
@@ -140,7 +140,7 @@ impl Scene {
     ///
     /// # Errors
     /// The failure that it finds.
-    pub fn create(&self, place: &Place, arguments: &SceneArguments) -> Result<(), Failure> {
+    pub fn create(&self, place: &Place, arguments: &SetupArguments) -> Result<(), Failure> {
         let mut create = vec!["create".to_owned()];
         create.extend(place.connection(arguments).arguments());
         self.run("create", &create).map(drop)
@@ -232,7 +232,7 @@ pub struct Place {
 
 impl Place {
     /// How our side connects to it.
-    pub fn connection(&self, arguments: &SceneArguments) -> Database {
+    pub fn connection(&self, arguments: &SetupArguments) -> Database {
         let engine = match arguments.mode {
             // This mode uses SQLite's own VFS.
             JournalMode::Lsmvbt => Engine::Stock,
