@@ -15,14 +15,14 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use onewrite::log::scan::{Survey, survey_file};
+use onewrite::log::scan::{OpenedLog, Survey, Writers, survey_file};
 use onewrite::log::{HeaderError, LogHeader, LogId};
 use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
 use onewrite::{DATABASE_HEADER_BYTES, DiscardError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::Outcome;
-use crate::inspect::{DatabaseHeader, counted, log_beside, why_unread};
+use crate::inspect::{DatabaseHeader, counted, log_beside, users, why_unread};
 use report::{Done, GivenUp, Recovered, Report};
 
 /// Explains the steps below the options of `detach --help`.
@@ -91,12 +91,14 @@ pub fn run(args: &Args) -> Outcome {
     }
     let (mode, check) = verify(&path).map_err(named)?;
     let is_ok = check == "ok";
+    let is_all = report.recovered.as_ref().is_none_or(Recovered::is_all);
     report.journal_mode = Some(mode);
     report.integrity_check = Some(check);
     let shown = show(&report, args.json)?;
-    match is_ok {
-        true => Ok(shown),
-        false => Err(named("the database is damaged; see above".to_owned())),
+    match (is_ok, is_all) {
+        (true, true) => Ok(shown),
+        (true, false) => Ok(ExitCode::FAILURE),
+        (false, _) => Err(named("the database is damaged; see above".to_owned())),
     }
 }
 
@@ -264,6 +266,7 @@ fn recover(path: &Path) -> Result<Recovered, String> {
     if is_log_in_use(&log_beside(path))? {
         return Err(in_use());
     }
+    let published = users::published(path);
     let connection = open(path, onewrite::VFS_NAME)?;
     // A read transaction makes SQLite recover, and keeps the log until this code has read it.
     connection
@@ -283,7 +286,10 @@ fn recover(path: &Path) -> Result<Recovered, String> {
         Err(e) => return Err(explain_leaving(e)),
     }
     connection.close().map_err(|(_, e)| in_words(e))?;
-    Ok(Recovered::of(survey?.as_ref()))
+    let survey = survey?;
+    let (survey, salts) = survey.unzip();
+    let published = published.filter(|published| Some(published.salts) == salts);
+    Ok(Recovered::of(survey.as_ref(), published))
 }
 
 /// Whether another process has the log open.
@@ -302,8 +308,8 @@ fn explain_leaving(error: rusqlite::Error) -> String {
     }
 }
 
-/// The log of the open database as SQLite now sees it. In mode direct that is a `-wal` file.
-fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<Survey>, String> {
+/// The log of the open database as SQLite now sees it, and its salts. In mode direct that is a `-wal` file.
+fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<(Survey, [u8; 8])>, String> {
     let mode: String = connection
         .query_row("PRAGMA journal_mode", [], |row| row.get(0))
         .map_err(in_words)?;
@@ -315,11 +321,14 @@ fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<Survey>, St
         }
         _ => log_beside(path),
     };
-    let is_empty = fs::metadata(&log).map_or(true, |file| file.len() == 0);
-    match is_empty {
-        true => Ok(None),
-        false => survey_file(&log).map_err(|e| e.to_string()),
+    if fs::metadata(&log).map_or(true, |file| file.len() == 0) {
+        return Ok(None);
     }
+    let Some(log) = OpenedLog::at(&log).map_err(|e| e.to_string())? else {
+        return Ok(None);
+    };
+    let survey = log.survey(Writers::Maybe).map_err(|e| e.to_string())?;
+    Ok(Some((survey, log.wal.salts.0)))
 }
 
 /// Gives up the log that cannot be recovered.

@@ -7,6 +7,8 @@ use onewrite::log::scan::Survey;
 use serde::Serialize;
 
 use crate::inspect::counted;
+use crate::inspect::judge::Lost;
+use crate::inspect::users::Published;
 
 /// Version of the JSON document.
 const VERSION: u32 = 1;
@@ -54,6 +56,8 @@ pub struct Recovered {
     dropped_frames: u32,
     /// Transactions after a frame that does not follow.
     dropped_transactions: u64,
+    /// The last frame that the wal-index named as committed, if recovery did not reach it; else null.
+    published_frame: Option<u32>,
 }
 
 /// The content of a log that could not be recovered.
@@ -78,8 +82,9 @@ pub struct GivenUp {
 }
 
 impl Recovered {
-    /// From the survey of the log; without a survey, of an empty log.
-    pub fn of(survey: Option<&Survey>) -> Self {
+    /// From the survey of the log; without a survey, of an empty log. `published` is the wal-index
+    /// before recovery.
+    pub fn of(survey: Option<&Survey>, published: Option<Published>) -> Self {
         let Some(survey) = survey else {
             return Self {
                 pages: Some(0),
@@ -87,20 +92,27 @@ impl Recovered {
             };
         };
         let frames = survey.committed.map_or(0, |commit| commit.frame.0);
+        let lost = match survey.grew {
+            true => None,
+            false => Lost::of(survey, published),
+        };
         Self {
             frames,
             transactions: survey.transactions,
             pages: survey.pages_to_checkpoint(),
             dropped_frames: survey.valid.saturating_sub(frames),
-            dropped_transactions: match survey.grew {
-                true => 0,
-                false => survey.behind.present_commits,
-            },
+            dropped_transactions: lost.map_or(0, |lost| lost.transactions),
+            published_frame: lost.and_then(|lost| lost.published),
         }
     }
 
+    /// Whether no commit is known to be missing.
+    pub fn is_all(&self) -> bool {
+        self.dropped_transactions == 0 && self.published_frame.is_none()
+    }
+
     fn render(&self, text: &mut String) {
-        if self.frames + self.dropped_frames == 0 && self.dropped_transactions == 0 {
+        if self.frames + self.dropped_frames == 0 && self.is_all() {
             let _ = writeln!(text, "the log was empty: the database held everything");
             return;
         }
@@ -124,10 +136,16 @@ impl Recovered {
         if self.dropped_transactions > 0 {
             let _ = writeln!(
                 text,
-                "the frame after frame {} does not follow: {} from there on were torn before they were \
-                 acknowledged, or damaged, and are dropped",
+                "the frame after frame {} does not follow: {} from there on were torn or lost before \
+                 they were durable, or damaged, and are dropped",
                 self.frames + self.dropped_frames,
                 counted(self.dropped_transactions, "transaction")
+            );
+        }
+        if let Some(frame) = self.published_frame {
+            let _ = writeln!(
+                text,
+                "the wal-index said that frames up to {frame} were committed: what is missing is lost"
             );
         }
     }

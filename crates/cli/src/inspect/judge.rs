@@ -1,6 +1,7 @@
 //! The meaning of a log's end: to recovery, and where the log is in use, to its users.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -68,6 +69,52 @@ pub struct Judge<'a> {
     pub published: Option<Published>,
 }
 
+/// Commits that were in a log, and that recovery does not reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lost {
+    /// Commits after the place where recovery ends.
+    pub transactions: u64,
+    /// The last frame that the wal-index names as committed, if recovery does not reach it.
+    pub published: Option<u32>,
+}
+
+impl Lost {
+    /// `published` is the state that the wal-index names, of this generation.
+    pub fn of(survey: &Survey, published: Option<Published>) -> Option<Lost> {
+        let reached = survey.committed.map_or(0, |commit| commit.frame.0);
+        let beyond = published.filter(|published| published.last_frame > reached);
+        let lost = Lost {
+            transactions: survey.behind.present_commits,
+            published: beyond.map(|published| published.last_frame),
+        };
+        // A process that dies between the write and the publication leaves one commit without
+        // an answer (N8). Several are damage.
+        let is_exact = |p: Published| p.is_recent && p.last_frame == reached;
+        match lost.transactions {
+            0 => beyond.map(|_| lost),
+            1 if published.is_some_and(is_exact) => None,
+            _ => Some(lost),
+        }
+    }
+}
+
+/// The words that follow "recovery ends there".
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.transactions > 0 {
+            let dropped = counted(self.transactions, "transaction");
+            write!(f, " and drops {dropped} of this log")?;
+        }
+        match self.published {
+            Some(frame) => write!(
+                f,
+                ", but the wal-index says that frames up to {frame} were committed"
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Judge<'_> {
     /// Adds problems and notes to the report.
     pub fn judge(&self, report: &mut Report, owner: &Owner) {
@@ -118,23 +165,35 @@ impl Judge<'_> {
 
     fn judge_end(&self, report: &mut Report) {
         let survey = self.survey;
-        let Some(end) = survey.end else { return };
         if survey.grew {
             return self.note(
                 report,
                 format_args!("frames were appended while it was read"),
             );
         }
-        let commits = survey.behind.present_commits;
-        if commits > 0 {
+        let Some(end) = survey.end else {
+            // The last frame ends the file.
+            if let Some(lost) = Lost::of(survey, self.published) {
+                let what = format!("the log ends after frame {}{lost}", survey.valid);
+                report.problem(self.path, Some(survey.used_bytes), what);
+            }
+            return;
+        };
+        if let Some(what) = &survey.unread {
+            return report.problem(self.path, Some(end.offset), what.as_str());
+        }
+        if let Some(lost) = Lost::of(survey, self.published) {
             let what = format!(
-                "frame {} is {}: recovery ends there and drops {} of this log: a write was torn before \
-                 its commit was acknowledged, or the log was damaged",
-                end.frame,
-                end.verdict,
-                counted(commits, "transaction")
+                "frame {} is {}: recovery ends there{}: a write was torn or lost before its commit was durable, \
+                 or the log was damaged",
+                end.frame, end.verdict, lost
             );
             report.problem(self.path, Some(end.offset), what);
+        } else if survey.behind.present_commits > 0 {
+            self.note(report, format_args!(
+                "frame {} is {}: the wal-index says that its transaction was never acknowledged",
+                end.frame, end.verdict
+            ));
         } else if end.verdict == Verdict::CutShort {
             let what = format!(
                 "the file ends inside frame {}, at byte {}",

@@ -275,14 +275,7 @@ fn our_log(
         Writers::None
     };
     let database = owner.file();
-    let survey = match Survey::with_database(&file, geometry, wal, writers, database.as_ref()) {
-        // Records of a newer version, or damage that looks like them.
-        Err(e) if e.kind() == io::ErrorKind::Unsupported => {
-            report.problem(path, None, e.to_string());
-            return Ok((log, Some(header)));
-        }
-        survey => survey?,
-    };
+    let survey = Survey::with_database(&file, geometry, wal, writers, database.as_ref())?;
     if size % geometry.unit() != 0 {
         let what = format!(
             "cut short: {size} bytes, but a log in layout {} consists of units of {}",
@@ -301,7 +294,7 @@ fn our_log(
         let keeps_back = file
             .is_locked_by_other(LockByte::Presence, LockKind::Shared)
             .map_err(io::Error::other)?;
-        let published = owner.published.filter(|_| in_use && !keeps_back);
+        let published = owner.published.filter(|_| !keeps_back);
         let judge = Judge {
             path,
             survey: &survey,
@@ -392,7 +385,9 @@ fn stock_log(report: &mut Report, path: &Path, wanted: Wanted, owner: &Owner) ->
             path.display()
         ));
     } else {
-        let published = owner.published.filter(|_| owner.has_users);
+        // The wal-index of a guarded database is that of our log.
+        let is_guarded = report.database.as_ref().is_some_and(|found| found.guarded);
+        let published = owner.published.filter(|_| !is_guarded);
         let judge = Judge {
             path,
             survey: &survey,

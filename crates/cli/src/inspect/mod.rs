@@ -8,7 +8,7 @@
 pub(crate) mod advice;
 mod header;
 mod json;
-mod judge;
+pub(crate) mod judge;
 mod listing;
 pub(crate) mod look;
 pub(crate) mod report;
@@ -40,6 +40,7 @@ After the valid frames there may be:
                      a transaction that was rolled back
   no-side-entry      an escaped frame whose displaced bytes are missing
   no-frame           anything else
+  unknown-kind       a record of a newer version, or a damaged one
   cut-short          the file ends there
 
 The exit code is 1 if something is damaged, missing, or belongs to another database. Standard output

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use onewrite::log::shared;
 use onewrite::storage::is_byte_locked;
 
 use super::look::beside;
@@ -30,6 +31,9 @@ pub struct Published {
     pub salts: [u8; 8],
     /// The last frame of the last commit.
     pub last_frame: u32,
+    /// It is of this run of the system. So no commit after that frame was acknowledged, unless
+    /// recovery dropped it. Otherwise it may be older than the log.
+    pub is_recent: bool,
 }
 
 /// Whether another process has the database open, as far as locks show. In a rollback mode they
@@ -54,13 +58,21 @@ pub fn published(database: &Path) -> Option<Published> {
     (0..READS).find_map(|_| {
         let mut bytes = [0; 2 * INDEX_HEADER_BYTES];
         File::open(&path).ok()?.read_exact(&mut bytes).ok()?;
-        parse(&bytes)
+        parse(&bytes, is_of_this_run(database))
     })
+}
+
+/// Whether a process has used a onewrite log of this database in this run of the system.
+fn is_of_this_run(database: &Path) -> bool {
+    let mut begin = [0; 8];
+    File::open(beside(database, "-onewrite-shm"))
+        .and_then(|mut page| page.read_exact(&mut begin))
+        .is_ok_and(|()| shared::is_of_this_run(&begin))
 }
 
 /// Two copies of SQLite's `WalIndexHdr`, in the machine's byte order: byte 12 is `isInit`, 16
 /// `mxFrame`, 32 `aSalt` (as in the log).
-fn parse(bytes: &[u8; 2 * INDEX_HEADER_BYTES]) -> Option<Published> {
+fn parse(bytes: &[u8; 2 * INDEX_HEADER_BYTES], is_recent: bool) -> Option<Published> {
     let (one, other) = bytes.split_at(INDEX_HEADER_BYTES);
     if one != other || one[12] == 0 {
         return None;
@@ -68,5 +80,6 @@ fn parse(bytes: &[u8; 2 * INDEX_HEADER_BYTES]) -> Option<Published> {
     Some(Published {
         salts: *one[32..].first_chunk()?,
         last_frame: u32::from_ne_bytes(*one[16..].first_chunk()?),
+        is_recent,
     })
 }

@@ -29,6 +29,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::inspect::DatabaseHeader;
 use crate::inspect::look::beside;
+use crate::inspect::users::{self, Published};
 use crate::partial::{Existing, IMAGE, Partial, ROWS};
 use crate::{Outcome, interrupt};
 use btree::{Pages, be32};
@@ -198,8 +199,9 @@ fn assemble(
     }
     if let Some(log) = &source.log {
         source.check_fits(image)?;
-        let applied = pages::apply(&log.opened, original.as_ref(), image, &mut present);
-        report.applied = applied.map_err(failed)?;
+        let (original, published) = (original.as_ref(), source.published());
+        let taken = pages::apply(&log.opened, original, published, image, &mut present);
+        report.took(taken.map_err(failed)?);
     }
     Ok(present)
 }
@@ -305,6 +307,12 @@ fn pages_of<'a>(
 }
 
 impl Source {
+    /// The state that the wal-index of the database names, if the log is that of the database.
+    fn published(&self) -> Option<Published> {
+        let database = self.database.as_ref().filter(|_| !self.is_trial())?;
+        users::published(&database.path)
+    }
+
     /// Whether the log is only tried, on a database that does not know it.
     fn is_trial(&self) -> bool {
         let log = self.log.as_ref();

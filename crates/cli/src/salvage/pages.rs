@@ -8,6 +8,8 @@ use std::os::unix::fs::FileExt;
 use onewrite::log::scan::{OpenedLog, Survey, Verdict, Writers};
 use serde::Serialize;
 
+use crate::inspect::judge::Lost;
+use crate::inspect::users::Published;
 use crate::interrupt;
 
 /// The most ranges in a set. This bounds memory: a log may name pages at random.
@@ -100,6 +102,8 @@ pub struct Applied {
     pub unfinished_frames: u32,
     /// Transactions after a frame that does not follow: nothing proves them.
     pub dropped_transactions: u64,
+    /// The last frame that the wal-index names as committed, if the log does not reach it; else null.
+    pub published_frame: Option<u32>,
     /// The frame that does not follow, where transactions come after it.
     pub ended_by: Option<EndedBy>,
 }
@@ -113,44 +117,70 @@ pub struct EndedBy {
     pub what: &'static str,
 }
 
-impl Applied {
-    fn of(survey: &Survey) -> Option<Applied> {
-        let committed = survey.committed?;
-        let dropped = survey.behind.present_commits;
-        let is_cut = survey
-            .end
-            .is_some_and(|end| end.verdict == Verdict::CutShort);
-        let end = survey.end.filter(|_| dropped > 0 || is_cut);
-        Some(Applied {
+/// The result of reading a log.
+pub struct Taken {
+    /// `None` where nothing is committed in it.
+    pub applied: Option<Applied>,
+    /// Notes for the reader.
+    pub notes: Vec<String>,
+    /// The log had more commits.
+    pub is_incomplete: bool,
+}
+
+impl Taken {
+    fn of(survey: &Survey, published: Option<Published>) -> Taken {
+        let lost = Lost::of(survey, published);
+        let is_cut = survey.unread.is_some()
+            || survey
+                .end
+                .is_some_and(|end| end.verdict == Verdict::CutShort);
+        let end = survey.end.filter(|_| lost.is_some() || is_cut);
+        let applied = survey.committed.map(|committed| Applied {
             frames: committed.frame.0,
             transactions: survey.transactions,
             database_pages: committed.pages,
             unfinished_frames: survey.valid - committed.frame.0.min(survey.valid),
-            dropped_transactions: dropped,
+            dropped_transactions: lost.map_or(0, |lost| lost.transactions),
+            published_frame: lost.and_then(|lost| lost.published),
             ended_by: end.map(|end| EndedBy {
                 frame: end.frame.0,
                 offset: end.offset,
                 what: end.verdict.word(),
             }),
-        })
+        });
+        let mut notes: Vec<_> = survey.unread.iter().cloned().collect();
+        if let (None, Some(lost)) = (&applied, lost) {
+            notes.push(format!(
+                "no transaction of the log is proven: it ends with frame {}{lost}",
+                survey.valid
+            ));
+        }
+        Taken {
+            applied,
+            notes,
+            is_incomplete: lost.is_some() || is_cut,
+        }
     }
 }
 
 /// Writes the committed frames of a log over the pages of an image, as a checkpoint would. The
 /// image becomes as long as the last commit says. `database` is where an exchange may have moved
-/// pages. `None` where nothing is committed.
+/// pages, and `published` the state that its wal-index names.
 ///
 /// # Errors
 /// Those of reading and writing; the pages are too scattered; the user wants to stop.
 pub fn apply(
     log: &OpenedLog,
     database: Option<&File>,
+    published: Option<Published>,
     image: &File,
     present: &mut PageSet,
-) -> io::Result<Option<Applied>> {
+) -> io::Result<Taken> {
     let survey = Survey::with_database(&log.file, log.geometry, log.wal, Writers::None, database)?;
-    let Some(applied) = Applied::of(&survey) else {
-        return Ok(None);
+    let published = published.filter(|published| published.salts == log.wal.salts.0);
+    let taken = Taken::of(&survey, published);
+    let Some(applied) = &taken.applied else {
+        return Ok(taken);
     };
     let page_size = log.wal.page_size.bytes() as u64;
     let mut scan = log.scan(Writers::None, database)?;
@@ -170,7 +200,7 @@ pub fn apply(
     }
     image.set_len(u64::from(applied.database_pages) * page_size)?;
     present.truncate(applied.database_pages);
-    Ok(Some(applied))
+    Ok(taken)
 }
 
 /// Whether the user wants to stop, as an error.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::pages::Applied;
+use super::pages::{Applied, Taken};
 use super::rows::Rows;
 use super::source::{Belongs, Source};
 use crate::inspect::counted;
@@ -37,7 +37,7 @@ pub struct Report {
     pub integrity_check: Option<String>,
     /// Notes for the reader.
     pub notes: Vec<String>,
-    /// The files refer to commits that are in none of them.
+    /// The files refer to commits that are in none of them, or that nothing proves.
     is_incomplete: bool,
     /// Size of the database without the log.
     #[serde(skip)]
@@ -77,6 +77,13 @@ impl Report {
         }
     }
 
+    /// Adds the result of reading a log.
+    pub fn took(&mut self, taken: Taken) {
+        self.applied = taken.applied;
+        self.notes.extend(taken.notes);
+        self.is_incomplete |= taken.is_incomplete;
+    }
+
     /// The new database.
     pub fn output(&self) -> &Path {
         &self.output
@@ -90,14 +97,9 @@ impl Report {
 
     /// Whether the result has everything that is known to have been committed, and it is proven.
     pub fn is_whole(&self) -> bool {
-        let is_cut = self
-            .applied
-            .as_ref()
-            .is_some_and(|applied| applied.ended_by.is_some());
         self.rows.is_none()
             && self.missing_pages == 0
             && !self.is_incomplete
-            && !is_cut
             && self.proof != Some("integrity_check")
     }
 
@@ -149,6 +151,12 @@ impl Report {
                 end.offset,
                 end.what,
                 counted(applied.dropped_transactions, "transaction")
+            );
+        }
+        if let Some(frame) = applied.published_frame {
+            let _ = writeln!(
+                text,
+                "the wal-index says that frames up to {frame} were committed"
             );
         }
         if self.proof == Some("integrity_check") {

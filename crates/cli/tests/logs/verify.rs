@@ -171,6 +171,15 @@ fn what_stands_behind_the_last_commit_is_work_under_way_while_it_is_in_use() {
     let (found, code) = verify_json(&case.database(), &[]);
     assert_eq!((code, &found["in_use"]), (0, &json!(true)), "{found:#}");
     writer.kill();
+    // The wal-index was kept up to the kill.
+    let (found, code) = case.verify(&[]);
+    assert_eq!((code, &found["verdict"]), (0, &json!("whole")), "{found:#}");
+    assert!(
+        found["notes"].to_string().contains("never acknowledged"),
+        "{found:#}"
+    );
+    // After a power cut it may be older than the log.
+    fs::remove_file(case.file("-onewrite-shm")).expect("the shared page");
     assert!(case.problem().contains("drops 1 transaction "));
 }
 

@@ -220,11 +220,11 @@ fn expect_direct<'a>(base: &'a Base, files: &Files) -> Expected<'a> {
 
 fn by_survey<'a>(base: &'a Base, log: &[u8], layout: Layout, wal: WalHeader) -> Expected<'a> {
     let geometry = Geometry::new(layout, wal.page_size, 1).expect("any unit will do");
-    let survey = match Survey::of(log, geometry, wal, Writers::None) {
+    let survey = Survey::of(log, geometry, wal, Writers::None).expect("bytes in memory");
+    if survey.unread.is_some() {
         // Records that only a newer version could read.
-        Err(e) if e.kind() == std::io::ErrorKind::Unsupported => return Expected::Refusal,
-        survey => survey.expect("bytes in memory"),
-    };
+        return Expected::Refusal;
+    }
     let frame = survey.committed.map_or(0, |commit| commit.frame.0);
     let state = base.states.iter().rfind(|state| state.frame == frame);
     match state {

@@ -99,6 +99,8 @@ pub enum Verdict {
     NoEntry,
     /// Not a frame: it has no page number.
     NoFrame,
+    /// A record with the log's salts, of a kind that this version does not know.
+    UnknownKind,
     /// The file ends inside the frame's slot.
     CutShort,
 }
@@ -113,6 +115,7 @@ impl Verdict {
             Verdict::Mismatch => "checksum-mismatch",
             Verdict::NoEntry => "no-side-entry",
             Verdict::NoFrame => "no-frame",
+            Verdict::UnknownKind => "unknown-kind",
             Verdict::CutShort => "cut-short",
         }
     }
@@ -179,8 +182,8 @@ pub struct Scan<'a, B: ?Sized> {
     page: Vec<u8>,
     /// The database, where pages of the layout `gathered` may also be.
     database: Option<&'a File>,
-    /// If frames have no fixed positions: their positions, and the last frame.
-    packed: Option<(Packed, FrameNo)>,
+    /// If frames have no fixed positions: their positions.
+    packed: Option<Walked>,
 }
 
 impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
@@ -257,21 +260,29 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
 
     /// The next frame of a log without fixed positions; then the bytes after the last.
     fn step_packed(&mut self) -> io::Result<Option<Found>> {
-        if self.ended_at.is_some() {
-            return Ok(None);
-        }
-        let found = self.look_packed()?;
+        let mut found = self.look_packed()?;
         match found.verdict {
-            Verdict::Valid => self.previous = found.header.checksum,
-            _ => self.ended_at = Some(found.offset),
+            Verdict::Valid if self.ended_at.is_none() => self.previous = found.header.checksum,
+            // No frame follows after one that does not.
+            Verdict::Valid => found.verdict = Verdict::Mismatch,
+            _ => self.ended_at = self.ended_at.or(Some(found.offset)),
         }
-        self.is_done = self.next.0 == u32::MAX;
+        let last = self
+            .packed
+            .as_ref()
+            .map_or(FrameNo(0), |walked| walked.last);
+        self.is_done = self.next > last || self.next.0 == u32::MAX;
         self.next = self.next.plus(1);
         Ok((found.offset < self.size).then_some(found))
     }
 
     fn look_packed(&mut self) -> io::Result<Found> {
-        let Some((packed, last)) = &self.packed else {
+        let Some(Walked {
+            packed,
+            last,
+            unread,
+        }) = &self.packed
+        else {
             return Err(io::Error::other("frames have fixed positions"));
         };
         let mut header = [0; FRAME_HEADER_BYTES];
@@ -286,7 +297,10 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
             is_in_database: false,
         };
         if self.next > *last {
-            (found.verdict, found.is_present) = packed.behind(self.bytes, self.wal.salts)?;
+            (found.verdict, found.is_present) = match unread {
+                Some(_) => (Verdict::UnknownKind, true),
+                None => packed.behind(self.bytes, self.wal.salts)?,
+            };
             return Ok(found);
         }
         let salts = self.wal.salts;
@@ -401,20 +415,37 @@ impl<B: LogBytes + ?Sized> Iterator for Scan<'_, B> {
     }
 }
 
-/// The positions in a log that has no fixed ones.
+/// The walk over a log without fixed positions.
+struct Walked {
+    packed: Packed,
+    /// The last frame.
+    last: FrameNo,
+    /// Why the record after it cannot be read: a newer version may have written it.
+    unread: Option<String>,
+}
+
 fn walked<B: LogBytes + ?Sized>(
     bytes: &B,
     geometry: Geometry,
     wal: &WalHeader,
-) -> io::Result<Option<(Packed, FrameNo)>> {
+) -> io::Result<Option<Walked>> {
     let form = match geometry.layout() {
         Layout::Packed => Form::Packed,
         Layout::Compressed => Form::Compressed,
         _ => return Ok(None),
     };
     let packed = Packed::new(form, geometry.page());
-    let last = packed.survey(bytes, wal.salts)?;
-    Ok(Some((packed, last)))
+    let unread = match packed.survey(bytes, wal.salts) {
+        Ok(_) => None,
+        Err(e) if e.kind() == io::ErrorKind::Unsupported => Some(e.to_string()),
+        Err(e) => return Err(e),
+    };
+    let last = packed.last();
+    Ok(Some(Walked {
+        packed,
+        last,
+        unread,
+    }))
 }
 
 fn read_padded<B: LogBytes + ?Sized>(bytes: &B, out: &mut [u8], at: u64) -> io::Result<()> {

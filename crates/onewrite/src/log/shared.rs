@@ -278,6 +278,12 @@ impl Shared {
     }
 }
 
+/// Whether a shared page that begins with these bytes is of this run of the system. `false` where the
+/// system has no id for its runs.
+pub fn is_of_this_run(page: &[u8; 8]) -> bool {
+    form() != FORM && u64::from_ne_bytes(*page) == form()
+}
+
 /// The form, for this run of the system.
 fn form() -> u64 {
     static RUN: OnceLock<u32> = OnceLock::new();

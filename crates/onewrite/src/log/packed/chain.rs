@@ -417,9 +417,17 @@ impl Chain {
     }
 
     fn unknown(&self, kind: UnknownKind, offset: u64) -> io::Error {
+        let or_damaged = match self.form {
+            // Its CRC is right.
+            Form::Packed => "",
+            Form::Compressed => {
+                ". If no newer one wrote the log, that byte is damaged: \"onewrite salvage\" takes the \
+                 frames before it"
+            }
+        };
         let what = format!(
             "the log holds records of kind {} at byte {offset}, which this version does not know: use a \
-             newer onewrite",
+             newer onewrite{or_damaged}",
             kind.0
         );
         io::Error::new(io::ErrorKind::Unsupported, what)

@@ -16,6 +16,7 @@
 //! memory than the longest batch has.
 
 pub mod batch;
+pub mod behind;
 pub mod chain;
 pub mod codec;
 mod packer;
@@ -231,6 +232,11 @@ impl Packed {
     /// The end of the known frames, in bytes.
     pub fn end(&self) -> u64 {
         self.chain().tail().offset
+    }
+
+    /// The last frame that is known.
+    pub fn last(&self) -> FrameNo {
+        self.chain().tail().last
     }
 
     /// The last frame that is known to end a transaction. As long as this transaction goes on, that

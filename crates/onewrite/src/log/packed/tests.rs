@@ -6,6 +6,8 @@ use super::*;
 use crate::mode::{Compression, Differences};
 use crate::wal::FrameHeader;
 
+mod behind;
+
 const PAGE: usize = 512;
 const SALTS: Salts = Salts(*b"firstgen");
 const OTHER: Salts = Salts(*b"othergen");

@@ -24,7 +24,8 @@ pub struct Commit {
     pub pages: u32,
 }
 
-/// Counts of slots after the last valid frame.
+/// Counts of slots after the last valid frame. In a log without fixed positions: counts of frames of
+/// the present generation, and the place at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Behind {
     /// Never written.
@@ -54,6 +55,8 @@ pub struct Survey {
     pub end: Option<Found>,
     /// The slots from there on.
     pub behind: Behind,
+    /// Why a record at the end cannot be read, if this version does not know its kind.
+    pub unread: Option<String>,
     /// Where the valid frames end, in bytes.
     pub used_bytes: u64,
     /// Bytes of the file.
@@ -105,10 +108,17 @@ impl Survey {
             }
             resumes_from = resumes_from.or(survey.end.map(|end| end.frame));
         }
+        if let Some(walked) = scan.packed.as_ref().filter(|_| survey.end.is_some()) {
+            let remains = walked.packed.remains(bytes, wal.salts)?;
+            survey.behind.present += remains.frames;
+            survey.behind.present_commits += remains.commits;
+            survey.unread.clone_from(&walked.unread);
+        }
         if let Some(end) = resumes_from.filter(|_| writers == Writers::Maybe) {
             (scan.next, scan.ended_at) = (end, None);
+            let before = scan.packed.as_ref().map(|walked| walked.last);
             survey.grew = match walked(bytes, geometry, &wal)? {
-                Some((_, last)) => last >= end,
+                Some(walked) => Some(walked.last) > before,
                 None => scan.look()?.verdict == Verdict::Valid,
             };
         }
@@ -265,6 +275,14 @@ impl OpenedLog {
         Ok(found.map(|(_, log)| log))
     }
 
+    /// A whole walk over its frames.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn survey(&self, writers: Writers) -> io::Result<Survey> {
+        Survey::of(&self.file, self.geometry, self.wal, writers)
+    }
+
     /// A walk over its frames; `database` is the one that it belongs to, see
     /// [`Scan::with_database`].
     ///
@@ -288,7 +306,7 @@ pub fn survey_file(path: &Path) -> Result<Option<Survey>, LogError> {
     let Some(log) = OpenedLog::at(path)? else {
         return Ok(None);
     };
-    Survey::of(&log.file, log.geometry, log.wal, Writers::Maybe)
+    log.survey(Writers::Maybe)
         .map(Some)
         .map_err(|e| LogError::io(ErrorKind::Read, path, "read", &e))
 }
