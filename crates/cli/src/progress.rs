@@ -58,6 +58,13 @@ impl Progress {
         });
     }
 
+    /// Expects `all` runs together with those that are done.
+    pub fn expect_in_all(&self, all: u32) {
+        if let Some(runs) = self.runs.borrow_mut().as_mut() {
+            runs.all = all;
+        }
+    }
+
     /// The next run begins.
     pub fn next_run(&self) {
         if let Some(runs) = self.runs.borrow_mut().as_mut() {
@@ -170,6 +177,19 @@ mod tests {
 
     fn seconds(s: u64) -> Duration {
         Duration::from_secs(s)
+    }
+
+    #[test]
+    fn runs_that_are_added_leave_the_count_as_it_was() {
+        let progress = Progress::default();
+        progress.expect(2);
+        progress.next_run();
+        progress.next_run();
+        progress.expect_in_all(3);
+        progress.next_run();
+        let runs = progress.runs.borrow().clone().expect("runs");
+        assert_eq!((runs.number, runs.all), (3, 3));
+        assert!(runs.text(0.5).starts_with("[3 of 3"), "{}", runs.text(0.5));
     }
 
     #[test]

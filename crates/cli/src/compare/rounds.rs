@@ -110,10 +110,15 @@ impl Comparison<'_> {
             within,
         } = self.rounds;
         let mut looks = Looks::new(least, most);
+        progress.expect(0);
         let begun = Instant::now();
         let mut ratios = None;
         for round in 1..=looks.most() {
-            progress.expect(looks.next() * self.modes.len() as u32);
+            let expected = match self.has_pairs(&ledger.failed) {
+                true => looks.next(),
+                false => least,
+            };
+            progress.expect_in_all(expected * self.modes.len() as u32);
             // Of the rounds that were asked for, not of those that are added.
             let raw = raw.filter(|_| round <= least);
             self.round(round, ledger, place, raw, progress)?;
