@@ -1,8 +1,9 @@
 //! The `onewrite-lab` command: the evidence behind onewrite. It cuts the power of recorded
-//! workloads and repeats the papers' measurements. Users of onewrite do not need it.
+//! workloads, repeats the papers' measurements, and compares modes over a grid. Users of onewrite do not need it.
 //!
 //! It shares comparisons, scratch file systems and reports with the `onewrite` command.
 
+mod matrix;
 mod powercut;
 mod reproduce;
 
@@ -27,6 +28,9 @@ enum Command {
     /// Measure what a paper's tables and figures show, and print the paper's values next to ours
     #[command(after_long_help = reproduce::AFTER_HELP)]
     Reproduce(reproduce::Args),
+    /// Compare stock WAL and our modes over a grid, and show where a mode is worse (root)
+    #[command(after_long_help = matrix::AFTER_HELP)]
+    Matrix(matrix::Args),
     /// Mount and check the device of `powercut` (internal process)
     #[command(hide = true)]
     PowercutWorker,
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Powercut(args) => powercut::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
+        Command::Matrix(args) => matrix::run(&args),
         Command::PowercutWorker => powercut::run_worker(),
         Command::CompareWorker => compare::run_worker(),
         Command::DeviceServer => device::run_server(),
