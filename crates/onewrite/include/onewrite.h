@@ -55,6 +55,7 @@ typedef struct onewrite_api {
   int (*stmt_readonly)(sqlite3_stmt *);
   int (*txn_state)(sqlite3 *, const char *);
   const char *(*uri_parameter)(sqlite3_filename, const char *);
+  const char *(*uri_key)(sqlite3_filename, int);
   const char *(*filename_wal)(sqlite3_filename);
   sqlite3_vfs *(*vfs_find)(const char *);
   int (*vfs_register)(sqlite3_vfs *, int);
@@ -100,6 +101,7 @@ static inline int onewrite_register(int make_default) {
   api.stmt_readonly = sqlite3_stmt_readonly;
   api.txn_state = sqlite3_txn_state;
   api.uri_parameter = sqlite3_uri_parameter;
+  api.uri_key = sqlite3_uri_key;
   api.filename_wal = sqlite3_filename_wal;
   api.vfs_find = sqlite3_vfs_find;
   api.vfs_register = sqlite3_vfs_register;

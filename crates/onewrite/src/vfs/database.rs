@@ -81,6 +81,8 @@ pub struct Database {
     /// Whether the database is unchanged since this connection, under EXCLUSIVE, has flushed it.
     pub is_flushed: Cell<bool>,
     pub settings: Cell<Settings>,
+    /// The error in the URI, for which the first lock is refused: see `refusal`.
+    pub refused_uri: Option<String>,
     pub switch: Cell<Switch>,
     /// The mode that the URI or the environment asks for.
     pub wanted: Option<JournalMode>,
@@ -179,6 +181,7 @@ impl Database {
             lock: Cell::new(LockLevel::NONE),
             is_flushed: Cell::new(false),
             settings: Cell::new(Settings::default()),
+            refused_uri: None,
             switch: Cell::new(Switch::Idle),
             wanted: opened.wanted,
             mode_was_named: Cell::new(false),

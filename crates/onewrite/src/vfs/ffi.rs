@@ -271,6 +271,7 @@ api! {
     stmt_readonly = 185 sqlite3_stmt_readonly(*mut sqlite3_stmt) -> c_int;
     txn_state = 252 sqlite3_txn_state(*mut sqlite3, *const c_char) -> c_int;
     uri_parameter = 189 sqlite3_uri_parameter(*const c_char, *const c_char) -> *const c_char;
+    uri_key = 245 sqlite3_uri_key(*const c_char, c_int) -> *const c_char;
     filename_wal = 248 sqlite3_filename_wal(*const c_char) -> *const c_char;
     vfs_find = 141 sqlite3_vfs_find(*const c_char) -> *mut sqlite3_vfs;
     vfs_register = 142 sqlite3_vfs_register(*mut sqlite3_vfs, c_int) -> c_int;

@@ -68,6 +68,9 @@ impl Database {
 
     /// `xLock(SHARED)` from no lock.
     pub fn lock_shared(&self) -> c_int {
+        if let Some(error) = self.uri_error() {
+            return self.fail(&error);
+        }
         // Two connections that both hold SHARED block each other from EXCLUSIVE. Each backs out, waits
         // a different time, and tries again. Then SQLite's busy handler takes over.
         let settled = try_times(&DATABASE_LOCK, |number| {

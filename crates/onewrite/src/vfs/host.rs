@@ -154,6 +154,19 @@ pub unsafe fn uri_parameter(name: *const c_char, parameter: &CStr) -> Option<Str
     unsafe { text((host.api.uri_parameter)(name, parameter.as_ptr())).map(str::to_owned) }
 }
 
+/// The names of the parameters of that URI, in its order.
+///
+/// # Safety
+/// As for [`uri_parameter`].
+pub unsafe fn uri_names(name: *const c_char) -> Vec<String> {
+    let Some(host) = get() else {
+        return Vec::new();
+    };
+    // SAFETY: by this function's contract. SQLite answers null behind the last one.
+    let nth = |n| unsafe { text((host.api.uri_key)(name, n)).map(str::to_owned) };
+    (0..c_int::MAX).map_while(nth).collect()
+}
+
 /// The name under which SQLite will open the `-wal` file of a main database, as an address: SQLite
 /// passes this very pointer to `xOpen`, `xAccess` and `xDelete`.
 ///

@@ -15,9 +15,12 @@ use crate::mode::JournalMode;
 const LOOKS: u32 = 3;
 
 impl Database {
-    /// Why the first lock would be refused because of the log. `None` if it would not be, or if
-    /// that is unknown.
+    /// Why the first lock would be refused because of the URI or the log. `None` if it would not
+    /// be, or if that is unknown.
     pub fn refusal(&self) -> Option<LogError> {
+        if let Some(error) = self.uri_error() {
+            return Some(error);
+        }
         if self.takes_no_lock || discard::is_wanted() || convert::is_converting() {
             return None;
         }
@@ -29,6 +32,13 @@ impl Database {
             }
         }
         None
+    }
+
+    /// The error in the URI that the database was opened with.
+    pub(super) fn uri_error(&self) -> Option<LogError> {
+        let message = self.refused_uri.as_ref()?;
+        let path = &self.paths.database;
+        Some(LogError::new(ErrorKind::CantOpen, path, message.clone()))
     }
 
     fn would_refuse(&self, header: Option<&Header>) -> Option<LogError> {

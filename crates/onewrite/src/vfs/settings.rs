@@ -18,13 +18,16 @@ use super::{environment, ffi};
 use crate::commit::CommitConfig;
 use crate::log::Log;
 use crate::mode::policy::LAYOUTS;
-use crate::mode::words::{OFF, ON, Word};
+use crate::mode::words::{OFF, ON, Word, listed};
 use crate::mode::{
     CheckpointPolicy, Compression, Differences, InitPolicy, JournalMode, Layout, SyncPolicy,
 };
 use crate::storage::DirectIo;
 use choice::{Choice, Groups, Takes};
 pub(super) use wanted::{is_set, senseless_upgrade, wanted_mode};
+
+/// The beginning of every setting's name.
+const PREFIX: &str = "onewrite_";
 
 /// The settings of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -204,6 +207,11 @@ pub static SETTINGS: [Setting; 10] = [
             get: |settings| settings.layout,
             put: |settings, layout| settings.layout = layout,
             check: |setting, database, layout| {
+                if let (Some(mode), Some(layout)) = (database.mode(), layout)
+                    && !mode.may_have(layout)
+                {
+                    return Err(setting.named(&no_layout_in(mode, layout)));
+                }
                 setting.only_before_the_log(database, |log| {
                     layout.is_none_or(|layout| log.geometry().layout() == layout)
                 })
@@ -301,6 +309,10 @@ fn no_compression_in(mode: JournalMode) -> String {
     format!("journal mode {mode} does not compress pages; journal_mode=onewrite and swal do")
 }
 
+pub(super) fn no_layout_in(mode: JournalMode, layout: Layout) -> String {
+    format!("journal mode {mode} has a layout of its own; {layout} is for journal_mode=waldio")
+}
+
 pub(super) fn no_remapping_in(mode: JournalMode) -> String {
     format!(
         "the log of journal mode {mode} does not hold pages as the database does; use \
@@ -316,7 +328,7 @@ impl Setting {
 
     /// Its name in `onewrite_status`.
     pub fn name(&self) -> &'static str {
-        self.pragma.trim_start_matches("onewrite_")
+        self.pragma.trim_start_matches(PREFIX)
     }
 
     /// The words that it takes with their meanings, or the form of a value that is not a word.
@@ -359,6 +371,22 @@ impl Setting {
 
     fn named(&self, message: &str) -> String {
         format!("{}: {message}", self.pragma)
+    }
+}
+
+/// Whether a URI names only settings that exist, among its parameters that begin as ours do.
+///
+/// # Errors
+/// The first that is none, as text.
+pub(super) fn check_names(names: &[String]) -> Result<(), String> {
+    let is_unknown = |name: &&String| name.starts_with(PREFIX) && Setting::of(name).is_none();
+    match names.iter().find(is_unknown) {
+        None => Ok(()),
+        Some(name) => {
+            let all: Vec<&str> = SETTINGS.iter().map(|setting| setting.pragma).collect();
+            let all = listed(&all, "and");
+            Err(format!("there is no URI parameter {name}: there are {all}"))
+        }
     }
 }
 

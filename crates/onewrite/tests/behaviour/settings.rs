@@ -29,8 +29,46 @@ fn a_uri_names_mode_and_settings() {
     // The application's own statement takes precedence.
     assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
     assert_eq!(sql(&db, "PRAGMA journal_mode"), "delete");
-    let bad = format!("file:{}?onewrite_sync=sometimes", path.display());
-    assert!(open_flags(bad.as_ref(), "onewrite", flags).is_err());
+}
+
+/// The error of `sqlite3_open` says what is wrong, and so does an unknown name.
+#[test]
+fn a_wrong_parameter_of_the_uri_refuses_the_database_and_says_why() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_URI;
+    let uri = |parameter: &str| format!("file:{}?{parameter}", path.display());
+    for (parameter, why) in [
+        ("onewrite_sync=sometimes", "unknown value 'sometimes'"),
+        (
+            "journal_mode=onewrite&onewrite_synk=full",
+            "no URI parameter onewrite_synk",
+        ),
+        ("onewrite_status=1", "no URI parameter onewrite_status"),
+    ] {
+        let opened = open_flags(uri(parameter).as_ref(), "onewrite", flags);
+        let refused = opened.expect_err(parameter).to_string();
+        assert!(refused.contains(why), "{parameter}: {refused}");
+        assert!(refused.contains(path.to_str().expect("UTF-8")), "{refused}");
+        // Here SQLite has words of its own.
+        let immutable = uri(&format!("immutable=1&{parameter}"));
+        let immutable = open_flags(immutable.as_ref(), "onewrite", flags);
+        immutable.expect_err("refused, too");
+        let db = open_flags(":memory:".as_ref(), "onewrite", flags).expect("a connection");
+        let attach = format!("ATTACH '{}' AS other", uri(parameter));
+        let attached = super::outcome(&db, &attach);
+        assert!(attached.starts_with("error 14"), "{parameter}: {attached}");
+    }
+    // A stranger's parameter is no matter of ours.
+    let db = open_flags(
+        uri("other_sync=full&onewrite_sync=full").as_ref(),
+        "onewrite",
+        flags,
+    );
+    assert_eq!(
+        sql(&db.expect("a connection"), "PRAGMA onewrite_sync"),
+        "full"
+    );
 }
 
 /// A connection's URI says how to make the log. The connection that converts the database for it
@@ -415,4 +453,21 @@ fn help_and_the_error_of_an_unknown_pragma_name_every_setting() {
         assert!(help.contains(pragma), "{pragma}: {help}");
         assert!(unknown.contains(pragma), "{pragma}: {unknown}");
     }
+}
+
+/// The advice to set it before `journal_mode` would not help.
+#[test]
+fn a_layout_that_the_mode_in_use_cannot_have_names_the_mode_for_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = super::open(&directory.path().join("db"));
+    for mode in ["onewrite", "swal", "direct"] {
+        assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+        for layout in ["embedded", "page4k"] {
+            let set = format!("PRAGMA onewrite_layout={layout}");
+            let refused = super::outcome(&db, &set);
+            assert!(refused.contains("is for journal_mode=waldio"), "{refused}");
+        }
+        assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
+    }
+    assert_eq!(sql(&db, "PRAGMA onewrite_layout"), "auto");
 }

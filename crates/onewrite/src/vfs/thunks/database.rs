@@ -66,7 +66,7 @@ pub unsafe fn open(
             let parameter = CString::new(parameter).ok()?;
             host::uri_parameter(name, &parameter)
         };
-        let database = Box::new(Database::new(Opened {
+        let mut database = Box::new(Database::new(Opened {
             host,
             claim,
             inner: Inner::new(below),
@@ -75,10 +75,16 @@ pub unsafe fn open(
             takes_no_lock: settings::is_set(&uri, "immutable") || settings::is_set(&uri, "nolock"),
             wanted: settings::wanted_mode(&uri),
         }));
-        if let Err(message) = apply_settings(&database, &uri) {
-            host::log(ffi::SQLITE_CANTOPEN, &message);
-            database.inner.close();
-            return ffi::SQLITE_CANTOPEN;
+        let applied = apply_settings(&database, &uri);
+        let applied = applied.and_then(|()| settings::check_names(&host::uri_names(name)));
+        if let Err(message) = applied {
+            if database.takes_no_lock {
+                host::log(ffi::SQLITE_CANTOPEN, &message);
+                database.inner.close();
+                return ffi::SQLITE_CANTOPEN;
+            }
+            // From here SQLite would answer in its own words. So the first lock is refused.
+            database.refused_uri = Some(message);
         }
         (*ours).base.pMethods = match database.inner.methods().iVersion {
             1 => &raw const DATABASE_METHODS[0],
