@@ -75,7 +75,7 @@ fn look(file: &Path, path: &Path, wanted: Wanted) -> io::Result<Report> {
             .push("the file is empty: no log, or a database that was never written".into()),
         Kind::Unknown => {
             let what = format!(
-                "neither a onewrite log, nor a log of SQLite, nor a database: it begins with {}",
+                "neither an onewrite log, nor a log of SQLite, nor a database: it begins with {}",
                 hex(&head[..head.len().min(16)])
             );
             report.problem(path, Some(0), what);

@@ -69,7 +69,7 @@ pub struct Log {
     pub size: u64,
     /// Another process has the log open; `None` where that is unknown.
     pub in_use: Option<bool>,
-    /// The header of a onewrite log; a `-wal` file has none.
+    /// The header of an onewrite log; a `-wal` file has none.
     pub header: Option<Header>,
     /// SQLite's header, where there is one that SQLite would accept.
     pub wal_header: Option<WalHeader>,

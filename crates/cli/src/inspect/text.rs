@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use onewrite::mode::JournalMode;
+
 use super::report::{Database, Frames, Kind, Log, Report, counted};
 
 /// Writes the whole report. Problems come last, where the reader sees them.
@@ -90,6 +92,9 @@ fn write_log(log: &Log, what: &str, out: &mut impl Write) -> io::Result<()> {
         )?;
         match header.page_size {
             Some(size) => line(out, "page size", format_args!("{size} bytes"))?,
+            None if header.mode == JournalMode::Direct.name() => {
+                line(out, "page size", "none: the frames are in the -wal file")?;
+            }
             None => line(out, "page size", "none: no database uses the log")?,
         }
         line(out, "id", &header.id)?;

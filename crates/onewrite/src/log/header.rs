@@ -172,12 +172,13 @@ impl LogHeader {
     /// # Errors
     /// The defect of the header. It never panics, whatever the bytes.
     pub fn parse(bytes: &[u8]) -> Result<LogHeader, HeaderError> {
+        let magic = bytes.len().min(MAGIC.len());
+        if bytes[..magic] != MAGIC[..magic] {
+            return Err(HeaderError::Magic);
+        }
         let bytes: &[u8; HEADER_BYTES] = bytes
             .first_chunk()
             .ok_or(HeaderError::Truncated(bytes.len()))?;
-        if &bytes[..8] != MAGIC {
-            return Err(HeaderError::Magic);
-        }
         // The version comes before the checksum: a later format may keep its checksum elsewhere.
         let locks = match be32(bytes, 8) {
             VERSION_1 | VERSION_2 => Locks::InTheLog,
@@ -284,7 +285,7 @@ impl fmt::Display for HeaderError {
                 )
             }
             HeaderError::Magic => {
-                f.write_str("not a onewrite log: it does not begin with \"onewrite\"")
+                f.write_str("not an onewrite log: it does not begin with \"onewrite\"")
             }
             HeaderError::Version(v) => {
                 write!(

@@ -208,7 +208,8 @@ impl Database {
                 "this log holds transactions of a database that is no longer here, and no other file has them. \
                  Put that database back to use them, or save them: \"onewrite verify '{database}'\" shows \
                  the log's content, \"onewrite salvage '{log}' -o OUT\" writes it to a new database. When \
-                 that is done, rename the log; then this database opens"
+                 that is done, \"onewrite detach --discard '{database}'\" keeps the log under another name; \
+                 then this database opens"
             ),
         )
     }

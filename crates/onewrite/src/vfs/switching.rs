@@ -6,7 +6,7 @@ use super::environment::UPGRADE_WAL;
 use super::host::{Connection, SqlError};
 use super::inner::LockLevel;
 use super::pragma::{Answer, Failure};
-use super::settings::{no_group_synch_in, no_remapping_in};
+use super::settings::{no_group_synch_in, no_layout_in, no_remapping_in};
 use super::{convert, ffi, host};
 use crate::log::Geometry;
 use crate::mode::{JournalMode, Layout, UpgradeOfWal, is_stock_mode};
@@ -176,7 +176,17 @@ impl Database {
         self.switch.set(Switch::ToStock);
         let left = self.expect_mode(pragma("delete"), "delete");
         self.switch.set(Switch::Idle);
-        left?;
+        left.map_err(|failure| match failure.code & 0xff {
+            ffi::SQLITE_BUSY => Failure {
+                message: format!(
+                    "cannot change into {mode} mode: another connection has the database open \
+                     ({}): close it first",
+                    failure.message
+                ),
+                ..failure
+            },
+            _ => failure,
+        })?;
         self.switch.set(Switch::To(mode));
         let entered = self
             .expect_mode(pragma("wal"), "wal")
@@ -244,11 +254,7 @@ impl Database {
         if mode != JournalMode::Waldio {
             return match (settings.layout, settings.commit.group_synch) {
                 (Some(layout), _) if layout != Layout::Embedded && !mode.may_have(layout) => {
-                    Err(format!(
-                    "journal mode {mode} has a layout of its own: onewrite_layout={layout} is for \
-                     journal mode waldio"
-                    )
-                    .into())
+                    Err(format!("onewrite_layout: {}", no_layout_in(mode, layout)).into())
                 }
                 (_, Some(_)) => {
                     Err(format!("onewrite_group_synch: {}", no_group_synch_in(mode)).into())

@@ -86,7 +86,7 @@ fn a_damaged_or_newer_header_is_told_and_nothing_is_lost() {
     let cases = [
         (newer, "version 9"),
         (flipped, "damaged"),
-        (not_ours, "not a onewrite log"),
+        (not_ours, "not an onewrite log"),
         (whole[..100].to_vec(), "cut short"),
         (Vec::new(), "cut short"),
     ];
@@ -275,6 +275,7 @@ fn a_log_beside_a_database_that_it_does_not_belong_to_is_never_replayed() {
         drop(db);
         std::fs::copy(&backup, &path).expect("a copy");
         refused(&path, "no longer here");
+        refused(&path, "onewrite detach --discard");
     }
     std::fs::rename(beside(&path, "-onewrite"), directory.path().join("away")).expect("a rename");
     holds(&path, 1);

@@ -163,7 +163,11 @@ fn files_of_direct_that_are_damaged_are_told_or_read_as_stock_reads_them() {
     super::copy(&origin, &path);
     let (log, wal) = (beside(&path, "-onewrite"), beside(&path, "-wal"));
     let whole = std::fs::read(&log).expect("the mode");
-    for (at, why) in [(0, "not a onewrite log"), (11, "version"), (100, "damaged")] {
+    for (at, why) in [
+        (0, "not an onewrite log"),
+        (11, "version"),
+        (100, "damaged"),
+    ] {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x08;
         std::fs::write(&log, bytes).expect("a write");

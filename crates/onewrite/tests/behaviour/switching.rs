@@ -160,6 +160,32 @@ fn a_layout_is_remembered_and_changed_on_the_way_through_delete() {
     }
 }
 
+/// The database never was in a mode of ours, and a stock connection has it open in WAL.
+#[test]
+fn a_stock_connection_that_is_open_keeps_a_mode_out_and_the_error_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for mode in ["direct", "waldio", "swal", "onewrite"] {
+        let path = directory.path().join(mode);
+        let other = stock(&path);
+        sql(&other, "PRAGMA journal_mode=wal");
+        sql(&other, "CREATE TABLE t(x)");
+        let db = open(&path);
+        sql(&db, "PRAGMA onewrite_layout=sector");
+        if mode != "waldio" {
+            sql(&db, "PRAGMA onewrite_layout=auto");
+        }
+        let refused = outcome(&db, &format!("PRAGMA journal_mode={mode}"));
+        assert!(refused.starts_with("error 5"), "{refused}");
+        assert!(
+            refused.contains("another connection has the database open"),
+            "{refused}"
+        );
+        assert_eq!(sql(&db, "PRAGMA journal_mode"), "wal");
+        drop(other);
+        assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
+    }
+}
+
 #[test]
 fn a_mode_is_not_changed_within_a_transaction_nor_under_another_connection() {
     let directory = tempfile::tempdir().expect("a directory");
