@@ -83,7 +83,7 @@ fn a_scratch_ext4_is_described_as_it_is_and_refused_once_it_is_read_only() {
         report["modes"][2]["limit_per_s"],
         raw["direct_dsync_4k_per_s"]
     );
-    assert_eq!(report["recommendation"]["mode"], "waldio");
+    assert_eq!(report["recommendation"]["mode"], "onewrite");
 
     let remount = Command::new("mount")
         .args(["-o", "remount,ro", path(scratch.root())])

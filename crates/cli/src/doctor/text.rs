@@ -13,6 +13,10 @@ use super::trial::Rates;
 /// Width of the text where that of the terminal is not known.
 const WIDTH: u16 = 100;
 
+/// Why a rate may be far below one divided by the time of a write.
+const TWO_MEASURES: &str = "The rates are averages: a few slow writes, as of a device with other work, make \
+                            them low. The times are medians of at most 16 writes.";
+
 /// The whole report; it ends with the recommendation.
 pub fn render(report: &Report) -> String {
     let mut text = format!("{}\n\n", report.directory);
@@ -31,6 +35,7 @@ pub fn render(report: &Report) -> String {
         let of = |what: &str, us: u32| format!("  {what:<46}{us:>6} us\n");
         text += &of("one write-through write", durable.pace.write_through_us);
         text += &of("one write and a flush", durable.pace.write_and_flush_us);
+        let _ = writeln!(text, "\n{}", wrap("", TWO_MEASURES));
         let chosen = format!("{}: {}", durable.auto, durable.why);
         let _ = writeln!(text, "\n{}", wrap("onewrite_sync=auto is ", &chosen));
     }

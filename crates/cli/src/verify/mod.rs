@@ -105,6 +105,7 @@ fn verify(file: &Path, quick: bool) -> io::Result<Report> {
     let path = fs::canonicalize(file)?;
     let mut report = Report::of(found, quick);
     around::look(&path, &mut report)?;
+    report.note_unclosed(&path);
     Ok(report)
 }
 

@@ -90,6 +90,19 @@ impl Report {
         report
     }
 
+    /// Adds what to do with a database that a program left guarded. Not next to a problem, which
+    /// says what to do first.
+    pub fn note_unclosed(&mut self, database: &Path) {
+        let is_guarded = self.database().is_some_and(|found| found.guarded);
+        if is_guarded && !self.in_use && self.is_whole() {
+            let name = database.display();
+            self.notes.push(format!(
+                "{name}: nobody has it open, and it was not closed: the next open with onewrite recovers it. \
+                 \"onewrite detach {name}\" makes it a stock database"
+            ));
+        }
+    }
+
     /// Whether nothing is wrong.
     pub fn is_whole(&self) -> bool {
         self.verdict == Verdict::Whole

@@ -103,6 +103,13 @@ fn a_database_of_every_mode_is_whole_in_use_and_after_a_kill() {
             "{mode} {layout}: {dead:#}"
         );
         assert_eq!(dead["verdict"], "whole");
+        let is_guarded = dead["database"]["guarded"] == true;
+        let tells = |found: &Value| found["notes"].to_string().contains("onewrite detach");
+        assert_eq!(
+            (tells(&live), tells(&dead)),
+            (false, is_guarded),
+            "{dead:#}"
+        );
         // The switch to the mode may have left its own transaction.
         assert!(
             dead["recovery"]["transactions"].as_u64() >= Some(4),
