@@ -263,7 +263,11 @@ fn what_is_no_log_at_all_is_said_to_be_none() {
     assert_eq!((code, &found["kind"]), (1, &json!("unknown")));
     let (found, code) = case.of_bytes(b"not even nearly a log", "-onewrite");
     assert_eq!((code, &found["kind"]), (1, &json!("log")));
-    assert_eq!(found["problems"][0]["offset"], 21, "it is cut short there");
+    let problem = &found["problems"][0];
+    assert_eq!(problem["offset"], 0, "it is no log that is cut short");
+    assert!(problem["what"].to_string().contains("not an onewrite log"));
+    let (found, _) = case.of_bytes(b"onewrite", "-onewrite");
+    assert_eq!(found["problems"][0]["offset"], 8, "it is cut short there");
     let (found, code) = case.of_bytes(&[0; 8192], "-onewrite");
     assert_eq!(
         (code, &found["kind"]),
