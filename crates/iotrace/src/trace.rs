@@ -211,6 +211,16 @@ impl Tracer {
     }
 }
 
+/// Watches for new names of files, unless the file system's events have the names.
+fn watch(target: &Target<'_>, notes: &mut Vec<String>) -> Option<Watch> {
+    match target.file_system {
+        FileSystem::Xfs => None,
+        FileSystem::Ext4 | FileSystem::Btrfs => Watch::new(target.root)
+            .map_err(|error| notes.push(error.to_string()))
+            .ok(),
+    }
+}
+
 impl<K: Keep + 'static> Watching<K> {
     /// As [`Tracer::start`].
     pub(crate) fn start(target: &Target<'_>, kept: K, when: When) -> Result<Self, Error> {
@@ -258,13 +268,7 @@ impl<K: Keep + 'static> Watching<K> {
             }
         }
         let mut notes = Vec::new();
-        let watch = match target.file_system {
-            // Its events have the names.
-            FileSystem::Xfs => None,
-            FileSystem::Ext4 | FileSystem::Btrfs => Watch::new(target.root)
-                .map_err(|error| notes.push(error.to_string()))
-                .ok(),
-        };
+        let watch = watch(target, &mut notes);
         let held = match when {
             When::AtEnd => Held::default(),
             When::Meanwhile(held) => held,

@@ -157,18 +157,16 @@ impl Mask {
                 code,
                 sql,
             } => {
-                let stays = stays(&sql);
-                match stays {
+                match stays(&sql) {
                     true => self.kept.insert((process, statement)),
                     false => self.kept.remove(&(process, statement)),
                 };
-                let sql = self.sql(&sql);
                 Event::Prepare {
                     at,
                     connection,
                     statement,
                     code,
-                    sql,
+                    sql: self.sql(&sql),
                 }
             }
             Event::Run {
@@ -207,15 +205,12 @@ impl Mask {
                 connection,
                 sql,
                 outcome,
-            } => {
-                let sql = self.script(&sql);
-                Event::Exec {
-                    when,
-                    connection,
-                    sql,
-                    outcome: unknown(outcome),
-                }
-            }
+            } => Event::Exec {
+                when,
+                connection,
+                sql: self.script(&sql),
+                outcome: unknown(outcome),
+            },
             other => other,
         }
     }

@@ -17,6 +17,7 @@ use super::header::DatabaseHeader;
 use super::judge::{Judge, Owner};
 use super::listing::Listing;
 use super::report::{self, Database, Frames, Header, Kind, Log, Report, hex};
+use super::users::Published;
 use super::{advice, users};
 
 /// A database in use may become guarded, or its log start again, between two looks. A problem is
@@ -222,19 +223,7 @@ fn our_log(
 ) -> io::Result<(Log, Option<LogHeader>)> {
     let file = open(path)?;
     let size = file.size().map_err(io::Error::other)?;
-    let in_use = owner.has_users
-        || file
-            .is_locked_by_other(LockByte::Presence, LockKind::Exclusive)
-            .map_err(io::Error::other)?;
-    report.in_use |= in_use;
-    if file
-        .is_locked_by_other(LockByte::Poison, LockKind::Shared)
-        .map_err(io::Error::other)?
-    {
-        let what = "poisoned: a process that has it open could not write it; close every connection, \
-                    then open the database again to recover";
-        report.problem(path, None, what);
-    }
+    let in_use = has_users(report, path, &file, owner)?;
     let mut log = Log {
         path: path.to_owned(),
         size,
@@ -290,16 +279,11 @@ fn our_log(
             path.display()
         ));
     } else {
-        // A process that holds a group back has published frames that are not in the file yet.
-        let keeps_back = file
-            .is_locked_by_other(LockByte::Presence, LockKind::Shared)
-            .map_err(io::Error::other)?;
-        let published = owner.published.filter(|_| !keeps_back);
         let judge = Judge {
             path,
             survey: &survey,
             in_use,
-            published: published.filter(|published| published.salts == wal.salts.0),
+            published: published_in(&file, &wal, owner)?,
         };
         judge.judge(report, owner);
     }
@@ -307,6 +291,32 @@ fn our_log(
     let listing = Listing::new(file, geometry, wal, &survey, listed).with_database(database);
     log.frames = Some(Frames::of(&survey, slot_bytes, listing));
     Ok((log, Some(header)))
+}
+
+/// Whether the log is in use. Reports that it is poisoned.
+fn has_users(report: &mut Report, path: &Path, file: &LogFile, owner: &Owner) -> io::Result<bool> {
+    let is_locked = |byte, kind| {
+        let locked = file.is_locked_by_other(byte, kind);
+        locked.map_err(io::Error::other)
+    };
+    let in_use = owner.has_users || is_locked(LockByte::Presence, LockKind::Exclusive)?;
+    report.in_use |= in_use;
+    if is_locked(LockByte::Poison, LockKind::Shared)? {
+        let what = "poisoned: a process that has it open could not write it; close every connection, \
+                    then open the database again to recover";
+        report.problem(path, None, what);
+    }
+    Ok(in_use)
+}
+
+/// What the wal-index names of this log, if all of it should be in the file.
+fn published_in(file: &LogFile, wal: &WalHeader, owner: &Owner) -> io::Result<Option<Published>> {
+    // A process that holds a group back has published frames that are not in the file yet.
+    let keeps_back = file
+        .is_locked_by_other(LockByte::Presence, LockKind::Shared)
+        .map_err(io::Error::other)?;
+    let published = owner.published.filter(|_| !keeps_back);
+    Ok(published.filter(|published| published.salts == wal.salts.0))
 }
 
 /// SQLite's header in a log of onewrite, if the log should have frames.

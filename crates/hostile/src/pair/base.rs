@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use onewrite::log::scan::{Scan, Writers};
 use onewrite::log::{Geometry, LogHeader};
+use onewrite::mode::Layout;
 use onewrite::wal::{FrameNo, PageSize};
 use rusqlite::{Connection, OpenFlags};
 
@@ -129,6 +130,30 @@ pub fn text(db: &Connection, statement: &str) -> rusqlite::Result<String> {
     })
 }
 
+/// Makes the database in a rollback mode, with one row.
+fn begin(recipe: &Recipe, path: &Path) {
+    let db = connect(path, "onewrite", OpenFlags::default()).expect("a connection");
+    let statements = format!(
+        "PRAGMA page_size={};
+         PRAGMA onewrite_reserve_bytes=24;
+         CREATE TABLE t(id INTEGER PRIMARY KEY, v INTEGER, w TEXT);
+         CREATE INDEX by_v ON t(v);
+         INSERT INTO t(v, w) VALUES(1, 'first')",
+        recipe.page
+    );
+    db.execute_batch(&statements)
+        .unwrap_or_else(|e| panic!("{recipe:?}: {e}"));
+    drop(db);
+    if recipe.reserved {
+        let mut bytes = std::fs::read(path).expect("the database");
+        for page in bytes.chunks_exact_mut(recipe.page) {
+            let tail = page.len() - 24;
+            page[tail..].fill(0xc5);
+        }
+        std::fs::write(path, bytes).expect("the database");
+    }
+}
+
 fn make(recipe: &Recipe) -> Base {
     let directory = directory();
     let path = directory.path().join("db");
@@ -136,26 +161,8 @@ fn make(recipe: &Recipe) -> Base {
         db.execute_batch(statement)
             .unwrap_or_else(|e| panic!("{recipe:?}: {statement}: {e}"));
     };
-    let open = || connect(&path, "onewrite", OpenFlags::default()).expect("a connection");
-    let db = open();
-    sql(&db, &format!("PRAGMA page_size={}", recipe.page));
-    sql(&db, "PRAGMA onewrite_reserve_bytes=24");
-    sql(
-        &db,
-        "CREATE TABLE t(id INTEGER PRIMARY KEY, v INTEGER, w TEXT)",
-    );
-    sql(&db, "CREATE INDEX by_v ON t(v)");
-    sql(&db, "INSERT INTO t(v, w) VALUES(1, 'first')");
-    drop(db);
-    if recipe.reserved {
-        let mut bytes = std::fs::read(&path).expect("the database");
-        for page in bytes.chunks_exact_mut(recipe.page) {
-            let tail = page.len() - 24;
-            page[tail..].fill(0xc5);
-        }
-        std::fs::write(&path, bytes).expect("the database");
-    }
-    let db = open();
+    begin(recipe, &path);
+    let db = connect(&path, "onewrite", OpenFlags::default()).expect("a connection");
     let mode = match recipe.layout {
         None => "direct",
         Some("packed") => "onewrite",
@@ -257,11 +264,10 @@ fn places(recipe: &Recipe, log: &[u8], last: u32) -> Vec<usize> {
     if let Some("packed" | "compressed") = recipe.layout {
         return found_places(log);
     }
-    let layout = recipe
-        .layout
-        .map_or(Ok(onewrite::mode::Layout::Stock), str::parse);
-    let page = PageSize::new(recipe.page as u32);
-    let geometry = layout.ok().zip(page);
+    let name = recipe.layout.unwrap_or("stock");
+    let mut layouts = Layout::ALL.into_iter();
+    let layout = layouts.find(|layout| layout.to_string() == name);
+    let geometry = layout.zip(PageSize::new(recipe.page as u32));
     let geometry = geometry.and_then(|(layout, page)| Geometry::new(layout, page, 1).ok());
     let Some(geometry) = geometry else {
         return Vec::new();

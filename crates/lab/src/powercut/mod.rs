@@ -266,18 +266,7 @@ fn cut(args: &Args, directory: &Path) -> Outcome {
         seed,
         keep: directory.to_owned(),
     };
-    let workloads = match args.workload.as_slice() {
-        [] => Workload::ALL.to_vec(),
-        some => some.to_vec(),
-    };
-    let journal = parsed.journal();
-    if let Some(other) = args.workload.iter().find(|one| !one.suits(journal)) {
-        return Err(format!("mode {} has no workload {other:?}", journal.name));
-    }
-    let workloads: Vec<_> = workloads
-        .into_iter()
-        .filter(|one| one.suits(journal))
-        .collect();
+    let workloads = workloads(args, &parsed)?;
     let setup = setup(args.fs, mode, args.fua, args.broken);
     let shared = Shared {
         plan: &plan,
@@ -306,24 +295,7 @@ fn cut(args: &Args, directory: &Path) -> Outcome {
     let elapsed_s = begin.elapsed().as_secs_f64();
     let tally = shared.tally.into_inner().unwrap_or_default();
     let ended = shared.ended.into_inner().unwrap_or_default();
-    let failure = match ended {
-        // Everything checked until then counts.
-        None | Some(Ended::Stop(Stop::Interrupted)) => None,
-        Some(Ended::Stop(stop)) => return Err(stopped(stop)),
-        Some(Ended::Found {
-            failure,
-            workload,
-            round,
-            cut,
-            kept,
-        }) => Some(FailureReport {
-            what: failure.to_string(),
-            workload,
-            round,
-            cut,
-            kept,
-        }),
-    };
+    let failure = failure(ended)?;
     let images = tally.images + tally.second_images;
     let report = Report {
         version: 1,
@@ -348,6 +320,41 @@ fn cut(args: &Args, directory: &Path) -> Outcome {
         failure,
     };
     print(&report, args.json)
+}
+
+/// The workloads to run: those named, or all that suit the mode.
+fn workloads(args: &Args, mode: &Mode) -> Result<Vec<Workload>, String> {
+    let journal = mode.journal();
+    if let Some(other) = args.workload.iter().find(|one| !one.suits(journal)) {
+        return Err(format!("mode {} has no workload {other:?}", journal.name));
+    }
+    let named = match args.workload.as_slice() {
+        [] => Workload::ALL.to_vec(),
+        some => some.to_vec(),
+    };
+    Ok(named.into_iter().filter(|one| one.suits(journal)).collect())
+}
+
+/// What ended the run early, if it is a failure of the mode.
+fn failure(ended: Option<Ended>) -> Result<Option<FailureReport>, String> {
+    match ended {
+        // Everything checked until then counts.
+        None | Some(Ended::Stop(Stop::Interrupted)) => Ok(None),
+        Some(Ended::Stop(stop)) => Err(stopped(stop)),
+        Some(Ended::Found {
+            failure,
+            workload,
+            round,
+            cut,
+            kept,
+        }) => Ok(Some(FailureReport {
+            what: failure.to_string(),
+            workload,
+            round,
+            cut,
+            kept,
+        })),
+    }
 }
 
 fn progress_bar(args: &Args, seed: u64) -> ProgressBar {

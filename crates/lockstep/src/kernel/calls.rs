@@ -114,20 +114,7 @@ impl Kernel {
                 libc::SYS_fcntl => self.fcntl(process, a),
                 libc::SYS_mmap => self.map(process, a),
                 libc::SYS_getpid | libc::SYS_gettid => Done(100 + process as i64),
-                libc::SYS_clock_gettime => {
-                    // The wall clock shows a fixed day; the other clocks began with the system.
-                    let wall = if a[0] == i64::from(libc::CLOCK_REALTIME) {
-                        1_700_000_000
-                    } else {
-                        BEGAN as i64
-                    };
-                    let now = self.tables.clock;
-                    (a[1] as *mut libc::timespec).write(libc::timespec {
-                        tv_sec: wall + (now / 1_000_000_000) as i64,
-                        tv_nsec: (now % 1_000_000_000) as i64,
-                    });
-                    Done(0)
-                }
+                libc::SYS_clock_gettime => self.time(a),
                 libc::SYS_nanosleep => Outcome::Asleep {
                     nanoseconds: nanoseconds(a[0] as *const libc::timespec),
                     word: None,
@@ -139,19 +126,39 @@ impl Kernel {
                     result: 0,
                 },
                 libc::SYS_futex => futex(a, self.tables.clock),
-                libc::SYS_getrandom => {
-                    for at in 0..a[1] as usize {
-                        let byte = self.random() as u8;
-                        (a[0] as *mut u8).add(at).write(byte);
-                    }
-                    Done(a[1])
-                }
+                libc::SYS_getrandom => self.fill_with_random(a),
                 _ => {
                     self.unknown.push(nr);
                     failed(libc::ENOSYS)
                 }
             }
         }
+    }
+
+    unsafe fn time(&self, a: &Arguments) -> Outcome {
+        // The wall clock shows a fixed day; the other clocks began with the system.
+        let wall = if a[0] == i64::from(libc::CLOCK_REALTIME) {
+            1_700_000_000
+        } else {
+            BEGAN as i64
+        };
+        let now = self.tables.clock;
+        let time = libc::timespec {
+            tv_sec: wall + (now / 1_000_000_000) as i64,
+            tv_nsec: (now % 1_000_000_000) as i64,
+        };
+        // SAFETY: by the contract of `call`.
+        unsafe { (a[1] as *mut libc::timespec).write(time) };
+        Done(0)
+    }
+
+    unsafe fn fill_with_random(&mut self, a: &Arguments) -> Outcome {
+        for at in 0..a[1] as usize {
+            let byte = self.random() as u8;
+            // SAFETY: by the contract of `call`.
+            unsafe { (a[0] as *mut u8).add(at).write(byte) };
+        }
+        Done(a[1])
     }
 
     unsafe fn open(&mut self, process: usize, a: &Arguments) -> Outcome {

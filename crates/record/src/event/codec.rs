@@ -303,6 +303,34 @@ impl Event {
                 at: input.number()?,
                 connection: input.number()?,
             },
+            13 => Event::Attach {
+                connection: input.number()?,
+                path: input.bytes()?.to_vec(),
+            },
+            14 => Event::Taught {
+                connection: input.number()?,
+                what: input.bytes()?.to_vec(),
+                name: input.bytes()?.to_vec(),
+            },
+            15 => Event::Unrecorded {
+                name: input.bytes()?.to_vec(),
+            },
+            16 => Event::Final {
+                path: input.bytes()?.to_vec(),
+                digest: match input.byte()? {
+                    1 => Ok(input.fixed()?),
+                    _ => Err(input.bytes()?.to_vec()),
+                },
+            },
+            17 => Event::Break,
+            kind @ 8..=12 => Self::take_statement(kind, input)?,
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Reads an event of a statement, of the kinds 8 to 12.
+    fn take_statement(kind: u8, input: &mut Input<'_>) -> Result<Event, Malformed> {
+        Ok(match kind {
             8 => Event::Prepare {
                 at: input.number()?,
                 connection: input.number()?,
@@ -326,33 +354,12 @@ impl Event {
             11 => Event::Finalize {
                 statement: input.number()?,
             },
-            12 => Event::Exec {
+            _ => Event::Exec {
                 when: when(input)?,
                 connection: input.number()?,
                 sql: input.bytes()?.to_vec(),
                 outcome: outcome(input)?,
             },
-            13 => Event::Attach {
-                connection: input.number()?,
-                path: input.bytes()?.to_vec(),
-            },
-            14 => Event::Taught {
-                connection: input.number()?,
-                what: input.bytes()?.to_vec(),
-                name: input.bytes()?.to_vec(),
-            },
-            15 => Event::Unrecorded {
-                name: input.bytes()?.to_vec(),
-            },
-            16 => Event::Final {
-                path: input.bytes()?.to_vec(),
-                digest: match input.byte()? {
-                    1 => Ok(input.fixed()?),
-                    _ => Err(input.bytes()?.to_vec()),
-                },
-            },
-            17 => Event::Break,
-            _ => return Ok(None),
-        }))
+        })
     }
 }

@@ -284,22 +284,13 @@ impl Engine<'_> {
             self.prepare_attach(known, values)?;
         }
         let Some(statement) = &known.statement else {
-            let failure = known.failure.clone();
-            let code = failure.as_ref().map_or(DONE, |failure| failure.code);
+            let failure = known.failure.as_ref();
             let came = Came {
-                code,
+                code: failure.map_or(DONE, |failure| failure.code),
                 rows: Rows::default(),
             };
-            let text = failure.map(|failure| failure.message);
-            let sql = known.sql.clone();
-            return self.compare(
-                ordinal,
-                &sql,
-                Comparable::Fully,
-                outcome,
-                came,
-                text.as_deref(),
-            );
+            let text = failure.map(|failure| failure.message.as_str());
+            return self.compare(ordinal, &known.sql, Comparable::Fully, outcome, came, text);
         };
         if let Some(values) = values {
             statement.reset();
@@ -321,17 +312,7 @@ impl Engine<'_> {
             code @ (ROW | DONE) => (code, None),
             code => (code, Some(statement.failure())),
         };
-        let code = match (outcome.code, code) {
-            (0, ROW) => {
-                statement.reset();
-                0
-            }
-            (_, ROW) => ROW,
-            (_, code) => {
-                statement.reset();
-                code
-            }
-        };
+        let code = ended_with(statement, outcome.code, code);
         if outcome.code != ROW && statement.connection().autocommit() != outcome.autocommit {
             self.played.other_transactions += 1;
         }
@@ -588,6 +569,22 @@ fn advance(
         match meter.step(statement) {
             ROW => rows.add(statement.row()),
             code => return code,
+        }
+    }
+}
+
+/// The code of a statement that was stepped as far as it was when recorded. It is reset unless rows
+/// may follow.
+fn ended_with(statement: &Statement, recorded: u32, code: u32) -> u32 {
+    match (recorded, code) {
+        (0, ROW) => {
+            statement.reset();
+            0
+        }
+        (_, ROW) => ROW,
+        (_, code) => {
+            statement.reset();
+            code
         }
     }
 }

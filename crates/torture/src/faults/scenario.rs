@@ -262,6 +262,21 @@ impl Scenario {
                 actor.read_all();
                 actor.close();
             }
+            Scenario::CheckpointPassive => actor.checkpoint("PASSIVE"),
+            Scenario::CheckpointFull => actor.checkpoint("FULL"),
+            Scenario::CheckpointRestart => actor.checkpoint("RESTART"),
+            Scenario::CheckpointTruncate => actor.checkpoint("TRUNCATE"),
+            Scenario::Close => actor.close(),
+            Scenario::SwitchToWal => actor.switch("wal"),
+            Scenario::SwitchToDelete => actor.switch("delete"),
+            Scenario::Detach => actor.become_detach(),
+            transactions => transactions.transact(actor),
+        }
+    }
+
+    /// The steps of the scenarios that consist of transactions. The others have none.
+    fn transact(self, actor: &mut Actor) {
+        match self {
             Scenario::Commit | Scenario::CommitNormal => {
                 for _ in 0..3 {
                     actor.commit(2, 100);
@@ -285,13 +300,6 @@ impl Scenario {
                 actor.commit(2, 100);
                 actor.commit(2, 100);
             }
-            Scenario::CheckpointPassive => actor.checkpoint("PASSIVE"),
-            Scenario::CheckpointFull => actor.checkpoint("FULL"),
-            Scenario::CheckpointRestart => actor.checkpoint("RESTART"),
-            Scenario::CheckpointTruncate => actor.checkpoint("TRUNCATE"),
-            Scenario::Close => actor.close(),
-            Scenario::SwitchToWal => actor.switch("wal"),
-            Scenario::SwitchToDelete => actor.switch("delete"),
             Scenario::Read => {
                 actor.read_all();
                 actor.commit(1, 100);
@@ -323,7 +331,7 @@ impl Scenario {
                 }
                 actor.run("SELECT count(*) FROM t");
             }
-            Scenario::Detach => actor.become_detach(),
+            _ => {}
         }
     }
 }

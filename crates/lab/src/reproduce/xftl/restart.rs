@@ -57,6 +57,11 @@ pub fn restart(
     }
 }
 
+fn integrity(databases: &Databases) -> rusqlite::Result<String> {
+    let sql = "PRAGMA integrity_check";
+    databases.first().query_row(sql, [], |row| row.get(0))
+}
+
 /// Runs transactions until the power goes in the middle of one, then everything from flash up to
 /// the first rows. Also returns whether SQLite has synced anything, as it does after playing a
 /// journal back.
@@ -111,20 +116,15 @@ fn restart_after(
     let (mounted, flushes_before) = now(&mut station)?;
     let path = station.root().join("test.db");
     let databases = Databases::open(&settings(mode.journal)?, &path, 1).map_err(text)?;
-    let query = |sql: &str| format!("{name} after the cut: {sql}");
-    let rows: i64 = databases
-        .first()
-        .query_row("SELECT ps_availqty FROM partsupp LIMIT 1", [], |row| {
-            row.get(0)
-        })
-        .map_err(|error| query(&error.to_string()))?;
+    let first_query = || -> rusqlite::Result<i64> {
+        let sql = "SELECT ps_availqty FROM partsupp LIMIT 1";
+        databases.first().query_row(sql, [], |row| row.get(0))
+    };
+    let rows = first_query().map_err(|error| format!("{name} after the cut: {error}"))?;
     let (read, flushes) = now(&mut station)?;
-    let found: String = databases
-        .first()
-        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
-        .map_err(|error| query(&error.to_string()))?;
+    let found = integrity(&databases).map_err(|error| format!("{name} after the cut: {error}"))?;
     if found != "ok" || rows < 0 {
-        return Err(query(&found));
+        return Err(format!("{name} after the cut: {found}"));
     }
     databases.close().map_err(text)?;
     station.end()?;

@@ -37,10 +37,7 @@ pub unsafe fn open(
         (*ours).base.pMethods = &raw const LOG_METHODS;
         (*ours).database = database;
         if !out_flags.is_null() {
-            *out_flags = match database.may_not_write_log() {
-                true => flags & !ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_READONLY,
-                false => flags,
-            };
+            *out_flags = flags;
         }
     }
     SQLITE_OK
