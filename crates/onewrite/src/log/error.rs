@@ -12,6 +12,8 @@ use crate::storage::{Operation, StorageError};
 pub enum ErrorKind {
     /// `SQLITE_CANTOPEN`: missing, damaged, of a newer version, of another database.
     CantOpen,
+    /// `SQLITE_CANTOPEN`: this user may not open, make or remove the file.
+    Denied,
     /// `SQLITE_CANTOPEN`: this combination of layout, page size and device is not possible.
     Unsuited,
     /// `SQLITE_FULL`.
@@ -69,6 +71,9 @@ impl LogError {
              next to the database. \"onewrite verify DB\" says what is there, \"onewrite salvage DB \
              -o OUT\" copies what the database holds without it"
                 .to_owned()
+        } else if error.is_denied() {
+            let text = format!("the database's newest transactions are in this log: {error}");
+            return LogError::new(ErrorKind::Denied, path, text);
         } else {
             error.to_string()
         };
@@ -87,6 +92,11 @@ impl LogError {
         )
     }
 
+    /// Whether the file at the path is no log that this process can read.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self.kind, ErrorKind::CantOpen | ErrorKind::Denied)
+    }
+
     /// The kind, from which the error code follows.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -103,6 +113,10 @@ impl From<StorageError> for LogError {
                 ..
             } => ErrorKind::Flush,
             e if e.is_no_space() => ErrorKind::Full,
+            StorageError::Io {
+                operation: Operation::Open | Operation::Create | Operation::Remove,
+                ..
+            } if error.is_denied() => ErrorKind::Denied,
             StorageError::Io { operation, .. } => match operation {
                 Operation::Open | Operation::Create => ErrorKind::CantOpen,
                 Operation::Inspect | Operation::Read => ErrorKind::Read,

@@ -165,6 +165,12 @@ impl StorageError {
         self.is(Errno::NOSPC) || self.is(Errno::DQUOT)
     }
 
+    /// Whether this user may not do it, or nobody may because the file system is read-only.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_denial(source))
+    }
+
     /// Whether a flush failed: what was written before it may be lost.
     #[must_use]
     pub fn is_of_flush(&self) -> bool {
@@ -214,6 +220,16 @@ impl StorageError {
         }
         None
     }
+}
+
+/// Whether the kernel refused a call because of permissions or a read-only file system.
+#[must_use]
+pub fn is_denial(error: &io::Error) -> bool {
+    let denials = [Errno::ACCESS, Errno::PERM, Errno::ROFS];
+    let found = error.raw_os_error();
+    denials
+        .iter()
+        .any(|errno| found == Some(errno.raw_os_error()))
 }
 
 impl fmt::Display for StorageError {

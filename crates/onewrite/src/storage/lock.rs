@@ -121,14 +121,18 @@ fn for_writers_only(mode: u32) -> u32 {
 impl LogFile {
     /// From here on, locks the bytes that writers wait for in a separate file. `new` is for a file
     /// that must be made. `is_alone`: no other process has the log open or can open it now. Then a
-    /// leftover file, maybe with other permissions, is replaced.
+    /// leftover file, maybe with other permissions, is replaced where this user may do that.
     ///
     /// # Errors
     /// The file cannot be opened or made.
     pub fn lock_in_own_file(&mut self, new: NewFile, is_alone: bool) -> Result<(), StorageError> {
         let path = lock_path(&self.path);
         if is_alone {
-            remove_file(&path)?;
+            match remove_file(&path) {
+                // The directory is not this user's to change. The file may be.
+                Err(e) if e.is_denied() => {}
+                other => other?,
+            }
         }
         let new = NewFile {
             mode: for_writers_only(new.mode),

@@ -43,7 +43,7 @@ pub use capabilities::{Capabilities, DirectAlign, DurableWrite};
 pub use counters::{IoCounters, IoCounts};
 pub(crate) use description::{Description, close_in_child, open_descriptors, own_locks};
 pub use device::WriteCache;
-pub use error::{Operation, StorageError};
+pub use error::{Operation, StorageError, is_denial};
 pub use file::{Durability, LogFile};
 pub use initialize::{Init, ParseInitError};
 pub use kept::close_kept_databases;

@@ -8,11 +8,18 @@ use std::io;
 use std::path::Path;
 
 use crate::log::{ErrorKind, LogError};
+use crate::storage;
 
 /// Opens a file next to the database for reading, if it exists. Like SQLite it follows no symbolic
 /// link. Other kinds of file at that path do not make it wait.
 pub fn open_beside(path: &Path) -> Result<Option<fs::File>, LogError> {
-    let cannot = |e: io::Error| LogError::io(ErrorKind::CantOpen, path, "open", &e);
+    let cannot = |e: io::Error| {
+        let kind = match storage::is_denial(&e) {
+            true => ErrorKind::Denied,
+            false => ErrorKind::CantOpen,
+        };
+        LogError::io(kind, path, "open", &e)
+    };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = loop {
         match rustix::fs::open(path, flags, Mode::empty()) {

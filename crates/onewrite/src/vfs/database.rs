@@ -36,6 +36,14 @@ pub enum Switch {
     To(JournalMode),
 }
 
+/// A database that is used in SQLite's WAL, and not in the mode that it remembers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptOut {
+    /// The mode; `None` if this user may not read the log, which remembers it.
+    pub mode: Option<JournalMode>,
+    pub why: &'static str,
+}
+
 /// How a connection holds SQLite's checkpoint lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckpointLock {
@@ -94,9 +102,8 @@ pub struct Database {
     pub writer_tried: Cell<bool>,
     /// Whether this is the last attempt at the first lock before SQLite calls its busy handler.
     pub is_last_attempt: Cell<bool>,
-    /// The mode that the database remembers, while it is used in SQLite's WAL because a stock
-    /// connection prevents the guard.
-    pub kept_out_of: Cell<Option<JournalMode>>,
+    /// Why the database is used in SQLite's WAL, and not in the mode that it remembers.
+    pub kept_out: Cell<Option<KeptOut>>,
     /// The log of a guarded database that this connection, which cannot write, has released.
     pub left_guarded: RefCell<Option<Arc<SharedLog>>>,
     /// The new name of a removed database's log that was set aside.
@@ -188,7 +195,7 @@ impl Database {
             conversion_tried: Cell::new(false),
             writer_tried: Cell::new(false),
             is_last_attempt: Cell::new(false),
-            kept_out_of: Cell::new(None),
+            kept_out: Cell::new(None),
             left_guarded: RefCell::new(None),
             set_aside: RefCell::new(None),
             leftover_checked: Cell::new(false),
@@ -243,6 +250,20 @@ impl Database {
         code
     }
 
+    fn access(&self) -> Access {
+        match self.read_only {
+            true => Access::ReadOnly,
+            false => Access::ReadWrite,
+        }
+    }
+
+    /// Whether the database can be written and its log can only be read, because of permissions.
+    pub fn may_not_write_log(&self) -> bool {
+        let log = self.log.borrow();
+        let reads = |log: &Arc<SharedLog>| log.file().access() == Access::ReadOnly;
+        !self.read_only && log.as_ref().is_some_and(reads)
+    }
+
     /// Parameters for opening a log of this database.
     pub fn open_log<'a>(
         &'a self,
@@ -254,11 +275,7 @@ impl Database {
             path,
             mode,
             page,
-            access: if self.read_only {
-                Access::ReadOnly
-            } else {
-                Access::ReadWrite
-            },
+            access: self.access(),
             new_file: self.permissions()?,
             init: self.settings.get().init,
             direct: self.settings.get().direct,
@@ -319,7 +336,7 @@ impl Database {
 /// SQLite's result code for an error.
 pub fn code_of(kind: ErrorKind) -> c_int {
     match kind {
-        ErrorKind::CantOpen | ErrorKind::Unsuited => ffi::SQLITE_CANTOPEN,
+        ErrorKind::CantOpen | ErrorKind::Denied | ErrorKind::Unsuited => ffi::SQLITE_CANTOPEN,
         ErrorKind::Full => ffi::SQLITE_FULL,
         ErrorKind::Read => ffi::SQLITE_IOERR_READ,
         ErrorKind::ShortRead => ffi::SQLITE_IOERR_SHORT_READ,

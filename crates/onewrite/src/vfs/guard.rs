@@ -13,7 +13,7 @@ use std::io;
 
 use super::beside::{file_begins_with_content, open_beside};
 use super::convert;
-use super::database::{Database, Switch, shared_log};
+use super::database::{Database, KeptOut, Switch, shared_log};
 use super::discard::{self, Discarded};
 use super::ffi;
 use super::header::{
@@ -25,8 +25,9 @@ use super::inner::LockLevel;
 use super::status;
 use crate::commit::SharedLog;
 use crate::log::shared::Shared;
-use crate::log::{ErrorKind, Log, LogError, LogHeader, LogId};
+use crate::log::{ErrorKind, Log, LogError, LogHeader, LogId, OpenLog};
 use crate::mode::{JournalMode, Layout};
+use crate::storage::Access;
 use crate::waits::{DATABASE_LOCK, Try, try_times};
 use crate::wal::FRAME_HEADER_BYTES;
 
@@ -139,7 +140,7 @@ impl Database {
         if self.mode().is_some() || self.lock.get() != LockLevel::EXCLUSIVE {
             return Ok(());
         }
-        if self.kept_out_of.get().is_some() {
+        if self.kept_out.get().is_some() {
             // The stock connection may have left a log, which we would hide. Only a first lock
             // recovers it.
             return Ok(());
@@ -297,7 +298,14 @@ impl Database {
             Switch::ToStock => return Ok(None),
             Switch::Idle => {}
         }
-        self.refuse_leftover()?;
+        match self.refuse_leftover() {
+            // If the log held something, the database would be guarded: see G35.
+            Err(e) if e.kind() == ErrorKind::Denied => {
+                self.keep_out(None, status::MAY_NOT_READ_LOG, &e.to_string());
+                return Ok(None);
+            }
+            other => other?,
+        }
         let Some(log) = self.present_log()? else {
             return Ok(None);
         };
@@ -344,22 +352,22 @@ impl Database {
         // first.
         let page = present.and_then(|log| log.page_size);
         let page = page.map_or_else(|| page_size(header), Ok)?;
-        let open = self.open_log(path, mode, page)?;
-        let fits = |log: &Log| {
-            let file = log.file();
-            log.id() == Some(id)
-                && file.access() == open.access
-                && file.same_as_path().unwrap_or(false)
-        };
-        shared_log(&open, fits, || {
-            let log = Log::open_guarded(&open, id)?;
-            if present.is_none_or(|log| log.is_empty()) && !self.read_only {
-                // The process that set the guard may have died before it was durable. It must be
-                // durable before the first frame. Otherwise, after a power cut, there would be a
-                // log with commits, and no guard leading to it.
-                self.write_guard_again(id)?;
-            }
-            Ok(log)
+        let fits = |log: &Log, open: &OpenLog<'_>| log.id() == Some(id) && is_at_path(log, open);
+        as_permitted(self.open_log(path, mode, page)?, |open| {
+            shared_log(
+                open,
+                |log| fits(log, open),
+                || {
+                    let log = Log::open_guarded(open, id)?;
+                    if present.is_none_or(|log| log.is_empty()) && !self.read_only {
+                        // The process that set the guard may have died before it was durable. It
+                        // must be durable before the first frame. Otherwise, after a power cut,
+                        // there would be a log with commits, and no guard leading to it.
+                        self.write_guard_again(id)?;
+                    }
+                    Ok(log)
+                },
+            )
         })
     }
 
@@ -399,16 +407,14 @@ impl Database {
     fn use_direct(&self, header: &Header, mode: JournalMode) -> Result<(), LogError> {
         let path = &self.paths.wal;
         let open = self.open_log(path, mode, page_size(header)?)?;
-        let fits = |log: &Log| {
-            let file = log.file();
-            file.access() == open.access && file.same_as_path().unwrap_or(false)
-        };
         if self.read_only && !path.exists() {
             // There is nothing to read, and the next writer will make it.
             return Ok(());
         }
-        self.log
-            .replace(Some(shared_log(&open, fits, || Log::open_stock(&open))?));
+        let log = as_permitted(open, |open| {
+            shared_log(open, |log| is_at_path(log, open), || Log::open_stock(open))
+        })?;
+        self.log.replace(Some(log));
         Ok(())
     }
 
@@ -427,11 +433,32 @@ impl Database {
         if self.stock_files_in_the_way()? {
             return Ok(Look::StockFirst);
         }
-        self.guard(header, mode)?;
+        match self.guard(header, mode) {
+            // Nothing was written yet.
+            Err(e) if e.kind() == ErrorKind::Denied && self.switch.get() == Switch::Idle => {
+                let why = status::MAY_NOT_WRITE_LOG;
+                self.keep_out(Some(mode), why, &format!("{why} ({e})"));
+            }
+            other => other?,
+        }
         match self.inner.unlock(LockLevel::SHARED) {
             ffi::SQLITE_OK => Ok(Look::Settled),
             code => Err(self.inner_error("unlock", code)),
         }
+    }
+
+    /// The database is used in SQLite's WAL while this connection holds SHARED.
+    fn keep_out(&self, mode: Option<JournalMode>, why: &'static str, words: &str) {
+        self.kept_out.set(Some(KeptOut { mode, why }));
+        let (database, name) = (self.paths.database.display(), mode.map(JournalMode::name));
+        host::log(
+            ffi::SQLITE_WARNING,
+            &format!(
+                "{database}: used in wal, not in its journal mode{}{}: {words}",
+                if name.is_some() { " " } else { "" },
+                name.unwrap_or_default()
+            ),
+        );
     }
 
     /// EXCLUSIVE was refused. This acts after some patience, and if a `-wal` file shows that a
@@ -447,15 +474,7 @@ impl Database {
             ffi::SQLITE_OK => {}
             code => return Err(self.inner_error("unlock", code)),
         }
-        self.kept_out_of.set(Some(mode));
-        host::log(
-            ffi::SQLITE_WARNING,
-            &format!(
-                "{}: used in wal, not in its journal mode {mode}: {}",
-                self.paths.database.display(),
-                status::KEPT_OUT
-            ),
-        );
+        self.keep_out(Some(mode), status::KEPT_OUT, status::KEPT_OUT);
         Ok(Look::Settled)
     }
 
@@ -518,7 +537,6 @@ impl Database {
 
     /// Under EXCLUSIVE: makes an empty log, then guards the database with its id.
     fn guard(&self, mut header: Header, mode: JournalMode) -> Result<(), LogError> {
-        self.part_from_strangers()?;
         let present = self.present_log()?;
         if present.is_some_and(|log| !log.at_rest) {
             // The process that cleared the last guard may have died before that was durable. Or it
@@ -530,6 +548,7 @@ impl Database {
                 code => return Err(self.inner_error("write the header of", code)),
             }
         }
+        self.part_from_strangers(present.as_ref())?;
         let path = &self.paths.log;
         let layout = self
             .layout_of_new_log(&header, mode, present.as_ref())
@@ -556,5 +575,26 @@ impl Database {
             ffi::SQLITE_OK => Ok(()),
             code => Err(self.inner_error("write the header of", code)),
         }
+    }
+}
+
+/// Whether an open log is the file at its path, with the access that is asked for.
+fn is_at_path(log: &Log, open: &OpenLog<'_>) -> bool {
+    let file = log.file();
+    file.access() == open.access && file.same_as_path().unwrap_or(false)
+}
+
+/// Opens a log. For reading only, if this user may not write it: as in stock SQLite, such a
+/// connection reads.
+fn as_permitted<T>(
+    mut open: OpenLog<'_>,
+    try_open: impl Fn(&OpenLog<'_>) -> Result<T, LogError>,
+) -> Result<T, LogError> {
+    match try_open(&open) {
+        Err(e) if e.kind() == ErrorKind::Denied && open.access == Access::ReadWrite => {
+            open.access = Access::ReadOnly;
+            try_open(&open)
+        }
+        other => other,
     }
 }

@@ -94,8 +94,9 @@ impl Database {
     /// Called with the last lock: the log now belongs to other connections, or to none. A
     /// connection that cannot write could not end the guard.
     pub fn let_go_of_log(&self) {
+        let only_reads = self.read_only || self.may_not_write_log();
         let log = self.log.replace(None);
-        if self.read_only && !convert::is_converting() {
+        if only_reads && !convert::is_converting() {
             self.left_guarded
                 .replace(log.filter(|log| log.id().is_some()));
         }

@@ -81,7 +81,7 @@ impl Database {
         let holds_something = match self.present_log() {
             Ok(log) => log.is_some_and(|log| !log.is_empty()),
             // It is damaged, or no log at all, and may hold content.
-            Err(e) if e.kind() == ErrorKind::CantOpen => self.paths.log.is_file(),
+            Err(e) if e.is_unreadable() => self.paths.log.is_file(),
             Err(e) => return Err(e),
         };
         match holds_something {
@@ -98,7 +98,7 @@ impl Database {
         match self.present_log() {
             Ok(log) => Ok(log.is_some_and(|log| !log.is_empty())),
             // It is damaged, of a newer version, or no log at all: a new database does not need it.
-            Err(e) if e.kind() == ErrorKind::CantOpen => Ok(self.paths.log.is_file()),
+            Err(e) if e.is_unreadable() => Ok(self.paths.log.is_file()),
             Err(e) => Err(e),
         }
     }
@@ -127,10 +127,10 @@ impl Database {
         Ok(!has_wal && !file_begins_with_content(&self.paths.journal)?)
     }
 
-    /// Called before a log is made again in the existing file. A connection to a removed database
-    /// may have that file open, without a frame in it yet, and would write there. Under EXCLUSIVE
-    /// no other connection can.
-    pub(super) fn part_from_strangers(&self) -> Result<(), LogError> {
+    /// Called before a log is made again in the existing file, `present`. A connection to a removed
+    /// database may have that file open, without a frame in it yet, and would write there. Under
+    /// EXCLUSIVE no other connection can. A file that this user may not write is replaced, too.
+    pub(super) fn part_from_strangers(&self, present: Option<&LogHeader>) -> Result<(), LogError> {
         if self.has_moved() {
             return Err(LogError::new(
                 ErrorKind::CantOpen,
@@ -144,15 +144,22 @@ impl Database {
         if self.is_index_in_use()? {
             storage::remove_file(&self.paths.shm)?;
         }
-        let Some(present) = self.present_log()? else {
+        let Some(present) = present else {
             return Ok(());
         };
         if !present.is_empty() {
             return Err(self.leftover_error());
         }
         let path = &self.paths.log;
-        let file = LogFile::open(path, Create::Never, Access::ReadOnly, DirectIo::Never)?;
-        if file.is_locked_by_other(LockByte::Presence, LockKind::Exclusive)? {
+        let is_in_the_way =
+            match LogFile::open(path, Create::Never, Access::ReadWrite, DirectIo::Never) {
+                Ok(file) => file.is_locked_by_other(LockByte::Presence, LockKind::Exclusive)?,
+                Err(e) => match e.is_denied() {
+                    true => true,
+                    false => return Err(e.into()),
+                },
+            };
+        if is_in_the_way {
             storage::remove_file(path)?;
         }
         Ok(())

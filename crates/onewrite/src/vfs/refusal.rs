@@ -6,10 +6,11 @@
 //! and it is looked at again.
 
 use super::database::Database;
-use super::header::{Header, guarded_by, page_size};
+use super::header::{Header, READ_VERSION_AT, WAL_VERSION, guarded_by, page_size};
 use super::{convert, discard};
 use crate::log::{ErrorKind, Log, LogError};
 use crate::mode::JournalMode;
+use crate::storage::Access;
 
 /// How often to look at a database that others are changing.
 const LOOKS: u32 = 3;
@@ -50,20 +51,29 @@ impl Database {
                 return None;
             }
             let page = page_size(header).ok()?;
-            let open = self
+            let mut open = self
                 .open_log(&self.paths.log, JournalMode::Waldio, page)
                 .ok()?;
+            open.access = Access::ReadOnly;
             let opened = Log::open_guarded(&open, id);
-            return opened.err().filter(|e| e.kind() == ErrorKind::CantOpen);
+            return opened.err().filter(LogError::is_unreadable);
         }
         let error = match present {
             Ok(None) => return None,
             Ok(Some(log)) if log.is_empty() => return None,
             Ok(Some(_)) => self.leftover_error(),
-            Err(e) if e.kind() == ErrorKind::CantOpen => e,
+            // It is used in SQLite's own WAL.
+            Err(e) if e.kind() == ErrorKind::Denied && header.is_some_and(is_in_wal) => {
+                return None;
+            }
+            Err(e) if e.is_unreadable() => e,
             Err(_) => return None,
         };
         let is_refused = self.read_only || !self.holds_nothing(header).ok()?;
         is_refused.then_some(error)
     }
+}
+
+fn is_in_wal(header: &Header) -> bool {
+    header[READ_VERSION_AT] == WAL_VERSION
 }

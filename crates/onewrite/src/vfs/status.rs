@@ -24,6 +24,14 @@ use crate::wal::faults::Fault;
 pub const KEPT_OUT: &str = "a program with stock SQLite has it open in wal; the mode is taken when the \
                             database is next opened after that program has closed it";
 
+/// The same, for a user that may read the log.
+pub const MAY_NOT_WRITE_LOG: &str = "this user may neither write the log (-onewrite) nor replace it: give the log the owner of the \
+     database, or let the user write its directory";
+
+/// The same, for a user that may not: the mode is not known.
+pub const MAY_NOT_READ_LOG: &str = "this user may not read the log (-onewrite), which remembers the mode: give the log the owner of \
+     the database, or remove it while no connection has the database open";
+
 #[derive(Serialize)]
 struct Status<'a> {
     version: &'static str,
@@ -57,7 +65,7 @@ struct Status<'a> {
 
 #[derive(Serialize)]
 struct KeptOut {
-    mode: &'static str,
+    mode: Option<&'static str>,
     why: &'static str,
 }
 
@@ -114,9 +122,9 @@ pub fn json(database: &Database) -> String {
         sqlite,
         sqlite_faults: faults.iter().map(Fault::to_string).collect(),
         mode: database.mode().map(|mode| mode.name()),
-        kept_out_of: database.kept_out_of.get().map(|mode| KeptOut {
-            mode: mode.name(),
-            why: KEPT_OUT,
+        kept_out_of: database.kept_out.get().map(|kept_out| KeptOut {
+            mode: kept_out.mode.map(|mode| mode.name()),
+            why: kept_out.why,
         }),
         settings: InUse(database),
         sync_in_use: match log.as_deref() {

@@ -82,13 +82,21 @@ impl Database {
         }
     }
 
+    /// Why the database is not in this mode, which it remembers.
+    fn is_kept_out_of(&self, mode: JournalMode) -> Option<&'static str> {
+        let kept_out = self.kept_out.get();
+        kept_out
+            .filter(|kept_out| kept_out.mode == Some(mode))
+            .map(|kept_out| kept_out.why)
+    }
+
     /// The application asks for WAL, does not know us, and may compare the answer: so the answer is
     /// "wal". If the switch is not possible, the database gets WAL as requested, the reason goes to
     /// SQLite's log, and this returns `None`.
     fn upgrade_wal(&self, mode: JournalMode) -> Option<Answer> {
         match self.switch_to(mode) {
             // The database is in WAL, as requested, and still remembers the mode.
-            Answer::Fail(_) if self.kept_out_of.get() == Some(mode) => Some(Answer::Pass),
+            Answer::Fail(_) if self.is_kept_out_of(mode).is_some() => Some(Answer::Pass),
             Answer::Fail(failure) if self.mode().is_none() && failure.is_no_fault() => {
                 let database = self.paths.database.display();
                 host::log(
@@ -154,11 +162,10 @@ impl Database {
         if self.mode() == Some(mode) {
             return Ok(());
         }
-        if self.kept_out_of.get() == Some(mode) {
+        if let Some(why) = self.is_kept_out_of(mode) {
             // Not through DELETE, which would be refused when the mode is already forgotten.
             return Err(Failure::busy(format!(
-                "cannot change into {mode} mode: {}",
-                super::status::KEPT_OUT
+                "cannot change into {mode} mode: {why}"
             )));
         }
         if !connection.is_autocommit() {

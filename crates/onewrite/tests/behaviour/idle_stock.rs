@@ -1,14 +1,10 @@
 //! An open, idle connection of stock SQLite. The database cannot be guarded then, and continues in
 //! SQLite's WAL.
 
-use super::{MODES, Mode, beside, copy, open, open_flags, open_in, outcome, sql, status, stock};
+use super::{MODES, beside, copy, guarded, open, open_flags, open_in, outcome, sql, status, stock};
 use rusqlite::OpenFlags;
 
 const ROWS: &str = "SELECT group_concat(x) FROM (SELECT x FROM t ORDER BY x)";
-
-fn guarded() -> impl Iterator<Item = Mode> {
-    MODES.into_iter().filter(|mode| mode.name != "direct")
-}
 
 #[test]
 fn an_idle_stock_connection_keeps_nobody_from_a_database_that_remembers_a_mode() {

@@ -8,6 +8,7 @@ mod deletion;
 mod grouping;
 mod idle_stock;
 mod orphan;
+mod permissions;
 mod places;
 #[path = "../common/random.rs"]
 mod random;
@@ -89,6 +90,11 @@ const GATHERED: [Mode; 2] = [
         before: &["PRAGMA onewrite_checkpoint=exchange"],
     },
 ];
+
+/// The modes with a log of their own.
+fn guarded() -> impl Iterator<Item = Mode> {
+    MODES.into_iter().filter(|mode| mode.name != "direct")
+}
 
 /// WALDIO with default settings.
 const WALDIO: Mode = Mode {

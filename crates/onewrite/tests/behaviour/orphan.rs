@@ -1,15 +1,13 @@
 //! Databases that are removed and created again while their log has transactions: after a kill, and
 //! with a connection that was never closed.
 
-use super::{MODES, Mode, beside, copy, open, open_flags, open_in, outcome, sql, status, stock};
+use super::{
+    MODES, Mode, beside, copy, guarded, open, open_flags, open_in, outcome, sql, status, stock,
+};
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 
 const COUNT: &str = "SELECT count(*) FROM t";
-
-fn guarded() -> impl Iterator<Item = Mode> {
-    MODES.into_iter().filter(|mode| mode.name != "direct")
-}
 
 fn fill(db: &Connection, rows: u32) {
     sql(db, "CREATE TABLE t(id INTEGER PRIMARY KEY, x)");

@@ -323,7 +323,7 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
             database.end_turn();
             database.last_snapshot.set(None);
             database.must_look_again.set(false);
-            database.kept_out_of.set(None);
+            database.kept_out.set(None);
             // While the lock is held: a connection that has the log open has the database open.
             database.let_go_of_log();
         }

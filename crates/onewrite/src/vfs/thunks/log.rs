@@ -37,7 +37,10 @@ pub unsafe fn open(
         (*ours).base.pMethods = &raw const LOG_METHODS;
         (*ours).database = database;
         if !out_flags.is_null() {
-            *out_flags = flags;
+            *out_flags = match database.may_not_write_log() {
+                true => flags & !ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_READONLY,
+                false => flags,
+            };
         }
     }
     SQLITE_OK
