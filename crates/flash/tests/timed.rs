@@ -89,10 +89,19 @@ fn a_device_works_on_as_many_requests_as_it_has_channels() {
         let children = (0..4).map(|nth| dd(host.node(), nth * 100, 25, &[]));
         time(begin, children.collect())
     };
-    let (one, four) = (measure(1), measure(4));
-    assert!(one >= Duration::from_millis(1000), "{one:?}");
-    assert!(four >= Duration::from_millis(250), "{four:?}");
-    assert!(four < one / 2, "one channel {one:?}, four {four:?}");
+    // The device never answers too soon. That requests run at the same time shows when the machine
+    // lets them: once is enough.
+    let mut seen = Vec::new();
+    for _ in 0..10 {
+        let (one, four) = (measure(1), measure(4));
+        assert!(one >= Duration::from_millis(1000), "{one:?}");
+        assert!(four >= Duration::from_millis(250), "{four:?}");
+        seen.push((one, four));
+        if four < one / 2 {
+            return;
+        }
+    }
+    panic!("one channel and four: {seen:?}");
 }
 
 /// Dirty pages of many times their writer's memory limit, above a slow device in memory.

@@ -544,7 +544,10 @@ mod tests {
              direct_io, synchronous, page_size"
         );
         let error = Mode::parse("wal:layout=sector").unwrap_err().to_string();
-        assert!(error.ends_with("it takes synchronous, page_size"), "{error}");
+        assert!(
+            error.ends_with("it takes synchronous, page_size"),
+            "{error}"
+        );
     }
 
     #[test]

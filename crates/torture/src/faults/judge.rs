@@ -320,6 +320,11 @@ impl Case<'_> {
             .fired
             .as_ref()
             .is_some_and(|first| stays || (first.call.work == Work::Open && !is_ours(first)));
+        // A log that this user may not write is opened read-only, as SQLite opens its own files.
+        let is_open = is_open
+            || self.injection.is_some_and(|injection| {
+                injection.fault.error_name() == "EACCES" && injection.call.work == Work::Open
+            });
         for (what, outcome) in self.story.afterwards.iter().filter(|(_, o)| !o.is_ok()) {
             // IOERR: the log is poisoned, or the wal-index could not be mapped. BUSY: SQLite could
             // not release a lock, and finds it held until the connection is closed.
