@@ -5,14 +5,12 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use onewrite::log::name::{longest_name, orphan_prefix};
 use onewrite::log::scan::{OpenedLog, Survey, Writers};
 
 use super::report::{Orphan, Report};
 use crate::inspect::look::beside;
 use crate::inspect::{advice, counted};
-
-/// The engine's suffix for a log that it sets aside; the log's id follows it.
-pub const ORPHAN_SUFFIX: &str = "-onewrite-orphan-";
 
 /// At most this many set-aside logs are read; the others are counted.
 const MOST_ORPHANS: usize = 100;
@@ -131,10 +129,10 @@ fn orphans(path: &Path, report: &mut Report) -> io::Result<()> {
 /// The directory cannot be listed.
 pub fn set_aside(path: &Path) -> io::Result<Vec<PathBuf>> {
     let directory = path.parent().unwrap_or(Path::new("/"));
-    let begin = beside(path, ORPHAN_SUFFIX);
-    let Some(begin) = begin.file_name() else {
+    let Some(name) = path.file_name() else {
         return Ok(Vec::new());
     };
+    let begin = orphan_prefix(name, longest_name(path));
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).map_err(|e| named(directory, e))? {
         let path = entry?.path();

@@ -13,6 +13,7 @@ pub mod arrivals;
 pub mod header;
 pub mod layout;
 pub mod memory;
+pub mod name;
 pub mod packed;
 pub mod scan;
 pub mod shared;

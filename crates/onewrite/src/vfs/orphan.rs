@@ -8,7 +8,7 @@
 //! The name is changed under EXCLUSIVE. So no connection to this database is using the log, and
 //! none can make a new one. A connection to the *removed* database may still use the log. It
 //! continues with its open file, under the new name. The interleavings: `docs/durability.md`, O1 to
-//! O8.
+//! O9.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,6 +27,7 @@ use super::header::{Header, guarded_by, holds_no_table, page_size};
 use super::host;
 use super::inner::LockLevel;
 use crate::log::header::HEADER_BYTES;
+use crate::log::name::{longest_name, orphan_prefix_of_log};
 use crate::log::{ErrorKind, LogError, LogHeader};
 use crate::storage::{self, Access, Create, DirectIo, LockByte, LockKind, LogFile};
 
@@ -39,9 +40,8 @@ const MOST_READ: u64 = 64 << 20;
 
 /// The name of a log that is set aside, up to the id.
 fn orphan_name(log: &Path) -> OsString {
-    let mut name = log.file_name().unwrap_or_default().to_owned();
-    name.push("-orphan-");
-    name
+    let name = log.file_name().unwrap_or_default();
+    orphan_prefix_of_log(name, longest_name(log))
 }
 
 impl Database {

@@ -9,6 +9,7 @@ use super::pragma::{Answer, Failure};
 use super::settings::{no_group_synch_in, no_layout_in, no_remapping_in};
 use super::{convert, ffi, host};
 use crate::log::Geometry;
+use crate::log::name::longest_name;
 use crate::mode::{JournalMode, Layout, UpgradeOfWal, is_stock_mode};
 use crate::wal::{FRAME_HEADER_BYTES, PageSize};
 
@@ -177,6 +178,7 @@ impl Database {
             );
         }
         self.check_suits(mode, connection, &schema)?;
+        self.check_name(mode)?;
         self.leave_for("delete")?;
         let pragma = |word| connection.query(&format!("PRAGMA {schema}.journal_mode={word}"));
         // From SQLite's own WAL through DELETE, so that the way in is always the same.
@@ -293,6 +295,29 @@ impl Database {
                 message: format!("cannot read the database header: SQLite's VFS says {code}"),
             }),
         }
+    }
+
+    /// The names of all files of the mode must fit. Otherwise the database would be halfway when that
+    /// shows.
+    fn check_name(&self, mode: JournalMode) -> Result<(), Failure> {
+        let suffix = match mode.is_guarded() {
+            true => "-onewrite-lock",
+            false => "-onewrite",
+        };
+        let (database, longest) = (&self.paths.database, longest_name(&self.paths.database));
+        let most = longest.saturating_sub(suffix.len());
+        let len = database.file_name().unwrap_or_default().len();
+        if len <= most {
+            return Ok(());
+        }
+        Err(Failure {
+            code: ffi::SQLITE_CANTOPEN,
+            message: format!(
+                "cannot change into {mode} mode: file name too long: the database's name has {len} bytes, and may \
+                 have at most {most}: another file's name is the same with \"{suffix}\" after it, and the file \
+                 system allows {longest}"
+            ),
+        })
     }
 
     /// Pages must be whole blocks. If that showed only when the log is made, it would be an error

@@ -185,3 +185,53 @@ fn logs_that_nobody_looks_at_are_not_followed_by_any_number() {
     assert!(said.contains("onewrite salvage"), "{said}");
     assert!(beside(&path, "-onewrite").exists());
 }
+
+/// A name so long that `<db>-onewrite-orphan-<id>` does not fit in a name of 255 bytes.
+#[test]
+fn a_database_with_a_long_name_is_made_anew_like_any_other() {
+    for len in [217, 218, 223, 241] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let killed = killed(directory.path(), MODES[6]);
+        let path = directory.path().join("n".repeat(len));
+        for round in 0..2 {
+            std::fs::copy(beside(&killed, "-onewrite"), beside(&path, "-onewrite")).expect("it");
+            let db = open_in(&path, MODES[6]);
+            fill(&db, 3);
+            assert_eq!(sql(&db, COUNT), "3", "{len}");
+            let aside = status(&db)["set_aside"].as_str().map(PathBuf::from);
+            let aside = aside.unwrap_or_else(|| panic!("{len}: no name"));
+            let (whole, kept) = (beside(&killed, "-onewrite"), std::fs::read(&aside));
+            assert!(
+                kept.expect("it") == std::fs::read(whole).expect("it"),
+                "{len}"
+            );
+            assert!(aside.to_string_lossy().contains("-onewrite-orphan-"));
+            drop(db);
+            std::fs::remove_file(&path).expect("the database");
+            std::fs::remove_file(beside(&path, "-onewrite")).expect("the log");
+            let files = std::fs::read_dir(directory.path()).expect("a directory");
+            let orphans = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
+            let orphans = orphans.filter(|name| name.contains("-orphan-")).count();
+            assert_eq!(orphans, round + 1, "{len}");
+        }
+    }
+}
+
+#[test]
+fn a_name_without_room_for_the_files_of_a_mode_is_refused_before_anything_changes() {
+    for (len, mode) in [(242, "onewrite"), (242, "swal"), (247, "direct")] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("z".repeat(len));
+        let db = open(&path);
+        // SQLite itself needs 8 bytes for "-journal".
+        assert_eq!(sql(&db, "PRAGMA journal_mode=wal"), "wal");
+        sql(&db, "CREATE TABLE t(x)");
+        let found = outcome(&db, &format!("PRAGMA journal_mode={mode}"));
+        assert!(found.starts_with("error 14"), "{mode}: {found}");
+        let most = if mode == "direct" { 246 } else { 241 };
+        assert!(found.contains(&format!("at most {most}:")), "{found}");
+        assert_eq!(sql(&db, "PRAGMA journal_mode"), "wal", "{mode}");
+        sql(&db, "INSERT INTO t VALUES(1)");
+        assert_eq!(sql(&db, COUNT), "1");
+    }
+}
