@@ -281,7 +281,7 @@ fn a_damaged_log_is_given_up_only_on_request() {
 fn a_log_of_a_newer_version_is_left_to_a_newer_onewrite() {
     let case = Case::killed();
     let mut log = fs::read(case.log()).expect("the log");
-    log[11] = 9;
+    super::make_newer(&mut log);
     fs::write(case.log(), log).expect("the log");
     for more in [&[][..], &["--discard"]] {
         let why = case.refused(more);

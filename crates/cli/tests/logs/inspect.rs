@@ -285,7 +285,7 @@ fn what_is_no_log_at_all_is_said_to_be_none() {
 fn a_newer_version_is_named() {
     let case = Case::killed("embedded", FOUR_COMMITS);
     let mut bytes = fs::read(case.log()).expect("the log");
-    bytes[11] = 9;
+    super::make_newer(&mut bytes);
     let (found, code) = case.of_bytes(&bytes, "-onewrite");
     let what = found["problems"][0]["what"].as_str().expect("words");
     assert_eq!((code, &found["problems"][0]["offset"]), (1, &json!(8)));

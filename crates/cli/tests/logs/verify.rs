@@ -388,7 +388,7 @@ fn a_newer_version_and_any_bytes_are_described() {
     let case = Case::killed("onewrite", "auto");
     let whole = fs::read(case.file("-onewrite")).expect("the log");
     let mut log = whole.clone();
-    log[11] = 9;
+    super::make_newer(&mut log);
     fs::write(case.file("-onewrite"), &log).expect("the log");
     assert!(case.problem().contains("newer"));
     let seed = std::env::var("ONEWRITE_SEED")

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::log::LogId;
+use crate::log::{HeaderError, LogId};
 use crate::storage::{Operation, StorageError};
 
 /// Decides which of SQLite's error codes the application gets.
@@ -76,6 +76,17 @@ impl LogError {
             return LogError::new(ErrorKind::Denied, path, text);
         } else {
             error.to_string()
+        };
+        LogError::new(ErrorKind::CantOpen, path, text)
+    }
+
+    /// The header of the log at `path` is damaged, or of a newer version.
+    pub fn header(path: &Path, error: HeaderError) -> LogError {
+        let text = match error {
+            HeaderError::Version(_) => error.to_string(),
+            _ => format!(
+                "{error}. \"onewrite verify DB\" says more, \"onewrite salvage DB -o OUT\" saves what is whole"
+            ),
         };
         LogError::new(ErrorKind::CantOpen, path, text)
     }

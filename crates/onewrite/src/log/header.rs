@@ -179,16 +179,16 @@ impl LogHeader {
         let bytes: &[u8; HEADER_BYTES] = bytes
             .first_chunk()
             .ok_or(HeaderError::Truncated(bytes.len()))?;
-        // The version comes before the checksum: a later format may keep its checksum elsewhere.
+        // The checksum comes before the version, which may be damaged too. Every version has it here.
+        let (found, expected) = (be32(bytes, CRC_AT), crc32c::crc32c(&bytes[..CRC_AT]));
+        if found != expected {
+            return Err(HeaderError::Checksum { found, expected });
+        }
         let locks = match be32(bytes, 8) {
             VERSION_1 | VERSION_2 => Locks::InTheLog,
             VERSION => Locks::InAFileOfTheirOwn,
             newer => return Err(HeaderError::Version(newer)),
         };
-        let (found, expected) = (be32(bytes, CRC_AT), crc32c::crc32c(&bytes[..CRC_AT]));
-        if found != expected {
-            return Err(HeaderError::Checksum { found, expected });
-        }
         let page_size = match be32(bytes, 20) {
             0 => None,
             n => Some(PageSize::new(n).ok_or(HeaderError::Field {
@@ -399,6 +399,11 @@ mod tests {
     fn a_newer_version_says_so() {
         let mut newer = header().to_bytes();
         newer[11] = 9;
+        // A damaged byte is no newer version.
+        let damaged = LogHeader::parse(&newer);
+        assert!(matches!(damaged, Err(HeaderError::Checksum { .. })));
+        let crc = crc32c::crc32c(&newer[..CRC_AT]);
+        newer[CRC_AT..].copy_from_slice(&crc.to_be_bytes());
         assert_eq!(LogHeader::parse(&newer), Err(HeaderError::Version(9)));
     }
 }

@@ -474,5 +474,5 @@ pub fn read_header(file: &LogFile) -> Result<LogHeader, LogError> {
         bytes.truncate(n);
         Ok::<_, StorageError>(bytes)
     })?;
-    parsed.map_err(|e| LogError::new(ErrorKind::CantOpen, file.path(), e.to_string()))
+    parsed.map_err(|e| LogError::header(file.path(), e))
 }

@@ -286,9 +286,7 @@ impl Database {
             // guarded.
             return Ok(None);
         }
-        parsed
-            .map(Some)
-            .map_err(|e| LogError::new(ErrorKind::CantOpen, path, e.to_string()))
+        parsed.map(Some).map_err(|e| LogError::header(path, e))
     }
 
     /// Our mode to use for a database in WAL mode.

@@ -79,6 +79,9 @@ fn a_damaged_or_newer_header_is_told_and_nothing_is_lost() {
     let whole = std::fs::read(&log).expect("the log");
     let mut newer = whole.clone();
     newer[11] = 9;
+    let damaged_version = newer.clone();
+    let crc = crc32c::crc32c(&newer[..124]);
+    newer[124..128].copy_from_slice(&crc.to_be_bytes());
     let mut flipped = whole.clone();
     flipped[40] ^= 1;
     let mut not_ours = whole.clone();
@@ -86,6 +89,7 @@ fn a_damaged_or_newer_header_is_told_and_nothing_is_lost() {
     let cases = [
         (newer, "version 9"),
         (flipped, "damaged"),
+        (damaged_version, "damaged"),
         (not_ours, "not an onewrite log"),
         (whole[..100].to_vec(), "cut short"),
         (Vec::new(), "cut short"),
@@ -93,6 +97,9 @@ fn a_damaged_or_newer_header_is_told_and_nothing_is_lost() {
     for (bytes, why) in cases {
         std::fs::write(&log, &bytes).expect("a write");
         refused(&path, why);
+        if why != "version 9" {
+            refused(&path, "\"onewrite salvage DB -o OUT\" saves");
+        }
     }
     std::fs::write(&log, &whole).expect("a write");
     holds(&path, 9);

@@ -165,7 +165,7 @@ fn files_of_direct_that_are_damaged_are_told_or_read_as_stock_reads_them() {
     let whole = std::fs::read(&log).expect("the mode");
     for (at, why) in [
         (0, "not an onewrite log"),
-        (11, "version"),
+        (11, "damaged"),
         (100, "damaged"),
     ] {
         let mut bytes = whole.clone();
