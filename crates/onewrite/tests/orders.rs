@@ -63,7 +63,7 @@ fn a_leader_is_woken(left_out: LeftOut, commits: u32, hurries: bool) {
 }
 
 #[test]
-fn a_leader_is_woken_by_the_last_who_comes() {
+fn a_leader_is_woken_by_the_last_commit_that_comes() {
     a_leader_is_woken(LeftOut::Nothing, 2, false);
 }
 

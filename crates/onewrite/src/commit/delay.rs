@@ -28,7 +28,7 @@ pub(super) struct CommitDelay {
     /// The usual time of a flush.
     usual: Duration,
     /// Lost bets in a row.
-    in_vain: u32,
+    lost: u32,
     /// How many flushes begin at once before the next bet.
     sits_out: u32,
 }
@@ -46,10 +46,10 @@ impl CommitDelay {
     /// A leader has waited, and all missing commits came, or not.
     pub(super) fn waited(&mut self, all_came: bool) {
         if all_came {
-            self.in_vain = 0;
+            self.lost = 0;
         } else {
-            self.in_vain = RAREST.min(self.in_vain + 1);
-            self.sits_out = (1 << self.in_vain) - 1;
+            self.lost = RAREST.min(self.lost + 1);
+            self.sits_out = (1 << self.lost) - 1;
         }
     }
 
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn bets_in_vain_get_rarer() {
+    fn lost_bets_make_bets_rarer() {
         let mut delay = CommitDelay::default();
         delay.flushed(FLUSH);
         let mut bets = Vec::new();

@@ -119,8 +119,8 @@ pub struct Counts {
     pub commits: u64,
     /// Statements that waited for the commits they were about to read.
     pub reads: u64,
-    /// How often a wait for another process's flush ended without success.
-    pub in_vain: u64,
+    /// Waits for another process's flush that reached their bound.
+    pub timed_out: u64,
     /// How often a checkpoint that follows a commit waited for another one.
     pub checkpoint_waits: u64,
 }
@@ -157,13 +157,13 @@ impl GroupCommit {
         &self,
         log: &Log,
         until: (Salts, FrameNo),
-        who: Waiter,
+        waiter: Waiter,
         look: Look<'_>,
     ) -> Result<(), LogError> {
         let (salts, frame) = until;
         let came = Instant::now();
         let flushes = log.shared().flushes();
-        match who {
+        match waiter {
             Waiter::Commit => log.shared().arrivals().arrive(),
             Waiter::Reader => log.shared().arrivals().hurry(),
         }
@@ -180,7 +180,7 @@ impl GroupCommit {
                     return self.lead(log, salts, frame, look);
                 }
                 self.stuck.note(flushes);
-                self.leading().counts.in_vain += 1;
+                self.leading().counts.timed_out += 1;
                 flush(log, salts, frame, look)
             };
             if matches!(self.flush_for_all(log, flush)?, Led::Flushed) {

@@ -98,7 +98,7 @@ pub struct Writer {
     partial: Option<PartialFrame>,
     unfinished: Unfinished,
     resealed: Option<Resealed>,
-    who: Committer,
+    committer: Committer,
     promise: Promise,
     /// Whether `xSync` follows the connection's commits (`synchronous=FULL`).
     expects_sync: bool,
@@ -108,7 +108,7 @@ pub struct Writer {
 
 impl Writer {
     /// A connection opens the log.
-    pub fn new(log: Arc<SharedLog>, config: CommitConfig, who: Committer) -> Writer {
+    pub fn new(log: Arc<SharedLog>, config: CommitConfig, committer: Committer) -> Writer {
         let page = log.geometry().page();
         log.enter();
         Writer {
@@ -122,7 +122,7 @@ impl Writer {
             partial: None,
             unfinished: Unfinished::default(),
             resealed: None,
-            who,
+            committer,
             promise: Promise::None,
             expects_sync: false,
             laid_out: LaidOut::default(),
@@ -474,7 +474,7 @@ impl Writer {
         };
         self.transaction.phase = synced;
         self.expects_sync = true;
-        self.log.shared().note_committer(self.who);
+        self.log.shared().note_committer(self.committer);
         self.leave_out_partial();
         self.sync_commit(index, alone_in_transaction)
     }

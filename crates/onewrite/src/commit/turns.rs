@@ -41,8 +41,8 @@ struct Turn {
 }
 
 impl Turn {
-    fn is_anothers(&self, who: Committer) -> bool {
-        self.holder.is_some_and(|(holder, _)| holder != who)
+    fn is_anothers(&self, committer: Committer) -> bool {
+        self.holder.is_some_and(|(holder, _)| holder != committer)
     }
 
     fn is_this_threads(&self) -> bool {
@@ -56,27 +56,27 @@ impl Turns {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give(&self, turn: &mut Turn, who: Committer) {
-        turn.holder = Some((who, this_thread()));
+    fn give(&self, turn: &mut Turn, committer: Committer) {
+        turn.holder = Some((committer, this_thread()));
         self.is_taken.store(true, Ordering::Relaxed);
     }
 
     /// Whether another connection of this process has the turn.
-    pub fn is_anothers(&self, who: Committer) -> bool {
-        self.turn().is_anothers(who)
+    pub fn is_anothers(&self, committer: Committer) -> bool {
+        self.turn().is_anothers(committer)
     }
 
     /// Waits for the turn to write, at most `TURN`. Does not wait for a connection of the same
     /// thread, which cannot end its turn meanwhile.
-    pub fn take(&self, log: &Log, who: Committer) {
+    pub fn take(&self, log: &Log, committer: Committer) {
         let end = Instant::now() + TURN;
         let mut turn = self.turn();
-        if turn.is_anothers(who) && !turn.is_this_threads() {
+        if turn.is_anothers(committer) && !turn.is_this_threads() {
             drop(turn);
             self.watch();
             turn = self.turn();
         }
-        while turn.is_anothers(who) {
+        while turn.is_anothers(committer) {
             let now = Instant::now();
             if now >= end || turn.is_this_threads() {
                 return;
@@ -86,7 +86,7 @@ impl Turns {
             turn = woken.unwrap_or_else(PoisonError::into_inner).0;
             turn.asleep -= 1;
         }
-        self.give(&mut turn, who);
+        self.give(&mut turn, committer);
         let among_processes =
             !turn.among_processes && log.shared().contention() == Contention::Processes;
         drop(turn);
@@ -103,15 +103,19 @@ impl Turns {
         }
     }
 
-    /// Notes that `who` has the write lock, whether it waited for its turn or not.
-    pub fn claim(&self, who: Committer) {
-        self.give(&mut self.turn(), who);
+    /// Notes that `committer` has the write lock, whether it waited for its turn or not.
+    pub fn claim(&self, committer: Committer) {
+        self.give(&mut self.turn(), committer);
     }
 
-    /// Ends the turn of `who`, if it has it.
-    pub fn end(&self, log: &Log, who: Committer) {
+    /// Ends the turn of `committer`, if it has it.
+    pub fn end(&self, log: &Log, committer: Committer) {
         let mut turn = self.turn();
-        if turn.holder.take_if(|(holder, _)| *holder == who).is_none() {
+        if turn
+            .holder
+            .take_if(|(holder, _)| *holder == committer)
+            .is_none()
+        {
             return;
         }
         self.is_taken.store(false, Ordering::Relaxed);

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn those_are_expected_whom_the_last_flush_let_go() {
+    fn commits_that_the_last_flush_released_are_expected() {
         let words = SharedWords::default();
         let arrivals = halves(&words);
         assert!(!arrivals.are_complete());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_is_complete() {
+    fn a_group_of_one_commit_is_complete() {
         let words = SharedWords::default();
         let arrivals = Arrivals {
             words: Some(&words),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for_while_a_reader_waits() {
+    fn a_leader_waits_for_no_commit_while_a_reader_waits() {
         let words = SharedWords::default();
         let arrivals = halves(&words);
         arrivals.hurry();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_may_begin_anew() {
+    fn counts_may_begin_again() {
         let words = SharedWords::default();
         words.arrived.store(u32::MAX - 2, Ordering::Release);
         words.found.store(u32::MAX - 2, Ordering::Release);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_is_woken_by_the_last_who_comes_and_by_a_reader() {
+    fn a_leader_is_woken_by_the_last_commit_that_comes_and_by_a_reader() {
         for hurries in [false, true] {
             let words = SharedWords::default();
             let arrivals = halves(&words);

@@ -279,7 +279,7 @@ impl Geometry {
         let start = self.slot(first);
         out.clear();
         out.resize_zeroed((self.slot(last) + self.slot_bytes() - start) as usize);
-        let mut beside: Option<SideBlock> = None;
+        let mut separate: Option<SideBlock> = None;
         for (i, frame) in frames.chunks_exact(self.page.frame_bytes()).enumerate() {
             let no = first.plus(i as u32);
             let side = self.side_block(no);
@@ -296,11 +296,11 @@ impl Geometry {
             let entry_at = (self.entry_offset(no) - side) as usize;
             let block = match side.checked_sub(start) {
                 Some(inside) => &mut out.as_mut_slice()[inside as usize..][..SIDE_BYTES],
-                None => beside_block(&mut beside, side, load)?,
+                None => loaded_side_block(&mut separate, side, load)?,
             };
             block[entry_at..entry_at + ENTRY_BYTES].copy_from_slice(&entry);
         }
-        Ok((start, beside))
+        Ok((start, separate))
     }
 
     /// A run that begins a section includes the section's header block. Otherwise that block is written
@@ -321,10 +321,10 @@ impl Geometry {
         };
         out.clear();
         out.resize_zeroed((self.slot(last) + self.slot_bytes() - start) as usize);
-        let mut beside: Option<SideBlock> = None;
+        let mut separate: Option<SideBlock> = None;
         if !begins_section {
             let side = self.side_block(first);
-            let block = beside_block(&mut beside, side, load)?;
+            let block = loaded_side_block(&mut separate, side, load)?;
             if live_until <= last {
                 // The entries after the run are of another transaction, or of another generation.
                 block[first.index() as usize % SIDE_FRAMES as usize * ENTRY_BYTES..].fill(0);
@@ -340,7 +340,7 @@ impl Geometry {
             let (header, page) = frame.split_at(FRAME_HEADER_BYTES);
             let at = (self.slot(no) - start) as usize;
             out.as_mut_slice()[at..at + page.len()].copy_from_slice(page);
-            let block = match (side.checked_sub(start), &mut beside) {
+            let block = match (side.checked_sub(start), &mut separate) {
                 (Some(inside), _) => &mut out.as_mut_slice()[inside as usize..][..SIDE_BYTES],
                 (None, Some(block)) => block.bytes.as_mut_slice(),
                 (None, None) => return Err(io::Error::other("a header block was lost")),
@@ -348,7 +348,7 @@ impl Geometry {
             let entry = (self.entry_offset(no) - side) as usize;
             block[entry..entry + FRAME_HEADER_BYTES].copy_from_slice(header);
         }
-        Ok((start, beside))
+        Ok((start, separate))
     }
 
     /// Where the block with this frame's header begins, in a layout with such blocks.
@@ -417,18 +417,18 @@ fn embed(frame: &[u8], slot: &mut [u8]) -> Option<[u8; ENTRY_BYTES]> {
 }
 
 /// The side block before the run, with its existing entries.
-fn beside_block<'a>(
-    beside: &'a mut Option<SideBlock>,
+fn loaded_side_block<'a>(
+    separate: &'a mut Option<SideBlock>,
     offset: u64,
     load: Load<'_>,
 ) -> io::Result<&'a mut [u8]> {
-    if beside.is_none() {
+    if separate.is_none() {
         let mut bytes = AlignedBuf::new();
         bytes.resize_zeroed(SIDE_BYTES);
         load(offset, bytes.as_mut_slice())?;
-        *beside = Some(SideBlock { offset, bytes });
+        *separate = Some(SideBlock { offset, bytes });
     }
-    match beside {
+    match separate {
         Some(block) => Ok(block.bytes.as_mut_slice()),
         None => Err(io::Error::other("a side block was lost")),
     }

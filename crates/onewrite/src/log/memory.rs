@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_is_taken_from_nobody() {
+    fn memory_in_use_is_taken_from_no_log() {
         let process = process();
         let busy = of(process);
         busy.insert(FrameNo(1), OLD, &[1; 65_536]);

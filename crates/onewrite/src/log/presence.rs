@@ -19,18 +19,18 @@ impl Log {
                 .try_lock(LockByte::Presence, LockKind::Exclusive)?;
         if alone {
             // No other process can open it before the lock is shared again.
-            self.open_beside(open, true)?;
+            self.open_shared(open, true)?;
         }
         self.lock_presence(open.patience)?;
         if !alone {
-            self.open_beside(open, false)?;
+            self.open_shared(open, false)?;
             self.check_poison_of_others()?;
         }
         Ok(())
     }
 
     /// Opens the state that the log's processes share. `alone`: no other process has it open.
-    fn open_beside(&mut self, open: &OpenLog<'_>, alone: bool) -> Result<(), LogError> {
+    fn open_shared(&mut self, open: &OpenLog<'_>, alone: bool) -> Result<(), LogError> {
         let shared = Shared::open(open.path, open.access, open.new_file, alone);
         self.shared = shared.unwrap_or_else(|_| Shared::private());
         if self.locks == Locks::InAFileOfTheirOwn && open.access == Access::ReadWrite {

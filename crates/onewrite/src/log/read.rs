@@ -27,7 +27,7 @@ impl Log {
     ) -> Result<bool, LogError> {
         let mut header = [0; FRAME_HEADER_BYTES];
         if self.geometry.layout() != Layout::Embedded {
-            self.read_beside_header(frame, at, &mut header, out)?;
+            self.read_header_and_page(frame, at, &mut header, out)?;
             return Ok(generations.contains(&FrameHeader::parse(&header).salts));
         }
         let slot = if out.len() == self.geometry.page().bytes() {
@@ -42,7 +42,7 @@ impl Log {
     }
 
     /// The header of a frame, and its page from byte `at` on, by one call if they are adjacent.
-    fn read_beside_header(
+    fn read_header_and_page(
         &self,
         frame: FrameNo,
         at: usize,

@@ -180,18 +180,18 @@ impl Shared {
         (self.durable(salts) < Some(deferred)).then_some(deferred)
     }
 
-    /// Notes that `who` commits, under the write lock.
-    pub fn note_committer(&self, who: Committer) {
+    /// Notes that a connection commits, under the write lock.
+    pub fn note_committer(&self, committer: Committer) {
         let Some(words) = self.words() else { return };
         let before = Committer(words.committer.load(Ordering::Relaxed));
-        if before == who {
+        if before == committer {
             return;
         }
-        words.committer.store(who.0, Ordering::Relaxed);
+        words.committer.store(committer.0, Ordering::Relaxed);
         if before.0 == 0 {
             return;
         }
-        self.note_contention(before.process() != who.process());
+        self.note_contention(before.process() != committer.process());
     }
 
     /// Notes that another committer is active too.
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn company_is_told_by_who_committed_a_moment_ago() {
+    fn contention_is_inferred_from_the_commits_of_a_moment_ago() {
         let shared = Shared::private();
         for _ in 0..2 {
             shared.note_committer(Committer(1 << 32 | 1));

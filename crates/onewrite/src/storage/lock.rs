@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_may_write_can_open_the_file_with_the_locks() {
+    fn only_a_process_that_may_write_can_open_the_file_with_the_locks() {
         let modes = [0o600, 0o644, 0o640, 0o664, 0o660, 0o666, 0o444];
         let writers = [0o600, 0o600, 0o600, 0o660, 0o660, 0o666, 0];
         assert_eq!(modes.map(for_writers_only), writers);

@@ -48,7 +48,7 @@ impl Database {
             return false;
         };
         let in_company = log.shared().contention() > Contention::None
-            || log.group_commit.turns().is_anothers(self.who);
+            || log.group_commit.turns().is_anothers(self.committer);
         if !in_company || self.holds_write_lock.get() || self.has_turn.get() {
             return false;
         }
@@ -62,7 +62,7 @@ impl Database {
         }
         let look = || (self.inner.index_view(), self.inner.backfilled());
         let before = look();
-        log.group_commit.turns().take(&log, self.who);
+        log.group_commit.turns().take(&log, self.committer);
         self.has_turn.set(true);
         self.wait_for_restart(&log);
         // When SQLite chose this lock, it found frames to copy. If none are left, it takes another
@@ -105,7 +105,7 @@ impl Database {
             return;
         };
         let patience = log.group_commit.patience_for_restart(index);
-        if !patience.is_zero() && wait(patience, is_under_way, is_done) == Waited::InVain {
+        if !patience.is_zero() && wait(patience, is_under_way, is_done) == Waited::GaveUp {
             log.group_commit.gave_up_restart(index);
         }
     }
@@ -329,7 +329,7 @@ impl Database {
         self.holds_write_lock.set(true);
         if let Some(log) = self.log() {
             self.has_turn.set(true);
-            log.group_commit.turns().claim(self.who);
+            log.group_commit.turns().claim(self.committer);
         }
     }
 
@@ -342,7 +342,7 @@ impl Database {
         if let Some(log) = self.log().filter(|log| self.groups_commits(log))
             && self.connection.get().is_some_and(writes)
         {
-            let in_another_process = !log.group_commit.turns().is_anothers(self.who);
+            let in_another_process = !log.group_commit.turns().is_anothers(self.committer);
             log.shared().note_contention(in_another_process);
         }
     }
@@ -350,7 +350,7 @@ impl Database {
     /// Ends the turn to write, if this connection has it.
     pub fn end_turn(&self) {
         if let Some(log) = self.log().filter(|_| self.has_turn.replace(false)) {
-            log.group_commit.turns().end(&log, self.who);
+            log.group_commit.turns().end(&log, self.committer);
         }
     }
 }
@@ -359,7 +359,7 @@ impl Database {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waited {
     Done,
-    InVain,
+    GaveUp,
 }
 
 /// Waits until it is done: at most for `patience`, and only while progress toward it is under way.
@@ -372,7 +372,7 @@ fn wait(patience: Duration, is_under_way: impl Fn() -> bool, is_done: impl Fn() 
             last_under_way = now;
         }
         if now - begun >= patience || now - last_under_way >= RESTART_OVER {
-            return Waited::InVain;
+            return Waited::GaveUp;
         }
         sleep(RESTART_PAUSE);
     }
@@ -415,9 +415,9 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
-    fn nobody_waits_for_what_nobody_is_about_to_do() {
+    fn there_is_no_wait_for_what_no_connection_is_about_to_do() {
         let begun = Instant::now();
-        assert_eq!(wait(LONG, || false, || false), Waited::InVain);
+        assert_eq!(wait(LONG, || false, || false), Waited::GaveUp);
         assert!(begun.elapsed() < LONG);
     }
 
@@ -432,6 +432,6 @@ mod tests {
 
     #[test]
     fn patience_ends() {
-        assert_eq!(wait(3 * RESTART_OVER, || true, || false), Waited::InVain);
+        assert_eq!(wait(3 * RESTART_OVER, || true, || false), Waited::GaveUp);
     }
 }

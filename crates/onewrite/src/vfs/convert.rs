@@ -67,7 +67,11 @@ pub fn convert(host: &'static Host, paths: &Paths, mode: JournalMode, settings: 
 
 /// Does some work while a connection that can write has the database open in its mode. `false` if
 /// there is no such connection, or if the work returns it.
-pub fn beside_a_writer(host: &'static Host, paths: &Paths, work: impl FnOnce() -> bool) -> bool {
+pub fn while_a_writer_is_open(
+    host: &'static Host,
+    paths: &Paths,
+    work: impl FnOnce() -> bool,
+) -> bool {
     let outer = CONVERTING.with(|it| it.replace(true));
     let done = host::with_connection(host, &paths.database, super::VFS_NAME, |query| {
         query("SELECT count(*) FROM sqlite_schema")?;

@@ -77,7 +77,7 @@ pub struct Database {
     pub _claim: Option<Claim>,
     pub inner: Inner,
     /// The identity of this connection for others that use the log.
-    pub who: Committer,
+    pub committer: Committer,
     pub connection: Cell<Option<Connection>>,
     /// How long it waits for other processes.
     pub patience: Arc<BusyHandler>,
@@ -158,16 +158,16 @@ pub struct Paths {
 
 impl Paths {
     pub fn of(database: PathBuf) -> Paths {
-        let beside = |suffix: &str| {
+        let companion = |suffix: &str| {
             let mut name = database.clone().into_os_string();
             name.push(suffix);
             PathBuf::from(name)
         };
         Paths {
-            wal: beside("-wal"),
-            journal: beside("-journal"),
-            log: beside("-onewrite"),
-            shm: beside("-shm"),
+            wal: companion("-wal"),
+            journal: companion("-journal"),
+            log: companion("-onewrite"),
+            shm: companion("-shm"),
             database,
         }
     }
@@ -179,7 +179,7 @@ impl Database {
             host: opened.host,
             _claim: opened.claim,
             inner: opened.inner,
-            who: new_committer(),
+            committer: new_committer(),
             connection: Cell::new(None),
             patience: Arc::default(),
             paths: opened.paths,
@@ -303,7 +303,7 @@ impl Database {
     /// SQLite opens its log, and the log is ours.
     pub fn open_writer(&self) -> bool {
         let Some(log) = self.log() else { return false };
-        let mut writer = Writer::new(log, self.settings.get().commit, self.who);
+        let mut writer = Writer::new(log, self.settings.get().commit, self.committer);
         writer.patience = self.patience.clone();
         self.writer.replace(Some(writer));
         true

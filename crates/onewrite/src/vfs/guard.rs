@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::fs;
 use std::io;
 
-use super::beside::{file_begins_with_content, open_beside};
+use super::companion::{file_begins_with_content, open_companion};
 use super::convert;
 use super::database::{Database, KeptOut, Switch, shared_log};
 use super::discard::{self, Discarded};
@@ -101,7 +101,7 @@ impl Database {
             Look::NeedsWriter => {
                 self.writer_tried.set(true);
                 let settled = || matches!(self.lock_and_look(), Ok(Ok(Look::Settled)));
-                if convert::beside_a_writer(self.host, &self.paths, settled) {
+                if convert::while_a_writer_is_open(self.host, &self.paths, settled) {
                     return Ok(Try::Done(()));
                 }
             }
@@ -267,7 +267,7 @@ impl Database {
     /// The header of the log file, if there is one.
     pub(super) fn present_log(&self) -> Result<Option<LogHeader>, LogError> {
         let path = &self.paths.log;
-        let Some(mut file) = open_beside(path)? else {
+        let Some(mut file) = open_companion(path)? else {
             return Ok(None);
         };
         let mut is_blank = false;

@@ -9,8 +9,8 @@
 //! values from them.
 
 mod atomic;
-mod beside;
 mod claim;
+mod companion;
 mod company;
 mod convert;
 mod database;

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FallocateFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::beside::{file_begins_with_content, open_beside};
+use super::companion::{file_begins_with_content, open_companion};
 use super::database::Database;
 use super::ffi;
 use super::guard::Look;
@@ -169,7 +169,7 @@ impl Database {
     /// If the file system cannot tell, it counts as open.
     fn is_index_in_use(&self) -> Result<bool, LogError> {
         const DEAD_MAN_SWITCH: i32 = 128;
-        let Some(index) = open_beside(&self.paths.shm)? else {
+        let Some(index) = open_companion(&self.paths.shm)? else {
             return Ok(false);
         };
         let is_used = storage::is_byte_locked(&index, DEAD_MAN_SWITCH);
@@ -225,7 +225,7 @@ impl Database {
 /// Renames a log, and returns the new name. The caller ensures that no other process does that now.
 fn set_aside(log: &Path) -> Result<PathBuf, LogError> {
     let cannot = |e: io::Error| LogError::io(ErrorKind::CantOpen, log, "set aside", &e);
-    let Some(file) = open_beside(log)? else {
+    let Some(file) = open_companion(log)? else {
         return Err(cannot(Errno::NOENT.into()));
     };
     let mut name = orphan_name(log);

@@ -1,6 +1,6 @@
 //! The cost of a closed database: bytes on disk, and flushes at open and close.
 
-use super::{MODES, Mode, beside, copy, open, open_in, sql, status, stock};
+use super::{MODES, Mode, companion, copy, open, open_in, sql, status, stock};
 use std::path::Path;
 
 fn guarded() -> impl Iterator<Item = Mode> {
@@ -8,7 +8,7 @@ fn guarded() -> impl Iterator<Item = Mode> {
 }
 
 fn log_bytes(path: &Path) -> u64 {
-    let log = std::fs::metadata(beside(path, "-onewrite"));
+    let log = std::fs::metadata(companion(path, "-onewrite"));
     log.expect("the log").len()
 }
 

@@ -1,6 +1,6 @@
 //! Checkpoints in every mode under readers, the log's size, and VACUUM.
 
-use super::{MODES, Mode, beside, copy, open, open_in, sql, status};
+use super::{MODES, Mode, companion, copy, open, open_in, sql, status};
 use onewrite::wal::checksum;
 use rusqlite::Connection;
 use std::io::Write;
@@ -22,7 +22,7 @@ fn log_of(path: &Path, mode: Mode) -> std::path::PathBuf {
     } else {
         "-onewrite"
     };
-    beside(path, suffix)
+    companion(path, suffix)
 }
 
 fn bytes_of(path: &Path, mode: Mode) -> u64 {
@@ -170,7 +170,7 @@ fn vacuum_shrinks_in_every_mode_and_changes_the_page_size_on_the_way_through_del
 /// the restart: the writer has died right after. Other processes do it, because closing a
 /// descriptor here would drop SQLite's locks.
 fn die_in_restart(path: &Path) {
-    let index = beside(path, "-shm");
+    let index = companion(path, "-shm");
     let bytes = Command::new("cat")
         .arg(&index)
         .output()

@@ -2,7 +2,7 @@
 //! the same.
 
 use super::random::{Random, seed};
-use super::{GATHERED, MODES, Mode, beside, open, open_flags, outcome, sql};
+use super::{GATHERED, MODES, Mode, companion, open, open_flags, outcome, sql};
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 
@@ -93,7 +93,7 @@ impl Bench {
 
     /// The contents of a copy of the files, taken now and recovered.
     fn crash(&self) -> String {
-        let copy = beside(&self.path, ".copy");
+        let copy = companion(&self.path, ".copy");
         super::copy(&self.path, &copy);
         let db = open(&copy);
         let found = format!(
@@ -103,7 +103,7 @@ impl Bench {
         );
         drop(db);
         for suffix in ["", "-wal", "-shm", "-onewrite", "-journal"] {
-            let _ = std::fs::remove_file(beside(&copy, suffix));
+            let _ = std::fs::remove_file(companion(&copy, suffix));
         }
         found
     }
@@ -351,7 +351,7 @@ fn reserved_bytes_that_are_in_use_come_through_every_layout() {
             for statement in &work {
                 sql(&db, statement);
             }
-            let log = beside(&path, "-onewrite");
+            let log = companion(&path, "-onewrite");
             let escaped = onewrite::log::scan::survey_file(&log).ok().flatten();
             assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
             drop(db);

@@ -2,7 +2,7 @@
 //! databases that were exchanged. Each gives a clear error, and nothing committed changes.
 #![allow(unsafe_code)]
 
-use super::{MODES, WALDIO, answer, beside, copy, open, open_in, outcome, sql};
+use super::{MODES, WALDIO, answer, companion, copy, open, open_in, outcome, sql};
 use rusqlite::{Connection, ffi};
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ fn crashed(directory: &Path, name: &str, rows: u32) -> PathBuf {
 
 /// The bytes of a database and of its other files.
 pub fn files(path: &Path) -> Vec<Option<Vec<u8>>> {
-    let read = |suffix: &str| std::fs::read(beside(path, suffix)).ok();
+    let read = |suffix: &str| std::fs::read(companion(path, suffix)).ok();
     vec![read(""), read("-onewrite"), read("-wal"), read("-journal")]
 }
 
@@ -50,7 +50,7 @@ fn holds(path: &Path, rows: u32) {
 fn a_missing_log_is_asked_for_and_taken_when_it_is_back() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = crashed(directory.path(), "db", 9);
-    let (log, away) = (beside(&path, "-onewrite"), directory.path().join("away"));
+    let (log, away) = (companion(&path, "-onewrite"), directory.path().join("away"));
     std::fs::rename(&log, &away).expect("a rename");
     refused(&path, "it is missing");
     std::fs::rename(&away, &log).expect("a rename");
@@ -62,9 +62,9 @@ fn the_log_of_another_database_is_not_taken() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = crashed(directory.path(), "db", 9);
     let other = crashed(directory.path(), "other", 5);
-    let (log, away) = (beside(&path, "-onewrite"), directory.path().join("away"));
+    let (log, away) = (companion(&path, "-onewrite"), directory.path().join("away"));
     std::fs::rename(&log, &away).expect("a rename");
-    std::fs::copy(beside(&other, "-onewrite"), &log).expect("a copy");
+    std::fs::copy(companion(&other, "-onewrite"), &log).expect("a copy");
     refused(&path, "belongs to another database");
     std::fs::rename(&away, &log).expect("a rename");
     holds(&path, 9);
@@ -75,7 +75,7 @@ fn the_log_of_another_database_is_not_taken() {
 fn a_damaged_or_newer_header_is_told_and_nothing_is_lost() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = crashed(directory.path(), "db", 9);
-    let log = beside(&path, "-onewrite");
+    let log = companion(&path, "-onewrite");
     let whole = std::fs::read(&log).expect("the log");
     let mut newer = whole.clone();
     newer[11] = 9;
@@ -235,7 +235,7 @@ fn a_log_that_is_cut_or_damaged_behind_its_header_holds_a_prefix_of_transactions
         }
         let path = directory.path().join("db");
         copy(&origin, &path);
-        let log = beside(&path, "-onewrite");
+        let log = companion(&path, "-onewrite");
         let (database, whole) = (
             std::fs::read(&path).expect("it"),
             std::fs::read(&log).expect("it"),
@@ -251,7 +251,7 @@ fn a_log_that_is_cut_or_damaged_behind_its_header_holds_a_prefix_of_transactions
                 }
                 std::fs::write(&path, &database).expect("a write");
                 std::fs::write(&log, &bytes).expect("a write");
-                let _ = std::fs::remove_file(beside(&path, "-shm"));
+                let _ = std::fs::remove_file(companion(&path, "-shm"));
                 let db = open(&path);
                 let rows: u32 = sql(&db, "SELECT count(*) FROM t")
                     .parse()
@@ -267,7 +267,7 @@ fn a_log_that_is_cut_or_damaged_behind_its_header_holds_a_prefix_of_transactions
 }
 
 #[test]
-fn a_log_beside_a_database_that_it_does_not_belong_to_is_never_replayed() {
+fn a_log_next_to_a_database_that_it_does_not_belong_to_is_never_replayed() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = crashed(directory.path(), "db", 9);
     // A user puts a backup in the database's place, and forgets the log.
@@ -284,7 +284,8 @@ fn a_log_beside_a_database_that_it_does_not_belong_to_is_never_replayed() {
         refused(&path, "no longer here");
         refused(&path, "onewrite detach --discard");
     }
-    std::fs::rename(beside(&path, "-onewrite"), directory.path().join("away")).expect("a rename");
+    std::fs::rename(companion(&path, "-onewrite"), directory.path().join("away"))
+        .expect("a rename");
     holds(&path, 1);
 }
 

@@ -1,13 +1,15 @@
 //! An open, idle connection of stock SQLite. The database cannot be guarded then, and continues in
 //! SQLite's WAL.
 
-use super::{MODES, beside, copy, guarded, open, open_flags, open_in, outcome, sql, status, stock};
+use super::{
+    MODES, companion, copy, guarded, open, open_flags, open_in, outcome, sql, status, stock,
+};
 use rusqlite::OpenFlags;
 
 const ROWS: &str = "SELECT group_concat(x) FROM (SELECT x FROM t ORDER BY x)";
 
 #[test]
-fn an_idle_stock_connection_keeps_nobody_from_a_database_that_remembers_a_mode() {
+fn an_idle_stock_connection_keeps_no_other_from_a_database_that_remembers_a_mode() {
     for mode in guarded() {
         let directory = tempfile::tempdir().expect("a directory");
         let (path, killed) = (directory.path().join("db"), directory.path().join("killed"));
@@ -55,7 +57,7 @@ fn an_idle_stock_connection_keeps_nobody_from_a_database_that_remembers_a_mode()
         let said = status(&db);
         assert_eq!(said["mode"], mode.name, "{said}");
         assert!(said["kept_out_of"].is_null(), "{said}");
-        assert!(!beside(&path, "-wal").exists());
+        assert!(!companion(&path, "-wal").exists());
     }
 }
 

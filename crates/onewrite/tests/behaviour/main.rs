@@ -165,7 +165,7 @@ fn status(db: &Connection) -> serde_json::Value {
 /// Copies a database and its log as a crash would leave them, without the wal-index.
 fn copy(from: &Path, to: &Path) {
     for suffix in ["", "-wal", "-onewrite", "-journal"] {
-        let (from, to) = (beside(from, suffix), beside(to, suffix));
+        let (from, to) = (companion(from, suffix), companion(to, suffix));
         let _ = std::fs::remove_file(&to);
         if from.exists() {
             // Another process copies: closing a descriptor here would drop SQLite's locks.
@@ -176,10 +176,10 @@ fn copy(from: &Path, to: &Path) {
             assert!(status.success());
         }
     }
-    let _ = std::fs::remove_file(beside(to, "-shm"));
+    let _ = std::fs::remove_file(companion(to, "-shm"));
 }
 
-fn beside(path: &Path, suffix: &str) -> std::path::PathBuf {
+fn companion(path: &Path, suffix: &str) -> std::path::PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

@@ -2,7 +2,7 @@
 //! with a connection that was never closed.
 
 use super::{
-    MODES, Mode, beside, copy, guarded, open, open_flags, open_in, outcome, sql, status, stock,
+    MODES, Mode, companion, copy, guarded, open, open_flags, open_in, outcome, sql, status, stock,
 };
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn killed(directory: &Path, mode: Mode) -> PathBuf {
 
 /// The logs that were set aside next to a database.
 fn orphans(path: &Path) -> Vec<PathBuf> {
-    let begin = beside(path, "-onewrite-orphan-");
+    let begin = companion(path, "-onewrite-orphan-");
     let entries = std::fs::read_dir(path.parent().expect("a directory")).expect("a directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());
     let begins = |path: &PathBuf| {
@@ -44,7 +44,7 @@ fn the_log_of_a_removed_database_is_set_aside_and_kept_whole() {
         for made_by_stock in [false, true] {
             let directory = tempfile::tempdir().expect("a directory");
             let path = killed(directory.path(), mode);
-            let (log, old) = (beside(&path, "-onewrite"), directory.path().join("old"));
+            let (log, old) = (companion(&path, "-onewrite"), directory.path().join("old"));
             let whole = std::fs::read(&log).expect("the log");
             std::fs::rename(&path, &old).expect("a rename");
             if made_by_stock {
@@ -90,7 +90,7 @@ fn the_connection_that_set_a_log_aside_says_where_to() {
 
 /// A test suite that forgets to close its connections: each holds the log of its removed database.
 #[test]
-fn databases_removed_under_a_connection_are_made_anew_as_often_as_one_likes() {
+fn databases_removed_under_a_connection_can_be_made_again_any_number_of_times() {
     for mode in guarded() {
         // A connection that has not committed still has its log open.
         for commits in [true, false] {
@@ -141,7 +141,7 @@ fn databases_removed_under_a_connection_are_made_anew_as_often_as_one_likes() {
 fn a_file_that_is_no_log_does_not_keep_a_new_database_from_a_mode() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("db");
-    std::fs::write(beside(&path, "-onewrite"), "something else").expect("a write");
+    std::fs::write(companion(&path, "-onewrite"), "something else").expect("a write");
     let db = open_in(&path, MODES[6]);
     fill(&db, 3);
     assert_eq!(sql(&db, COUNT), "3");
@@ -170,12 +170,12 @@ fn a_log_is_not_set_aside_for_a_database_with_a_table_nor_by_a_reader() {
 }
 
 #[test]
-fn logs_that_nobody_looks_at_are_not_followed_by_any_number() {
+fn the_number_of_logs_that_are_set_aside_is_limited() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = killed(directory.path(), MODES[6]);
     std::fs::remove_file(&path).expect("the database");
     for n in 0..1000 {
-        let name = beside(&path, &format!("-onewrite-orphan-{n}"));
+        let name = companion(&path, &format!("-onewrite-orphan-{n}"));
         std::fs::write(name, "").expect("a file");
     }
     let db = open(&path);
@@ -183,24 +183,28 @@ fn logs_that_nobody_looks_at_are_not_followed_by_any_number() {
     assert!(found.starts_with("error 14"), "{found}");
     let said = status(&db)["error"].to_string();
     assert!(said.contains("onewrite salvage"), "{said}");
-    assert!(beside(&path, "-onewrite").exists());
+    assert!(companion(&path, "-onewrite").exists());
 }
 
 /// A name so long that `<db>-onewrite-orphan-<id>` does not fit in a name of 255 bytes.
 #[test]
-fn a_database_with_a_long_name_is_made_anew_like_any_other() {
+fn a_database_with_a_long_name_can_be_made_again_like_any_other() {
     for len in [217, 218, 223, 241] {
         let directory = tempfile::tempdir().expect("a directory");
         let killed = killed(directory.path(), MODES[6]);
         let path = directory.path().join("n".repeat(len));
         for round in 0..2 {
-            std::fs::copy(beside(&killed, "-onewrite"), beside(&path, "-onewrite")).expect("it");
+            std::fs::copy(
+                companion(&killed, "-onewrite"),
+                companion(&path, "-onewrite"),
+            )
+            .expect("it");
             let db = open_in(&path, MODES[6]);
             fill(&db, 3);
             assert_eq!(sql(&db, COUNT), "3", "{len}");
             let aside = status(&db)["set_aside"].as_str().map(PathBuf::from);
             let aside = aside.unwrap_or_else(|| panic!("{len}: no name"));
-            let (whole, kept) = (beside(&killed, "-onewrite"), std::fs::read(&aside));
+            let (whole, kept) = (companion(&killed, "-onewrite"), std::fs::read(&aside));
             assert!(
                 kept.expect("it") == std::fs::read(whole).expect("it"),
                 "{len}"
@@ -208,7 +212,7 @@ fn a_database_with_a_long_name_is_made_anew_like_any_other() {
             assert!(aside.to_string_lossy().contains("-onewrite-orphan-"));
             drop(db);
             std::fs::remove_file(&path).expect("the database");
-            std::fs::remove_file(beside(&path, "-onewrite")).expect("the log");
+            std::fs::remove_file(companion(&path, "-onewrite")).expect("the log");
             let files = std::fs::read_dir(directory.path()).expect("a directory");
             let orphans = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
             let orphans = orphans.filter(|name| name.contains("-orphan-")).count();

@@ -1,7 +1,7 @@
 //! Users that may not do everything with a database's files: after a `chown`, with files of root,
 //! and in directories that are not theirs. Where stock SQLite works, so do we.
 
-use super::{Mode, beside, copy, guarded, open, open_flags, open_in, outcome, sql};
+use super::{Mode, companion, copy, guarded, open, open_flags, open_in, outcome, sql};
 use rusqlite::OpenFlags;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -114,7 +114,7 @@ fn a_database_that_got_a_new_owner_goes_on_in_its_mode() {
         give_to_user(&path);
         let found = place.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT, MODE]);
         assert_eq!(found, ["1", "", "2", mode.name], "{mode:?}");
-        let log = std::fs::metadata(beside(&path, "-onewrite")).expect("the log");
+        let log = std::fs::metadata(companion(&path, "-onewrite")).expect("the log");
         assert_eq!((log.uid(), log.mode() & 0o777), (USER, 0o644), "{mode:?}");
         let db = open(&path);
         assert_eq!(sql(&db, COUNT), "2");
@@ -129,7 +129,7 @@ fn a_log_at_rest_that_cannot_be_replaced_leaves_the_database_in_wal_and_says_why
         // In such a directory only the owner of a file may remove it.
         let directory = place.directory(0o1777);
         let path = closed(directory.path(), mode, 0o644);
-        let log = beside(&path, "-onewrite");
+        let log = companion(&path, "-onewrite");
         let before = std::fs::read(&log).expect("the log");
         give_to_user(&path);
         let found = place.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT, MODE, STATUS]);
@@ -179,7 +179,7 @@ fn used(directory: &Path, mode: Mode, killed: bool) -> (PathBuf, Option<rusqlite
     let path = directory.join("killed");
     copy(&origin, &path);
     for suffix in ["-shm", "-onewrite-shm", "-onewrite-lock"] {
-        let (from, to) = (beside(&origin, suffix), beside(&path, suffix));
+        let (from, to) = (companion(&origin, suffix), companion(&path, suffix));
         if from.exists() {
             let copied = Command::new("cp").args([from, to]).status().expect("cp");
             assert!(copied.success());
@@ -197,7 +197,7 @@ fn permit_all(path: &Path, permissions: u32) {
         "-onewrite-shm",
         "-onewrite-lock",
     ] {
-        let file = beside(path, suffix);
+        let file = companion(path, suffix);
         if file.exists() {
             permit(&file, permissions);
         }

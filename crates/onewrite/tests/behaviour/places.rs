@@ -37,7 +37,7 @@ fn without_direct_io_every_layout_works_and_says_why() {
             assert_eq!(status["direct_io"], false);
             let said = status["direct_io_why_not"].as_str().unwrap_or_default();
             assert!(said.contains(why), "{said}");
-            let crashed = super::beside(&path, ".copy");
+            let crashed = super::companion(&path, ".copy");
             copy(&path, &crashed);
             for path in [&crashed, &path] {
                 let db = open(path);
@@ -46,7 +46,7 @@ fn without_direct_io_every_layout_works_and_says_why() {
             }
             drop(db);
             for suffix in ["", "-onewrite", "-wal", "-shm"] {
-                let _ = std::fs::remove_file(super::beside(&path, suffix));
+                let _ = std::fs::remove_file(super::companion(&path, suffix));
             }
         }
     }

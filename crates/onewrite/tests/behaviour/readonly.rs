@@ -46,7 +46,7 @@ fn mode_ro_reads_everything_that_was_committed_and_changes_nothing() {
             only_reads(&db);
             let writer = open(path);
             sql(&writer, "INSERT INTO t VALUES(4)");
-            assert_eq!(sql(&db, COUNT), "4", "{mode:?}: beside a writer");
+            assert_eq!(sql(&db, COUNT), "4", "{mode:?}: next to a writer");
             sql(&writer, "DELETE FROM t WHERE x = 4");
             sql(&writer, "PRAGMA wal_checkpoint");
             assert_eq!(sql(&db, COUNT), "3");
@@ -202,7 +202,7 @@ fn the_log_follows_the_permissions_of_its_database() {
             } else {
                 "-onewrite"
             };
-            let log = std::fs::metadata(super::beside(&path, suffix)).expect("the log");
+            let log = std::fs::metadata(super::companion(&path, suffix)).expect("the log");
             let found = log.permissions().mode() & 0o777;
             assert_eq!(
                 found, permissions,
@@ -213,7 +213,7 @@ fn the_log_follows_the_permissions_of_its_database() {
 }
 
 #[test]
-fn who_may_only_read_the_files_reads_what_was_committed_or_is_told() {
+fn a_user_that_may_only_read_the_files_reads_every_commit_or_gets_an_error() {
     let home = tempfile::tempdir().expect("a directory");
     permit(home.path(), 0o755);
     let program = home.path().join("program");
@@ -230,7 +230,7 @@ fn who_may_only_read_the_files_reads_what_was_committed_or_is_told() {
             sql(&db, "INSERT INTO t VALUES(1)");
             for path in [&rest, &crashed, &used] {
                 for suffix in ["", "-onewrite", "-wal", "-shm"] {
-                    let file = super::beside(path, suffix);
+                    let file = super::companion(path, suffix);
                     if file.exists() {
                         permit(&file, 0o444);
                     }

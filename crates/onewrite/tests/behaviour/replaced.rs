@@ -2,7 +2,7 @@
 //! readable, and a log is never read into a database that it does not belong to.
 
 use super::damage::{files, refused};
-use super::{MODES, answer, beside, open, open_in, outcome, sql, stock};
+use super::{MODES, answer, companion, open, open_in, outcome, sql, stock};
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ fn a_log_deleted_under_a_connection_keeps_what_it_holds_until_that_closes() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("db");
         let db = filled(&path, mode, 5);
-        std::fs::remove_file(beside(&path, "-onewrite")).expect("the log");
+        std::fs::remove_file(companion(&path, "-onewrite")).expect("the log");
         assert_eq!(count(&db), "5", "{mode:?}");
         // A write to that file would be lost with this process.
         let written = outcome(&db, "INSERT INTO t(x) VALUES(1)");
@@ -60,9 +60,9 @@ fn a_log_replaced_under_a_connection_is_not_taken_by_the_next() {
         );
         let db = filled(&path, mode, 5);
         let stranger = filled(&strange, mode, 9);
-        let log = beside(&path, "-onewrite");
+        let log = companion(&path, "-onewrite");
         std::fs::remove_file(&log).expect("the log");
-        copy_to(&beside(&strange, "-onewrite"), &log);
+        copy_to(&companion(&strange, "-onewrite"), &log);
         let found = answer(&path, "SELECT count(*) FROM t");
         assert!(found.starts_with("error 14"), "{mode:?}: {found}");
         let written = outcome(&db, "INSERT INTO t(x) VALUES(1)");
@@ -85,7 +85,7 @@ fn a_log_that_became_another_file_says_so() {
     for mode in guarded() {
         let path = directory.path().join(mode.before[0].replace(' ', "-"));
         drop(filled(&path, mode, 3));
-        let log = beside(&path, "-onewrite");
+        let log = companion(&path, "-onewrite");
         std::fs::remove_file(&log).expect("the log");
         std::fs::create_dir(&log).expect("a directory");
         let found = answer(&path, "SELECT count(*) FROM t");
@@ -113,7 +113,7 @@ fn a_database_deleted_or_replaced_under_a_connection_never_meets_the_old_log() {
             }
             // The connection continues with its open file, like a connection of stock SQLite.
             assert_eq!(count(&db), "5");
-            let log: PathBuf = beside(&path, "-onewrite");
+            let log: PathBuf = companion(&path, "-onewrite");
             let found = answer(&path, "SELECT * FROM t");
             // Next to a new database the log is set aside.
             let expected = if replaces { "error 14" } else { "error 1:" };
@@ -142,7 +142,7 @@ fn direct_goes_on_with_a_wal_file_that_was_deleted_as_stock_does() {
         sql(&db, "CREATE TABLE t(x)");
         sql(&db, "PRAGMA wal_checkpoint(TRUNCATE)");
         sql(&db, "INSERT INTO t VALUES(1)");
-        std::fs::remove_file(beside(&path, "-wal")).expect("the log");
+        std::fs::remove_file(companion(&path, "-wal")).expect("the log");
         let first = [
             outcome(&db, "SELECT count(*) FROM t"),
             outcome(&db, "INSERT INTO t VALUES(2)"),
@@ -161,7 +161,7 @@ fn files_of_direct_that_are_damaged_are_told_or_read_as_stock_reads_them() {
     let db = filled(&origin, MODES[4], 6);
     let path = directory.path().join("db");
     super::copy(&origin, &path);
-    let (log, wal) = (beside(&path, "-onewrite"), beside(&path, "-wal"));
+    let (log, wal) = (companion(&path, "-onewrite"), companion(&path, "-wal"));
     let whole = std::fs::read(&log).expect("the mode");
     for (at, why) in [
         (0, "not an onewrite log"),
@@ -185,7 +185,7 @@ fn files_of_direct_that_are_damaged_are_told_or_read_as_stock_reads_them() {
         let answer = |vfs: &str| {
             std::fs::write(&path, &database).expect("a write");
             std::fs::write(&wal, &bytes).expect("a write");
-            let _ = std::fs::remove_file(beside(&path, "-shm"));
+            let _ = std::fs::remove_file(companion(&path, "-shm"));
             let db = super::open_flags(&path, vfs, Default::default()).expect("a connection");
             outcome(&db, "SELECT count(*), max(id) FROM t")
         };

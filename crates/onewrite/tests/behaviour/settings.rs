@@ -232,7 +232,7 @@ fn the_environment_chooses_for_applications_that_do_not() {
 /// Pages smaller than a block cannot be exchanged with others. An application that asked for WAL
 /// gets WAL, and no error.
 #[test]
-fn who_asks_for_wal_gets_it_where_pages_do_not_suit_the_upgrade() {
+fn an_application_that_asks_for_wal_gets_it_where_pages_do_not_suit_the_upgrade() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("small pages");
     let db = stock(&path);
@@ -252,7 +252,7 @@ fn who_asks_for_wal_gets_it_where_pages_do_not_suit_the_upgrade() {
 }
 
 #[test]
-fn only_who_makes_it_the_default_gets_it_by_default() {
+fn only_an_application_that_makes_it_the_default_gets_it_by_default() {
     let directory = tempfile::tempdir().expect("a directory");
     for (word, expected) in [("0", "delete,stock"), ("1", "waldio,waldio")] {
         let text = said(

@@ -1,7 +1,7 @@
 //! Every switch from one journal mode to another, and the mode that the database remembers.
 #![allow(unsafe_code)]
 
-use super::{MODES, Mode, WALDIO, beside, open, open_in, outcome, sql, status, stock};
+use super::{MODES, Mode, WALDIO, companion, open, open_in, outcome, sql, status, stock};
 use rusqlite::ffi;
 
 const ALL: [&str; 10] = [
@@ -47,7 +47,7 @@ fn every_mode_follows_every_other_and_the_pragma_tells_the_truth() {
             );
             assert_eq!(sql(&db, "SELECT group_concat(x) FROM t"), "0,1");
             drop(db);
-            let file = beside(&path, "-onewrite");
+            let file = companion(&path, "-onewrite");
             assert_eq!(
                 file.exists(),
                 is_ours(to),
@@ -127,7 +127,7 @@ fn every_layout_is_entered_from_and_left_for_every_other_mode() {
             assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
             drop(db);
             for suffix in ["", "-onewrite", "-wal", "-shm", "-journal"] {
-                let _ = std::fs::remove_file(beside(&path, suffix));
+                let _ = std::fs::remove_file(companion(&path, suffix));
             }
         }
     }
@@ -259,7 +259,7 @@ fn a_fresh_database_in_any_mode_is_opened_by_another_connection_at_once() {
 /// another has committed to them since. Then it writes the cached pages: a row is lost. SQLite
 /// drops its cache if the database's change counter has moved; our VFS moves it.
 #[test]
-fn who_leaves_a_mode_does_not_write_what_it_remembers_over_what_others_committed() {
+fn a_connection_that_leaves_a_mode_does_not_write_what_it_remembers_over_what_others_committed() {
     for persists in [false, true] {
         leave_after_others_committed(persists);
     }
@@ -372,7 +372,7 @@ fn with_exclusive_locking_a_log_that_was_left_is_not_written_to_again() {
 /// A pragma that names no database reaches the attached ones as well, but SQLite reports only the
 /// main one to our VFS. SQLite must still look again at the others.
 #[test]
-fn who_leaves_the_modes_of_all_databases_writes_over_no_commit() {
+fn a_connection_that_leaves_the_modes_of_all_databases_writes_over_no_commit() {
     for mode in ["wal", "direct", "waldio", "onewrite"] {
         for persists in [false, true] {
             let directory = tempfile::tempdir().expect("a directory");
@@ -423,6 +423,6 @@ fn a_database_that_was_only_read_keeps_its_bytes() {
             std::fs::read(&path).expect("the database") == before,
             "{mode}"
         );
-        assert!(!beside(&path, "-wal").exists(), "{mode}");
+        assert!(!companion(&path, "-wal").exists(), "{mode}");
     }
 }

@@ -1,7 +1,7 @@
 //! A database that is taken away under a connection. No commit that would be lost is acknowledged,
 //! and committed transactions stay in the log.
 
-use super::{MODES, Mode, beside, open_in, outcome, sql, status, stock};
+use super::{MODES, Mode, companion, open_in, outcome, sql, status, stock};
 use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
 use rusqlite::Connection;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn holds_frames(log: &Path) -> bool {
 }
 
 #[test]
-fn who_finds_its_database_replaced_acknowledges_nothing() {
+fn a_connection_that_finds_its_database_replaced_acknowledges_nothing() {
     for mode in guarded() {
         for program in ["cp", "mv", "rm"] {
             let what = format!("{mode:?}, {program}");
@@ -66,7 +66,7 @@ fn who_finds_its_database_replaced_acknowledges_nothing() {
             let checkpoint = outcome(&db, "PRAGMA wal_checkpoint");
             assert!(checkpoint.starts_with("error"), "{what}: {checkpoint}");
             drop(db);
-            let log = beside(&path, "-onewrite");
+            let log = companion(&path, "-onewrite");
             assert!(holds_frames(&log), "{what}");
             if program != "rm" {
                 let bytes = std::fs::read(&path).expect("the backup");
@@ -82,7 +82,7 @@ fn who_finds_its_database_replaced_acknowledges_nothing() {
 
 /// The path leads to no file, or to another database. The log moved with its database.
 #[test]
-fn who_moved_with_its_directory_goes_on() {
+fn a_connection_whose_directory_was_moved_goes_on() {
     for mode in guarded() {
         for is_replaced in [false, true] {
             let what = format!("{mode:?}, replaced: {is_replaced}");
@@ -113,19 +113,19 @@ fn who_moved_with_its_directory_goes_on() {
 
 /// The connection's locks on the database are lost, but not its lock on the log.
 #[test]
-fn who_closes_next_to_somebody_without_locks_leaves_the_log_and_the_guard() {
+fn a_close_next_to_a_connection_without_locks_leaves_the_log_and_the_guard() {
     for mode in guarded() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("db");
         let db = filled(&path, mode);
-        let log = beside(&path, "-onewrite");
+        let log = companion(&path, "-onewrite");
         let other = LogFile::open(&log, Create::Never, Access::ReadWrite, DirectIo::Never);
         let other = other.expect("the log");
         let shared = other.try_lock(LockByte::Presence, LockKind::Shared);
         assert!(shared.expect("an answer"), "{mode:?}");
         drop(db);
         assert!(holds_frames(&log), "{mode:?}");
-        assert!(beside(&path, "-shm").exists(), "{mode:?}");
+        assert!(companion(&path, "-shm").exists(), "{mode:?}");
         let refused = outcome(&stock(&path), "SELECT count(*) FROM t");
         assert!(refused.contains("not a database"), "{mode:?}: {refused}");
         drop(other);

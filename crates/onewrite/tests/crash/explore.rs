@@ -169,7 +169,7 @@ impl<'a> Explorer<'a> {
     /// When commits need not be durable, a lost commit may come back, as in stock SQLite. Its
     /// frames arrived, those before it did not, and the next process writes exactly those again.
     fn most_after(&self, found: u32, before: Allowed) -> u32 {
-        let is_at_normal = |step: &Step| matches!(step, Step::Beside(_));
+        let is_at_normal = |step: &Step| matches!(step, Step::AtNormal(_));
         let all_durable =
             self.config.commits_are_durable() && !self.history.steps.iter().any(is_at_normal);
         match all_durable {

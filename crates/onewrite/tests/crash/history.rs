@@ -60,7 +60,7 @@ pub enum Step {
     /// A transaction that counts itself: the statements between BEGIN and COMMIT.
     Transaction(Vec<String>),
     /// The same, by a second connection, which is set to `synchronous=NORMAL`.
-    Beside(Vec<String>),
+    AtNormal(Vec<String>),
     /// The same, by a third connection, which is as durable as the first: they share their flushes.
     Turn(Vec<String>),
     /// A transaction of the first connection that is a whole group of group synch: one frame fills
@@ -85,7 +85,7 @@ impl History {
         let steps = self.steps.iter().chain(&self.spare);
         let statements = steps.filter_map(|step| match step {
             Step::Transaction(statements)
-            | Step::Beside(statements)
+            | Step::AtNormal(statements)
             | Step::Turn(statements)
             | Step::Grouped(statements) => Some(statements),
             _ => None,
@@ -245,7 +245,7 @@ pub struct Player<'a> {
     /// Transactions so far.
     pub done: u32,
     connection: Option<Connection>,
-    beside: Option<Connection>,
+    at_normal: Option<Connection>,
     turns: Option<Connection>,
     mode: &'static str,
 }
@@ -257,7 +257,7 @@ impl<'a> Player<'a> {
             config,
             done,
             connection: None,
-            beside: None,
+            at_normal: None,
             turns: None,
             mode: "delete",
         }
@@ -309,14 +309,14 @@ impl<'a> Player<'a> {
         Ok(self.connection.as_ref().expect("just opened"))
     }
 
-    fn beside(&mut self) -> rusqlite::Result<&Connection> {
-        if self.beside.is_none() {
+    fn at_normal(&mut self) -> rusqlite::Result<&Connection> {
+        if self.at_normal.is_none() {
             let connection = open_as(self.config, self.directory)?;
             run(&connection, "PRAGMA synchronous=NORMAL")?;
             run(&connection, "PRAGMA wal_autocheckpoint=0")?;
-            self.beside = Some(connection);
+            self.at_normal = Some(connection);
         }
-        Ok(self.beside.as_ref().expect("just opened"))
+        Ok(self.at_normal.as_ref().expect("just opened"))
     }
 
     fn turns(&mut self) -> rusqlite::Result<&Connection> {
@@ -365,9 +365,9 @@ impl<'a> Player<'a> {
                 self.acknowledged();
                 Ok(())
             }
-            Step::Beside(statements) => {
+            Step::AtNormal(statements) => {
                 self.note(Event::Begin(self.done + 1));
-                transact(self.beside()?, statements)?;
+                transact(self.at_normal()?, statements)?;
                 self.done += 1;
                 Ok(())
             }
@@ -415,7 +415,7 @@ impl<'a> Player<'a> {
     }
 
     pub fn close(&mut self) -> rusqlite::Result<()> {
-        for connection in [self.beside.take(), self.turns.take()]
+        for connection in [self.at_normal.take(), self.turns.take()]
             .into_iter()
             .flatten()
         {
@@ -478,8 +478,8 @@ impl Maker<'_> {
         Step::Transaction(self.small())
     }
 
-    pub fn beside(&mut self) -> Step {
-        Step::Beside(self.small())
+    pub fn at_normal(&mut self) -> Step {
+        Step::AtNormal(self.small())
     }
 
     pub fn grouped(&mut self) -> Step {

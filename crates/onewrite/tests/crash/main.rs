@@ -27,7 +27,7 @@ use std::time::Instant;
 
 const ALL: [&str; 14] = [
     "single inserts",
-    "beside one at NORMAL",
+    "next to one at NORMAL",
     "in turns",
     "several pages",
     "spills and savepoints",
@@ -58,14 +58,14 @@ fn make(name: &'static str, page: u32, random: &mut Random) -> History {
     let mut steps = vec![Step::Mode(None)];
     match name {
         "single inserts" => steps.extend(m.some(5)),
-        "beside one at NORMAL" => {
+        "next to one at NORMAL" => {
             for _ in 0..3 {
-                steps.extend([m.one(), m.one(), m.beside(), m.one()]);
+                steps.extend([m.one(), m.one(), m.at_normal(), m.one()]);
             }
         }
         "a group behind one at NORMAL" => {
             for _ in 0..2 {
-                steps.extend([m.one(), m.beside(), m.grouped(), m.one()]);
+                steps.extend([m.one(), m.at_normal(), m.grouped(), m.one()]);
             }
         }
         "in turns" => steps.extend([
@@ -365,7 +365,7 @@ fn a_device_that_is_not_known_and_has_fua() {
         in_mode("direct"),
     ] {
         for name in [
-            "beside one at NORMAL",
+            "next to one at NORMAL",
             "several pages",
             "a group behind one at NORMAL",
         ] {
@@ -616,7 +616,7 @@ fn an_engine_that_does_less_is_caught() {
         ),
         (
             "no write-back of the page cache",
-            "beside one at NORMAL",
+            "next to one at NORMAL",
             Box::new(without(|e| matches!(e, Event::WriteBack(_)))),
         ),
         (

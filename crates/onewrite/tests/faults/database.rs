@@ -1,7 +1,7 @@
 //! The database's own file, and the wal-index, in the VFS underneath.
 
 use super::below::{self, Failing, Method};
-use super::{ROWS, beside, code, directory, failing, holds, made, open, open_with, rows, sql};
+use super::{ROWS, code, companion, directory, failing, holds, made, open, open_with, rows, sql};
 use std::path::Path;
 
 const COUNT: &str = "SELECT count(*) FROM t";
@@ -95,10 +95,10 @@ fn a_log_stays_when_the_wal_index_could_not_be_mapped() {
         sql(&db, "CREATE TABLE t(x)");
         sql(&db, "INSERT INTO t VALUES(1)");
         for suffix in ["", "-wal", "-onewrite"] {
-            if beside(&path, suffix).exists() {
+            if companion(&path, suffix).exists() {
                 std::fs::write(
-                    beside(&killed, suffix),
-                    super::bytes(&beside(&path, suffix)),
+                    companion(&killed, suffix),
+                    super::bytes(&companion(&path, suffix)),
                 )
                 .expect("a copy");
             }
@@ -125,7 +125,7 @@ fn a_hot_journal_is_deleted_durably_where_a_mode_of_ours_is_remembered() {
         sql(&db, "PRAGMA onewrite_layout=auto");
         assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
         drop(db);
-        assert_eq!(beside(&path, "-onewrite").exists(), is_durable);
+        assert_eq!(companion(&path, "-onewrite").exists(), is_durable);
         // A transaction in a rollback mode that has spilled some pages to the database.
         let stock = open_with(&path, "unix");
         sql(&stock, "PRAGMA journal_mode=delete");
@@ -136,11 +136,11 @@ fn a_hot_journal_is_deleted_durably_where_a_mode_of_ours_is_remembered() {
             "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n LIMIT 2000) INSERT INTO t SELECT x FROM n",
         );
         for suffix in ["", "-journal", "-onewrite"] {
-            let _ = std::fs::copy(beside(&path, suffix), beside(&crashed, suffix));
+            let _ = std::fs::copy(companion(&path, suffix), companion(&crashed, suffix));
         }
         let db = open(&crashed);
         assert_eq!(rows(&db), ROWS);
-        let journal = beside(&crashed, "-journal");
+        let journal = companion(&crashed, "-journal");
         assert!(!journal.exists());
         assert_eq!(
             below::was_deleted_durably(&journal),

@@ -2,7 +2,7 @@
 //! it fails. Each test follows one rule of `docs/durability.md`, J1 to J17.
 
 use super::refusal::{COMPANY, Refusal, Which};
-use super::{ROWS, beside, code, directory, failing, made, open, rows, sql, status, try_sql};
+use super::{ROWS, code, companion, directory, failing, made, open, rows, sql, status, try_sql};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn connections_that_take_turns_publish_first() {
 }
 
 #[test]
-fn who_is_alone_again_writes_by_itself() {
+fn a_writer_that_is_alone_again_writes_by_itself() {
     let directory = directory();
     let path = directory.path().join("db");
     let [db, other] = in_company(&path);
@@ -195,7 +195,7 @@ fn a_transaction_of_several_databases_is_durable_before_it_is_published() {
     let [db, other] = in_company(&path);
     sql(
         &db,
-        &format!("ATTACH '{}' AS more", beside(&path, "2").display()),
+        &format!("ATTACH '{}' AS more", companion(&path, "2").display()),
     );
     for journal_mode in ["onewrite", "delete"] {
         sql(&db, &format!("PRAGMA more.journal_mode={journal_mode}"));
@@ -217,7 +217,7 @@ fn a_transaction_of_several_databases_is_durable_before_it_is_published() {
 /// A failed flush may have lost any of the commits that wait for it. None of them is acknowledged
 /// or read, and the next open takes from the device what it has.
 #[test]
-fn a_failed_flush_fails_all_who_wait_and_all_who_come() {
+fn a_failed_flush_fails_all_commits_that_wait_and_all_that_come() {
     let directory = directory();
     let path = directory.path().join("db");
     let [db, other] = in_company(&path);
@@ -259,12 +259,12 @@ fn a_failed_flush_fails_all_who_wait_and_all_who_come() {
 
 /// A process that was stopped in its flush, or in its turn, blocks others only for a bounded time.
 #[test]
-fn nobody_waits_for_a_process_that_was_stopped() {
+fn no_commit_waits_for_a_process_that_was_stopped() {
     use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile, NewFile};
     let directory = directory();
     let path = directory.path().join("db");
     let [db, other] = in_company(&path);
-    let log = beside(&path, "-onewrite");
+    let log = companion(&path, "-onewrite");
     let stopped = LogFile::open(&log, Create::Never, Access::ReadWrite, DirectIo::Never);
     let mut stopped = stopped.expect("the log");
     let new = NewFile {

@@ -106,7 +106,7 @@ fn status(db: &Connection) -> serde_json::Value {
     serde_json::from_str(&sql(db, "PRAGMA onewrite_status")).expect("JSON")
 }
 
-fn beside(path: &Path, suffix: &str) -> std::path::PathBuf {
+fn companion(path: &Path, suffix: &str) -> std::path::PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

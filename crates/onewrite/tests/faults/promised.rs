@@ -85,7 +85,7 @@ fn the_begin_of_a_frame_is_not_written_over_one_that_was_rolled_back() {
 
 /// Such a VFS reads a file from one end to the other when it opens it.
 #[test]
-fn what_nobody_promised_is_read_as_it_stands() {
+fn what_was_not_promised_is_read_as_it_is() {
     for layout in LAYOUTS {
         let mut stock = Stock::new(layout);
         stock.transaction(1..=3);

@@ -90,7 +90,7 @@ impl Refusal {
         is_released: bool,
     ) -> Refusal {
         let released = Arc::new(AtomicBool::new(is_released));
-        let log = super::beside(database, "-onewrite");
+        let log = super::companion(database, "-onewrite");
         let (fired, frames_after) = (Arc::default(), Arc::default());
         rules().push(Rule {
             log: log.clone(),

@@ -2,7 +2,9 @@
 
 use super::below::{self, Failing, Method};
 use super::refusal::{Refusal, Which};
-use super::{ROWS, beside, bytes, code, directory, failing, holds, made, open, rows, sql, try_sql};
+use super::{
+    ROWS, bytes, code, companion, directory, failing, holds, made, open, rows, sql, try_sql,
+};
 
 /// SQLite ignores whether its log could be deleted. Here the deletion ends the guard.
 #[test]
@@ -22,7 +24,7 @@ fn a_switch_whose_guard_could_not_be_cleared_fails() {
         holds(&path, ROWS + usize::from(more));
         let db = open(&path);
         assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
-        assert!(!beside(&path, "-onewrite").exists());
+        assert!(!companion(&path, "-onewrite").exists());
     }
 }
 
@@ -93,7 +95,7 @@ fn a_log_that_nothing_may_lead_to_takes_no_commit() {
 /// SQLite has deleted its log under EXCLUSIVE, and continues under SHARED. Another connection makes
 /// a new log there, and commits to it. SQLite must then open that log.
 #[test]
-fn who_leaves_a_mode_meets_the_log_that_another_makes_at_once() {
+fn a_connection_that_leaves_a_mode_meets_the_log_that_another_makes_at_once() {
     let modes = ["wal", "direct", "waldio", "swal", "onewrite"];
     for (mode, to) in modes
         .iter()

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 const PATIENCE: u32 = 50;
 
 /// A database, and the rows that were acknowledged.
-struct Scene {
+struct Database {
     path: PathBuf,
     acknowledged: Mutex<Vec<i64>>,
     _directory: tempfile::TempDir,
@@ -22,21 +22,21 @@ struct Scene {
 
 /// The VFS that opens the database.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum Vfs {
     Ours,
     Stock,
 }
 
-impl Scene {
+impl Database {
     /// A database of stock SQLite in journal mode `mode`.
-    fn new(mode: &str) -> Arc<Scene> {
+    fn new(mode: &str) -> Arc<Database> {
         onewrite::register().expect("the VFS onewrite");
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
         let path = directory.path().join("db");
-        let db = open(&path, Who::Stock).expect("a database");
+        let db = open(&path, Vfs::Stock).expect("a database");
         let sql = format!("PRAGMA journal_mode={mode}; CREATE TABLE t (id INTEGER PRIMARY KEY)");
         db.execute_batch(&sql).expect("a table");
-        Arc::new(Scene {
+        Arc::new(Database {
             path,
             acknowledged: Mutex::default(),
             _directory: directory,
@@ -45,27 +45,27 @@ impl Scene {
 
     /// A database in a rollback mode, next to a log that remembers `waldio`: stock SQLite has
     /// switched it since.
-    fn switched_by_stock() -> Arc<Scene> {
-        let scene = Scene::new("delete");
-        for (who, mode) in [(Who::Ours, "waldio"), (Who::Stock, "delete")] {
-            let db = open(&scene.path, who).expect("a database");
-            switch(&db, mode).expect("nobody is in the way");
+    fn switched_by_stock() -> Arc<Database> {
+        let database = Database::new("delete");
+        for (vfs, mode) in [(Vfs::Ours, "waldio"), (Vfs::Stock, "delete")] {
+            let db = open(&database.path, vfs).expect("a database");
+            switch(&db, mode).expect("no lock in the way");
         }
-        assert!(scene.path.with_file_name("db-onewrite").exists());
-        scene
+        assert!(database.path.with_file_name("db-onewrite").exists());
+        database
     }
 
     /// Opens, switches to each mode in turn and inserts a row in it, then closes.
-    fn life(self: &Arc<Self>, who: Who, modes: &'static [&'static str], first: i64) -> Work {
-        let scene = Arc::clone(self);
+    fn session(self: &Arc<Self>, vfs: Vfs, modes: &'static [&'static str], first: i64) -> Work {
+        let database = Arc::clone(self);
         Box::new(move || {
-            let Some(db) = patiently(|| open(&scene.path, who)) else {
+            let Some(db) = patiently(|| open(&database.path, vfs)) else {
                 return;
             };
             for (mode, id) in modes.iter().zip(first..) {
                 patiently(|| switch(&db, mode));
                 if patiently(|| insert(&db, id)).is_some() {
-                    scene.acknowledged.lock().expect("no panic").push(id);
+                    database.acknowledged.lock().expect("no panic").push(id);
                 }
             }
             drop(db);
@@ -77,8 +77,8 @@ impl Scene {
     fn check(&self) {
         let mut expected = self.acknowledged.lock().expect("no panic").clone();
         expected.sort_unstable();
-        for who in [Who::Ours, Who::Stock] {
-            let db = open(&self.path, who).expect("a database at rest");
+        for vfs in [Vfs::Ours, Vfs::Stock] {
+            let db = open(&self.path, vfs).expect("a database at rest");
             let ids: Vec<i64> = db
                 .prepare("SELECT id FROM t ORDER BY id")
                 .and_then(|mut query| query.query_map([], |row| row.get(0))?.collect())
@@ -92,14 +92,14 @@ impl Scene {
     }
 }
 
-fn open(path: &Path, who: Who) -> rusqlite::Result<Connection> {
-    let vfs = match who {
-        Who::Ours => c"onewrite",
-        Who::Stock => c"unix",
+fn open(path: &Path, vfs: Vfs) -> rusqlite::Result<Connection> {
+    let name = match vfs {
+        Vfs::Ours => c"onewrite",
+        Vfs::Stock => c"unix",
     };
-    let db = Connection::open_with_flags_and_vfs(path, OpenFlags::default(), vfs)?;
+    let db = Connection::open_with_flags_and_vfs(path, OpenFlags::default(), name)?;
     db.busy_timeout(std::time::Duration::ZERO)?;
-    if who == Who::Stock {
+    if vfs == Vfs::Stock {
         // SQLite 3.54 leaves WAL mode with the pages that the connection has cached, even if others
         // have committed to them since its last transaction. Without a cache it has none.
         db.execute_batch("PRAGMA cache_size=0")?;
@@ -156,12 +156,12 @@ fn patiently<T>(mut ask: impl FnMut() -> rusqlite::Result<T>) -> Option<T> {
 #[test]
 fn ours_switch_together() {
     explore(COSTLY, || {
-        let scene = Scene::new("delete");
+        let database = Database::new("delete");
         together(vec![
-            scene.life(Who::Ours, &["waldio", "delete"], 10),
-            scene.life(Who::Ours, &["waldio", "waldio"], 20),
+            database.session(Vfs::Ours, &["waldio", "delete"], 10),
+            database.session(Vfs::Ours, &["waldio", "waldio"], 20),
         ]);
-        scene.check();
+        database.check();
     });
 }
 
@@ -169,37 +169,37 @@ fn ours_switch_together() {
 #[test]
 fn ours_forget_a_mode_and_take_it_up_again() {
     explore(COSTLY, || {
-        let scene = Scene::switched_by_stock();
+        let database = Database::switched_by_stock();
         together(vec![
-            scene.life(Who::Ours, &["waldio", "waldio", "waldio", "waldio"], 10),
-            scene.life(Who::Ours, &["truncate", "delete"], 20),
+            database.session(Vfs::Ours, &["waldio", "waldio", "waldio", "waldio"], 10),
+            database.session(Vfs::Ours, &["truncate", "delete"], 20),
         ]);
-        scene.check();
+        database.check();
     });
 }
 
 #[test]
 fn ours_and_stock_in_a_rollback_mode() {
     explore(COSTLY, || {
-        let scene = Scene::new("delete");
+        let database = Database::new("delete");
         together(vec![
-            scene.life(Who::Ours, &["waldio"], 10),
-            scene.life(Who::Stock, &["persist", "delete"], 20),
-            scene.life(Who::Ours, &["waldio"], 30),
+            database.session(Vfs::Ours, &["waldio"], 10),
+            database.session(Vfs::Stock, &["persist", "delete"], 20),
+            database.session(Vfs::Ours, &["waldio"], 30),
         ]);
-        scene.check();
+        database.check();
     });
 }
 
 #[test]
 fn ours_and_stock_in_wal() {
     explore(COSTLY, || {
-        let scene = Scene::new("wal");
+        let database = Database::new("wal");
         together(vec![
-            scene.life(Who::Ours, &["waldio"], 10),
-            scene.life(Who::Stock, &["wal", "delete"], 20),
-            scene.life(Who::Ours, &["direct", "direct"], 30),
+            database.session(Vfs::Ours, &["waldio"], 10),
+            database.session(Vfs::Stock, &["wal", "delete"], 20),
+            database.session(Vfs::Ours, &["direct", "direct"], 30),
         ]);
-        scene.check();
+        database.check();
     });
 }

@@ -371,7 +371,8 @@ impl Process {
     }
 
     fn connect_with(&self, group_synch: Option<GroupSynch>) -> Connection {
-        let who = Committer(u64::from(self.number) << 32 | CONNECTIONS.fetch_add(1, Relaxed) + 1);
+        let committer =
+            Committer(u64::from(self.number) << 32 | CONNECTIONS.fetch_add(1, Relaxed) + 1);
         let config = CommitConfig {
             sync: SyncPolicy::Full,
             group_synch,
@@ -381,7 +382,7 @@ impl Process {
         Connection {
             machine: Arc::clone(&self.machine),
             seen: (generation(0).salts, FrameNo(0)),
-            writer: Writer::new(Arc::clone(&self.log), config, who),
+            writer: Writer::new(Arc::clone(&self.log), config, committer),
         }
     }
 }

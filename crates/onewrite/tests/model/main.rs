@@ -139,7 +139,7 @@ fn connected(process: &Arc<Process>, work: impl FnOnce(Connection) + Send + 'sta
 
 /// A process has the log open, and the given pieces of work run together. When all is done and the
 /// process has closed the log, everything that was published is in the file.
-fn scene(
+fn check(
     rules: Rules,
     works: impl Fn(&Arc<Machine>, &Arc<Process>) -> Vec<Work> + Send + Sync + 'static,
 ) {
@@ -154,7 +154,7 @@ fn scene(
 
 #[test]
 fn a_group_of_one_process_keeps_its_bounds() {
-    scene(IN_TIME, |machine, process| {
+    check(IN_TIME, |machine, process| {
         vec![
             writing(process, 3, 1),
             writing(process, 2, 2),
@@ -166,7 +166,7 @@ fn a_group_of_one_process_keeps_its_bounds() {
 
 #[test]
 fn a_second_process_sees_only_what_is_in_the_file() {
-    scene(GROUPED, |machine, first| {
+    check(GROUPED, |machine, first| {
         vec![
             writing(first, 3, 1),
             reading(first, 2),
@@ -181,7 +181,7 @@ fn a_second_process_sees_only_what_is_in_the_file() {
 
 #[test]
 fn restarts_do_not_bring_back_what_was() {
-    scene(SINGLY, |_, process| {
+    check(SINGLY, |_, process| {
         vec![
             writing(process, 3, 2),
             reading(process, 3),
@@ -198,7 +198,7 @@ fn restarts_do_not_bring_back_what_was() {
 
 #[test]
 fn a_restart_by_another_process_is_noticed() {
-    scene(SINGLY, |machine, first| {
+    check(SINGLY, |machine, first| {
         let second = machine.start();
         vec![
             writing(first, 2, 2),
@@ -213,8 +213,8 @@ fn a_restart_by_another_process_is_noticed() {
 }
 
 #[test]
-fn who_takes_no_part_in_a_group_writes_behind_it() {
-    scene(IN_TIME, |machine, process| {
+fn a_connection_outside_a_group_writes_behind_it() {
+    check(IN_TIME, |machine, process| {
         let mut alone = process.connect_alone();
         vec![
             writing(process, 3, 1),
@@ -234,7 +234,7 @@ fn who_takes_no_part_in_a_group_writes_behind_it() {
 
 #[test]
 fn groups_and_restarts_of_one_process_and_another() {
-    scene(GROUPED, |machine, first| {
+    check(GROUPED, |machine, first| {
         vec![
             writing(first, 2, 1),
             in_another(machine, |second| {
@@ -251,7 +251,7 @@ fn groups_and_restarts_of_one_process_and_another() {
 #[test]
 fn two_processes_extend_one_log() {
     // A chunk of the model has 16 frames.
-    scene(SINGLY, |machine, first| {
+    check(SINGLY, |machine, first| {
         let second = machine.start();
         vec![
             writing(first, 3, 5),
@@ -290,7 +290,7 @@ fn after_a_failed_write_nothing_is_acknowledged_and_little_is_lost() {
 
 #[test]
 fn a_group_of_commits_is_durable_when_each_returns() {
-    scene(TOGETHER, |_, process| {
+    check(TOGETHER, |_, process| {
         vec![
             writing(process, 3, 1),
             writing(process, 3, 2),
@@ -301,7 +301,7 @@ fn a_group_of_commits_is_durable_when_each_returns() {
 
 #[test]
 fn processes_share_a_flush() {
-    scene(TOGETHER, |machine, process| {
+    check(TOGETHER, |machine, process| {
         vec![
             writing(process, 3, 1),
             writing(process, 2, 1),
@@ -318,7 +318,7 @@ fn processes_share_a_flush() {
 
 #[test]
 fn the_log_starts_again_between_groups() {
-    scene(TOGETHER, |_, process| {
+    check(TOGETHER, |_, process| {
         vec![
             writing(process, 3, 1),
             writing(process, 3, 1),

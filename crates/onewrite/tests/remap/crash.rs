@@ -179,7 +179,7 @@ fn killed_at(place: &Place, how: &str, die_at: u32, repaired: &mut u64) {
         let mut child = start(&living.path, how, first, Some(die_at + 3 * round as u32));
         let last = last_said(&mut child).or(said);
         // The dead writer may have published its last transaction before it could print it.
-        said = Some(check(&living.db, last, "who lived on"));
+        said = Some(check(&living.db, last, "the survivor"));
     }
     let count = living.status()["remapped"]["repaired_frames"].as_u64();
     *repaired += count.expect("a count");
@@ -189,7 +189,7 @@ fn killed_at(place: &Place, how: &str, die_at: u32, repaired: &mut u64) {
     let mut child = start(&path, how, said.unwrap_or(0) + 1, Some(die_at));
     let last = last_said(&mut child).or(said);
     let db = connect(&path, "onewrite");
-    check(&db, last, "who came");
+    check(&db, last, "a new connection");
     let status: serde_json::Value =
         serde_json::from_str(&query(&db, "PRAGMA onewrite_status").expect("a status"))
             .expect("JSON");

@@ -164,7 +164,7 @@ fn a_large_transaction_uses_the_region() {
 
 /// If remapping is not worth it, the checkpoint finds that before it excludes any connection.
 #[test]
-fn nobody_is_kept_out_by_a_checkpoint_that_copies() {
+fn a_checkpoint_that_copies_excludes_no_connection() {
     let Some(place) = Place::xfs() else { return };
     let database = filled(&place, "exchange", "unwritten");
     rewritten(&database, 0, 1);

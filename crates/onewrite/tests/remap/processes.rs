@@ -260,12 +260,12 @@ fn killed_inside_the_call() {
         .db
         .busy_timeout(Duration::from_millis(300))
         .expect("a timeout");
-    let beside = value(&database.db);
+    let meanwhile = value(&database.db);
     freeze(&root, FITHAW).expect("thawed");
     drop(done);
     watch.join().expect("the watch");
     killed.child.wait().expect("waited");
-    let refused = beside.expect_err("its locks are held");
+    let refused = meanwhile.expect_err("its locks are held");
     use rusqlite::ErrorCode::{DatabaseBusy, FileLockingProtocolFailed};
     let is_locked = |code| matches!(code, Some(DatabaseBusy | FileLockingProtocolFailed));
     assert!(is_locked(refused.sqlite_error_code()), "{refused}");
@@ -297,7 +297,7 @@ fn with_readonly_index(path: &Path) -> Connection {
 /// Such a reader has a private wal-index while no other connection is open, and trusts it
 /// afterwards.
 #[test]
-fn who_cannot_write_the_wal_index_reads_right_when_a_checkpoint_has_come_and_gone() {
+fn a_reader_that_cannot_write_the_wal_index_reads_right_when_a_checkpoint_has_come_and_gone() {
     for how in ["exchange", "forward", "clone"] {
         let Some(place) = Place::xfs() else { return };
         let path = stopped(prepared(&place, how));
@@ -330,7 +330,7 @@ fn who_cannot_write_the_wal_index_reads_right_when_a_checkpoint_has_come_and_gon
 }
 
 #[test]
-fn who_cannot_write_the_wal_index_reads_beside_checkpoints() {
+fn a_reader_that_cannot_write_the_wal_index_reads_during_checkpoints() {
     let Some(place) = Place::xfs() else { return };
     let path = stopped(prepared(&place, "exchange"));
     let mut writer = Helper::start(&path, &[]);
@@ -387,7 +387,7 @@ fn a_program_with_signal_handlers() {
 
 /// Even without a commit since: any new connection, including a read-only one, finds an empty log.
 #[test]
-fn after_a_checkpoint_and_a_kill_who_only_reads_can_open_it() {
+fn after_a_checkpoint_and_a_kill_a_read_only_connection_can_open_it() {
     for how in ["copy", "clone", "exchange", "forward"] {
         for kind in ["PASSIVE", "FULL", "RESTART", "TRUNCATE"] {
             let Some(place) = Place::xfs() else { return };

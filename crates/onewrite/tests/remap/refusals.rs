@@ -111,9 +111,9 @@ impl Replaced {
         query(&db, "INSERT INTO t VALUES('one')").expect("inserted");
         let db = (!is_closed).then_some(db);
         for suffix in ["", "-wal"] {
-            let beside = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
-            if beside(&made).exists() {
-                std::fs::copy(beside(&made), beside(&self.path)).expect("copied");
+            let companion = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+            if companion(&made).exists() {
+                std::fs::copy(companion(&made), companion(&self.path)).expect("copied");
             }
         }
         drop(db);
@@ -147,7 +147,7 @@ const EXCHANGE: &str = "PRAGMA onewrite_checkpoint=exchange";
 
 /// With its frames in the other database's own log, and without.
 #[test]
-fn an_empty_log_whose_layout_does_not_suit_is_in_nobodys_way() {
+fn an_empty_log_whose_layout_does_not_suit_does_not_block_a_mode() {
     for is_closed in [true, false] {
         for (mode, settings, found, layout) in [
             // The mode is remembered, and has another layout.
@@ -178,7 +178,7 @@ fn an_empty_log_whose_layout_does_not_suit_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_mode_is_entered_beside_an_empty_log_whose_layout_does_not_suit() {
+fn a_mode_is_entered_next_to_an_empty_log_whose_layout_does_not_suit() {
     let replaced = Replaced::new("onewrite");
     replaced.put("delete", true);
     replaced.check("PRAGMA journal_mode=onewrite", "onewrite", Some("packed"));

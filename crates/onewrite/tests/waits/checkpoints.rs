@@ -1,7 +1,7 @@
 //! Checkpoints that wait for another one, and those that do not.
 
 use super::helper::Helper;
-use super::{beside, count, made, open, sql};
+use super::{companion, count, made, open, sql};
 
 const CHECKPOINT: i64 = 121;
 
@@ -9,7 +9,7 @@ const CHECKPOINT: i64 = 121;
 /// pragma was prepared just now or earlier. One that follows a commit waits, so that the log
 /// restarts under many writers.
 #[test]
-fn a_passive_checkpoint_waits_for_nobody() {
+fn a_passive_checkpoint_waits_for_no_connection() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("db");
     let db = made(&path, "onewrite");
@@ -23,7 +23,7 @@ fn a_passive_checkpoint_waits_for_nobody() {
     sql(&other, "SELECT count(*) FROM t");
     sql(&db, "PRAGMA wal_checkpoint(PASSIVE)");
     let mut helper = Helper::start();
-    helper.lock(&beside(&path, "-shm"), "write", CHECKPOINT, 1);
+    helper.lock(&companion(&path, "-shm"), "write", CHECKPOINT, 1);
     let waits = || count(&db, "checkpoint_waits");
     let mut prepared = db.prepare("PRAGMA wal_checkpoint(PASSIVE)").expect("SQL");
     let passive = |statement: &mut rusqlite::Statement<'_>| {

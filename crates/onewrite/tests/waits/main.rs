@@ -61,7 +61,7 @@ fn count(db: &Connection, what: &str) -> u64 {
     status["group_commits"][what].as_u64().expect("a number")
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn companion(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

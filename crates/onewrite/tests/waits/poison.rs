@@ -2,7 +2,7 @@
 //! does so as soon as it gets the lock for that.
 
 use super::helper::Helper;
-use super::{beside, code, made, rows, sql};
+use super::{code, companion, made, rows, sql};
 use onewrite::storage::observer::{Call, Observer, observe};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,13 +33,13 @@ fn it_is_made_invalid_also_where_the_lock_was_refused_at_first() {
     let db = made(&path, "waldio");
     sql(&db, "PRAGMA synchronous=NORMAL");
     sql(&db, "INSERT INTO t VALUES('published')");
-    let index = beside(&path, "-shm");
+    let index = companion(&path, "-shm");
     let look = format!("bytes 96 {}", index.display());
     let mut watcher = Helper::start();
     let mut helper = Helper::start();
     helper.lock(&index, "write", WRITE, 1);
     let valid = watcher.ask(&look);
-    *FAILING.lock().expect("no panic") = Some(beside(&path, "-onewrite"));
+    *FAILING.lock().expect("no panic") = Some(companion(&path, "-onewrite"));
     let failed = rows::query(&db, "PRAGMA wal_checkpoint(PASSIVE)");
     assert_eq!(code(&failed), Some(IOERR), "{failed:?}");
     assert_eq!(watcher.ask(&look), valid, "somebody writes");

@@ -3,7 +3,7 @@
 
 use super::helper::Helper;
 use super::{
-    BUSY, EXTENSION, FLUSH, PRESENCE, PROTOCOL, TURN, beside, code, count, in_time, made, open,
+    BUSY, EXTENSION, FLUSH, PRESENCE, PROTOCOL, TURN, code, companion, count, in_time, made, open,
     rows, sql, try_open,
 };
 use std::path::Path;
@@ -51,7 +51,7 @@ fn in_a_group_that_is_not_written() {
 /// A connection waits to open a database. Another connection of its process waits no longer than
 /// its own timeout.
 #[test]
-fn nobody_waits_for_the_patience_of_another() {
+fn no_connection_waits_for_the_busy_timeout_of_another() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("db");
     drop(made(&path, "waldio"));
@@ -87,7 +87,7 @@ fn while_it_changes_the_logs_size() {
         let path = directory.path().join("db");
         let db = made(&path, mode);
         let mut helper = Helper::start();
-        helper.lock(&beside(&path, "-onewrite-lock"), "write", EXTENSION, 1);
+        helper.lock(&companion(&path, "-onewrite-lock"), "write", EXTENSION, 1);
         helper.stop();
         let (db, large) = in_time("a large transaction", move || {
             let large = rows::query(&db, LARGE);
@@ -115,7 +115,7 @@ fn a_commit_that_found_it_busy_is_tried_again() {
         // Nothing is written before the end.
         sql(&db, "PRAGMA cache_size=-100000");
         let mut helper = Helper::start();
-        helper.lock(&beside(&path, "-onewrite-lock"), "write", EXTENSION, 1);
+        helper.lock(&companion(&path, "-onewrite-lock"), "write", EXTENSION, 1);
         helper.stop();
         sql(&db, "BEGIN");
         sql(&db, LARGE);
@@ -138,7 +138,7 @@ fn a_commit_that_found_it_busy_is_tried_again() {
 
 /// A commit that was to begin a group, and found no room, has hidden nothing: all may open the log.
 #[test]
-fn a_group_that_finds_no_room_keeps_nobody_out() {
+fn a_group_without_space_excludes_no_connection() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("db");
     let db = made(&path, "waldio");
@@ -146,7 +146,7 @@ fn a_group_that_finds_no_room_keeps_nobody_out() {
     sql(&db, "PRAGMA synchronous=NORMAL");
     sql(&db, "PRAGMA onewrite_group_synch='1,1'");
     let mut helper = Helper::start();
-    helper.lock(&beside(&path, "-onewrite-lock"), "write", EXTENSION, 1);
+    helper.lock(&companion(&path, "-onewrite-lock"), "write", EXTENSION, 1);
     helper.stop();
     let commit = || rows::query(&db, "INSERT INTO t VALUES(randomblob(100000))");
     let refused = (0..200).map(|_| commit()).find(Result::is_err);
@@ -166,7 +166,7 @@ fn in_its_flush_or_in_its_turn() {
     let mut other = Helper::with(&path);
     let mut helper = Helper::start();
     for byte in [FLUSH, TURN] {
-        helper.lock(&beside(&path, "-onewrite-lock"), "write", byte, 1);
+        helper.lock(&companion(&path, "-onewrite-lock"), "write", byte, 1);
     }
     helper.stop();
     for _ in 0..20 {
@@ -175,14 +175,14 @@ fn in_its_flush_or_in_its_turn() {
         other.ask(INSERT);
     }
     assert_eq!(sql(&db, "SELECT count(*) FROM t"), "41");
-    let in_vain = || count(&db, "in_vain");
-    assert!(in_vain() <= 2, "{} waits in vain", in_vain());
+    let timed_out = || count(&db, "timed_out");
+    assert!(timed_out() <= 2, "{} waits timed out", timed_out());
     helper.go_on();
     drop(helper);
-    let before = in_vain();
+    let before = timed_out();
     sql(&db, INSERT);
     other.ask(INSERT);
-    assert_eq!(in_vain(), before);
+    assert_eq!(timed_out(), before);
 }
 
 /// The bytes of SQLite's locks in `-shm`, and in the database.
@@ -196,7 +196,7 @@ const PENDING: i64 = 0x4000_0000;
 /// once.
 #[test]
 fn with_a_lock_of_sqlites() {
-    let shm = |path: &Path| beside(path, "-shm");
+    let shm = |path: &Path| companion(path, "-shm");
     let file = |path: &Path| path.to_owned();
     type Of = fn(&Path) -> std::path::PathBuf;
     let locks: [(&str, Of, &str, i64); 5] = [
@@ -257,7 +257,7 @@ fn in_a_transaction() {
     }
     // A close does not wait for another process either.
     let mut helper = Helper::with(&path);
-    helper.lock(&beside(&path, "-onewrite"), "read", PRESENCE, 1);
+    helper.lock(&companion(&path, "-onewrite"), "read", PRESENCE, 1);
     helper.stop();
     in_time("a close", move || drop(db));
 }

@@ -99,7 +99,7 @@ fn where_a_vfs_over_ours_hides_the_checksum_the_wal_index_is_put_right() {
 }
 
 #[test]
-fn a_log_does_not_start_again_beside_a_checkpoint() {
+fn a_log_does_not_start_again_next_to_a_checkpoint() {
     let place = Place::new();
     let Some(program) = linked(&place, "wal_reset.c") else {
         return;

@@ -151,7 +151,7 @@ fn two_sqlites_in_one_process_keep_each_other_out() {
 }
 
 #[test]
-fn who_waits_gets_the_lock_when_it_is_free() {
+fn a_waiting_connection_gets_the_lock_when_it_is_free() {
     let (place, one) = (Place::new(), Table::new());
     static TWO: Table = Table::new();
     TWO.before_open();

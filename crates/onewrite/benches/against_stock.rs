@@ -286,7 +286,7 @@ fn recovery_and_checkpoint(path: &Path, mode: &str, cache: Cache) -> Result<(Too
     let copy = path.with_extension("copy");
     remove(&copy);
     for suffix in ["", "-wal", "-onewrite"] {
-        let (from, to) = (beside(path, suffix), beside(&copy, suffix));
+        let (from, to) = (companion(path, suffix), companion(&copy, suffix));
         // Another process copies: closing a descriptor here would drop SQLite's locks.
         if from.exists() && !Command::new("cp").args([&from, &to]).status()?.success() {
             return Err(format!("cannot copy {}", from.display()).into());
@@ -341,7 +341,7 @@ fn bulk_load(dir: &Path, mode: &str) -> Result<(Took, usize)> {
     Ok((took, peak))
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn companion(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -358,7 +358,7 @@ fn remove(path: &Path) {
         "-onewrite-lock",
     ] {
         // The file may not exist.
-        let _ = std::fs::remove_file(beside(path, suffix));
+        let _ = std::fs::remove_file(companion(path, suffix));
     }
 }
 
@@ -424,7 +424,7 @@ fn main() -> Result<()> {
         .and_then(|n| n.parse().ok())
         .unwrap_or(15);
     let dir = tempfile::tempdir_in(place)?;
-    // `cargo bench --bench beside_stock -- recovery` runs a part; cargo itself adds `--bench`.
+    // `cargo bench --bench against_stock -- recovery` runs a part; cargo itself adds `--bench`.
     let parts: Vec<_> = env::args().skip(1).filter(|a| a != "--bench").collect();
     let is_wanted = |part| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     if is_wanted("reads") {

@@ -12,7 +12,7 @@ use crate::storage;
 
 /// Opens a file next to the database for reading, if it exists. Like SQLite it follows no symbolic
 /// link. Other kinds of file at that path do not make it wait.
-pub fn open_beside(path: &Path) -> Result<Option<fs::File>, LogError> {
+pub fn open_companion(path: &Path) -> Result<Option<fs::File>, LogError> {
     let cannot = |e: io::Error| {
         let kind = match storage::is_denial(&e) {
             true => ErrorKind::Denied,
@@ -46,7 +46,7 @@ pub fn open_beside(path: &Path) -> Result<Option<fs::File>, LogError> {
 /// Whether a rollback journal is hot: SQLite overwrites its first bytes with zeros, truncates or
 /// deletes it when a transaction ends.
 pub fn file_begins_with_content(path: &Path) -> Result<bool, LogError> {
-    let Some(mut file) = open_beside(path)? else {
+    let Some(mut file) = open_companion(path)? else {
         return Ok(false);
     };
     let mut first = Vec::new();
