@@ -16,7 +16,7 @@ Python, Perl, PHP, Tcl and the sqlite3 shell do. Python wheels, Go and Node prog
 of their own. Then nothing changes, and this command says so. Every process that the command starts is included.
 
 A database gets the mode where its program asks for no journal mode, or for WAL. Where the program asks for \
-another of SQLite's own (PRAGMA journal_mode=delete), it gets that. The program is answered \"wal\". A connection that names a VFS \
+another of SQLite's own (PRAGMA journal_mode=delete), it gets that. The program gets the answer \"wal\". A connection that names a VFS \
 keeps it. Where the mode is not possible for a database, it gets WAL, or keeps the mode that it has.
 
 This command sets these variables; set them yourself to do without it:

@@ -262,7 +262,7 @@ fn a_word_of_the_environment_that_means_nothing_is_told_in_sqlites_log() {
         ),
         (
             &[("ONEWRITE_UPGRADE_WAL", "1")][..],
-            "ONEWRITE_UPGRADE_WAL: 1 is for the mode",
+            "ONEWRITE_UPGRADE_WAL: 1 needs a mode",
         ),
         (
             &[("ONEWRITE_LAYOUT", "page5k")][..],

@@ -14,8 +14,8 @@ use crate::storage::{Durability, Init, Remap};
 use crate::waits::REMAPPING;
 use crate::wal::{FrameNo, HEADER_BYTES, IndexHeader, IndexView, PageNo, PageSize};
 
-const TOO_LONG: &str = "the calls would take too long";
-const NOT_ITS_HEADER: &str = "a frame's header in the log is not that of its page";
+const TOO_LONG: &str = "remapping would take too long";
+const NOT_ITS_HEADER: &str = "a frame's header in the log does not match its page";
 
 /// A connection's remapping checkpoint, and the state of the connection's locks that it needs.
 #[derive(Default)]
@@ -131,14 +131,14 @@ impl Remapper {
         let since = Instant::now();
         let exclusive = of.is_exclusive();
         if exclusive && !self.is_leaving.get() {
-            return Err("locking_mode=EXCLUSIVE goes on with the log");
+            return Err("the connection keeps the log in use (locking_mode=EXCLUSIVE)");
         }
         if self.read_locks.get() != 0 {
-            return Err("the connection reads");
+            return Err("the connection has a read transaction open");
         }
         let took_write_lock = !exclusive && !of.holds_write_lock();
         if took_write_lock && !index.lock(IndexLocks::Writers) {
-            return Err("somebody writes");
+            return Err("another connection is writing");
         }
         let readers_out = exclusive || index.lock(IndexLocks::Readers);
         let seen = index.header().zip(index.view());
@@ -170,8 +170,8 @@ impl Remapper {
             index.unlock(IndexLocks::Writers);
         }
         match readers_out {
-            true => Err("not everything can be copied yet"),
-            false => Err("somebody reads from the log"),
+            true => Err("not every frame can be copied yet"),
+            false => Err("another connection is reading the log"),
         }
     }
 
@@ -457,7 +457,7 @@ fn judge(how: Remap, runs: &[Run], counters: &Counters) -> Result<(), &'static s
     let cost = Cost::of(how).with_calls_of(recent);
     match (cost.is_worth(runs), cost.time(runs) <= REMAPPING) {
         (true, true) => Ok(()),
-        (false, _) => Err("copying writes less"),
+        (false, _) => Err("copying writes fewer bytes"),
         (_, false) => {
             counters.count_impatience(TOO_LONG);
             Err(TOO_LONG)

@@ -30,7 +30,7 @@ pub fn repair(no: FrameNo, frame: &mut [u8], of: &dyn Connection) -> Result<(), 
         if log.file().access() == Access::ReadOnly {
             return Err(log.error(
                 ErrorKind::ReadOnly,
-                "a checkpoint was cut short: recovery needs a connection that can write",
+                "a checkpoint was interrupted: recovery needs a connection that can write",
             ));
         }
         log.file()
@@ -61,7 +61,7 @@ pub fn check_page(no: FrameNo, page: &mut [u8], of: &dyn Connection) -> Result<(
             Ok(())
         }
         Whereabouts::Nowhere => {
-            let what = format!("the page of frame {no} is neither here nor in the database");
+            let what = format!("the page of frame {no} is neither in this log nor in the database");
             Err(log.error(ErrorKind::Corrupt, &what))
         }
     }

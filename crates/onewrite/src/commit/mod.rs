@@ -314,7 +314,7 @@ impl Writer {
 
     fn unexpected(&self, offset: u64, data: &[u8]) -> LogError {
         let what = format!(
-            "SQLite wrote {} bytes at {offset}, which is no frame",
+            "SQLite wrote {} bytes at {offset}, which is not a frame",
             data.len()
         );
         self.log.error(ErrorKind::Write, &what)

@@ -145,7 +145,7 @@ impl Writer {
     ) -> Result<Checksum, LogError> {
         let damaged = |what| self.log.error(ErrorKind::Corrupt, what);
         let header = WalHeader::parse(&self.read_wal_header()?)
-            .ok_or_else(|| damaged("its WAL header is not one of SQLite's"))?;
+            .ok_or_else(|| damaged("its WAL header is not a valid header of SQLite"))?;
         let mut frame_bytes = vec![0; self.log.geometry().page().frame_bytes()];
         let mut sum = header.checksum();
         if from.0 > 1 {

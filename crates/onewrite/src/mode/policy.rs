@@ -182,7 +182,7 @@ impl CheckpointPolicy {
         Word::new(
             "exchange",
             CheckpointPolicy::Exchange,
-            "blocks of log and database change places (XFS)",
+            "the log and the database exchange blocks (XFS)",
         ),
         Word::new(
             "forward",
@@ -231,7 +231,7 @@ impl Compression {
             Compression::Zstd,
             "a fifth smaller, at three to four times the time",
         ),
-        Word::new("none", Compression::None, "each page as it is").or(&["off"]),
+        Word::new("none", Compression::None, "pages are not compressed").or(&["off"]),
     ];
 }
 

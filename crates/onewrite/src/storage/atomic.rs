@@ -106,7 +106,7 @@ impl Descriptor {
             }
         }
         Err(io::Error::other(
-            "the database's descriptor is not among the process's",
+            "this process has no file descriptor of the database",
         ))
     }
 
@@ -210,7 +210,7 @@ pub fn atomic_writes(path: &Path) -> io::Result<Box<dyn AtomicWrites>> {
         Ok(()) => Ok(Box::new(Xftl(descriptor))),
         Err(_) => Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            "its file system has no transactions: X-FTL's (onewrite ftl mount) and F2FS do",
+            "its file system has no transactions: use F2FS, or X-FTL (onewrite ftl mount)",
         )),
     }
 }

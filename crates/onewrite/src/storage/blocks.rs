@@ -149,7 +149,7 @@ pub(super) fn try_remap(how: Remap, from: &File, to: &File) -> Result<(), String
     })();
     match made {
         Ok(true) => Ok(()),
-        Ok(false) => Err("it was accepted, and moved nothing".to_owned()),
+        Ok(false) => Err("the call succeeded, but moved no blocks".to_owned()),
         Err(e) => Err(e.to_string()),
     }
 }

@@ -83,13 +83,13 @@ impl Database {
     /// lets the others finish, and their checkpoints too.
     fn wait_for_restart(&self, log: &SharedLog) {
         let may_go_on = || match self.may_restart() {
-            Some(FrameNo(0)) => self.nobody_reads_the_log(),
+            Some(FrameNo(0)) => self.has_no_log_reader(),
             Some(_) => false,
             None => true,
         };
         let is_under_way = || {
             let commits = self.inner.index_view();
-            commits.is_some_and(|seen| log.may_hold_deferred(seen)) || self.somebody_checkpoints()
+            commits.is_some_and(|seen| log.may_hold_deferred(seen)) || self.is_checkpoint_running()
         };
         self.wait_patiently(log, is_under_way, may_go_on);
     }
@@ -111,7 +111,7 @@ impl Database {
     }
 
     /// Whether another connection checkpoints now.
-    fn somebody_checkpoints(&self) -> bool {
+    fn is_checkpoint_running(&self) -> bool {
         // A connection that restarts the log holds it shared, and does not checkpoint.
         let lock = |flags| {
             let flags = flags | ffi::SQLITE_SHM_SHARED;
@@ -217,7 +217,7 @@ impl Database {
     }
 
     /// Whether no connection reads frames of the log now: SQLite's locks for that are all free.
-    fn nobody_reads_the_log(&self) -> bool {
+    fn has_no_log_reader(&self) -> bool {
         let lock = |flags| {
             let flags = flags | ffi::SQLITE_SHM_EXCLUSIVE;
             self.inner

@@ -101,9 +101,9 @@ pub fn end_guard(host: &'static Host, paths: &Paths) {
     host::log(
         ffi::SQLITE_WARNING,
         &format!(
-            "{database}: other SQLite programs cannot read it yet, for its newest transactions are in its \
-             log, and this connection could only read ({}). The next connection through onewrite that can \
-             write ends that when it closes; so does \"onewrite detach {database}\"",
+            "{database}: other SQLite programs cannot open this database yet. Its newest transactions are \
+             in its log, and this connection could not write ({}). Run \"onewrite detach {database}\", or \
+             open and close the database through onewrite as a user that can write it",
             e.message
         ),
     );

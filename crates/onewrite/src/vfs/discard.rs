@@ -89,7 +89,7 @@ fn leave(order: Order) -> Order {
 /// The database is in use, cannot be written, or is not a database.
 pub fn discard_log(database: &Path) -> Result<Discarded, DiscardError> {
     let Some(host) = host::get() else {
-        return Err(DiscardError::Failed("there is no SQLite".to_owned()));
+        return Err(DiscardError::Failed("SQLite is not available".to_owned()));
     };
     leave(Order::Discard);
     let queried = host::with_connection(host, database, super::VFS_NAME, |query| {

@@ -34,7 +34,7 @@ pub const UPGRADE_WAL: Variable = Variable {
     values: &[
         (
             "a journal mode of onewrite",
-            "that mode where the program asks for WAL; the program is answered \"wal\"",
+            "that mode where the program asks for WAL; the program gets the answer \"wal\"",
         ),
         (
             "1",

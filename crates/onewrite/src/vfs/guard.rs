@@ -494,8 +494,8 @@ impl Database {
                 return Err(LogError::new(
                     ErrorKind::CantOpen,
                     &self.paths.database,
-                    "a -journal or -wal file of another database stands next to it, and SQLite would \
-                     read that into it: keep it under another name first",
+                    "a -journal or -wal file of another database is next to this one, and SQLite would \
+                     apply it to this one: rename that file first",
                 ));
             }
             clear(&mut header);

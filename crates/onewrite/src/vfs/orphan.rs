@@ -198,8 +198,8 @@ impl Database {
         host::log(
             ffi::SQLITE_WARNING,
             &format!(
-                "{log}: it belongs to a database that is no longer here, and the present database is new: \
-                 set aside as {to}. \"onewrite salvage '{to}' -o OUT\" saves its content"
+                "{log}: this log belongs to a database that is no longer here, and the present database \
+                 is new. The log is now {to}. \"onewrite salvage '{to}' -o OUT\" saves its content"
             ),
         );
         self.set_aside.replace(Some(to.to_string()));

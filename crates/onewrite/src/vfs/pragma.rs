@@ -205,10 +205,7 @@ fn unknown_pragma(name: &str) -> String {
     let settings = SETTINGS.iter().map(|setting| setting.pragma);
     let commands = COMMANDS.iter().map(|command| command.pragma);
     let all: Vec<&str> = settings.chain(commands).collect();
-    format!(
-        "there is no PRAGMA {name}: there are {}",
-        listed(&all, "and")
-    )
+    format!("unknown PRAGMA {name}: use {}", listed(&all, "or"))
 }
 
 fn help(database: &Database) -> String {

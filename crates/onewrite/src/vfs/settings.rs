@@ -384,8 +384,8 @@ pub(super) fn check_names(names: &[String]) -> Result<(), String> {
         None => Ok(()),
         Some(name) => {
             let all: Vec<&str> = SETTINGS.iter().map(|setting| setting.pragma).collect();
-            let all = listed(&all, "and");
-            Err(format!("there is no URI parameter {name}: there are {all}"))
+            let all = listed(&all, "or");
+            Err(format!("unknown URI parameter {name}: use {all}"))
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::storage::pace::{self, Pace};
 use crate::wal::faults::Fault;
 
 /// Why a database is not used in the mode that it remembers.
-pub const KEPT_OUT: &str = "a program with stock SQLite has it open in wal; the mode is taken when the \
+pub const KEPT_OUT: &str = "a program with stock SQLite has it open in wal; the mode takes effect when the \
                             database is next opened after that program has closed it";
 
 /// The same, for a user that may read the log.

@@ -51,13 +51,14 @@ impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Fault::WalReset => {
-                "WAL-reset bug (SQLite 3.7.0 to 3.51.2): a log that starts again next to a checkpoint loses \
-                 commits. Connections through onewrite are safe from each other. A stock process of such a \
-                 version that writes next to them, in wal or direct, is not"
+                "WAL-reset bug (SQLite 3.7.0 to 3.51.2): commits can be lost if the log restarts during a \
+                 checkpoint. Connections through onewrite are safe from each other. They are not safe \
+                 from a stock process of such a version that writes the same database, in wal or direct"
             }
             Fault::UnfinishedCommits => {
-                "commits without checksums after ROLLBACK TO (SQLite before 3.50): a crash loses them and all \
-                 behind them. The modes of onewrite finish them; stock connections and journal_mode=wal do not"
+                "commits without checksums after ROLLBACK TO (SQLite before 3.50): a crash loses such a \
+                 commit and all later ones. The modes of onewrite add the checksums; stock connections and \
+                 journal_mode=wal do not"
             }
         })
     }

@@ -42,9 +42,9 @@ fn a_wrong_parameter_of_the_uri_refuses_the_database_and_says_why() {
         ("onewrite_sync=sometimes", "unknown value 'sometimes'"),
         (
             "journal_mode=onewrite&onewrite_synk=full",
-            "no URI parameter onewrite_synk",
+            "unknown URI parameter onewrite_synk",
         ),
-        ("onewrite_status=1", "no URI parameter onewrite_status"),
+        ("onewrite_status=1", "unknown URI parameter onewrite_status"),
     ] {
         let opened = open_flags(uri(parameter).as_ref(), "onewrite", flags);
         let refused = opened.expect_err(parameter).to_string();

@@ -78,7 +78,7 @@ fn a_reader_of_an_older_snapshot_keeps_it_and_nothing_is_remapped_meanwhile() {
     database.sql("PRAGMA wal_checkpoint");
     assert_eq!(remapped(&database), before);
     let why = database.status()["remapped"]["why_not"].clone();
-    assert_eq!(why, "somebody reads from the log");
+    assert_eq!(why, "another connection is reading the log");
     query(&reader, "PRAGMA cache_size=2").expect("few pages");
     assert_eq!(values(&reader), "00011");
     fill(&database, 2);

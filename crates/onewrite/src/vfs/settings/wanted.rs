@@ -26,7 +26,7 @@ pub fn senseless_upgrade(database: &Database) -> Option<String> {
         Ok(UpgradeOfWal::ToWanted)
             if database.wanted.is_none() && JOURNAL_MODE.value().is_none() =>
         {
-            Some("1 is for the mode that ONEWRITE_JOURNAL_MODE names, and that is not set".into())
+            Some("1 needs a mode in ONEWRITE_JOURNAL_MODE, which is not set".into())
         }
         Ok(_) => None,
     }

@@ -186,7 +186,7 @@ unsafe extern "C" fn vfs_delete(
             host::log(
                 ffi::SQLITE_IOERR_DELETE,
                 &format!(
-                    "{}: its log stays: the wal-index could not be mapped, and what is in the log \
+                    "{}: the log is kept: the wal-index could not be mapped, and what is in the log \
                      may not be in the database",
                     database.paths.database.display()
                 ),
