@@ -44,7 +44,7 @@ fn files(of: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The room of a file, and how many modules deep the file is below the crate's root.
-fn place(file: &Path) -> (String, usize) {
+fn room_of(file: &Path) -> (String, usize) {
     let inside = file.strip_prefix(source()).expect("a file of the source");
     let mut modules: Vec<_> = inside
         .with_extension("")
@@ -131,7 +131,7 @@ fn a_room_uses_only_rooms_below_it() {
     assert!(all.len() > 100, "the source was found");
     let mut found = Vec::new();
     for file in all {
-        let (room, depth) = place(&file);
+        let (room, depth) = room_of(&file);
         assert!(ROOMS.contains(&room.as_str()), "{room} is not in ROOMS");
         let text = fs::read_to_string(&file).expect("a file");
         for what in wrong(&room, &arrows(&text, depth)) {

@@ -150,17 +150,17 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// A database on a device.
-struct Place {
+struct Fixture {
     _directory: tempfile::TempDir,
     database: PathBuf,
 }
 
-impl Place {
-    fn on(device: Device) -> Place {
+impl Fixture {
+    fn on(device: Device) -> Fixture {
         let directory = tempfile::tempdir().expect("a directory");
         let at = directory.path().join(device.name);
         std::fs::create_dir(&at).expect("a directory");
-        Place {
+        Fixture {
             database: at.join("db"),
             _directory: directory,
         }
@@ -220,8 +220,8 @@ fn auto_takes_the_way_that_is_faster_on_the_device() {
             (EMMC_WITH_SLOW_FUA, "full", [2_600, 1_077], (3, 0)),
             (NVME_WITH_SLOW_FLUSH, "persistent", [1_600, 4_017], (0, 3)),
         ] {
-            let place = Place::on(device);
-            let db = place.open(mode);
+            let fixture = Fixture::on(device);
+            let db = fixture.open(mode);
             let found = status(&db);
             assert_eq!(found["sync"], "auto");
             assert_eq!(found["sync_in_use"], policy, "{} {mode}", device.name);
@@ -243,9 +243,9 @@ fn auto_takes_the_way_that_is_faster_on_the_device() {
 fn where_there_is_nothing_to_choose_nothing_is_timed() {
     let _alone = alone();
     for (device, why) in [(NO_FUA, "no FUA"), (NO_CACHE, "no volatile cache")] {
-        let place = Place::on(device);
+        let fixture = Fixture::on(device);
         let before = FLUSHES.load(Ordering::SeqCst);
-        let db = place.open("waldio");
+        let db = fixture.open("waldio");
         let found = status(&db);
         assert_eq!(found["sync_in_use"], "persistent");
         assert!(found["write_through_us"].is_null(), "{found:#}");
@@ -254,7 +254,7 @@ fn where_there_is_nothing_to_choose_nothing_is_timed() {
         // Flushes of the header and first chunk, of the guard, and of the table.
         let flushes = FLUSHES.load(Ordering::SeqCst) - before;
         assert!(flushes <= 5, "{flushes}");
-        assert_eq!(place.header().pace, None);
+        assert_eq!(fixture.header().pace, None);
     }
 }
 
@@ -262,19 +262,19 @@ fn where_there_is_nothing_to_choose_nothing_is_timed() {
 #[test]
 fn the_answer_is_remembered_in_the_log() {
     let _alone = alone();
-    let place = Place::on(EMMC);
-    drop(place.open("waldio"));
-    let known = place.header().pace.expect("a pace in the header");
+    let fixture = Fixture::on(EMMC);
+    drop(fixture.open("waldio"));
+    let known = fixture.header().pace.expect("a pace in the header");
     let emmc = Pace {
         write_through_us: 990,
         write_and_flush_us: 1_077,
     };
     assert_eq!(known.pace, emmc);
     let before = FLUSHES.load(Ordering::SeqCst);
-    let db = place.open("waldio");
+    let db = fixture.open("waldio");
     let flushes = FLUSHES.load(Ordering::SeqCst) - before;
     assert!(flushes <= 4, "{flushes}");
-    assert_eq!(place.header().pace, Some(known));
+    assert_eq!(fixture.header().pace, Some(known));
     drop(db);
     // The pace in the log's header counts only if it is of this device.
     let slow = Pace {
@@ -282,12 +282,12 @@ fn the_answer_is_remembered_in_the_log() {
         ..emmc
     };
     for (device, policy) in [(known.device, "full"), (known.device ^ 1, "persistent")] {
-        let mut bytes = std::fs::read(place.log()).expect("the log");
-        let mut header = place.header();
+        let mut bytes = std::fs::read(fixture.log()).expect("the log");
+        let mut header = fixture.header();
         header.pace = Some(KnownPace { device, pace: slow });
         bytes[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
-        std::fs::write(place.log(), &bytes).expect("the log");
-        let db = place.open("waldio");
+        std::fs::write(fixture.log(), &bytes).expect("the log");
+        let db = fixture.open("waldio");
         assert_eq!(status(&db)["sync_in_use"], policy);
     }
 }
@@ -296,12 +296,12 @@ fn the_answer_is_remembered_in_the_log() {
 #[test]
 fn the_timing_has_a_bound() {
     let _alone = alone();
-    let place = Place::on(CARD);
+    let fixture = Fixture::on(CARD);
     let (flushes, time) = (
         FLUSHES.load(Ordering::SeqCst),
         CLOCK_US.load(Ordering::SeqCst),
     );
-    let db = place.open("waldio");
+    let db = fixture.open("waldio");
     let flushes = FLUSHES.load(Ordering::SeqCst) - flushes;
     let time = CLOCK_US.load(Ordering::SeqCst) - time;
     assert_eq!(status(&db)["write_through_us"], CARD.fua);

@@ -4,7 +4,7 @@
 //!
 //! It has two bounds: [`MAX_BYTES`] for each open log, and [`PROCESS_BYTES`] for all logs of the
 //! process. Memory is taken in slabs of 64 KiB as frames arrive, because the allocator would ask
-//! the kernel for every single page. A frame number always maps to the same place, so a lookup is
+//! the kernel for every single page. A frame number always maps to the same slot, so a lookup is
 //! one comparison, and the newest frames win. When the process has all of its slabs, a log takes
 //! one of any log that was not used for some time.
 //!
@@ -35,7 +35,7 @@ struct Pool {
     /// Pages of closed logs.
     free: Vec<Vec<u8>>,
     /// Slabs that have pages.
-    slabs: Vec<Weak<Place>>,
+    slabs: Vec<Weak<SharedSlab>>,
     /// The next slab to examine when one must give up its pages.
     hand: usize,
     /// Pages in `slabs`, and on their way there.
@@ -54,14 +54,14 @@ static POOL: Shared = Shared::new(Pool {
 
 impl Pool {
     /// Pages for a slab; `None` if all are in use at this moment.
-    fn take(&mut self, place: &Arc<Place>) -> Option<Vec<u8>> {
+    fn take(&mut self, slab: &Arc<SharedSlab>) -> Option<Vec<u8>> {
         let pages = match self.free.pop() {
             Some(pages) => pages,
             None if (self.taken + 1) * SLAB_BYTES <= PROCESS_BYTES => vec![0; SLAB_BYTES],
             None => self.take_from_another()?,
         };
         self.taken += 1;
-        self.slabs.push(Arc::downgrade(place));
+        self.slabs.push(Arc::downgrade(slab));
         Some(pages)
     }
 
@@ -71,14 +71,14 @@ impl Pool {
         for _ in 0..2 * self.slabs.len() {
             self.hand = (self.hand + 1) % self.slabs.len().max(1);
             // A slab that is being dropped returns its pages by itself.
-            let Some(place) = self.slabs.get(self.hand).and_then(Weak::upgrade) else {
+            let Some(other) = self.slabs.get(self.hand).and_then(Weak::upgrade) else {
                 continue;
             };
-            if place.is_used.swap(false, Ordering::Relaxed) {
+            if other.is_used.swap(false, Ordering::Relaxed) {
                 continue;
             }
             // The caller holds its own slab, so it must not wait for another.
-            if let Ok(mut slab) = place.slab.try_write() {
+            if let Ok(mut slab) = other.slab.try_write() {
                 self.slabs.swap_remove(self.hand);
                 self.taken -= 1;
                 slab.tags = Vec::new();
@@ -88,9 +88,9 @@ impl Pool {
         None
     }
 
-    fn give_back(&mut self, place: &Arc<Place>, pages: Vec<u8>) {
+    fn give_back(&mut self, slab: &Arc<SharedSlab>, pages: Vec<u8>) {
         self.slabs
-            .retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(place)));
+            .retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(slab)));
         self.taken -= 1;
         if self.free.len() < MAX_BYTES / SLAB_BYTES {
             self.free.push(pages);
@@ -100,7 +100,7 @@ impl Pool {
 
 /// Frames that share an allocation.
 #[derive(Default)]
-struct Place {
+struct SharedSlab {
     slab: RwLock<Slab>,
     /// Whether it was used since the last search for a slab to take.
     is_used: AtomicBool,
@@ -108,7 +108,7 @@ struct Place {
 
 #[derive(Default)]
 struct Slab {
-    /// The frame in each place; empty until the first frame comes.
+    /// The frame in each slot; empty until the first frame comes.
     tags: Vec<Option<(FrameNo, Salts)>>,
     pages: Vec<u8>,
 }
@@ -116,7 +116,7 @@ struct Slab {
 /// See the module.
 pub struct FrameMemory {
     page_bytes: usize,
-    slabs: Vec<Arc<Place>>,
+    slabs: Vec<Arc<SharedSlab>>,
     pool: &'static Shared,
 }
 
@@ -137,39 +137,39 @@ impl FrameMemory {
         }
     }
 
-    /// The slab of a frame, and the place in it.
-    fn place(&self, frame: FrameNo) -> (&Arc<Place>, usize) {
-        let places = SLAB_BYTES / self.page_bytes;
-        let index = (frame.index() % (self.slabs.len() * places) as u64) as usize;
-        (&self.slabs[index / places], index % places)
+    /// The slab of a frame, and the slot in it.
+    fn slot(&self, frame: FrameNo) -> (&Arc<SharedSlab>, usize) {
+        let slots = SLAB_BYTES / self.page_bytes;
+        let index = (frame.index() % (self.slabs.len() * slots) as u64) as usize;
+        (&self.slabs[index / slots], index % slots)
     }
 
-    fn change(place: &Place) -> RwLockWriteGuard<'_, Slab> {
-        place.slab.write().unwrap_or_else(PoisonError::into_inner)
+    fn change(slab: &SharedSlab) -> RwLockWriteGuard<'_, Slab> {
+        slab.slab.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a published frame, in place of an older one.
     pub fn insert(&self, frame: FrameNo, salts: Salts, page: &[u8]) {
-        let (slab, place) = self.place(frame);
-        self.put(slab, Self::change(slab), place, (frame, salts), page);
+        let (slab, slot) = self.slot(frame);
+        self.put(slab, Self::change(slab), slot, (frame, salts), page);
     }
 
     /// Remembers a published frame that was read, unless that would displace a newer one: commits
     /// use the newest ones for their differences.
     pub fn offer(&self, frame: FrameNo, salts: Salts, page: &[u8]) {
-        let (slab, place) = self.place(frame);
+        let (slab, slot) = self.slot(frame);
         let guard = Self::change(slab);
-        let present = guard.tags.get(place).copied().flatten();
+        let present = guard.tags.get(slot).copied().flatten();
         if present.is_none_or(|(there, of)| of != salts || there < frame) {
-            self.put(slab, guard, place, (frame, salts), page);
+            self.put(slab, guard, slot, (frame, salts), page);
         }
     }
 
     fn put(
         &self,
-        of: &Arc<Place>,
+        of: &Arc<SharedSlab>,
         mut slab: RwLockWriteGuard<'_, Slab>,
-        place: usize,
+        slot: usize,
         tag: (FrameNo, Salts),
         page: &[u8],
     ) {
@@ -181,17 +181,17 @@ impl FrameMemory {
             slab.pages = pages;
         }
         of.is_used.store(true, Ordering::Relaxed);
-        let at = place * self.page_bytes;
+        let at = slot * self.page_bytes;
         if page.len() == self.page_bytes {
             slab.pages[at..at + page.len()].copy_from_slice(page);
-            slab.tags[place] = Some(tag);
+            slab.tags[slot] = Some(tag);
         }
     }
 
     /// Forgets a frame that is about to be written again.
     pub fn forget(&self, frame: FrameNo) {
-        let (slab, place) = self.place(frame);
-        if let Some(tag) = Self::change(slab).tags.get_mut(place)
+        let (slab, slot) = self.slot(frame);
+        if let Some(tag) = Self::change(slab).tags.get_mut(slot)
             && tag.is_some_and(|(remembered, _)| remembered == frame)
         {
             *tag = None;
@@ -201,10 +201,10 @@ impl FrameMemory {
     /// Copies a part of a remembered page, from byte `at` on; `false` if the page is not
     /// remembered.
     pub fn read(&self, frame: FrameNo, salts: Salts, at: usize, out: &mut [u8]) -> bool {
-        let (of, place) = self.place(frame);
+        let (of, slot) = self.slot(frame);
         let slab = of.slab.read().unwrap_or_else(PoisonError::into_inner);
-        let page = place * self.page_bytes;
-        let found = slab.tags.get(place) == Some(&Some((frame, salts)));
+        let page = slot * self.page_bytes;
+        let found = slab.tags.get(slot) == Some(&Some((frame, salts)));
         let within = slab.pages.get(page..page + self.page_bytes);
         let Some(bytes) = within
             .filter(|_| found)
@@ -220,13 +220,13 @@ impl FrameMemory {
 
 impl Drop for FrameMemory {
     fn drop(&mut self) {
-        for place in &self.slabs {
+        for shared in &self.slabs {
             // The slab first and then the pool: all callers lock in this order.
-            let mut slab = Self::change(place);
+            let mut slab = Self::change(shared);
             if !slab.pages.is_empty() {
                 slab.tags = Vec::new();
                 let pages = std::mem::take(&mut slab.pages);
-                sync::lock_static(self.pool).give_back(place, pages);
+                sync::lock_static(self.pool).give_back(shared, pages);
             }
         }
     }
@@ -271,13 +271,13 @@ mod tests {
     #[test]
     fn what_is_offered_does_not_drive_out_what_is_newer() {
         let memory = memory();
-        let places = MAX_BYTES as u32 / 65_536;
-        memory.insert(FrameNo(places + 5), NEW, &[7; 65_536]);
+        let slots = MAX_BYTES as u32 / 65_536;
+        memory.insert(FrameNo(slots + 5), NEW, &[7; 65_536]);
         memory.offer(FrameNo(5), NEW, &[8; 65_536]);
         assert_eq!(read(&memory, 5, NEW), None);
-        assert_eq!(read(&memory, places + 5, NEW), Some(7));
-        memory.offer(FrameNo(2 * places + 5), NEW, &[9; 65_536]);
-        assert_eq!(read(&memory, 2 * places + 5, NEW), Some(9));
+        assert_eq!(read(&memory, slots + 5, NEW), Some(7));
+        memory.offer(FrameNo(2 * slots + 5), NEW, &[9; 65_536]);
+        assert_eq!(read(&memory, 2 * slots + 5, NEW), Some(9));
         memory.offer(FrameNo(5), OLD, &[3; 65_536]);
         assert_eq!(read(&memory, 5, OLD), Some(3));
     }
@@ -311,13 +311,13 @@ mod tests {
     #[test]
     fn the_newest_frames_win_and_the_bound_holds() {
         let memory = memory();
-        let places = MAX_BYTES as u32 / 65_536;
-        for frame in 1..=places + 1 {
+        let slots = MAX_BYTES as u32 / 65_536;
+        for frame in 1..=slots + 1 {
             memory.insert(FrameNo(frame), OLD, &[frame as u8; 65_536]);
         }
         assert_eq!(read(&memory, 1, OLD), None);
         assert_eq!(read(&memory, 2, OLD), Some(2));
-        assert_eq!(read(&memory, places + 1, OLD), Some(places as u8 + 1));
+        assert_eq!(read(&memory, slots + 1, OLD), Some(slots as u8 + 1));
         let taken: usize = memory
             .slabs
             .iter()
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_size_has_places_of_its_own_in_every_slab() {
+    fn every_page_size_has_slots_of_its_own_in_every_slab() {
         for bytes in (9..=16).map(|power| 1usize << power) {
             let page = PageSize::new(bytes as u32).expect("a page size");
             let memory = FrameMemory::new(page);

@@ -306,8 +306,8 @@ impl<'a, B: LogBytes + ?Sized> Scan<'a, B> {
         let salts = self.wal.salts;
         let out = (&mut header, self.page.as_mut_slice());
         let read = packed.read(self.bytes, None, salts, self.next, None, out)?;
-        if let Some(place) = packed.place(self.next) {
-            (found.offset, found.bytes) = (place.offset(), place.bytes() as u64);
+        if let Some(position) = packed.position(self.next) {
+            (found.offset, found.bytes) = (position.offset(), position.bytes() as u64);
         }
         found.header = FrameHeader::parse(&header);
         found.is_present = found.header.salts == salts;

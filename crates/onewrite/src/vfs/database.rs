@@ -396,13 +396,13 @@ fn slot_of(path: &Path) -> Arc<Slot> {
 /// The log that this process has open at the path, if one `fits`; otherwise the one that `open`
 /// opens.
 pub fn shared_log(
-    place: &OpenLog<'_>,
+    wanted: &OpenLog<'_>,
     fits: impl Fn(&Log) -> bool,
     open: impl FnOnce() -> Result<Log, LogError>,
 ) -> Result<Arc<SharedLog>, LogError> {
-    let slot = slot_of(place.path);
+    let slot = slot_of(wanted.path);
     let mut logs = None;
-    try_within(MOMENT, place.patience, || {
+    try_within(MOMENT, wanted.patience, || {
         logs = match slot.try_lock() {
             Ok(logs) => Some(logs),
             Err(TryLockError::Poisoned(logs)) => Some(logs.into_inner()),
@@ -412,7 +412,7 @@ pub fn shared_log(
     })?;
     let Some(mut logs) = logs else {
         let what = "another connection is opening it, and waits for another process";
-        return Err(LogError::new(ErrorKind::Busy, place.path, what));
+        return Err(LogError::new(ErrorKind::Busy, wanted.path, what));
     };
     if let Some(log) = logs.iter().find_map(|log| {
         log.upgrade()

@@ -33,14 +33,14 @@ fn child() {
 }
 
 /// A directory that users can enter, with a copy of this program that they can run.
-struct Place {
+struct Fixture {
     directory: tempfile::TempDir,
     program: PathBuf,
 }
 
-impl Place {
+impl Fixture {
     /// `None` if this process is not root: only root can act as another user.
-    fn new() -> Option<Place> {
+    fn new() -> Option<Fixture> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: only root can act as another user");
             return None;
@@ -49,7 +49,7 @@ impl Place {
         permit(directory.path(), 0o755);
         let program = directory.path().join("program");
         std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("a copy");
-        Some(Place { directory, program })
+        Some(Fixture { directory, program })
     }
 
     /// A new directory with these permissions, which belongs to root.
@@ -107,12 +107,14 @@ fn kept_out_of(status: &str) -> serde_json::Value {
 /// As a deployment does it: root makes the database, and gives it to the program.
 #[test]
 fn a_database_that_got_a_new_owner_goes_on_in_its_mode() {
-    let Some(place) = Place::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     for mode in guarded() {
-        let directory = place.directory(0o777);
+        let directory = fixture.directory(0o777);
         let path = closed(directory.path(), mode, 0o644);
         give_to_user(&path);
-        let found = place.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT, MODE]);
+        let found = fixture.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT, MODE]);
         assert_eq!(found, ["1", "", "2", mode.name], "{mode:?}");
         let log = std::fs::metadata(companion(&path, "-onewrite")).expect("the log");
         assert_eq!((log.uid(), log.mode() & 0o777), (USER, 0o644), "{mode:?}");
@@ -124,15 +126,17 @@ fn a_database_that_got_a_new_owner_goes_on_in_its_mode() {
 
 #[test]
 fn a_log_at_rest_that_cannot_be_replaced_leaves_the_database_in_wal_and_says_why() {
-    let Some(place) = Place::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     for mode in guarded() {
         // In such a directory only the owner of a file may remove it.
-        let directory = place.directory(0o1777);
+        let directory = fixture.directory(0o1777);
         let path = closed(directory.path(), mode, 0o644);
         let log = companion(&path, "-onewrite");
         let before = std::fs::read(&log).expect("the log");
         give_to_user(&path);
-        let found = place.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT, MODE, STATUS]);
+        let found = fixture.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT, MODE, STATUS]);
         assert_eq!(found[..4], ["1", "", "2", "wal"], "{mode:?}");
         let kept_out_of = kept_out_of(&found[4]);
         assert_eq!(kept_out_of["mode"], mode.name);
@@ -149,19 +153,21 @@ fn a_log_at_rest_that_cannot_be_replaced_leaves_the_database_in_wal_and_says_why
 /// Root's log is as private as the database was.
 #[test]
 fn a_log_that_the_new_owner_may_not_read_leaves_the_database_in_wal_and_says_why() {
-    let Some(place) = Place::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     for mode in guarded() {
-        let directory = place.directory(0o777);
+        let directory = fixture.directory(0o777);
         let path = closed(directory.path(), mode, 0o600);
         give_to_user(&path);
-        let found = place.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT, MODE, STATUS]);
+        let found = fixture.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT, MODE, STATUS]);
         assert_eq!(found[..4], ["1", "", "2", "wal"], "{mode:?}");
         let why = kept_out_of(&found[4])["why"].to_string();
         assert!(why.contains("may not read the log"), "{why}");
         // A switch replaces it.
         let switch = format!("PRAGMA journal_mode={}", mode.name);
         if mode.before.is_empty() {
-            let found = place.as_user(&path, "onewrite", &[&switch, INSERT, COUNT]);
+            let found = fixture.as_user(&path, "onewrite", &[&switch, INSERT, COUNT]);
             assert_eq!(found, [mode.name, "", "3"], "{mode:?}");
         }
     }
@@ -206,20 +212,22 @@ fn permit_all(path: &Path, permissions: u32) {
 
 #[test]
 fn a_user_that_may_write_the_database_but_not_its_log_reads_it() {
-    let Some(place) = Place::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     for mode in super::MODES {
         for killed in [true, false] {
             let context = format!("{mode:?}, killed: {killed}");
-            let directory = place.directory(0o777);
+            let directory = fixture.directory(0o777);
             let (path, db) = used(directory.path(), mode, killed);
             permit(&path, 0o666);
-            let found = place.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT]);
+            let found = fixture.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT]);
             assert_eq!((&*found[0], &*found[2]), ("1", "1"), "{context}");
             assert!(found[1].starts_with("error 8:"), "{context}: {found:?}");
             let db = db.unwrap_or_else(|| open(&path));
             sql(&db, "INSERT INTO t VALUES(2)");
             assert_eq!(sql(&db, COUNT), "2", "{context}");
-            let found = place.as_user(&path, "onewrite", &[COUNT, "PRAGMA integrity_check"]);
+            let found = fixture.as_user(&path, "onewrite", &[COUNT, "PRAGMA integrity_check"]);
             assert_eq!(found, ["2", "ok"], "{context}");
         }
     }
@@ -227,12 +235,14 @@ fn a_user_that_may_write_the_database_but_not_its_log_reads_it() {
 
 #[test]
 fn after_a_kill_a_user_may_write_where_all_files_are_writable_and_the_directory_is_not() {
-    let Some(place) = Place::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     for mode in super::MODES {
-        let directory = place.directory(0o755);
+        let directory = fixture.directory(0o755);
         let (path, _) = used(directory.path(), mode, true);
         permit_all(&path, 0o666);
-        let found = place.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT]);
+        let found = fixture.as_user(&path, "onewrite", &[COUNT, INSERT, COUNT]);
         assert_eq!(found, ["1", "", "2"], "{mode:?}");
         assert_eq!(sql(&open(&path), COUNT), "2", "{mode:?}");
     }
@@ -240,14 +250,16 @@ fn after_a_kill_a_user_may_write_where_all_files_are_writable_and_the_directory_
 
 #[test]
 fn a_log_that_may_not_be_read_is_named_by_the_error_itself() {
-    let Some(place) = Place::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     for mode in guarded() {
         for killed in [true, false] {
-            let directory = place.directory(0o777);
+            let directory = fixture.directory(0o777);
             let (path, _db) = used(directory.path(), mode, killed);
             permit_all(&path, 0o600);
             permit(&path, 0o666);
-            let found = place.as_user(&path, "onewrite", &[COUNT]);
+            let found = fixture.as_user(&path, "onewrite", &[COUNT]);
             assert!(found[0].contains("newest transactions"), "{found:?}");
             assert!(
                 found[0].contains("-onewrite: Permission denied"),

@@ -14,7 +14,7 @@ use std::{env, io, thread};
 use onewrite::storage::observer::{Call, Observer, observe};
 use rusqlite::Connection;
 
-use super::database::{Database, Place, connect, query};
+use super::database::{Database, Mount, connect, query};
 
 const PATH: &str = "REMAP_CRASH_PATH";
 const DIE_AT: &str = "REMAP_CRASH_AT";
@@ -151,13 +151,13 @@ fn check(db: &Connection, said: Option<u32>, whose: &str) -> u32 {
     last
 }
 
-fn prepared(place: &Place, how: &str) -> Database {
+fn prepared(mount: &Mount, how: &str) -> Database {
     let init = if how == "forward" {
         "zero-fill"
     } else {
         "unwritten"
     };
-    let database = Database::make(place, "onewrite", how, init);
+    let database = Database::make(mount, "onewrite", how, init);
     database.sql("CREATE TABLE last(n)");
     database.sql("INSERT INTO last VALUES(0)");
     database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, v INT, x)");
@@ -171,8 +171,8 @@ fn prepared(place: &Place, how: &str) -> Database {
 }
 
 /// With a connection of another process that lives on, and without.
-fn killed_at(place: &Place, how: &str, die_at: u32, repaired: &mut u64) {
-    let living = prepared(place, how);
+fn killed_at(mount: &Mount, how: &str, die_at: u32, repaired: &mut u64) {
+    let living = prepared(mount, how);
     let mut said = None;
     for (round, first) in [1, 0].into_iter().enumerate() {
         let first = if first == 1 { 1 } else { said.unwrap_or(0) + 1 };
@@ -208,11 +208,11 @@ fn killed_at(place: &Place, how: &str, die_at: u32, repaired: &mut u64) {
 /// Takes one step in `REMAP_STEPS` (3 by default).
 #[test]
 fn killed_at_every_step_of_an_exchange() {
-    let Some(place) = Place::xfs() else { return };
+    let Some(mount) = Mount::xfs() else { return };
     let mut repaired = 0;
     let one_in = env::var("REMAP_STEPS").ok().and_then(|n| n.parse().ok());
     for die_at in (1..=40).step_by(one_in.unwrap_or(3)).chain([60, 61, 120]) {
-        killed_at(&place, "exchange", die_at, &mut repaired);
+        killed_at(&mount, "exchange", die_at, &mut repaired);
     }
     assert!(repaired > 100, "{repaired}");
     println!("{repaired} frames were put back");
@@ -220,10 +220,10 @@ fn killed_at_every_step_of_an_exchange() {
 
 #[test]
 fn killed_at_every_step_of_a_clone() {
-    for place in [Place::xfs(), Place::btrfs()].into_iter().flatten() {
+    for mount in [Mount::xfs(), Mount::btrfs()].into_iter().flatten() {
         let mut repaired = 0;
         for die_at in [1, 2, 3, 10, 30, 50] {
-            killed_at(&place, "clone", die_at, &mut repaired);
+            killed_at(&mount, "clone", die_at, &mut repaired);
         }
         assert_eq!(repaired, 0);
     }
@@ -232,10 +232,10 @@ fn killed_at_every_step_of_a_clone() {
 /// Before and after each end of a checkpoint, and each time that the log moves on to other blocks.
 #[test]
 fn killed_when_the_log_goes_forward() {
-    let Some(place) = Place::xfs() else { return };
+    let Some(mount) = Mount::xfs() else { return };
     let mut repaired = 0;
     for die_at in 1..=12 {
-        killed_at(&place, "forward", die_at, &mut repaired);
+        killed_at(&mount, "forward", die_at, &mut repaired);
     }
     println!("{repaired} frames were put back");
     assert!(repaired > 10, "{repaired}");
@@ -250,9 +250,9 @@ fn killed_at_any_time() {
 }
 
 fn killed_often(how: &str) {
-    let Some(place) = Place::xfs() else { return };
+    let Some(mount) = Mount::xfs() else { return };
     let kills = env::var("REMAP_KILLS").ok().and_then(|n| n.parse().ok());
-    let living = prepared(&place, how);
+    let living = prepared(&mount, how);
     let mut said = None;
     for round in 0..kills.unwrap_or(15u64) {
         let mut child = start(&living.path, how, said.unwrap_or(0) + 1, None);

@@ -12,27 +12,27 @@ use rusqlite::{Connection, OpenFlags};
 pub use super::rows::query;
 
 /// A mounted scratch file system, for the thread that makes it.
-pub struct Place {
+pub struct Mount {
     scratch: Option<Scratch>,
     root: PathBuf,
     made: Cell<u32>,
 }
 
 #[allow(dead_code)]
-impl Place {
-    pub fn xfs() -> Option<Place> {
+impl Mount {
+    pub fn xfs() -> Option<Mount> {
         Self::of(FileSystem::Xfs)
     }
 
-    pub fn btrfs() -> Option<Place> {
+    pub fn btrfs() -> Option<Mount> {
         Self::of(FileSystem::Btrfs)
     }
 
-    pub fn ext4() -> Option<Place> {
+    pub fn ext4() -> Option<Mount> {
         Self::of(FileSystem::Ext4)
     }
 
-    fn of(file_system: FileSystem) -> Option<Place> {
+    fn of(file_system: FileSystem) -> Option<Mount> {
         let stop = AtomicBool::new(false);
         let memory = Path::new("/dev/shm");
         let temporary = std::env::temp_dir();
@@ -43,7 +43,7 @@ impl Place {
             stop: &stop,
         };
         match Scratch::create(&options) {
-            Ok(scratch) => Some(Place {
+            Ok(scratch) => Some(Mount {
                 root: scratch.root().to_owned(),
                 scratch: Some(scratch),
                 made: Cell::new(0),
@@ -66,7 +66,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Mount {
     /// Each remapped database stays open until the process ends. No test may wait for that, so the
     /// memory of its files is freed here.
     fn drop(&mut self) {
@@ -104,18 +104,18 @@ pub fn connect(path: &Path, vfs: &str) -> Connection {
 
 #[allow(dead_code)]
 impl Database {
-    pub fn make(place: &Place, mode: &str, checkpoint: &str, init: &str) -> Database {
-        Self::with_pages(place, mode, checkpoint, init, 4096)
+    pub fn make(mount: &Mount, mode: &str, checkpoint: &str, init: &str) -> Database {
+        Self::with_pages(mount, mode, checkpoint, init, 4096)
     }
 
     pub fn with_pages(
-        place: &Place,
+        mount: &Mount,
         mode: &str,
         checkpoint: &str,
         init: &str,
         bytes: u32,
     ) -> Database {
-        let path = place.path();
+        let path = mount.path();
         let database = Database {
             db: connect(&path, "onewrite"),
             path,

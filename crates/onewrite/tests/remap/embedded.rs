@@ -8,12 +8,12 @@ use onewrite::mode::Layout;
 use onewrite::storage::{Access, Create, DirectIo, Init, LogFile, Move, Remap};
 use onewrite::wal::{FrameNo, PageSize};
 
-use super::database::{Place, connect, query};
+use super::database::{Mount, connect, query};
 
 #[test]
 fn sqlite_reads_an_embedded_page_as_it_is_but_the_log_loses_its_header() {
-    let Some(place) = Place::xfs() else { return };
-    let path = place.path();
+    let Some(mount) = Mount::xfs() else { return };
+    let path = mount.path();
     let db = connect(&path, "onewrite");
     let sql =
         |statement: &str| query(&db, statement).unwrap_or_else(|e| panic!("{statement}: {e}"));
@@ -51,7 +51,7 @@ fn sqlite_reads_an_embedded_page_as_it_is_but_the_log_loses_its_header() {
     assert_eq!(moved.run(|| true, || ()).expect("made").done, [true]);
     assert_eq!(valid(), Some(0), "nothing tells any more which page it was");
     // SQLite's view of such a database without its log.
-    let copy = place.path();
+    let copy = mount.path();
     let copied = std::process::Command::new("cp")
         .args([&path, &copy])
         .status();

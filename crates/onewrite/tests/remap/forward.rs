@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::database::{Database, Place, connect, query};
+use super::database::{Database, Mount, connect, query};
 
 fn log_of(database: &Database) -> PathBuf {
     let mut name = database.path.clone().into_os_string();
@@ -57,8 +57,8 @@ fn rewritten(database: &Database, from: u32, rounds: u32) {
     }
 }
 
-fn filled(place: &Place, how: &str, init: &str) -> Database {
-    let database = Database::make(place, "onewrite", how, init);
+fn filled(mount: &Mount, how: &str, init: &str) -> Database {
+    let database = Database::make(mount, "onewrite", how, init);
     database.sql("PRAGMA wal_autocheckpoint=0");
     database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, x)");
     database.sql("BEGIN");
@@ -81,8 +81,8 @@ fn count(database: &Database, name: &str) -> u64 {
 fn the_log_is_one_piece_as_long_as_the_region_lasts() {
     let mut pieces = Vec::new();
     for how in ["exchange", "forward"] {
-        let Some(place) = Place::xfs() else { return };
-        let database = filled(&place, how, "zero-fill");
+        let Some(mount) = Mount::xfs() else { return };
+        let database = filled(&mount, how, "zero-fill");
         if how == "forward" {
             // The region is made in the background.
             let end = Instant::now() + Duration::from_secs(60);
@@ -113,8 +113,8 @@ fn the_log_is_one_piece_as_long_as_the_region_lasts() {
 /// Blocks that were never written are allocated again where the database grows.
 #[test]
 fn a_log_that_gave_its_blocks_to_a_growing_database_gets_new_ones() {
-    let Some(place) = Place::xfs() else { return };
-    let database = filled(&place, "forward", "unwritten");
+    let Some(mount) = Mount::xfs() else { return };
+    let database = filled(&mount, "forward", "unwritten");
     for round in 0..20 {
         for row in 0..25 {
             let row = 1000 + round * 100 + row;
@@ -136,8 +136,8 @@ fn a_log_that_gave_its_blocks_to_a_growing_database_gets_new_ones() {
 /// A log that grows beyond its first chunk continues in the region.
 #[test]
 fn a_large_transaction_uses_the_region() {
-    let Some(place) = Place::xfs() else { return };
-    let database = filled(&place, "forward", "zero-fill");
+    let Some(mount) = Mount::xfs() else { return };
+    let database = filled(&mount, "forward", "zero-fill");
     for round in 0..6 {
         database.sql("BEGIN");
         for row in 0..900 {
@@ -165,8 +165,8 @@ fn a_large_transaction_uses_the_region() {
 /// If remapping is not worth it, the checkpoint finds that before it excludes any connection.
 #[test]
 fn a_checkpoint_that_copies_excludes_no_connection() {
-    let Some(place) = Place::xfs() else { return };
-    let database = filled(&place, "exchange", "unwritten");
+    let Some(mount) = Mount::xfs() else { return };
+    let database = filled(&mount, "exchange", "unwritten");
     rewritten(&database, 0, 1);
     let before = (
         count(&database, "kept_out_us"),
@@ -207,8 +207,8 @@ fn a_checkpoint_that_copies_excludes_no_connection() {
     database.check();
 }
 
-fn fill(place: &Place) -> PathBuf {
-    let path = place.root().join("filling");
+fn fill(mount: &Mount) -> PathBuf {
+    let path = mount.root().join("filling");
     let mut file = File::create(&path).expect("a file");
     for bytes in [1 << 20, 4096] {
         while file
@@ -224,8 +224,8 @@ fn fill(place: &Place) -> PathBuf {
 /// and then only that commit is lost.
 #[test]
 fn a_full_disk_does_not_poison_a_log_that_shares_blocks() {
-    let Some(place) = Place::xfs() else { return };
-    let database = filled(&place, "clone", "zero-fill");
+    let Some(mount) = Mount::xfs() else { return };
+    let database = filled(&mount, "clone", "zero-fill");
     for row in 0..400 {
         database.sql(&format!("UPDATE t SET x = zeroblob(8000) WHERE id = {row}"));
     }
@@ -238,7 +238,7 @@ fn a_full_disk_does_not_poison_a_log_that_shares_blocks() {
     query(&other, "PRAGMA wal_autocheckpoint=0").expect("set");
     query(&other, "UPDATE t SET x = 'normal' WHERE id = 0")
         .expect("a commit that is not durable yet");
-    let filling = fill(&place);
+    let filling = fill(&mount);
     let refused = query(
         &database.db,
         "UPDATE t SET x = zeroblob(8001) WHERE id < 20",

@@ -12,7 +12,7 @@ mod refusals;
 mod rows;
 mod truncation;
 
-use database::{Database, Place, connect, query};
+use database::{Database, Mount, connect, query};
 
 /// Rows are added, and change their sizes in every round, which ends with a checkpoint. More than
 /// `more_than` pages are remapped, and the result is a stock database.
@@ -39,10 +39,10 @@ fn churn(database: Database, rounds: u32, more_than: u64) {
 
 #[test]
 fn pages_change_places_on_xfs() {
-    let Some(place) = Place::xfs() else { return };
+    let Some(mount) = Mount::xfs() else { return };
     for mode in ["onewrite", "waldio"] {
         for checkpoint in ["PASSIVE", "FULL", "RESTART", "TRUNCATE"] {
-            let database = Database::make(&place, mode, "exchange", "unwritten");
+            let database = Database::make(&mount, mode, "exchange", "unwritten");
             database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, n DEFAULT 0, x)");
             for round in 0..20 {
                 database.sql("BEGIN");
@@ -72,8 +72,8 @@ fn pages_change_places_on_xfs() {
 
 #[test]
 fn the_result_of_a_checkpoint_is_what_sqlite_says_it_is() {
-    let Some(place) = Place::xfs() else { return };
-    let database = Database::make(&place, "onewrite", "exchange", "unwritten");
+    let Some(mount) = Mount::xfs() else { return };
+    let database = Database::make(&mount, "onewrite", "exchange", "unwritten");
     database.sql("CREATE TABLE t(x)");
     database.sql("INSERT INTO t SELECT randomblob(3000) FROM (WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM s WHERE i<100) SELECT i FROM s)");
     let result = database.sql("PRAGMA wal_checkpoint");
@@ -88,8 +88,8 @@ fn the_result_of_a_checkpoint_is_what_sqlite_says_it_is() {
 /// With `zero-fill`, pages for which the database had no block are copied.
 #[test]
 fn where_no_page_was_moved_the_log_keeps_its_frames() {
-    let Some(place) = Place::xfs() else { return };
-    let database = Database::make(&place, "onewrite", "exchange", "zero-fill");
+    let Some(mount) = Mount::xfs() else { return };
+    let database = Database::make(&mount, "onewrite", "exchange", "zero-fill");
     let other = database.another();
     database.sql("CREATE TABLE t(x)");
     database.sql("INSERT INTO t VALUES(randomblob(3000))");
@@ -107,14 +107,14 @@ fn where_no_page_was_moved_the_log_keeps_its_frames() {
 
 #[test]
 fn after_an_exchange_the_log_is_empty_as_after_a_truncation() {
-    let Some(place) = Place::xfs() else { return };
-    let database = Database::make(&place, "onewrite", "exchange", "unwritten");
+    let Some(mount) = Mount::xfs() else { return };
+    let database = Database::make(&mount, "onewrite", "exchange", "unwritten");
     let other = database.another();
     database.sql("CREATE TABLE t(x)");
     database.sql("INSERT INTO t VALUES(randomblob(3000))");
     assert_eq!(database.sql("PRAGMA wal_checkpoint"), "0|3|3");
     assert_eq!(database.status()["remapped"]["remapped_pages"], 1);
-    let stock = connect(&place.path(), "unix");
+    let stock = connect(&mount.path(), "unix");
     for statement in [
         "PRAGMA journal_mode=wal",
         "CREATE TABLE t(x)",
@@ -132,26 +132,26 @@ fn after_an_exchange_the_log_is_empty_as_after_a_truncation() {
 
 #[test]
 fn the_database_shares_blocks_on_xfs_and_btrfs() {
-    for place in [Place::xfs(), Place::btrfs()].into_iter().flatten() {
-        let database = Database::make(&place, "onewrite", "clone", "auto");
+    for mount in [Mount::xfs(), Mount::btrfs()].into_iter().flatten() {
+        let database = Database::make(&mount, "onewrite", "clone", "auto");
         churn(database, 30, 500);
     }
 }
 
 #[test]
 fn a_log_of_many_sizes_goes_over_group_after_group() {
-    let Some(place) = Place::xfs() else { return };
+    let Some(mount) = Mount::xfs() else { return };
     for init in ["unwritten", "zero-fill"] {
-        let database = Database::make(&place, "onewrite", "exchange", init);
+        let database = Database::make(&mount, "onewrite", "exchange", init);
         churn(database, 60, 500);
     }
 }
 
 #[test]
 fn large_pages_change_places_too() {
-    let Some(place) = Place::xfs() else { return };
+    let Some(mount) = Mount::xfs() else { return };
     for bytes in [8192, 65_536] {
-        let database = Database::with_pages(&place, "onewrite", "exchange", "unwritten", bytes);
+        let database = Database::with_pages(&mount, "onewrite", "exchange", "unwritten", bytes);
         churn(database, 10, 20);
     }
 }

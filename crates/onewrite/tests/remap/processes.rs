@@ -13,7 +13,7 @@ use std::{env, fs, io, thread};
 use onewrite::storage::observer::{Call, Observer, observe};
 use rusqlite::{Connection, OpenFlags};
 
-use super::database::{Database, Place, connect, query};
+use super::database::{Database, Mount, connect, query};
 
 const PATH: &str = "REMAP_HELPER_PATH";
 const FREEZES: &str = "REMAP_HELPER_FREEZES";
@@ -190,8 +190,8 @@ fn answers_of(stdout: ChildStdout) -> Receiver<String> {
 const CONTENT: &str = "replace(hex(zeroblob(700)), '00', printf('%04d', v))";
 
 /// A database with all pages in the database file, and none in the log.
-fn prepared(place: &Place, how: &str) -> Database {
-    let database = Database::make(place, "onewrite", how, "unwritten");
+fn prepared(mount: &Mount, how: &str) -> Database {
+    let database = Database::make(mount, "onewrite", how, "unwritten");
     database.sql("PRAGMA wal_autocheckpoint=0");
     database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, v INT, x)");
     database.sql(&format!(
@@ -229,10 +229,10 @@ fn stopped(db: Database) -> std::path::PathBuf {
 /// everything.
 #[test]
 fn killed_inside_the_call() {
-    let Some(place) = Place::xfs() else { return };
-    let database = prepared(&place, "exchange");
-    let root = fs::File::open(place.root()).expect("the root");
-    let mut killed = Helper::start(&database.path, &[(FREEZES, place.root())]);
+    let Some(mount) = Mount::xfs() else { return };
+    let database = prepared(&mount, "exchange");
+    let root = fs::File::open(mount.root()).expect("the root");
+    let mut killed = Helper::start(&database.path, &[(FREEZES, mount.root())]);
     killed.ask("PRAGMA onewrite_checkpoint=exchange");
     killed.ask("PRAGMA wal_autocheckpoint=0");
     killed.ask(&change_to(1));
@@ -299,8 +299,8 @@ fn with_readonly_index(path: &Path) -> Connection {
 #[test]
 fn a_reader_that_cannot_write_the_wal_index_reads_right_when_a_checkpoint_has_come_and_gone() {
     for how in ["exchange", "forward", "clone"] {
-        let Some(place) = Place::xfs() else { return };
-        let path = stopped(prepared(&place, how));
+        let Some(mount) = Mount::xfs() else { return };
+        let path = stopped(prepared(&mount, how));
         let mut killed = Helper::start(&path, &[]);
         killed.ask("PRAGMA wal_autocheckpoint=0");
         killed.ask(&change_to(1));
@@ -331,8 +331,8 @@ fn a_reader_that_cannot_write_the_wal_index_reads_right_when_a_checkpoint_has_co
 
 #[test]
 fn a_reader_that_cannot_write_the_wal_index_reads_during_checkpoints() {
-    let Some(place) = Place::xfs() else { return };
-    let path = stopped(prepared(&place, "exchange"));
+    let Some(mount) = Mount::xfs() else { return };
+    let path = stopped(prepared(&mount, "exchange"));
     let mut writer = Helper::start(&path, &[]);
     writer.ask("PRAGMA onewrite_checkpoint=exchange");
     writer.ask("PRAGMA wal_autocheckpoint=0");
@@ -366,8 +366,8 @@ fn a_reader_that_cannot_write_the_wal_index_reads_during_checkpoints() {
 
 #[test]
 fn a_program_with_signal_handlers() {
-    let Some(place) = Place::xfs() else { return };
-    let path = stopped(prepared(&place, "exchange"));
+    let Some(mount) = Mount::xfs() else { return };
+    let path = stopped(prepared(&mount, "exchange"));
     let mut program = Helper::start(&path, &[(SIGNALS, Path::new("1"))]);
     program.ask("PRAGMA onewrite_checkpoint=exchange");
     for v in 1..40 {
@@ -390,8 +390,8 @@ fn a_program_with_signal_handlers() {
 fn after_a_checkpoint_and_a_kill_a_read_only_connection_can_open_it() {
     for how in ["copy", "clone", "exchange", "forward"] {
         for kind in ["PASSIVE", "FULL", "RESTART", "TRUNCATE"] {
-            let Some(place) = Place::xfs() else { return };
-            let path = stopped(prepared(&place, "exchange"));
+            let Some(mount) = Mount::xfs() else { return };
+            let path = stopped(prepared(&mount, "exchange"));
             let mut killed = Helper::start(&path, &[]);
             killed.ask(&format!("PRAGMA onewrite_checkpoint={how}"));
             killed.ask(&change_to(1));

@@ -1,12 +1,12 @@
 //! Readers next to a remapping checkpoint: through the page cache, mapped, and with an older
 //! snapshot.
 
-use super::database::{Database, Place, connect, query};
+use super::database::{Database, Mount, connect, query};
 
 const ROWS: u32 = 200;
 
-fn filled(place: &Place, how: &str) -> Database {
-    let database = Database::make(place, "onewrite", how, "unwritten");
+fn filled(mount: &Mount, how: &str) -> Database {
+    let database = Database::make(mount, "onewrite", how, "unwritten");
     database.sql("PRAGMA wal_autocheckpoint=0");
     database.sql("CREATE TABLE t(id INTEGER PRIMARY KEY, x)");
     fill(&database, 0);
@@ -38,9 +38,9 @@ fn remapped(database: &Database) -> u64 {
 
 #[test]
 fn readers_see_new_content_at_once() {
-    for (place, how) in [(Place::xfs(), "exchange"), (Place::btrfs(), "clone")] {
-        let Some(place) = place else { continue };
-        let database = filled(&place, how);
+    for (mount, how) in [(Mount::xfs(), "exchange"), (Mount::btrfs(), "clone")] {
+        let Some(mount) = mount else { continue };
+        let database = filled(&mount, how);
         let buffered = connect(&database.path, "onewrite");
         let mapped = connect(&database.path, "onewrite");
         query(&mapped, "PRAGMA mmap_size=100000000").expect("mapped");
@@ -67,8 +67,8 @@ fn readers_see_new_content_at_once() {
 
 #[test]
 fn a_reader_of_an_older_snapshot_keeps_it_and_nothing_is_remapped_meanwhile() {
-    let Some(place) = Place::xfs() else { return };
-    let database = filled(&place, "exchange");
+    let Some(mount) = Mount::xfs() else { return };
+    let database = filled(&mount, "exchange");
     let reader = connect(&database.path, "onewrite");
     fill(&database, 1);
     query(&reader, "BEGIN").expect("begun");
@@ -96,8 +96,8 @@ fn a_reader_of_an_older_snapshot_keeps_it_and_nothing_is_remapped_meanwhile() {
 /// behind it.
 #[test]
 fn readers_and_writers_at_work() {
-    let Some(place) = Place::xfs() else { return };
-    let database = filled(&place, "exchange");
+    let Some(mount) = Mount::xfs() else { return };
+    let database = filled(&mount, "exchange");
     let path = &database.path;
     std::thread::scope(|scope| {
         let end = std::time::Instant::now() + std::time::Duration::from_secs(8);

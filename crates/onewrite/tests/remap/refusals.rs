@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::database::{Database, Place, connect, query};
+use super::database::{Database, Mount, connect, query};
 
 #[test]
 fn on_ext4_everything_is_copied() {
-    let Some(place) = Place::ext4() else { return };
+    let Some(mount) = Mount::ext4() else { return };
     for how in ["exchange", "clone"] {
-        let database = Database::make(&place, "onewrite", how, "unwritten");
+        let database = Database::make(&mount, "onewrite", how, "unwritten");
         database.sql("CREATE TABLE t(x)");
         for _ in 0..60 {
             database.sql("INSERT INTO t VALUES(randomblob(5000))");
@@ -188,9 +188,9 @@ fn a_mode_is_entered_next_to_an_empty_log_whose_layout_does_not_suit() {
 /// them. The donor's content does not reach the file, and the donor loses its blocks.
 #[test]
 fn ext4_moves_blocks_and_not_what_they_hold() {
-    let Some(place) = Place::ext4() else { return };
+    let Some(mount) = Mount::ext4() else { return };
     let make = |name: &str, byte: u8| {
-        let path = place.root().join(name);
+        let path = mount.root().join(name);
         let mut options = File::options();
         let file = options
             .read(true)

@@ -34,24 +34,24 @@ const FIRST_READ_BYTES: usize = 2048;
 
 /// A record's position: a byte offset of 47 bits, a length of 17.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place(u64);
+pub struct Position(u64);
 
-impl Place {
+impl Position {
     const LENGTH_BITS: u32 = 17;
 
     /// A record of `length` bytes at byte `offset`.
-    pub fn at(offset: u64, length: usize) -> Place {
-        Place(offset << Place::LENGTH_BITS | length as u64)
+    pub fn at(offset: u64, length: usize) -> Position {
+        Position(offset << Position::LENGTH_BITS | length as u64)
     }
 
     /// Where the record begins, in bytes.
     pub fn offset(self) -> u64 {
-        self.0 >> Place::LENGTH_BITS
+        self.0 >> Position::LENGTH_BITS
     }
 
     /// Its length in bytes.
     pub fn bytes(self) -> usize {
-        (self.0 & ((1 << Place::LENGTH_BITS) - 1)) as usize
+        (self.0 & ((1 << Position::LENGTH_BITS) - 1)) as usize
     }
 }
 
@@ -94,7 +94,7 @@ pub struct Link {
     /// The number of the first record's frame.
     pub first: FrameNo,
     /// Their positions.
-    pub places: Vec<Place>,
+    pub positions: Vec<Position>,
     /// The frames that they refer to, if that is of interest.
     pub bases: Vec<FrameNo>,
     /// Whether the last one ends a transaction.
@@ -110,7 +110,7 @@ pub struct Link {
 impl Link {
     /// The last frame.
     pub fn last(&self) -> FrameNo {
-        FrameNo(self.first.0 + self.places.len() as u32 - 1)
+        FrameNo(self.first.0 + self.positions.len() as u32 - 1)
     }
 }
 
@@ -126,7 +126,7 @@ impl Link {
     /// Adds the next record.
     fn push(&mut self, found: Standing) {
         let bytes = found.record.bytes();
-        self.places.push(Place::at(found.offset, bytes));
+        self.positions.push(Position::at(found.offset, bytes));
         self.bases.extend(found.record.kind.base());
         self.ends_transaction = found.ends_transaction;
         self.offset = found.offset + bytes as u64;
@@ -136,7 +136,7 @@ impl Link {
 /// The records of a batch.
 #[derive(Default)]
 struct Records {
-    places: Vec<Place>,
+    positions: Vec<Position>,
     bases: Vec<FrameNo>,
 }
 
@@ -146,7 +146,7 @@ pub struct Chain {
     form: Form,
     page: PageSize,
     salts: Option<Salts>,
-    places: Vec<Place>,
+    positions: Vec<Position>,
     tail: Tail,
     /// The tail after the last transaction that is known to be published.
     settled: Tail,
@@ -167,7 +167,7 @@ impl Chain {
             form,
             page,
             salts: None,
-            places: Vec::new(),
+            positions: Vec::new(),
             tail: nothing,
             settled: nothing,
             writing: false,
@@ -212,7 +212,7 @@ impl Chain {
     /// Forgets everything: the log begins or began a generation, or is walked again.
     pub fn restart(&mut self, salts: Salts) {
         self.salts = Some(salts);
-        self.places.clear();
+        self.positions.clear();
         self.tail = Tail::origin(salts);
         self.settled = self.tail;
         self.nothing_behind = false;
@@ -236,21 +236,21 @@ impl Chain {
     }
 
     /// A frame that is known to be published.
-    pub fn settled(&self, frame: FrameNo, salts: Salts) -> Option<Place> {
+    pub fn settled(&self, frame: FrameNo, salts: Salts) -> Option<Position> {
         let known = self.salts == Some(salts) && frame <= self.settled.last;
-        self.place(frame).filter(|_| known)
+        self.position(frame).filter(|_| known)
     }
 
     /// Any frame that was walked or appended.
-    pub fn place(&self, frame: FrameNo) -> Option<Place> {
+    pub fn position(&self, frame: FrameNo) -> Option<Position> {
         let index = usize::try_from(frame.0.checked_sub(1)?).ok()?;
-        self.places.get(index).copied()
+        self.positions.get(index).copied()
     }
 
     /// Forgets frames that are not known to be published.
     pub fn rewind(&mut self) {
         self.tail = self.settled;
-        self.places.truncate(self.settled.last.0 as usize);
+        self.positions.truncate(self.settled.last.0 as usize);
     }
 
     /// Everything up to this frame is published.
@@ -258,7 +258,7 @@ impl Chain {
         if self.settled.last < last && self.tail.committed == last {
             self.settled = Tail { last, ..self.tail };
             // After a commit, the next frames are not known yet.
-            self.places.truncate(last.0 as usize);
+            self.positions.truncate(last.0 as usize);
             self.tail = self.settled;
         }
     }
@@ -306,18 +306,19 @@ impl Chain {
     /// Adds the link at the tail.
     pub fn append(&mut self, link: &Link) {
         let from = link.first.index() as usize;
-        let kept = self.places.len().min(from + link.places.len());
-        self.places[from.min(kept)..kept].copy_from_slice(&link.places[..kept - from.min(kept)]);
-        self.places
-            .extend_from_slice(&link.places[kept - from.min(kept)..]);
+        let kept = self.positions.len().min(from + link.positions.len());
+        self.positions[from.min(kept)..kept]
+            .copy_from_slice(&link.positions[..kept - from.min(kept)]);
+        self.positions
+            .extend_from_slice(&link.positions[kept - from.min(kept)..]);
         if let Some(bases) = &mut self.bases {
             bases.extend(&link.bases);
         }
         if link.ends_transaction {
             // Frames after the commit were rolled back.
-            self.places.truncate(link.last().0 as usize);
+            self.positions.truncate(link.last().0 as usize);
         }
-        let last = FrameNo(self.places.len() as u32);
+        let last = FrameNo(self.positions.len() as u32);
         self.tail = Tail {
             offset: link.offset,
             sequence: link.sequence,
@@ -381,7 +382,7 @@ impl Chain {
             .map_err(|kind| self.unknown(kind, self.tail.offset))?;
         Ok(records.map(|records| Link {
             first: batch.first,
-            places: records.places,
+            positions: records.positions,
             bases: records.bases,
             ends_transaction: batch.ends_transaction,
             offset: self.tail.offset + batch.block_bytes(),
@@ -390,7 +391,7 @@ impl Chain {
         }))
     }
 
-    /// The places of a batch's records, and the frames that they refer to; `None` if their number
+    /// The positions of a batch's records, and the frames that they refer to; `None` if their number
     /// differs from the header's.
     fn records_in(
         &self,
@@ -404,16 +405,18 @@ impl Chain {
             let Some(record) = Record::parse(&batch[at..], self.form, self.page, salts)? else {
                 return Ok(None);
             };
-            if at + record.bytes() > batch.len() || found.places.len() as u64 == u64::from(frames) {
+            if at + record.bytes() > batch.len()
+                || found.positions.len() as u64 == u64::from(frames)
+            {
                 return Ok(None);
             }
             found
-                .places
-                .push(Place::at(self.tail.offset + at as u64, record.bytes()));
+                .positions
+                .push(Position::at(self.tail.offset + at as u64, record.bytes()));
             found.bases.extend(record.kind.base());
             at += record.bytes();
         }
-        Ok((found.places.len() as u64 == u64::from(frames)).then_some(found))
+        Ok((found.positions.len() as u64 == u64::from(frames)).then_some(found))
     }
 
     fn unknown(&self, kind: UnknownKind, offset: u64) -> io::Error {
@@ -447,7 +450,7 @@ impl Chain {
         };
         let mut link = Link {
             first: found.record.supersedes.unwrap_or(self.tail.last.plus(1)),
-            places: Vec::with_capacity(RECORDS),
+            positions: Vec::with_capacity(RECORDS),
             bases: Vec::new(),
             ends_transaction: false,
             offset: found.offset,
@@ -457,7 +460,7 @@ impl Chain {
         let mut goes_on = found.record.supersedes.is_none();
         link.push(found);
         // Also takes the transaction's next consecutive records.
-        while goes_on && !link.ends_transaction && link.places.len() < MOST_RECORDS {
+        while goes_on && !link.ends_transaction && link.positions.len() < MOST_RECORDS {
             let found = self.record_at(log, salts, link.offset);
             let next = found
                 .ok()
@@ -469,7 +472,7 @@ impl Chain {
         Ok(Some(link))
     }
 
-    /// The record at a place.
+    /// The record at a position.
     fn record_at<B: LogBytes + ?Sized>(
         &self,
         log: &B,

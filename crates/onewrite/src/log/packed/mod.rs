@@ -41,7 +41,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, with_kept};
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, Salts};
 use batch::Batch;
-use chain::{Chain, Link, Place};
+use chain::{Chain, Link, Position};
 use packer::Packer;
 pub use record::Form;
 use record::{Kind, Record};
@@ -386,10 +386,10 @@ impl Packed {
         let mut records = vec![0; self.form.head_bytes()];
         let written = packer.write(&mut records);
         let offset = self.chain().begin_of(run.first, records.len() as u64);
-        let place = |at: Range<usize>| Place::at(offset + at.start as u64, at.len());
+        let position = |at: Range<usize>| Position::at(offset + at.start as u64, at.len());
         let mut link = Link {
             first: run.first,
-            places: written.into_iter().map(place).collect(),
+            positions: written.into_iter().map(position).collect(),
             bases: Vec::new(),
             ends_transaction: run.ends_transaction,
             offset: offset + records.len() as u64,
@@ -402,7 +402,7 @@ impl Packed {
                 sequence: tail.sequence + 1,
                 previous: tail.crc,
                 first: run.first,
-                frames: link.places.len() as u32,
+                frames: link.positions.len() as u32,
                 ends_transaction: run.ends_transaction,
                 record_bytes: (records.len() - batch::HEADER_BYTES) as u32,
                 crc: 0,
@@ -456,8 +456,8 @@ impl Packed {
     }
 
     /// Where a frame was found, after [`Packed::survey`].
-    pub fn place(&self, frame: FrameNo) -> Option<Place> {
-        self.chain().place(frame)
+    pub fn position(&self, frame: FrameNo) -> Option<Position> {
+        self.chain().position(frame)
     }
 
     /// The bytes after the last frame, and whether they are of this generation.
@@ -489,11 +489,13 @@ impl Packed {
         salts: Salts,
         frame: FrameNo,
         published: Option<FrameNo>,
-    ) -> io::Result<Option<Place>> {
+    ) -> io::Result<Option<Position>> {
         let chain = self.chain();
         let known = match published {
             Some(_) => chain.settled(frame, salts),
-            None => chain.place(frame).filter(|_| chain.salts() == Some(salts)),
+            None => chain
+                .position(frame)
+                .filter(|_| chain.salts() == Some(salts)),
         };
         if known.is_some() {
             return Ok(known);
@@ -515,10 +517,10 @@ impl Packed {
             Some(last) => {
                 chain.reach(log, last)?;
             }
-            None if chain.place(frame).is_none() => chain.reach_end(log)?,
+            None if chain.position(frame).is_none() => chain.reach_end(log)?,
             None => {}
         }
-        Ok(chain.place(frame))
+        Ok(chain.position(frame))
     }
 
     /// Reads a frame, header and page, as SQLite wrote it.
@@ -534,7 +536,7 @@ impl Packed {
         published: Option<FrameNo>,
         out: (&mut [u8; FRAME_HEADER_BYTES], &mut [u8]),
     ) -> io::Result<Found> {
-        let Some(place) = self.locate(log, salts, frame, published)? else {
+        let Some(position) = self.locate(log, salts, frame, published)? else {
             return Ok(Found::Missing);
         };
         let (header, page) = out;
@@ -542,20 +544,24 @@ impl Packed {
             self.end_recovery();
         } else if let Some(recovery) = &mut *self.recovery() {
             let Recovery { window, bases } = recovery;
-            return Windowed::new(log, window).view(place.bytes(), place.offset(), |bytes| {
-                let base = |of| match bases.page(of) {
-                    Some(whole) => Ok(Some(Cow::Borrowed(whole))),
-                    None => self.read_base(log, None, salts, of, None),
-                };
-                let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
-                if kind.is_some() {
-                    bases.read(frame, page);
-                }
-                Ok(kind.map_or(Found::Damaged, |_| Found::Page))
-            })?;
+            return Windowed::new(log, window).view(
+                position.bytes(),
+                position.offset(),
+                |bytes| {
+                    let base = |of| match bases.page(of) {
+                        Some(whole) => Ok(Some(Cow::Borrowed(whole))),
+                        None => self.read_base(log, None, salts, of, None),
+                    };
+                    let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
+                    if kind.is_some() {
+                        bases.read(frame, page);
+                    }
+                    Ok(kind.map_or(Found::Damaged, |_| Found::Page))
+                },
+            )?;
         }
         with_kept(&SCRATCH, |bytes| {
-            read_into(log, place, bytes)?;
+            read_into(log, position, bytes)?;
             let base = |of| self.read_base(log, memory, salts, of, published);
             let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
             // Within a generation a published frame never changes.
@@ -605,11 +611,11 @@ impl Packed {
         if memory.is_some_and(|memory| memory.read(frame, salts, 0, &mut page)) {
             return Ok(Some(page.into()));
         }
-        let Some(place) = self.locate(log, salts, frame, published)? else {
+        let Some(position) = self.locate(log, salts, frame, published)? else {
             return Ok(None);
         };
         let mut bytes = Vec::new();
-        read_into(log, place, &mut bytes)?;
+        read_into(log, position, &mut bytes)?;
         let mut header = [0; FRAME_HEADER_BYTES];
         // A difference never refers to another difference.
         let none = |_| Ok(None);
@@ -630,10 +636,14 @@ impl Packed {
     }
 }
 
-fn read_into<B: LogBytes + ?Sized>(log: &B, place: Place, bytes: &mut Vec<u8>) -> io::Result<()> {
+fn read_into<B: LogBytes + ?Sized>(
+    log: &B,
+    position: Position,
+    bytes: &mut Vec<u8>,
+) -> io::Result<()> {
     bytes.clear();
-    bytes.resize(place.bytes(), 0);
-    let n = log.read_at(bytes, place.offset())?;
+    bytes.resize(position.bytes(), 0);
+    let n = log.read_at(bytes, position.offset())?;
     bytes.truncate(n);
     Ok(())
 }

@@ -328,13 +328,13 @@ fn behind_a_recovery_the_next_transaction_takes_the_place_of_one_that_was_rolled
         );
         let packing = process.write(&mut log, 1, &all[..10], true);
         process.publish(1, &all[..10], packing);
-        let place = begin(&process, &log);
+        let position = begin(&process, &log);
         process.write(&mut log, 11, &all[10..], false);
         let other = Process::new(form);
         let last = other.packed.survey(log.as_slice(), SALTS).expect("memory");
         assert_eq!(last, FrameNo(12), "{form:?}");
         other.packed.recovered(SALTS, FrameNo(10));
-        assert_eq!(begin(&other, &log), place, "{form:?}");
+        assert_eq!(begin(&other, &log), position, "{form:?}");
     }
 }
 

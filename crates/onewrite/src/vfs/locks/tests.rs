@@ -21,17 +21,17 @@ const SHARED: OfdRange = OfdRange {
 };
 const ALL: OfdRange = OfdRange { start: 0, len: 0 };
 
-struct Place {
+struct Fixture {
     _directory: tempfile::TempDir,
     path: PathBuf,
 }
 
-impl Place {
-    fn new() -> Place {
+impl Fixture {
+    fn new() -> Fixture {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("app.db");
         File::create_new(&path).expect("a file");
-        Place {
+        Fixture {
             _directory: directory,
             path,
         }
@@ -78,12 +78,12 @@ fn share(table: &Table, file: &File) {
 
 #[test]
 fn locks_outlive_other_descriptors_and_end_with_the_last_of_sqlites() {
-    let (place, table) = (Place::new(), Table::new());
-    let (one, two) = (place.open(&table, true), place.open(&table, true));
+    let (fixture, table) = (Fixture::new(), Table::new());
+    let (one, two) = (fixture.open(&table, true), fixture.open(&table, true));
     share(&table, &one);
-    drop(File::open(&place.path).expect("the file"));
+    drop(File::open(&fixture.path).expect("the file"));
     assert_eq!(
-        place.others_find(OfdType::Write, SHARED),
+        fixture.others_find(OfdType::Write, SHARED),
         Some(OfdType::Read)
     );
     // One connection may unlock what another has locked: they are one to SQLite.
@@ -93,44 +93,44 @@ fn locks_outlive_other_descriptors_and_end_with_the_last_of_sqlites() {
         DONE
     );
     assert_eq!(set(&table, &one, OfdType::Unlock, RESERVED), DONE);
-    assert_eq!(place.others_find(OfdType::Write, RESERVED), None);
+    assert_eq!(fixture.others_find(OfdType::Write, RESERVED), None);
     // SQLite closes the descriptor of the wal-index, which unlocks it.
     close(&table, one);
     assert_eq!(
-        place.others_find(OfdType::Write, SHARED),
+        fixture.others_find(OfdType::Write, SHARED),
         Some(OfdType::Read)
     );
     close(&table, two);
-    assert_eq!(place.others_find(OfdType::Write, ALL), None);
-    assert_eq!(table.held_on(&place.path, false), Held::NotYet);
+    assert_eq!(fixture.others_find(OfdType::Write, ALL), None);
+    assert_eq!(table.held_on(&fixture.path, false), Held::NotYet);
 }
 
 #[test]
 fn a_reader_that_was_there_first_keeps_its_lock_when_a_writer_comes() {
-    let (place, table) = (Place::new(), Table::new());
-    let (reader, writer) = (place.open(&table, false), place.open(&table, true));
+    let (fixture, table) = (Fixture::new(), Table::new());
+    let (reader, writer) = (fixture.open(&table, false), fixture.open(&table, true));
     share(&table, &reader);
     let refused = set(&table, &reader, OfdType::Write, RESERVED);
     assert_eq!(refused, Answer::Failed(libc::EBADF));
     assert_eq!(set(&table, &writer, OfdType::Write, RESERVED), DONE);
     assert_eq!(
-        place.others_find(OfdType::Write, SHARED),
+        fixture.others_find(OfdType::Write, SHARED),
         Some(OfdType::Read)
     );
     assert_eq!(
-        place.others_find(OfdType::Read, RESERVED),
+        fixture.others_find(OfdType::Read, RESERVED),
         Some(OfdType::Write)
     );
     // Its own locks do not conflict.
     assert_eq!(set(&table, &writer, OfdType::Write, SHARED), DONE);
     assert_eq!(set(&table, &reader, OfdType::Unlock, ALL), DONE);
-    assert_eq!(place.others_find(OfdType::Write, ALL), None);
+    assert_eq!(fixture.others_find(OfdType::Write, ALL), None);
 }
 
 #[test]
 fn two_sqlites_in_one_process_keep_each_other_out() {
-    let (place, one, two) = (Place::new(), Table::new(), Table::new());
-    let (first, second) = (place.open(&one, true), place.open(&two, true));
+    let (fixture, one, two) = (Fixture::new(), Table::new(), Table::new());
+    let (first, second) = (fixture.open(&one, true), fixture.open(&two, true));
     share(&one, &first);
     share(&two, &second);
     assert_eq!(
@@ -144,7 +144,7 @@ fn two_sqlites_in_one_process_keep_each_other_out() {
     assert_eq!(conflict.kind, OfdType::Read);
     close(&two, second);
     assert_eq!(
-        place.others_find(OfdType::Write, SHARED),
+        fixture.others_find(OfdType::Write, SHARED),
         Some(OfdType::Read)
     );
     close(&one, first);
@@ -152,10 +152,10 @@ fn two_sqlites_in_one_process_keep_each_other_out() {
 
 #[test]
 fn a_waiting_connection_gets_the_lock_when_it_is_free() {
-    let (place, one) = (Place::new(), Table::new());
+    let (fixture, one) = (Fixture::new(), Table::new());
     static TWO: Table = Table::new();
     TWO.before_open();
-    let (first, second) = (place.open(&one, true), place.open(&TWO, true));
+    let (first, second) = (fixture.open(&one, true), fixture.open(&TWO, true));
     assert_eq!(set(&one, &first, OfdType::Write, SHARED), DONE);
     let waiter = std::thread::spawn(move || {
         let answer = ask(&TWO, &second, OfdCommand::SetWait, OfdType::Read, SHARED);
@@ -174,37 +174,37 @@ fn a_waiting_connection_gets_the_lock_when_it_is_free() {
 
 #[test]
 fn a_file_that_was_open_before_keeps_posix_locks_until_it_has_none() {
-    let (place, table) = (Place::new(), Table::new());
+    let (fixture, table) = (Fixture::new(), Table::new());
     // SQLite opened it, and took SHARED, before its calls came here.
-    let old = File::options().read(true).write(true).open(&place.path);
+    let old = File::options().read(true).write(true).open(&fixture.path);
     let old = old.expect("the file");
-    let new = place.open(&table, true);
+    let new = fixture.open(&table, true);
     for file in [&old, &new] {
         assert_eq!(set(&table, file, OfdType::Write, RESERVED), Answer::PassOn);
     }
     assert_eq!(
-        table.held_on(&place.path, false),
+        table.held_on(&fixture.path, false),
         Held::Posix(Why::OpenBefore)
     );
     // Everything is unlocked; the next locks are ours.
     assert_eq!(set(&table, &old, OfdType::Unlock, ALL), Answer::PassOn);
     share(&table, &new);
-    assert_eq!(table.held_on(&place.path, false), Held::Ofd);
+    assert_eq!(table.held_on(&fixture.path, false), Held::Ofd);
 }
 
 #[test]
 fn a_file_that_was_open_before_and_not_locked_is_ours_from_the_first_lock_on() {
-    let (place, table) = (Place::new(), Table::new());
-    let old = File::options().read(true).write(true).open(&place.path);
+    let (fixture, table) = (Fixture::new(), Table::new());
+    let old = File::options().read(true).write(true).open(&fixture.path);
     share(&table, &old.expect("the file"));
-    assert_eq!(table.held_on(&place.path, false), Held::Ofd);
+    assert_eq!(table.held_on(&fixture.path, false), Held::Ofd);
 }
 
 #[test]
 fn a_file_that_was_open_before_and_is_closed_is_forgotten() {
-    let (place, table) = (Place::new(), Table::new());
-    let old = File::open(&place.path).expect("the file");
-    let new = place.open(&table, true);
+    let (fixture, table) = (Fixture::new(), Table::new());
+    let old = File::open(&fixture.path).expect("the file");
+    let new = fixture.open(&table, true);
     close(&table, old);
     assert_eq!(set(&table, &new, OfdType::Write, RESERVED), DONE);
 }
@@ -212,19 +212,19 @@ fn a_file_that_was_open_before_and_is_closed_is_forgotten() {
 /// Code other than SQLite closes it, unseen by the table.
 #[test]
 fn an_inode_of_a_file_that_was_open_before_may_be_used_again() {
-    let (place, table) = (Place::new(), Table::new());
-    let old = File::open(&place.path).expect("the file");
-    let elsewhere = place.open(&table, true);
+    let (fixture, table) = (Fixture::new(), Table::new());
+    let old = File::open(&fixture.path).expect("the file");
+    let elsewhere = fixture.open(&table, true);
     drop(old);
     // A file system may give the inode to a new file, such as a wal-index.
     assert_eq!(set(&table, &elsewhere, OfdType::Write, RESERVED), DONE);
-    assert_eq!(table.held_on(&place.path, false), Held::Ofd);
+    assert_eq!(table.held_on(&fixture.path, false), Held::Ofd);
 }
 
 #[test]
 fn a_child_of_fork_leaves_its_parents_locks_alone() {
-    let (place, table) = (Place::new(), Table::new());
-    let file = place.open(&table, true);
+    let (fixture, table) = (Fixture::new(), Table::new());
+    let file = fixture.open(&table, true);
     share(&table, &file);
     let held = table.maps().know(file.as_fd());
     // As in the child: the same descriptors, and none of the parent's locks.
@@ -233,10 +233,10 @@ fn a_child_of_fork_leaves_its_parents_locks_alone() {
         assert_eq!(set(&table, &file, OfdType::Write, SHARED), Answer::PassOn);
     }
     assert_eq!(set(&table, &file, OfdType::Unlock, ALL), Answer::PassOn);
-    let own = place.open(&table, true);
+    let own = fixture.open(&table, true);
     close(&table, file);
     assert_eq!(
-        place.others_find(OfdType::Write, SHARED),
+        fixture.others_find(OfdType::Write, SHARED),
         Some(OfdType::Read)
     );
     drop(held);
@@ -245,8 +245,8 @@ fn a_child_of_fork_leaves_its_parents_locks_alone() {
 
 #[test]
 fn a_number_that_is_used_again_is_another_file() {
-    let (place, other, table) = (Place::new(), Place::new(), Table::new());
-    let file = place.open(&table, true);
+    let (fixture, other, table) = (Fixture::new(), Fixture::new(), Table::new());
+    let file = fixture.open(&table, true);
     share(&table, &file);
     let number = file.as_raw_fd();
     // Closed by code that does not own it.
@@ -269,5 +269,5 @@ fn a_number_that_is_used_again_is_another_file() {
         other.others_find(OfdType::Write, SHARED),
         Some(OfdType::Read)
     );
-    assert_eq!(place.others_find(OfdType::Write, ALL), None);
+    assert_eq!(fixture.others_find(OfdType::Write, ALL), None);
 }
