@@ -3,7 +3,7 @@
 //!
 //! A value ([`Addresses`], [`Traffic`], [`Bars`], [`Lines`]) describes a picture; its `draw` makes
 //! a [`Picture`]. A picture is self-contained SVG text: no script, no file, no network, ready for a
-//! page. Its PNG shows exactly that SVG. [`stack`] puts pictures below each other, [`grid`] also
+//! page. With the feature `png` there is also a PNG of exactly that SVG. [`stack`] puts pictures below each other, [`grid`] also
 //! next to each other.
 //!
 //! ```
@@ -19,6 +19,7 @@
 //! };
 //! let picture = bars.draw()?;
 //! assert!(picture.svg().contains("One insert"));
+//! # #[cfg(feature = "png")]
 //! assert!(picture.png(1.0)?.starts_with(b"\x89PNG"));
 //! # Ok::<(), onewrite_plot::Error>(())
 //! ```
@@ -38,6 +39,8 @@ mod frame;
 mod heat;
 mod lines;
 mod picture;
+#[cfg(feature = "png")]
+mod png;
 mod ticks;
 mod traffic;
 

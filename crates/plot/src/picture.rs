@@ -1,21 +1,14 @@
-//! A finished picture: SVG, and the PNG of it.
+//! A finished picture: SVG, and with the feature `png` the PNG of it.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
-
-use resvg::tiny_skia::{Pixmap, Transform};
-use resvg::usvg::{self, fontdb};
 
 /// The built-in font's family.
 pub(crate) const FONT: &str = "Noto Sans";
 
 /// The faces that a viewer without Noto Sans takes.
 const FONTS: &str = "Noto Sans, DejaVu Sans, Verdana, Helvetica, sans-serif";
-
-/// The longest side of a PNG, in pixels.
-const MAX_SIDE: f32 = 16_384.0;
 
 /// Why a picture could not be drawn or saved.
 #[derive(Debug)]
@@ -24,6 +17,8 @@ pub enum Error {
     Draw(String),
     /// A file name that ends in neither `.svg` nor `.png`.
     Format(PathBuf),
+    /// A file name that ends in `.png`, in a build without the feature `png`.
+    NoPng(PathBuf),
     /// The file could not be written.
     Write(PathBuf, std::io::Error),
 }
@@ -35,6 +30,11 @@ impl fmt::Display for Error {
             Self::Format(path) => write!(
                 f,
                 "{}: a picture's file name ends in .svg or .png",
+                path.display()
+            ),
+            Self::NoPng(path) => write!(
+                f,
+                "{}: this build draws no PNG; write .svg, or build with `--features png`",
                 path.display()
             ),
             Self::Write(path, error) => write!(f, "cannot write {}: {error}", path.display()),
@@ -88,38 +88,15 @@ impl Picture {
         self.size
     }
 
-    /// The picture as a PNG of `scale` times its size.
-    ///
-    /// # Errors
-    /// If the SVG cannot be rendered, or the PNG would be more than 16,384 pixels wide or high.
-    pub fn png(&self, scale: f32) -> Result<Vec<u8>, Error> {
-        let draw = |text: &dyn fmt::Display| Error::Draw(text.to_string());
-        let options = usvg::Options {
-            fontdb: fonts(),
-            font_family: FONT.to_owned(),
-            ..usvg::Options::default()
-        };
-        let tree = usvg::Tree::from_str(&self.svg, &options).map_err(|error| draw(&error))?;
-        let side = |pixels: u32| (pixels as f32 * scale).ceil();
-        let (width, height) = (side(self.size.0), side(self.size.1));
-        if !(1.0..=MAX_SIDE).contains(&width) || !(1.0..=MAX_SIDE).contains(&height) {
-            return Err(draw(&format_args!("{width} x {height} pixels")));
-        }
-        let mut pixels = Pixmap::new(width as u32, height as u32)
-            .ok_or_else(|| draw(&format_args!("no room for {width} x {height} pixels")))?;
-        let transform = Transform::from_scale(scale, scale);
-        resvg::render(&tree, transform, &mut pixels.as_mut());
-        pixels.encode_png().map_err(|error| draw(&error))
-    }
-
     /// Writes the picture to a file, as SVG or as PNG in twice the size, by the ending of its name.
     ///
     /// # Errors
-    /// If the name ends otherwise, or the file cannot be written.
+    /// If the name ends otherwise, the build has no PNG, or the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), Error> {
         let bytes = match Self::is_png(path)? {
+            #[cfg(feature = "png")]
             true => self.png(2.0)?,
-            false => self.svg.clone().into_bytes(),
+            _ => self.svg.clone().into_bytes(),
         };
         fs::write(path, bytes).map_err(|error| Error::Write(path.to_owned(), error))
     }
@@ -127,11 +104,12 @@ impl Picture {
     /// Whether [`Picture::save`] would write a PNG there. Callers ask before hours of work.
     ///
     /// # Errors
-    /// If the name ends in neither `.svg` nor `.png`.
+    /// If the name ends in neither `.svg` nor `.png`, or in `.png` without the feature `png`.
     pub fn is_png(path: &Path) -> Result<bool, Error> {
         let ending = path.extension().and_then(|ending| ending.to_str());
         match ending.map(str::to_ascii_lowercase).as_deref() {
-            Some("png") => Ok(true),
+            Some("png") if cfg!(feature = "png") => Ok(true),
+            Some("png") => Err(Error::NoPng(path.to_owned())),
             Some("svg") => Ok(false),
             _ => Err(Error::Format(path.to_owned())),
         }
@@ -171,17 +149,4 @@ fn escape(text: &str) -> String {
         .replace('<', "&lt;")
         .replace('>', "&gt;")
         .replace('"', "&quot;")
-}
-
-/// The built-in font, and no other.
-fn fonts() -> Arc<fontdb::Database> {
-    static FONTS: OnceLock<Arc<fontdb::Database>> = OnceLock::new();
-    let made = || {
-        let mut fonts = fontdb::Database::new();
-        fonts.load_font_data(notosans::REGULAR_TTF.to_vec());
-        fonts.load_font_data(notosans::BOLD_TTF.to_vec());
-        fonts.set_sans_serif_family(FONT);
-        Arc::new(fonts)
-    };
-    Arc::clone(FONTS.get_or_init(made))
 }

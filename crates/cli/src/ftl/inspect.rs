@@ -19,7 +19,7 @@ pub struct Args {
     /// The device's file; it is not changed
     file: PathBuf,
 
-    /// Draw the erases of each block, as SVG or PNG
+    /// Draw the erases of each block: .svg, or .png in a build with `--features png`
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 

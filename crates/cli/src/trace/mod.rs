@@ -60,7 +60,7 @@ Examples:
   onewrite trace --dir /var/lib/app --seconds 10 --plot io.svg
   onewrite trace --scratch ext4 --setup 'sqlite3 a.db \"CREATE TABLE t(x)\"' -- \
 sqlite3 a.db 'INSERT INTO t VALUES (1)'
-  onewrite trace --scratch ext4 --insert delete,wal,onewrite --plot insert.png";
+  onewrite trace --scratch ext4 --insert delete,wal,onewrite --plot insert.svg";
 
 /// The longest trace, in seconds.
 const MOST_SECONDS: f64 = 7.0 * 24.0 * 3600.0;
@@ -121,7 +121,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
 
-    /// Draw the writes by place and time into this file (.svg or .png)
+    /// Draw the writes by place and time into this file: .svg, or .png in a build with
+    /// `--features png`
     #[arg(long, value_name = "FILE", value_parser = picture_file)]
     plot: Option<PathBuf>,
 
