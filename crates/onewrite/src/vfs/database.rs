@@ -63,6 +63,7 @@ pub struct Opened {
     pub read_only: bool,
     pub takes_no_lock: bool,
     pub wanted: Option<JournalMode>,
+    pub wanted_by_uri: Option<JournalMode>,
 }
 
 /// See the module.
@@ -94,6 +95,8 @@ pub struct Database {
     pub switch: Cell<Switch>,
     /// The mode that the URI or the environment asks for.
     pub wanted: Option<JournalMode>,
+    /// The mode that the URI asks for.
+    pub wanted_by_uri: Option<JournalMode>,
     /// Whether the application has named a journal mode.
     pub mode_was_named: Cell<bool>,
     /// Whether the database was converted to the wanted mode, or that has failed.
@@ -191,6 +194,7 @@ impl Database {
             refused_uri: None,
             switch: Cell::new(Switch::Idle),
             wanted: opened.wanted,
+            wanted_by_uri: opened.wanted_by_uri,
             mode_was_named: Cell::new(false),
             conversion_tried: Cell::new(false),
             writer_tried: Cell::new(false),

@@ -34,7 +34,8 @@ pub const UPGRADE_WAL: Variable = Variable {
     values: &[
         (
             "a journal mode of onewrite",
-            "that mode where the program asks for WAL; the program gets the answer \"wal\"",
+            "that mode, or the one of `journal_mode=` in the URI, where the program asks for WAL; the \
+             program gets the answer \"wal\"",
         ),
         (
             "1",

@@ -12,6 +12,7 @@ use super::inner::LockLevel;
 use super::settings::{self, SETTINGS, Setting};
 use super::{environment, ffi, status};
 use crate::log::LogError;
+use crate::mode::JournalMode;
 use crate::mode::words::listed;
 
 /// The outcome of a pragma.
@@ -115,7 +116,14 @@ impl Database {
     pub fn pragma(&self, name: &str, value: Option<&str>) -> Answer {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
-            "journal_mode" => self.in_known_words(self.journal_mode(value)),
+            "journal_mode" => {
+                let answer = self.journal_mode(value);
+                match value.and_then(JournalMode::from_name) {
+                    // An application that names one of our modes knows our words.
+                    Some(_) => answer,
+                    None => self.in_known_words(answer),
+                }
+            }
             "synchronous" => {
                 if let Some(value) = value {
                     self.synchronous_changed(value);

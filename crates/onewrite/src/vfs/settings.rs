@@ -24,7 +24,7 @@ use crate::mode::{
 };
 use crate::storage::DirectIo;
 use choice::{Choice, Groups, Takes};
-pub(super) use wanted::{is_set, senseless_upgrade, wanted_mode};
+pub(super) use wanted::{is_set, mode_of_uri, senseless_upgrade, wanted_mode};
 
 /// The beginning of every setting's name.
 const PREFIX: &str = "onewrite_";

@@ -70,13 +70,13 @@ impl Database {
     }
 
     /// The mode that the environment substitutes for SQLite's own WAL. `ONEWRITE_UPGRADE_WAL` is
-    /// its name, or 1 for the one that `ONEWRITE_JOURNAL_MODE` names.
+    /// its name, or 1 for the one that `ONEWRITE_JOURNAL_MODE` names. The URI counts more than both.
     fn upgrade_of_wal(&self) -> Option<JournalMode> {
         if convert::is_converting() {
             return None;
         }
         match UPGRADE_WAL.text()?.parse() {
-            Ok(UpgradeOfWal::To(mode)) => Some(mode),
+            Ok(UpgradeOfWal::To(mode)) => Some(self.wanted_by_uri.unwrap_or(mode)),
             Ok(UpgradeOfWal::ToWanted) => self.wanted,
             // This was reported when the database was opened.
             Ok(UpgradeOfWal::No) | Err(_) => None,
@@ -185,20 +185,11 @@ impl Database {
         self.switch.set(Switch::ToStock);
         let left = self.expect_mode(pragma("delete"), "delete");
         self.switch.set(Switch::Idle);
-        left.map_err(|failure| match failure.code & 0xff {
-            ffi::SQLITE_BUSY => Failure {
-                message: format!(
-                    "cannot change into {mode} mode: another connection has the database open \
-                     ({}): close it first",
-                    failure.message
-                ),
-                ..failure
-            },
-            _ => failure,
-        })?;
+        left.map_err(|failure| in_the_way(failure, mode))?;
         self.switch.set(Switch::To(mode));
         let entered = self
             .expect_mode(pragma("wal"), "wal")
+            .map_err(|failure| in_the_way(failure, mode))
             .and_then(|()| self.enter(mode, connection, &schema));
         self.switch.set(Switch::Idle);
         if entered.is_err() && self.mode().is_none() {
@@ -400,5 +391,20 @@ impl Database {
                  now"
             ))),
         }
+    }
+}
+
+/// SQLite only says that the database is locked.
+fn in_the_way(failure: Failure, mode: JournalMode) -> Failure {
+    match failure.code & 0xff {
+        ffi::SQLITE_BUSY => Failure {
+            message: format!(
+                "cannot change into {mode} mode: another connection has the database open ({}): \
+                 close it first",
+                failure.message
+            ),
+            ..failure
+        },
+        _ => failure,
     }
 }

@@ -229,6 +229,23 @@ fn the_environment_chooses_for_applications_that_do_not() {
     }
 }
 
+/// The URI counts more than the environment.
+#[test]
+fn the_mode_of_the_uri_takes_the_place_of_wal_where_the_environment_names_another() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let uri = format!("file:{}?journal_mode=direct", path.display());
+    let text = said(
+        uri.as_ref(),
+        &[
+            ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal"),
+            ("ONEWRITE_MAKE_DEFAULT", "1"),
+            ("ONEWRITE_UPGRADE_WAL", "onewrite"),
+        ],
+    );
+    assert_eq!(text.matches("mode=wal,direct").count(), 2, "{text}");
+}
+
 /// Pages smaller than a block cannot be exchanged with others. An application that asked for WAL
 /// gets WAL, and no error.
 #[test]

@@ -19,6 +19,11 @@ pub fn wanted_mode(uri: Uri<'_>) -> Option<JournalMode> {
     })
 }
 
+/// The journal mode of the URI alone.
+pub fn mode_of_uri(uri: Uri<'_>) -> Option<JournalMode> {
+    JournalMode::from_name(&uri("journal_mode")?)
+}
+
 /// Why `ONEWRITE_UPGRADE_WAL` has no effect, if that cannot be intended.
 pub fn senseless_upgrade(database: &Database) -> Option<String> {
     match UPGRADE_WAL.text()?.parse() {
