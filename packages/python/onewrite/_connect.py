@@ -1,0 +1,189 @@
+"""Opens databases in a mode of onewrite, and checks that they are in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from typing import Any, Dict, Tuple, Union
+from urllib.parse import parse_qsl, quote
+
+from ._library import ONLY_LINUX, OneWriteError, is_supported, load
+
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
+#: The journal modes of onewrite.
+MODES = ("onewrite", "waldio", "swal", "direct")
+
+_LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")  # by SQLite's numbers
+_FULL = _LEVELS.index("FULL")
+_BUSY = 5  # SQLITE_BUSY
+_RETRY_SECONDS = 0.02
+
+
+def connect(
+    path: Path, mode: str = "onewrite", synchronous: str = "FULL", **sqlite3_kwargs: Any
+) -> sqlite3.Connection:
+    """Opens a database like `sqlite3.connect`, in a journal mode of onewrite.
+
+    `path` may be a URI (`file:...`), with settings of onewrite as its parameters. The other arguments
+    are those of `sqlite3.connect`. Another connection that is in the way is waited for as long as
+    `timeout` says.
+
+    Raises OneWriteError with the reason if the database is not in `mode`, at `synchronous`, and
+    ValueError for an unknown word. On systems other than Linux it warns, and opens in stock WAL.
+    """
+    _mode(mode), _level(synchronous)
+    if sqlite3_kwargs.get("autocommit") is False:
+        # Python would begin a transaction now, and no mode changes within one.
+        opened = connect(path, mode, synchronous, **{**sqlite3_kwargs, "autocommit": True})
+        setattr(opened, "autocommit", False)  # since Python 3.12
+        return opened
+    if not load():
+        return _stock(path, synchronous, sqlite3_kwargs)
+    sqlite3_kwargs["uri"] = True
+    connection: sqlite3.Connection = sqlite3.connect(uri(path, mode), **sqlite3_kwargs)
+    try:
+        enter(connection, mode, synchronous, sqlite3_kwargs.get("timeout", 5.0))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def uri(path: Path, mode: str = "onewrite") -> str:
+    """The URI that opens a database with onewrite, for other drivers: call `load()` first.
+
+    A path that begins with `file:` is a URI already, and keeps its parameters.
+    """
+    mode = _mode(mode)
+    raw = os.fsencode(path)
+    if raw in (b"", b":memory:"):
+        raise OneWriteError("a database in memory has no journal: open it with sqlite3.connect")
+    if not raw.startswith(b"file:"):
+        if raw.startswith(b"/"):
+            raw = b"/" + raw.lstrip(b"/")  # two slashes would begin a host's name
+        return f"file:{quote(raw)}?vfs=onewrite&journal_mode={mode}"
+    text = os.fsdecode(raw).partition("#")[0]
+    parameters = dict(parse_qsl(text.partition("?")[2], keep_blank_values=True))
+    if text.startswith("file::memory:") or parameters.get("mode") == "memory":
+        raise OneWriteError("a database in memory has no journal: open it with sqlite3.connect")
+    for name, word in (("vfs", "onewrite"), ("journal_mode", mode)):
+        named = parameters.get(name)
+        if named is None:
+            text += f"{'&' if '?' in text else '?'}{name}={word}"
+        elif named != word:
+            raise ValueError(f"{text} names {name}={named}, and {word} is asked for")
+    return text
+
+
+def enter(connection: Any, mode: str, synchronous: str, timeout: float) -> Dict[str, Any]:
+    """Changes an open connection into a mode, and returns its status. Raises as `connect` does."""
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            _value(connection, f"PRAGMA journal_mode={_mode(mode)}")
+            break
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() >= end:
+                raise OneWriteError(str(error)) from error
+        time.sleep(_RETRY_SECONDS)
+    _value(connection, f"PRAGMA synchronous={_LEVELS[_level(synchronous)]}")
+    return check(connection, mode, synchronous)
+
+
+def check(connection: Any, mode: str = "onewrite", synchronous: str = "FULL") -> Dict[str, Any]:
+    """Returns `PRAGMA onewrite_status` if the connection's database is in the mode, and its commits are
+    at least as durable as `synchronous`. Raises OneWriteError with the reason otherwise.
+
+    Any connection of a Python driver will do: it needs `cursor()`.
+    """
+    mode, level = _mode(mode), _level(synchronous)
+    answer = _value(connection, "PRAGMA onewrite_status")
+    if answer is None:
+        why = "SQLite opened it with another VFS; use onewrite.connect, or onewrite.load and onewrite.uri"
+        raise OneWriteError(f"the connection does not use onewrite: {why if is_supported() else ONLY_LINUX}")
+    status: Dict[str, Any] = json.loads(answer)
+    _check_mode(connection, status, mode)
+    _check_level(connection, status, level)
+    return status
+
+
+def _check_mode(connection: Any, status: Dict[str, Any], mode: str) -> None:
+    kept_out = status.get("kept_out_of")
+    if kept_out is not None:
+        raise OneWriteError(f"the database is not in {mode} mode: {kept_out['why']}")
+    if status["mode"] != mode:
+        found = status["mode"] or _value(connection, "PRAGMA journal_mode") or "unknown"
+        raise OneWriteError(f"the database is in {_text(found)} mode, not in {mode}")
+    if status.get("poisoned"):
+        raise OneWriteError(f"the log cannot be used any more: {status['poisoned']}")
+
+
+def _check_level(connection: Any, status: Dict[str, Any], level: int) -> None:
+    found = int(_value(connection, "PRAGMA synchronous"))
+    if found < level:
+        raise OneWriteError(f"synchronous is {_LEVELS[found]}, not {_LEVELS[level]}")
+    if level < _FULL:
+        return
+    for setting, weak in (("sync", "normal"), ("group_synch", status.get("group_synch"))):
+        if weak is not None and status.get(setting) == weak:
+            raise OneWriteError(
+                f"onewrite_{setting}={weak} lets a power cut lose commits: it does not go with "
+                f"synchronous={_LEVELS[level]}"
+            )
+
+
+def _stock(path: Path, synchronous: str, sqlite3_kwargs: Dict[str, Any]) -> sqlite3.Connection:
+    if os.fsencode(path).startswith(b"file:"):
+        sqlite3_kwargs["uri"] = True
+    connection: sqlite3.Connection = sqlite3.connect(path, **sqlite3_kwargs)
+    enter_stock(connection, synchronous)
+    return connection
+
+
+def enter_stock(connection: Any, synchronous: str) -> None:
+    """Stock WAL, on systems other than Linux."""
+    _value(connection, "PRAGMA journal_mode=WAL")
+    _value(connection, f"PRAGMA synchronous={_LEVELS[_level(synchronous)]}")
+
+
+def _mode(word: str) -> str:
+    return MODES[_place(word, "mode", MODES)]
+
+
+def _level(word: str) -> int:
+    return _place(word, "synchronous", _LEVELS)
+
+
+def _place(word: str, what: str, words: Tuple[str, ...]) -> int:
+    for place, known in enumerate(words):
+        if isinstance(word, str) and word.lower() == known.lower():
+            return place
+    raise ValueError(f"unknown {what} {word!r}: it is one of {', '.join(words)}")
+
+
+def _value(connection: Any, sql: str) -> Any:
+    """The first value of the first row, whatever rows the connection makes."""
+    cursor = connection.cursor()
+    try:
+        if hasattr(cursor, "row_factory"):
+            cursor.row_factory = None
+        cursor.execute(sql)
+        row = cursor.fetchone()
+        return None if row is None else row[0]
+    finally:
+        cursor.close()
+
+
+def _text(value: Any) -> str:
+    """`text_factory` may make bytes of it."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)  # since Python 3.11
+    if code is not None:
+        return bool(code & 0xFF == _BUSY)
+    return any(words in str(error) for words in ("is locked", "another connection", "has it open"))

@@ -1,0 +1,1 @@
+"""onewrite for Django: `"ENGINE": "onewrite.django"` in DATABASES."""

@@ -1,0 +1,228 @@
+"""connect, uri and check."""
+
+import os
+import pathlib
+import signal
+import sqlite3
+import sys
+import unittest
+
+import onewrite
+from support import Place, printed, start
+
+
+def one(connection, sql):
+    return connection.execute(sql).fetchone()[0]
+
+
+def commit_a_row(connection):
+    with connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS t(x)")
+        connection.execute("INSERT INTO t VALUES(1)")
+
+
+class Connect(Place):
+    def test_one_line_opens_in_the_mode_at_full(self):
+        db = self.connect()
+        commit_a_row(db)
+        status = onewrite.check(db)
+        self.assertEqual(("onewrite", True), (status["mode"], status["guarded"]))
+        self.assertEqual(onewrite.__version__, status["version"])
+        self.assertEqual(2, one(db, "PRAGMA synchronous"))
+        self.assertGreater(status["writes"], 0)
+
+    def test_every_mode_and_level(self):
+        for mode in onewrite.MODES:
+            for level in ("OFF", "normal", "FULL", "EXTRA"):
+                with self.subTest(mode=mode, level=level):
+                    path = os.path.join(self.directory, f"{mode} {level}")
+                    db = self.connect(path, mode=mode.upper(), synchronous=level)
+                    commit_a_row(db)
+                    self.assertEqual(mode, onewrite.check(db, mode, level)["mode"])
+
+    def test_a_stock_database_is_taken_over_and_is_stock_again_after_the_last_close(self):
+        stock = self.stock()
+        stock.execute("CREATE TABLE t(x)")
+        stock.close()
+        db = self.connect()
+        commit_a_row(db)
+        db.close()
+        stock = self.stock()
+        self.assertEqual(1, one(stock, "SELECT count(*) FROM t"))
+        stock.close()
+        self.assertEqual(1, one(self.connect(), "SELECT count(*) FROM t"))
+
+    def test_names_of_all_kinds(self):
+        os.mkdir(os.path.join(self.directory, "a b"))
+        for name in ("a b/c?d#e%20f&g=h.db", "über.db", "file:x.db"):
+            path = os.path.join(self.directory, name)
+            for form in (path, pathlib.Path(path), os.fsencode(path), "/" + path):
+                with self.subTest(form=form):
+                    commit_a_row(self.connect(form))
+                    self.assertTrue(os.path.exists(path))
+        before = os.getcwd()
+        os.chdir(self.directory)
+        self.addCleanup(os.chdir, before)
+        commit_a_row(self.connect("relative.db"))
+        self.assertTrue(os.path.exists("relative.db"))
+
+    def test_a_uri_keeps_its_parameters(self):
+        db = self.connect(f"file:{self.path}?onewrite_compression=zstd")
+        commit_a_row(db)
+        self.assertEqual("zstd", onewrite.check(db)["compression"])
+        reader = self.connect(f"file:{self.path}?mode=ro", uri=True)
+        self.assertEqual(1, one(reader, "SELECT count(*) FROM t"))
+        with self.assertRaisesRegex(sqlite3.OperationalError, "onewrite_synk"):
+            self.connect(f"file:{self.path}?onewrite_synk=full")
+
+    def test_wrong_words_are_loud(self):
+        with self.assertRaisesRegex(ValueError, "unknown mode 'wladio'.*onewrite, waldio, swal, direct"):
+            self.connect(mode="wladio")
+        for level in ("FUL", 2, None):
+            with self.assertRaisesRegex(ValueError, "unknown synchronous .*OFF, NORMAL, FULL, EXTRA"):
+                self.connect(synchronous=level)
+        for parameter in ("vfs=unix", "journal_mode=direct"):
+            with self.assertRaisesRegex(ValueError, parameter):
+                self.connect(f"file:{self.path}?{parameter}")
+        self.assertEqual([], os.listdir(self.directory))
+
+    def test_memory_has_no_journal(self):
+        for path in (":memory:", "", "file::memory:", "file:x?mode=memory&cache=shared"):
+            with self.fails("in memory"):
+                self.connect(path)
+
+    def test_a_connection_of_any_kind(self):
+        class Own(sqlite3.Connection):
+            def cursor(self, *arguments):
+                cursor = super().cursor(*arguments)
+                cursor.row_factory = lambda _, row: {"row": row}
+                return cursor
+
+        db = self.connect(factory=Own, isolation_level=None, check_same_thread=False)
+        db.text_factory = bytes
+        self.assertIsInstance(db, Own)
+        self.assertEqual("onewrite", onewrite.check(db)["mode"])
+
+    @unittest.skipIf(sys.version_info < (3, 12), "autocommit is new in Python 3.12")
+    def test_transactions_of_pep_249(self):
+        db = self.connect(autocommit=False)
+        self.assertTrue(db.in_transaction)
+        commit_a_row(db)
+        self.assertFalse(db.autocommit)
+
+    def test_a_stock_connection_in_the_way_is_named(self):
+        stock = self.stock()
+        stock.execute("CREATE TABLE t(x)")
+        stock.execute("BEGIN IMMEDIATE")
+        with self.fails("cannot change into onewrite mode", "another connection"):
+            self.connect(timeout=0.1)
+        stock.execute("ROLLBACK")
+        stock.execute("PRAGMA journal_mode=WAL")
+        one(stock, "SELECT count(*) FROM t")
+        with self.fails("cannot change into onewrite mode", "another connection"):
+            self.connect(timeout=0.1)
+
+    def test_processes_that_all_connect_first(self):
+        code = """if True:
+            import onewrite, sys
+            sys.stdin.readline()
+            db = onewrite.connect(sys.argv[1])
+            with db:
+                db.execute("CREATE TABLE IF NOT EXISTS t(x)")
+                db.execute("INSERT INTO t VALUES(1)")
+            onewrite.check(db)
+        """
+        processes = [start(code, self.path) for _ in range(6)]
+        for process in processes:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        for process in processes:
+            _, errors = process.communicate(timeout=60)
+            self.assertEqual(0, process.returncode, errors)
+        self.assertEqual(6, one(self.connect(), "SELECT count(*) FROM t"))
+
+
+class Durable(Place):
+    def test_a_kill_loses_no_commit_and_stock_sqlite_is_refused(self):
+        code = """if True:
+            import onewrite, sys
+            db = onewrite.connect(sys.argv[1], isolation_level=None)
+            db.execute("CREATE TABLE t(x)")
+            for row in range(1 << 20):
+                db.execute("INSERT INTO t VALUES(?)", (row,))
+                print(row, flush=True)
+        """
+        process = start(code, self.path)
+        acknowledged = [int(process.stdout.readline()) for _ in range(50)]
+        process.send_signal(signal.SIGKILL)
+        # The last line may be cut short.
+        acknowledged += process.communicate()[0].split("\n")[:-1]
+        self.assertEqual(-signal.SIGKILL, process.returncode)
+        with self.assertRaisesRegex(sqlite3.DatabaseError, "file is not a database"):
+            self.stock().execute("SELECT count(*) FROM t")
+        db = self.connect()
+        rows = [row for (row,) in db.execute("SELECT x FROM t ORDER BY rowid")]
+        self.assertEqual(list(range(len(rows))), rows)
+        self.assertGreaterEqual(len(rows), len(acknowledged))
+        self.assertEqual("ok", one(db, "PRAGMA integrity_check"))
+
+
+class Check(Place):
+    def test_another_vfs(self):
+        with self.fails("does not use onewrite", "another VFS"):
+            onewrite.check(self.stock())
+        with self.fails("does not use onewrite"):
+            onewrite.check(self.stock(":memory:"))
+
+    def test_another_mode(self):
+        with self.fails("is in waldio mode, not in onewrite"):
+            onewrite.check(self.connect(mode="waldio"))
+
+    def test_a_mode_of_sqlite(self):
+        db = self.connect()
+        self.assertEqual("delete", one(db, "PRAGMA journal_mode=delete"))
+        with self.fails("is in delete mode, not in onewrite"):
+            onewrite.check(db)
+
+    def test_a_lower_level(self):
+        db = self.connect(synchronous="NORMAL")
+        with self.fails("synchronous is NORMAL, not FULL"):
+            onewrite.check(db)
+        onewrite.check(db, synchronous="NORMAL")
+
+    def test_settings_that_lose_commits(self):
+        db = self.connect()
+        one(db, "PRAGMA onewrite_sync=normal")
+        with self.fails("onewrite_sync=normal", "power cut"):
+            onewrite.check(db)
+        db = self.connect(os.path.join(self.directory, "groups"), mode="waldio")
+        one(db, "PRAGMA onewrite_group_synch='4,2'")
+        with self.fails("onewrite_group_synch=4,2", "power cut"):
+            onewrite.check(db, "waldio")
+
+    def test_a_program_that_asks_for_wal_keeps_the_mode(self):
+        for mode in onewrite.MODES:
+            with self.subTest(mode=mode):
+                db = self.connect(os.path.join(self.directory, mode), mode=mode)
+                self.assertEqual("wal", one(db, "PRAGMA journal_mode=WAL"))
+                commit_a_row(db)
+                onewrite.check(db, mode)
+
+    def test_the_reason_of_a_mode_that_is_kept_out(self):
+        db = self.connect()
+        commit_a_row(db)
+        db.close()
+        idle = self.stock()
+        one(idle, "SELECT count(*) FROM t")
+        onewrite.load()
+        db = sqlite3.connect(f"file:{self.path}?vfs=onewrite", uri=True, timeout=0)
+        self.addCleanup(db.close)
+        one(db, "SELECT count(*) FROM t")
+        with self.fails("is not in onewrite mode", "stock SQLite"):
+            onewrite.check(db)
+        with self.fails("cannot change into onewrite mode", "stock SQLite"):
+            self.connect(timeout=0)
+
+
+if __name__ == "__main__":
+    unittest.main()
