@@ -12,7 +12,8 @@ use std::str::FromStr;
 
 pub use layout::Layout;
 pub use policy::{
-    CheckpointPolicy, Compressing, Compression, Differences, GroupSynch, InitPolicy, SyncPolicy,
+    CheckpointPolicy, Compressing, Compression, Differences, Goal, GroupSynch, InitPolicy,
+    SyncPolicy,
 };
 pub use words::UnknownWord;
 

@@ -540,8 +540,8 @@ mod tests {
         assert_eq!(
             error,
             "mode waldio: no variation is called \"lay\"; it takes sync, group_commit, \
-             read_durable, group_synch, compression, differences, checkpoint, layout, init, \
-             direct_io, synchronous, page_size"
+             read_durable, group_synch, compression, goal, differences, checkpoint, layout, \
+             init, direct_io, synchronous, page_size"
         );
         let error = Mode::parse("wal:layout=sector").unwrap_err().to_string();
         assert!(

@@ -95,7 +95,8 @@ A mode can be varied: waldio:layout=page8k,sync=normal,group_synch=4/2
   layout       embedded, sector, page4k, page8k, gathered
   sync         full, persistent, normal, auto
   init         zero-fill, write-zeroes, unwritten, auto
-  compression  lz4, zstd, none (onewrite and swal)
+  compression  auto, lz4, zstd, none (onewrite and swal)
+  goal         balanced, speed, bytes (onewrite and swal, with compression auto)
   differences  on, off (onewrite and swal)
   group_synch  frames/milliseconds
   checkpoint   copy, exchange, clone, auto (onewrite and waldio)

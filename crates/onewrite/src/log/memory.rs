@@ -201,20 +201,27 @@ impl FrameMemory {
     /// Copies a part of a remembered page, from byte `at` on; `false` if the page is not
     /// remembered.
     pub fn read(&self, frame: FrameNo, salts: Salts, at: usize, out: &mut [u8]) -> bool {
+        let copied = self.view(frame, salts, |page| {
+            let part = page.get(at..at + out.len());
+            part.map(|bytes| out.copy_from_slice(bytes)).is_some()
+        });
+        copied.unwrap_or(false)
+    }
+
+    /// Looks at a remembered page where it lies; `None` if the page is not remembered.
+    pub fn view<R>(
+        &self,
+        frame: FrameNo,
+        salts: Salts,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Option<R> {
         let (of, slot) = self.slot(frame);
         let slab = of.slab.read().unwrap_or_else(PoisonError::into_inner);
-        let page = slot * self.page_bytes;
+        let at = slot * self.page_bytes;
         let found = slab.tags.get(slot) == Some(&Some((frame, salts)));
-        let within = slab.pages.get(page..page + self.page_bytes);
-        let Some(bytes) = within
-            .filter(|_| found)
-            .and_then(|page| page.get(at..at + out.len()))
-        else {
-            return false;
-        };
-        out.copy_from_slice(bytes);
+        let page = slab.pages.get(at..at + self.page_bytes).filter(|_| found)?;
         of.is_used.store(true, Ordering::Relaxed);
-        true
+        Some(look(page))
     }
 }
 

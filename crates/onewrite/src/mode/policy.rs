@@ -25,7 +25,8 @@ prints_its_word!(
     InitPolicy,
     CheckpointPolicy,
     Compression,
-    Differences
+    Differences,
+    Goal
 );
 
 /// `onewrite_layout`: how frames lie in a new log; `None` keeps the layout of an existing log, or
@@ -215,8 +216,10 @@ impl CheckpointPolicy {
 pub enum Compression {
     /// `none`: pages are not compressed.
     None,
-    /// `lz4`: fast.
+    /// `auto`: by cost, see [`Goal`]. In `swal` as `lz4`.
     #[default]
+    Auto,
+    /// `lz4`: fast.
     Lz4,
     /// `zstd`: smaller, at several times the time.
     Zstd,
@@ -224,7 +227,12 @@ pub enum Compression {
 
 impl Compression {
     /// The words for it.
-    pub const WORDS: [Word<Compression>; 3] = [
+    pub const WORDS: [Word<Compression>; 4] = [
+        Word::new(
+            "auto",
+            Compression::Auto,
+            "changed byte ranges, else `lz4`, and more effort as `onewrite_goal` says; in `swal` as `lz4`",
+        ),
         Word::new("lz4", Compression::Lz4, "fast"),
         Word::new(
             "zstd",
@@ -254,6 +262,32 @@ impl Differences {
     ];
 }
 
+/// `onewrite_goal`: how much processor time a commit may spend to save blocks, with `auto`
+/// compression.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Goal {
+    /// `balanced`: a share of the time that the thread spends on everything else.
+    #[default]
+    Balanced,
+    /// `speed`: none.
+    Speed,
+    /// `bytes`: whatever may save a block.
+    Bytes,
+}
+
+impl Goal {
+    /// The words for it.
+    pub const WORDS: [Word<Goal>; 3] = [
+        Word::new(
+            "balanced",
+            Goal::Balanced,
+            "at most an eighth of the time that the thread spends on everything else",
+        ),
+        Word::new("speed", Goal::Speed, "none"),
+        Word::new("bytes", Goal::Bytes, "whatever may save a block"),
+    ];
+}
+
 /// How a connection compresses the pages of its commits; each record gives its own method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Compressing {
@@ -261,6 +295,8 @@ pub struct Compressing {
     pub with: Compression,
     /// `onewrite_differences`.
     pub differences: Differences,
+    /// `onewrite_goal`.
+    pub goal: Goal,
 }
 
 /// `onewrite_group_synch`: commits return before their write, which follows soon (the paper's group

@@ -20,7 +20,7 @@ use crate::log::Log;
 use crate::mode::policy::LAYOUTS;
 use crate::mode::words::{OFF, ON, Word, listed};
 use crate::mode::{
-    CheckpointPolicy, Compression, Differences, InitPolicy, JournalMode, Layout, SyncPolicy,
+    CheckpointPolicy, Compression, Differences, Goal, InitPolicy, JournalMode, Layout, SyncPolicy,
 };
 use crate::storage::DirectIo;
 use choice::{Choice, Groups, Takes};
@@ -78,7 +78,7 @@ pub struct Setting {
 }
 
 /// The table.
-pub static SETTINGS: [Setting; 10] = [
+pub static SETTINGS: [Setting; 11] = [
     Setting {
         pragma: "onewrite_sync",
         help: "what a commit at synchronous=FULL does",
@@ -156,6 +156,20 @@ pub static SETTINGS: [Setting; 10] = [
             get: |settings| settings.commit.compressing.with,
             put: |settings, with| settings.commit.compressing.with = with,
             // Each record gives its own compression, so this may change at any time.
+            check: |setting, database, _| setting.only_in_its_modes(database, no_compression_in),
+        },
+        in_environment: true,
+        shapes_log: false,
+        modes: JournalMode::compresses,
+        in_use: where_pages_are_compressed,
+    },
+    Setting {
+        pragma: "onewrite_goal",
+        help: "how much processor time a commit may spend to save blocks, with compression `auto`",
+        takes: &Choice {
+            words: &Goal::WORDS,
+            get: |settings| settings.commit.compressing.goal,
+            put: |settings, goal| settings.commit.compressing.goal = goal,
             check: |setting, database, _| setting.only_in_its_modes(database, no_compression_in),
         },
         in_environment: true,

@@ -37,7 +37,7 @@ struct Mode {
     before: &'static [&'static str],
 }
 
-const MODES: [Mode; 9] = [
+const MODES: [Mode; 10] = [
     Mode {
         name: "waldio",
         before: &["PRAGMA onewrite_layout=embedded"],
@@ -76,6 +76,10 @@ const MODES: [Mode; 9] = [
     Mode {
         name: "onewrite",
         before: &["PRAGMA onewrite_compression=zstd"],
+    },
+    Mode {
+        name: "onewrite",
+        before: &["PRAGMA onewrite_goal=bytes"],
     },
 ];
 

@@ -305,14 +305,15 @@ fn compression_is_set_and_told_and_logs_of_all_kinds_are_read() {
     for mode in ["onewrite", "swal"] {
         let path = directory.path().join(mode);
         let db = super::open(&path);
-        assert_eq!(sql(&db, "PRAGMA onewrite_compression"), "lz4");
+        assert_eq!(sql(&db, "PRAGMA onewrite_compression"), "auto");
+        assert_eq!(sql(&db, "PRAGMA onewrite_goal"), "balanced");
         assert_eq!(sql(&db, "PRAGMA onewrite_differences"), "on");
         assert_eq!(status(&db)["compression"], serde_json::Value::Null);
         assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
         sql(&db, "PRAGMA wal_autocheckpoint=0");
         sql(&db, "CREATE TABLE t(x, y)");
         let mut rows = 0;
-        for with in ["lz4", "zstd", "none", "ZSTD", "lz4"] {
+        for with in ["auto", "lz4", "zstd", "none", "ZSTD", "auto"] {
             for differences in ["on", "off"] {
                 let set = format!("PRAGMA onewrite_compression={with}");
                 assert_eq!(sql(&db, &set), with.to_lowercase());
@@ -346,7 +347,11 @@ fn compression_is_refused_where_nothing_is_compressed() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("db");
     let db = super::open(&path);
-    for (name, value) in [("compression", "zstd"), ("differences", "off")] {
+    for (name, value) in [
+        ("compression", "zstd"),
+        ("differences", "off"),
+        ("goal", "bytes"),
+    ] {
         let set = format!("PRAGMA onewrite_{name}={value}");
         for mode in ["waldio", "direct"] {
             assert_eq!(sql(&db, "PRAGMA journal_mode=delete"), "delete");
@@ -363,7 +368,7 @@ fn compression_is_refused_where_nothing_is_compressed() {
     }
     let wrong = super::outcome(&db, "PRAGMA onewrite_compression=brotli");
     assert!(
-        wrong.contains("'brotli'") && wrong.contains("lz4, zstd or none"),
+        wrong.contains("'brotli'") && wrong.contains("auto, lz4, zstd or none"),
         "{wrong}"
     );
 }

@@ -19,7 +19,9 @@ pub mod batch;
 pub mod behind;
 pub mod chain;
 pub mod codec;
+mod effort;
 mod packer;
+mod ranges;
 pub mod record;
 mod recovery;
 mod window;
@@ -122,6 +124,28 @@ struct WholeFrame {
     frame: FrameNo,
     /// Bytes of the page in it.
     bytes: usize,
+    /// Bytes of all differences from it.
+    difference_bytes: usize,
+    /// Their number.
+    differences: usize,
+}
+
+impl WholeFrame {
+    fn new(frame: FrameNo, bytes: usize) -> WholeFrame {
+        WholeFrame {
+            frame,
+            bytes,
+            difference_bytes: 0,
+            differences: 0,
+        }
+    }
+
+    /// The bytes that the page took in each commit since it was last stored whole, on average. A
+    /// difference grows from commit to commit. As soon as one takes more than this, another whole
+    /// page is cheaper in the long run (the marginal value theorem).
+    fn mean_bytes(&self) -> usize {
+        (self.bytes + self.difference_bytes) / (1 + self.differences)
+    }
 }
 
 /// The view of [`Bases`] for the packer of a run.
@@ -175,6 +199,8 @@ pub struct Packing {
     link: Link,
     salts: Salts,
     wholes: Vec<(PageNo, WholeFrame)>,
+    /// The pages that are differences, and their bytes.
+    differences: Vec<(PageNo, usize)>,
 }
 
 /// The result of reading a page.
@@ -339,9 +365,7 @@ impl Packed {
     /// Everything up to this frame is published: later frames may refer to these.
     pub fn published(&self, last: FrameNo, packing: Option<Packing>) {
         self.chain_mut().settle(last);
-        let Some(packing) = packing.filter(|packing| !packing.wholes.is_empty()) else {
-            return;
-        };
+        let Some(packing) = packing else { return };
         let mut bases = self.bases();
         if bases.salts != Some(packing.salts) || bases.frames.len() > MAX_BASES {
             bases.frames.clear();
@@ -353,6 +377,12 @@ impl Packed {
             bases.recent[0] = Some(whole.frame);
         }
         bases.frames.extend(packing.wholes);
+        for (page, bytes) in packing.differences {
+            if let Some(whole) = bases.frames.get_mut(&page) {
+                whole.difference_bytes += bytes;
+                whole.differences += 1;
+            }
+        }
     }
 
     fn bases(&self) -> MutexGuard<'_, Bases> {
@@ -380,7 +410,7 @@ impl Packed {
             let supersedes = (self.form == Form::Compressed && !is_next).then_some(FrameNo(no));
             packer.add(FrameNo(no), supersedes, frame);
         }
-        if self.form == Form::Packed {
+        if self.form == Form::Packed && effort::is_allowed(how) {
             packer.tighten(run.frames);
         }
         let mut records = vec![0; self.form.head_bytes()];
@@ -415,11 +445,13 @@ impl Packed {
         out.extend_from_slice(&records);
         out.resize_zeroed((link.offset - offset) as usize);
         self.count(run.frames.len(), records.len(), &packer, begun);
+        effort::spent(packer.tightened.nanos);
         Packing {
             offset,
             link,
             salts: run.salts,
             wholes: packer.wholes(),
+            differences: packer.differences(),
         }
     }
 
@@ -430,7 +462,7 @@ impl Packed {
         for (counter, by) in [
             (&counters.page_bytes, pages as u64),
             (&counters.record_bytes, records as u64),
-            (&counters.deltas, packer.differences()),
+            (&counters.deltas, packer.count_differences()),
             (&counters.nanos, nanos),
             (&counters.tightened, tightened.tried),
             (&counters.blocks_saved, tightened.blocks_saved),
@@ -588,10 +620,10 @@ impl Packed {
         };
         let (header, page) = out;
         *header = record.frame.to_bytes();
-        let base = match record.kind {
-            Kind::Delta(_, of) if of < frame => base(of)?,
-            Kind::Delta(..) => None,
-            Kind::Stored | Kind::Whole(_) => Some(Cow::default()),
+        let base = match record.kind.base() {
+            Some(of) if of < frame => base(of)?,
+            Some(_) => None,
+            None => Some(Cow::default()),
         };
         let data = &bytes[record.head..];
         let is_whole = base.is_some_and(|base| record::unpack(record.kind, data, &base, page));

@@ -1,7 +1,8 @@
 //! Compresses the pages of a run, and decides how each of them is stored.
 //!
 //! First it is quick. A page that was logged before is stored as its difference from that frame, if
-//! that is much smaller; any other page by itself. Better compression might spare the batch's last
+//! that is much smaller; any other page by itself. With `auto`, the difference is the byte ranges that
+//! have changed; otherwise the method's own. Better compression might spare the batch's last
 //! block. Then [`Packer::tighten`] tries zstd, and other pages as dictionaries. It does so where
 //! there is hope, a bounded number of times, and keeps the result only if it saves a block. Pages
 //! of one tree are alike, and rows move from one to the next, so the last whole frames are good
@@ -14,7 +15,7 @@ use std::time::Instant;
 
 use super::codec::{self, Method};
 use super::record::{Form, Kind, Record};
-use super::{Known, WholeFrame, batch};
+use super::{Known, WholeFrame, batch, ranges};
 use crate::log::memory::FrameMemory;
 use crate::mode::{Compressing, Compression, Differences};
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, array, be32};
@@ -130,14 +131,15 @@ impl<'a> Packer<'a> {
     }
 
     fn compressed(&mut self, number: PageNo, page: &[u8]) -> (Kind, Range<usize>) {
-        let method = match self.how.with {
-            Compression::None => return (Kind::Stored, self.keep(page)),
-            Compression::Lz4 => Method::Lz4,
-            Compression::Zstd => Method::Zstd,
-        };
         let base = match self.how.differences {
             Differences::Held => self.known.whole_frame_of(number),
             Differences::None => None,
+        };
+        let method = match (self.how.with, self.form) {
+            (Compression::None, _) => return (Kind::Stored, self.keep(page)),
+            (Compression::Auto, Form::Packed) => return self.cheaply(page, base),
+            (Compression::Auto | Compression::Lz4, _) => Method::Lz4,
+            (Compression::Zstd, _) => Method::Zstd,
         };
         let delta =
             base.and_then(|base| Some((base, self.try_with(method, page, Some(base.frame))?)));
@@ -155,6 +157,34 @@ impl<'a> Packer<'a> {
             (_, Some(data)) => (Kind::Whole(method), data),
             (_, None) => (Kind::Stored, self.keep(page)),
         }
+    }
+
+    /// The byte ranges that have changed, if they are few; otherwise the page by itself.
+    fn cheaply(&mut self, page: &[u8], base: Option<WholeFrame>) -> (Kind, Range<usize>) {
+        if let Some(base) = base
+            && let Some(data) = self.try_ranges(page, base)
+        {
+            return (Kind::Ranges(base.frame), data);
+        }
+        // What did not become smaller last time is not tried again.
+        let is_hopeless = base.is_some_and(|base| base.bytes > page.len() / 8 * 7);
+        let own = match is_hopeless {
+            true => None,
+            false => self.try_with(Method::Lz4, page, None),
+        };
+        match own {
+            Some(data) => (Kind::Whole(Method::Lz4), data),
+            None => (Kind::Stored, self.keep(page)),
+        }
+    }
+
+    fn try_ranges(&mut self, page: &[u8], base: WholeFrame) -> Option<Range<usize>> {
+        let most = base.mean_bytes();
+        let from = self.data.len();
+        let data = &mut self.data;
+        let look = |old: &[u8]| ranges::find(page, old, most, data);
+        let found = self.memory.view(base.frame, self.known.salts(), look)?;
+        found.then_some(from..self.data.len())
     }
 
     fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
@@ -264,7 +294,9 @@ impl<'a> Packer<'a> {
     fn tighten_item(&mut self, i: usize, page: &[u8], means: Means, budget: &mut Budget) {
         let bases: Vec<Option<FrameNo>> = match (means, self.items[i].kind) {
             (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => vec![None],
-            (Means::ItsBase, Kind::Delta(Method::Lz4, base)) => vec![Some(base)],
+            (Means::ItsBase, Kind::Delta(Method::Lz4, base) | Kind::Ranges(base)) => {
+                vec![Some(base)]
+            }
             (Means::Others, Kind::Stored | Kind::Whole(_)) => match self.how.differences {
                 Differences::Held => self.known.recent_wholes().map(Some).collect(),
                 Differences::None => Vec::new(),
@@ -337,24 +369,31 @@ impl<'a> Packer<'a> {
 
     /// The frames that later differences may refer to.
     pub fn wholes(&self) -> Vec<(PageNo, WholeFrame)> {
-        let whole = |item: &&Item| !matches!(item.kind, Kind::Delta(..));
-        let wholes = self.items.iter().filter(whole);
-        let entry = |item: &Item| {
-            let whole = WholeFrame {
-                frame: item.frame,
-                bytes: item.data.len(),
-            };
-            (item.page, whole)
-        };
+        let wholes = self.items.iter().filter(|item| !item.is_difference());
+        let entry = |item: &Item| (item.page, WholeFrame::new(item.frame, item.data.len()));
         wholes.map(entry).collect()
     }
 
+    /// The pages that are differences, and their bytes.
+    pub fn differences(&self) -> Vec<(PageNo, usize)> {
+        let differences = self.items.iter().filter(|item| item.is_difference());
+        differences
+            .map(|item| (item.page, item.data.len()))
+            .collect()
+    }
+
     /// The number of records that are differences.
-    pub fn differences(&self) -> u64 {
-        let deltas = self.items.iter();
-        deltas
-            .filter(|item| matches!(item.kind, Kind::Delta(..)))
+    pub fn count_differences(&self) -> u64 {
+        self.items
+            .iter()
+            .filter(|item| item.is_difference())
             .count() as u64
+    }
+}
+
+impl Item {
+    fn is_difference(&self) -> bool {
+        self.kind.base().is_some()
     }
 }
 
@@ -370,6 +409,7 @@ fn hope(item: &Item, means: Means) -> usize {
     match (means, item.kind) {
         (Means::Itself, Kind::Stored | Kind::Whole(Method::Lz4)) => item.data.len() * 3 / 8,
         (Means::ItsBase, Kind::Delta(Method::Lz4, _)) => item.data.len() / 8,
+        (Means::ItsBase, Kind::Ranges(_)) => item.data.len() / 4,
         _ => 0,
     }
 }

@@ -17,11 +17,13 @@
 //!
 //! The kind gives each record's own compression, so a log may hold records of all kinds. In a
 //! [`Kind::Delta`], the number of another frame comes before the data, four bytes: its page is the
-//! dictionary. That frame holds its page whole, so no chains of differences arise. In a record with
+//! dictionary. In a [`Kind::Ranges`] it is the page that the ranges change. That frame holds its page
+//! whole, so no chains of differences arise. In a record with
 //! *supersedes* (bit 26), the number of the frame that it replaces comes before the data. Only
 //! `compressed` has these; a batch itself says where it begins.
 
 use super::codec::{self, Method};
+use super::ranges;
 use crate::wal::{FRAME_HEADER_BYTES, FrameHeader, FrameNo, PageNo, PageSize, Salts, array, be32};
 
 /// How a record stores its page.
@@ -33,6 +35,8 @@ pub enum Kind {
     Whole(Method),
     /// Compressed with the page of this frame as its dictionary.
     Delta(Method, FrameNo),
+    /// The byte ranges that differ from the page of this frame.
+    Ranges(FrameNo),
 }
 
 /// A record of the present generation whose kind this version does not know.
@@ -47,22 +51,23 @@ impl Kind {
             Kind::Delta(Method::Lz4, _) => 2,
             Kind::Whole(Method::Zstd) => 3,
             Kind::Delta(Method::Zstd, _) => 4,
+            Kind::Ranges(_) => 5,
         }
     }
 
     /// The frame that is needed to read it.
     pub fn base(self) -> Option<FrameNo> {
         match self {
-            Kind::Delta(_, base) => Some(base),
+            Kind::Delta(_, base) | Kind::Ranges(base) => Some(base),
             Kind::Stored | Kind::Whole(_) => None,
         }
     }
 
     /// Bytes of the frame number before the data.
     pub fn number_bytes(self) -> usize {
-        match self {
-            Kind::Delta(..) => NUMBER,
-            Kind::Stored | Kind::Whole(_) => 0,
+        match self.base() {
+            Some(_) => NUMBER,
+            None => 0,
         }
     }
 }
@@ -173,6 +178,7 @@ impl Record {
             2 => delta(Method::Lz4, number()),
             3 => Some(Kind::Whole(Method::Zstd)),
             4 => delta(Method::Zstd, number()),
+            5 => number().map(Kind::Ranges),
             // Without salts, any bytes after the end of a log may look like this.
             _ if salts != generation && form == Form::Compressed => None,
             kind => return Err(UnknownKind(kind as u8)),
@@ -183,7 +189,7 @@ impl Record {
         let data = (word & LENGTH) as usize;
         let fits = match kind {
             Kind::Stored => data == page.bytes(),
-            Kind::Whole(_) | Kind::Delta(..) => (1..page.bytes()).contains(&data),
+            Kind::Whole(_) | Kind::Delta(..) | Kind::Ranges(_) => (1..page.bytes()).contains(&data),
         };
         let frame = FrameHeader {
             page: PageNo(be32(fixed, 0)),
@@ -224,7 +230,7 @@ impl Record {
         if let Some(frame) = supersedes {
             out.extend_from_slice(&frame.0.to_be_bytes());
         }
-        if let Kind::Delta(_, base) = kind {
+        if let Some(base) = kind.base() {
             out.extend_from_slice(&base.0.to_be_bytes());
         }
         out.extend_from_slice(data);
@@ -242,6 +248,7 @@ pub fn unpack(kind: Kind, data: &[u8], base: &[u8], page: &mut [u8]) -> bool {
         Kind::Stored => false,
         Kind::Whole(method) => codec::decompress(method, data, None, page),
         Kind::Delta(method, _) => codec::decompress(method, data, Some(base), page),
+        Kind::Ranges(_) => ranges::apply(data, base, page),
     }
 }
 
@@ -274,6 +281,7 @@ mod tests {
                 (Kind::Whole(Method::Zstd), vec![4; 200]),
                 (Kind::Delta(Method::Lz4, FrameNo(3)), vec![5; 10]),
                 (Kind::Delta(Method::Zstd, FrameNo(4)), vec![5; 20]),
+                (Kind::Ranges(FrameNo(4)), vec![5; 20]),
             ] {
                 for supersedes in [None, Some(FrameNo(2))] {
                     for of in [salts, Salts([0; 8])] {
@@ -309,6 +317,7 @@ mod tests {
         assert!(parse(LZ4, 0, &[1; 9]).is_none());
         assert!(parse(Kind::Stored, 1, &[1; 511]).is_none());
         assert!(parse(Kind::Delta(Method::Zstd, FrameNo(0)), 1, &[1; 9]).is_none());
+        assert!(parse(Kind::Ranges(FrameNo(0)), 1, &[1; 9]).is_none());
     }
 
     #[test]
@@ -325,7 +334,7 @@ mod tests {
     fn a_kind_of_a_newer_version_is_told_from_no_record() {
         let salts = Salts([1; 8]);
         for form in [Form::Packed, Form::Compressed] {
-            for kind in 5..16u8 {
+            for kind in 6..16u8 {
                 let mut out = Vec::new();
                 let frame = header(salts);
                 Record::append(&mut out, form, &frame.to_bytes(), LZ4, None, &[1; 9]);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::mode::{Compression, Differences};
+use crate::mode::{Compression, Differences, Goal};
 use crate::wal::FrameHeader;
 
 mod behind;
@@ -109,13 +109,19 @@ enum Step {
 }
 
 fn how() -> impl Strategy<Value = Compressing> {
-    let with = [Compression::None, Compression::Lz4, Compression::Zstd];
+    let with = Compression::WORDS.map(|word| word.value);
     let differences = [Differences::Held, Differences::None];
+    let goals = Goal::WORDS.map(|word| word.value);
     (
         prop::sample::select(with.to_vec()),
         prop::sample::select(differences.to_vec()),
+        prop::sample::select(goals.to_vec()),
     )
-        .prop_map(|(with, differences)| Compressing { with, differences })
+        .prop_map(|(with, differences, goal)| Compressing {
+            with,
+            differences,
+            goal,
+        })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -467,7 +473,8 @@ fn a_block_is_saved_where_better_compression_can() {
 
 #[test]
 fn what_does_not_save_a_block_stays_as_it_is_quick_to_read() {
-    let process = Process::new(Form::Packed);
+    let mut process = Process::new(Form::Packed);
+    process.how.goal = Goal::Bytes;
     let mut log = vec![0; 4096];
     let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(0));
     assert!(begun.expect("memory"));
@@ -481,6 +488,35 @@ fn what_does_not_save_a_block_stays_as_it_is_quick_to_read() {
         36 + 13 * (20 + PAGE as u64),
         "as they are"
     );
+}
+
+#[test]
+fn a_page_that_changes_a_little_is_the_ranges_that_changed() {
+    let mut process = Process::new(Form::Packed);
+    process.how.goal = Goal::Speed;
+    let mut log = vec![0; 4096];
+    let mut last = letters(7..8);
+    for no in 1..4 {
+        let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(no - 1));
+        assert!(begun.expect("memory"));
+        let before = process.packed.counters.snapshot();
+        last[0][FRAME_HEADER_BYTES + no as usize * 100] = 0;
+        let packing = process.write(&mut log, no, &last, true);
+        process.publish(no, &last, packing);
+        let counted = process.packed.counters.snapshot();
+        let bytes = counted.record_bytes - before.record_bytes;
+        let header = (batch::HEADER_BYTES + Form::Packed.header_bytes()) as u64;
+        match no {
+            1 => assert_eq!((bytes, counted.differences), (header + PAGE as u64, 0)),
+            // The number of the whole frame; a skip of one or two bytes, a length and a byte for
+            // each byte that differs from it.
+            _ => assert!(bytes <= header + 4 + 4 * u64::from(no - 1), "{bytes}"),
+        }
+        let late = Process::new(Form::Packed);
+        let read = late.read(&log, no, Some(no));
+        assert_eq!(read, (Found::Page, last[0].clone()));
+    }
+    assert_eq!(process.packed.counters.snapshot().differences, 2);
 }
 
 /// A process that has committed so many frames of letters to a new log of `swal`.
