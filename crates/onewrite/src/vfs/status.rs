@@ -109,11 +109,12 @@ struct LogStatus<'a> {
 pub fn json(database: &Database) -> String {
     let settings = database.settings.get();
     let log = database.log();
-    let error = database.last_error.borrow();
-    let set_aside = database.set_aside.borrow();
     let connection = database.connection.get();
+    // Before anything is borrowed: a statement may fail, and notes its error.
     let sqlite =
         connection.and_then(|connection| connection.query("SELECT sqlite_version()").ok()?);
+    let error = database.last_error.borrow();
+    let set_aside = database.set_aside.borrow();
     let faults = Fault::of(sqlite.as_deref().unwrap_or_default());
     let is_locked = database.lock.get() > LockLevel::NONE;
     let held = thunks::locks_on(database.host, &database.paths.database, is_locked);

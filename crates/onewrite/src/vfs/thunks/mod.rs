@@ -24,7 +24,8 @@ use super::host;
 use crate::commit::Writer;
 use crate::log::LogError;
 
-/// Runs the safe code behind a call; a panic becomes SQLite's "internal error".
+/// Runs the safe code behind a call; a panic becomes SQLite's "internal error". With debug
+/// assertions it ends the process, so that no test can miss it.
 fn shielded(work: impl FnOnce() -> c_int) -> c_int {
     const SQLITE_INTERNAL: c_int = 2;
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
@@ -32,6 +33,9 @@ fn shielded(work: impl FnOnce() -> c_int) -> c_int {
             SQLITE_INTERNAL,
             "a bug: please report the panic printed to standard error",
         );
+        if cfg!(debug_assertions) {
+            std::process::abort();
+        }
         SQLITE_INTERNAL
     })
 }
