@@ -15,6 +15,7 @@
 //! checksums decide what recovery accepts. No input makes this module panic, loop, or take more
 //! memory than the longest batch has.
 
+mod bases;
 pub mod batch;
 pub mod behind;
 pub mod chain;
@@ -28,7 +29,6 @@ mod window;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -42,6 +42,7 @@ use crate::storage::AlignedBuf;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, with_kept};
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, Salts};
+use bases::{Bases, Known, WholeFrame};
 use batch::Batch;
 use chain::{Chain, Link, Position};
 use packer::Packer;
@@ -49,12 +50,6 @@ pub use record::Form;
 use record::{Kind, Record};
 use recovery::Recovery;
 use window::{Window, Windowed};
-
-/// The number of pages whose last whole frame is remembered.
-const MAX_BASES: usize = 4096;
-
-/// How many of the last whole frames are tried as dictionaries for other pages.
-const RECENT: usize = 2;
 
 /// Counters of compression, since the log was opened.
 #[derive(Debug, Default)]
@@ -106,75 +101,6 @@ impl Counters {
             blocks_saved: self.blocks_saved.load(Ordering::Relaxed),
             tighten_nanoseconds: self.tighten_nanos.load(Ordering::Relaxed),
         }
-    }
-}
-
-/// The frames that differences may refer to: whole ones of this generation, by page.
-#[derive(Default)]
-struct Bases {
-    salts: Option<Salts>,
-    frames: HashMap<PageNo, WholeFrame>,
-    /// The last ones, the newest first.
-    recent: [Option<FrameNo>; RECENT],
-}
-
-/// A frame that holds its page whole.
-#[derive(Clone, Copy, Debug)]
-struct WholeFrame {
-    frame: FrameNo,
-    /// Bytes of the page in it.
-    bytes: usize,
-    /// Bytes of all differences from it.
-    difference_bytes: usize,
-    /// Their number.
-    differences: usize,
-}
-
-impl WholeFrame {
-    fn new(frame: FrameNo, bytes: usize) -> WholeFrame {
-        WholeFrame {
-            frame,
-            bytes,
-            difference_bytes: 0,
-            differences: 0,
-        }
-    }
-
-    /// The bytes that the page took in each commit since it was last stored whole, on average. A
-    /// difference grows from commit to commit. As soon as one takes more than this, another whole
-    /// page is cheaper in the long run (the marginal value theorem).
-    fn mean_bytes(&self) -> usize {
-        (self.bytes + self.difference_bytes) / (1 + self.differences)
-    }
-}
-
-/// The view of [`Bases`] for the packer of a run.
-struct Known<'a> {
-    salts: Salts,
-    bases: MutexGuard<'a, Bases>,
-}
-
-impl Known<'_> {
-    fn salts(&self) -> Salts {
-        self.salts
-    }
-
-    fn are_present(&self) -> bool {
-        self.bases.salts == Some(self.salts)
-    }
-
-    /// The last frame that holds the page whole.
-    fn whole_frame_of(&self, page: PageNo) -> Option<WholeFrame> {
-        let frame = self.bases.frames.get(&page).copied();
-        frame.filter(|_| self.are_present())
-    }
-
-    fn recent_wholes(&self) -> impl Iterator<Item = FrameNo> + use<> {
-        let recent = match self.are_present() {
-            true => self.bases.recent,
-            false => [None; RECENT],
-        };
-        recent.into_iter().flatten()
     }
 }
 
@@ -365,23 +291,9 @@ impl Packed {
     /// Everything up to this frame is published: later frames may refer to these.
     pub fn published(&self, last: FrameNo, packing: Option<Packing>) {
         self.chain_mut().settle(last);
-        let Some(packing) = packing else { return };
-        let mut bases = self.bases();
-        if bases.salts != Some(packing.salts) || bases.frames.len() > MAX_BASES {
-            bases.frames.clear();
-            bases.recent = [None; RECENT];
-            bases.salts = Some(packing.salts);
-        }
-        for (_, whole) in &packing.wholes {
-            bases.recent.rotate_right(1);
-            bases.recent[0] = Some(whole.frame);
-        }
-        bases.frames.extend(packing.wholes);
-        for (page, bytes) in packing.differences {
-            if let Some(whole) = bases.frames.get_mut(&page) {
-                whole.difference_bytes += bytes;
-                whole.differences += 1;
-            }
+        if let Some(packing) = packing {
+            self.bases()
+                .add(packing.salts, packing.wholes, packing.differences);
         }
     }
 
@@ -399,10 +311,7 @@ impl Packed {
     ) -> Packing {
         let begun = std::time::Instant::now();
         let tail = self.chain().tail();
-        let known = Known {
-            salts: run.salts,
-            bases: self.bases(),
-        };
+        let known = Known::new(self.bases(), run.salts);
         let mut packer = Packer::new(self.form, self.page, how, known, memory);
         let frames = run.frames.chunks_exact(self.page.frame_bytes());
         for (no, frame) in (run.first.0..).zip(frames) {

@@ -13,9 +13,10 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use super::bases::{Known, WholeFrame};
 use super::codec::{self, Method};
 use super::record::{Form, Kind, Record};
-use super::{Known, WholeFrame, batch, ranges};
+use super::{batch, ranges};
 use crate::log::memory::FrameMemory;
 use crate::mode::{Compressing, Compression, Differences};
 use crate::wal::{FRAME_HEADER_BYTES, FrameNo, PageNo, PageSize, array, be32};

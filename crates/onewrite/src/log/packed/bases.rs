@@ -1,0 +1,147 @@
+//! The frames that differences may refer to.
+
+use std::collections::HashMap;
+
+use crate::sync::MutexGuard;
+use crate::wal::{FrameNo, PageNo, Salts};
+
+/// The number of pages whose last whole frame is remembered.
+const MAX_BASES: usize = 4096;
+
+/// How many of the last whole frames are tried as dictionaries for other pages.
+const RECENT: usize = 2;
+
+/// The frames that differences may refer to: whole ones of this generation, by page.
+#[derive(Default)]
+pub struct Bases {
+    salts: Option<Salts>,
+    frames: HashMap<PageNo, WholeFrame>,
+    /// The last ones, the newest first.
+    recent: [Option<FrameNo>; RECENT],
+}
+
+/// A frame that holds its page whole.
+#[derive(Clone, Copy, Debug)]
+pub struct WholeFrame {
+    /// The frame.
+    pub frame: FrameNo,
+    /// Bytes of the page in it.
+    pub bytes: usize,
+    /// Bytes of all differences from it.
+    difference_bytes: usize,
+    /// Their number.
+    differences: usize,
+}
+
+impl WholeFrame {
+    /// A frame that nothing refers to yet.
+    pub fn new(frame: FrameNo, bytes: usize) -> WholeFrame {
+        WholeFrame {
+            frame,
+            bytes,
+            difference_bytes: 0,
+            differences: 0,
+        }
+    }
+
+    /// The bytes that the page took in each commit since it was last stored whole, on average. A
+    /// difference grows from commit to commit. As soon as one takes more than this, another whole
+    /// page is cheaper in the long run (the marginal value theorem).
+    pub fn mean_bytes(&self) -> usize {
+        (self.bytes + self.difference_bytes) / (1 + self.differences)
+    }
+}
+
+/// The view of [`Bases`] for the packer of a run.
+pub struct Known<'a> {
+    salts: Salts,
+    bases: MutexGuard<'a, Bases>,
+}
+
+impl<'a> Known<'a> {
+    /// What is known of the generation with these salts.
+    pub fn new(bases: MutexGuard<'a, Bases>, salts: Salts) -> Known<'a> {
+        Known { salts, bases }
+    }
+
+    /// The generation.
+    pub fn salts(&self) -> Salts {
+        self.salts
+    }
+
+    fn are_present(&self) -> bool {
+        self.bases.salts == Some(self.salts)
+    }
+
+    /// The last frame that holds the page whole.
+    pub fn whole_frame_of(&self, page: PageNo) -> Option<WholeFrame> {
+        let frame = self.bases.frames.get(&page).copied();
+        frame.filter(|_| self.are_present())
+    }
+
+    /// The last frames that hold a page whole, the newest first.
+    pub fn recent_wholes(&self) -> impl Iterator<Item = FrameNo> + use<> {
+        let recent = match self.are_present() {
+            true => self.bases.recent,
+            false => [None; RECENT],
+        };
+        recent.into_iter().flatten()
+    }
+}
+
+impl Bases {
+    /// A run is published: its whole pages, and the bytes of its differences, by page.
+    pub fn add(
+        &mut self,
+        salts: Salts,
+        wholes: Vec<(PageNo, WholeFrame)>,
+        differences: Vec<(PageNo, usize)>,
+    ) {
+        if self.salts != Some(salts) || self.frames.len() > MAX_BASES {
+            self.frames.clear();
+            self.recent = [None; RECENT];
+            self.salts = Some(salts);
+        }
+        for (_, whole) in &wholes {
+            self.recent.rotate_right(1);
+            self.recent[0] = Some(whole.frame);
+        }
+        self.frames.extend(wholes);
+        for (page, bytes) in differences {
+            if let Some(whole) = self.frames.get_mut(&page) {
+                whole.difference_bytes += bytes;
+                whole.differences += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_may_take_what_the_page_took_on_average() {
+        let (salts, page) = (Salts([1; 8]), PageNo(3));
+        let mut bases = Bases::default();
+        let mean = |bases: &Bases| bases.frames[&page].mean_bytes();
+        bases.add(
+            salts,
+            vec![(page, WholeFrame::new(FrameNo(1), 1000))],
+            vec![],
+        );
+        assert_eq!(mean(&bases), 1000);
+        bases.add(salts, vec![], vec![(page, 100)]);
+        assert_eq!(mean(&bases), 550);
+        bases.add(salts, vec![], vec![(page, 200)]);
+        assert_eq!(mean(&bases), 1300 / 3);
+        bases.add(
+            salts,
+            vec![(page, WholeFrame::new(FrameNo(4), 900))],
+            vec![],
+        );
+        assert_eq!(mean(&bases), 900);
+        bases.add(Salts([2; 8]), vec![], vec![(page, 100)]);
+        assert!(bases.frames.is_empty());
+    }
+}
