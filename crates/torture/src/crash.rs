@@ -9,7 +9,7 @@ use crate::ledger;
 use crate::model::WriterId;
 use crate::probe;
 use crate::processes::Worker;
-use crate::setup::{Place, Settle, Setup, SetupArguments};
+use crate::setup::{Settle, Setup, SetupArguments, TestDatabase};
 use crate::workers::WorkerArguments;
 use clap::Args;
 use serde::Serialize;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The arguments of `crash`.
 #[derive(Debug, Clone, Args)]
 pub struct CrashArguments {
-    /// Place, settings and seed.
+    /// Directory, settings and seed.
     #[command(flatten)]
     pub setup: SetupArguments,
     /// Number of crashes.
@@ -52,21 +52,21 @@ pub fn run(arguments: &CrashArguments) -> Result<CrashReport, Failure> {
 }
 
 fn all_crashes(arguments: &CrashArguments, setup: &Setup) -> Result<CrashReport, Failure> {
-    let place = setup.place(0)?;
-    let ours = place.connection(&arguments.setup);
-    setup.create(&place, &arguments.setup)?;
+    let test = setup.test_database(0)?;
+    let ours = test.connection(&arguments.setup);
+    setup.create(&test, &arguments.setup)?;
     let mut seeds = setup.random();
     let mut report = CrashReport {
         seed: setup.seed(),
         ..CrashReport::default()
     };
     for _ in 0..arguments.crashes {
-        crash_while_guarded(arguments, setup, &place, seeds.next())?;
-        probe::expect_refused(setup, &place.database, Watched::DatabaseAndLog)?;
-        setup.check(&place, ours.clone(), Settle::Yes, Leave::Close)?;
-        probe::expect_stock_header(&place.database)?;
+        crash_while_guarded(arguments, setup, &test, seeds.next())?;
+        probe::expect_refused(setup, &test.database, Watched::DatabaseAndLog)?;
+        setup.check(&test, ours.clone(), Settle::Yes, Leave::Close)?;
+        probe::expect_stock_header(&test.database)?;
         for engine in probe::stock_engines() {
-            let found = setup.check(&place, ours.through(engine), Settle::Yes, Leave::Close)?;
+            let found = setup.check(&test, ours.through(engine), Settle::Yes, Leave::Close)?;
             report.acknowledged = found.acknowledged;
         }
         report.crashes += 1;
@@ -84,24 +84,24 @@ fn all_crashes(arguments: &CrashArguments, setup: &Setup) -> Result<CrashReport,
 fn crash_while_guarded(
     arguments: &CrashArguments,
     setup: &Setup,
-    place: &Place,
+    test: &TestDatabase,
     seed: u64,
 ) -> Result<(), Failure> {
     let writer = WriterId(0);
     let worker = WorkerArguments {
-        database: place.connection(&arguments.setup),
-        ledgers: place.ledgers.clone(),
+        database: test.connection(&arguments.setup),
+        ledgers: test.ledgers.clone(),
         seed,
     };
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
-        let before = ledger::read(&place.ledgers, writer)?.len();
+        let before = ledger::read(&test.ledgers, writer)?.len();
         let mut process = Worker::start(
             "writer",
             &worker.writer_arguments(&[writer], None),
             &setup.log(),
         )?;
-        while ledger::read(&place.ledgers, writer)?.len() < before + 20 {
+        while ledger::read(&test.ledgers, writer)?.len() < before + 20 {
             process.check()?;
             if Instant::now() > deadline {
                 let detail = "the writer has not committed for 30 s";
@@ -110,7 +110,7 @@ fn crash_while_guarded(
             std::thread::sleep(Duration::from_millis(1));
         }
         process.kill()?;
-        if probe::is_guarded(&place.database)? {
+        if probe::is_guarded(&test.database)? {
             return Ok(());
         }
     }

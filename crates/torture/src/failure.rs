@@ -79,14 +79,14 @@ impl Failure {
         Self::Harness(format!("cannot {what} {}: {error}", path.display()))
     }
 
-    /// The same failure, with its place in front.
-    pub fn at(self, place: &str) -> Self {
+    /// The same failure, with its context in front.
+    pub fn at(self, context: &str) -> Self {
         match self {
             Self::Broken { promise, detail } => Self::Broken {
                 promise,
-                detail: format!("{place}: {detail}"),
+                detail: format!("{context}: {detail}"),
             },
-            Self::Harness(detail) => Self::Harness(format!("{place}: {detail}")),
+            Self::Harness(detail) => Self::Harness(format!("{context}: {detail}")),
             Self::Stopped => Self::Stopped,
         }
     }

@@ -54,7 +54,7 @@ pub fn header(path: &Path) -> Result<Option<Header>, Failure> {
 }
 
 /// The file next to the database with this suffix.
-pub fn beside(database: &Path, suffix: &str) -> PathBuf {
+pub fn companion(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -140,7 +140,7 @@ impl Image {
     pub fn take(database: &Path) -> Result<Self, Failure> {
         Ok(Self {
             database: FileImage::take(database)?,
-            log: FileImage::take(&beside(database, "-onewrite"))?,
+            log: FileImage::take(&companion(database, "-onewrite"))?,
         })
     }
 
@@ -168,7 +168,7 @@ mod tests {
     fn one_changed_byte_is_seen() {
         let directory = tempfile::tempdir().unwrap();
         let database = directory.path().join("db");
-        let log = beside(&database, "-onewrite");
+        let log = companion(&database, "-onewrite");
         std::fs::write(&database, vec![7u8; 5000]).unwrap();
         std::fs::write(&log, vec![9u8; 5000]).unwrap();
         let before = Image::take(&database).unwrap();

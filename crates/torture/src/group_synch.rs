@@ -14,7 +14,7 @@ use crate::model::{Commit, Seq, Tick, WriterId};
 use crate::processes::Worker;
 use crate::random::Random;
 use crate::session::{Session, SqlError, integer};
-use crate::setup::{Place, Setup, SetupArguments};
+use crate::setup::{Setup, SetupArguments, TestDatabase};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const WRITER: WriterId = WriterId(0);
 /// The arguments of `group-synch`. `--group-synch` sets the bound; without it nothing may be lost.
 #[derive(Debug, Clone, Args)]
 pub struct GroupSynchArguments {
-    /// Place, settings and seed.
+    /// Directory, settings and seed.
     #[command(flatten)]
     pub setup: SetupArguments,
     /// Number of kills of the writer.
@@ -108,13 +108,13 @@ pub fn run(arguments: &GroupSynchArguments) -> Result<GroupSynchReport, Failure>
 
 fn all_kills(arguments: &GroupSynchArguments, setup: &Setup) -> Result<GroupSynchReport, Failure> {
     let bound = Bound::parse(arguments.setup.group_synch.as_deref())?;
-    let place = setup.place(0)?;
+    let test = setup.test_database(0)?;
     let mut random = setup.random();
     let mut report = GroupSynchReport {
         seed: setup.seed(),
         ..GroupSynchReport::default()
     };
-    survivors(arguments, setup, &place)?;
+    survivors(arguments, setup, &test)?;
     let mut seen = 0;
     for kill in 0..arguments.kills {
         if setup.is_over() {
@@ -122,9 +122,9 @@ fn all_kills(arguments: &GroupSynchArguments, setup: &Setup) -> Result<GroupSync
             break;
         }
         let company = kill % 4 == 3;
-        let dead_at = one_kill(arguments, setup, &place, &mut random, company)?;
-        let survived = survivors(arguments, setup, &place)?;
-        let records = ledger::read(&place.ledgers, WRITER)?;
+        let dead_at = one_kill(arguments, setup, &test, &mut random, company)?;
+        let survived = survivors(arguments, setup, &test)?;
+        let records = ledger::read(&test.ledgers, WRITER)?;
         let loss = Loss::of(&records[seen..], survived, dead_at);
         seen = records.len();
         let bound = if company { Bound::NOTHING } else { bound };
@@ -139,21 +139,21 @@ fn all_kills(arguments: &GroupSynchArguments, setup: &Setup) -> Result<GroupSync
 fn one_kill(
     arguments: &GroupSynchArguments,
     setup: &Setup,
-    place: &Place,
+    test: &TestDatabase,
     random: &mut Random,
     company: bool,
 ) -> Result<u64, Failure> {
     let ring = RingArguments {
-        database: place.connection(&arguments.setup),
-        ledgers: place.ledgers.clone(),
+        database: test.connection(&arguments.setup),
+        ledgers: test.ledgers.clone(),
         // Half of the writers leave enough time between commits for the interval to end a group.
         pause_us: *random.choose(&[0, 0, 0, 300, 1500, 6000]),
         hoard: arguments.hoard,
     };
     let mut writer = Worker::start("ring writer", &ring.arguments(), &setup.log())?;
-    wait_for_commits(&mut writer, place)?;
+    wait_for_commits(&mut writer, test)?;
     let companion = if company {
-        Some(start_companion(&ring, setup, place)?)
+        Some(start_companion(&ring, setup, test)?)
     } else {
         None
     };
@@ -170,10 +170,10 @@ fn acknowledged(records: &[Record]) -> impl Iterator<Item = &Record> {
         .filter(|record| record.event == Event::Acknowledged)
 }
 
-fn wait_for_commits(writer: &mut Worker, place: &Place) -> Result<(), Failure> {
-    let before = ledger::read(&place.ledgers, WRITER)?.len();
+fn wait_for_commits(writer: &mut Worker, test: &TestDatabase) -> Result<(), Failure> {
+    let before = ledger::read(&test.ledgers, WRITER)?.len();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while ledger::read(&place.ledgers, WRITER)?.len() < before + 2 {
+    while ledger::read(&test.ledgers, WRITER)?.len() < before + 2 {
         writer.check()?;
         if Instant::now() > deadline {
             let detail = "the ring writer has not committed for 30 s";
@@ -186,8 +186,12 @@ fn wait_for_commits(writer: &mut Worker, place: &Place) -> Result<(), Failure> {
 
 /// Starts a process that opens the database and reads it. Waits until it has done so, and until the
 /// writer has committed since.
-fn start_companion(ring: &RingArguments, setup: &Setup, place: &Place) -> Result<Worker, Failure> {
-    let ready = place.ledgers.join("companion-is-ready");
+fn start_companion(
+    ring: &RingArguments,
+    setup: &Setup,
+    test: &TestDatabase,
+) -> Result<Worker, Failure> {
+    let ready = test.ledgers.join("companion-is-ready");
     let _ = std::fs::remove_file(&ready); // it exists from the second time on
     let mut arguments = vec!["ring-companion".to_owned()];
     arguments.extend(ring.database.arguments());
@@ -202,17 +206,17 @@ fn start_companion(ring: &RingArguments, setup: &Setup, place: &Place) -> Result
         }
         std::thread::sleep(Duration::from_micros(200));
     }
-    wait_for_commits(&mut companion, place)?;
+    wait_for_commits(&mut companion, test)?;
     Ok(companion)
 }
 
 fn survivors(
     arguments: &GroupSynchArguments,
     setup: &Setup,
-    place: &Place,
+    test: &TestDatabase,
 ) -> Result<i64, Failure> {
     let mut check = vec!["ring-check".to_owned()];
-    check.extend(place.connection(&arguments.setup).arguments());
+    check.extend(test.connection(&arguments.setup).arguments());
     let output = setup.run("ring check", &check)?;
     let survivors: Survivors = serde_json::from_str(output.trim())
         .map_err(|error| Failure::Harness(format!("ring-check said {output:?}: {error}")))?;
@@ -243,11 +247,11 @@ impl Loss {
         }
     }
 
-    fn check(&self, bound: Bound, tolerance_ms: u64, place: &str) -> Result<(), Failure> {
+    fn check(&self, bound: Bound, tolerance_ms: u64, context: &str) -> Result<(), Failure> {
         let late = self.oldest_us > (bound.milliseconds + tolerance_ms) * 1000;
         if self.lost > bound.frames || (self.lost > 0 && late) {
             let detail = format!(
-                "{place}: {} acknowledged commits lost, the oldest {} us old; {bound:?} allows \
+                "{context}: {} acknowledged commits lost, the oldest {} us old; {bound:?} allows \
                  fewer or younger ones (tolerance {tolerance_ms} ms)",
                 self.lost, self.oldest_us
             );
@@ -255,7 +259,7 @@ impl Loss {
         }
         if self.survived > self.last_intent {
             let detail = format!(
-                "{place}: commit {} survived, {} is the last",
+                "{context}: commit {} survived, {} is the last",
                 self.survived, self.last_intent
             );
             return Err(Failure::broken(Promise::NothingElseAppears, detail));

@@ -11,7 +11,7 @@ use crate::model::WriterId;
 use crate::probe;
 use crate::processes::Worker;
 use crate::random::Random;
-use crate::setup::{Place, Settle, Setup, SetupArguments};
+use crate::setup::{Settle, Setup, SetupArguments, TestDatabase};
 use crate::transactions::Lie;
 use crate::workers::WorkerArguments;
 use clap::Args;
@@ -28,7 +28,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(20);
 /// The arguments of `kill`.
 #[derive(Debug, Clone, Args)]
 pub struct KillArguments {
-    /// Place, settings and seed.
+    /// Directory, settings and seed.
     #[command(flatten)]
     pub setup: SetupArguments,
     /// Number of moments at which one, several or all processes are killed.
@@ -91,7 +91,7 @@ pub fn run(arguments: &KillArguments) -> Result<KillReport, Failure> {
 struct Run<'a> {
     arguments: &'a KillArguments,
     setup: &'a Setup,
-    place: Place,
+    test: TestDatabase,
     random: Random,
     /// Writers first, then readers; `None` for a dead one.
     workers: Vec<Option<Worker>>,
@@ -100,13 +100,13 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(arguments: &'a KillArguments, setup: &'a Setup) -> Result<Self, Failure> {
-        let place = setup.place(0)?;
-        setup.create(&place, &arguments.setup)?;
+        let test = setup.test_database(0)?;
+        setup.create(&test, &arguments.setup)?;
         let count = (arguments.writers + arguments.readers) as usize;
         Ok(Self {
             arguments,
             setup,
-            place,
+            test,
             random: setup.random(),
             workers: std::iter::repeat_with(|| None).take(count).collect(),
             report: KillReport {
@@ -158,8 +158,8 @@ impl<'a> Run<'a> {
                 continue;
             }
             let worker = WorkerArguments {
-                database: self.place.connection(&self.arguments.setup),
-                ledgers: self.place.ledgers.clone(),
+                database: self.test.connection(&self.arguments.setup),
+                ledgers: self.test.ledgers.clone(),
                 seed: self.random.next(),
             };
             let (name, arguments) = match u32::try_from(index) {
@@ -255,9 +255,9 @@ impl<'a> Run<'a> {
     /// Makes stock SQLite try a guarded database while nobody has it open.
     fn expect_guard(&mut self) -> Result<(), Failure> {
         if self.arguments.setup.mode != JournalMode::Lsmvbt
-            && probe::is_guarded(&self.place.database)?
+            && probe::is_guarded(&self.test.database)?
         {
-            probe::expect_refused(self.setup, &self.place.database, Watched::DatabaseAndLog)?;
+            probe::expect_refused(self.setup, &self.test.database, Watched::DatabaseAndLog)?;
             self.report.stock_refused += 1;
         }
         Ok(())
@@ -270,20 +270,20 @@ impl<'a> Run<'a> {
             // The file of this mode never becomes a stock one.
             return Ok(());
         }
-        probe::expect_stock_header(&self.place.database)?;
+        probe::expect_stock_header(&self.test.database)?;
         self.check(Leave::Close, Settle::Yes, Engine::Stock)?;
         self.report.stock_checks += 1;
         Ok(())
     }
 
     fn check(&mut self, leave: Leave, settle: Settle, engine: Engine) -> Result<(), Failure> {
-        let mut database = self.place.connection(&self.arguments.setup);
+        let mut database = self.test.connection(&self.arguments.setup);
         if engine != self.arguments.setup.engine {
             database = database.through(engine);
         }
         let report = self
             .setup
-            .check(&self.place, database, settle, leave)
+            .check(&self.test, database, settle, leave)
             .map_err(|failure| failure.at(&format!("after kill {}", self.report.kills)))?;
         self.report.commits = report.commits;
         self.report.acknowledged = report.acknowledged;
@@ -339,7 +339,7 @@ impl<'a> Run<'a> {
     /// The number of records in the ledgers of every process.
     fn commits_written(&self) -> Result<Vec<usize>, Failure> {
         let of_writer = |writer| -> Result<usize, Failure> {
-            Ok(crate::ledger::read(&self.place.ledgers, writer)?.len())
+            Ok(crate::ledger::read(&self.test.ledgers, writer)?.len())
         };
         (0..self.arguments.writers)
             .map(|process| self.writers_of(process).into_iter().map(of_writer).sum())

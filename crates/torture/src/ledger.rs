@@ -152,16 +152,16 @@ fn encode(record: &Record) -> [u8; RECORD] {
     ];
     words[7] = words_digest(&words);
     let mut bytes = [0u8; RECORD];
-    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
+    for (slot, word) in bytes.chunks_exact_mut(8).zip(words) {
+        slot.copy_from_slice(&word.to_le_bytes());
     }
     bytes
 }
 
 fn decode(bytes: &[u8], writer: WriterId) -> Option<Record> {
     let mut words = [0i64; 8];
-    for (word, place) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = i64::from_le_bytes(place.try_into().ok()?);
+    for (word, slot) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = i64::from_le_bytes(slot.try_into().ok()?);
     }
     if words[7] != words_digest(&words) {
         return None;

@@ -13,7 +13,6 @@
 //! An orchestrator never opens SQLite itself. It reads the database's bytes, which a process with a
 //! connection must not do. Everything else happens in workers, which are this same program.
 
-pub mod actor;
 pub mod checks;
 pub mod crash;
 pub mod database;
@@ -30,6 +29,7 @@ pub mod probe;
 pub mod processes;
 pub mod races;
 pub mod random;
+pub mod scripted;
 pub mod session;
 pub mod setup;
 pub mod soak;

@@ -9,9 +9,8 @@ use onewrite_torture::checks::{self, CheckArguments, connect_patiently};
 use onewrite_torture::crash::{self, CrashArguments};
 use onewrite_torture::database::{Database, Engine};
 use onewrite_torture::failure::Failure;
-use onewrite_torture::faults::actor::{self as fault_actor, ActorArguments};
 use onewrite_torture::faults::conditions::{self, ConditionArguments};
-use onewrite_torture::faults::{self, FaultArguments, inspect};
+use onewrite_torture::faults::{self, FaultArguments, inspect, worker as fault_worker};
 use onewrite_torture::group_synch::{self, GroupSynchArguments, RingArguments};
 use onewrite_torture::kill::{self, KillArguments};
 use onewrite_torture::model::{self, WriterId};
@@ -19,7 +18,7 @@ use onewrite_torture::races::{self, RaceArguments};
 use onewrite_torture::soak::{self, SoakArguments};
 use onewrite_torture::transactions::Lie;
 use onewrite_torture::workers::{self, WorkerArguments};
-use onewrite_torture::{actor, probe, processes};
+use onewrite_torture::{probe, processes, scripted};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,13 +46,13 @@ enum Command {
     /// Make every system call fail in turn, and check after each.
     Faults(FaultArguments),
     /// Worker: run a scenario while a call fails.
-    FaultWorker(ActorArguments),
+    FaultWorker(fault_worker::WorkerArguments),
     /// Worker: make a condition, and report the results.
     FaultCondition(ConditionArguments),
     /// Worker: report the content of databases.
     FaultChecker,
-    /// Worker: play the scripts from standard input.
-    Actor {
+    /// Worker: run the scripts from standard input.
+    Scripted {
         /// Connection, ledgers and seed.
         #[command(flatten)]
         worker: WorkerArguments,
@@ -145,12 +144,14 @@ fn run(command: Command) -> Result<String, Failure> {
             document(&group_synch::accompany(&database, &ready)?)
         }
         Command::Faults(arguments) => faults::run(&arguments),
-        Command::FaultWorker(arguments) => document(&fault_actor::play(&arguments)?),
-        Command::FaultCondition(arguments) => document(&conditions::play(&arguments)?),
+        Command::FaultWorker(arguments) => document(&fault_worker::run(&arguments)?),
+        Command::FaultCondition(arguments) => document(&conditions::work(&arguments)?),
         Command::FaultChecker => document(&inspect::serve()?),
         Command::Crash(arguments) => document(&crash::run(&arguments)?),
         Command::Races(arguments) => document(&races::run(&arguments)?),
-        Command::Actor { worker, writer } => document(&actor::play(&worker, WriterId(writer))?),
+        Command::Scripted { worker, writer } => {
+            document(&scripted::run(&worker, WriterId(writer))?)
+        }
         Command::Create { database } => document(&create(&database)?),
         Command::Writer {
             worker,

@@ -37,11 +37,11 @@ pub struct Seq(pub i64);
 /// One commit, as a ledger records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Commit {
-    /// Its place in the one order.
+    /// Its position in the total order.
     pub tick: Tick,
     /// Its writer.
     pub writer: WriterId,
-    /// Its place among that writer's commits.
+    /// Its position among that writer's commits.
     pub seq: Seq,
     /// Digest of the whole history up to and including it.
     pub chain: i64,

@@ -9,18 +9,18 @@
 //! 2. An unguarded database must not be refused.
 //! 3. One of our processes checks everything, and sometimes, after all have closed, stock does.
 
-pub mod cast;
+pub mod processes;
 pub mod scripts;
 
-use crate::actor::{Outcome, Reply, Step};
 use crate::failure::{Failure, Promise};
-use crate::files::{self, Watched, beside};
+use crate::files::{self, Watched, companion};
 use crate::probe;
 use crate::random::Random;
+use crate::scripted::{Outcome, Reply, Step};
 use crate::setup::{Setup, SetupArguments};
-use cast::{Cast, Played, expect_all_done};
 use clap::Args;
-use scripts::{Kind, OURS, Part, Race, Scripts};
+use processes::{Answer, Processes, expect_all_done};
+use scripts::{Kind, OURS, Race, Script, Scripts};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ const ENOUGH: u64 = 100;
 /// The arguments of `races`.
 #[derive(Debug, Clone, Args)]
 pub struct RaceArguments {
-    /// Place, settings and seed.
+    /// Directory, settings and seed.
     #[command(flatten)]
     pub setup: SetupArguments,
     /// Number of races.
@@ -117,22 +117,22 @@ fn all_races(arguments: &RaceArguments, setup: &Setup) -> Result<RaceReport, Fai
     };
     let mut told = Instant::now();
     while run.report.races < arguments.count && !run.report.stopped_early {
-        let place = setup.place(run.report.races / RACES_A_DATABASE)?;
+        let test = setup.test_database(run.report.races / RACES_A_DATABASE)?;
         let seeds = Random::of_part(setup.seed(), run.report.races);
-        let mut cast = Cast::new(setup, &arguments.setup, place, seeds);
+        let mut processes = Processes::new(setup, &arguments.setup, test, seeds);
         for _ in 0..RACES_A_DATABASE.min(arguments.count - run.report.races) {
             run.report.stopped_early = setup.is_over();
             if run.report.stopped_early {
                 break;
             }
-            run.race(&mut cast)?;
+            run.race(&mut processes)?;
             if told.elapsed() > Duration::from_secs(5) {
                 told = Instant::now();
                 eprintln!("{} of {} races", run.report.races, arguments.count);
             }
         }
-        run.count_commits(&cast)?;
-        cast.place().remove();
+        run.count_commits(&processes)?;
+        processes.test().remove();
     }
     run.report.elapsed_s = setup.elapsed_seconds();
     run.expect_coverage()?;
@@ -146,59 +146,69 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn race(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
+    fn race(&mut self, processes: &mut Processes<'_>) -> Result<(), Failure> {
         let scripts = Scripts {
-            actors: cast.len(),
+            count: processes.len(),
             mode: self.arguments.setup.mode,
         };
         let is_first = self.report.races.is_multiple_of(RACES_A_DATABASE);
         let race = if is_first {
-            first_race(cast.len(), self.arguments)
+            first_race(processes.len(), self.arguments)
         } else {
             scripts.draw(&mut self.random)
         };
-        let result = self.play(cast, &race, is_first);
+        let result = self.run(processes, &race, is_first);
         result.map_err(|failure| failure.at(&format!("race {}, {race:?}", self.report.races)))?;
         self.report.races += 1;
         Ok(())
     }
 
-    fn play(&mut self, cast: &mut Cast<'_>, race: &Race, is_first: bool) -> Result<(), Failure> {
-        for part in &race.before {
-            let played = cast.play(part.actor, &part.steps)?;
-            self.tally(cast, part.actor, &played)?;
+    fn run(
+        &mut self,
+        processes: &mut Processes<'_>,
+        race: &Race,
+        is_first: bool,
+    ) -> Result<(), Failure> {
+        for script in &race.before {
+            let answer = processes.run(script.process, &script.steps)?;
+            self.tally(processes, script.process, &answer)?;
         }
-        self.count_remains(cast)?;
-        for (actor, played) in cast.at_once(&race.at_once)? {
-            self.tally(cast, actor, &played)?;
+        self.count_remains(processes)?;
+        for (process, answer) in processes.at_once(&race.at_once)? {
+            self.tally(processes, process, &answer)?;
         }
         if is_first {
-            self.expect_tables(cast)?;
+            self.expect_tables(processes)?;
         }
-        self.show_to_stock(cast, race)?;
-        self.check(cast)?;
+        self.show_to_stock(processes, race)?;
+        self.check(processes)?;
         if self.random.one_in(4) {
-            self.close_cleanly(cast)?;
+            self.close_cleanly(processes)?;
         }
         Ok(())
     }
 
     /// The processes may have blocked each other before. Now nothing blocks the first one.
-    fn expect_tables(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
-        let all: Vec<_> = (0..cast.len()).collect();
-        cast.close_all(all.into_iter())?;
-        expect_all_done_by(cast, OURS[0], &[Step::Create])
+    fn expect_tables(&mut self, processes: &mut Processes<'_>) -> Result<(), Failure> {
+        let all: Vec<_> = (0..processes.len()).collect();
+        processes.close_all(all.into_iter())?;
+        expect_all_done_by(processes, OURS[0], &[Step::Create])
     }
 
     /// Counts outcomes. A process that may not be refused must not have been.
-    fn tally(&mut self, cast: &Cast<'_>, actor: usize, played: &Played) -> Result<(), Failure> {
-        let is_ours = OURS.contains(&actor);
+    fn tally(
+        &mut self,
+        processes: &Processes<'_>,
+        process: usize,
+        answer: &Answer,
+    ) -> Result<(), Failure> {
+        let is_ours = OURS.contains(&process);
         let tally = if is_ours {
             &mut self.report.ours
         } else {
             &mut self.report.stock
         };
-        let Played::Reply(Reply { outcomes, .. }) = played else {
+        let Answer::Reply(Reply { outcomes, .. }) = answer else {
             tally.died += 1;
             return Ok(());
         };
@@ -210,19 +220,22 @@ impl Run<'_> {
                 Outcome::Gone => tally.died += 1,
                 Outcome::Refused if may_be_refused => tally.refused += 1,
                 Outcome::Refused => {
-                    let detail = format!("{} was told: not a database", cast.name(actor));
+                    let detail = format!("{} was told: not a database", processes.name(process));
                     return Err(Failure::broken(Promise::StockIsRefused, detail));
                 }
-                Outcome::Failed(failure) => return Err(failure.clone().at(&cast.name(actor))),
+                Outcome::Failed(failure) => {
+                    return Err(failure.clone().at(&processes.name(process)));
+                }
             }
         }
         Ok(())
     }
 
     /// Counts the files that dead processes left.
-    fn count_remains(&mut self, cast: &Cast<'_>) -> Result<(), Failure> {
+    fn count_remains(&mut self, processes: &Processes<'_>) -> Result<(), Failure> {
         let size = |suffix| {
-            std::fs::metadata(beside(&cast.place().database, suffix)).map_or(0, |file| file.len())
+            std::fs::metadata(companion(&processes.test().database, suffix))
+                .map_or(0, |file| file.len())
         };
         self.report.hot_journals += u64::from(size("-journal") > 0);
         self.report.hot_logs += u64::from(size("-wal") > 0);
@@ -231,54 +244,57 @@ impl Run<'_> {
 
     /// All processes stand still. In half of the calls, ours must guard the database first if it is
     /// not guarded.
-    fn show_to_stock(&mut self, cast: &mut Cast<'_>, race: &Race) -> Result<(), Failure> {
-        let database = cast.place().database.clone();
+    fn show_to_stock(&mut self, processes: &mut Processes<'_>, race: &Race) -> Result<(), Failure> {
+        let database = processes.test().database.clone();
         let guards = self.arguments.setup.mode.is_guarded();
         if guards && !probe::is_guarded(&database)? && self.random.one_in(2) {
-            self.make_guarded(cast)?;
+            self.make_guarded(processes)?;
         }
         if probe::is_guarded(&database)? {
-            return self.show_guarded(cast, race);
+            return self.show_guarded(processes, race);
         }
-        let stock: Vec<_> = cast.stock().collect();
-        let actor = *self.random.choose(&stock);
-        let played = cast.play(actor, &[Step::Close, Step::Read(0)])?;
-        if matches!(&played, Played::Reply(reply) if is_refused(reply)) {
-            let detail = format!("{} is refused an unguarded database", cast.name(actor));
+        let stock: Vec<_> = processes.stock().collect();
+        let process = *self.random.choose(&stock);
+        let answer = processes.run(process, &[Step::Close, Step::Read(0)])?;
+        if matches!(&answer, Answer::Reply(reply) if is_refused(reply)) {
+            let detail = format!(
+                "{} is refused an unguarded database",
+                processes.name(process)
+            );
             return Err(Failure::broken(Promise::StockIsRefused, detail));
         }
         self.report.unguarded += 1;
-        self.tally(cast, actor, &played)
+        self.tally(processes, process, &answer)
     }
 
     /// Stock with an open log holds a lock meanwhile, so it must close. A process that is idle in a
     /// rollback mode may stay.
-    fn make_guarded(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
+    fn make_guarded(&mut self, processes: &mut Processes<'_>) -> Result<(), Failure> {
         let steps = [
             Step::Open(Some(self.arguments.setup.mode)),
             Step::Transactions(1),
         ];
-        let actor = *self.random.choose(&OURS);
-        let played = cast.play(actor, &steps)?;
-        self.tally(cast, actor, &played)?;
-        if matches!(&played, Played::Reply(reply) if expect_all_done("", reply).is_ok()) {
+        let process = *self.random.choose(&OURS);
+        let answer = processes.run(process, &steps)?;
+        self.tally(processes, process, &answer)?;
+        if matches!(&answer, Answer::Reply(reply) if expect_all_done("", reply).is_ok()) {
             return Ok(());
         }
         // One of our processes, too, may have the log open in a stock mode, because stock blocked
         // its switch before.
-        let all: Vec<_> = (0..cast.len()).collect();
-        cast.close_all(all.into_iter())?;
-        expect_all_done_by(cast, actor, &steps)?;
-        if probe::is_guarded(&cast.place().database)? {
+        let all: Vec<_> = (0..processes.len()).collect();
+        processes.close_all(all.into_iter())?;
+        expect_all_done_by(processes, process, &steps)?;
+        if probe::is_guarded(&processes.test().database)? {
             return Ok(());
         }
-        let header = files::header(&cast.place().database)?;
+        let header = files::header(&processes.test().database)?;
         let detail = format!("ours has committed, and the header is {header:?}");
         Err(Failure::broken(Promise::StockIsRefused, detail))
     }
 
-    fn show_guarded(&mut self, cast: &mut Cast<'_>, race: &Race) -> Result<(), Failure> {
-        let database = cast.place().database.clone();
+    fn show_guarded(&mut self, processes: &mut Processes<'_>, race: &Race) -> Result<(), Failure> {
+        let database = processes.test().database.clone();
         let committing = self.random.one_in(3);
         let watched = if committing {
             Watched::Database
@@ -290,29 +306,29 @@ impl Run<'_> {
             // Effects of this on the file (opening, recovery, a checkpoint) must come before the
             // comparison.
             let steps = [Step::NoCheckpoints, Step::Transactions(1)];
-            let played = cast.play(ours, &steps)?;
-            self.tally(cast, ours, &played)?;
+            let answer = processes.run(ours, &steps)?;
+            self.tally(processes, ours, &answer)?;
         }
-        let stock: Vec<_> = cast.stock().collect();
-        let mut parts: Vec<_> = stock
+        let stock: Vec<_> = processes.stock().collect();
+        let mut scripts: Vec<_> = stock
             .iter()
-            .map(|actor| Part {
-                actor: *actor,
+            .map(|process| Script {
+                process: *process,
                 steps: vec![Step::ExpectRefusals],
             })
             .collect();
         if self.arguments.scribble {
-            parts[0].steps.push(Step::Scribble);
+            scripts[0].steps.push(Step::Scribble);
         }
         if committing {
-            parts.push(Part {
-                actor: ours,
+            scripts.push(Script {
+                process: ours,
                 steps: vec![Step::Transactions(6)],
             });
         }
         probe::watch(&database, watched, || {
-            for (actor, played) in cast.at_once(&parts)? {
-                self.tally(cast, actor, &played)?;
+            for (process, answer) in processes.at_once(&scripts)? {
+                self.tally(processes, process, &answer)?;
             }
             Ok(())
         })?;
@@ -324,33 +340,33 @@ impl Run<'_> {
     }
 
     /// Lets one of our processes check everything. If stock blocks it, stock must close first.
-    fn check(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
-        let actor = *self.random.choose(&OURS);
+    fn check(&mut self, processes: &mut Processes<'_>) -> Result<(), Failure> {
+        let process = *self.random.choose(&OURS);
         self.report.checks += 1;
-        match cast.play(actor, &[Step::Check])? {
-            Played::Reply(reply) if is_busy(&reply) => {}
-            played => return self.tally(cast, actor, &played),
+        match processes.run(process, &[Step::Check])? {
+            Answer::Reply(reply) if is_busy(&reply) => {}
+            answer => return self.tally(processes, process, &answer),
         }
-        let all: Vec<_> = (0..cast.len()).collect();
-        cast.close_all(all.into_iter())?;
-        expect_all_done_by(cast, actor, &[Step::Check])
+        let all: Vec<_> = (0..processes.len()).collect();
+        processes.close_all(all.into_iter())?;
+        expect_all_done_by(processes, process, &[Step::Check])
     }
 
     /// Closes all connections. The files must then be a stock database with everything in it.
-    fn close_cleanly(&mut self, cast: &mut Cast<'_>) -> Result<(), Failure> {
-        let all: Vec<_> = (0..cast.len()).collect();
-        cast.close_all(all.into_iter())?;
-        probe::expect_stock_header(&cast.place().database)?;
-        let stock: Vec<_> = cast.stock().collect();
-        let actor = *self.random.choose(&stock);
-        expect_all_done_by(cast, actor, &[Step::CheckAndSettle, Step::Close])?;
+    fn close_cleanly(&mut self, processes: &mut Processes<'_>) -> Result<(), Failure> {
+        let all: Vec<_> = (0..processes.len()).collect();
+        processes.close_all(all.into_iter())?;
+        probe::expect_stock_header(&processes.test().database)?;
+        let stock: Vec<_> = processes.stock().collect();
+        let process = *self.random.choose(&stock);
+        expect_all_done_by(processes, process, &[Step::CheckAndSettle, Step::Close])?;
         self.report.clean_closes += 1;
         Ok(())
     }
 
-    fn count_commits(&mut self, cast: &Cast<'_>) -> Result<(), Failure> {
-        for writer in crate::ledger::writers(&cast.place().ledgers)? {
-            let records = crate::ledger::read(&cast.place().ledgers, writer)?;
+    fn count_commits(&mut self, processes: &Processes<'_>) -> Result<(), Failure> {
+        for writer in crate::ledger::writers(&processes.test().ledgers)? {
+            let records = crate::ledger::read(&processes.test().ledgers, writer)?;
             let count = records
                 .iter()
                 .filter(|record| record.event == crate::ledger::Event::Acknowledged)
@@ -399,21 +415,21 @@ impl Run<'_> {
     }
 }
 
-/// All create the tables at once, on a file that does not exist yet. Stock takes no part if the
+/// All create the tables at once, on a file that does not exist yet. Stock takes no script if the
 /// mode needs reserved bytes in each page. If stock created the database first, it would have none.
-fn first_race(actors: usize, arguments: &RaceArguments) -> Race {
+fn first_race(count: usize, arguments: &RaceArguments) -> Race {
     let mode = arguments.setup.mode;
-    let ours = |actor| Part {
-        actor,
+    let ours = |process| Script {
+        process,
         steps: vec![Step::Open(Some(mode)), Step::Create],
     };
-    let stock = |actor| Part {
-        actor,
+    let stock = |process| Script {
+        process,
         steps: vec![Step::Create],
     };
     let mut at_once: Vec<_> = OURS.into_iter().map(ours).collect();
     if !mode.is_guarded() {
-        at_once.extend((OURS.len()..actors).map(stock));
+        at_once.extend((OURS.len()..count).map(stock));
     }
     Race {
         kind: Kind::Scramble,
@@ -423,12 +439,16 @@ fn first_race(actors: usize, arguments: &RaceArguments) -> Race {
 }
 
 /// Plays a script that no other process can block.
-fn expect_all_done_by(cast: &mut Cast<'_>, actor: usize, steps: &[Step]) -> Result<(), Failure> {
-    match cast.play(actor, steps)? {
-        Played::Reply(reply) => expect_all_done(&cast.name(actor), &reply),
-        Played::Died => Err(Failure::Harness(format!(
+fn expect_all_done_by(
+    processes: &mut Processes<'_>,
+    process: usize,
+    steps: &[Step],
+) -> Result<(), Failure> {
+    match processes.run(process, steps)? {
+        Answer::Reply(reply) => expect_all_done(&processes.name(process), &reply),
+        Answer::Died => Err(Failure::Harness(format!(
             "{} died in no script",
-            cast.name(actor)
+            processes.name(process)
         ))),
     }
 }

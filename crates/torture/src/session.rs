@@ -83,7 +83,7 @@ pub trait Session {
     ///
     /// # Errors
     /// Errors of SQLite.
-    fn overwrite_blob(&mut self, place: BlobPlace<'_>, bytes: &[u8]) -> Result<(), SqlError>;
+    fn overwrite_blob(&mut self, range: BlobRange<'_>, bytes: &[u8]) -> Result<(), SqlError>;
 
     /// Dies as by kill -9, with its work half done. With the linked SQLite the process itself dies,
     /// so this does not return.
@@ -99,9 +99,9 @@ pub trait Session {
     fn close(self: Box<Self>) -> Result<(), SqlError>;
 }
 
-/// The place of a BLOB's part in the database.
+/// The part of a BLOB, and where the BLOB is in the database.
 #[derive(Debug, Clone, Copy)]
-pub struct BlobPlace<'a> {
+pub struct BlobRange<'a> {
     /// The table.
     pub table: &'a str,
     /// The column.

@@ -1,4 +1,4 @@
-//! The place of a run: a directory with the database, the ledgers and the workers' log. It is kept
+//! The directory of a run, with the database, the ledgers and the workers' log. It is kept
 //! after a failure, and removed otherwise.
 
 use crate::checks::{CheckArguments, CheckReport, Leave};
@@ -49,7 +49,7 @@ pub struct SetupArguments {
     pub max_seconds: Option<u64>,
 }
 
-/// A run's place, seed and end.
+/// A run's directory, seed and end.
 pub struct Setup {
     directory: TempDir,
     /// The file system of the directory, if it is the run's own. It ends after the directory.
@@ -117,15 +117,15 @@ impl Setup {
         self.directory.path().join("workers.log")
     }
 
-    /// A database's place number `number`: the database file and the directory of its ledgers.
+    /// The database under test, number `number`: the database file and the directory of its ledgers.
     ///
     /// # Errors
     /// Errors of the file system.
-    pub fn place(&self, number: u64) -> Result<Place, Failure> {
+    pub fn test_database(&self, number: u64) -> Result<TestDatabase, Failure> {
         let ledgers = self.directory.path().join(format!("ledgers-{number}"));
         std::fs::create_dir(&ledgers).map_err(|error| Failure::io("make", &ledgers, error))?;
         let database = self.directory.path().join(format!("db-{number}"));
-        Ok(Place { database, ledgers })
+        Ok(TestDatabase { database, ledgers })
     }
 
     /// Runs a subcommand of this program to its end.
@@ -136,28 +136,28 @@ impl Setup {
         run_to_end(name, arguments, &self.log(), CHECK_LIMIT)
     }
 
-    /// Lets a process make the tables at `place`.
+    /// Lets a process make the tables of `test`.
     ///
     /// # Errors
     /// The failure that it finds.
-    pub fn create(&self, place: &Place, arguments: &SetupArguments) -> Result<(), Failure> {
+    pub fn create(&self, test: &TestDatabase, arguments: &SetupArguments) -> Result<(), Failure> {
         let mut create = vec!["create".to_owned()];
-        create.extend(place.connection(arguments).arguments());
+        create.extend(test.connection(arguments).arguments());
         self.run("create", &create).map(drop)
     }
 
-    /// Lets a process check everything at `place`, through `database`.
+    /// Lets a process check everything of `test`, through `database`.
     ///
     /// # Errors
     /// The failure that it finds.
     pub fn check(
         &self,
-        place: &Place,
+        test: &TestDatabase,
         database: Database,
         settle: Settle,
         leave: Leave,
     ) -> Result<CheckReport, Failure> {
-        let ledgers = place.ledgers.clone();
+        let ledgers = test.ledgers.clone();
         let settle = settle == Settle::Yes;
         let check = CheckArguments {
             database,
@@ -197,10 +197,10 @@ fn scratch_in(parent: &Path, name: &str) -> Result<Scratch, Failure> {
     Scratch::create(&options).map_err(|error| Failure::Harness(error.to_string()))
 }
 
-/// Copies the files of a failure to a place next to the file system, which ends with the run.
-/// Returns their place.
-fn copied_out(from: &Path, beside: &Path) -> PathBuf {
-    let to = beside.with_extension("kept");
+/// Copies the files of a failure to a directory next to the file system, which ends with the run.
+/// Returns that directory.
+fn copied_out(from: &Path, mount_point: &Path) -> PathBuf {
+    let to = mount_point.with_extension("kept");
     let copied = std::process::Command::new("cp")
         .arg("-a")
         .arg(from)
@@ -223,14 +223,14 @@ pub enum Settle {
 
 /// A database and its ledgers.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct TestDatabase {
     /// The database file.
     pub database: PathBuf,
     /// The directory of the ledgers.
     pub ledgers: PathBuf,
 }
 
-impl Place {
+impl TestDatabase {
     /// How our side connects to it.
     pub fn connection(&self, arguments: &SetupArguments) -> Database {
         let engine = match arguments.mode {
@@ -253,7 +253,7 @@ impl Place {
     pub fn remove(&self) {
         // If a file cannot be removed now, it goes with the run's directory.
         for suffix in ["", "-wal", "-shm", "-journal", "-onewrite"] {
-            let _ = std::fs::remove_file(crate::files::beside(&self.database, suffix));
+            let _ = std::fs::remove_file(crate::files::companion(&self.database, suffix));
         }
         let _ = std::fs::remove_dir_all(&self.ledgers);
     }

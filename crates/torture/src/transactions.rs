@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::ledger::{Event, Ledger, Witness};
 use crate::model::{Commit, Seq, Tick, Totals, WriterId, item_digest, next_chain};
 use crate::random::Random;
-use crate::session::{BlobPlace, Session, SqlError, SqlErrorKind, Value, integer};
+use crate::session::{BlobRange, Session, SqlError, SqlErrorKind, Value, integer};
 use clap::ValueEnum;
 use std::time::{Duration, Instant};
 
@@ -313,13 +313,13 @@ impl<L: Witness> Writer<L> {
         let offset = self.random.below(length as u64) as usize;
         let size = self.random.between(1, (length - offset) as u64) as usize;
         let bytes = self.random.bytes(size);
-        let place = BlobPlace {
+        let range = BlobRange {
             table: "items",
             column: "body",
             rowid: id,
             offset,
         };
-        session.overwrite_blob(place, &bytes)?;
+        session.overwrite_blob(range, &bytes)?;
         let rows = session.rows(
             "SELECT name, body FROM items WHERE id = ?1",
             &[Value::Integer(id)],

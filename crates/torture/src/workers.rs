@@ -40,9 +40,9 @@ impl WorkerArguments {
         self.arguments("reader")
     }
 
-    /// The arguments of a worker that plays scripts.
-    pub fn actor_arguments(&self, writer: WriterId) -> Vec<String> {
-        let mut arguments = self.arguments("actor");
+    /// The arguments of a worker that runs scripts.
+    pub fn scripted_arguments(&self, writer: WriterId) -> Vec<String> {
+        let mut arguments = self.arguments("scripted");
         arguments.extend(["--writer".to_owned(), writer.0.to_string()]);
         arguments
     }

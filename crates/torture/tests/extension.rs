@@ -19,11 +19,11 @@ fn has_shell() -> bool {
     installed
 }
 
-struct Place {
+struct Fixture {
     directory: TempDir,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         Self {
             directory: tempfile::tempdir().expect("a temporary directory"),
@@ -90,24 +90,24 @@ const DEFAULT: [(&str, &str); 2] = [
 #[test]
 fn python_opens_by_uri_switches_and_leaves_a_stock_database() {
     let Some(python) = python() else { return };
-    let place = Place::new();
-    assert_eq!(place.python(&python, "by_uri.py", &[]), "waldio 100 ok");
-    assert!(!place.is_guarded());
-    assert_eq!(place.python(&python, "stock.py", &[]), "wal 100 ok");
+    let fixture = Fixture::new();
+    assert_eq!(fixture.python(&python, "by_uri.py", &[]), "waldio 100 ok");
+    assert!(!fixture.is_guarded());
+    assert_eq!(fixture.python(&python, "stock.py", &[]), "wal 100 ok");
 }
 
 #[test]
 fn python_that_knows_of_nothing_gets_waldio_from_the_environment() {
     let Some(python) = python() else { return };
-    let place = Place::new();
+    let fixture = Fixture::new();
     assert_eq!(
-        place.python(&python, "unaware.py", &DEFAULT),
+        fixture.python(&python, "unaware.py", &DEFAULT),
         "waldio 50 ok"
     );
     // The script has killed itself. The database must be guarded, and whole.
-    assert!(place.is_guarded());
+    assert!(fixture.is_guarded());
     assert_eq!(
-        place.python(&python, "unaware.py", &DEFAULT),
+        fixture.python(&python, "unaware.py", &DEFAULT),
         "waldio 100 ok"
     );
 }
@@ -115,9 +115,9 @@ fn python_that_knows_of_nothing_gets_waldio_from_the_environment() {
 #[test]
 fn python_threads_commit_side_by_side() {
     let Some(python) = python() else { return };
-    let place = Place::new();
-    assert_eq!(place.python(&python, "threads.py", &[]), "waldio 400 ok");
-    assert!(!place.is_guarded());
+    let fixture = Fixture::new();
+    assert_eq!(fixture.python(&python, "threads.py", &[]), "waldio 400 ok");
+    assert!(!fixture.is_guarded());
 }
 
 /// Unless our VFS makes SQLite read the file, SQLite takes its cached pages for the newest commits.
@@ -125,7 +125,7 @@ fn python_threads_commit_side_by_side() {
 fn python_leaves_the_modes_of_attached_databases_and_writes_over_no_commit() {
     let Some(python) = python() else { return };
     let expected = ["wal", "direct", "waldio", "onewrite"].map(|m| format!("{m} 1,2,3 delete"));
-    let printed = Place::new().python(&python, "attached.py", &[]);
+    let printed = Fixture::new().python(&python, "attached.py", &[]);
     assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
 }
 
@@ -133,7 +133,7 @@ fn python_leaves_the_modes_of_attached_databases_and_writes_over_no_commit() {
 #[test]
 fn python_is_told_the_way_out_in_the_error_itself() {
     let Some(python) = python() else { return };
-    let printed = Place::new().python(&python, "replaced.py", &[]);
+    let printed = Fixture::new().python(&python, "replaced.py", &[]);
     assert_eq!(printed, "True True True");
 }
 
@@ -144,7 +144,7 @@ fn python_goes_on_in_wal_next_to_an_idle_stock_connection() {
         ("ONEWRITE_MAKE_DEFAULT", "1"),
         ("ONEWRITE_UPGRADE_WAL", "onewrite"),
     ];
-    let printed = Place::new().python(&python, "idle_stock.py", &environment);
+    let printed = Fixture::new().python(&python, "idle_stock.py", &environment);
     assert_eq!(printed, "True 0 wal 1\n1 True");
 }
 
@@ -153,17 +153,17 @@ fn the_shell_loads_it_and_uses_it() {
     if !has_shell() {
         return;
     }
-    let place = Place::new();
+    let fixture = Fixture::new();
     let lines = format!(
         ".load {}\n.open 'file:{}?vfs=onewrite'\nPRAGMA journal_mode=waldio;\n\
          CREATE TABLE t(a);\nINSERT INTO t VALUES(1),(2),(3);\nSELECT sum(a) FROM t;\n\
          PRAGMA integrity_check;\n",
         extension().with_extension("").display(),
-        place.database().display()
+        fixture.database().display()
     );
-    assert_eq!(place.shell(&lines, &[]), "waldio\n6\nok");
-    assert!(!place.is_guarded());
-    let stock = place.stock("PRAGMA journal_mode; SELECT count(*) FROM t;");
+    assert_eq!(fixture.shell(&lines, &[]), "waldio\n6\nok");
+    assert!(!fixture.is_guarded());
+    let stock = fixture.stock("PRAGMA journal_mode; SELECT count(*) FROM t;");
     assert_eq!(String::from_utf8_lossy(&stock.stdout), "wal\n3\n");
 
     // The database remembers the mode, so the next connection through the VFS has it without
@@ -171,9 +171,9 @@ fn the_shell_loads_it_and_uses_it() {
     let again = format!(
         ".load {}\n.open 'file:{}?vfs=onewrite'\nPRAGMA journal_mode;\nSELECT count(*) FROM t;\n",
         extension().display(),
-        place.database().display()
+        fixture.database().display()
     );
-    assert_eq!(place.shell(&again, &[]), "waldio\n3");
+    assert_eq!(fixture.shell(&again, &[]), "waldio\n3");
 }
 
 #[test]
@@ -181,25 +181,25 @@ fn the_shell_that_knows_of_nothing_gets_waldio_from_the_environment() {
     if !has_shell() {
         return;
     }
-    let place = Place::new();
+    let fixture = Fixture::new();
     let lines = format!(
         ".load {}\n.open {}\nCREATE TABLE t(a);\nINSERT INTO t VALUES(1);\n\
          PRAGMA journal_mode;\n.shell sqlite3 -batch {} 'SELECT * FROM t' 2>&1 || true\n",
         extension().display(),
-        place.database().display(),
-        place.database().display()
+        fixture.database().display(),
+        fixture.database().display()
     );
-    let printed = place.shell(&lines, &DEFAULT);
+    let printed = fixture.shell(&lines, &DEFAULT);
     assert!(printed.starts_with("waldio"), "{printed}");
     assert!(printed.contains("file is not a database"), "{printed}");
-    let stock = place.stock("SELECT count(*) FROM t;");
+    let stock = fixture.stock("SELECT count(*) FROM t;");
     assert_eq!(String::from_utf8_lossy(&stock.stdout), "1\n");
 }
 
 /// An application that asks for WAL and knows nothing of onewrite, with extra environment
 /// `variables`.
-fn unaware(variables: &[(&str, &str)], statements: &str) -> (Place, String) {
-    let place = Place::new();
+fn unaware(variables: &[(&str, &str)], statements: &str) -> (Fixture, String) {
+    let fixture = Fixture::new();
     let mut all = vec![
         ("ONEWRITE_MAKE_DEFAULT", "1"),
         ("ONEWRITE_UPGRADE_WAL", "waldio"),
@@ -208,10 +208,10 @@ fn unaware(variables: &[(&str, &str)], statements: &str) -> (Place, String) {
     let lines = format!(
         ".load {}\n.open {}\n{statements}\n",
         extension().display(),
-        place.database().display()
+        fixture.database().display()
     );
-    let printed = place.shell(&lines, &all);
-    (place, printed)
+    let printed = fixture.shell(&lines, &all);
+    (fixture, printed)
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn an_application_that_asks_for_wal_gets_waldio_and_is_answered_wal() {
     if !has_shell() {
         return;
     }
-    let (place, printed) = unaware(
+    let (fixture, printed) = unaware(
         &[],
         "PRAGMA journal_mode=wal;\nPRAGMA journal_mode;\nCREATE TABLE t(a);\n\
          PRAGMA onewrite_status;\nPRAGMA journal_mode=delete;\nPRAGMA onewrite_status;",
@@ -229,7 +229,7 @@ fn an_application_that_asks_for_wal_gets_waldio_and_is_answered_wal() {
     assert!(lines[2].contains(r#""mode":"waldio""#), "{printed}");
     assert_eq!(lines[3], "delete");
     assert!(lines[4].contains(r#""mode":null"#), "{printed}");
-    assert!(!place.is_guarded());
+    assert!(!fixture.is_guarded());
 }
 
 #[test]
@@ -283,15 +283,15 @@ fn a_word_of_the_environment_that_means_nothing_is_told_in_sqlites_log() {
         ),
     ];
     for (variables, told) in cases {
-        let place = Place::new();
+        let fixture = Fixture::new();
         let mut all = vec![("ONEWRITE_MAKE_DEFAULT", "1")];
         all.extend_from_slice(variables);
         let lines = format!(
             ".log stdout\n.load {}\n.open {}\nPRAGMA journal_mode=wal;\nPRAGMA onewrite_status;\n",
             extension().display(),
-            place.database().display()
+            fixture.database().display()
         );
-        let printed = place.shell(&lines, &all);
+        let printed = fixture.shell(&lines, &all);
         // The application continues with SQLite's own WAL.
         assert!(
             printed.contains(r#""mode":null"#),
@@ -316,11 +316,11 @@ fn asking_for_wal_without_a_schema_is_for_attached_databases_too() {
     if !has_shell() {
         return;
     }
-    let beside = Place::new();
+    let second = Fixture::new();
     let statements = format!(
         "ATTACH '{}' AS two;\nCREATE TABLE two.t(a);\nPRAGMA journal_mode=wal;\n\
          PRAGMA main.journal_mode;\nPRAGMA two.journal_mode;",
-        beside.database().display()
+        second.database().display()
     );
     let (_place, printed) = unaware(&[], &statements);
     assert_eq!(printed, "wal\nwal\nwal");
@@ -336,9 +336,9 @@ fn what_sqlite_commits_with_unfinished_frames_is_recovered() {
     }
     const TRIALS: usize = 25;
     let (mut statements, mut expected) = (String::new(), String::new());
-    let place = Place::new();
+    let fixture = Fixture::new();
     for trial in 0..TRIALS {
-        let path = |name: &str| place.directory.path().join(format!("{name}{trial}.db"));
+        let path = |name: &str| fixture.directory.path().join(format!("{name}{trial}.db"));
         let (used, copy) = (path("used"), path("copy"));
         let (used, copy) = (used.display(), copy.display());
         statements += &format!(
@@ -360,7 +360,7 @@ fn what_sqlite_commits_with_unfinished_frames_is_recovered() {
     for layout in ["embedded", "sector"] {
         let (_place, printed) = unaware(&[("ONEWRITE_LAYOUT", layout)], &statements);
         assert_eq!(printed, expected.trim(), "{layout}");
-        for entry in std::fs::read_dir(place.directory.path()).expect("the directory") {
+        for entry in std::fs::read_dir(fixture.directory.path()).expect("the directory") {
             std::fs::remove_file(entry.expect("an entry").path()).expect("a file");
         }
     }

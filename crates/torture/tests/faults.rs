@@ -147,7 +147,7 @@ fn a_lie_about_a_fault_is_found() {
     }
 }
 
-/// The place where a process has mounted its own file system.
+/// The directory where a process has mounted its own file system.
 fn mount_point(process: u32) -> Option<PathBuf> {
     let mounts = std::fs::read_to_string(format!("/proc/{process}/mountinfo")).ok()?;
     let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4));

@@ -1,10 +1,10 @@
 //! Judges whether a worker's reports, and the files afterwards, keep the promises.
 
-use super::actor::{Event, Outcome};
 use super::calls::{Fault, Work};
 use super::inspect::{Facts, View};
 use super::scenario::{GROUP, Scenario};
 use super::tracer::{End, Injection, Lasts, Run, Seen};
+use super::worker::{Event, Outcome};
 use crate::database::JournalMode;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;

@@ -1,15 +1,15 @@
 //! The matrix: lists the injections, and runs one after the other.
 
 use super::FaultArguments;
-use super::actor::Event;
 use super::calls::{self, Fault};
 use super::conditions::{self, Condition};
+use super::directory::{WorkDirectory, copy_files};
 use super::inspect::{Checker, Facts, Question};
 use super::judge::{Case, Story};
-use super::place::{Place, copy_files};
 use super::report::Report;
 use super::scenario::Scenario;
 use super::tracer::{self, Injection, Lasts, Run};
+use super::worker::Event;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::processes::{self, this_program};
@@ -35,7 +35,7 @@ struct Prepared {
 }
 
 /// The directories and helpers of one thread.
-struct Shop<'a> {
+struct Runner<'a> {
     arguments: &'a FaultArguments,
     directory: PathBuf,
     log: PathBuf,
@@ -50,7 +50,7 @@ struct Tried {
 }
 
 /// Runs everything that `arguments` ask for.
-pub fn run(arguments: &FaultArguments, place: &Place) -> Result<Report, Failure> {
+pub fn run(arguments: &FaultArguments, directory: &WorkDirectory) -> Result<Report, Failure> {
     let all = Scenario::value_variants().iter().copied();
     let wanted = |scenario: &Scenario| {
         scenario.exists_in(arguments.mode)
@@ -62,22 +62,22 @@ pub fn run(arguments: &FaultArguments, place: &Place) -> Result<Report, Failure>
         if scenario == Scenario::Detach && !detach_is_there() {
             report.skip(
                 scenario,
-                "the command onewrite is not built beside this one",
+                "the command onewrite is not built next to this one",
             );
             continue;
         }
-        run_scenario(arguments, place, scenario, &mut report)?;
+        run_scenario(arguments, directory, scenario, &mut report)?;
         if report.findings.len() >= arguments.most_findings {
             break;
         }
     }
-    run_conditions(arguments, place, &mut report)?;
+    run_conditions(arguments, directory, &mut report)?;
     Ok(report)
 }
 
 fn run_conditions(
     arguments: &FaultArguments,
-    place: &Place,
+    directory: &WorkDirectory,
     report: &mut Report,
 ) -> Result<(), Failure> {
     if arguments.condition.is_empty()
@@ -90,8 +90,8 @@ fn run_conditions(
         if !wanted || !condition.exists_in(arguments.mode) {
             continue;
         }
-        let dir = place.path().join(format!("condition-{condition}"));
-        let tally = conditions::run(condition, arguments.mode, &dir, place.images())?;
+        let dir = directory.path().join(format!("condition-{condition}"));
+        let tally = conditions::run(condition, arguments.mode, &dir, directory.images())?;
         report.record_condition(condition, tally);
     }
     Ok(())
@@ -103,21 +103,21 @@ fn detach_is_there() -> bool {
 
 fn run_scenario(
     arguments: &FaultArguments,
-    place: &Place,
+    directory: &WorkDirectory,
     scenario: Scenario,
     report: &mut Report,
 ) -> Result<(), Failure> {
     let began = std::time::Instant::now();
-    let mut shop = Shop::open(arguments, place, 0)?;
-    let prepared = shop.prepare(scenario)?;
-    let undisturbed = shop.attempt(&prepared, None)?;
+    let mut runner = Runner::open(arguments, directory, 0)?;
+    let prepared = runner.prepare(scenario)?;
+    let undisturbed = runner.attempt(&prepared, None)?;
     report.record(scenario, None, &undisturbed.run, &undisturbed.story);
     if !undisturbed.broken.is_empty() {
         report.find(replay(arguments, scenario, None), undisturbed.broken);
         return Ok(());
     }
     let injections = injections_of(arguments, &undisturbed.run);
-    drop(shop);
+    drop(runner);
     let next = AtomicUsize::new(0);
     let shared = Mutex::new(report);
     let jobs = arguments
@@ -125,10 +125,10 @@ fn run_scenario(
         .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
         .unwrap_or(1);
     let work = |number: usize| -> Result<(), Failure> {
-        let mut shop = Shop::open(arguments, place, number)?;
+        let mut runner = Runner::open(arguments, directory, number)?;
         while let Some(injection) = injections.get(next.fetch_add(1, Ordering::Relaxed)) {
             interrupt::check()?;
-            let tried = shop.attempt(&prepared, Some(injection))?;
+            let tried = runner.attempt(&prepared, Some(injection))?;
             let Ok(mut report) = shared.lock() else {
                 return Err(Failure::Harness("another thread has failed".to_owned()));
             };
@@ -217,9 +217,13 @@ fn replay(arguments: &FaultArguments, scenario: Scenario, injection: Option<&Inj
     words
 }
 
-impl<'a> Shop<'a> {
-    fn open(arguments: &'a FaultArguments, place: &Place, number: usize) -> Result<Self, Failure> {
-        let directory = place.path().join(format!("shop-{number}"));
+impl<'a> Runner<'a> {
+    fn open(
+        arguments: &'a FaultArguments,
+        directory: &WorkDirectory,
+        number: usize,
+    ) -> Result<Self, Failure> {
+        let directory = directory.path().join(format!("runner-{number}"));
         fs::create_dir_all(&directory)?;
         Ok(Self {
             arguments,
@@ -276,22 +280,22 @@ impl<'a> Shop<'a> {
         prepared: &Prepared,
         injection: Option<&Injection>,
     ) -> Result<Tried, Failure> {
-        let place = self.directory.join("run");
+        let directory = self.directory.join("run");
         let frozen = self.directory.join("snapshot");
-        copy_files(&prepared.template, &place)?;
-        let database = place.join(DATABASE);
+        copy_files(&prepared.template, &directory)?;
+        let database = directory.join(DATABASE);
         let arguments = self.worker_arguments(prepared.scenario, &database, "run");
         let command = this_program(&arguments, &self.log)?;
         let mut is_frozen = false;
         let run = tracer::run(command, injection, LIMIT, &mut || {
             is_frozen = true;
-            copy_files(&place, &frozen)
+            copy_files(&directory, &frozen)
         })?;
         let events = events_of(&run.output);
         let story = Story::of(&events, Some(&prepared.before));
         if self.arguments.verbose {
             eprintln!("{}", run.output);
-            for entry in fs::read_dir(&place)?.flatten() {
+            for entry in fs::read_dir(&directory)?.flatten() {
                 eprintln!("{:?} {}", entry.file_name(), entry.metadata()?.len());
             }
         }
@@ -311,7 +315,7 @@ impl<'a> Shop<'a> {
             let found = case.broken_on_disk(facts.as_ref(), &so_far);
             broken.extend(found.iter().map(|what| format!("killed at once: {what}")));
         }
-        let facts = self.inspect(&place)?;
+        let facts = self.inspect(&directory)?;
         let found = case.broken_on_disk(facts.as_ref(), &story);
         broken.extend(found.iter().map(|what| format!("at the end: {what}")));
         if !broken.is_empty() {

@@ -1,7 +1,7 @@
 //! Makes every system call on every path fail, first once and then for good. After each fault every
 //! promise must hold.
 //!
-//! For each [`scenario`] a worker ([`actor`]) runs once without a fault. The tracer ([`tracer`])
+//! For each [`scenario`] a worker ([`worker`]) runs once without a fault. The tracer ([`tracer`])
 //! records every system call that it makes between two marks. Then the scenario runs again for each
 //! of these calls, for each error that fits the call ([`calls`]), once and for good. Each run
 //! inspects two states of the files ([`inspect`]). The first is the state when the fault is over,
@@ -11,18 +11,18 @@
 //! The module [`conditions`] has conditions that no single call makes: a full disk, a replaced log,
 //! refused memory, and more.
 
-pub mod actor;
 pub mod calls;
 pub mod conditions;
+mod directory;
 pub mod inspect;
 pub mod judge;
 mod matrix;
-mod place;
 mod registers;
 mod report;
 pub mod scenario;
 mod sqlite;
 pub mod tracer;
+pub mod worker;
 
 pub use sqlite::print_log;
 
@@ -81,7 +81,7 @@ pub struct FaultArguments {
     pub most_findings: usize,
     /// Let the workers lie, to show that the checks find it.
     #[arg(long, value_enum)]
-    pub lie: Option<actor::Lie>,
+    pub lie: Option<worker::Lie>,
     /// Print every worker's reports.
     #[arg(long)]
     pub verbose: bool,
@@ -99,9 +99,9 @@ pub fn run(arguments: &FaultArguments) -> Result<String, Failure> {
         )));
     }
     interrupt::install()?;
-    let place = place::Place::make(arguments.dir.as_deref())?;
-    let report = matrix::run(arguments, &place)?;
-    place.remove()?;
+    let directory = directory::WorkDirectory::make(arguments.dir.as_deref())?;
+    let report = matrix::run(arguments, &directory)?;
+    directory.remove()?;
     let text = match arguments.json {
         true => {
             serde_json::to_string(&report).map_err(|e| Failure::Harness(format!("JSON: {e}")))?

@@ -3,7 +3,7 @@
 //! Each scenario has three parts: its initial files (made once, by an undisturbed worker), the
 //! worker's first steps, and the steps while calls may fail.
 
-use super::actor::Actor;
+use super::worker::Worker;
 use crate::database::JournalMode;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -132,7 +132,7 @@ impl Scenario {
     }
 
     /// Bytes of a page. Small pages are for scenarios that need thousands of frames. Large ones are
-    /// for the scenario that examines every place of the log.
+    /// for the scenario that examines every position in the log.
     pub fn page_size(self) -> u32 {
         match self {
             Scenario::Detach => 65536,
@@ -148,33 +148,33 @@ impl Scenario {
     }
 
     /// Makes the initial files. If the scenario needs it, the worker kills itself afterwards.
-    pub fn prepare(self, actor: &mut Actor) {
+    pub fn prepare(self, worker: &mut Worker) {
         if self.finds() == Finds::Nothing {
             return;
         }
-        actor.open();
-        actor.pragma(&format!("page_size={}", self.page_size()));
-        actor.enter_mode();
-        actor.make_table();
-        actor.commit(30, 400);
-        actor.commit(3, 100);
+        worker.open();
+        worker.pragma(&format!("page_size={}", self.page_size()));
+        worker.enter_mode();
+        worker.make_table();
+        worker.commit(30, 400);
+        worker.commit(3, 100);
         match self {
             // Leaves a little of the 1,536 frames of the log's first part.
             Scenario::Extend | Scenario::ExtendAhead => {
-                actor.pragma("wal_autocheckpoint=0");
-                actor.pragma("wal_checkpoint(TRUNCATE)");
+                worker.pragma("wal_autocheckpoint=0");
+                worker.pragma("wal_checkpoint(TRUNCATE)");
                 let frames = if self == Scenario::Extend { 1500 } else { 1370 };
-                actor.fill_log(frames);
+                worker.fill_log(frames);
             }
             _ => {}
         }
         if self.finds() == Finds::AtRest {
-            actor.close();
+            worker.close();
         }
     }
 
     /// The worker's steps before calls may fail.
-    pub fn before(self, actor: &mut Actor) {
+    pub fn before(self, worker: &mut Worker) {
         match self {
             Scenario::OpenNew
             | Scenario::Open
@@ -182,57 +182,57 @@ impl Scenario {
             | Scenario::Recover
             | Scenario::RecoverAndClose
             | Scenario::Detach => return,
-            _ => actor.open(),
+            _ => worker.open(),
         }
-        actor.read_all();
+        worker.read_all();
         match self {
-            Scenario::Extend | Scenario::ExtendAhead => actor.pragma("wal_autocheckpoint=0"),
-            _ => actor.commit(2, 100),
+            Scenario::Extend | Scenario::ExtendAhead => worker.pragma("wal_autocheckpoint=0"),
+            _ => worker.commit(2, 100),
         }
         match self {
             Scenario::CommitNormal => {
-                actor.pragma("synchronous=NORMAL");
-                actor.commit(1, 100);
+                worker.pragma("synchronous=NORMAL");
+                worker.commit(1, 100);
             }
             Scenario::NormalThenFull => {
-                actor.pragma("wal_autocheckpoint=0");
-                actor.pragma("synchronous=NORMAL");
-                actor.commit(2, 100);
-                actor.commit(2, 100);
-                actor.pragma("synchronous=FULL");
+                worker.pragma("wal_autocheckpoint=0");
+                worker.pragma("synchronous=NORMAL");
+                worker.commit(2, 100);
+                worker.commit(2, 100);
+                worker.pragma("synchronous=FULL");
             }
-            Scenario::Spill | Scenario::Rollback => actor.pragma("cache_size=10"),
+            Scenario::Spill | Scenario::Rollback => worker.pragma("cache_size=10"),
             Scenario::Restart => {
-                actor.commit(20, 1000);
-                actor.pragma("wal_checkpoint(PASSIVE)");
+                worker.commit(20, 1000);
+                worker.pragma("wal_checkpoint(PASSIVE)");
             }
             Scenario::CheckpointPassive
             | Scenario::CheckpointFull
             | Scenario::CheckpointRestart
             | Scenario::CheckpointTruncate
-            | Scenario::Close => actor.commit(20, 1000),
+            | Scenario::Close => worker.commit(20, 1000),
             Scenario::Read => {
-                actor.commit(30, LARGE_ROW);
-                actor.pragma("wal_checkpoint(PASSIVE)");
-                actor.commit(5, LARGE_ROW);
-                actor.close();
-                actor.open();
-                actor.pragma("cache_size=5");
-                actor.pragma("mmap_size=65536");
+                worker.commit(30, LARGE_ROW);
+                worker.pragma("wal_checkpoint(PASSIVE)");
+                worker.commit(5, LARGE_ROW);
+                worker.close();
+                worker.open();
+                worker.pragma("cache_size=5");
+                worker.pragma("mmap_size=65536");
             }
             Scenario::GroupSynch => {
                 let (frames, milliseconds) = GROUP;
-                actor.pragma(&format!("onewrite_group_synch='{frames},{milliseconds}'"));
-                actor.commit(1, 100);
+                worker.pragma(&format!("onewrite_group_synch='{frames},{milliseconds}'"));
+                worker.commit(1, 100);
             }
             Scenario::GroupCommit => {
-                actor.pragma("onewrite_group_commit=on");
-                actor.take_turns();
-                actor.open();
-                actor.pragma("onewrite_group_commit=on");
+                worker.pragma("onewrite_group_commit=on");
+                worker.take_turns();
+                worker.open();
+                worker.pragma("onewrite_group_commit=on");
                 for _ in 0..3 {
-                    actor.commit(1, 100);
-                    actor.take_turns();
+                    worker.commit(1, 100);
+                    worker.take_turns();
                 }
             }
             _ => {}
@@ -240,96 +240,96 @@ impl Scenario {
     }
 
     /// The worker's steps while calls may fail.
-    pub fn body(self, actor: &mut Actor) {
+    pub fn body(self, worker: &mut Worker) {
         match self {
             Scenario::OpenNew => {
-                actor.open();
-                actor.enter_mode();
-                actor.make_table();
-                actor.commit(2, 100);
+                worker.open();
+                worker.enter_mode();
+                worker.make_table();
+                worker.commit(2, 100);
             }
             Scenario::Open | Scenario::Recover => {
-                actor.open();
-                actor.read_all();
-                actor.commit(2, 100);
+                worker.open();
+                worker.read_all();
+                worker.commit(2, 100);
             }
             Scenario::OpenReadOnly => {
-                actor.open_read_only();
-                actor.read_all();
+                worker.open_read_only();
+                worker.read_all();
             }
             Scenario::RecoverAndClose => {
-                actor.open();
-                actor.read_all();
-                actor.close();
+                worker.open();
+                worker.read_all();
+                worker.close();
             }
-            Scenario::CheckpointPassive => actor.checkpoint("PASSIVE"),
-            Scenario::CheckpointFull => actor.checkpoint("FULL"),
-            Scenario::CheckpointRestart => actor.checkpoint("RESTART"),
-            Scenario::CheckpointTruncate => actor.checkpoint("TRUNCATE"),
-            Scenario::Close => actor.close(),
-            Scenario::SwitchToWal => actor.switch("wal"),
-            Scenario::SwitchToDelete => actor.switch("delete"),
-            Scenario::Detach => actor.become_detach(),
-            transactions => transactions.transact(actor),
+            Scenario::CheckpointPassive => worker.checkpoint("PASSIVE"),
+            Scenario::CheckpointFull => worker.checkpoint("FULL"),
+            Scenario::CheckpointRestart => worker.checkpoint("RESTART"),
+            Scenario::CheckpointTruncate => worker.checkpoint("TRUNCATE"),
+            Scenario::Close => worker.close(),
+            Scenario::SwitchToWal => worker.switch("wal"),
+            Scenario::SwitchToDelete => worker.switch("delete"),
+            Scenario::Detach => worker.become_detach(),
+            transactions => transactions.transact(worker),
         }
     }
 
     /// The steps of the scenarios that consist of transactions. The others have none.
-    fn transact(self, actor: &mut Actor) {
+    fn transact(self, worker: &mut Worker) {
         match self {
             Scenario::Commit | Scenario::CommitNormal => {
                 for _ in 0..3 {
-                    actor.commit(2, 100);
+                    worker.commit(2, 100);
                 }
             }
             Scenario::Spill => {
-                actor.commit(140, LARGE_ROW);
-                actor.commit(1, 100);
+                worker.commit(140, LARGE_ROW);
+                worker.commit(1, 100);
             }
             Scenario::Extend => {
-                actor.commit(30, LARGE_ROW);
-                actor.commit(1, 100);
+                worker.commit(30, LARGE_ROW);
+                worker.commit(1, 100);
             }
             Scenario::ExtendAhead => {
                 for _ in 0..3 {
-                    actor.commit(2, 900);
+                    worker.commit(2, 900);
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
             Scenario::Restart => {
-                actor.commit(2, 100);
-                actor.commit(2, 100);
+                worker.commit(2, 100);
+                worker.commit(2, 100);
             }
             Scenario::Read => {
-                actor.read_all();
-                actor.commit(1, 100);
-                actor.read_all();
+                worker.read_all();
+                worker.commit(1, 100);
+                worker.read_all();
             }
             Scenario::Rollback => {
-                actor.roll_back(120, LARGE_ROW);
-                actor.commit(1, 100);
+                worker.roll_back(120, LARGE_ROW);
+                worker.commit(1, 100);
             }
             Scenario::Vacuum => {
-                actor.run("VACUUM");
-                actor.commit(1, 100);
+                worker.run("VACUUM");
+                worker.commit(1, 100);
             }
             Scenario::NormalThenFull => {
-                actor.commit(1, 100);
-                actor.commit(1, 100);
+                worker.commit(1, 100);
+                worker.commit(1, 100);
             }
             Scenario::GroupSynch => {
                 for _ in 0..6 {
-                    actor.commit(1, 100);
+                    worker.commit(1, 100);
                 }
                 std::thread::sleep(Duration::from_millis(12));
-                actor.commit(1, 100);
+                worker.commit(1, 100);
             }
             Scenario::GroupCommit => {
                 for _ in 0..4 {
-                    actor.commit(1, 100);
-                    actor.take_turns();
+                    worker.commit(1, 100);
+                    worker.take_turns();
                 }
-                actor.run("SELECT count(*) FROM t");
+                worker.run("SELECT count(*) FROM t");
             }
             _ => {}
         }

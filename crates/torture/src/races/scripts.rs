@@ -1,8 +1,8 @@
 //! The scripts of one race: the steps of each process, first in turn and then all at once.
 
-use crate::actor::Step;
 use crate::database::JournalMode;
 use crate::random::Random;
+use crate::scripted::Step;
 
 /// Our processes. Each index is one process.
 pub const OURS: [usize; 2] = [0, 1];
@@ -13,16 +13,16 @@ pub const SHELL: usize = 4;
 
 /// A script for a process.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct Script {
     /// The process.
-    pub actor: usize,
+    pub process: usize,
     /// Its steps.
     pub steps: Vec<Step>,
 }
 
-fn part(actor: usize, steps: impl Into<Vec<Step>>) -> Part {
-    Part {
-        actor,
+fn script(process: usize, steps: impl Into<Vec<Step>>) -> Script {
+    Script {
+        process,
         steps: steps.into(),
     }
 }
@@ -63,16 +63,16 @@ pub struct Race {
     /// Its subject.
     pub kind: Kind,
     /// One after the other.
-    pub before: Vec<Part>,
+    pub before: Vec<Script>,
     /// All at once.
-    pub at_once: Vec<Part>,
+    pub at_once: Vec<Script>,
 }
 
-/// Draws races between `actors` processes, ours asking for `mode`.
+/// Draws races between `count` processes, ours asking for `mode`.
 #[derive(Debug, Clone, Copy)]
 pub struct Scripts {
     /// The number of processes.
-    pub actors: usize,
+    pub count: usize,
     /// The journal mode of our processes.
     pub mode: JournalMode,
 }
@@ -83,12 +83,12 @@ impl Scripts {
         let kind = KINDS[random.weighted(&KINDS.map(|(_, weight)| weight))].0;
         let mut before = Vec::new();
         if kind != Kind::Scramble {
-            before.extend((0..self.actors).map(|actor| part(actor, [Step::Close])));
+            before.extend((0..self.count).map(|process| script(process, [Step::Close])));
         }
         before.extend(self.set_up(kind, random));
         let at_once = match kind {
-            Kind::Scramble => (0..self.actors)
-                .map(|actor| self.anything(actor, random))
+            Kind::Scramble => (0..self.count)
+                .map(|process| self.anything(process, random))
                 .collect(),
             Kind::LastClose => self.closing(random),
             Kind::SwitchTogether => self.switching(random),
@@ -103,7 +103,7 @@ impl Scripts {
         }
     }
 
-    fn set_up(&self, kind: Kind, random: &mut Random) -> Vec<Part> {
+    fn set_up(&self, kind: Kind, random: &mut Random) -> Vec<Script> {
         let rollback = *random.choose(&[
             JournalMode::Delete,
             JournalMode::Truncate,
@@ -115,7 +115,7 @@ impl Scripts {
             Kind::Scramble => Vec::new(),
             Kind::IdleCache => STOCK
                 .iter()
-                .map(|actor| part(*actor, [Step::Switch(rollback), Step::Read(0)]))
+                .map(|process| script(*process, [Step::Switch(rollback), Step::Read(0)]))
                 .collect(),
             Kind::HotJournal => {
                 let steps = [
@@ -124,7 +124,7 @@ impl Scripts {
                     self.death(random, Step::DieInTransaction),
                     Step::Transactions(50),
                 ];
-                vec![part(STOCK[0], steps)]
+                vec![script(STOCK[0], steps)]
             }
             Kind::HotLog => {
                 let steps = [
@@ -134,11 +134,11 @@ impl Scripts {
                     self.death(random, Step::DieInTransaction),
                     Step::Transactions(50),
                 ];
-                vec![part(STOCK[0], steps)]
+                vec![script(STOCK[0], steps)]
             }
             Kind::OursDied => {
                 let death = self.death(random, Step::DieInTransaction);
-                vec![part(
+                vec![script(
                     OURS[0],
                     [
                         ours,
@@ -150,12 +150,13 @@ impl Scripts {
             }
             Kind::LastClose => {
                 let steps = [ours, Step::Transactions(count)];
-                OURS.iter().map(|actor| part(*actor, steps)).collect()
+                OURS.iter().map(|process| script(*process, steps)).collect()
             }
             Kind::SwitchTogether => {
-                let mut parts = vec![part(STOCK[0], [Step::Switch(rollback), Step::Close])];
-                parts.extend(OURS.map(|actor| part(actor, [Step::Open(None), Step::Read(0)])));
-                parts
+                let mut scripts = vec![script(STOCK[0], [Step::Switch(rollback), Step::Close])];
+                scripts
+                    .extend(OURS.map(|process| script(process, [Step::Open(None), Step::Read(0)])));
+                scripts
             }
         }
     }
@@ -170,11 +171,11 @@ impl Scripts {
     }
 
     /// All processes enter at once, each a moment later or sooner.
-    fn coming_in(&self, random: &mut Random) -> Vec<Part> {
-        let mut parts = Vec::new();
-        for actor in 0..self.actors {
+    fn coming_in(&self, random: &mut Random) -> Vec<Script> {
+        let mut scripts = Vec::new();
+        for process in 0..self.count {
             let mut steps = vec![pause(random)];
-            let is_ours = OURS.contains(&actor);
+            let is_ours = OURS.contains(&process);
             if is_ours {
                 steps.push(Step::Open(Some(self.mode)));
             }
@@ -186,40 +187,40 @@ impl Scripts {
                 steps.push(Step::Close);
             }
             if !random.one_in(4) {
-                parts.push(part(actor, steps));
+                scripts.push(script(process, steps));
             }
         }
-        parts
+        scripts
     }
 
     /// Our processes close while stock enters.
-    fn closing(&self, random: &mut Random) -> Vec<Part> {
-        let mut parts: Vec<_> = OURS
+    fn closing(&self, random: &mut Random) -> Vec<Script> {
+        let mut scripts: Vec<_> = OURS
             .iter()
-            .map(|actor| part(*actor, [pause(random), Step::Close]))
+            .map(|process| script(*process, [pause(random), Step::Close]))
             .collect();
-        for actor in STOCK
+        for process in STOCK
             .into_iter()
             .chain([SHELL])
-            .filter(|actor| *actor < self.actors)
+            .filter(|process| *process < self.count)
         {
             let work = if random.one_in(2) {
                 Step::Read(0)
             } else {
                 Step::Transactions(1)
             };
-            parts.push(part(actor, [pause(random), work, pause(random), work]));
+            scripts.push(script(process, [pause(random), work, pause(random), work]));
         }
-        parts
+        scripts
     }
 
     /// Our processes switch modes, and commit at once.
-    fn switching(&self, random: &mut Random) -> Vec<Part> {
+    fn switching(&self, random: &mut Random) -> Vec<Script> {
         OURS.iter()
-            .map(|actor| {
+            .map(|process| {
                 let moment = Step::Pause(random.below(400));
-                part(
-                    *actor,
+                script(
+                    *process,
                     [moment, Step::Open(Some(self.mode)), Step::Transactions(2)],
                 )
             })
@@ -227,22 +228,22 @@ impl Scripts {
     }
 
     /// Some steps of any kind.
-    fn anything(&self, actor: usize, random: &mut Random) -> Part {
+    fn anything(&self, process: usize, random: &mut Random) -> Script {
         let mut steps = vec![pause(random)];
         for _ in 0..random.between(1, 5) {
-            steps.push(self.any_step(actor, random));
+            steps.push(self.any_step(process, random));
         }
         if random.one_in(6) {
-            let place = random.below(steps.len() as u64) as usize;
-            steps.insert(place, Step::DieAfter(random.below(15_000)));
+            let index = random.below(steps.len() as u64) as usize;
+            steps.insert(index, Step::DieAfter(random.below(15_000)));
         } else if random.one_in(8) {
             steps.push(Step::DieInTransaction);
         }
-        part(actor, steps)
+        script(process, steps)
     }
 
-    fn any_step(&self, actor: usize, random: &mut Random) -> Step {
-        let is_ours = OURS.contains(&actor);
+    fn any_step(&self, process: usize, random: &mut Random) -> Step {
+        let is_ours = OURS.contains(&process);
         match random.below(20) {
             0..6 => Step::Transactions(random.between(1, 3)),
             6..10 => Step::Read(if random.one_in(3) {

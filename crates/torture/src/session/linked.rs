@@ -1,6 +1,6 @@
 //! The SQLite that is linked into this program, through its own VFS or through ours.
 
-use super::{BlobPlace, Row, Session, SqlError, SqlErrorKind, Value};
+use super::{BlobRange, Row, Session, SqlError, SqlErrorKind, Value};
 use crate::failure::Failure;
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 use std::path::Path;
@@ -109,13 +109,13 @@ impl Session for Linked {
         result.map_err(|error| self.explained(sql_error(&error, sql)))
     }
 
-    fn overwrite_blob(&mut self, place: BlobPlace<'_>, bytes: &[u8]) -> Result<(), SqlError> {
-        let BlobPlace {
+    fn overwrite_blob(&mut self, range: BlobRange<'_>, bytes: &[u8]) -> Result<(), SqlError> {
+        let BlobRange {
             table,
             column,
             rowid,
             offset,
-        } = place;
+        } = range;
         self.connection
             .blob_open("main", table, column, rowid, false)
             .and_then(|mut blob| {

@@ -4,7 +4,7 @@
 //! The session sends a statement with its parameters spelled out, and then a line that makes the
 //! shell print a mark. All output up to the mark is rows (in the shell's quoted form) or an error.
 
-use super::{BlobPlace, Row, Session, SqlError, SqlErrorKind, Value};
+use super::{BlobRange, Row, Session, SqlError, SqlErrorKind, Value};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, PipeReader, Write};
 use std::path::Path;
@@ -96,13 +96,13 @@ impl Session for Shell {
         }
     }
 
-    fn overwrite_blob(&mut self, place: BlobPlace<'_>, bytes: &[u8]) -> Result<(), SqlError> {
-        let BlobPlace {
+    fn overwrite_blob(&mut self, range: BlobRange<'_>, bytes: &[u8]) -> Result<(), SqlError> {
+        let BlobRange {
             table,
             column,
             rowid,
             offset,
-        } = place;
+        } = range;
         // substr() of a BLOB is a BLOB, but || turns two into text; hence the casts.
         let sql = format!(
             "UPDATE {table} SET {column} = CAST(substr({column}, 1, {offset}) || ?1 || \

@@ -3,7 +3,7 @@
 //! checkpoint. The tests also make a wal-index invalid or half-written while a reader uses it, as
 //! during another process's recovery.
 
-use super::{Place, printed};
+use super::{Fixture, printed};
 use crate::common::{extension, python, skip};
 use sqlite_source::sqlite_source;
 use std::path::PathBuf;
@@ -15,13 +15,16 @@ mod sqlite_source;
 const MODES: [&str; 4] = ["waldio", "onewrite", "swal", "direct"];
 
 /// Plays a scenario of `wal_faults.py` in each mode.
-fn play(scenario: &str) {
+fn run_script(scenario: &str) {
     let Some(python) = python() else { return };
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/extension/wal_faults.py");
     for mode in MODES {
-        let place = Place::new();
+        let fixture = Fixture::new();
         let mut command = Command::new(&python);
-        command.arg(&script).arg(extension()).arg(place.database());
+        command
+            .arg(&script)
+            .arg(extension())
+            .arg(fixture.database());
         let said = printed(command.args([scenario, mode]));
         assert_eq!(said, "done", "{mode}");
     }
@@ -29,32 +32,32 @@ fn play(scenario: &str) {
 
 #[test]
 fn a_reader_goes_on_while_others_recover() {
-    play("invalid");
+    run_script("invalid");
 }
 
 #[test]
 fn a_header_that_is_being_written_is_not_believed() {
-    play("torn");
+    run_script("torn");
 }
 
 #[test]
 fn commits_that_sqlite_leaves_without_checksums_are_kept_and_nobody_recovers() {
-    play("resealed");
+    run_script("resealed");
 }
 
 #[test]
 fn with_exclusive_locking_they_are_kept_too() {
-    play("resealed-exclusive");
+    run_script("resealed-exclusive");
 }
 
 #[test]
 fn the_status_names_the_faults_of_the_sqlite_that_runs() {
-    play("status");
+    run_script("status");
 }
 
 /// Links a C program with the installed SQLite, because only that one has the fault.
-fn linked(place: &Place, source: &str) -> Option<PathBuf> {
-    let program = place.directory.path().join("program");
+fn linked(fixture: &Fixture, source: &str) -> Option<PathBuf> {
+    let program = fixture.directory.path().join("program");
     let output = Command::new("cc")
         .arg(
             PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -78,15 +81,15 @@ fn linked(place: &Place, source: &str) -> Option<PathBuf> {
 
 #[test]
 fn where_a_vfs_over_ours_hides_the_checksum_the_wal_index_is_put_right() {
-    let place = Place::new();
-    let Some(program) = linked(&place, "wal_over.c") else {
+    let fixture = Fixture::new();
+    let Some(program) = linked(&fixture, "wal_over.c") else {
         return;
     };
     for mode in MODES {
-        let place = Place::new();
+        let fixture = Fixture::new();
         let run = |what: &str| {
             let mut command = Command::new(&program);
-            command.arg(extension()).arg(place.database());
+            command.arg(extension()).arg(fixture.database());
             printed(command.args([mode, what]))
         };
         assert_eq!(
@@ -100,15 +103,15 @@ fn where_a_vfs_over_ours_hides_the_checksum_the_wal_index_is_put_right() {
 
 #[test]
 fn a_log_does_not_start_again_next_to_a_checkpoint() {
-    let place = Place::new();
-    let Some(program) = linked(&place, "wal_reset.c") else {
+    let fixture = Fixture::new();
+    let Some(program) = linked(&fixture, "wal_reset.c") else {
         return;
     };
     // Through our VFS, SQLite's own mode is safe as well.
     for mode in MODES.into_iter().chain(["wal"]) {
-        let place = Place::new();
+        let fixture = Fixture::new();
         let mut command = Command::new(&program);
-        command.arg(extension()).arg(place.database()).arg(mode);
+        command.arg(extension()).arg(fixture.database()).arg(mode);
         assert_eq!(printed(&mut command), "done", "{mode}");
     }
 }

@@ -1,8 +1,8 @@
 //! Stray closes in the middle of a transaction: RESERVED, EXCLUSIVE, SHARED, and the locks of the
 //! wal-index.
 
-use super::actor::{Actor, Kind, Library};
-use super::{LOGGED, Place, ROLLBACK, assert_rows, five_rows, insert_five, with_both};
+use super::program::{Kind, Library, Program};
+use super::{Fixture, LOGGED, ROLLBACK, assert_rows, five_rows, insert_five, with_both};
 
 const BUSY: &str = "ERROR database is locked";
 
@@ -17,13 +17,13 @@ fn visitors(mode_is_guarded: bool) -> Vec<Kind> {
 fn nobody_writes_next_to_a_reserved_lock() {
     with_both(|library| {
         for (mode, kind) in in_rollback_modes() {
-            let place = Place::new();
-            let database = place.database();
+            let fixture = Fixture::new();
+            let database = fixture.database();
             let mut writer = five_rows(library, mode, &database);
             writer.must("BEGIN IMMEDIATE");
             insert_five(&mut writer);
             writer.stray(&database);
-            let mut other = Actor::with(library, kind, &database);
+            let mut other = Program::with(library, kind, &database);
             assert_eq!(other.sql("SELECT count(*) FROM t"), "5", "{mode}");
             assert_eq!(other.sql("INSERT INTO t DEFAULT VALUES"), BUSY, "{mode}");
             other.close();
@@ -38,13 +38,13 @@ fn nobody_writes_next_to_a_reserved_lock() {
 fn nobody_reads_next_to_an_exclusive_lock() {
     with_both(|library| {
         for (mode, kind) in in_rollback_modes() {
-            let place = Place::new();
-            let database = place.database();
+            let fixture = Fixture::new();
+            let database = fixture.database();
             let mut writer = five_rows(library, mode, &database);
             writer.must("BEGIN EXCLUSIVE");
             insert_five(&mut writer);
             writer.stray(&database);
-            let mut other = Actor::with(library, kind, &database);
+            let mut other = Program::with(library, kind, &database);
             assert_eq!(other.sql("SELECT count(*) FROM t"), BUSY, "{mode}");
             other.close();
             writer.must("COMMIT");
@@ -58,13 +58,13 @@ fn nobody_reads_next_to_an_exclusive_lock() {
 fn nobody_commits_under_a_reader() {
     with_both(|library| {
         for (mode, kind) in in_rollback_modes() {
-            let place = Place::new();
-            let database = place.database();
+            let fixture = Fixture::new();
+            let database = fixture.database();
             let mut reader = five_rows(library, mode, &database);
             reader.must("BEGIN");
             reader.must("SELECT count(*) FROM t");
             reader.stray(&database);
-            let mut other = Actor::with(library, kind, &database);
+            let mut other = Program::with(library, kind, &database);
             assert_eq!(other.sql("INSERT INTO t DEFAULT VALUES"), BUSY, "{mode}");
             other.close();
             reader.must("COMMIT");
@@ -85,13 +85,13 @@ fn nobody_takes_the_write_lock_of_the_wal_index() {
     with_both(|library| {
         for mode in LOGGED {
             for kind in visitors(mode.is_guarded()) {
-                let place = Place::new();
-                let database = place.database();
+                let fixture = Fixture::new();
+                let database = fixture.database();
                 let mut writer = five_rows(library, mode.name, &database);
                 writer.must("BEGIN IMMEDIATE");
                 insert_five(&mut writer);
-                writer.stray(&place.file("-shm"));
-                let mut other = Actor::with(library, kind, &database);
+                writer.stray(&fixture.file("-shm"));
+                let mut other = Program::with(library, kind, &database);
                 assert_eq!(other.sql("INSERT INTO t DEFAULT VALUES"), BUSY, "{mode:?}");
                 other.close();
                 writer.must("COMMIT");
@@ -114,13 +114,13 @@ fn no_log_starts_again_under_a_reader() {
 }
 
 fn no_log_starts_again_under(library: Library, mode: &str, kind: Kind) {
-    let place = Place::new();
-    let database = place.database();
+    let fixture = Fixture::new();
+    let database = fixture.database();
     let mut reader = five_rows(library, mode, &database);
     reader.must("BEGIN");
     assert_eq!(reader.must("SELECT count(*) FROM t"), "5");
-    reader.stray(&place.file("-shm"));
-    let mut other = Actor::with(library, kind, &database);
+    reader.stray(&fixture.file("-shm"));
+    let mut other = Program::with(library, kind, &database);
     insert_five(&mut other);
     let checkpoint = other.must("PRAGMA wal_checkpoint(RESTART)");
     assert!(checkpoint.starts_with("1|"), "{mode}: {checkpoint}");

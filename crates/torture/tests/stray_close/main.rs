@@ -1,13 +1,13 @@
 //! A program closes a file of a database without SQLite: a copy, a backup library, a read of the
 //! header. POSIX drops the locks that SQLite holds on the file. Our locks must hold.
 
-mod actor;
 #[path = "../common/mod.rs"]
 mod common;
 mod forked;
 mod in_transactions;
+mod program;
 
-use actor::{Actor, Kind, Library};
+use program::{Kind, Library, Program};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -55,13 +55,13 @@ impl Mode {
     }
 }
 
-struct Place {
+struct Fixture {
     directory: TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place {
+impl Fixture {
+    fn new() -> Fixture {
+        Fixture {
             directory: tempfile::tempdir().expect("a temporary directory"),
         }
     }
@@ -76,8 +76,8 @@ impl Place {
 }
 
 /// A process with a database of five rows.
-fn five_rows(library: Library, mode: &str, database: &Path) -> Actor {
-    let mut writer = Actor::with(library, Kind::Ours, database);
+fn five_rows(library: Library, mode: &str, database: &Path) -> Program {
+    let mut writer = Program::with(library, Kind::Ours, database);
     assert_eq!(writer.must(&format!("PRAGMA journal_mode={mode}")), mode);
     writer.must("PRAGMA synchronous=FULL");
     writer.must("CREATE TABLE t(id INTEGER PRIMARY KEY)");
@@ -85,7 +85,7 @@ fn five_rows(library: Library, mode: &str, database: &Path) -> Actor {
     writer
 }
 
-fn insert_five(writer: &mut Actor) {
+fn insert_five(writer: &mut Program) {
     for _ in 0..5 {
         writer.must("INSERT INTO t DEFAULT VALUES");
     }
@@ -93,7 +93,7 @@ fn insert_five(writer: &mut Actor) {
 
 /// Checks the rows for a process that opens the database after all others are gone.
 fn assert_rows(kind: Kind, database: &Path, rows: u32, what: &str) {
-    let mut reader = Actor::with(Library::Linked, kind, database);
+    let mut reader = Program::with(Library::Linked, kind, database);
     assert_eq!(
         reader.sql("SELECT count(*) FROM t"),
         rows.to_string(),
@@ -105,7 +105,7 @@ fn assert_rows(kind: Kind, database: &Path, rows: u32, what: &str) {
 
 /// Opens the database, reads, and closes it as if it were the last one.
 fn visit(library: Library, kind: Kind, mode: Mode, database: &Path, what: &str) {
-    let mut visitor = Actor::with(library, kind, database);
+    let mut visitor = Program::with(library, kind, database);
     let seen = visitor.sql("SELECT count(*) FROM t");
     if kind == Kind::Stock && mode.is_guarded() {
         assert!(seen.contains("not a database"), "{what}: {seen}");
@@ -128,10 +128,10 @@ fn all_ten_are_there(library: Library, mode: Mode) {
         for kind in [Kind::Ours, Kind::Stock] {
             for end in [End::Kill, End::Close] {
                 let what = format!("{library:?}, {mode:?}, {suffix:?}, {kind:?}, {end:?}");
-                let place = Place::new();
-                let database = place.database();
+                let fixture = Fixture::new();
+                let database = fixture.database();
                 let mut writer = five_rows(library, mode.name, &database);
-                writer.stray(&place.file(suffix));
+                writer.stray(&fixture.file(suffix));
                 visit(library, kind, mode, &database, &what);
                 insert_five(&mut writer);
                 match end {
@@ -185,14 +185,14 @@ fn a_reader_sees_what_is_committed_after_its_stray_close() {
         for mode in LOGGED {
             for suffix in mode.files() {
                 let what = format!("{library:?}, {mode:?}, {suffix:?}");
-                let place = Place::new();
-                let database = place.database();
+                let fixture = Fixture::new();
+                let database = fixture.database();
                 five_rows(library, mode.name, &database).close();
-                let mut reader = Actor::with(library, Kind::Ours, &database);
+                let mut reader = Program::with(library, Kind::Ours, &database);
                 assert_eq!(reader.must("SELECT count(*) FROM t"), "5", "{what}");
-                reader.stray(&place.file(suffix));
+                reader.stray(&fixture.file(suffix));
                 for rows in [10, 15] {
-                    let mut writer = Actor::with(library, Kind::Ours, &database);
+                    let mut writer = Program::with(library, Kind::Ours, &database);
                     insert_five(&mut writer);
                     writer.close();
                     let seen = reader.sql("SELECT count(*) FROM t");
@@ -208,8 +208,8 @@ fn a_reader_sees_what_is_committed_after_its_stray_close() {
 #[test]
 fn the_status_says_how_locks_are_held() {
     with_both(|library| {
-        let place = Place::new();
-        let mut writer = five_rows(library, "onewrite", &place.database());
+        let fixture = Fixture::new();
+        let mut writer = five_rows(library, "onewrite", &fixture.database());
         let status = writer.must("PRAGMA onewrite_status");
         assert!(
             status.contains(r#""locks":"ofd","locks_why_not":null"#),
@@ -220,11 +220,11 @@ fn the_status_says_how_locks_are_held() {
 
 /// A program loads the extension when it has the database already open, as a stock one.
 #[test]
-fn who_loads_it_late_works_and_is_told() {
+fn a_program_that_loads_it_late_works_and_sees_the_reason() {
     with_both(|library| {
-        let place = Place::new();
-        let database = place.database();
-        let mut program = Actor::with(library, Kind::Stock, &database);
+        let fixture = Fixture::new();
+        let database = fixture.database();
+        let mut program = Program::with(library, Kind::Stock, &database);
         program.must("PRAGMA journal_mode=wal");
         program.must("CREATE TABLE t(id INTEGER PRIMARY KEY)");
         program.say("load");
@@ -234,7 +234,7 @@ fn who_loads_it_late_works_and_is_told() {
         assert!(status.contains(r#""locks":"posix""#), "{status}");
         assert!(status.contains("before onewrite was loaded"), "{status}");
         program.must("BEGIN IMMEDIATE");
-        let mut other = Actor::with(library, Kind::Stock, &database);
+        let mut other = Program::with(library, Kind::Stock, &database);
         let refused = other.sql("INSERT INTO t DEFAULT VALUES");
         assert_eq!(refused, "ERROR database is locked");
         program.must("COMMIT");
@@ -257,7 +257,7 @@ fn who_loads_it_late_works_and_is_told() {
 }
 
 fn visit_and_leave(library: Library, database: &Path) {
-    let mut visitor = Actor::with(library, Kind::Stock, database);
+    let mut visitor = Program::with(library, Kind::Stock, database);
     visitor.must("SELECT count(*) FROM t");
     visitor.close();
 }

@@ -1,6 +1,6 @@
 //! Logs that are missing, belong to another database, are forbidden, or are not files.
 
-use super::{Done, Trial, beside, count, insert, open};
+use super::{Done, Trial, companion, count, insert, open};
 use crate::database::JournalMode;
 use crate::failure::Failure;
 use std::fs;
@@ -16,7 +16,7 @@ const FORBIDDEN: &str = "forbidden.db";
 pub fn log_deleted(trial: &mut Trial) -> Done {
     let path = trial.dir.join("a.db");
     let connection = trial.make(&path, 10)?;
-    fs::remove_file(beside(&path, "-onewrite"))?;
+    fs::remove_file(companion(&path, "-onewrite"))?;
     no_commit_goes_nowhere(trial, &connection);
     // All commits can still be read through the open file, and go to the database.
     let found = count(&connection)?;
@@ -44,14 +44,17 @@ pub fn log_replaced(trial: &mut Trial) -> Done {
     let (path, other) = (trial.dir.join("a.db"), trial.dir.join("b.db"));
     trial.make_killed(&other, 5)?;
     let connection = trial.make(&path, 10)?;
-    fs::rename(beside(&other, "-onewrite"), beside(&path, "-onewrite"))?;
+    fs::rename(
+        companion(&other, "-onewrite"),
+        companion(&path, "-onewrite"),
+    )?;
     no_commit_goes_nowhere(trial, &connection);
     drop(connection);
     // The guard was cleared through the replaced file. The log that stands there now belongs to no
     // database. Opening reports that until the log is moved away.
     let refused = open(&path).and_then(|connection| count(&connection));
     trial.refused(&refused, &[14], "-onewrite");
-    fs::remove_file(beside(&path, "-onewrite"))?;
+    fs::remove_file(companion(&path, "-onewrite"))?;
     trial.holds(&path, 10)
 }
 
@@ -59,10 +62,10 @@ pub fn log_of_another(trial: &mut Trial) -> Done {
     let (path, other) = (trial.dir.join("a.db"), trial.dir.join("b.db"));
     trial.make_killed(&path, 10)?;
     trial.make_killed(&other, 5)?;
-    let log = beside(&path, "-onewrite");
-    let kept = beside(&path, "-kept");
+    let log = companion(&path, "-onewrite");
+    let kept = companion(&path, "-kept");
     fs::rename(&log, &kept)?;
-    fs::copy(beside(&other, "-onewrite"), &log)?;
+    fs::copy(companion(&other, "-onewrite"), &log)?;
     let refused = open(&path).and_then(|connection| count(&connection));
     trial.refused(&refused, &[14], "belongs to another database");
     fs::remove_file(&log)?;
@@ -75,8 +78,8 @@ pub fn log_of_another(trial: &mut Trial) -> Done {
 pub fn directory_as_log(trial: &mut Trial) -> Done {
     let path = trial.dir.join("a.db");
     drop(trial.make(&path, 10)?);
-    let log = beside(&path, "-onewrite");
-    let kept = beside(&path, "-kept");
+    let log = companion(&path, "-onewrite");
+    let kept = companion(&path, "-kept");
     fs::rename(&log, &kept)?;
     fs::create_dir(&log)?;
     let refused = open(&path).and_then(|connection| insert(&connection, 1));
@@ -110,7 +113,7 @@ pub fn make_forbidden(mode: JournalMode, dir: &Path) -> Result<(), Failure> {
     if made.is_err() {
         return Err(Failure::Harness("making a database for nobody".to_owned()));
     }
-    let log = beside(
+    let log = companion(
         &path,
         if mode.is_guarded() {
             "-onewrite"
@@ -136,7 +139,7 @@ pub fn foreign_index(trial: &mut Trial) -> Done {
     let (path, other) = (trial.dir.join("a.db"), trial.dir.join("b.db"));
     trial.make_killed(&path, 10)?;
     let live = trial.make(&other, 25)?;
-    fs::copy(beside(&other, "-shm"), beside(&path, "-shm"))?;
+    fs::copy(companion(&other, "-shm"), companion(&path, "-shm"))?;
     drop(live);
     trial.holds(&path, 10)
 }
@@ -149,19 +152,19 @@ pub fn foreign_wal(trial: &mut Trial) -> Done {
     stock.execute_batch(
         "PRAGMA journal_mode=wal; CREATE TABLE other(y); INSERT INTO other VALUES(1)",
     )?;
-    fs::copy(beside(&other, "-wal"), beside(&path, "-wal"))?;
+    fs::copy(companion(&other, "-wal"), companion(&path, "-wal"))?;
     drop(stock);
     let ours = open(&path)?;
     let found = count(&ours)?;
     trial.expect(
         found == 10,
-        format!("{found} of 10 rows beside a foreign -wal"),
+        format!("{found} of 10 rows next to a foreign -wal"),
     );
     insert(&ours, 11)?;
     let found = count(&ours)?;
     trial.expect(
         found == 11,
-        format!("{found} of 11 rows beside a foreign -wal"),
+        format!("{found} of 11 rows next to a foreign -wal"),
     );
     Ok(())
 }

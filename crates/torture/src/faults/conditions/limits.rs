@@ -1,6 +1,6 @@
 //! No descriptors, no memory.
 
-use super::{Done, Stop, Trial, beside, count, insert, open, sqlite};
+use super::{Done, Stop, Trial, companion, count, insert, open, sqlite};
 use crate::failure::Failure;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
@@ -71,10 +71,10 @@ pub fn no_memory(trial: &mut Trial) -> Done {
         let mut nth = 1;
         loop {
             for suffix in ["-wal", "-shm", "-journal", "-onewrite", ""] {
-                let (from, to) = (beside(&template, suffix), beside(&path, suffix));
+                let (from, to) = (companion(&template, suffix), companion(&path, suffix));
                 let _ = fs::remove_file(&to);
                 if from.exists() {
-                    super::super::place::copy_file(&from, &to)?;
+                    super::super::directory::copy_file(&from, &to)?;
                 }
             }
             sqlite::refuse_memory(nth, for_good);

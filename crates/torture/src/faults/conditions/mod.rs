@@ -7,10 +7,10 @@
 
 mod files;
 mod limits;
+mod mounts;
 mod names;
-mod places;
 
-use super::place::Image;
+use super::directory::Image;
 use super::sqlite;
 use crate::database::JournalMode;
 use crate::failure::Failure;
@@ -200,7 +200,7 @@ fn broken(what: String) -> Tally {
 ///
 /// # Errors
 /// Errors of the harness.
-pub fn play(arguments: &ConditionArguments) -> Result<Tally, Failure> {
+pub fn work(arguments: &ConditionArguments) -> Result<Tally, Failure> {
     die_with_parent()?;
     sqlite::collect_log()?;
     if arguments.condition == Condition::NoMemory {
@@ -214,8 +214,8 @@ pub fn play(arguments: &ConditionArguments) -> Result<Tally, Failure> {
         tally: Tally::default(),
     };
     let done = match arguments.condition {
-        Condition::FullDisk => places::full_disk(&mut trial),
-        Condition::ReadOnlyMount => places::read_only_mount(&mut trial),
+        Condition::FullDisk => mounts::full_disk(&mut trial),
+        Condition::ReadOnlyMount => mounts::read_only_mount(&mut trial),
         Condition::LogDeleted => files::log_deleted(&mut trial),
         Condition::LogReplaced => files::log_replaced(&mut trial),
         Condition::LogOfAnother => files::log_of_another(&mut trial),
@@ -330,9 +330,9 @@ impl Trial {
         let live = path.with_extension("live");
         let connection = self.make(&live, rows)?;
         for suffix in ["", "-wal", "-onewrite", "-journal"] {
-            let from = beside(&live, suffix);
+            let from = companion(&live, suffix);
             if from.exists() {
-                std::fs::copy(&from, beside(path, suffix))?;
+                std::fs::copy(&from, companion(path, suffix))?;
             }
         }
         drop(connection);
@@ -370,7 +370,7 @@ fn count(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0))
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn companion(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

@@ -1,6 +1,6 @@
 //! Names: symbolic links, long names, odd names.
 
-use super::{Done, Trial, beside, count, open};
+use super::{Done, Trial, companion, count, open};
 use crate::database::JournalMode;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,16 +17,16 @@ pub fn symbolic_link(trial: &mut Trial) -> Done {
     super::insert(&by_link, 11)?;
     let found = count(&by_path)?;
     trial.expect(found == 11, format!("{found} of 11 rows by the other name"));
-    let beside_link = fs::read_dir(&links)?.count();
-    trial.expect(beside_link == 1, "something was made beside the link");
+    let entries = fs::read_dir(&links)?.count();
+    trial.expect(entries == 1, "something was made next to the link");
     drop((by_link, by_path));
     trial.holds(&link, 11)?;
     trial.holds(&path, 11)?;
     if !trial.mode.is_ours() {
         return Ok(());
     }
-    // A symbolic link in the log's place is not followed, as with SQLite's own files.
-    let (log, kept) = (beside(&path, "-onewrite"), beside(&path, "-kept"));
+    // A symbolic link at the log's path is not followed, as with SQLite's own files.
+    let (log, kept) = (companion(&path, "-onewrite"), companion(&path, "-kept"));
     fs::rename(&log, &kept)?;
     symlink(&kept, &log)?;
     let refused = open(&path).and_then(|connection| super::insert(&connection, 1));
@@ -78,7 +78,7 @@ fn no_room_for_the_suffix(trial: &mut Trial) -> Done {
     }
     super::insert(&connection, 2)?;
     drop(connection);
-    let log = beside(&path, "-wal");
+    let log = companion(&path, "-wal");
     trial.expect(!log.exists(), "a log was left");
     trial.holds(&path, 2)
 }

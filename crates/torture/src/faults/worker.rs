@@ -88,7 +88,7 @@ pub enum Event {
 
 /// The arguments of a worker.
 #[derive(Debug, Clone, Args)]
-pub struct ActorArguments {
+pub struct WorkerArguments {
     /// Database file.
     #[arg(long)]
     pub db: PathBuf,
@@ -132,11 +132,11 @@ pub enum Part {
 ///
 /// # Errors
 /// Errors of the harness.
-pub fn play(arguments: &ActorArguments) -> Result<(), Failure> {
+pub fn run(arguments: &WorkerArguments) -> Result<(), Failure> {
     die_with_parent()?;
     sqlite::collect_log()?;
     onewrite::register().map_err(|e| Failure::Harness(e.to_string()))?;
-    let mut actor = Actor {
+    let mut worker = Worker {
         arguments: arguments.clone(),
         connection: None,
         other: None,
@@ -148,7 +148,7 @@ pub fn play(arguments: &ActorArguments) -> Result<(), Failure> {
     };
     match arguments.part {
         Part::Prepare => {
-            arguments.scenario.prepare(&mut actor);
+            arguments.scenario.prepare(&mut worker);
             tell(&Event::Done);
             if arguments.scenario.finds() == Finds::Killed {
                 die();
@@ -156,14 +156,14 @@ pub fn play(arguments: &ActorArguments) -> Result<(), Failure> {
         }
         Part::Run => {
             tracer::be_traced()?;
-            arguments.scenario.before(&mut actor);
+            arguments.scenario.before(&mut worker);
             tell(&Event::Begin);
             Mark::Begin.tell();
-            arguments.scenario.body(&mut actor);
+            arguments.scenario.body(&mut worker);
             Mark::End.tell();
             tell(&Event::End);
             Mark::Snapshot.tell();
-            actor.go_on();
+            worker.go_on();
             tell(&Event::Done);
             die();
         }
@@ -180,8 +180,8 @@ fn tell(event: &Event) {
 }
 
 /// See the module.
-pub struct Actor {
-    arguments: ActorArguments,
+pub struct Worker {
+    arguments: WorkerArguments,
     connection: Option<Connection>,
     /// The connection whose turn it is not.
     other: Option<Connection>,
@@ -190,7 +190,7 @@ pub struct Actor {
     detach: PathBuf,
 }
 
-impl Actor {
+impl Worker {
     fn open_with(&mut self, flags: OpenFlags, what: &str) {
         sqlite::take_log();
         let opened = Connection::open_with_flags_and_vfs(

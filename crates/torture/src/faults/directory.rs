@@ -1,4 +1,4 @@
-//! The place of the workers' databases.
+//! The directory of the workers' databases.
 
 use crate::failure::Failure;
 use onewrite_iotrace::scratch::{self, FileSystem, LoopDevice, Mounted};
@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// A directory that disappears with this value.
-pub enum Place {
+pub enum WorkDirectory {
     /// A file system of its own in memory, where direct I/O and flushes are real and quick.
     Image(Image),
     /// A directory in an existing file system.
@@ -82,11 +82,11 @@ impl Image {
     }
 }
 
-impl Place {
-    /// Makes a place, in `parent` if it is given.
+impl WorkDirectory {
+    /// Makes a directory, in `parent` if it is given.
     ///
     /// # Errors
-    /// The place cannot be made.
+    /// The directory cannot be made.
     pub fn make(parent: Option<&Path>) -> Result<Self, Failure> {
         let in_directory = |parent: &Path| {
             tempfile::Builder::new()
@@ -111,7 +111,7 @@ impl Place {
         }
     }
 
-    /// A directory outside of the place, which disappears with it, for more file systems.
+    /// A directory outside of this one, which disappears with it, for more file systems.
     pub fn images(&self) -> &Path {
         match self {
             Self::Image(image) => image.directory.path(),
@@ -119,10 +119,10 @@ impl Place {
         }
     }
 
-    /// Removes the place. Dropping does the same, but cannot report errors.
+    /// Removes the directory. Dropping does the same, but cannot report errors.
     ///
     /// # Errors
-    /// The place cannot be removed.
+    /// The directory cannot be removed.
     pub fn remove(self) -> Result<(), Failure> {
         match self {
             Self::Image(image) => image.remove(),

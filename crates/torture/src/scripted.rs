@@ -1,4 +1,4 @@
-//! A worker that plays scripts. The races start such processes once and send them their scripts.
+//! A worker that runs scripts. The races start such processes once and send them their scripts.
 //!
 //! A script is one line of JSON on standard input; the reply is one line on standard output. A
 //! worker keeps its connection, with its cache, from script to script, because idle connections are
@@ -85,7 +85,7 @@ pub struct Reply {
     pub is_open: bool,
 }
 
-struct Actor {
+struct Worker {
     database: Database,
     arguments: WorkerArguments,
     writer: Writer,
@@ -95,14 +95,14 @@ struct Actor {
     death: Option<JoinHandle<()>>,
 }
 
-/// The worker `actor`: plays scripts until its standard input ends.
+/// The worker `scripted`: runs scripts until its standard input ends.
 ///
 /// # Errors
 /// Errors of the harness. Findings of the scripts are in the replies.
-pub fn play(arguments: &WorkerArguments, writer: WriterId) -> Result<(), Failure> {
+pub fn run(arguments: &WorkerArguments, writer: WriterId) -> Result<(), Failure> {
     die_with_parent()?;
     let ledger = Ledger::open(&arguments.ledgers, writer)?;
-    let mut actor = Actor {
+    let mut worker = Worker {
         database: arguments.database.clone(),
         arguments: arguments.clone(),
         writer: Writer::new(writer, arguments.seed, ledger, None),
@@ -113,11 +113,11 @@ pub fn play(arguments: &WorkerArguments, writer: WriterId) -> Result<(), Failure
     for line in std::io::stdin().lock().lines() {
         let script: Vec<Step> = serde_json::from_str(&line?)
             .map_err(|error| Failure::Harness(format!("not a script: {error}")))?;
-        let outcomes = script.iter().map(|step| actor.outcome(*step)).collect();
-        actor.meet_death();
+        let outcomes = script.iter().map(|step| worker.outcome(*step)).collect();
+        worker.meet_death();
         let reply = Reply {
             outcomes,
-            is_open: actor.session.is_some(),
+            is_open: worker.session.is_some(),
         };
         let mut stdout = std::io::stdout().lock();
         writeln!(stdout, "{}", serde_json::json!(reply))?;
@@ -171,7 +171,7 @@ impl From<TransactionError> for StepError {
     }
 }
 
-impl Actor {
+impl Worker {
     fn outcome(&mut self, step: Step) -> Outcome {
         let error = match self.take(step) {
             Ok(()) => return Outcome::Done,

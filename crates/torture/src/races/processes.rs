@@ -1,14 +1,14 @@
 //! The processes of the races, seen from the orchestrator: scripts go in, replies come out.
 
-use super::scripts::{OURS, Part, SHELL, STOCK};
-use crate::actor::{Outcome, Reply, Step};
+use super::scripts::{OURS, SHELL, STOCK, Script};
 use crate::database::{Database, Engine};
 use crate::failure::{Failure, Promise};
 use crate::model::WriterId;
 use crate::processes::this_program;
 use crate::random::Random;
+use crate::scripted::{Outcome, Reply, Step};
 use crate::session::shell;
-use crate::setup::{Place, Setup, SetupArguments};
+use crate::setup::{Setup, SetupArguments, TestDatabase};
 use crate::workers::WorkerArguments;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin};
@@ -20,13 +20,13 @@ use std::time::Duration;
 const SCRIPT_LIMIT: Duration = Duration::from_secs(60);
 
 /// One process.
-struct Player {
+struct Process {
     child: Child,
     input: ChildStdin,
     replies: Receiver<String>,
 }
 
-impl Player {
+impl Process {
     fn start(arguments: &[String], setup: &Setup) -> Result<Self, Failure> {
         let mut child = this_program(arguments, &setup.log())?
             .stdin(std::process::Stdio::piped())
@@ -50,7 +50,7 @@ impl Player {
     }
 }
 
-impl Drop for Player {
+impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -59,7 +59,7 @@ impl Drop for Player {
 
 /// The result of a script.
 #[derive(Debug)]
-pub enum Played {
+pub enum Answer {
     /// The process lives and replies.
     Reply(Reply),
     /// The process has died, as the script demanded.
@@ -67,20 +67,20 @@ pub enum Played {
 }
 
 /// All processes of a run on one database.
-pub struct Cast<'a> {
+pub struct Processes<'a> {
     setup: &'a Setup,
     arguments: &'a SetupArguments,
-    place: Place,
+    test: TestDatabase,
     seeds: Random,
-    players: Vec<Option<Player>>,
+    processes: Vec<Option<Process>>,
 }
 
-impl<'a> Cast<'a> {
-    /// The processes that will play at `place`. Each starts when it is first needed.
+impl<'a> Processes<'a> {
+    /// The processes that will use `test`. Each starts when it is first needed.
     pub fn new(
         setup: &'a Setup,
         arguments: &'a SetupArguments,
-        place: Place,
+        test: TestDatabase,
         seeds: Random,
     ) -> Self {
         let count = if shell::is_installed() {
@@ -88,118 +88,124 @@ impl<'a> Cast<'a> {
         } else {
             SHELL
         };
-        let players = std::iter::repeat_with(|| None).take(count).collect();
+        let processes = std::iter::repeat_with(|| None).take(count).collect();
         Self {
             setup,
             arguments,
-            place,
+            test,
             seeds,
-            players,
+            processes,
         }
     }
 
     /// The number of processes.
     pub fn len(&self) -> usize {
-        self.players.len()
+        self.processes.len()
     }
 
     /// Whether there are no processes.
     pub fn is_empty(&self) -> bool {
-        self.players.is_empty()
+        self.processes.is_empty()
     }
 
-    /// The place of the database.
-    pub fn place(&self) -> &Place {
-        &self.place
+    /// The database under test.
+    pub fn test(&self) -> &TestDatabase {
+        &self.test
     }
 
     /// The stock processes.
     pub fn stock(&self) -> impl Iterator<Item = usize> {
         STOCK
             .into_iter()
-            .chain((self.players.len() > SHELL).then_some(SHELL))
+            .chain((self.processes.len() > SHELL).then_some(SHELL))
     }
 
-    /// The SQLite of process `actor`.
-    pub fn engine(&self, actor: usize) -> Engine {
-        match actor {
+    /// The SQLite of process `process`.
+    pub fn engine(&self, process: usize) -> Engine {
+        match process {
             SHELL => Engine::Shell,
-            actor if OURS.contains(&actor) => self.arguments.engine,
+            process if OURS.contains(&process) => self.arguments.engine,
             _ => Engine::Stock,
         }
     }
 
     /// A name for messages.
-    pub fn name(&self, actor: usize) -> String {
-        let side = if OURS.contains(&actor) {
+    pub fn name(&self, process: usize) -> String {
+        let side = if OURS.contains(&process) {
             "ours"
         } else {
             "stock"
         };
-        format!("process {actor} ({side}, {:?})", self.engine(actor))
+        format!("process {process} ({side}, {:?})", self.engine(process))
     }
 
-    fn start(&mut self, actor: usize) -> Result<Player, Failure> {
+    fn start(&mut self, process: usize) -> Result<Process, Failure> {
         let worker = WorkerArguments {
             database: Database {
-                engine: self.engine(actor),
+                engine: self.engine(process),
                 mode: None,
                 group_synch: None,
                 checkpoint: None,
                 busy_timeout: 5,
-                ..self.place.connection(self.arguments)
+                ..self.test.connection(self.arguments)
             },
-            ledgers: self.place.ledgers.clone(),
+            ledgers: self.test.ledgers.clone(),
             seed: self.seeds.next(),
         };
-        Player::start(&worker.actor_arguments(WriterId(actor as u32)), self.setup)
+        Process::start(
+            &worker.scripted_arguments(WriterId(process as u32)),
+            self.setup,
+        )
     }
 
     /// Sends a script.
     ///
     /// # Errors
     /// Errors of the harness.
-    pub fn send(&mut self, part: &Part) -> Result<(), Failure> {
-        let mut player = match self.players[part.actor].take() {
-            Some(player) => player,
-            None => self.start(part.actor)?,
+    pub fn send(&mut self, script: &Script) -> Result<(), Failure> {
+        let mut running = match self.processes[script.process].take() {
+            Some(running) => running,
+            None => self.start(script.process)?,
         };
-        let line = format!("{}\n", serde_json::json!(part.steps));
-        player.input.write_all(line.as_bytes()).map_err(|error| {
+        let line = format!("{}\n", serde_json::json!(script.steps));
+        running.input.write_all(line.as_bytes()).map_err(|error| {
             Failure::Harness(format!(
                 "{} takes no script: {error}",
-                self.name(part.actor)
+                self.name(script.process)
             ))
         })?;
-        self.players[part.actor] = Some(player);
+        self.processes[script.process] = Some(running);
         Ok(())
     }
 
-    /// Waits for the result of the script sent to `actor`.
+    /// Waits for the result of the script sent to `process`.
     ///
     /// # Errors
     /// The failure that the process has found, or that it hangs.
-    pub fn receive(&mut self, actor: usize) -> Result<Played, Failure> {
-        let Some(player) = &mut self.players[actor] else {
+    pub fn receive(&mut self, process: usize) -> Result<Answer, Failure> {
+        let Some(running) = &mut self.processes[process] else {
             return Err(Failure::Harness(format!(
-                "process {actor} was sent no script"
+                "process {process} was sent no script"
             )));
         };
-        match player.replies.recv_timeout(SCRIPT_LIMIT) {
+        match running.replies.recv_timeout(SCRIPT_LIMIT) {
             Ok(line) => serde_json::from_str(&line)
-                .map(Played::Reply)
+                .map(Answer::Reply)
                 .map_err(|error| {
-                    Failure::Harness(format!("{} said {line:?}: {error}", self.name(actor)))
+                    Failure::Harness(format!("{} said {line:?}: {error}", self.name(process)))
                 }),
             Err(RecvTimeoutError::Timeout) => {
-                let detail = format!("{} hangs: no reply for {SCRIPT_LIMIT:?}", self.name(actor));
+                let detail = format!(
+                    "{} hangs: no reply for {SCRIPT_LIMIT:?}",
+                    self.name(process)
+                );
                 Err(Failure::broken(Promise::Progress, detail))
             }
             Err(RecvTimeoutError::Disconnected) => {
                 // The pipe closes a moment before the process is gone, with all of its locks.
-                let status = player.child.wait()?;
-                self.players[actor] = None;
-                expect_killed(&self.name(actor), status)
+                let status = running.child.wait()?;
+                self.processes[process] = None;
+                expect_killed(&self.name(process), status)
             }
         }
     }
@@ -208,11 +214,11 @@ impl<'a> Cast<'a> {
     ///
     /// # Errors
     /// The failure that is found.
-    pub fn at_once(&mut self, parts: &[Part]) -> Result<Vec<(usize, Played)>, Failure> {
-        parts.iter().try_for_each(|part| self.send(part))?;
-        parts
+    pub fn at_once(&mut self, scripts: &[Script]) -> Result<Vec<(usize, Answer)>, Failure> {
+        scripts.iter().try_for_each(|script| self.send(script))?;
+        scripts
             .iter()
-            .map(|part| Ok((part.actor, self.receive(part.actor)?)))
+            .map(|script| Ok((script.process, self.receive(script.process)?)))
             .collect()
     }
 
@@ -220,35 +226,35 @@ impl<'a> Cast<'a> {
     ///
     /// # Errors
     /// The failure that is found.
-    pub fn play(&mut self, actor: usize, steps: &[Step]) -> Result<Played, Failure> {
-        self.send(&Part {
-            actor,
+    pub fn run(&mut self, process: usize, steps: &[Step]) -> Result<Answer, Failure> {
+        self.send(&Script {
+            process,
             steps: steps.to_vec(),
         })?;
-        self.receive(actor)
+        self.receive(process)
     }
 
     /// Closes every connection that is open.
     ///
     /// # Errors
     /// The failure that is found.
-    pub fn close_all(&mut self, actors: impl Iterator<Item = usize>) -> Result<(), Failure> {
-        for actor in actors {
-            if self.players[actor].is_none() {
+    pub fn close_all(&mut self, processes: impl Iterator<Item = usize>) -> Result<(), Failure> {
+        for process in processes {
+            if self.processes[process].is_none() {
                 continue;
             }
-            if let Played::Reply(reply) = self.play(actor, &[Step::Close])? {
-                expect_all_done(&self.name(actor), &reply)?;
+            if let Answer::Reply(reply) = self.run(process, &[Step::Close])? {
+                expect_all_done(&self.name(process), &reply)?;
             }
         }
         Ok(())
     }
 }
 
-fn expect_killed(name: &str, status: std::process::ExitStatus) -> Result<Played, Failure> {
+fn expect_killed(name: &str, status: std::process::ExitStatus) -> Result<Answer, Failure> {
     use std::os::unix::process::ExitStatusExt;
     if status.signal() == Some(rustix::process::Signal::KILL.as_raw()) {
-        return Ok(Played::Died);
+        return Ok(Answer::Died);
     }
     let detail = format!("{name} ended with {status}; its words are in the workers' log");
     Err(Failure::broken(Promise::NoOtherErrors, detail))

@@ -1,4 +1,4 @@
-//! Places of the database: a full disk, a read-only mount.
+//! File systems of the database: a full disk, a read-only mount.
 
 use super::{Done, Trial, count, insert, open};
 use rustix::mount::{MountFlags, mount_remount};

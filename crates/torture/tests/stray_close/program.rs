@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::common::{extension, python};
 
-const IS_ACTOR: &str = "STRAY_CLOSE_ACTOR";
+const IS_PROGRAM: &str = "STRAY_CLOSE_PROGRAM";
 /// Stands before each answer, because the test harness prints on the same line.
 const MARK: &str = "<answer>";
 /// A process that does not answer for this long counts as hung.
@@ -54,7 +54,7 @@ impl Kind {
 }
 
 /// See the module. It is killed when it is dropped.
-pub struct Actor {
+pub struct Program {
     child: Child,
     input: Option<ChildStdin>,
     answers: Receiver<String>,
@@ -74,42 +74,47 @@ fn answers(output: ChildStdout) -> Receiver<String> {
     receiver
 }
 
-impl Actor {
-    pub fn start(library: Library, kind: Kind) -> Actor {
+impl Program {
+    pub fn start(library: Library, kind: Kind) -> Program {
         let mut command = match library {
             Library::Linked => {
                 let mut command = Command::new(env::current_exe().expect("this program"));
-                command.args(["--exact", "actor::serve", "--nocapture", "--test-threads=1"]);
-                command.env(IS_ACTOR, "1");
+                command.args([
+                    "--exact",
+                    "program::serve",
+                    "--nocapture",
+                    "--test-threads=1",
+                ]);
+                command.env(IS_PROGRAM, "1");
                 command
             }
             Library::Debian => {
                 let script = Path::new(env!("CARGO_MANIFEST_DIR"));
                 let mut command = Command::new(python().expect("looked for before"));
                 command
-                    .arg(script.join("tests/stray_close/actor.py"))
+                    .arg(script.join("tests/stray_close/program.py"))
                     .arg(extension());
                 command
             }
         };
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a process");
-        let mut actor = Actor {
+        let mut program = Program {
             input: child.stdin.take(),
             answers: answers(child.stdout.take().expect("a pipe")),
             child,
         };
         if kind == Kind::Ours {
-            actor.say("load");
+            program.say("load");
         }
-        actor
+        program
     }
 
     /// A process with a connection.
-    pub fn with(library: Library, kind: Kind, database: &Path) -> Actor {
-        let mut actor = Actor::start(library, kind);
-        actor.open(kind.vfs(), database);
-        actor
+    pub fn with(library: Library, kind: Kind, database: &Path) -> Program {
+        let mut program = Program::start(library, kind);
+        program.open(kind.vfs(), database);
+        program
     }
 
     pub fn open(&mut self, vfs: &str, database: &Path) {
@@ -160,7 +165,7 @@ impl Actor {
     }
 }
 
-impl Drop for Actor {
+impl Drop for Program {
     fn drop(&mut self) {
         drop(self.input.take());
         let _ = self.child.kill();
@@ -171,7 +176,7 @@ impl Drop for Actor {
 /// The process with the linked SQLite. As a test of its own it does nothing.
 #[test]
 fn serve() {
-    if env::var_os(IS_ACTOR).is_none() {
+    if env::var_os(IS_PROGRAM).is_none() {
         return;
     }
     let mut connections = Vec::new();
