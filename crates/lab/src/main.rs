@@ -22,7 +22,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Cut the power at many places of a recorded workload, and check what survives (root)
+    /// Cut the power at many points of a recorded workload, and check what survives (root)
     #[command(after_long_help = powercut::AFTER_HELP)]
     Powercut(powercut::Args),
     /// Measure what a paper's tables and figures show, and print the paper's values next to ours

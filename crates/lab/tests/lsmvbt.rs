@@ -4,12 +4,12 @@
 
 mod common;
 
-use common::{can_make, lab, path, text};
+use common::{can_make, onewrite_lab, path, text};
 use onewrite_iotrace::scratch::FileSystem;
 use serde_json::Value;
 
 fn document(subcommand: &str, args: &[&str]) -> Value {
-    let output = lab(subcommand, &[args, &["--json"]].concat());
+    let output = onewrite_lab(subcommand, &[args, &["--json"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("one JSON document")
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{can_make, lab, path, text};
+use common::{can_make, onewrite_lab, path, text};
 use onewrite_iotrace::scratch::FileSystem;
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ fn a_planted_costly_mode_is_red_and_a_second_run_measures_nothing_again() {
     ];
     // A run was stopped in the middle of a line.
     std::fs::write(&results, "{\"version\":1,\"cell\":\"ins").expect("a file");
-    let output = lab("matrix", &[&args[..], &["--json"]].concat());
+    let output = onewrite_lab("matrix", &[&args[..], &["--json"]].concat());
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains(&format!("2 of 2 {}", CELLS[1])), "{said}");
@@ -99,7 +99,7 @@ fn a_planted_costly_mode_is_red_and_a_second_run_measures_nothing_again() {
 
     let before = std::fs::read_to_string(&results).expect("the results");
     assert_eq!(before.lines().count(), 3, "{before}");
-    let output = lab("matrix", &args);
+    let output = onewrite_lab("matrix", &args);
     let (shown, said) = (text(&output.stdout), text(&output.stderr));
     assert!(!said.contains(" of 2 "), "{said}");
     assert_eq!(
@@ -117,7 +117,7 @@ fn a_planted_costly_mode_is_red_and_a_second_run_measures_nothing_again() {
 
 #[test]
 fn a_selection_is_listed_or_refused_in_words() {
-    let listed = lab("matrix", &["--list", "--cells", "web/steady/*/sd/16k"]);
+    let listed = onewrite_lab("matrix", &["--list", "--cells", "web/steady/*/sd/16k"]);
     let expected: Vec<String> = ["1t", "8t", "32t", "8p"]
         .map(|workers| format!("web/steady/{workers}/sd/16k\n"))
         .to_vec();
@@ -129,7 +129,7 @@ fn a_selection_is_listed_or_refused_in_words() {
         ),
         (["--modes", "onewrite,wal"], "wal comes first"),
     ] {
-        let output = lab("matrix", &args);
+        let output = onewrite_lab("matrix", &args);
         assert_eq!(output.status.code(), Some(2));
         assert!(
             text(&output.stderr).contains(part),

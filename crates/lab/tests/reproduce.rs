@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{can_make, lab, text};
+use common::{can_make, onewrite_lab, text};
 use onewrite_iotrace::scratch::FileSystem;
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ fn document(args: &[&str]) -> Option<Value> {
         return None;
     }
     let always = ["--scratch", "ext4", "--repeat", "1", "--json"];
-    let output = lab("reproduce", &[args, &always].concat());
+    let output = onewrite_lab("reproduce", &[args, &always].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
     assert!(document["failed"].as_array().is_some_and(Vec::is_empty));
@@ -105,7 +105,7 @@ fn waldio_s_volumes_are_counted_and_every_difference_is_explained() {
 }
 
 #[test]
-fn waldio_s_rates_stand_beside_the_paper_s() {
+fn waldio_s_rates_stand_next_to_the_paper_s() {
     let figures_of = [
         "waldio",
         "table-2",
@@ -144,26 +144,26 @@ fn waldio_s_rates_stand_beside_the_paper_s() {
 
 #[test]
 fn what_can_be_reproduced_is_listed_and_what_cannot_is_refused() {
-    let output = lab("reproduce", &["--list"]);
+    let output = onewrite_lab("reproduce", &["--list"]);
     assert!(output.status.success());
     let said = text(&output.stdout);
     for name in ["waldio:", "table-1", "figure-15"] {
         assert!(said.contains(name), "{said}");
     }
-    let output = lab("reproduce", &["waldio", "figure-1"]);
+    let output = onewrite_lab("reproduce", &["waldio", "figure-1"]);
     assert_eq!(output.status.code(), Some(2));
     let said = text(&output.stderr);
     assert!(
         said.contains("waldio has no \"figure-1\" here; there are table-1"),
         "{said}"
     );
-    assert_eq!(lab("reproduce", &[]).status.code(), Some(2));
+    assert_eq!(onewrite_lab("reproduce", &[]).status.code(), Some(2));
 }
 
 #[test]
 fn in_a_directory_there_are_rates_and_no_bytes() {
     let dir = tempfile::tempdir().expect("a directory");
-    let place = [
+    let options = [
         "--dir",
         common::path(dir.path()),
         "--repeat",
@@ -172,14 +172,17 @@ fn in_a_directory_there_are_rates_and_no_bytes() {
         "5",
         "--json",
     ];
-    let output = lab(
+    let output = onewrite_lab(
         "reproduce",
-        &[&["waldio", "figure-13"], &place[..]].concat(),
+        &[&["waldio", "figure-13"], &options[..]].concat(),
     );
     assert!(output.status.success(), "{}", text(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
     holds_together(&figures(&document)[0]);
-    let output = lab("reproduce", &[&["waldio", "table-1"], &place[..]].concat());
+    let output = onewrite_lab(
+        "reproduce",
+        &[&["waldio", "table-1"], &options[..]].concat(),
+    );
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(

@@ -53,7 +53,7 @@ impl From<Tear> for TearArg {
     }
 }
 
-/// The place of the cut, and the seed of what survived.
+/// The position of the cut, and the seed of what survived.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CutAt {
     pub position: usize,

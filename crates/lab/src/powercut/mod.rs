@@ -1,6 +1,6 @@
 //! `onewrite-lab powercut`: real file systems on a device that loses power.
 //!
-//! - [`station`] is a device with its worker process.
+//! - [`test_device`] is a device with its worker process.
 //! - [`round`] records a history on it, cuts it, and has the worker ([`worker`]) check every crash
 //!   image.
 //! - [`promise`] judges the findings.
@@ -9,13 +9,13 @@
 //!
 //! `docs/powercut.md` says which parts are real and which are modelled.
 
-mod beside;
 mod case;
 mod fua;
 mod promise;
 mod protocol;
 mod round;
-mod station;
+mod test_device;
+mod trusted;
 mod worker;
 mod workload;
 
@@ -36,7 +36,7 @@ use onewrite_cli::{Outcome, directory, interrupt};
 use promise::Contract;
 use protocol::{Broken, FileSystemArg, Setup};
 use round::{Ended, Plan, Round, Tally};
-use station::{Station, Stop};
+use test_device::{Stop, TestDevice};
 use workload::Workload;
 
 pub use worker::run as run_worker;
@@ -47,7 +47,7 @@ const CUTS_PER_HISTORY: u64 = 200;
 /// The explanation below the options of `powercut --help`.
 pub const AFTER_HELP: &str = "\
 A workload runs on a real file system on a device of our own, and every write, flush and discard is
-recorded. Then the power goes, at many places of that record: what was flushed is on the medium, of
+recorded. Then the power goes, at many points of that record: what was flushed is on the medium, of
 what was not any part may be. The kernel mounts each such medium, the engine recovers, and the
 database must be whole, with every commit that the mode promises. A quarter of the recoveries is cut
 a second time, half of those with new commits behind them.
@@ -222,8 +222,8 @@ fn replay(kept: &Path, directory: &Path) -> Outcome {
     let case = Case::load(kept)?;
     eprintln!("as kept: {}", case.failure);
     let setup = setup(case.file_system, case.mode.clone(), case.fua, case.broken);
-    let mut station = Station::new(setup, directory).map_err(stopped)?;
-    match round::replay(&mut station, kept, &case) {
+    let mut device = TestDevice::new(setup, directory).map_err(stopped)?;
+    match round::replay(&mut device, kept, &case) {
         Ok(found) => {
             println!("nothing is wrong now: {found:?}");
             Ok(ExitCode::SUCCESS)
@@ -389,7 +389,7 @@ impl Shared<'_> {
     }
 
     fn rounds(&self) -> Result<(), Ended> {
-        let mut station = Station::new(self.setup.clone(), self.directory)?;
+        let mut device = TestDevice::new(self.setup.clone(), self.directory)?;
         while !self.is_over() {
             let number = self.next_round.fetch_add(1, Ordering::Relaxed);
             let left = self.cuts.saturating_sub(number * CUTS_PER_HISTORY);
@@ -399,7 +399,7 @@ impl Shared<'_> {
             let workload = self.workloads[number as usize % self.workloads.len()];
             let mut round = Round {
                 plan: self.plan,
-                station: &mut station,
+                device: &mut device,
                 workload,
                 number,
                 tally: Tally::default(),

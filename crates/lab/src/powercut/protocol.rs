@@ -115,7 +115,7 @@ pub enum What {
     Withdrawn,
 }
 
-/// A commit: its place in the one order, and the digest of all commits up to it.
+/// A commit: its position in the total order, and the digest of all commits up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Point {
     pub tick: i64,

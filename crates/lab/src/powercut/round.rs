@@ -1,4 +1,4 @@
-//! One round records a history and cuts it at many places. It also cuts some of recovery's writes.
+//! One round records a history and cuts it at many points. It also cuts some of recovery's writes.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::case::{Case, CutAt};
 use super::promise::{Contract, Expected};
 use super::protocol::{Check, FileSystemArg, Found, Opening, Work};
-use super::station::{Recorded, Station, Stop};
+use super::test_device::{Recorded, Stop, TestDevice};
 use super::workload::Workload;
 use onewrite_cli::interrupt;
 
@@ -129,17 +129,17 @@ impl From<Stop> for Ended {
     }
 }
 
-/// One round on one station.
+/// One round on one device.
 pub struct Round<'a> {
     pub plan: &'a Plan,
-    pub station: &'a mut Station,
+    pub device: &'a mut TestDevice,
     pub workload: Workload,
     pub number: u64,
     pub tally: Tally,
 }
 
 /// A recorded history, and the medium that it began on.
-struct Scene<'a> {
+struct Recording<'a> {
     base: &'a Image,
     recorded: &'a Recorded,
     before: Option<Found>,
@@ -158,13 +158,10 @@ impl Round<'_> {
             transactions: self.plan.transactions,
             seed: self.seed(),
         };
-        let recorded = self
-            .station
-            .record(work)
-            .map_err(|stop| self.unkept(stop))?;
+        let recorded = self.device.record(work).map_err(|stop| self.unkept(stop))?;
         self.tally.recorded(&recorded);
-        let base = self.station.empty().clone();
-        let scene = Scene {
+        let base = self.device.empty().clone();
+        let recording = Recording {
             base: &base,
             recorded: &recorded,
             before: None,
@@ -174,7 +171,7 @@ impl Round<'_> {
         let mut positions: Vec<_> = (0..cuts).map(|_| random.below(end + 1)).collect();
         positions.sort_unstable();
         let mut seen = std::collections::HashSet::new();
-        let mut cutter = self.cutter(&scene);
+        let mut cutter = self.cutter(&recording);
         for (nth, position) in positions.into_iter().enumerate() {
             if interrupt::is_requested() {
                 return Err(Stop::Interrupted.into());
@@ -184,14 +181,14 @@ impl Round<'_> {
             if !goes_on() {
                 break;
             }
-            self.cut(&scene, &cutter, seed, nth, Some(&mut seen))?;
+            self.cut(&recording, &cutter, seed, nth, Some(&mut seen))?;
         }
         Ok(())
     }
 
-    fn cutter<'s>(&self, scene: &Scene<'s>) -> Cutter<'s> {
-        let never_torn = self.station.never_torn();
-        Cutter::new(scene.base.clone(), &scene.recorded.history).never_torn(never_torn)
+    fn cutter<'s>(&self, recording: &Recording<'s>) -> Cutter<'s> {
+        let never_torn = self.device.never_torn();
+        Cutter::new(recording.base.clone(), &recording.recorded.history).never_torn(never_torn)
     }
 
     fn unkept(&self, stop: Stop) -> Ended {
@@ -210,7 +207,7 @@ impl Round<'_> {
     /// Cuts at the cutter's position and checks; sometimes cuts again.
     fn cut(
         &mut self,
-        scene: &Scene<'_>,
+        recording: &Recording<'_>,
         cutter: &Cutter<'_>,
         seed: u64,
         nth: usize,
@@ -218,7 +215,7 @@ impl Round<'_> {
     ) -> Result<(), Ended> {
         let mut random = Random::new(seed);
         let crash = cutter.crash(random.next(), self.plan.tear);
-        let is_second = scene.before.is_some();
+        let is_second = recording.before.is_some();
         let again = !is_second && random.percent(SECOND_PERCENT);
         let check = self.draw_check(&mut random, again);
         self.tally.cached_writes += crash.cached as u64;
@@ -226,16 +223,16 @@ impl Round<'_> {
         self.tally.torn_writes += crash.torn as u64;
         self.tally.images_with_losses += u64::from(crash.lost + crash.torn > 0);
         self.tally.distinct_images += u64::from(seen.is_some_and(|s| s.insert(crash.fingerprint)));
-        let (after, found) = self.station.check(crash.image.clone(), check);
+        let (after, found) = self.device.check(crash.image.clone(), check);
         let expected = Expected::at(
-            &scene.recorded.history,
-            &scene.recorded.notes,
+            &recording.recorded.history,
+            &recording.recorded.notes,
             cutter.position(),
-            scene.before,
+            recording.before,
         );
         let verdict = found.and_then(|found| {
             let lost = self.plan.contract.judge(&expected, &found)?;
-            unchanged(scene, &found)?;
+            unchanged(recording, &found)?;
             Ok((found, lost))
         });
         let (found, lost) = match verdict {
@@ -246,7 +243,7 @@ impl Round<'_> {
                     seed,
                     tear: self.plan.tear.into(),
                 };
-                return Err(self.keep(stop, scene, at, check, nth, &crash.image));
+                return Err(self.keep(stop, recording, at, check, nth, &crash.image));
             }
         };
         self.tally.guarded += u64::from(found.guarded);
@@ -258,14 +255,14 @@ impl Round<'_> {
         if !again {
             return Ok(());
         }
-        let scene = Scene {
+        let recording = Recording {
             base: &crash.image,
             recorded: &after,
             before: Some(found),
         };
-        let mut cutter = self.cutter(&scene);
+        let mut cutter = self.cutter(&recording);
         cutter.advance(Position(random.below(after.history.end().0 + 1)));
-        self.cut(&scene, &cutter, random.next(), nth, None)
+        self.cut(&recording, &cutter, random.next(), nth, None)
     }
 
     fn draw_check(&self, random: &mut Random, again: bool) -> Check {
@@ -290,7 +287,7 @@ impl Round<'_> {
     fn keep(
         &self,
         stop: Stop,
-        scene: &Scene<'_>,
+        recording: &Recording<'_>,
         at: CutAt,
         check: Check,
         nth: usize,
@@ -306,20 +303,25 @@ impl Round<'_> {
             file_system: self.plan.file_system,
             mode: self.plan.mode.clone(),
             workload: self.workload,
-            fua: self.station.has_fua(),
-            broken: self.station.broken(),
+            fua: self.device.has_fua(),
+            broken: self.device.broken(),
             run_seed: self.plan.seed,
             round: self.number,
             cut: nth,
             at,
             check,
-            never_torn: self.station.never_torn().to_vec(),
-            before: scene.before,
-            notes: scene.recorded.notes.clone(),
+            never_torn: self.device.never_torn().to_vec(),
+            before: recording.before,
+            notes: recording.recorded.notes.clone(),
         };
         let name = format!("powercut-{}-{}-{nth}", self.plan.seed, self.number);
         let directory = self.plan.keep.join(name);
-        let kept = case.save(&directory, scene.base, &scene.recorded.history, image);
+        let kept = case.save(
+            &directory,
+            recording.base,
+            &recording.recorded.history,
+            image,
+        );
         Ended::Found {
             failure,
             workload: self.workload,
@@ -331,12 +333,12 @@ impl Round<'_> {
 }
 
 /// A second power cut in recovery changes nothing: the check finds the same again.
-fn unchanged(scene: &Scene<'_>, found: &Found) -> Result<(), Failure> {
+fn unchanged(recording: &Recording<'_>, found: &Found) -> Result<(), Failure> {
     use super::protocol::{Note, What};
-    let Some(before) = scene.before else {
+    let Some(before) = recording.before else {
         return Ok(());
     };
-    let worked = scene.recorded.notes.iter().any(|note| {
+    let worked = recording.recorded.notes.iter().any(|note| {
         matches!(
             note,
             Note::Commit {
@@ -353,7 +355,7 @@ fn unchanged(scene: &Scene<'_>, found: &Found) -> Result<(), Failure> {
 }
 
 /// Repeats the cut of a kept case and checks it.
-pub fn replay(station: &mut Station, directory: &Path, case: &Case) -> Result<Found, Stop> {
+pub fn replay(device: &mut TestDevice, directory: &Path, case: &Case) -> Result<Found, Stop> {
     let (base, history) = case
         .history(directory)
         .map_err(|error| Stop::Failed(Failure::Harness(error)))?;
@@ -361,7 +363,7 @@ pub fn replay(station: &mut Station, directory: &Path, case: &Case) -> Result<Fo
     cutter.advance(Position(case.at.position));
     let mut random = Random::new(case.at.seed);
     let crash = cutter.crash(random.next(), case.at.tear.into());
-    let (_, found) = station.check(crash.image, case.check);
+    let (_, found) = device.check(crash.image, case.check);
     let found = found?;
     let mode = onewrite_workload::mode::Mode::parse(&case.mode)
         .map_err(|error| Stop::Failed(Failure::Harness(error.to_string())))?;
@@ -373,11 +375,11 @@ pub fn replay(station: &mut Station, directory: &Path, case: &Case) -> Result<Fo
         history,
         notes: case.notes.clone(),
     };
-    let scene = Scene {
+    let recording = Recording {
         base: &base,
         recorded: &recorded,
         before: case.before,
     };
-    unchanged(&scene, &found)?;
+    unchanged(&recording, &found)?;
     Ok(found)
 }

@@ -18,7 +18,7 @@ use super::fua::Tell;
 use super::protocol::{
     Channel, Check, FileSystemArg, Found, Note, Opening, Order, Point, Reply, Setup, Work,
 };
-use super::workload::{Place, attached, database};
+use super::workload::{Context, attached, database};
 use onewrite_cli::Outcome;
 
 impl FileSystemArg {
@@ -67,7 +67,7 @@ pub fn run() -> Outcome {
     if setup.fua {
         pretend_fua(&setup.node)?;
         if !onewrite::storage::observer::observe(Box::new(Tell(channel.clone()))) {
-            return Err("somebody observes the engine already".to_owned());
+            return Err("the engine has an observer already".to_owned());
         }
     }
     while let Some(order) = channel.order().map_err(text)? {
@@ -104,7 +104,7 @@ fn serve(setup: &Setup, channel: &Channel, order: Order) -> Result<Reply, Failur
         }
         Order::Record(work) => {
             mounted(setup, || {
-                place(setup, channel)?.run(work)?;
+                context(setup, channel)?.run(work)?;
                 channel.note(Note::Closed)
             })?;
             Ok(Reply::Done)
@@ -142,9 +142,9 @@ fn does_not_mount(kind: &str, error: onewrite_iotrace::Error) -> Failure {
     Failure::broken(Promise::Progress, format!("{kind} does not mount: {why}"))
 }
 
-fn place<'a>(setup: &'a Setup, channel: &Channel) -> Result<Place<'a>, Failure> {
+fn context<'a>(setup: &'a Setup, channel: &Channel) -> Result<Context<'a>, Failure> {
     let mode = Mode::parse(&setup.mode).map_err(|error| Failure::Harness(error.to_string()))?;
-    Ok(Place {
+    Ok(Context {
         settings: Settings {
             mode,
             synchronous: Synchronous::Full,
@@ -160,7 +160,7 @@ fn place<'a>(setup: &'a Setup, channel: &Channel) -> Result<Place<'a>, Failure> 
 
 fn examine(setup: &Setup, channel: &Channel, check: Check) -> Result<Found, Failure> {
     let path = database(&setup.mount_point);
-    let journal = place(setup, channel)?.settings.mode.journal();
+    let journal = context(setup, channel)?.settings.mode.journal();
     let guarded = !journal.is_lsmvbt() && is_guarded(&path)?;
     if guarded && check.show_to_stock {
         show_to_stock(&path)?;
@@ -172,14 +172,14 @@ fn examine(setup: &Setup, channel: &Channel, check: Check) -> Result<Found, Fail
         guarded,
     };
     if path.exists() {
-        let mut place = place(setup, channel)?;
+        let mut context = context(setup, channel)?;
         let opening = match check.opening {
             // The cut interrupted the file's creation. It becomes a database only when the engine
             // opens it again.
             Opening::Stock if journal.is_lsmvbt() && has_no_magic(&path)? => Opening::AsApplication,
             opening => opening,
         };
-        let mut session = open(&place, opening, &path)?;
+        let mut session = open(&context, opening, &path)?;
         if has_table(&mut session, "clock")? {
             found.tables = true;
             found.last = verify(&mut session)?;
@@ -191,10 +191,10 @@ fn examine(setup: &Setup, channel: &Channel, check: Check) -> Result<Found, Fail
                 Opening::Stock if journal.is_lsmvbt() => Opening::AsApplication,
                 opening => opening,
             };
-            found.mirror = mirror(&place, opening, &other)?;
+            found.mirror = mirror(&context, opening, &other)?;
         }
         let then = check.then.filter(|_| found.tables);
-        go_on(&mut place, session, then)?;
+        go_on(&mut context, session, then)?;
     }
     Ok(found)
 }
@@ -202,7 +202,11 @@ fn examine(setup: &Setup, channel: &Channel, check: Check) -> Result<Found, Fail
 /// Closes the checking connection after going on with `then`. While it is open, the recovered log
 /// stays in use. If the cut left the database in another journal mode, closes it first, because no
 /// mode can be switched while others are connected.
-fn go_on(place: &mut Place<'_>, mut session: Linked, then: Option<Work>) -> Result<(), Failure> {
+fn go_on(
+    context: &mut Context<'_>,
+    mut session: Linked,
+    then: Option<Work>,
+) -> Result<(), Failure> {
     let close = |session: Linked| {
         Box::new(session)
             .close()
@@ -214,22 +218,22 @@ fn go_on(place: &mut Place<'_>, mut session: Linked, then: Option<Work>) -> Resu
     let mode = session
         .rows("PRAGMA journal_mode", &[])
         .map_err(|error| unexpected(&error))?;
-    let ours = place.settings.mode.journal().name;
+    let ours = context.settings.mode.journal().name;
     if mode == [[Value::Text(ours.to_owned())]] {
-        place.go_on(work)?;
+        context.go_on(work)?;
         close(session)
     } else {
         close(session)?;
-        place.go_on(work)
+        context.go_on(work)
     }
 }
 
-fn open(place: &Place<'_>, opening: Opening, path: &Path) -> Result<Linked, Failure> {
+fn open(context: &Context<'_>, opening: Opening, path: &Path) -> Result<Linked, Failure> {
     let patience = std::time::Duration::from_secs(20);
     match opening {
         Opening::Plain => Ok(Linked::open_ours(path, patience)?),
         Opening::Stock => Linked::open_stock(path, patience).map_err(|error| unexpected(&error)),
-        Opening::AsApplication => place.open_at(path),
+        Opening::AsApplication => context.open_at(path),
     }
 }
 
@@ -274,8 +278,8 @@ fn integrity(session: &mut Linked) -> Result<(), Failure> {
 }
 
 /// Checks the attached database: it holds a prefix of the commits without gaps.
-fn mirror(place: &Place<'_>, opening: Opening, path: &Path) -> Result<Option<Point>, Failure> {
-    let mut session = open(place, opening, path)?;
+fn mirror(context: &Context<'_>, opening: Opening, path: &Path) -> Result<Option<Point>, Failure> {
+    let mut session = open(context, opening, path)?;
     let mut last = Point { tick: 0, chain: 0 };
     if has_table(&mut session, "mirror")? {
         let rows = session
@@ -327,7 +331,7 @@ fn is_guarded(path: &Path) -> Result<bool, Failure> {
                 true => Ok(true),
                 false => Err(Failure::broken(
                     Promise::StockIsRefused,
-                    "the database is guarded, and the log beside it has another id",
+                    "the database is guarded, and the log next to it has another id",
                 )),
             }
         }

@@ -19,8 +19,8 @@ use onewrite_workload::connection::Settings;
 use onewrite_workload::mode::Journal;
 use serde::{Deserialize, Serialize};
 
-use super::beside::Beside;
 use super::protocol::{Broken, Channel, Note, Point, What, Work};
+use super::trusted::Trusted;
 
 /// A workload of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -105,7 +105,7 @@ const GROUP: u32 = 8;
 const SECOND_LIFE: WriterId = WriterId(50);
 
 /// The database's directory and the way it is opened.
-pub struct Place<'a> {
+pub struct Context<'a> {
     pub settings: Settings,
     pub directory: &'a Path,
     pub node: &'a Path,
@@ -131,7 +131,7 @@ struct Notes {
     /// The device to flush before a commit counts as acknowledged, if that is the defect.
     device: Option<std::fs::File>,
     /// The file to write through before a commit counts as acknowledged, if that is the defect.
-    beside: Option<Beside>,
+    trusted: Option<Trusted>,
 }
 
 impl Witness for Notes {
@@ -143,12 +143,12 @@ impl Witness for Notes {
         {
             device.sync_all()?;
         }
-        if let Some(beside) = self
-            .beside
+        if let Some(trusted) = self
+            .trusted
             .as_ref()
             .filter(|_| event == Event::Acknowledged)
         {
-            beside.write_through(&self.channel)?;
+            trusted.write_through(&self.channel)?;
         }
         match Note::of(event, commit) {
             Some(note) => self.channel.note(note),
@@ -161,7 +161,7 @@ fn sql(error: SqlError) -> Failure {
     unexpected(&error)
 }
 
-impl Place<'_> {
+impl Context<'_> {
     fn open(&self) -> Result<Linked, Failure> {
         self.open_at(&database(self.directory))
     }
@@ -180,7 +180,7 @@ impl Place<'_> {
         Ok(Notes {
             channel: self.channel.clone(),
             device: self.device_to_flush()?,
-            beside: trusts.then(|| Beside::open(self.directory)).transpose()?,
+            trusted: trusts.then(|| Trusted::open(self.directory)).transpose()?,
         })
     }
 
@@ -430,16 +430,16 @@ fn transaction(writer: &mut Writer<Notes>, session: &mut Linked) -> Result<(), F
     }
 }
 
-/// Attaches the second database. A trigger writes every commit's place into it.
-fn attach(session: &mut Linked, place: &Place<'_>) -> Result<(), Failure> {
-    let path = Value::Text(attached(place.directory).display().to_string());
+/// Attaches the second database. A trigger writes every commit's position into it.
+fn attach(session: &mut Linked, context: &Context<'_>) -> Result<(), Failure> {
+    let path = Value::Text(attached(context.directory).display().to_string());
     session.run("ATTACH ?1 AS other", &[path]).map_err(sql)?;
-    let mode = place.settings.mode.journal().name;
+    let mode = context.settings.mode.journal().name;
     for statement in [
         format!("PRAGMA other.journal_mode={mode}"),
         format!(
             "PRAGMA other.synchronous={}",
-            place.settings.synchronous().name()
+            context.settings.synchronous().name()
         ),
         "CREATE TABLE other.mirror(tick INTEGER PRIMARY KEY, chain INTEGER NOT NULL)".to_owned(),
         "CREATE TEMP TRIGGER mirroring AFTER INSERT ON main.commits BEGIN \

@@ -18,7 +18,7 @@ use onewrite_workload::plan::Plan;
 use onewrite_workload::team::{self, Control};
 use rustix::fs::{Advice, fadvise};
 
-use super::lab::Lab;
+use super::experiment::Experiment;
 use onewrite_cli::interrupt;
 
 /// The median time of recovery, and the bytes to recover.
@@ -39,13 +39,13 @@ fn text(error: onewrite_workload::Error) -> String {
 /// Runs a plan and crashes it in the transaction that `begin` has begun. Recovers `crashes` copies
 /// of the files with the page cache, and as many without.
 pub fn crashed(
-    lab: &Lab<'_>,
+    experiment: &Experiment<'_>,
     crashes: u32,
     plan: &Plan,
     settings: &Settings,
     begin: fn(&Databases) -> Result<(), String>,
 ) -> Result<Recovered, String> {
-    let dir = lab.directory("recovery")?;
+    let dir = experiment.directory("recovery")?;
     let live = dir.path().join("live");
     std::fs::create_dir(&live).map_err(|error| format!("{}: {error}", live.display()))?;
     let databases = ran(plan, settings, &live.join("test.db"))?;
@@ -72,8 +72,13 @@ pub fn crashed(
 }
 
 /// The same without a crash: milliseconds with the files in the page cache.
-pub fn closed(lab: &Lab<'_>, times: u32, plan: &Plan, settings: &Settings) -> Result<f64, String> {
-    let dir = lab.directory("opening")?;
+pub fn closed(
+    experiment: &Experiment<'_>,
+    times: u32,
+    plan: &Plan,
+    settings: &Settings,
+) -> Result<f64, String> {
+    let dir = experiment.directory("opening")?;
     let live = dir.path().join("live");
     std::fs::create_dir(&live).map_err(|error| format!("{}: {error}", live.display()))?;
     let databases = ran(plan, settings, &live.join("test.db"))?;

@@ -12,7 +12,7 @@ use onewrite_workload::plan::Op;
 
 use super::Figure;
 use super::crash::{closed, crashed};
-use super::lab::{Choice, Lab, RECORD_BYTES, Trial};
+use super::experiment::{Choice, Experiment, RECORD_BYTES, Trial};
 use super::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
 use onewrite_cli::compare::report::Run;
 
@@ -57,42 +57,42 @@ pub const FIGURES: &[Figure] = &[
         name: "slide-46",
         title: "an insert: time, and writes to the device (slides 46, 47)",
         trials: |choice| thousand(choice).collect(),
-        beside_s: 0.0,
+        extra_s: 0.0,
         run: slide_46,
     },
     Figure {
         name: "slide-48",
         title: "accesses to the device by 10 and 100 inserts",
         trials: |choice| few(choice, 10).chain(few(choice, 100)).collect(),
-        beside_s: 0.0,
+        extra_s: 0.0,
         run: slide_48,
     },
     Figure {
         name: "slide-49",
         title: "bytes written by 1,000 inserts",
         trials: |choice| thousand(choice).collect(),
-        beside_s: 0.0,
+        extra_s: 0.0,
         run: slide_49,
     },
     Figure {
         name: "slide-51",
         title: "throughput by the share of searches",
         trials: mixes,
-        beside_s: 0.0,
+        extra_s: 0.0,
         run: slide_51,
     },
     Figure {
         name: "slide-53",
         title: "recovery after a crash",
         trials: |_| Vec::new(),
-        beside_s: 20.0,
+        extra_s: 20.0,
         run: slide_53,
     },
     Figure {
         name: "slide-56",
         title: "what each optimization brings (slides 55, 56)",
         trials: switched,
-        beside_s: 0.0,
+        extra_s: 0.0,
         run: slide_56,
     },
 ];
@@ -155,13 +155,13 @@ fn names() -> [(&'static str, &'static str); 3] {
 }
 
 fn shown(
-    lab: &mut Lab<'_>,
+    experiment: &mut Experiment<'_>,
     figure: &'static str,
     how: String,
     rows: Vec<Row>,
 ) -> Result<Shown, String> {
     let title = FIGURES.iter().find(|one| one.name == figure);
-    let differences = explain(&rows, REASONS, lab)?;
+    let differences = explain(&rows, REASONS, experiment)?;
     let notes = vec![format!(
         "{TRUST} is what the slides assume of the device; {DOUBLE} stands every torn write"
     )];
@@ -169,20 +169,20 @@ fn shown(
     Ok(Shown::of(figure, title, how, rows, differences, notes))
 }
 
-fn how(lab: &Lab<'_>) -> String {
-    let inserts = count(lab.choice());
+fn how(experiment: &Experiment<'_>) -> String {
+    let inserts = count(experiment.choice());
     format!(
         "{inserts} transactions of one row of 100 bytes, synchronous=FULL, on a fresh database and log"
     )
 }
 
-fn slide_46(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    let choice = lab.choice();
-    lab.run_all(&thousand(choice).collect::<Vec<_>>())?;
+fn slide_46(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let choice = experiment.choice();
+    experiment.run_all(&thousand(choice).collect::<Vec<_>>())?;
     let mut rows = Vec::new();
     let mut wal = None;
     for ((name, mode), trial) in names().into_iter().zip(thousand(choice)) {
-        let run = lab.run(&trial)?;
+        let run = experiment.run(&trial)?;
         let us = 1e6 / run.ops_per_s;
         let baseline = *wal.get_or_insert(us);
         let per_op = run.device.is_some().then(|| writes(run)).transpose()?;
@@ -200,13 +200,13 @@ fn slide_46(lab: &mut Lab<'_>) -> Result<Shown, String> {
         let row = Row::new(name, "writes of an insert", "", Kind::Counted).ran(mode);
         rows.push(row.paper(stated).ours(per_op).judged());
     }
-    let how = how(lab);
-    shown(lab, "slide-46", how, rows)
+    let how = how(experiment);
+    shown(experiment, "slide-46", how, rows)
 }
 
-fn slide_48(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    lab.must_count()?;
-    let choice = lab.choice();
+fn slide_48(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    experiment.must_count()?;
+    let choice = experiment.choice();
     let mut rows = Vec::new();
     for (inserts, quantity, stated) in [
         (10, "10 inserts", [34.0, 20.0]),
@@ -215,7 +215,7 @@ fn slide_48(lab: &mut Lab<'_>) -> Result<Shown, String> {
         let mut wal = None;
         for (number, trial) in few(choice, inserts).enumerate() {
             let (name, mode) = names()[number];
-            let ours = writes(lab.run(&trial)?)?;
+            let ours = writes(experiment.run(&trial)?)?;
             let row = Row::new(name, quantity, "accesses", Kind::Counted).ran(mode);
             let paper = stated
                 .get(number)
@@ -232,16 +232,17 @@ fn slide_48(lab: &mut Lab<'_>) -> Result<Shown, String> {
     }
     let how = "transactions of one row of 100 bytes, synchronous=FULL; writes that the device got"
         .to_owned();
-    shown(lab, "slide-48", how, rows)
+    shown(experiment, "slide-48", how, rows)
 }
 
-fn slide_49(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    lab.must_count()?;
-    let choice = lab.choice();
+fn slide_49(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    experiment.must_count()?;
+    let choice = experiment.choice();
     let mut rows = Vec::new();
     let mut wal = None;
     for ((name, mode), trial) in names().into_iter().zip(thousand(choice)) {
-        let ours = bytes(lab.run(&trial)?)? / 1e6 * f64::from(COUNT) / f64::from(trial.count);
+        let ours =
+            bytes(experiment.run(&trial)?)? / 1e6 * f64::from(COUNT) / f64::from(trial.count);
         let baseline = *wal.get_or_insert(ours);
         let row = Row::new(name, "of 1,000 inserts", "MB", Kind::Counted).ran(mode);
         let stated = match name {
@@ -258,17 +259,19 @@ fn slide_49(lab: &mut Lab<'_>) -> Result<Shown, String> {
             }
         });
     }
-    let how = how(lab);
-    shown(lab, "slide-49", how, rows)
+    let how = how(experiment);
+    shown(experiment, "slide-49", how, rows)
 }
 
-fn slide_51(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    let choice = lab.choice();
-    lab.run_all(&mixes(choice))?;
+fn slide_51(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let choice = experiment.choice();
+    experiment.run_all(&mixes(choice))?;
     let mut rows = Vec::new();
     for (op, quantity) in MIXES {
         let mut rate = |mode| -> Result<f64, String> {
-            Ok(lab.run(&trial(choice, op, mode, count(choice)))?.ops_per_s)
+            Ok(experiment
+                .run(&trial(choice, op, mode, count(choice)))?
+                .ops_per_s)
         };
         let (wal, ours) = (rate(WAL)?, rate(TRUST)?);
         let stated = match op {
@@ -287,7 +290,7 @@ fn slide_51(lab: &mut Lab<'_>) -> Result<Shown, String> {
     }
     let how =
         "YCSB's mixes A, B and C: searches, and updates of a row; synchronous=FULL".to_owned();
-    shown(lab, "slide-51", how, rows)
+    shown(experiment, "slide-51", how, rows)
 }
 
 /// Nothing else in these figures is in milliseconds.
@@ -302,14 +305,14 @@ const CRASHED_AFTER: [(u32, &str, &str); 2] = [
     (1_000, "1,000 inserts, cached", "1,000 inserts, not cached"),
 ];
 
-fn slide_53(lab: &mut Lab<'_>) -> Result<Shown, String> {
+fn slide_53(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     let mut rows = Vec::new();
     for (inserts, cached, not_cached) in CRASHED_AFTER {
         let mut baseline = None;
         for (name, mode) in names() {
-            let plan = lab.plan(Op::Insert, inserts);
+            let plan = experiment.plan(Op::Insert, inserts);
             let settings = recovered_with(mode)?;
-            let found = crashed(lab, CRASHES, &plan, &settings, begin)?;
+            let found = crashed(experiment, CRASHES, &plan, &settings, begin)?;
             let wal = *baseline.get_or_insert(found);
             let stated = (name == "LS-MVBT").then_some(Stated::at_most(0.2, SLIDES));
             for (quantity, ms, wal_ms) in [
@@ -331,7 +334,7 @@ fn slide_53(lab: &mut Lab<'_>) -> Result<Shown, String> {
          the page cache, as after the death of the process, and with none of them there, as after a power cut. The \
          slides do not say how much there was to recover"
     );
-    shown(lab, "slide-53", how, rows)
+    shown(experiment, "slide-53", how, rows)
 }
 
 fn recovered_with(mode: &str) -> Result<Settings, String> {
@@ -350,17 +353,17 @@ fn begin(databases: &Databases) -> Result<(), String> {
     Ok(())
 }
 
-fn slide_56(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    let choice = lab.choice();
-    lab.run_all(&switched(choice))?;
-    let wal = lab.run(&trial(choice, Op::Insert, WAL, count(choice)))?;
+fn slide_56(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let choice = experiment.choice();
+    experiment.run_all(&switched(choice))?;
+    let wal = experiment.run(&trial(choice, Op::Insert, WAL, count(choice)))?;
     let wal_rate = wal.ops_per_s;
     let mut rows = Vec::new();
     let row = Row::new("WAL", "rate", "/s", Kind::Timed).ran(WAL);
     let stated = Some(Stated::about(417.0, SLIDES));
     rows.push(row.paper(stated).ours(Some(wal_rate)).judged());
     for (name, mode) in SWITCHES {
-        let run = lab.run(&trial(choice, Op::Insert, mode, count(choice)))?;
+        let run = experiment.run(&trial(choice, Op::Insert, mode, count(choice)))?;
         let (rate, counted) = (run.ops_per_s, run.device.as_ref().map(|_| writes(run)));
         let counted = counted.transpose()?;
         let row = Row::new(name, "rate", "/s", Kind::Timed)
@@ -378,16 +381,16 @@ fn slide_56(lab: &mut Lab<'_>) -> Result<Shown, String> {
         let row = Row::new(name, "writes", "", Kind::Counted).ran(mode);
         rows.push(row.ours(counted).judged());
     }
-    let how = how(lab);
-    shown(lab, "slide-56", how, rows)
+    let how = how(experiment);
+    shown(experiment, "slide-56", how, rows)
 }
 
 const REASONS: &[Reason] = &[
     Reason {
         of: |row| row.kind == Kind::Counted && row.name.starts_with("LS-MVBT"),
         side: Side::Below,
-        sentence: "A row is one page here, and the file grows in few and large steps: hardly a write of the file system's \
-                   journal lies beside it.",
+        sentence: "A row is one page here, and the file grows in few and large steps: there is hardly another \
+                   write, of the file system's journal.",
         check: one_page_a_row,
     },
     Reason {
@@ -405,14 +408,14 @@ const REASONS: &[Reason] = &[
     Reason {
         of: |row| row.kind == Kind::Counted && row.name == "WAL",
         side: Side::Below,
-        sentence: "A commit of WAL is the write of its log and two of the file system's journal, and hardly a write of \
-                   anything else lies beside them here.",
+        sentence: "A commit of WAL is the write of its log and two of the file system's journal, and there is \
+                   hardly another write here.",
         check: wal_and_its_journal_alone,
     },
     Reason {
         of: |row| row.kind == Kind::Timed && row.name.starts_with("LS-MVBT"),
         side: Side::Below,
-        sentence: "What is saved is writes and flushes, and here these cost less beside SQLite's own work.",
+        sentence: "What is saved is writes and flushes, and here these are a smaller part of the time than in the paper.",
         check: one_page_a_row,
     },
     Reason {
@@ -431,45 +434,50 @@ const REASONS: &[Reason] = &[
 ];
 
 /// Writes and flushes of an insert in a mode.
-fn of_insert(lab: &mut Lab<'_>, mode: &'static str) -> Result<(f64, f64), String> {
-    let trial = trial(lab.choice(), Op::Insert, mode, count(lab.choice()));
-    let run = lab.run(&trial)?;
+fn of_insert(experiment: &mut Experiment<'_>, mode: &'static str) -> Result<(f64, f64), String> {
+    let trial = trial(
+        experiment.choice(),
+        Op::Insert,
+        mode,
+        count(experiment.choice()),
+    );
+    let run = experiment.run(&trial)?;
     let flushes = run.per_op.ok_or("flushes were not counted")?.flushes;
     Ok((writes(run)? / f64::from(trial.count), flushes))
 }
 
-fn one_page_a_row(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (writes, flushes) = of_insert(lab, TRUST)?;
+fn one_page_a_row(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let (writes, flushes) = of_insert(experiment, TRUST)?;
     let measured = format!("{writes:.2} writes and {flushes:.2} flushes an insert");
     Ok(Checked::new(writes < 1.5 && flushes < 1.2, measured))
 }
 
-fn grows(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let (many, _) = of_insert(lab, TRUST)?;
+fn grows(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let (many, _) = of_insert(experiment, TRUST)?;
     let measured = format!(
         "{many:.2} writes an insert where there are {}",
-        count(lab.choice())
+        count(experiment.choice())
     );
     let few = row.ours.unwrap_or(0.0);
     Ok(Checked::new(many > 1.0 && few > 0.0, measured))
 }
 
-fn wal_is_journaled(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (writes, flushes) = of_insert(lab, WAL)?;
+fn wal_is_journaled(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let (writes, flushes) = of_insert(experiment, WAL)?;
     let measured = format!("WAL: {writes:.2} writes and {flushes:.2} flushes an insert");
     Ok(Checked::new(writes > 2.5 && flushes > 1.8, measured))
 }
 
-fn wal_and_its_journal_alone(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (writes, flushes) = of_insert(lab, WAL)?;
+fn wal_and_its_journal_alone(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let (writes, flushes) = of_insert(experiment, WAL)?;
     let measured = format!("WAL: {writes:.2} writes and {flushes:.2} flushes an insert");
     Ok(Checked::new(writes < 3.2, measured))
 }
 
 /// How long opening takes without a crash, compared with a recovery.
-fn opening_is_recovery(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let plan = lab.plan(Op::Insert, CRASHED_AFTER[0].0);
-    let opening = |mode| closed(lab, CRASHES, &plan, &recovered_with(mode)?);
+fn opening_is_recovery(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let plan = experiment.plan(Op::Insert, CRASHED_AFTER[0].0);
+    let opening = |mode| closed(experiment, CRASHES, &plan, &recovered_with(mode)?);
     let (ours, wal) = (opening(TRUST)?, opening(WAL)?);
     let measured =
         format!("a database that was closed opens in {ours:.2} ms, one of WAL in {wal:.2} ms");

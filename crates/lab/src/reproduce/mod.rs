@@ -1,9 +1,9 @@
-//! `onewrite-lab reproduce`: runs what a paper's tables and figures show, and prints the paper's
+//! `onewrite-experiment reproduce`: runs what a paper's tables and figures show, and prints the paper's
 //! values next to ours.
 //!
 //! - [`waldio`] and [`swal`] have the figures: the paper's statements, the trials for them, and the
 //!   reasons why ours may differ.
-//! - [`lab`] runs trials with the code of `compare`, each once.
+//! - [`experiment`] runs trials with the code of `compare`, each once.
 //! - [`crash`] crashes and recovers.
 //! - [`outcome`] judges rows and checks reasons.
 //! - [`text`] and this module print.
@@ -11,7 +11,7 @@
 //! Every number printed as ours comes from this run.
 
 mod crash;
-mod lab;
+mod experiment;
 mod lsmvbt;
 mod outcome;
 mod remapping;
@@ -28,7 +28,7 @@ use clap::ValueEnum;
 use onewrite_flash::latency::Latency;
 use serde::Serialize;
 
-use lab::{Choice, Lab, Trial};
+use experiment::{Choice, Experiment, Trial};
 use onewrite_cli::compare::report::Raw;
 use onewrite_cli::place::{self, Place, Where};
 use onewrite_cli::progress::Progress;
@@ -49,19 +49,19 @@ applications are generated to published characteristics, not recorded
 in its own time (root)
 
 The paper's values are those of its text; what only a bar or a point of a picture shows is left out. \
-Ratios to the paper's own baseline stand beside each other, because its phones were other machines. A row \
+Ratios to the paper's own baseline stand next to each other, because its phones were other machines. A row \
 that differs from the paper has a sentence that says why, with the measurement of this run that bears it \
 out; a reason that is not borne out says so. Exact bytes and writes take a scratch file system (root).
 
 Examples:
-  onewrite-lab reproduce --list
-  onewrite-lab reproduce waldio
-  onewrite-lab reproduce waldio table-1 figure-14 --device emmc
-  onewrite-lab reproduce waldio --count 200 --json
-  onewrite-lab reproduce swal --count 2000
-  onewrite-lab reproduce block-remapping --device emmc";
+  onewrite-experiment reproduce --list
+  onewrite-experiment reproduce waldio
+  onewrite-experiment reproduce waldio table-1 figure-14 --device emmc
+  onewrite-experiment reproduce waldio --count 200 --json
+  onewrite-experiment reproduce swal --count 2000
+  onewrite-experiment reproduce block-remapping --device emmc";
 
-/// The options of `onewrite-lab reproduce`.
+/// The options of `onewrite-experiment reproduce`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Paper to reproduce
@@ -124,9 +124,9 @@ pub struct Figure {
     /// The trials it needs.
     trials: fn(Choice) -> Vec<Trial>,
     /// Seconds that it takes besides its trials.
-    beside_s: f64,
+    extra_s: f64,
     /// Runs the figure.
-    run: fn(&mut Lab<'_>) -> Result<Shown, String>,
+    run: fn(&mut Experiment<'_>) -> Result<Shown, String>,
 }
 
 impl PaperArg {
@@ -215,7 +215,7 @@ pub fn run(args: &Args) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let Some(paper) = args.paper else {
-        return Err("which paper? `onewrite-lab reproduce --list` lists them".to_owned());
+        return Err("which paper? `onewrite-experiment reproduce --list` lists them".to_owned());
     };
     if paper == PaperArg::Xftl {
         return xftl::run(&xftl::Asked {
@@ -296,10 +296,10 @@ fn reproduce(
     place: &Place,
     progress: &Progress,
 ) -> Result<Report, String> {
-    let mut lab = Lab::new(place, progress, choice, plots)?;
+    let mut experiment = Experiment::new(place, progress, choice, plots)?;
     let trials: Vec<Trial> = figures.iter().flat_map(|f| (f.trials)(choice)).collect();
-    let beside: f64 = figures.iter().map(|figure| figure.beside_s).sum();
-    let expected = lab.expect(&trials, Duration::from_secs_f64(beside));
+    let extra: f64 = figures.iter().map(|figure| figure.extra_s).sum();
+    let expected = experiment.expect(&trials, Duration::from_secs_f64(extra));
     progress.tell(&format!(
         "onewrite: {} of {}, about {}",
         counted(figures.len(), "figure"),
@@ -312,9 +312,9 @@ fn reproduce(
             "onewrite: {} ({number} of {}), about {} left",
             figure.name,
             figures.len(),
-            spoken(lab.left())
+            spoken(experiment.left())
         ));
-        match (figure.run)(&mut lab) {
+        match (figure.run)(&mut experiment) {
             Ok(one) => shown.push(one),
             // The finished measurements are kept.
             Err(error) if interrupt::is_requested() => {
@@ -326,10 +326,10 @@ fn reproduce(
                 error,
             }),
         }
-        lab.done(figure.beside_s);
+        experiment.done(figure.extra_s);
     }
     let mut notes = place.notes.clone();
-    notes.extend(lab.take_notes());
+    notes.extend(experiment.take_notes());
     notes.extend(stopped);
     Ok(Report {
         version: 1,
@@ -341,7 +341,7 @@ fn reproduce(
         kernel: place::kernel_release(),
         sqlite: rusqlite::version().to_owned(),
         seed: choice.seed,
-        raw: lab.raw(),
+        raw: experiment.raw(),
         figures: shown,
         failed,
         notes,

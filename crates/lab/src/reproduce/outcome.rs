@@ -8,7 +8,7 @@
 
 use serde::Serialize;
 
-use super::lab::Lab;
+use super::experiment::Experiment;
 
 /// The meaning of a number in a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -289,7 +289,7 @@ pub struct Reason {
     /// The sentence.
     pub sentence: &'static str,
     /// The check's measurement.
-    pub check: fn(&mut Lab<'_>, &Row) -> Result<Checked, String>,
+    pub check: fn(&mut Experiment<'_>, &Row) -> Result<Checked, String>,
 }
 
 /// A row that differs, and the reason.
@@ -369,7 +369,7 @@ pub struct Sequence {
 pub fn explain(
     rows: &[Row],
     reasons: &[Reason],
-    lab: &mut Lab<'_>,
+    experiment: &mut Experiment<'_>,
 ) -> Result<Vec<Difference>, String> {
     let mut differences = Vec::new();
     for row in rows.iter().filter(|row| row.differs()) {
@@ -387,7 +387,7 @@ pub fn explain(
         // Takes the first reason that holds. Otherwise takes the last one tried, with the
         // measurement against it.
         for reason in reasons.iter().filter(|r| r.side == side && (r.of)(row)) {
-            let checked = (reason.check)(lab, row)?;
+            let checked = (reason.check)(experiment, row)?;
             difference.why = Some(reason.sentence);
             difference.checked = Some(checked.measured);
             difference.of_row = checked.of_row;
@@ -397,7 +397,7 @@ pub fn explain(
             }
         }
         if row.kind == Kind::Timed && !difference.holds {
-            blame_the_machine(&mut difference, lab);
+            blame_the_machine(&mut difference, experiment);
         }
         differences.push(difference);
     }
@@ -408,8 +408,8 @@ pub fn explain(
 const AT_REST: f64 = 1.5;
 
 /// The last explanation of a timed figure: the machine was not at rest.
-fn blame_the_machine(difference: &mut Difference, lab: &Lab<'_>) {
-    let raw = lab.raw();
+fn blame_the_machine(difference: &mut Difference, experiment: &Experiment<'_>) {
+    let raw = experiment.raw();
     let range = raw
         .min
         .append_fdatasync_per_s

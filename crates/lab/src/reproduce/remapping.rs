@@ -9,7 +9,7 @@
 use onewrite_workload::plan::Op;
 
 use super::Figure;
-use super::lab::{Choice, Lab, Trial};
+use super::experiment::{Choice, Experiment, Trial};
 use super::outcome::{Kind, Row, Shown, Stated};
 use onewrite_cli::compare::report::Run;
 
@@ -25,7 +25,7 @@ pub const FIGURES: &[Figure] = &[Figure {
     name: "figure-4",
     title: "bytes written and elapsed time of inserts of 8 KB: WAL, DB remap, DB remap+",
     trials,
-    beside_s: 4.0,
+    extra_s: 4.0,
     run: figure_4,
 }];
 
@@ -87,17 +87,17 @@ fn stated(op: Op, name: &str) -> (Option<Stated>, Option<Stated>) {
     }
 }
 
-fn figure_4(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    lab.must_count()?;
-    let choice = lab.choice();
-    lab.run_all(&trials(choice))?;
+fn figure_4(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    experiment.must_count()?;
+    let choice = experiment.choice();
+    experiment.run_all(&trials(choice))?;
     let (mut bytes, mut times) = (Vec::new(), Vec::new());
     for op in [Op::Insert, Op::Update] {
         let of_op = |insert, update| if op == Op::Insert { insert } else { update };
-        let copy = lab.run(&trial(choice, op, COPY))?;
+        let copy = experiment.run(&trial(choice, op, COPY))?;
         let (copied, copy_s) = (written(copy), copy.elapsed_s);
         for (name, mode) in MODES {
-            let run = lab.run(&trial(choice, op, mode))?;
+            let run = experiment.run(&trial(choice, op, mode))?;
             let (paper_bytes, paper_time) = stated(op, name);
             let all = written(run);
             let quantity = of_op("written by inserts", "written by updates");

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 pub use support::*;
 
 /// `onewrite-lab SUBCOMMAND ARGS`, run to its end.
-pub fn lab(subcommand: &str, args: &[&str]) -> Output {
+pub fn onewrite_lab(subcommand: &str, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_onewrite-lab"))
         .arg(subcommand)
         .args(args)

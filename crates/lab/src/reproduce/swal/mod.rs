@@ -20,7 +20,7 @@ mod traffic;
 use onewrite_workload::plan::Op;
 
 use super::Figure;
-use super::lab::{Choice, RECORD_BYTES, Trial};
+use super::experiment::{Choice, RECORD_BYTES, Trial};
 
 /// The paper's mode: every page is compressed by itself.
 const PAPER_S: &str = "swal:differences=off";
@@ -41,49 +41,49 @@ pub const FIGURES: &[Figure] = &[
         name: "table-iii",
         title: "what four applications ask SQLite for",
         trials: |_| Vec::new(),
-        beside_s: 3.0,
+        extra_s: 3.0,
         run: table::table_3,
     },
     Figure {
         name: "figure-3",
         title: "stock journal modes on Mobibench",
         trials: modes::trials,
-        beside_s: 0.0,
+        extra_s: 0.0,
         run: modes::figure_3,
     },
     Figure {
         name: "figure-4",
         title: "what journaled pages compress to",
         trials: |_| Vec::new(),
-        beside_s: 10.0,
+        extra_s: 10.0,
         run: pages::figure_4,
     },
     Figure {
         name: "figure-7",
         title: "writes to journal and database, by journal mode",
         trials: traffic::trials,
-        beside_s: 0.0,
+        extra_s: 0.0,
         run: traffic::figure_7,
     },
     Figure {
         name: "figure-8",
         title: "elapsed time, by journal mode",
         trials: traffic::trials,
-        beside_s: 0.0,
+        extra_s: 0.0,
         run: traffic::figure_8,
     },
     Figure {
         name: "figure-9",
         title: "compression time of a transaction",
         trials: |_| Vec::new(),
-        beside_s: 10.0,
+        extra_s: 10.0,
         run: pages::figure_9,
     },
     Figure {
         name: "figure-10",
         title: "recovery time, by journal mode",
         trials: |_| Vec::new(),
-        beside_s: 40.0,
+        extra_s: 40.0,
         run: recovery::figure_10,
     },
 ];

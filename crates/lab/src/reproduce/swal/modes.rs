@@ -3,7 +3,7 @@
 use onewrite_workload::plan::Op;
 
 use super::data;
-use crate::reproduce::lab::{Choice, Lab, RECORD_BYTES, Trial};
+use crate::reproduce::experiment::{Choice, Experiment, RECORD_BYTES, Trial};
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
 
 /// Transactions of each kind.
@@ -45,13 +45,14 @@ pub fn trials(choice: Choice) -> Vec<Trial> {
 }
 
 /// Rates of each mode, compared with WAL or MEMORY.
-pub fn figure_3(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    let choice = lab.choice();
-    lab.run_all(&trials(choice))?;
+pub fn figure_3(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let choice = experiment.choice();
+    experiment.run_all(&trials(choice))?;
     let mut rows = Vec::new();
     for (op, quantity) in OPS {
-        let mut rate =
-            |mode| -> Result<f64, String> { Ok(lab.run(&trial(choice, op, mode))?.ops_per_s) };
+        let mut rate = |mode| -> Result<f64, String> {
+            Ok(experiment.run(&trial(choice, op, mode))?.ops_per_s)
+        };
         let (wal, persist) = (rate("wal")?, rate("persist")?);
         for (name, mode) in MODES {
             let ours = rate(mode)?;
@@ -75,7 +76,7 @@ pub fn figure_3(lab: &mut Lab<'_>) -> Result<Shown, String> {
             );
         }
     }
-    let differences = explain(&rows, REASONS, lab)?;
+    let differences = explain(&rows, REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-3",
         title: "stock journal modes on Mobibench",
@@ -116,17 +117,21 @@ const REASONS: &[Reason] = &[
 ];
 
 /// Flushes of a transaction, and its microseconds.
-fn cost(lab: &mut Lab<'_>, row: &Row, mode: &'static str) -> Result<(f64, f64), String> {
+fn cost(
+    experiment: &mut Experiment<'_>,
+    row: &Row,
+    mode: &'static str,
+) -> Result<(f64, f64), String> {
     let op = OPS.iter().find(|(_, quantity)| *quantity == row.quantity);
     let op = op.map_or(Op::Insert, |(op, _)| *op);
-    let trial = trial(lab.choice(), op, mode);
-    let run = lab.run(&trial)?;
+    let trial = trial(experiment.choice(), op, mode);
+    let run = experiment.run(&trial)?;
     let per_op = run.per_op.ok_or("flushes were not counted")?;
     Ok((per_op.flushes, 1e6 / run.ops_per_s))
 }
 
 /// Both costs, for the row to explain.
-fn beside(other: &str, of: (f64, f64), to: (f64, f64)) -> Option<String> {
+fn costs(other: &str, of: (f64, f64), to: (f64, f64)) -> Option<String> {
     Some(format!(
         "{:.1} and {:.0} us, {other} {:.1} and {:.0} us",
         of.0, of.1, to.0, to.1
@@ -135,32 +140,41 @@ fn beside(other: &str, of: (f64, f64), to: (f64, f64)) -> Option<String> {
 
 const COSTS: &str = "flushes and time of a transaction:";
 
-fn flushes_of_rollback(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
+fn flushes_of_rollback(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
     let other = row.ratio.as_ref().map_or("DELETE", |ratio| ratio.to);
     let mode = MODES.iter().find(|(name, _)| *name == other);
     let mode = mode.map_or("delete", |(_, mode)| *mode);
-    let (persist, theirs) = (cost(lab, row, "persist")?, cost(lab, row, mode)?);
+    let (persist, theirs) = (
+        cost(experiment, row, "persist")?,
+        cost(experiment, row, mode)?,
+    );
     Ok(Checked {
         holds: persist.0 > theirs.0,
         measured: COSTS.to_owned(),
-        of_row: beside(other, persist, theirs),
+        of_row: costs(other, persist, theirs),
     })
 }
 
-fn wal_allocates(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let (wal, memory) = (cost(lab, row, "wal")?, cost(lab, row, "memory")?);
+fn wal_allocates(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let (wal, memory) = (
+        cost(experiment, row, "wal")?,
+        cost(experiment, row, "memory")?,
+    );
     Ok(Checked {
         holds: wal.0 > memory.0 * 1.2,
         measured: COSTS.to_owned(),
-        of_row: beside("MEMORY", wal, memory),
+        of_row: costs("MEMORY", wal, memory),
     })
 }
 
-fn memory_writes(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let (wal, memory) = (cost(lab, row, "wal")?, cost(lab, row, "memory")?);
+fn memory_writes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let (wal, memory) = (
+        cost(experiment, row, "wal")?,
+        cost(experiment, row, "memory")?,
+    );
     Ok(Checked {
         holds: memory.0 >= wal.0 * 0.8,
         measured: COSTS.to_owned(),
-        of_row: beside("MEMORY", wal, memory),
+        of_row: costs("MEMORY", wal, memory),
     })
 }

@@ -16,7 +16,7 @@ use onewrite_workload::team::{self, Control};
 
 use super::data::{self, APPLICATIONS};
 use super::{GENERATED, length};
-use crate::reproduce::lab::Lab;
+use crate::reproduce::experiment::Experiment;
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, explain};
 use onewrite_cli::interrupt;
 
@@ -44,10 +44,10 @@ impl Logged {
 }
 
 /// Runs an application and reads what it logged.
-fn logged(lab: &Lab<'_>, op: Op) -> Result<Logged, String> {
+fn logged(experiment: &Experiment<'_>, op: Op) -> Result<Logged, String> {
     let text = |error: onewrite_workload::Error| error.to_string();
-    let plan = lab.plan(op, length(lab.choice(), op).min(MOST));
-    let dir = lab.directory("pages")?;
+    let plan = experiment.plan(op, length(experiment.choice(), op).min(MOST));
+    let dir = experiment.directory("pages")?;
     let path = dir.path().join("test.db");
     let settings = Settings {
         mode: Mode::parse("wal").map_err(text)?,
@@ -110,10 +110,10 @@ fn share(sorted: &[usize], most: usize) -> f64 {
 }
 
 /// Figure 4: the compressed size of pages.
-pub fn figure_4(lab: &mut Lab<'_>) -> Result<Shown, String> {
+pub fn figure_4(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     let mut rows = Vec::new();
     for one in &APPLICATIONS {
-        let sorted = sizes(&logged(lab, one.op)?, Method::Lz4);
+        let sorted = sizes(&logged(experiment, one.op)?, Method::Lz4);
         let row = |quantity, unit| Row::new(one.name, quantity, unit, Kind::Counted).ran("LZ4");
         let tenth = (one.op == Op::Messenger).then_some(data::MESSENGER_TO_A_TENTH);
         let half = (one.op == Op::Sns).then_some(data::SNS_TO_A_HALF);
@@ -130,7 +130,7 @@ pub fn figure_4(lab: &mut Lab<'_>) -> Result<Shown, String> {
             row(MEDIAN, "bytes").ours(median).judged(),
         ]);
     }
-    let differences = explain(&rows, SIZE_REASONS, lab)?;
+    let differences = explain(&rows, SIZE_REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-4",
         title: "what journaled pages compress to",
@@ -165,10 +165,10 @@ const SIZE_REASONS: &[Reason] = &[
 ];
 
 /// The same row with zstd.
-fn by_zstd(lab: &Lab<'_>, row: &Row) -> Result<(f64, String), String> {
+fn by_zstd(experiment: &Experiment<'_>, row: &Row) -> Result<(f64, String), String> {
     let one = APPLICATIONS.iter().find(|one| one.name == row.name);
     let one = one.ok_or("no such application")?;
-    let logged = logged(lab, one.op)?;
+    let logged = logged(experiment, one.op)?;
     let (lz4, zstd) = (sizes(&logged, Method::Lz4), sizes(&logged, Method::Zstd));
     let most = if row.quantity == A_TENTH {
         PAGE / 10
@@ -184,8 +184,8 @@ fn by_zstd(lab: &Lab<'_>, row: &Row) -> Result<(f64, String), String> {
     Ok((share_by_zstd, told))
 }
 
-fn with_zstd(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let (found, told) = by_zstd(lab, row)?;
+fn with_zstd(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let (found, told) = by_zstd(experiment, row)?;
     let paper = row.paper.map_or(1.0, |stated| stated.amount);
     Ok(Checked {
         holds: found >= paper * 0.95,
@@ -194,8 +194,8 @@ fn with_zstd(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     })
 }
 
-fn not_with_zstd(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let found = with_zstd(lab, row)?;
+fn not_with_zstd(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let found = with_zstd(experiment, row)?;
     Ok(Checked {
         holds: !found.holds,
         ..found
@@ -221,10 +221,10 @@ fn times(logged: &Logged, method: Method) -> Vec<f64> {
 }
 
 /// Figure 9: how long compression takes.
-pub fn figure_9(lab: &mut Lab<'_>) -> Result<Shown, String> {
+pub fn figure_9(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     let mut rows = Vec::new();
     for one in &APPLICATIONS {
-        let logged = logged(lab, one.op)?;
+        let logged = logged(experiment, one.op)?;
         for (method, name) in [(Method::Lz4, "LZ4"), (Method::Zstd, "zstd")] {
             let times = times(&logged, method);
             let average = times.iter().sum::<f64>() / times.len().max(1) as f64;
@@ -236,7 +236,7 @@ pub fn figure_9(lab: &mut Lab<'_>) -> Result<Shown, String> {
             );
         }
     }
-    let differences = explain(&rows, TIME_REASONS, lab)?;
+    let differences = explain(&rows, TIME_REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-9",
         title: "compression time of a transaction",
@@ -258,9 +258,9 @@ const TIME_REASONS: &[Reason] = &[Reason {
     check: lz4_is_faster,
 }];
 
-fn lz4_is_faster(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
+fn lz4_is_faster(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
     let one = APPLICATIONS.iter().find(|one| one.name == row.name);
-    let logged = logged(lab, one.ok_or("no such application")?.op)?;
+    let logged = logged(experiment, one.ok_or("no such application")?.op)?;
     let average = |method| {
         let times = times(&logged, method);
         times.iter().sum::<f64>() / times.len().max(1) as f64

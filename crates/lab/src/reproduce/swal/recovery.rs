@@ -9,7 +9,7 @@ use onewrite_workload::plan::Op;
 use super::data::{self, APPLICATIONS};
 use super::{AUTOCHECKPOINT, GENERATED, OURS, PAPER_S, length};
 use crate::reproduce::crash::{Recovered, crashed};
-use crate::reproduce::lab::Lab;
+use crate::reproduce::experiment::Experiment;
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, explain};
 
 /// Transactions before the crash, at most.
@@ -26,12 +26,12 @@ const MODES: [(&str, &str); 4] = [
 ];
 
 /// Figure 10: recovery.
-pub fn figure_10(lab: &mut Lab<'_>) -> Result<Shown, String> {
+pub fn figure_10(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     let mut rows = Vec::new();
     for one in &APPLICATIONS {
         let mut wal = None;
         for (name, mode) in MODES {
-            let found = crash(lab, one.op, mode)?;
+            let found = crash(experiment, one.op, mode)?;
             let baseline = *wal.get_or_insert(found.ms);
             let row = Row::new(name, one.name, "ms", Kind::Timed)
                 .ran(mode)
@@ -50,7 +50,7 @@ pub fn figure_10(lab: &mut Lab<'_>) -> Result<Shown, String> {
             );
         }
     }
-    let differences = explain(&rows, REASONS, lab)?;
+    let differences = explain(&rows, REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-10",
         title: "recovery time, by journal mode",
@@ -66,14 +66,14 @@ pub fn figure_10(lab: &mut Lab<'_>) -> Result<Shown, String> {
 }
 
 /// Runs an application, crashes it, and recovers copies of its files.
-fn crash(lab: &Lab<'_>, op: Op, mode: &'static str) -> Result<Recovered, String> {
-    let plan = lab.plan(op, length(lab.choice(), op).min(MOST));
+fn crash(experiment: &Experiment<'_>, op: Op, mode: &'static str) -> Result<Recovered, String> {
+    let plan = experiment.plan(op, length(experiment.choice(), op).min(MOST));
     let settings = Settings {
         mode: Mode::parse(mode).map_err(|error| error.to_string())?,
         synchronous: Synchronous::Full,
         autocheckpoint: AUTOCHECKPOINT,
     };
-    crashed(lab, CRASHES, &plan, &settings, begin)
+    crashed(experiment, CRASHES, &plan, &settings, begin)
 }
 
 /// Begins a transaction in each file that changes rows, writes them, and does not commit.
@@ -107,12 +107,15 @@ const REASONS: &[Reason] = &[
     },
 ];
 
-fn what_there_was(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
+fn what_there_was(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
     let one = APPLICATIONS.iter().find(|one| one.name == row.quantity);
     let one = one.ok_or("no such application")?;
     let mode = MODES.iter().find(|(name, _)| *name == row.name);
     let (_, mode) = *mode.ok_or("no such mode")?;
-    let (wal, other) = (crash(lab, one.op, "wal")?, crash(lab, one.op, mode)?);
+    let (wal, other) = (
+        crash(experiment, one.op, "wal")?,
+        crash(experiment, one.op, mode)?,
+    );
     Ok(Checked {
         holds: other.ms < wal.ms,
         measured: "run again:".to_owned(),

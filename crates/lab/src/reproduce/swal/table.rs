@@ -2,16 +2,16 @@
 
 use super::GENERATED;
 use super::data::{self, Application};
-use crate::reproduce::lab::Lab;
+use crate::reproduce::experiment::Experiment;
 use crate::reproduce::outcome::{Kind, Row, Shown, Stated, explain};
 
 /// Generates each trace at its full length, whatever length is run, and counts it.
-pub fn table_3(lab: &mut Lab<'_>) -> Result<Shown, String> {
+pub fn table_3(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
     let mut rows = Vec::new();
     for one in &data::APPLICATIONS {
-        rows.extend(rows_of(lab, one)?);
+        rows.extend(rows_of(experiment, one)?);
     }
-    let differences = explain(&rows, &[], lab)?;
+    let differences = explain(&rows, &[], experiment)?;
     let notes = vec![
         GENERATED.to_owned(),
         "the paper's lines and sizes of trace files have no counterpart: a trace here is made from its seed"
@@ -28,9 +28,9 @@ pub fn table_3(lab: &mut Lab<'_>) -> Result<Shown, String> {
     })
 }
 
-fn rows_of(lab: &Lab<'_>, one: &Application) -> Result<Vec<Row>, String> {
+fn rows_of(experiment: &Experiment<'_>, one: &Application) -> Result<Vec<Row>, String> {
     let count = one.queries.transactions;
-    let found = lab.plan(one.op, count).queries();
+    let found = experiment.plan(one.op, count).queries();
     let found = found.ok_or("its queries depend on what it reads")?;
     let row = |what, unit| Row::new(one.name, what, unit, Kind::Counted).ran(one.op.name());
     let counted = |what, published: u32, found: u32| {

@@ -4,7 +4,7 @@ use onewrite_workload::plan::Op;
 
 use super::data::{self, APPLICATIONS};
 use super::{GENERATED, OURS, PAPER_S, trial};
-use crate::reproduce::lab::{Choice, Lab, Trial};
+use crate::reproduce::experiment::{Choice, Experiment, Trial};
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
 
 const MODES: [(&str, &str); 5] = [
@@ -49,8 +49,8 @@ struct Cost {
     count: f64,
 }
 
-fn cost(lab: &mut Lab<'_>, op: Op, mode: &'static str) -> Result<Cost, String> {
-    let run = lab.run(&trial(lab.choice(), op, mode))?;
+fn cost(experiment: &mut Experiment<'_>, op: Op, mode: &'static str) -> Result<Cost, String> {
+    let run = experiment.run(&trial(experiment.choice(), op, mode))?;
     let by = run.by_file.unwrap_or_default();
     let count = f64::from(run.count);
     Ok(Cost {
@@ -64,14 +64,14 @@ fn cost(lab: &mut Lab<'_>, op: Op, mode: &'static str) -> Result<Cost, String> {
 
 /// The ratio of two modes for each application in which the second did anything.
 fn ratios(
-    lab: &mut Lab<'_>,
+    experiment: &mut Experiment<'_>,
     of: &'static str,
     to: &'static str,
     part: fn(&Cost) -> f64,
 ) -> Result<Vec<f64>, String> {
     let mut ratios = Vec::new();
     for one in &APPLICATIONS {
-        let (of, to) = (cost(lab, one.op, of)?, cost(lab, one.op, to)?);
+        let (of, to) = (cost(experiment, one.op, of)?, cost(experiment, one.op, to)?);
         if part(&to) > 0.0 {
             ratios.push(part(&of) / part(&to));
         }
@@ -122,14 +122,14 @@ fn how(choice: Choice, lab_repeats: u32) -> String {
 }
 
 /// Figure 7: writes by mode.
-pub fn figure_7(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    lab.must_count()?;
-    let choice = lab.choice();
-    lab.run_all(&trials(choice))?;
+pub fn figure_7(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    experiment.must_count()?;
+    let choice = experiment.choice();
+    experiment.run_all(&trials(choice))?;
     let mut rows = Vec::new();
     for one in &APPLICATIONS {
         for (name, mode) in MODES {
-            let cost = cost(lab, one.op, mode)?;
+            let cost = cost(experiment, one.op, mode)?;
             for (what, blocks) in [("journal", cost.journal), ("database", cost.database)] {
                 let quantity = quantity(one.name, what);
                 let row = Row::new(name, quantity, "4 KiB blocks", Kind::Counted).ran(mode);
@@ -137,8 +137,8 @@ pub fn figure_7(lab: &mut Lab<'_>) -> Result<Shown, String> {
             }
         }
     }
-    rows.extend(over_all(lab)?);
-    let differences = explain(&rows, TRAFFIC_REASONS, lab)?;
+    rows.extend(over_all(experiment)?);
+    let differences = explain(&rows, TRAFFIC_REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-7",
         title: "writes to journal and database, by journal mode",
@@ -170,13 +170,13 @@ fn quantity(application: &str, what: &str) -> &'static str {
 }
 
 /// The rows for which the paper's text has numbers.
-fn over_all(lab: &mut Lab<'_>) -> Result<Vec<Row>, String> {
-    let journal = ratios(lab, "wal", PAPER_S, |cost| cost.journal)?;
-    let with_differences = ratios(lab, "wal", OURS, |cost| cost.journal)?;
-    let database = ratios(lab, "persist", "wal", |cost| cost.database)?;
-    let same = ratios(lab, PAPER_S, "wal", |cost| cost.database)?;
+fn over_all(experiment: &mut Experiment<'_>) -> Result<Vec<Row>, String> {
+    let journal = ratios(experiment, "wal", PAPER_S, |cost| cost.journal)?;
+    let with_differences = ratios(experiment, "wal", OURS, |cost| cost.journal)?;
+    let database = ratios(experiment, "persist", "wal", |cost| cost.database)?;
+    let same = ratios(experiment, PAPER_S, "wal", |cost| cost.database)?;
     let all = |cost: &Cost| cost.journal + cost.database;
-    let persist = ratios(lab, "persist", "wal", all)?;
+    let persist = ratios(experiment, "persist", "wal", all)?;
     let counted = |name, what, stated, ours| times(name, what, Kind::Counted, stated, ours);
     Ok(vec![
         counted(
@@ -231,21 +231,21 @@ fn over_all(lab: &mut Lab<'_>) -> Result<Vec<Row>, String> {
 }
 
 /// Figure 8: elapsed time by mode.
-pub fn figure_8(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    let choice = lab.choice();
-    lab.run_all(&trials(choice))?;
+pub fn figure_8(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let choice = experiment.choice();
+    experiment.run_all(&trials(choice))?;
     let mut rows = Vec::new();
     for one in &APPLICATIONS {
-        let persist = cost(lab, one.op, "persist")?.seconds;
+        let persist = cost(experiment, one.op, "persist")?.seconds;
         for (name, mode) in MODES {
-            let seconds = cost(lab, one.op, mode)?.seconds;
+            let seconds = cost(experiment, one.op, mode)?.seconds;
             let row = Row::new(name, one.name, "s", Kind::Timed).ran(mode);
             let row = row.ours(Some(seconds));
             rows.push(row.ratio("PERSIST", None, Some(seconds / persist)).judged());
         }
     }
-    let to_wal = ratios(lab, PAPER_S, "wal", |cost| cost.seconds)?;
-    let to_persist = ratios(lab, "persist", PAPER_S, |cost| cost.seconds)?;
+    let to_wal = ratios(experiment, PAPER_S, "wal", |cost| cost.seconds)?;
+    let to_persist = ratios(experiment, "persist", PAPER_S, |cost| cost.seconds)?;
     let timed = |name, what, stated, ours| times(name, what, Kind::Timed, stated, ours);
     rows.extend([
         timed(LEAST, TO_WAL, data::TO_WAL_S_TIME.0, least(&to_wal)),
@@ -258,7 +258,7 @@ pub fn figure_8(lab: &mut Lab<'_>) -> Result<Shown, String> {
         ),
         timed(MOST, TO_PERSIST, data::PERSIST_S_TIME.1, most(&to_persist)),
     ]);
-    let differences = explain(&rows, TIME_REASONS, lab)?;
+    let differences = explain(&rows, TIME_REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-8",
         title: "elapsed time, by journal mode",
@@ -309,31 +309,31 @@ const TRAFFIC_REASONS: &[Reason] = &[
 
 /// Journal blocks of a commit in each application.
 fn of_each(
-    lab: &mut Lab<'_>,
+    experiment: &mut Experiment<'_>,
     mode: &'static str,
     part: fn(&Cost) -> f64,
 ) -> Result<(Vec<f64>, String), String> {
     let (mut values, mut told) = (Vec::new(), Vec::new());
     for one in &APPLICATIONS {
-        let value = part(&cost(lab, one.op, mode)?);
+        let value = part(&cost(experiment, one.op, mode)?);
         values.push(value);
         told.push(format!("{} {value:.2}", one.name));
     }
     Ok((values, told.join(", ")))
 }
 
-fn blocks_of_a_commit(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (swal, told) = of_each(lab, PAPER_S, |cost| cost.journal)?;
-    let (_, wal) = of_each(lab, "wal", |cost| cost.journal)?;
+fn blocks_of_a_commit(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let (swal, told) = of_each(experiment, PAPER_S, |cost| cost.journal)?;
+    let (_, wal) = of_each(experiment, "wal", |cost| cost.journal)?;
     Ok(Checked::new(
         average(&swal) > Some(1.2),
         format!("journal blocks a transaction: S-WAL {told}; WAL {wal}"),
     ))
 }
 
-fn ceiling(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let (wal, told) = of_each(lab, "wal", |cost| cost.journal)?;
-    let (_, ours) = of_each(lab, OURS, |cost| cost.journal)?;
+fn ceiling(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let (wal, told) = of_each(experiment, "wal", |cost| cost.journal)?;
+    let (_, ours) = of_each(experiment, OURS, |cost| cost.journal)?;
     let (ceiling, paper) = match row.name {
         MOST => (
             most(&wal).unwrap_or(0.0),
@@ -353,18 +353,18 @@ fn ceiling(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
     })
 }
 
-fn differences_take_less(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (ours, told) = of_each(lab, OURS, |cost| cost.journal)?;
-    let (pages, theirs) = of_each(lab, PAPER_S, |cost| cost.journal)?;
+fn differences_take_less(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let (ours, told) = of_each(experiment, OURS, |cost| cost.journal)?;
+    let (pages, theirs) = of_each(experiment, PAPER_S, |cost| cost.journal)?;
     Ok(Checked::new(
         average(&ours) < average(&pages),
         format!("journal blocks a transaction: with differences {told}; without {theirs}"),
     ))
 }
 
-fn pages_come_back(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let (logged, logged_told) = of_each(lab, "wal", |cost| cost.journal)?;
-    let (copied, told) = of_each(lab, "wal", |cost| cost.database)?;
+fn pages_come_back(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let (logged, logged_told) = of_each(experiment, "wal", |cost| cost.journal)?;
+    let (copied, told) = of_each(experiment, "wal", |cost| cost.database)?;
     let shares: Vec<f64> = logged
         .iter()
         .zip(&copied)
@@ -424,8 +424,8 @@ const TIME_REASONS: &[Reason] = &[
 ];
 
 /// Flushes of WAL for each flush of S-WAL, in the row's application, and a sentence about both.
-fn flushes_of(lab: &mut Lab<'_>, row: &Row) -> Result<(f64, String), String> {
-    let times = ratios(lab, PAPER_S, "wal", |cost| cost.seconds)?;
+fn flushes_of(experiment: &mut Experiment<'_>, row: &Row) -> Result<(f64, String), String> {
+    let times = ratios(experiment, PAPER_S, "wal", |cost| cost.seconds)?;
     let wanted = if row.name == MOST {
         most(&times)
     } else {
@@ -436,7 +436,10 @@ fn flushes_of(lab: &mut Lab<'_>, row: &Row) -> Result<(f64, String), String> {
         .position(|time| Some(*time) == wanted)
         .unwrap_or(0);
     let one = APPLICATIONS.get(at).ok_or("no such application")?;
-    let (wal, swal) = (cost(lab, one.op, "wal")?, cost(lab, one.op, PAPER_S)?);
+    let (wal, swal) = (
+        cost(experiment, one.op, "wal")?,
+        cost(experiment, one.op, PAPER_S)?,
+    );
     let told = format!(
         "{}: a transaction flushes {:.2} times in WAL and {:.2} in S-WAL, and takes {:.0} us and {:.0} us",
         one.name,
@@ -448,19 +451,19 @@ fn flushes_of(lab: &mut Lab<'_>, row: &Row) -> Result<(f64, String), String> {
     Ok((wal.flushes / swal.flushes.max(1e-9), told))
 }
 
-fn flushes_alike(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let (flushes, told) = flushes_of(lab, row)?;
+fn flushes_alike(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let (flushes, told) = flushes_of(experiment, row)?;
     Ok(Checked::new(flushes < 1.35, told))
 }
 
-fn fewer_flushes(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let (flushes, told) = flushes_of(lab, row)?;
+fn fewer_flushes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let (flushes, told) = flushes_of(experiment, row)?;
     Ok(Checked::new(flushes > 1.35, told))
 }
 
-fn persist_flushes(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let (persist, persist_told) = of_each(lab, "persist", |cost| cost.flushes)?;
-    let (swal, swal_told) = of_each(lab, PAPER_S, |cost| cost.flushes)?;
+fn persist_flushes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let (persist, persist_told) = of_each(experiment, "persist", |cost| cost.flushes)?;
+    let (swal, swal_told) = of_each(experiment, PAPER_S, |cost| cost.flushes)?;
     let by_flushes = average(&persist).zip(average(&swal));
     let by_flushes = by_flushes.map_or(0.0, |(persist, swal)| persist / swal.max(1e-9));
     let (paper, ours) = row

@@ -3,7 +3,7 @@
 use onewrite_workload::files::Way;
 
 use super::data;
-use crate::reproduce::lab::Lab;
+use crate::reproduce::experiment::Experiment;
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
 
 /// Writes of each size.
@@ -15,12 +15,12 @@ const REPEATS: u32 = 3;
 const RATE: &str = "direct writes";
 
 /// Figure 6: MB a second by the size of a write.
-pub fn figure_6(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    let count = lab.choice().count.unwrap_or(WRITES).clamp(1, WRITES);
-    let repeats = lab.choice().repeats.unwrap_or(REPEATS);
+pub fn figure_6(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let count = experiment.choice().count.unwrap_or(WRITES).clamp(1, WRITES);
+    let repeats = experiment.choice().repeats.unwrap_or(REPEATS);
     let mut rates = Vec::new();
     for (bytes, stated) in data::DIRECT_WRITES {
-        let run = lab.records(Way::ODirect, bytes, count, repeats)?;
+        let run = experiment.records(Way::ODirect, bytes, count, repeats)?;
         rates.push((bytes, stated, run.ops_per_s * bytes as f64 / 1e6));
     }
     let largest = rates.last().map(|(_, stated, rate)| (*stated, *rate));
@@ -41,7 +41,7 @@ pub fn figure_6(lab: &mut Lab<'_>) -> Result<Shown, String> {
             }
         })
         .collect();
-    let differences = explain(&rows, REASONS, lab)?;
+    let differences = explain(&rows, REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-6",
         title: "direct writes by their size",
@@ -89,10 +89,10 @@ const REASONS: &[Reason] = &[
 ];
 
 /// Microseconds of a small write and of a large one.
-fn costs(lab: &mut Lab<'_>) -> Result<(f64, f64), String> {
-    let count = lab.choice().count.unwrap_or(WRITES).clamp(1, WRITES);
+fn costs(experiment: &mut Experiment<'_>) -> Result<(f64, f64), String> {
+    let count = experiment.choice().count.unwrap_or(WRITES).clamp(1, WRITES);
     let mut us = |bytes| -> Result<f64, String> {
-        let run = lab.records(Way::ODirect, bytes, count, REPEATS)?;
+        let run = experiment.records(Way::ODirect, bytes, count, REPEATS)?;
         Ok(1e6 / run.ops_per_s)
     };
     Ok((us(512)?, us(LARGEST)?))
@@ -111,16 +111,16 @@ fn told((small, large): (f64, f64)) -> String {
     format!("a write of 512 bytes takes {small:.0} us and one of 16 KiB {large:.0} us")
 }
 
-fn small_takes_longer(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (here, paper) = (costs(lab)?, paper_costs());
+fn small_takes_longer(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let (here, paper) = (costs(experiment)?, paper_costs());
     Ok(Checked::new(
         here.0 / here.1 > paper.0 / paper.1 * 1.2,
         format!("{} here; {} by the paper's rates", told(here), told(paper)),
     ))
 }
 
-fn cost_of_a_larger_write(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (here, paper) = (costs(lab)?, paper_costs());
+fn cost_of_a_larger_write(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let (here, paper) = (costs(experiment)?, paper_costs());
     Ok(Checked::new(
         here.1 / here.0 > paper.1 / paper.0,
         format!("{} here; {} by the paper's rates", told(here), told(paper)),

@@ -5,7 +5,7 @@ use onewrite_workload::plan::Op;
 
 use super::data::{self, Rate};
 use super::trial;
-use crate::reproduce::lab::{Choice, Lab, Trial};
+use crate::reproduce::experiment::{Choice, Experiment, Trial};
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
 
 /// The three groups of table 2.
@@ -44,18 +44,18 @@ pub fn table_2_trials(choice: Choice) -> Vec<Trial> {
 }
 
 /// Transactions a second.
-fn rate(lab: &mut Lab<'_>, op: Op, mode: &'static str) -> Result<f64, String> {
-    let trial = trial(lab.choice(), op, mode);
-    Ok(lab.run(&trial)?.ops_per_s)
+fn rate(experiment: &mut Experiment<'_>, op: Op, mode: &'static str) -> Result<f64, String> {
+    let trial = trial(experiment.choice(), op, mode);
+    Ok(experiment.run(&trial)?.ops_per_s)
 }
 
 /// WAL and the other modes, for one operation. The paper's figures are those of inserts.
 fn rows_of(
-    lab: &mut Lab<'_>,
+    experiment: &mut Experiment<'_>,
     (op, quantity): (Op, &'static str),
     rates: &[Rate],
 ) -> Result<Vec<Row>, String> {
-    let wal = rate(lab, op, "wal")?;
+    let wal = rate(experiment, op, "wal")?;
     let new = |name| Row::new(name, quantity, "/s", Kind::Timed);
     let stated = |stated: Option<Stated>| stated.filter(|_| op == Op::Insert);
     let first = new(data::WAL.name).ran("wal");
@@ -68,7 +68,7 @@ fn rows_of(
         to_wal,
     } in rates
     {
-        let ours = mode.map(|mode| rate(lab, op, mode)).transpose()?;
+        let ours = mode.map(|mode| rate(experiment, op, mode)).transpose()?;
         let of_wal = || {
             let (of, to) = paper.as_ref().zip(data::WAL.rate)?;
             Some(Stated {
@@ -99,12 +99,12 @@ fn how(choice: Choice) -> String {
 const ELSEWHERE: &str = "LS-MVBT has its own: reproduce lsmvbt, in a build with that feature";
 
 /// Figure 13: layouts.
-pub fn figure_13(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    let choice = lab.choice();
-    lab.run_all(&figure_13_trials(choice))?;
+pub fn figure_13(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let choice = experiment.choice();
+    experiment.run_all(&figure_13_trials(choice))?;
     let (op, _) = OPS[0];
-    let rows = rows_of(lab, (op, "inserts"), &data::ALIGNED)?;
-    let differences = explain(&rows, LAYOUT_REASONS, lab)?;
+    let rows = rows_of(experiment, (op, "inserts"), &data::ALIGNED)?;
+    let differences = explain(&rows, LAYOUT_REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-13",
         title: "inserts a second, by layout of the log",
@@ -117,11 +117,11 @@ pub fn figure_13(lab: &mut Lab<'_>) -> Result<Shown, String> {
 }
 
 /// Figure 14: modes and sync options.
-pub fn figure_14(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    let choice = lab.choice();
-    lab.run_all(&figure_14_trials(choice))?;
-    let rows = rows_of(lab, (Op::Insert, "inserts"), &data::MODES)?;
-    let differences = explain(&rows, MODE_REASONS, lab)?;
+pub fn figure_14(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let choice = experiment.choice();
+    experiment.run_all(&figure_14_trials(choice))?;
+    let rows = rows_of(experiment, (Op::Insert, "inserts"), &data::MODES)?;
+    let differences = explain(&rows, MODE_REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-14",
         title: "inserts a second, by journal mode and sync option",
@@ -134,15 +134,16 @@ pub fn figure_14(lab: &mut Lab<'_>) -> Result<Shown, String> {
 }
 
 /// Table 2: the same, also for updates and deletes.
-pub fn table_2(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    let choice = lab.choice();
-    lab.run_all(&table_2_trials(choice))?;
+pub fn table_2(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    let choice = experiment.choice();
+    experiment.run_all(&table_2_trials(choice))?;
     let mut rows = Vec::new();
     for of in OPS {
-        rows.extend(rows_of(lab, of, &data::MODES)?);
+        rows.extend(rows_of(experiment, of, &data::MODES)?);
     }
-    let mut gain =
-        |op| -> Result<f64, String> { Ok(rate(lab, op, FASTEST_DURABLE)? / rate(lab, op, "wal")?) };
+    let mut gain = |op| -> Result<f64, String> {
+        Ok(rate(experiment, op, FASTEST_DURABLE)? / rate(experiment, op, "wal")?)
+    };
     let inserts = gain(Op::Insert)?;
     for (op, quantity) in &OPS[1..] {
         let to_inserts = gain(*op)? / inserts;
@@ -150,7 +151,7 @@ pub fn table_2(lab: &mut Lab<'_>) -> Result<Shown, String> {
         let row = row.ratio("inserts", Some(data::LIKE_INSERTS), Some(to_inserts));
         rows.push(row.judged());
     }
-    let differences = explain(&rows, MODE_REASONS, lab)?;
+    let differences = explain(&rows, MODE_REASONS, experiment)?;
     let notes = vec![
         "the paper's figures of single updates and deletes stand in its table alone, not in its text".to_owned(),
         ELSEWHERE.to_owned(),
@@ -178,7 +179,7 @@ const LAYOUT_REASONS: &[Reason] = &[
         of: |row| row.name != "WAL",
         side: Side::Below,
         sentence: "What a commit costs here is the flush and not the file system's journal that WALDIO saves: stock \
-                   WAL's two flushes an insert are fast beside the one that both need.",
+                   WAL's two flushes an insert are fast compared with the one that both need.",
         check: flushes_bound,
     },
     Reason {
@@ -236,14 +237,14 @@ const MODE_REASONS: &[Reason] = &[
 ];
 
 /// Durable direct writes of a sector-padded frame, and of a page.
-fn odd_sizes_cost_nothing(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let count = lab
+fn odd_sizes_cost_nothing(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let count = experiment
         .choice()
         .count
         .unwrap_or(super::THOUSAND)
         .min(super::THOUSAND);
     let mut rate = |bytes| -> Result<f64, String> {
-        Ok(lab
+        Ok(experiment
             .records(Way::ODirectOSync, bytes, count, super::REPEATS)?
             .ops_per_s)
     };
@@ -257,10 +258,10 @@ fn odd_sizes_cost_nothing(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String>
 }
 
 /// Flushes of an insert in WAL and WALDIO, and the cost of a durable write here.
-fn flushes_bound(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let choice = lab.choice();
+fn flushes_bound(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let choice = experiment.choice();
     let mut of = |mode| -> Result<(f64, f64), String> {
-        let run = lab.run(&trial(choice, Op::Insert, mode))?;
+        let run = experiment.run(&trial(choice, Op::Insert, mode))?;
         let flushes = run.per_op.map_or(0.0, |per_op| per_op.flushes);
         Ok((flushes, 1e6 / run.ops_per_s))
     };
@@ -282,8 +283,8 @@ fn flushes_bound(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
 }
 
 /// Direct writes a second with and without durability, medians of this run.
-fn raw(lab: &Lab<'_>) -> Result<(f64, f64), String> {
-    let raw = lab.raw();
+fn raw(experiment: &Experiment<'_>) -> Result<(f64, f64), String> {
+    let raw = experiment.raw();
     let rates = raw.direct_dsync_4k_per_s.zip(raw.direct_4k_per_s);
     rates.ok_or_else(|| "there is no direct I/O here".to_owned())
 }
@@ -298,16 +299,16 @@ fn flush_told(durable: f64, lazy: f64) -> String {
     )
 }
 
-fn flush_dominates(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (durable, lazy) = raw(lab)?;
+fn flush_dominates(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let (durable, lazy) = raw(experiment)?;
     Ok(Checked::new(
         lazy / durable > PAPER_FLUSH * 1.5,
         flush_told(durable, lazy),
     ))
 }
 
-fn flush_is_cheap(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (durable, lazy) = raw(lab)?;
+fn flush_is_cheap(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let (durable, lazy) = raw(experiment)?;
     Ok(Checked::new(
         lazy / durable < PAPER_FLUSH,
         flush_told(durable, lazy),
@@ -315,10 +316,10 @@ fn flush_is_cheap(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
 }
 
 /// The gain of grouping here and in the paper, and the number of flushes it saves.
-fn shared_flushes(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let choice = lab.choice();
+fn shared_flushes(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let choice = experiment.choice();
     let mut of = |mode| -> Result<(f64, f64), String> {
-        let run = lab.run(&trial(choice, Op::Insert, mode))?;
+        let run = experiment.run(&trial(choice, Op::Insert, mode))?;
         Ok((
             run.per_op.map_or(0.0, |per_op| per_op.flushes),
             run.ops_per_s,
@@ -338,11 +339,11 @@ fn shared_flushes(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
 }
 
 /// WAL's own rates.
-fn wal_by_op(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
+fn wal_by_op(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
     let op = OPS.iter().find(|(_, quantity)| *quantity == row.quantity);
     let op = op.map_or(Op::Insert, |(op, _)| *op);
-    let inserts = rate(lab, Op::Insert, "wal")?;
-    let others = rate(lab, op, "wal")?;
+    let inserts = rate(experiment, Op::Insert, "wal")?;
+    let others = rate(experiment, op, "wal")?;
     let slower = others < inserts;
     Ok(Checked::new(
         slower == (row.side() == Some(Side::Above)),

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 
 use super::data::{self, KIB};
 use super::volumes::{ONE_INSERT_REASONS, SHARE_OF_JOURNAL};
-use crate::reproduce::lab::Lab;
+use crate::reproduce::experiment::Experiment;
 use crate::reproduce::outcome::{
     Checked, Kind, Reason, Row, Sequence, Shown, Side, Stated, explain,
 };
@@ -52,17 +52,22 @@ enum From {
 const INSERTS: &str = "inserts";
 
 /// Traces a mode.
-fn trace(lab: &Lab<'_>, mode: &str, from: From, what: &str) -> Result<Traced, String> {
+fn trace(
+    experiment: &Experiment<'_>,
+    mode: &str,
+    from: From,
+    what: &str,
+) -> Result<Traced, String> {
     let text = |error: onewrite_workload::Error| error.to_string();
     let settings = Settings {
         mode: Mode::parse(mode).map_err(text)?,
         synchronous: Synchronous::Full,
         autocheckpoint: 0,
     };
-    let dir = lab.directory("trace")?;
+    let dir = experiment.directory("trace")?;
     let path = dir.path().join("test.db");
     let opened = File::open(dir.path()).map_err(|error| error.to_string())?;
-    let tracer = lab.tracer()?;
+    let tracer = experiment.tracer()?;
     let device = tracer.device().clone();
     let settled = || Mark::settled(&device, &opened).map_err(|error| error.to_string());
     let mut begun = settled()?;
@@ -92,7 +97,7 @@ fn trace(lab: &Lab<'_>, mode: &str, from: From, what: &str) -> Result<Traced, St
         what: what.to_owned(),
         mode: Some(mode.to_owned()),
         per: None,
-        file_system: lab.file_system(),
+        file_system: experiment.file_system(),
         device: device.name().to_owned(),
         recording,
         from: begun,
@@ -218,8 +223,8 @@ const WRITES: &str = "writes";
 const FLUSHES: &str = "flushes";
 
 /// Figure 2: one insert in each stock mode.
-pub fn figure_2(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    lab.must_count()?;
+pub fn figure_2(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    experiment.must_count()?;
     let (mut all, mut sequences, mut traces) = (Vec::new(), Vec::new(), Vec::new());
     let what = "one row of 100 bytes inserted";
     let from = From::Inserts {
@@ -227,7 +232,7 @@ pub fn figure_2(lab: &mut Lab<'_>) -> Result<Shown, String> {
         count: 1,
     };
     for (name, mode) in data::STOCK_MODES {
-        let traced = trace(lab, mode, from, what)?;
+        let traced = trace(experiment, mode, from, what)?;
         for row in rows(name, &traced) {
             let stated = data::ONE_INSERT_PARTS
                 .iter()
@@ -238,9 +243,9 @@ pub fn figure_2(lab: &mut Lab<'_>) -> Result<Shown, String> {
         sequences.push(sequence(name, &traced));
         traces.push(traced);
     }
-    let differences = explain(&all, ONE_INSERT_REASONS, lab)?;
+    let differences = explain(&all, ONE_INSERT_REASONS, experiment)?;
     let mut notes = vec![SHARE_OF_JOURNAL.to_owned()];
-    notes.extend(lab.plot("waldio-figure-2", &traces)?);
+    notes.extend(experiment.plot("waldio-figure-2", &traces)?);
     Ok(Shown {
         sequences,
         ..Shown::of(
@@ -255,8 +260,8 @@ pub fn figure_2(lab: &mut Lab<'_>) -> Result<Shown, String> {
 }
 
 /// Figure 11: WALDIO's log: an insert, its creation, its extension.
-pub fn figure_11(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    lab.must_count()?;
+pub fn figure_11(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    experiment.must_count()?;
     let mode = "waldio:sync=full";
     let inserts = |before, count| From::Inserts { before, count };
     let count = BEFORE_THE_NEXT;
@@ -279,7 +284,7 @@ pub fn figure_11(lab: &mut Lab<'_>) -> Result<Shown, String> {
     ];
     let (mut all, mut sequences, mut traces) = (Vec::new(), Vec::new(), Vec::new());
     for (name, from, what) in parts {
-        let traced = trace(lab, mode, from, what)?;
+        let traced = trace(experiment, mode, from, what)?;
         for row in rows(name, &traced) {
             let one = name.starts_with("(a)");
             let stated = match row.quantity {
@@ -293,8 +298,8 @@ pub fn figure_11(lab: &mut Lab<'_>) -> Result<Shown, String> {
         sequences.push(sequence(name, &traced));
         traces.push(traced);
     }
-    let differences = explain(&all, &[], lab)?;
-    let notes = lab.plot("waldio-figure-11", &traces)?;
+    let differences = explain(&all, &[], experiment)?;
+    let notes = experiment.plot("waldio-figure-11", &traces)?;
     Ok(Shown {
         sequences,
         ..Shown::of(
@@ -315,8 +320,8 @@ pub fn figure_11(lab: &mut Lab<'_>) -> Result<Shown, String> {
 const TEN: u32 = 10;
 
 /// Figure 12: ten inserts in WAL and in WALDIO.
-pub fn figure_12(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    lab.must_count()?;
+pub fn figure_12(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    experiment.must_count()?;
     let from = From::Inserts {
         before: 0,
         count: TEN,
@@ -328,7 +333,7 @@ pub fn figure_12(lab: &mut Lab<'_>) -> Result<Shown, String> {
         ("(a) WAL", "wal", data::TEN_IN_WAL),
         ("(b) WALDIO", "waldio:sync=full", data::TEN_IN_WALDIO),
     ] {
-        let traced = trace(lab, mode, from, what)?;
+        let traced = trace(experiment, mode, from, what)?;
         let total = traced.summary().total.write_bytes as f64 / KIB;
         let baseline = *wal.get_or_insert(total);
         let row = Row::new(name, TOTAL, "KiB", Kind::Counted).ran(mode);
@@ -345,8 +350,8 @@ pub fn figure_12(lab: &mut Lab<'_>) -> Result<Shown, String> {
         sequences.push(sequence(name, &traced));
         traces.push(traced);
     }
-    let differences = explain(&all, &TEN_REASONS, lab)?;
-    let notes = lab.plot("waldio-figure-12", &traces)?;
+    let differences = explain(&all, &TEN_REASONS, experiment)?;
+    let notes = experiment.plot("waldio-figure-12", &traces)?;
     Ok(Shown {
         sequences,
         ..Shown::of(
@@ -367,13 +372,13 @@ const TEN_REASONS: [Reason; 1] = [Reason {
     side: Side::Below,
     sentence: "WALDIO writes what the paper says; WAL's file system journals more for some inserts than for the one of \
                table 1.",
-    check: |lab, _| {
+    check: |experiment, _| {
         let from = From::Inserts {
             before: 0,
             count: TEN,
         };
-        let wal = trace(lab, "wal", from, "")?.summary();
-        let waldio = trace(lab, "waldio:sync=full", from, "")?.summary();
+        let wal = trace(experiment, "wal", from, "")?.summary();
+        let waldio = trace(experiment, "waldio:sync=full", from, "")?.summary();
         let (journal, log) = (kib(&wal, &[What::FsJournal]), kib(&waldio, LOGS));
         Ok(Checked::new(
             journal > 200.0 && log == 40.0,

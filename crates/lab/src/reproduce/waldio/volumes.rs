@@ -6,7 +6,7 @@ use onewrite_workload::plan::Op;
 
 use super::data::{self, KIB, Volume};
 use super::trial;
-use crate::reproduce::lab::{Choice, Lab, RECORD_BYTES, Trial};
+use crate::reproduce::experiment::{Choice, Experiment, RECORD_BYTES, Trial};
 use crate::reproduce::outcome::{Checked, Kind, Reason, Row, Shown, Side, Stated, explain};
 use onewrite_cli::compare::report::Run;
 
@@ -43,9 +43,9 @@ fn written(run: &Run) -> (Option<f64>, Option<f64>) {
 }
 
 /// Table 1: one insert.
-pub fn table_1(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    lab.must_count()?;
-    lab.run_all(&one_insert_trials(lab.choice()))?;
+pub fn table_1(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    experiment.must_count()?;
+    experiment.run_all(&one_insert_trials(experiment.choice()))?;
     let mut rows = Vec::new();
     for Volume {
         name,
@@ -54,7 +54,7 @@ pub fn table_1(lab: &mut Lab<'_>) -> Result<Shown, String> {
         joj,
     } in data::ONE_INSERT
     {
-        let (all, journal) = written(lab.run(&one_insert(mode))?);
+        let (all, journal) = written(experiment.run(&one_insert(mode))?);
         let kib = |bytes: Option<f64>| bytes.map(|bytes| bytes / KIB);
         let row = |quantity| Row::new(name, quantity, "KiB", Kind::Counted).ran(mode);
         rows.push(row(TOTAL).paper(total).ours(kib(all)).judged());
@@ -67,7 +67,7 @@ pub fn table_1(lab: &mut Lab<'_>) -> Result<Shown, String> {
         let row = Row::new(name, SHARE, "of 1", Kind::Counted).ran(mode);
         rows.push(row.paper(Some(share)).ours(over(journal, all)).judged());
     }
-    let differences = explain(&rows, ONE_INSERT_REASONS, lab)?;
+    let differences = explain(&rows, ONE_INSERT_REASONS, experiment)?;
     Ok(Shown {
         figure: "table-1",
         title: "what one insert writes, by journal mode",
@@ -120,9 +120,9 @@ pub const ONE_INSERT_REASONS: &[Reason] = &[
 
 /// Overwrites a block and syncs it, both ways, and adds the extra cost of fsync to the measured
 /// value.
-fn fsync_or_fdatasync(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
+fn fsync_or_fdatasync(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
     let mut journal = |way| -> Result<f64, String> {
-        let run = lab.records(way, 4096, 1, 1)?;
+        let run = experiment.records(way, 4096, 1, 1)?;
         let by = run.by_file.ok_or("bytes were not told apart")?;
         Ok(by.fs_journal_bytes as f64 / KIB)
     };
@@ -147,9 +147,9 @@ fn fsync_or_fdatasync(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
 
 /// `synchronous=normal` leaves out that sync. It also leaves out the one of the journal's header,
 /// which journals nothing.
-fn truncation_synced(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
+fn truncation_synced(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
     let without = one_insert("truncate:synchronous=normal");
-    let (all, journal) = written(lab.run(&without)?);
+    let (all, journal) = written(experiment.run(&without)?);
     let without = if row.quantity == JOJ { journal } else { all };
     let without = without.ok_or("bytes were not told apart")? / KIB;
     let paper = row.paper.map_or(f64::MAX, |stated| stated.amount);
@@ -171,17 +171,17 @@ fn mb_a_thousand(bytes: Option<f64>, count: u32) -> Option<f64> {
 }
 
 /// Figure 8: the bytes that inserts write in each layout.
-pub fn figure_8(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    lab.must_count()?;
-    let choice = lab.choice();
-    lab.run_all(&figure_8_trials(choice))?;
+pub fn figure_8(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    experiment.must_count()?;
+    let choice = experiment.choice();
+    experiment.run_all(&figure_8_trials(choice))?;
     let mut rows = vec![
         Row::new("WAL, page padding", TOTAL, "MB", Kind::Counted),
         Row::new("WAL, page padding", DATA, "MB", Kind::Counted),
     ];
     let mut wal = (None, None);
     for (name, mode, total, data) in data::THOUSAND_INSERTS {
-        let run = lab.run(&trial(choice, Op::Insert, mode))?;
+        let run = experiment.run(&trial(choice, Op::Insert, mode))?;
         let (all, journal) = written(run);
         let rest = all.zip(journal).map(|(all, journal)| all - journal);
         let (all, rest) = (
@@ -202,7 +202,7 @@ pub fn figure_8(lab: &mut Lab<'_>) -> Result<Shown, String> {
         }
         rows.extend([first.judged(), second.judged()]);
     }
-    let differences = explain(&rows, THOUSAND_REASONS, lab)?;
+    let differences = explain(&rows, THOUSAND_REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-8",
         title: "what 1,000 inserts write, by layout of the log",
@@ -241,7 +241,7 @@ const THOUSAND_REASONS: &[Reason] = &[
     Reason {
         of: |row| row.name == "WAL" && row.quantity == DATA,
         side: Side::Below,
-        sentence: "An insert's frame of 4,120 bytes touches two blocks of the log, and nothing else is written beside \
+        sentence: "An insert's frame of 4,120 bytes touches two blocks of the log, and nothing else is written besides \
                    the journal; so it is in the paper's table 1 (28 - 20 KiB), but its 12.3 MB are three an insert.",
         check: two_blocks_a_frame,
     },
@@ -269,10 +269,10 @@ const THOUSAND_REASONS: &[Reason] = &[
 ];
 
 /// Blocks of the file system's journal for one insert, and for one of many.
-fn journal_blocks(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (_, one) = written(lab.run(&one_insert("wal"))?);
+fn journal_blocks(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let (_, one) = written(experiment.run(&one_insert("wal"))?);
     let one = one.ok_or("bytes were not told apart")? / 4096.0;
-    let run = lab.run(&trial(lab.choice(), Op::Insert, "wal"))?;
+    let run = experiment.run(&trial(experiment.choice(), Op::Insert, "wal"))?;
     let (_, many) = written(run);
     let many = many.ok_or("bytes were not told apart")? / 4096.0 / f64::from(run.count);
     Ok(Checked::new(
@@ -284,8 +284,8 @@ fn journal_blocks(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
     ))
 }
 
-fn two_blocks_a_frame(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let run = lab.run(&trial(lab.choice(), Op::Insert, "wal"))?;
+fn two_blocks_a_frame(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let run = experiment.run(&trial(experiment.choice(), Op::Insert, "wal"))?;
     let by = run.by_file.ok_or("bytes were not told apart")?;
     let blocks = by.log_bytes as f64 / 4096.0 / f64::from(run.count);
     Ok(Checked::new(
@@ -294,10 +294,10 @@ fn two_blocks_a_frame(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
     ))
 }
 
-fn one_page_a_frame(lab: &mut Lab<'_>, row: &Row) -> Result<Checked, String> {
-    let choice = lab.choice();
-    let wal = written(lab.run(&trial(choice, Op::Insert, "wal"))?);
-    let run = lab.run(&trial(choice, Op::Insert, "waldio:sync=full"))?;
+fn one_page_a_frame(experiment: &mut Experiment<'_>, row: &Row) -> Result<Checked, String> {
+    let choice = experiment.choice();
+    let wal = written(experiment.run(&trial(choice, Op::Insert, "wal"))?);
+    let run = experiment.run(&trial(choice, Op::Insert, "waldio:sync=full"))?;
     let by = run.by_file.ok_or("bytes were not told apart")?;
     let pages = by.log_bytes as f64 / 4096.0 / f64::from(run.count);
     let share = over(wal.1, wal.0).unwrap_or(0.0);
@@ -336,15 +336,15 @@ pub fn figure_15_trials(choice: Choice) -> Vec<Trial> {
 }
 
 /// Figure 15: the bytes that inserts, updates and deletes write.
-pub fn figure_15(lab: &mut Lab<'_>) -> Result<Shown, String> {
-    lab.must_count()?;
-    let choice = lab.choice();
-    lab.run_all(&figure_15_trials(choice))?;
+pub fn figure_15(experiment: &mut Experiment<'_>) -> Result<Shown, String> {
+    experiment.must_count()?;
+    let choice = experiment.choice();
+    experiment.run_all(&figure_15_trials(choice))?;
     let mut rows = Vec::new();
     for (op, quantity) in OPS.into_iter().zip(["inserts", "updates", "deletes"]) {
-        rows.extend(volumes_of(lab, op, quantity)?);
+        rows.extend(volumes_of(experiment, op, quantity)?);
     }
-    let differences = explain(&rows, ALL_REASONS, lab)?;
+    let differences = explain(&rows, ALL_REASONS, experiment)?;
     Ok(Shown {
         figure: "figure-15",
         title: "what 1,000 inserts, updates and deletes write, by journal mode",
@@ -360,15 +360,19 @@ pub fn figure_15(lab: &mut Lab<'_>) -> Result<Shown, String> {
 }
 
 /// One group of bars.
-fn volumes_of(lab: &mut Lab<'_>, op: Op, quantity: &'static str) -> Result<Vec<Row>, String> {
-    let choice = lab.choice();
+fn volumes_of(
+    experiment: &mut Experiment<'_>,
+    op: Op,
+    quantity: &'static str,
+) -> Result<Vec<Row>, String> {
+    let choice = experiment.choice();
     let inserts = op == Op::Insert;
     let [(_, _, wal_total, _), _, (_, _, embedded, _)] = data::THOUSAND_INSERTS;
     let (mut rows, mut most) = (Vec::new(), (0.0, None));
-    let wal = lab.run(&trial(choice, op, "wal"))?;
+    let wal = experiment.run(&trial(choice, op, "wal"))?;
     let wal = mb_a_thousand(written(wal).0, wal.count);
     for (name, mode) in MODES {
-        let run = lab.run(&trial(choice, op, mode))?;
+        let run = experiment.run(&trial(choice, op, mode))?;
         let (all, journal) = written(run);
         let (mb, share) = (mb_a_thousand(all, run.count), over(journal, all));
         let stated = match name {
@@ -425,21 +429,21 @@ const ALL_REASONS: &[Reason] = &[
         side: Side::Below,
         sentence: "The file system's journal weighs more in WAL here than in the paper; WALDIO writes one page an \
                    insert and nothing else, in both.",
-        check: |lab, row| {
+        check: |experiment, row| {
             let row = Row {
                 quantity: TOTAL,
                 ..row.clone()
             };
-            one_page_a_frame(lab, &row)
+            one_page_a_frame(experiment, &row)
         },
     },
 ];
 
 /// DELETE's volume of one insert, with the extra bytes of fsync, scaled to 1,000.
-fn rollback_with_fsync(lab: &mut Lab<'_>, _: &Row) -> Result<Checked, String> {
-    let (all, _) = written(lab.run(&one_insert("delete"))?);
+fn rollback_with_fsync(experiment: &mut Experiment<'_>, _: &Row) -> Result<Checked, String> {
+    let (all, _) = written(experiment.run(&one_insert("delete"))?);
     let all = all.ok_or("bytes were not told apart")? / KIB;
-    let run = lab.records(Way::Fsync, 4096, 1, 1)?;
+    let run = experiment.records(Way::Fsync, 4096, 1, 1)?;
     let fsync = run
         .by_file
         .ok_or("bytes were not told apart")?

@@ -11,7 +11,7 @@
 //! restart      from flash up to SQLite's first row
 //! targets      targets, misses, and the counts that explain them
 //! text         tables; plots: pictures
-//! station      a device and its mounted files
+//! test_device  a device and its mounted files
 //! ```
 
 mod controllers;
@@ -19,8 +19,8 @@ mod plots;
 mod random;
 mod restart;
 mod rl;
-mod station;
 mod targets;
+mod test_device;
 mod text;
 mod trial;
 

@@ -138,7 +138,7 @@ fn restart(restarts: &[Restarted]) -> Bars {
     };
     Bars {
         title: "Restart after a power cut".to_owned(),
-        subtitle: Some("the device's own time, beside the paper's restart times".to_owned()),
+        subtitle: Some("the device's own time, next to the paper's restart times".to_owned()),
         categories: restarts.iter().map(|one| one.mode.to_owned()).collect(),
         axis: Axis::new("time", Unit::Seconds),
         arrangement: Arrangement::Grouped,

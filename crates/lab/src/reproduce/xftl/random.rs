@@ -12,7 +12,7 @@ use std::path::Path;
 use onewrite_flash::random::Random;
 use serde_json::Value;
 
-use super::station::{Below, Station};
+use super::test_device::{Below, TestDevice};
 use super::trial::{Compared, PAGE};
 use onewrite_cli::interrupt;
 
@@ -40,7 +40,7 @@ pub const MODES: [Compared; 3] = [
 
 /// Writes `count` pages; returns the reports before and after, and the number of pages.
 pub fn run(
-    station: &mut Station,
+    device: &mut TestDevice,
     path: &Path,
     every: u32,
     count: u32,
@@ -53,7 +53,7 @@ pub fn run(
         .map_err(failed)?;
     let count = count.next_multiple_of(every.max(1));
     let mut random = Random::new(seed);
-    let before = station.report()?;
+    let before = device.report()?;
     for written in 1..=count {
         if interrupt::is_requested() {
             return Err("interrupted".to_owned());
@@ -65,5 +65,5 @@ pub fn run(
             file.sync_all().map_err(failed)?;
         }
     }
-    Ok((before, station.report()?, count))
+    Ok((before, device.report()?, count))
 }

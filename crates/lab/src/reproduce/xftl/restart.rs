@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::controllers::{Controller, TABLE};
-use super::station::Station;
+use super::test_device::TestDevice;
 use super::trial::{Compared, number, page_size, plan, settings};
 
 /// The paper's restart times, in ms, in the order of [`super::trial::SQLITE`].
@@ -76,8 +76,8 @@ fn restart_after(
     eprintln!("onewrite: restart, {}, {}", controller.name(), mode.name);
     let name = mode.name;
     let shape = controller.shape(80, 30, TABLE)?;
-    let mut station = Station::start(controller, &shape, mode.below)?;
-    let path = station.root().join("test.db");
+    let mut device = TestDevice::start(controller, &shape, mode.below)?;
+    let path = device.root().join("test.db");
     page_size(&path, 1)?;
     let stop = AtomicBool::new(false);
     let plan = plan(Op::Partsupply, 2_000, updates, seed);
@@ -87,7 +87,7 @@ fn restart_after(
     plan.populate(&mut databases, &stop).map_err(text)?;
     let mut seats = vec![databases];
     team::warm_up(&plan, &mut seats[0], &Control::default(), &stop).map_err(text)?;
-    station.order(&format!("cut {cut}"))?;
+    device.order(&format!("cut {cut}"))?;
     let control = Control::default();
     if team::run(&plan, 0, &mut seats, &control, &stop, || Ok(())).is_ok() {
         return Err(format!("{name}: the power did not go"));
@@ -96,15 +96,15 @@ fn restart_after(
         // Nothing can be written any more, so the result does not matter.
         let _ = databases.close();
     }
-    let off = station.order("off")?;
+    let off = device.order("off")?;
     let off: u64 = off
         .parse()
         .map_err(|_| format!("off is answered by {off:?}"))?;
-    let _ = station.unmount();
+    let _ = device.unmount();
     let on: Value =
-        serde_json::from_str(&station.order("on")?).map_err(|error| error.to_string())?;
-    let now = |station: &mut Station| -> Result<(u64, u64), String> {
-        let report = station.report()?;
+        serde_json::from_str(&device.order("on")?).map_err(|error| error.to_string())?;
+    let now = |device: &mut TestDevice| -> Result<(u64, u64), String> {
+        let report = device.report()?;
         Ok((
             number(&report, "/now_ns"),
             number(&report, "/statistics/flushes"),
@@ -112,22 +112,22 @@ fn restart_after(
     };
     // The device's own process mounts transactional files; the kernel mounts ext4.
     let opened = off + number(&on, "/recovery/nanoseconds");
-    station.mount(mode.below)?;
-    let (mounted, flushes_before) = now(&mut station)?;
-    let path = station.root().join("test.db");
+    device.mount(mode.below)?;
+    let (mounted, flushes_before) = now(&mut device)?;
+    let path = device.root().join("test.db");
     let databases = Databases::open(&settings(mode.journal)?, &path, 1).map_err(text)?;
     let first_query = || -> rusqlite::Result<i64> {
         let sql = "SELECT ps_availqty FROM partsupp LIMIT 1";
         databases.first().query_row(sql, [], |row| row.get(0))
     };
     let rows = first_query().map_err(|error| format!("{name} after the cut: {error}"))?;
-    let (read, flushes) = now(&mut station)?;
+    let (read, flushes) = now(&mut device)?;
     let found = integrity(&databases).map_err(|error| format!("{name} after the cut: {error}"))?;
     if found != "ok" || rows < 0 {
         return Err(format!("{name} after the cut: {found}"));
     }
     databases.close().map_err(text)?;
-    station.end()?;
+    device.end()?;
     let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
     let restarted = Restarted {
         mode: name,

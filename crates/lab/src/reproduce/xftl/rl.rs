@@ -15,7 +15,7 @@ use onewrite_workload::databases::Databases;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use super::station::Station;
+use super::test_device::TestDevice;
 use super::trial::settings;
 
 const SCHEMA: &str = "CREATE TABLE t1 (a INTEGER, b INTEGER, c TEXT);
@@ -91,15 +91,19 @@ fn statements(connection: &Connection, random: &mut Random) -> rusqlite::Result<
 
 /// Runs it on an empty database; returns the reports before and after, and the number of
 /// transactions.
-pub fn run(station: &mut Station, journal: &str, seed: u64) -> Result<(Value, Value, u32), String> {
+pub fn run(
+    device: &mut TestDevice,
+    journal: &str,
+    seed: u64,
+) -> Result<(Value, Value, u32), String> {
     let text = |error: onewrite_workload::Error| error.to_string();
-    let path = station.root().join("test.db");
+    let path = device.root().join("test.db");
     let databases = Databases::open(&settings(journal)?, &path, 1).map_err(text)?;
     databases.set_cache_kib(100 << 10).map_err(text)?;
-    let before = station.report()?;
+    let before = device.report()?;
     let count = statements(databases.first(), &mut Random::new(seed))
         .map_err(|error| format!("RL Benchmark: {error}"))?;
-    let after = station.report()?;
+    let after = device.report()?;
     databases.close().map_err(text)?;
     Ok((before, after, count))
 }

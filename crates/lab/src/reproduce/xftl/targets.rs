@@ -27,7 +27,7 @@ pub struct Judged {
 pub fn judge(ran: &[Ran], restarts: &[Restarted]) -> Vec<Judged> {
     let mut judged = Vec::new();
     for xftl in ran.iter().filter(|ran| ran.mode == "X-FTL") {
-        let beside = |mode: &str| {
+        let under = |mode: &str| {
             ran.iter().find(|other| {
                 other.figure == xftl.figure
                     && other.workload == xftl.workload
@@ -40,7 +40,7 @@ pub fn judge(ran: &[Ran], restarts: &[Restarted]) -> Vec<Judged> {
         // direction.
         let is_merit = xftl.workload == "partsupply, 5 pages";
         let factor = |merit| if is_merit { merit } else { 1.0 };
-        if let Some(wal) = beside("WAL") {
+        if let Some(wal) = under("WAL") {
             judged.push(time(wal, xftl, factor(2.5)));
             if is_merit {
                 judged.push(writes(wal, xftl));
@@ -51,7 +51,7 @@ pub fn judge(ran: &[Ran], restarts: &[Restarted]) -> Vec<Judged> {
             ("ext4, ordered", 1.0),
             ("ext4, full data journaling", 1.0),
         ] {
-            judged.extend(beside(mode).map(|other| time(other, xftl, wanted)));
+            judged.extend(under(mode).map(|other| time(other, xftl, wanted)));
         }
     }
     judged.extend(restart(restarts));

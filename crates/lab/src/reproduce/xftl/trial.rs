@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::controllers::{Controller, TABLE, TPCC_TABLE};
-use super::station::{Below, Station};
+use super::test_device::{Below, TestDevice};
 use super::{random, rl};
 use onewrite_cli::interrupt;
 
@@ -175,17 +175,17 @@ pub fn write_file(path: &Path, bytes: u64) -> Result<(), String> {
 
 /// Fills the file system except for `left` bytes. A page of the filler is a page of the device that
 /// never changes.
-fn fill(station: &Station, left: u64) -> Result<(), String> {
-    let path = station.root().join("filler");
+fn fill(device: &TestDevice, left: u64) -> Result<(), String> {
+    let path = device.root().join("filler");
     let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(&path, &error);
-    let stat = rustix::fs::statvfs(station.root()).map_err(|error| failed(error.into()))?;
+    let stat = rustix::fs::statvfs(device.root()).map_err(|error| failed(error.into()))?;
     write_file(&path, (stat.f_bavail * stat.f_frsize).saturating_sub(left))
 }
 
 /// Overwrites pages of the filler until garbage is collected. Then blocks are as full as those of a
 /// device in use.
-fn churn(station: &mut Station, seed: u64) -> Result<(), String> {
-    let path = station.root().join("filler");
+fn churn(device: &mut TestDevice, seed: u64) -> Result<(), String> {
+    let path = device.root().join("filler");
     let failed = |error: std::io::Error| onewrite_cli::directory::cannot_write(&path, &error);
     let file = std::fs::File::options()
         .write(true)
@@ -195,7 +195,7 @@ fn churn(station: &mut Station, seed: u64) -> Result<(), String> {
     let mut random = onewrite_flash::random::Random::new(seed);
     // No more rounds than would write the filler's pages eight times.
     for _ in 0..pages / 64 * 8 {
-        let collected = number(&station.report()?, "/statistics/gc_blocks");
+        let collected = number(&device.report()?, "/statistics/gc_blocks");
         if interrupt::is_requested() || collected >= CHURNED_BLOCKS {
             break;
         }
@@ -231,41 +231,41 @@ impl Trial {
         };
         let spare = self.fullness.spare_percent;
         let shape = self.controller.shape(host, spare, table)?;
-        let mut station = Station::start(self.controller, &shape, mode.below)?;
+        let mut device = TestDevice::start(self.controller, &shape, mode.below)?;
         let (before, after, count) = match self.work {
-            Work::Plan { op, updates } => self.run_plan(&mut station, mode, op, updates)?,
+            Work::Plan { op, updates } => self.run_plan(&mut device, mode, op, updates)?,
             Work::Rl => {
-                page_size(&station.root().join("test.db"), 1)?;
-                self.occupy(&mut station)?;
-                rl::run(&mut station, mode.journal, self.seed)?
+                page_size(&device.root().join("test.db"), 1)?;
+                self.occupy(&mut device)?;
+                rl::run(&mut device, mode.journal, self.seed)?
             }
             Work::Random { every } => {
-                let path = station.root().join("random");
+                let path = device.root().join("random");
                 write_file(&path, random::BYTES)?;
-                self.occupy(&mut station)?;
-                random::run(&mut station, &path, every, self.count, self.seed)?
+                self.occupy(&mut device)?;
+                random::run(&mut device, &path, every, self.count, self.seed)?
             }
         };
-        station.end()?;
+        device.end()?;
         Ok(self.ran(mode, count, &before, &after))
     }
 
     /// Fills the file system nearly, and makes garbage collection run.
-    fn occupy(&self, station: &mut Station) -> Result<(), String> {
-        fill(station, u64::from(self.fullness.free_mib) << 20)?;
-        churn(station, self.seed)
+    fn occupy(&self, device: &mut TestDevice) -> Result<(), String> {
+        fill(device, u64::from(self.fullness.free_mib) << 20)?;
+        churn(device, self.seed)
     }
 
     fn run_plan(
         &self,
-        station: &mut Station,
+        device: &mut TestDevice,
         mode: Compared,
         op: Op,
         updates: u32,
     ) -> Result<(Value, Value, u32), String> {
         let text = |error: onewrite_workload::Error| error.to_string();
         let stop = AtomicBool::new(false);
-        let path = station.root().join("test.db");
+        let path = device.root().join("test.db");
         page_size(&path, op.databases())?;
         let plan = plan(op, self.count, updates, self.seed);
         let mut databases =
@@ -276,12 +276,12 @@ impl Trial {
             .map_err(text)?;
         plan.populate(&mut databases, &stop).map_err(text)?;
         let mut seats = vec![databases];
-        self.occupy(station)?;
+        self.occupy(device)?;
         let control = Control::default();
         team::warm_up(&plan, &mut seats[0], &control, &stop).map_err(text)?;
-        let before = station.report()?;
+        let before = device.report()?;
         team::run(&plan, 0, &mut seats, &control, &stop, || Ok(())).map_err(text)?;
-        let after = station.report()?;
+        let after = device.report()?;
         for databases in seats {
             let checked = plan.check(&databases).map_err(text)?;
             if !checked.is_ok() {

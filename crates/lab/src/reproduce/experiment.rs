@@ -99,7 +99,7 @@ struct Clock {
 }
 
 /// See the module.
-pub struct Lab<'a> {
+pub struct Experiment<'a> {
     place: &'a Place,
     progress: &'a Progress,
     choice: Choice,
@@ -112,7 +112,7 @@ pub struct Lab<'a> {
     notes: Vec<String>,
 }
 
-impl<'a> Lab<'a> {
+impl<'a> Experiment<'a> {
     /// Prepares the place, and measures the device's rates.
     pub fn new(
         place: &'a Place,
@@ -201,7 +201,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Announces the work ahead, and returns how long all of it should take.
-    pub fn expect(&mut self, trials: &[Trial], beside: Duration) -> Duration {
+    pub fn expect(&mut self, trials: &[Trial], extra: Duration) -> Duration {
         let mut different: Vec<Trial> = Vec::new();
         for trial in trials {
             if !different.contains(trial) {
@@ -209,7 +209,7 @@ impl<'a> Lab<'a> {
             }
         }
         let each = different.iter().map(|trial| self.seconds(trial));
-        self.clock.expected_s = each.sum::<f64>() + beside.as_secs_f64();
+        self.clock.expected_s = each.sum::<f64>() + extra.as_secs_f64();
         self.clock.begun = Instant::now();
         Duration::from_secs_f64(self.clock.expected_s)
     }

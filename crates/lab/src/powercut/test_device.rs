@@ -23,7 +23,7 @@ use onewrite_cli::interrupt;
 /// The limit for an order. A longer one counts as hung.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The reason why a station could not carry out an order.
+/// The reason why a device could not carry out an order.
 #[derive(Debug)]
 pub enum Stop {
     /// A promise was broken, or the harness failed.
@@ -51,7 +51,7 @@ pub struct Recorded {
 }
 
 /// See the module.
-pub struct Station {
+pub struct TestDevice {
     // In the order in which they must be dropped.
     worker: Option<Worker>,
     host: Host,
@@ -63,7 +63,7 @@ pub struct Station {
     never_torn: Vec<Range<u64>>,
 }
 
-impl Station {
+impl TestDevice {
     /// Makes a device with a fresh file system on it. The calling thread must be in a private mount
     /// namespace.
     pub fn new(mut setup: Setup, parent: &Path) -> Result<Self, Stop> {
@@ -76,7 +76,7 @@ impl Station {
             .map_err(|error| harness("cannot make a mount point", error))?;
         setup.node = host.node().to_owned();
         setup.mount_point = directory.path().to_owned();
-        let mut station = Self {
+        let mut made = Self {
             worker: None,
             host,
             _directory: directory,
@@ -85,13 +85,13 @@ impl Station {
             empty: Image::default(),
             never_torn: Vec::new(),
         };
-        match station.obey(&Order::Make, &mut |_, _| {})? {
+        match made.obey(&Order::Make, &mut |_, _| {})? {
             Reply::Done => {}
             other => return Err(harness("mkfs", format!("{other:?}"))),
         }
-        station.empty = station.device.content();
-        station.never_torn = superblocks(station.setup.file_system, &station.empty);
-        Ok(station)
+        made.empty = made.device.content();
+        made.never_torn = superblocks(made.setup.file_system, &made.empty);
+        Ok(made)
     }
 
     /// The ranges of the file system that no power cut may tear.

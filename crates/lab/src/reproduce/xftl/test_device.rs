@@ -44,7 +44,7 @@ fn journal_data(node: &Path) -> Result<(), String> {
 }
 
 /// See the module.
-pub struct Station {
+pub struct TestDevice {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -53,7 +53,7 @@ pub struct Station {
     dir: TempDir,
 }
 
-impl Station {
+impl TestDevice {
     /// Makes a device and mounts it.
     pub fn start(controller: Controller, shape: &Shape, below: Below) -> Result<Self, String> {
         let text = |error: std::io::Error| format!("cannot start the device's process: {error}");
@@ -81,7 +81,7 @@ impl Station {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the device's process has no pipes".to_owned());
         };
-        let mut station = Self {
+        let mut made = Self {
             child,
             input: Some(input),
             output: BufReader::new(output),
@@ -89,18 +89,18 @@ impl Station {
             node: mount_point,
             dir,
         };
-        let ready = station.line()?;
+        let ready = made.line()?;
         if below != Below::Files {
-            station.node = PathBuf::from(ready);
+            made.node = PathBuf::from(ready);
             FileSystem::Ext4
-                .make(&station.node, controller.clusters.options())
+                .make(&made.node, controller.clusters.options())
                 .map_err(|error| error.to_string())?;
             if below == Below::Ext4DataJournal {
-                journal_data(&station.node)?;
+                journal_data(&made.node)?;
             }
-            station.mount(below)?;
+            made.mount(below)?;
         }
-        Ok(station)
+        Ok(made)
     }
 
     /// The directory for files.
@@ -171,7 +171,7 @@ impl Station {
     }
 }
 
-impl Drop for Station {
+impl Drop for TestDevice {
     fn drop(&mut self) {
         // `end()` reports errors; here nobody can receive a report.
         let _ = self.take_down();

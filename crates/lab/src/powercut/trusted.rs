@@ -19,12 +19,12 @@ const BYTES: usize = 4096;
 struct Block([u8; BYTES]);
 
 /// See the module.
-pub struct Beside(File);
+pub struct Trusted(File);
 
-impl Beside {
+impl Trusted {
     /// Opens the file in `directory`. If it is missing, creates it first: one block, initialized.
     pub fn open(directory: &Path) -> Result<Self, Failure> {
-        let path = directory.join("beside");
+        let path = directory.join("trusted");
         if !path.exists() {
             let mut file = File::create(&path)?;
             file.write_all(&[1; BYTES])?;
