@@ -309,7 +309,7 @@ fn has_users(report: &mut Report, path: &Path, file: &LogFile, owner: &Owner) ->
     Ok(in_use)
 }
 
-/// What the wal-index names of this log, if all of it should be in the file.
+/// The frames that the wal-index calls published, if all of them should be in the file.
 fn published_in(file: &LogFile, wal: &WalHeader, owner: &Owner) -> io::Result<Option<Published>> {
     // A process that holds a group back has published frames that are not in the file yet.
     let keeps_back = file

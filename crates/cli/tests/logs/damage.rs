@@ -99,7 +99,7 @@ impl Copied {
         self.said(&["verify", self.database().to_str().expect("UTF-8"), "--json"])
     }
 
-    /// What it is not whole for: one reason.
+    /// The one reason why the log is not whole.
     fn problem(&self) -> String {
         let (found, code) = self.verify();
         assert_eq!(code, 1, "{found:#}");

@@ -335,7 +335,7 @@ fn workloads(args: &Args, mode: &Mode) -> Result<Vec<Workload>, String> {
     Ok(named.into_iter().filter(|one| one.suits(journal)).collect())
 }
 
-/// What ended the run early, if it is a failure of the mode.
+/// The failure of the mode that ended the run early, if there is one.
 fn failure(ended: Option<Ended>) -> Result<Option<FailureReport>, String> {
     match ended {
         // Everything checked until then counts.

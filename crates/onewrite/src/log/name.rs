@@ -7,9 +7,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// What a database's name is followed by in the name of its log.
+/// The suffix of a log: its name is the name of the database and this.
 const LOG_SUFFIX: &[u8] = b"-onewrite";
-/// What follows in the name of a log that was set aside; an id of 16 digits comes next.
+/// The suffix of a log that was set aside; an id of 16 digits follows it.
 const ORPHAN_SUFFIX: &[u8] = b"-onewrite-orphan-";
 /// The longest name of a file, in bytes, where the file system does not say.
 const USUAL_LONGEST: usize = 255;

@@ -59,7 +59,7 @@ fn a_wrong_parameter_of_the_uri_refuses_the_database_and_says_why() {
         let attached = super::outcome(&db, &attach);
         assert!(attached.starts_with("error 14"), "{parameter}: {attached}");
     }
-    // A stranger's parameter is no matter of ours.
+    // The parameters of other programs are ignored.
     let db = open_flags(
         uri("other_sync=full&onewrite_sync=full").as_ref(),
         "onewrite",

@@ -160,7 +160,7 @@ fn a_layout_is_remembered_and_changed_on_the_way_through_delete() {
     }
 }
 
-/// The database never was in a mode of ours, and a stock connection has it open in WAL.
+/// The database was never in one of our modes, and a stock connection has it open in WAL.
 #[test]
 fn a_stock_connection_that_is_open_keeps_a_mode_out_and_the_error_says_so() {
     let directory = tempfile::tempdir().expect("a directory");

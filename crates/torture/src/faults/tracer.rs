@@ -238,11 +238,11 @@ struct Tracer<'a> {
 /// The address of a length in the program's memory, and the length.
 type Length = (*mut std::ffi::c_void, nix::libc::c_long);
 
-/// What to do to a thread when its call is done.
+/// The changes to undo in a thread when its call has returned.
 struct After {
     /// The arguments as the program gave them.
     arguments: [u64; 6],
-    /// What the program had in its memory.
+    /// The length as the program gave it.
     length: Option<Length>,
     /// The error that the call returns.
     errno: Option<i32>,

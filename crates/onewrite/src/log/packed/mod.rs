@@ -434,9 +434,8 @@ impl Packed {
         let chain = self.chain();
         let known = match published {
             Some(_) => chain.settled(frame, salts),
-            None => chain
-                .position(frame)
-                .filter(|_| chain.salts() == Some(salts)),
+            None if chain.salts() == Some(salts) => chain.position(frame),
+            None => None,
         };
         if known.is_some() {
             return Ok(known);
@@ -477,7 +476,7 @@ impl Packed {
         published: Option<FrameNo>,
         out: (&mut [u8; FRAME_HEADER_BYTES], &mut [u8]),
     ) -> io::Result<Found> {
-        let Some(position) = self.locate(log, salts, frame, published)? else {
+        let Some(at) = self.locate(log, salts, frame, published)? else {
             return Ok(Found::Missing);
         };
         let (header, page) = out;
@@ -485,24 +484,20 @@ impl Packed {
             self.end_recovery();
         } else if let Some(recovery) = &mut *self.recovery() {
             let Recovery { window, bases } = recovery;
-            return Windowed::new(log, window).view(
-                position.bytes(),
-                position.offset(),
-                |bytes| {
-                    let base = |of| match bases.page(of) {
-                        Some(whole) => Ok(Some(Cow::Borrowed(whole))),
-                        None => self.read_base(log, None, salts, of, None),
-                    };
-                    let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
-                    if kind.is_some() {
-                        bases.read(frame, page);
-                    }
-                    Ok(kind.map_or(Found::Damaged, |_| Found::Page))
-                },
-            )?;
+            return Windowed::new(log, window).view(at.bytes(), at.offset(), |bytes| {
+                let base = |of| match bases.page(of) {
+                    Some(whole) => Ok(Some(Cow::Borrowed(whole))),
+                    None => self.read_base(log, None, salts, of, None),
+                };
+                let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
+                if kind.is_some() {
+                    bases.read(frame, page);
+                }
+                Ok(kind.map_or(Found::Damaged, |_| Found::Page))
+            })?;
         }
         with_kept(&SCRATCH, |bytes| {
-            read_into(log, position, bytes)?;
+            read_into(log, at, bytes)?;
             let base = |of| self.read_base(log, memory, salts, of, published);
             let kind = self.unpack(bytes, salts, frame, base, (header, &mut *page))?;
             // Within a generation a published frame never changes.
@@ -552,11 +547,11 @@ impl Packed {
         if memory.is_some_and(|memory| memory.read(frame, salts, 0, &mut page)) {
             return Ok(Some(page.into()));
         }
-        let Some(position) = self.locate(log, salts, frame, published)? else {
+        let Some(at) = self.locate(log, salts, frame, published)? else {
             return Ok(None);
         };
         let mut bytes = Vec::new();
-        read_into(log, position, &mut bytes)?;
+        read_into(log, at, &mut bytes)?;
         let mut header = [0; FRAME_HEADER_BYTES];
         // A difference never refers to another difference.
         let none = |_| Ok(None);
@@ -577,14 +572,10 @@ impl Packed {
     }
 }
 
-fn read_into<B: LogBytes + ?Sized>(
-    log: &B,
-    position: Position,
-    bytes: &mut Vec<u8>,
-) -> io::Result<()> {
+fn read_into<B: LogBytes + ?Sized>(log: &B, at: Position, bytes: &mut Vec<u8>) -> io::Result<()> {
     bytes.clear();
-    bytes.resize(position.bytes(), 0);
-    let n = log.read_at(bytes, position.offset())?;
+    bytes.resize(at.bytes(), 0);
+    let n = log.read_at(bytes, at.offset())?;
     bytes.truncate(n);
     Ok(())
 }
