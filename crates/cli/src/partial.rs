@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
-use crate::inspect::look::beside;
+use crate::inspect::look::companion;
 use crate::inspect::users;
 
 /// The suffix that makes the directory's name from the file's.
@@ -52,7 +52,7 @@ impl Partial {
     pub fn begin(target: &Path, existing: Existing) -> Result<Partial, String> {
         let name = target.display();
         check(target, existing)?;
-        let directory = beside(target, SUFFIX);
+        let directory = companion(target, SUFFIX);
         let made = DirBuilder::new().mode(0o700).create(&directory);
         match made {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => {
@@ -186,7 +186,7 @@ fn check(target: &Path, existing: Existing) -> Result<(), String> {
         }
     }
     for suffix in ["-wal", "-journal", "-onewrite"] {
-        let log = beside(target, suffix);
+        let log = companion(target, suffix);
         if fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
             return Err(format!(
                 "{} belongs to another database of this name, and may hold transactions: choose another \

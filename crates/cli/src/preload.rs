@@ -30,12 +30,12 @@ pub fn library(name: &str, variable: &str) -> Result<PathBuf, String> {
         };
     }
     let program = env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
-    let beside = program.parent().unwrap_or(Path::new("/"));
+    let directory = program.parent().unwrap_or(Path::new("/"));
     let places = [
-        beside.join(name),
-        beside.join("../lib/onewrite").join(name),
-        beside.join("deps").join(name),
-        beside.join("..").join(name),
+        directory.join(name),
+        directory.join("../lib/onewrite").join(name),
+        directory.join("deps").join(name),
+        directory.join("..").join(name),
     ];
     let found = places.iter().find(|place| place.is_file());
     found.cloned().ok_or_else(|| {

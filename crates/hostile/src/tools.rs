@@ -44,7 +44,7 @@ fn named(data: &[u8]) -> Named {
     let directory = pair::directory();
     let path = files.write(directory.path());
     let suffix = ["", "-onewrite", "-wal", "-other"][usize::from(which % 4)];
-    let file = pair::beside(&path, suffix);
+    let file = pair::companion(&path, suffix);
     if suffix == "-other" {
         fs::write(&file, input.rest()).expect("a file");
     }
@@ -82,8 +82,8 @@ pub fn inspect(data: &[u8]) {
 pub fn verify(data: &[u8]) {
     let named = named(data);
     if named.choice.is_multiple_of(3) {
-        let aside = pair::beside(&named.path, "-onewrite-orphan-0123456789abcdef");
-        let _ = fs::copy(pair::beside(&named.path, "-onewrite"), aside);
+        let aside = pair::companion(&named.path, "-onewrite-orphan-0123456789abcdef");
+        let _ = fs::copy(pair::companion(&named.path, "-onewrite"), aside);
     }
     let mut shown = Vec::new();
     match verify::describe(&named.file, named.choice.is_multiple_of(2), &mut shown) {
@@ -97,13 +97,13 @@ pub fn verify(data: &[u8]) {
 pub fn salvage(data: &[u8]) {
     let named = named(data);
     let before = Files::read(&named.path);
-    let log = pair::beside(&named.path, "-onewrite");
+    let log = pair::companion(&named.path, "-onewrite");
     let log = (named.choice.is_multiple_of(2) && log.exists()).then_some(log);
     let output = named.directory.path().join("saved");
     let made = salvage::salvage(&named.file, log.as_deref(), &output);
     assert_eq!(made.is_ok(), output.exists(), "{:?}", made.err());
     assert_eq!(Files::read(&named.path), before, "it reads only");
-    let partial = pair::beside(&output, "-onewrite-partial");
+    let partial = pair::companion(&output, "-onewrite-partial");
     assert!(!partial.exists(), "nothing half made is left");
     if let Ok(report) = made {
         assert_json(&serde_json::to_vec(&report).expect("a document"));

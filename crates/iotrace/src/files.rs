@@ -16,7 +16,7 @@ use crate::io::{File, FileId, Kind};
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// The endings of the files next to a database.
-const BESIDE: [(&str, Kind); 4] = [
+const COMPANIONS: [(&str, Kind); 4] = [
     ("-onewrite", Kind::Log),
     ("-wal", Kind::Log),
     ("-journal", Kind::RollbackJournal),
@@ -40,7 +40,7 @@ pub(crate) fn tell(seen: Vec<Seen>, paths: &HashMap<String, FileId>, root: &Path
 }
 
 fn kind(path: &str, paths: &HashMap<String, FileId>, root: &Path) -> Kind {
-    for (ending, kind) in BESIDE {
+    for (ending, kind) in COMPANIONS {
         let base = path.strip_suffix(ending);
         if base.is_some_and(|base| paths.contains_key(base)) {
             return kind;
@@ -54,8 +54,8 @@ fn kind(path: &str, paths: &HashMap<String, FileId>, root: &Path) -> Kind {
     {
         return Kind::RollbackJournal;
     }
-    let beside = |(ending, _): &(&str, Kind)| paths.contains_key(&format!("{path}{ending}"));
-    if BESIDE.iter().any(beside) || begins_as_database(&root.join(path)) {
+    let has_companion = |(ending, _): &(&str, Kind)| paths.contains_key(&format!("{path}{ending}"));
+    if COMPANIONS.iter().any(has_companion) || begins_as_database(&root.join(path)) {
         return Kind::Database;
     }
     Kind::Other

@@ -325,8 +325,8 @@ fn annotate(
         let decimals = usize::from(kib.fract() > 0.0);
         let text = format!("{} K", thousands(kib, decimals));
         let (wide, high) = (frame::width(&text, TEXT - 2), (TEXT - 2) / 2);
-        let ((x, y), beside) = (mark.at, mark.radius + 4);
-        for left in [x + beside, x - beside - wide] {
+        let ((x, y), distance) = (mark.at, mark.radius + 4);
+        for left in [x + distance, x - distance - wide] {
             let place = (left, y - high, left + wide, y + high);
             let free = !taken.iter().any(|other| overlap(place, *other));
             if free && place.2 < right {

@@ -240,9 +240,9 @@ pub fn plain(file: &Path) -> Result<(), String> {
         "-onewrite-shm",
         "-onewrite-lock",
     ] {
-        let beside = with_suffix(file, suffix);
-        if beside.exists() {
-            fs::remove_file(&beside).map_err(|error| error.to_string())?;
+        let companion = with_suffix(file, suffix);
+        if companion.exists() {
+            fs::remove_file(&companion).map_err(|error| error.to_string())?;
         }
     }
     Ok(())

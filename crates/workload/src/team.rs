@@ -72,11 +72,11 @@ pub fn run(
     stop: &AtomicBool,
     gate: impl FnOnce() -> Result<(), Error>,
 ) -> Result<Finished, Error> {
-    run_beside_readers(plan, first_worker, seats, &mut [], control, stop, gate)
+    run_with_readers(plan, first_worker, seats, &mut [], control, stop, gate)
 }
 
 /// As [`run`], with a reader for each of `readers`. They begin with the workers, and end with them.
-pub fn run_beside_readers(
+pub fn run_with_readers(
     plan: &Plan,
     first_worker: u32,
     seats: &mut [Databases],

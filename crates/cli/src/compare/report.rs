@@ -117,14 +117,14 @@ impl Raw {
 
 /// Raw rates of the measurements just before and just after a run.
 #[derive(Debug, Default, Serialize)]
-pub struct RawBeside {
+pub struct RawAround {
     /// Before the run.
     pub before: RawRates,
     /// After the run.
     pub after: RawRates,
 }
 
-impl RawBeside {
+impl RawAround {
     /// From the two measurements.
     pub fn of(before: Rates, after: Rates) -> Self {
         let rates = |rates: Rates| RawRates {
@@ -187,7 +187,7 @@ pub struct Run {
     pub state: State,
     /// The raw rates measured just before and just after: the abilities of the machine at that
     /// time.
-    pub raw_beside: RawBeside,
+    pub raw_around: RawAround,
     /// The device's work from the first transaction to the end of the last.
     pub device: Option<Device>,
     /// The files that those bytes belong to; their sum is `device.write_bytes`.

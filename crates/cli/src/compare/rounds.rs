@@ -15,7 +15,7 @@ use onewrite_workload::raw::{Rates, RawBench};
 
 use super::paired::Looks;
 use super::ratios::Ratios;
-use super::report::{Failed, Raw, RawBeside, Report, Run};
+use super::report::{Failed, Raw, RawAround, Report, Run};
 use super::session::{self, Terms};
 use crate::place::{self, Place};
 use crate::progress::Progress;
@@ -173,12 +173,12 @@ impl Comparison<'_> {
             match measured {
                 Ok((run, said)) => {
                     let after = raw.and(ledger.samples.last().copied());
-                    let beside = before.zip(after);
-                    let raw_beside = beside.map(|(before, after)| RawBeside::of(before, after));
+                    let around = before.zip(after);
+                    let raw_around = around.map(|(before, after)| RawAround::of(before, after));
                     ledger.notes.extend(behind(&run));
                     ledger.notes.extend(said);
                     ledger.runs.push(Run {
-                        raw_beside: raw_beside.unwrap_or_default(),
+                        raw_around: raw_around.unwrap_or_default(),
                         ..run
                     });
                 }

@@ -18,7 +18,7 @@ use onewrite_workload::team::{self, Control, Finished};
 use serde_json::{Map, Value};
 
 use super::processes::{self, Job};
-use super::report::{Checked, Device, Kind, Phase, RawBeside, Run, State};
+use super::report::{Checked, Device, Kind, Phase, RawAround, Run, State};
 use crate::interrupt;
 use crate::place::Place;
 use crate::progress::Progress;
@@ -314,7 +314,7 @@ impl Session<'_> {
             let stop = interrupt::requested();
             self.progress.during(u64::from(total), &control, || {
                 let (seats, readers) = (&mut seats, &mut readers);
-                team::run_beside_readers(self.plan, 0, seats, readers, &control, stop, gate)
+                team::run_with_readers(self.plan, 0, seats, readers, &control, stop, gate)
                     .map_err(text)
             })
         }?;
@@ -370,7 +370,7 @@ impl Session<'_> {
             latency_us: life.finished.latencies.percentiles(),
             kinds: kinds(&life.finished, elapsed_s),
             state: life.state,
-            raw_beside: RawBeside::default(),
+            raw_around: RawAround::default(),
             device,
             by_file: phases.run.and_then(|figures| figures.by_file),
             per_op: device.map(|device| device.per_op(count)),

@@ -22,7 +22,7 @@ use onewrite::{DATABASE_HEADER_BYTES, DiscardError};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::Outcome;
-use crate::inspect::{DatabaseHeader, counted, log_beside, users, why_unread};
+use crate::inspect::{DatabaseHeader, counted, log_of, users, why_unread};
 use report::{Done, GivenUp, Recovered, Report};
 
 /// Explains the steps below the options of `detach --help`.
@@ -154,7 +154,7 @@ fn state_of(path: &Path) -> Result<State, String> {
         None if head.is_empty() => return Err("the database is empty".to_owned()),
         None => return Err("this is not a database of SQLite".to_owned()),
     };
-    let log_path = log_beside(path);
+    let log_path = log_of(path);
     let bytes = head_of::<{ onewrite::log::header::HEADER_BYTES }>(&log_path)
         .map_err(|e| format!("{}: {e}", log_path.display()))?;
     let broken = |why: String| {
@@ -205,12 +205,12 @@ fn state_of(path: &Path) -> Result<State, String> {
 /// A log or a hot journal of stock SQLite. There was none when the database was guarded, and stock
 /// SQLite has made none since.
 fn foreign_file(path: &Path) -> Option<PathBuf> {
-    let beside = |suffix: &str| {
+    let companion = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
         PathBuf::from(name)
     };
-    let (wal, journal) = (beside("-wal"), beside("-journal"));
+    let (wal, journal) = (companion("-wal"), companion("-journal"));
     if fs::metadata(&wal).is_ok_and(|file| file.len() > 0) {
         return Some(wal);
     }
@@ -263,7 +263,7 @@ fn in_use() -> String {
 /// Lets SQLite recover the log into the database, and leave the mode.
 fn recover(path: &Path) -> Result<Recovered, String> {
     // Without this check, a checkpoint would be made while others use the log.
-    if is_log_in_use(&log_beside(path))? {
+    if is_log_in_use(&log_of(path))? {
         return Err(in_use());
     }
     let published = users::published(path);
@@ -319,7 +319,7 @@ fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<(Survey, [u
             wal.push("-wal");
             PathBuf::from(wal)
         }
-        _ => log_beside(path),
+        _ => log_of(path),
     };
     if fs::metadata(&log).map_or(true, |file| file.len() == 0) {
         return Ok(None);
@@ -333,7 +333,7 @@ fn log_in_use(connection: &Connection, path: &Path) -> Result<Option<(Survey, [u
 
 /// Gives up the log that cannot be recovered.
 fn discard(path: &Path, broken: &Broken) -> Result<GivenUp, String> {
-    let log = log_beside(path);
+    let log = log_of(path);
     let survey = survey_file(&log).ok().flatten();
     let frames = |survey: &Survey| survey.committed.map_or(0, |commit| commit.frame.0);
     let given_up = GivenUp {
@@ -361,7 +361,7 @@ fn discard(path: &Path, broken: &Broken) -> Result<GivenUp, String> {
 ///
 /// Returns that mode, and SQLite's verdict.
 fn verify(path: &Path) -> Result<(String, String), String> {
-    let log = log_beside(path);
+    let log = log_of(path);
     let head = head_of::<DATABASE_HEADER_BYTES>(path).map_err(|e| e.to_string())?;
     let guard = head.and_then(|head| DatabaseHeader::parse(&head)?.guard);
     if guard.is_some() || log.exists() {

@@ -122,12 +122,12 @@ fn kind_of(path: &Path, head: &[u8]) -> Kind {
 }
 
 /// The log of onewrite that belongs to a database.
-pub fn log_beside(database: &Path) -> PathBuf {
-    beside(database, "-onewrite")
+pub fn log_of(database: &Path) -> PathBuf {
+    companion(database, "-onewrite")
 }
 
 /// A file of a database, by its suffix.
-pub fn beside(database: &Path, suffix: &str) -> PathBuf {
+pub fn companion(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -174,7 +174,7 @@ fn logs_of_database(
     header: &DatabaseHeader,
     wanted: Wanted,
 ) -> io::Result<()> {
-    let log_path = log_beside(path);
+    let log_path = log_of(path);
     let owner = Owner::of_database(path);
     let is_there = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() > 0);
     let found = match is_there(&log_path) {
@@ -194,11 +194,11 @@ fn logs_of_database(
         _ => {}
     }
     report.log = found.map(|(log, _)| log);
-    let wal = beside(path, "-wal");
+    let wal = companion(path, "-wal");
     if is_there(&wal) {
         report.wal = Some(stock_log(report, &wal, wanted, &owner)?);
         if header.guard.is_some() {
-            report.problem(&wal, None, advice::stock_file_beside_guard());
+            report.problem(&wal, None, advice::stock_file_next_to_guard());
         }
     }
     Ok(())

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use crate::Outcome;
 pub use header::DatabaseHeader;
 use look::Wanted;
-pub use look::log_beside;
+pub use look::log_of;
 use report::Report;
 pub use report::counted;
 

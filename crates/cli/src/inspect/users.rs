@@ -11,7 +11,7 @@ use std::path::Path;
 use onewrite::log::shared;
 use onewrite::storage::is_byte_locked;
 
-use super::look::beside;
+use super::look::companion;
 
 /// A byte of the database that SQLite locks with every lock it takes: the first of the range for
 /// SHARED.
@@ -45,7 +45,7 @@ pub fn has_users(database: &Path) -> io::Result<bool> {
     if is_byte_locked(File::open(database)?, SHARED_BYTE)? {
         return Ok(true);
     }
-    match File::open(beside(database, "-shm")) {
+    match File::open(companion(database, "-shm")) {
         Ok(index) => is_byte_locked(index, INDEX_BYTE),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
@@ -54,7 +54,7 @@ pub fn has_users(database: &Path) -> io::Result<bool> {
 
 /// The last commit in the database's wal-index; `None` without a valid wal-index.
 pub fn published(database: &Path) -> Option<Published> {
-    let path = beside(database, "-shm");
+    let path = companion(database, "-shm");
     (0..READS).find_map(|_| {
         let mut bytes = [0; 2 * INDEX_HEADER_BYTES];
         File::open(&path).ok()?.read_exact(&mut bytes).ok()?;
@@ -65,7 +65,7 @@ pub fn published(database: &Path) -> Option<Published> {
 /// Whether a process has used a onewrite log of this database in this run of the system.
 fn is_of_this_run(database: &Path) -> bool {
     let mut begin = [0; 8];
-    File::open(beside(database, "-onewrite-shm"))
+    File::open(companion(database, "-onewrite-shm"))
         .and_then(|mut page| page.read_exact(&mut begin))
         .is_ok_and(|()| shared::is_of_this_run(&begin))
 }

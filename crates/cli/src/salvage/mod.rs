@@ -28,7 +28,7 @@ use onewrite::DATABASE_HEADER_BYTES;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::inspect::DatabaseHeader;
-use crate::inspect::look::beside;
+use crate::inspect::look::companion;
 use crate::inspect::users::{self, Published};
 use crate::partial::{Existing, IMAGE, Partial, ROWS};
 use crate::{Outcome, interrupt};
@@ -186,7 +186,7 @@ fn assemble(
         if let Some(journal) = &database.journal {
             let name = partial.path(IMAGE);
             let journal = File::open(journal).map_err(failed)?;
-            let mine = File::create_new(beside(&name, "-journal")).map_err(failed)?;
+            let mine = File::create_new(companion(&name, "-journal")).map_err(failed)?;
             copy(&journal, &mine).map_err(failed)?;
             roll_back(&name)?;
             report.rolled_back = true;

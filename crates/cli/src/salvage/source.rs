@@ -11,8 +11,8 @@ use onewrite::log::{HeaderError, LogHeader, LogId};
 use onewrite::storage::{LockByte, LockKind};
 use onewrite::wal::PageSize;
 
-use crate::inspect::look::beside;
-use crate::inspect::{DatabaseHeader, counted, log_beside, users, why_unread};
+use crate::inspect::look::companion;
+use crate::inspect::{DatabaseHeader, counted, log_of, users, why_unread};
 use crate::verify::{is_hot_journal, set_aside};
 
 /// Why a log is applied to a database.
@@ -99,7 +99,7 @@ impl Source {
         let page_size = header.page_size;
         let page_size =
             page_size.ok_or_else(|| format!("{name}: its header has an impossible page size"))?;
-        let journal = beside(path, "-journal");
+        let journal = companion(path, "-journal");
         let is_hot = is_hot_journal(&journal).map_err(|e| e.to_string())?;
         if is_hot && header.guard.is_some() {
             self.notes.push(format!(
@@ -137,7 +137,7 @@ impl Source {
 
     /// The log that belongs to the database, in any of its places.
     fn own_log(&mut self, path: &Path, header: &DatabaseHeader) -> Result<(), String> {
-        let own = log_beside(path);
+        let own = log_of(path);
         let Some(id) = header.guard else {
             self.tell_of_foreign(&own);
             return self.stock_log(path);
@@ -185,7 +185,7 @@ impl Source {
     }
 
     fn stock_log(&mut self, path: &Path) -> Result<(), String> {
-        let wal = beside(path, "-wal");
+        let wal = companion(path, "-wal");
         if !fs::metadata(&wal).is_ok_and(|wal| wal.len() > 0) {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use onewrite::log::name::{longest_name, orphan_prefix};
 use onewrite::log::scan::{OpenedLog, Survey, Writers};
 
 use super::report::{Orphan, Report};
-use crate::inspect::look::beside;
+use crate::inspect::look::companion;
 use crate::inspect::{advice, counted};
 
 /// At most this many set-aside logs are read; the others are counted.
@@ -28,12 +28,12 @@ pub fn look(path: &Path, report: &mut Report) -> io::Result<()> {
 }
 
 fn journal(path: &Path, report: &mut Report) -> io::Result<()> {
-    let journal = beside(path, "-journal");
+    let journal = companion(path, "-journal");
     if !is_hot_journal(&journal)? {
         return Ok(());
     }
     if report.database().is_some_and(|found| found.guarded) {
-        report.problem(&journal, None, advice::stock_file_beside_guard());
+        report.problem(&journal, None, advice::stock_file_next_to_guard());
         return Ok(());
     }
     let what = match report.in_use {

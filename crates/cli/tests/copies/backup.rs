@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::writer::{FOUR_COMMITS, Then, Writer};
-use super::{MODES, beside, lossy, names, onewrite, path, run, stock_shell};
+use super::{MODES, companion, lossy, names, onewrite, path, run, stock_shell};
 
 /// The limit for any step here.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ impl Case {
         let mut command = onewrite(&["backup", "--pause", pause, path(&database), path(&file)]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.expect("it starts");
-        let image = beside(&self.file(), "-onewrite-partial").join("image");
+        let image = companion(&self.file(), "-onewrite-partial").join("image");
         let begun = Instant::now();
         while fs::metadata(&image).map_or(0, |image| image.len()) < 2 << 20 {
             assert!(begun.elapsed() < PATIENCE, "it does not begin");
@@ -197,7 +197,7 @@ fn nothing_is_overwritten_unless_asked_for_and_no_log_gets_a_foreign_database() 
     case.backed_up(&["--force"]);
     assert_eq!(case.rows(), 3);
     for suffix in ["-wal", "-journal", "-onewrite"] {
-        let log = beside(&case.file(), suffix);
+        let log = companion(&case.file(), suffix);
         fs::write(&log, "something").expect("a file");
         let refused = lossy(&case.backup(&["--force"]).stderr);
         assert!(
@@ -241,7 +241,7 @@ fn no_backup_takes_the_name_of_another_databases_file() {
         "-wal",
         "-journal",
     ] {
-        let file = beside(&other, suffix);
+        let file = companion(&other, suffix);
         let before = fs::read(&file).ok();
         let refused = run(onewrite(&[
             "backup",
@@ -324,7 +324,7 @@ fn what_cannot_be_backed_up_says_why_and_leaves_nothing() {
         Then::Wait,
     )
     .kill();
-    fs::remove_file(beside(&case.database(), "-onewrite")).expect("the log");
+    fs::remove_file(companion(&case.database(), "-onewrite")).expect("the log");
     let said = lossy(&case.backup(&[]).stderr);
     assert!(
         said.contains("onewrite verify") && said.contains("onewrite salvage"),

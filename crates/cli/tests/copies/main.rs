@@ -53,7 +53,7 @@ fn stock_shell(database: &Path, sql: &str) -> String {
     lossy(&output.stdout).trim().to_owned() + lossy(&output.stderr).trim()
 }
 
-fn beside(database: &Path, suffix: &str) -> PathBuf {
+fn companion(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

@@ -131,14 +131,14 @@ fn renaming_over_a_file_is_one_transaction() {
     }
     let mut mounted = Mounted::new();
     let files = mounted.files();
-    let (name, beside) = (files.join("name"), files.join("beside"));
+    let (name, new) = (files.join("name"), files.join("new"));
     let mut kept = [0, 0];
     for at in 0..24 {
         fs::write(&name, b"old").unwrap();
-        fs::write(&beside, b"new").unwrap();
+        fs::write(&new, b"new").unwrap();
         let open = (at % 2 == 0).then(|| fs::File::open(&name).unwrap());
         mounted.order(&format!("cut {}", at / 2));
-        let renamed = fs::rename(&beside, &name);
+        let renamed = fs::rename(&new, &name);
         drop(open);
         mounted.lose_power();
         let found = fs::read(&name).unwrap_or_default();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::verify::MODES;
 use super::writer::{Then, Writer};
-use super::{beside, lossy, onewrite, run};
+use super::{companion, lossy, onewrite, run};
 
 /// Rows, each of them a commit.
 const ROWS: u64 = 30;
@@ -42,8 +42,8 @@ impl Killed {
 
     fn log(&self) -> PathBuf {
         match self.mode {
-            "direct" | "wal" => beside(&self.database(), "-wal"),
-            _ => beside(&self.database(), "-onewrite"),
+            "direct" | "wal" => companion(&self.database(), "-wal"),
+            _ => companion(&self.database(), "-onewrite"),
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use super::writer::{FOUR_COMMITS, Then, Writer};
-use super::{beside, lossy, number, onewrite, run, snapshot, stock};
+use super::{companion, lossy, number, onewrite, run, snapshot, stock};
 
 struct Case {
     directory: tempfile::TempDir,
@@ -36,7 +36,7 @@ impl Case {
     }
 
     fn log(&self) -> PathBuf {
-        beside(&self.database, "-onewrite")
+        companion(&self.database, "-onewrite")
     }
 
     /// The log that was set aside.
@@ -227,7 +227,7 @@ fn a_log_is_not_given_up_while_stock_sqlite_would_replay_another() {
     for suffix in ["-wal", "-journal"] {
         let case = Case::killed();
         let log = fs::read(case.log()).expect("the log");
-        fs::write(beside(&case.database, suffix), "something").expect("a file");
+        fs::write(companion(&case.database, suffix), "something").expect("a file");
         // It is also refused with its log: SQLite would read the other one afterwards.
         assert!(case.refused(&[]).contains(suffix));
         fs::remove_file(case.log()).expect("the log");
@@ -236,7 +236,7 @@ fn a_log_is_not_given_up_while_stock_sqlite_would_replay_another() {
             why.contains(suffix) && why.contains("another name"),
             "{why}"
         );
-        fs::remove_file(beside(&case.database, suffix)).expect("the file");
+        fs::remove_file(companion(&case.database, suffix)).expect("the file");
         fs::write(case.log(), log).expect("the log");
         case.detached(&[]);
     }
@@ -311,7 +311,7 @@ fn a_log_left_by_another_database_of_that_name_is_set_aside_on_request() {
     let connection = rusqlite::Connection::open(&case.database).expect("a database");
     connection.execute_batch(sql).expect("stock SQLite");
     drop(connection);
-    let _ = fs::remove_file(beside(&case.database, "-shm"));
+    let _ = fs::remove_file(companion(&case.database, "-shm"));
     let why = case.refused(&[]);
     assert!(why.contains("another database"), "{why}");
     case.detached(&["--discard"]);

@@ -8,7 +8,7 @@ use onewrite_torture::random::{Random, fresh_seed};
 use serde_json::{Value, json};
 
 use super::writer::{FOUR_COMMITS, Then, Writer};
-use super::{beside, inspect_json, lossy, onewrite, run, snapshot};
+use super::{companion, inspect_json, lossy, onewrite, run, snapshot};
 
 const LAYOUTS: [&str; 5] = ["embedded", "sector", "page4k", "page8k", "gathered"];
 
@@ -30,7 +30,7 @@ impl Case {
     }
 
     fn log(&self) -> PathBuf {
-        beside(&self.database(), "-onewrite")
+        companion(&self.database(), "-onewrite")
     }
 
     /// A log whose writer was killed after `sql`.
@@ -358,7 +358,7 @@ fn a_log_of_stock_sqlite_is_shown() {
     assert_eq!(found["wal"]["totals"]["transactions"], 4);
     let pages = super::number(&connection, "PRAGMA page_count");
     assert_eq!(found["wal"]["committed"]["database_pages"], pages);
-    let mut wal = fs::read(beside(&database, "-wal")).expect("the log");
+    let mut wal = fs::read(companion(&database, "-wal")).expect("the log");
     wal[20] ^= 1;
     let (found, code) = case.of_bytes(&wal, "-wal");
     assert_eq!(code, 1);

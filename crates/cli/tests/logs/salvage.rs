@@ -8,7 +8,7 @@ use onewrite_iotrace::scratch::{Mounted, private_mounts};
 use serde_json::{Value, json};
 
 use super::writer::{FOUR_COMMITS, Then, Writer};
-use super::{beside, lossy, onewrite, run, snapshot};
+use super::{companion, lossy, onewrite, run, snapshot};
 
 const MODES: [(&str, &str); 9] = super::verify::MODES;
 
@@ -36,7 +36,7 @@ impl Case {
     }
 
     fn file(&self, suffix: &str) -> PathBuf {
-        beside(&self.database(), suffix)
+        companion(&self.database(), suffix)
     }
 
     /// The file that holds the frames.
@@ -518,7 +518,7 @@ fn a_full_disk_and_the_user_end_it_and_nothing_is_left() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .expect("it starts");
-    let image = beside(&output, "-onewrite-partial").join("image");
+    let image = companion(&output, "-onewrite-partial").join("image");
     while fs::metadata(&image).map_or(0, |image| image.len()) < 1 << 20 {
         assert!(
             child.try_wait().expect("a child").is_none(),

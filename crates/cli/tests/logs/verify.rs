@@ -9,7 +9,7 @@ use onewrite_torture::random::{Random, fresh_seed};
 use serde_json::{Value, json};
 
 use super::writer::{FOUR_COMMITS, Then, Writer};
-use super::{beside, lossy, onewrite, run, snapshot, stock};
+use super::{companion, lossy, onewrite, run, snapshot, stock};
 
 /// Journal modes, and the layouts that their logs may have.
 pub const MODES: [(&str, &str); 9] = [
@@ -46,7 +46,7 @@ impl Case {
     }
 
     fn file(&self, suffix: &str) -> PathBuf {
-        beside(&self.database(), suffix)
+        companion(&self.database(), suffix)
     }
 
     /// The command's report on the database, which it leaves unchanged.

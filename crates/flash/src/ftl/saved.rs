@@ -47,17 +47,17 @@ pub fn save(path: &Path, nand: &Nand, config: &Config) -> Result<(), Error> {
     nand.encode(&mut bytes);
     let crc = crc32c::crc32c(&bytes);
     bytes.extend(crc.to_be_bytes());
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let mut file = File::create_new(&beside).map_err(Error::io("create", &beside))?;
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".{}.new", std::process::id()));
+    let new = PathBuf::from(new);
+    let mut file = File::create_new(&new).map_err(Error::io("create", &new))?;
     let written = file.write_all(&bytes).and_then(|()| file.sync_all());
-    let renamed = written.and_then(|()| fs::rename(&beside, path));
+    let renamed = written.and_then(|()| fs::rename(&new, path));
     if renamed.is_err() {
         // The rest of it is useless.
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&new);
     }
-    renamed.map_err(Error::io("write", &beside))?;
+    renamed.map_err(Error::io("write", &new))?;
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
     let parent = parent.unwrap_or(Path::new("."));
     File::open(parent)

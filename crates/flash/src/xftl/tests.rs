@@ -325,14 +325,14 @@ fn a_full_table_refuses_a_write_and_loses_nothing() {
 /// The root has room for 17 entries of the table here, and a page for 21.
 #[test]
 fn a_commit_programs_its_pages_and_the_root_and_a_page_for_a_table_that_is_larger() {
-    for (pages, beside) in [(1, 1), (5, 1), (17, 1), (18, 2), (20, 2)] {
+    for (pages, others) in [(1, 1), (5, 1), (17, 1), (18, 2), (20, 2)] {
         let mut device = device(100, 200);
         let before = device.nand().operations().programs;
         for lpn in 0..pages {
             device.write_in(Tid(1), Lpn(lpn), &page(1)).unwrap();
         }
         device.commit(Tid(1)).unwrap();
-        let programs = u64::from(pages + beside);
+        let programs = u64::from(pages + others);
         assert_eq!(device.nand().operations().programs - before, programs);
         // There is nothing to commit or to abort.
         device.commit(Tid(1)).unwrap();

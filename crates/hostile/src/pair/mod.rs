@@ -51,7 +51,7 @@ impl Files {
 
     /// Reads the files of the database at `path`.
     pub fn read(path: &Path) -> Self {
-        let read = |suffix| fs::read(beside(path, suffix)).unwrap_or_default();
+        let read = |suffix| fs::read(companion(path, suffix)).unwrap_or_default();
         Self {
             database: read(""),
             log: read("-onewrite"),
@@ -71,7 +71,7 @@ impl Files {
         ];
         for (suffix, bytes) in files {
             if !bytes.is_empty() {
-                fs::write(beside(&path, suffix), bytes).expect("a file");
+                fs::write(companion(&path, suffix), bytes).expect("a file");
             }
         }
         path
@@ -79,7 +79,7 @@ impl Files {
 }
 
 /// A file next to a database.
-pub fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub fn companion(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

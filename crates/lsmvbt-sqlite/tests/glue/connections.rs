@@ -6,7 +6,7 @@ use nix::libc;
 use crate::support::{ENGINES, Setup, on_other_engines, one, refused, run};
 
 on_other_engines! {
-    a_reader_sees_a_snapshot_beside_a_writer
+    a_reader_sees_a_snapshot_next_to_a_writer
     one_writes_at_a_time_and_the_busy_handler_waits
     another_connections_schema_is_noticed
     both_engines_in_one_connection
@@ -15,7 +15,7 @@ on_other_engines! {
     threads_with_connections_of_their_own
 }
 
-fn a_reader_sees_a_snapshot_beside_a_writer(engine: &str) {
+fn a_reader_sees_a_snapshot_next_to_a_writer(engine: &str) {
     let setup = Setup::new();
     let (a, b) = (setup.open("x", engine), setup.open("x", engine));
     run(&a, "CREATE TABLE t(x); INSERT INTO t VALUES (1)");

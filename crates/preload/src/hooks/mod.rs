@@ -114,12 +114,12 @@ pub fn full_path(name: &[u8]) -> Vec<u8> {
     let path = PathBuf::from(std::ffi::OsString::from_vec(name));
     let absolute = std::env::current_dir().unwrap_or_default().join(path);
     let whole = absolute.canonicalize().ok();
-    let beside = || {
+    let in_its_directory = || {
         let parent = absolute.parent()?.canonicalize().ok()?;
         Some(parent.join(absolute.file_name()?))
     };
     whole
-        .or_else(beside)
+        .or_else(in_its_directory)
         .unwrap_or(absolute)
         .as_os_str()
         .as_bytes()

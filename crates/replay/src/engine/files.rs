@@ -14,7 +14,7 @@ use crate::stage::{Beginning, Staged, with_suffix};
 use crate::{clock, digest};
 
 /// Suffixes of the files that SQLite and onewrite keep next to a database.
-const BESIDE: [&str; 6] = [
+const COMPANIONS: [&str; 6] = [
     "-wal",
     "-shm",
     "-journal",
@@ -91,7 +91,7 @@ impl<'a> Files<'a> {
 
     fn place(&self, beginning: &Beginning, place: &Path) -> Result<(), String> {
         let say = |error: std::io::Error| format!("{}: {error}", place.display());
-        for suffix in BESIDE.iter().chain(&[""]) {
+        for suffix in COMPANIONS.iter().chain(&[""]) {
             let file = with_suffix(place, suffix);
             if file.exists() {
                 fs::remove_file(&file).map_err(say)?;

@@ -238,7 +238,7 @@ struct Tracer<'a> {
 /// The address of a length in the program's memory, and the length.
 type Length = (*mut std::ffi::c_void, nix::libc::c_long);
 
-/// The changes to undo in a thread when its call has returned.
+/// The changes to a thread when its call is done.
 struct After {
     /// The arguments as the program gave them.
     arguments: [u64; 6],
