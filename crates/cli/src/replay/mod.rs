@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use onewrite_iotrace::meter::{Mark, Meter};
 use onewrite_replay::clock;
+use onewrite_replay::contents::{self, Contents};
 use onewrite_replay::engine::{Engine, Files, Options, Played, Speed};
 use onewrite_replay::results::{Comparison, Reference};
-use onewrite_replay::stage::{self, Staged};
 use onewrite_workload::mode::Mode;
 use onewrite_workload::team::Control;
 
@@ -93,17 +93,17 @@ pub fn run(args: &Args) -> Outcome {
         .map_err(|error| format!("cannot make a temporary directory: {error}"))?;
     let progress = Progress::default();
     progress.say("reading the trace");
-    let staged = stage::stage(&args.trace, temporary.path())?;
-    if staged.runs == 0 {
+    let contents = contents::read(&args.trace, temporary.path())?;
+    if contents.runs == 0 {
         return Err(format!(
             "{}: there is no statement in it",
             args.trace.display()
         ));
     }
-    let mut notes = notes_of(&staged);
+    let mut notes = notes_of(&contents);
     let bytes = args
         .scratch_size
-        .map_or(IMAGE_BYTES + 10 * staged.bytes, |mib| mib << 20);
+        .map_or(IMAGE_BYTES + 10 * contents.bytes, |mib| mib << 20);
     let bytes = bytes.next_multiple_of(1 << 20);
     let place = place::choose(&args.place, bytes, &progress)?;
     notes.extend(place.notes.iter().cloned());
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Outcome {
         .map_err(|error| format!("cannot make a temporary file: {error}"))?;
     let replay = Replay {
         args,
-        staged: &staged,
+        contents: &contents,
         place: &place,
         reference: &reference,
         progress: &progress,
@@ -137,23 +137,23 @@ pub fn run(args: &Args) -> Outcome {
 }
 
 /// Facts about a trace that a reader of the figures must know.
-fn notes_of(staged: &Staged) -> Vec<String> {
+fn notes_of(contents: &Contents) -> Vec<String> {
     let mut notes = Vec::new();
-    if staged.cut {
+    if contents.cut {
         notes
             .push("the trace ends early: its recorder was killed, or its disk was full".to_owned());
     }
-    for version in &staged.versions {
+    for version in &contents.versions {
         if version != rusqlite::version() {
             notes.push(format!(
                 "recorded with SQLite {version}: it may plan queries in another way, and sum() was less exact before 3.43"
             ));
         }
     }
-    if staged.masked {
+    if contents.masked {
         notes.push("the trace is masked: only result codes and numbers of rows are compared with the recording".to_owned());
     }
-    let mut taught: Vec<_> = staged.taught.keys().cloned().collect();
+    let mut taught: Vec<_> = contents.taught.keys().cloned().collect();
     taught.sort_unstable();
     if !taught.is_empty() {
         let shown = taught
@@ -169,14 +169,14 @@ fn notes_of(staged: &Staged) -> Vec<String> {
             if taught.len() > 6 { ", ..." } else { "" }
         ));
     }
-    if staged.shapes_files {
+    if contents.shapes_files {
         notes.push(
             "the program chooses a page size, an encoding or auto_vacuum: logs are made and \
              preallocated within the run, which counts that work"
                 .to_owned(),
         );
     }
-    for (name, count) in &staged.unrecorded {
+    for (name, count) in &contents.unrecorded {
         notes.push(format!(
             "{name} was used ({count} times) and is not in the trace"
         ));
@@ -184,12 +184,12 @@ fn notes_of(staged: &Staged) -> Vec<String> {
     notes
 }
 
-/// The contents of a run's databases, for comparing later runs with them.
-type Contents = HashMap<Vec<u8>, Result<u64, String>>;
+/// The digests of the databases of a run, for comparing later runs with them.
+type Digests = HashMap<Vec<u8>, Result<u64, String>>;
 
 struct Replay<'a> {
     args: &'a Args,
-    staged: &'a Staged,
+    contents: &'a Contents,
     place: &'a Place,
     reference: &'a Reference,
     progress: &'a Progress,
@@ -198,7 +198,7 @@ struct Replay<'a> {
 impl Replay<'_> {
     fn all(&self, notes: Vec<String>) -> Result<Report, String> {
         let (mut runs, mut failed, mut notes) = (Vec::new(), Vec::new(), notes);
-        let mut first: Option<Contents> = None;
+        let mut first: Option<Digests> = None;
         let modes = &self.args.modes.0;
         self.progress.expect(modes.len() as u32);
         for mode in modes {
@@ -238,17 +238,17 @@ impl Replay<'_> {
     }
 
     fn recorded(&self) -> Recorded {
-        let staged = self.staged;
+        let contents = self.contents;
         let databases: std::collections::HashSet<_> =
-            staged.beginnings.iter().map(|one| &one.path).collect();
+            contents.beginnings.iter().map(|one| &one.path).collect();
         Recorded {
-            masked: staged.masked,
-            cut: staged.cut,
-            statements: staged.runs,
-            connections: staged.connections,
-            processes: staged.processes,
+            masked: contents.masked,
+            cut: contents.cut,
+            statements: contents.runs,
+            connections: contents.connections,
+            processes: contents.processes,
             databases: databases.len(),
-            elapsed_s: staged
+            elapsed_s: contents
                 .span
                 .filter(|(first, last)| last > first)
                 .map(|(first, last)| (last - first) as f64 / 1e9),
@@ -259,7 +259,7 @@ impl Replay<'_> {
     fn one(
         &self,
         mode: &Mode,
-        first: &mut Option<Contents>,
+        first: &mut Option<Digests>,
         notes: &mut Vec<String>,
     ) -> Result<Run, String> {
         let dir = self.place.root().join("replay");
@@ -275,7 +275,7 @@ impl Replay<'_> {
         &self,
         dir: &Path,
         mode: &Mode,
-        first: &mut Option<Contents>,
+        first: &mut Option<Digests>,
         notes: &mut Vec<String>,
     ) -> Result<Run, String> {
         let control = Control::default();
@@ -298,19 +298,19 @@ impl Replay<'_> {
             first.is_none(),
             onewrite_replay::results::Recorded {
                 is_same_version: self
-                    .staged
+                    .contents
                     .versions
                     .iter()
                     .all(|v| v == rusqlite::version()),
-                is_masked: self.staged.masked,
+                is_masked: self.contents.masked,
             },
         );
-        let engine = Engine::new(options, self.staged, comparison)?;
+        let engine = Engine::new(options, self.contents, comparison)?;
         let from = settle(meter.as_ref())?;
         self.progress.say(mode.spec());
         let play = || self.play(engine);
         let (played, comparison, files) =
-            self.progress.during(self.staged.events, &control, play)?;
+            self.progress.during(self.contents.events, &control, play)?;
         let returned = mark(meter.as_ref())?;
         let settled = settle(meter.as_ref())?;
         self.progress.say(&format!("{mode}: comparing"));
@@ -331,7 +331,7 @@ impl Replay<'_> {
         &self,
         mut engine: Engine<'e>,
     ) -> Result<(Played, Comparison<'e>, Files<'e>), String> {
-        let mut reader = stage::open(&self.args.trace)?;
+        let mut reader = contents::open(&self.args.trace)?;
         loop {
             let event = reader
                 .next_event()
@@ -355,14 +355,14 @@ impl Replay<'_> {
         played: &Played,
         comparison: Comparison<'_>,
         files: &Files<'_>,
-        first: &mut Option<Contents>,
+        first: &mut Option<Digests>,
     ) -> Checked {
-        let found: Contents = files.digests().into_iter().collect();
+        let found: Digests = files.digests().into_iter().collect();
         let contents = first.get_or_insert_with(|| found.clone());
         let mut databases: Vec<_> = found
             .iter()
             .map(|(path, content)| {
-                let recorded = match self.staged.finals.get(path) {
+                let recorded = match self.contents.finals.get(path) {
                     Some(Ok(digest)) => Some(Ok(*digest) == *content),
                     _ => None,
                 };

@@ -16,7 +16,7 @@ pub fn page(report: &Report) -> Result<Page, String> {
             .push(format!("{}: {}", failed.mode, failed.error));
     }
     if !report.same_in_all_modes {
-        let text = "Results or contents are not the same in all modes, or some mode did not play all of it.";
+        let text = "Results or contents are not the same in all modes, or some mode did not replay all of it.";
         page.problems.push(text.to_owned());
     }
     if !report.runs.is_empty() {

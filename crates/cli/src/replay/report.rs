@@ -26,7 +26,7 @@ pub struct Report {
     pub runs: Vec<Run>,
     /// Modes that could not play it.
     pub failed: Vec<Failed>,
-    /// Whether every mode played all of it, with the same results and contents in all modes.
+    /// Whether every mode replayed all of it, with the same results and contents in all modes.
     pub same_in_all_modes: bool,
     /// Whether these also equal the recorded ones; null where the trace has none of them.
     pub same_as_recorded: Option<bool>,

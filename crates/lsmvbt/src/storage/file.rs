@@ -82,13 +82,13 @@ impl DirectFile {
     }
 
     /// Runs with a buffer of `len` bytes that starts at a multiple of the page size.
-    fn aligned<T>(&self, len: usize, act: impl FnOnce(&mut [u8]) -> T) -> T {
+    fn aligned<T>(&self, len: usize, use_it: impl FnOnce(&mut [u8]) -> T) -> T {
         let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
         if buffer.len() < len + PAGE_SIZE {
             buffer.resize(len + PAGE_SIZE, 0);
         }
         let from = buffer.as_ptr().align_offset(PAGE_SIZE);
-        act(&mut buffer[from..from + len])
+        use_it(&mut buffer[from..from + len])
     }
 }
 

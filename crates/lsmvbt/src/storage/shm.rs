@@ -98,8 +98,12 @@ impl SharedFile {
             .map(|_| ())
     }
 
-    /// Runs `act` on a word.
-    pub(crate) fn word<T>(&self, word: usize, act: impl FnOnce(&AtomicU64) -> T) -> io::Result<T> {
+    /// Runs `use_it` on a word.
+    pub(crate) fn word<T>(
+        &self,
+        word: usize,
+        use_it: impl FnOnce(&AtomicU64) -> T,
+    ) -> io::Result<T> {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         while pieces.len() <= word / WORDS {
             let piece = self.map(pieces.len())?;
@@ -108,7 +112,7 @@ impl SharedFile {
         let base = pieces[word / WORDS].0;
         // SAFETY: the piece is mapped until `self` is dropped, `word % WORDS` lies within it, and
         // it is aligned to pages. All access, in every process, is atomic.
-        Ok(act(unsafe { &*base.add(word % WORDS) }))
+        Ok(use_it(unsafe { &*base.add(word % WORDS) }))
     }
 
     fn map(&self, piece: usize) -> io::Result<Piece> {

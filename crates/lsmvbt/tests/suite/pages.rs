@@ -11,10 +11,10 @@ struct Cost {
     flushes: u64,
 }
 
-fn cost(db: &mut Db, act: impl FnOnce(&mut Db)) -> Cost {
+fn cost(db: &mut Db, work: impl FnOnce(&mut Db)) -> Cost {
     let before = db.stats();
     db.begin_write().unwrap();
-    act(db);
+    work(db);
     db.commit(Durability::Flush).unwrap();
     let after = db.stats();
     Cost {

@@ -24,9 +24,9 @@ fn open(dir: &Path) -> Result<Db, Error> {
     Db::open(Box::new(storage), options(Torn::Trust))
 }
 
-fn patiently<T>(mut act: impl FnMut() -> Result<T, Error>) -> T {
+fn patiently<T>(mut work: impl FnMut() -> Result<T, Error>) -> T {
     loop {
-        match act() {
+        match work() {
             Ok(done) => return done,
             Err(Error::Busy) => std::thread::sleep(Duration::from_micros(200)),
             Err(e) => panic!("{e}"),

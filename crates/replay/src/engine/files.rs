@@ -9,8 +9,8 @@ use onewrite_record::event::Start;
 use onewrite_workload::mode::Vfs;
 
 use super::Options;
+use crate::contents::{Beginning, Contents, with_suffix};
 use crate::sqlite::{BUSY, Connection, Failure};
-use crate::stage::{Beginning, Staged, with_suffix};
 use crate::{clock, digest};
 
 /// Suffixes of the files that SQLite and onewrite keep next to a database.
@@ -46,21 +46,21 @@ pub struct Files<'a> {
 
 impl<'a> Files<'a> {
     /// Lays out the first beginning of every database.
-    pub(super) fn lay_out(options: Options<'a>, staged: &'a Staged) -> Result<Self, String> {
+    pub(super) fn lay_out(options: Options<'a>, contents: &'a Contents) -> Result<Self, String> {
         let mut files = Self {
             options,
             known: HashMap::new(),
-            later: staged.beginnings.iter().collect(),
+            later: contents.beginnings.iter().collect(),
             began: HashSet::new(),
         };
-        for beginning in &staged.beginnings {
+        for beginning in &contents.beginnings {
             let path = beginning.path.as_slice();
             if files.known.contains_key(path) {
                 continue;
             }
             let place = files.place_or_new(path);
             files.place(beginning, &place)?;
-            if beginning.start == Start::Empty && !staged.shapes_files {
+            if beginning.start == Start::Empty && !contents.shapes_files {
                 files.put_in_mode(&place)?;
             }
         }

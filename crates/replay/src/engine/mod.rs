@@ -20,9 +20,9 @@ use onewrite_record::event::{Event, Outcome, When};
 use onewrite_workload::latency::Latencies;
 use onewrite_workload::mode::{Mode, Synchronous};
 
+use crate::contents::Contents;
 use crate::results::Comparison;
 use crate::sqlite::{Connection, Statement};
-use crate::stage::Staged;
 pub use files::{FIRST, Files};
 
 /// Events that may wait for locks. With more of them the mode cannot play this trace.
@@ -167,12 +167,12 @@ impl<'a> Engine<'a> {
     /// One of them cannot enter the mode, or the directory cannot be written.
     pub fn new(
         options: Options<'a>,
-        staged: &'a Staged,
+        contents: &'a Contents,
         comparison: Comparison<'a>,
     ) -> Result<Self, String> {
         Ok(Self {
             options,
-            files: Files::lay_out(options, staged)?,
+            files: Files::lay_out(options, contents)?,
             comparison,
             played: Played::default(),
             latencies: Latencies::new(),

@@ -68,7 +68,7 @@ pub(super) struct Web {
 
 /// The effects of a request in addition to the session's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
+enum Effect {
     Nothing,
     View,
     Comment,
@@ -79,7 +79,7 @@ struct Request {
     number: u32,
     session: u32,
     page: u32,
-    act: Act,
+    effect: Effect,
     body: String,
 }
 
@@ -96,17 +96,17 @@ impl Web {
         let mut draws = Draws::of(self.seed, number);
         let session = draws.low_below(SESSIONS) + 1;
         let page = draws.low_below(PAGES) + 1;
-        let act = match draws.below(100) {
-            _ if number < COMMENTS => Act::Comment,
-            0..50 => Act::Nothing,
-            50..80 => Act::View,
-            _ => Act::Comment,
+        let effect = match draws.below(100) {
+            _ if number < COMMENTS => Effect::Comment,
+            0..50 => Effect::Nothing,
+            50..80 => Effect::View,
+            _ => Effect::Comment,
         };
         Request {
             number,
             session,
             page,
-            act,
+            effect,
             body: words::sentence(&mut draws, 3, 40),
         }
     }
@@ -177,10 +177,10 @@ impl Request {
     fn statements(&self) -> Vec<Statement> {
         let seen = vec![self.session.into(), created(self.number).into()];
         let of_page = || vec![self.page.into()];
-        let more = match self.act {
-            Act::Nothing => Vec::new(),
-            Act::View => vec![(VIEWED, of_page())],
-            Act::Comment => vec![(ADD_COMMENT, self.comment()), (COMMENTED, of_page())],
+        let more = match self.effect {
+            Effect::Nothing => Vec::new(),
+            Effect::View => vec![(VIEWED, of_page())],
+            Effect::Comment => vec![(ADD_COMMENT, self.comment()), (COMMENTED, of_page())],
         };
         std::iter::once((SEEN, seen))
             .chain(more)
@@ -241,8 +241,8 @@ impl Web {
             *hits += 1;
             // They come in the order of their times.
             *last_seen = created(request.number);
-            views[request.page as usize] += i64::from(request.act == Act::View);
-            comments[request.page as usize] += i64::from(request.act == Act::Comment);
+            views[request.page as usize] += i64::from(request.effect == Effect::View);
+            comments[request.page as usize] += i64::from(request.effect == Effect::Comment);
         }
         let pages = (1..=PAGES).zip(views.into_iter().zip(comments).skip(1));
         let pages = pages.map(|(id, (views, comments))| {
@@ -260,7 +260,7 @@ impl Web {
         let sql = "SELECT * FROM session ORDER BY id";
         let sessions = rows::compare(connection, "session", sql, sessions)?;
         let comments = self.requests();
-        let comments = comments.filter(|request| request.act == Act::Comment);
+        let comments = comments.filter(|request| request.effect == Effect::Comment);
         let comments = comments.map(|request| request.comment());
         let sql = "SELECT * FROM comment ORDER BY id";
         let comments = rows::compare(connection, "comment", sql, comments)?;
@@ -290,18 +290,22 @@ mod tests {
     #[test]
     fn requests_have_the_shares_that_are_documented() {
         let web = web();
-        let acts: Vec<Act> = web
+        let effects: Vec<Effect> = web
             .requests()
             .skip(2_000)
-            .map(|request| request.act)
+            .map(|request| request.effect)
             .collect();
-        let share = |act| acts.iter().filter(|other| **other == act).count();
-        assert_eq!(acts.len(), 1_000);
-        for (act, of_thousand) in [(Act::Nothing, 500), (Act::View, 300), (Act::Comment, 200)] {
+        let share = |effect| effects.iter().filter(|other| **other == effect).count();
+        assert_eq!(effects.len(), 1_000);
+        for (effect, of_thousand) in [
+            (Effect::Nothing, 500),
+            (Effect::View, 300),
+            (Effect::Comment, 200),
+        ] {
             assert!(
-                share(act).abs_diff(of_thousand) < 45,
-                "{act:?}: {}",
-                share(act)
+                share(effect).abs_diff(of_thousand) < 45,
+                "{effect:?}: {}",
+                share(effect)
             );
         }
     }

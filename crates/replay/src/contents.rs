@@ -20,13 +20,13 @@ pub struct Beginning {
     pub path: Vec<u8>,
     /// Its state.
     pub start: Start,
-    /// Its place now; there is a file if it was copied.
+    /// Its path now; there is a file if it was copied.
     pub file: PathBuf,
 }
 
 /// The content of a trace.
 #[derive(Debug)]
-pub struct Staged {
+pub struct Contents {
     /// Values were masked.
     pub masked: bool,
     /// It is cut: the recorder was killed or its disk full.
@@ -74,9 +74,9 @@ pub fn open(trace: &Path) -> Result<Reader<BufReader<File>>, String> {
 ///
 /// # Errors
 /// With the file's name.
-pub fn stage(trace: &Path, dir: &Path) -> Result<Staged, String> {
+pub fn read(trace: &Path, dir: &Path) -> Result<Contents, String> {
     let mut reader = open(trace)?;
-    let mut staged = Staged {
+    let mut contents = Contents {
         masked: reader.header().masked,
         cut: false,
         events: 0,
@@ -98,13 +98,13 @@ pub fn stage(trace: &Path, dir: &Path) -> Result<Staged, String> {
             .map_err(|error| format!("{}: {error}", trace.display()))
     };
     while let Some(event) = next(&mut reader)? {
-        staged.events += 1;
-        staged
+        contents.events += 1;
+        contents
             .note(event, dir)
             .map_err(|error| format!("{}: {error}", dir.display()))?;
     }
-    staged.cut = reader.ending() == Ending::Cut;
-    for beginning in &staged.beginnings {
+    contents.cut = reader.ending() == Ending::Cut;
+    for beginning in &contents.beginnings {
         if beginning.start == Start::Copied {
             plain(&beginning.file).map_err(|error| {
                 let path = String::from_utf8_lossy(&beginning.path);
@@ -112,10 +112,10 @@ pub fn stage(trace: &Path, dir: &Path) -> Result<Staged, String> {
             })?;
         }
     }
-    Ok(staged)
+    Ok(contents)
 }
 
-impl Staged {
+impl Contents {
     fn note(&mut self, event: Event, dir: &Path) -> io::Result<()> {
         match event {
             Event::Process { .. } => self.processes += 1,
