@@ -5,9 +5,10 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use super::database::{CheckpointLock, Database};
+use super::database::Database;
 use super::ffi;
 use super::host::Connection;
+use super::state::CheckpointLock;
 use crate::commit::SharedLog;
 use crate::log::shared::Contention;
 use crate::log::{ErrorKind, Log, LogError};
@@ -30,7 +31,7 @@ impl Database {
 
     fn is_writing(&self) -> bool {
         let connection = self.connection.get();
-        self.holds_write_lock.get() || connection.is_some_and(|connection| connection.is_writing())
+        self.held.write.get() || connection.is_some_and(|connection| connection.is_writing())
     }
 
     /// Whether this is the only database that the transaction writes. With several, SQLite does not
@@ -49,7 +50,7 @@ impl Database {
         };
         let in_company = log.shared().contention() > Contention::None
             || log.group_commit.turns().is_anothers(self.committer);
-        if !in_company || self.holds_write_lock.get() || self.has_turn.get() {
+        if !in_company || self.held.write.get() || self.held.turn.get() {
             return false;
         }
         let connection = self.connection.get();
@@ -63,7 +64,7 @@ impl Database {
         let look = || (self.inner.index_view(), self.inner.backfilled());
         let before = look();
         log.group_commit.turns().take(&log, self.committer);
-        self.has_turn.set(true);
+        self.held.turn.set(true);
         self.wait_for_restart(&log);
         // When SQLite chose this lock, it found frames to copy. If none are left, it takes another
         // lock, with which the log may restart.
@@ -162,19 +163,19 @@ impl Database {
             return;
         }
         let is_taken = flags & ffi::SQLITE_SHM_LOCK != 0;
-        self.checkpoint_lock.set(match is_taken {
+        self.held.checkpoint.set(match is_taken {
             true => CheckpointLock::Exclusive,
             false => CheckpointLock::Free,
         });
         if is_taken && !self.remapper.reads_the_log() {
-            self.seen.set(self.inner.index_view());
+            self.snapshots.seen.set(self.inner.index_view());
         }
     }
 
     /// Recovery has ended, and its locks are about to be released.
     pub fn recovered(&self) {
         let index = self.inner.index_view();
-        self.seen.set(index);
+        self.snapshots.seen.set(index);
         if let Some(writer) = self.writer.borrow().as_ref() {
             writer.recovered(index);
         }
@@ -192,12 +193,12 @@ impl Database {
             self.inner
                 .shm_lock(FIRST_READ_LOCK + 1, LOG_READ_LOCKS, flags)
         };
-        if self.checkpoint_lock.get() != CheckpointLock::Free {
+        if self.held.checkpoint.get() != CheckpointLock::Free {
             return lock_log();
         }
         let shared = ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_SHARED;
         match self.inner.shm_lock(CHECKPOINT_LOCK, 1, shared) {
-            ffi::SQLITE_OK => self.checkpoint_lock.set(CheckpointLock::ForRestart),
+            ffi::SQLITE_OK => self.held.checkpoint.set(CheckpointLock::ForRestart),
             refused => return refused,
         }
         let code = lock_log();
@@ -209,10 +210,10 @@ impl Database {
 
     /// The readers' locks are free again.
     pub fn restart_is_over(&self) {
-        if self.checkpoint_lock.get() == CheckpointLock::ForRestart {
+        if self.held.checkpoint.get() == CheckpointLock::ForRestart {
             let flags = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_SHARED;
             self.inner.shm_lock(CHECKPOINT_LOCK, 1, flags);
-            self.checkpoint_lock.set(CheckpointLock::Free);
+            self.held.checkpoint.set(CheckpointLock::Free);
         }
     }
 
@@ -229,20 +230,20 @@ impl Database {
 
     /// SQLite has taken a read lock: it will read what is published now.
     pub fn read_locked(&self, lock: c_int) -> Result<(), LogError> {
-        self.snapshot.set(None);
+        self.snapshots.next.set(None);
         let copied = self.inner.backfilled();
-        self.seen.set(self.inner.index_view());
+        self.snapshots.seen.set(self.inner.index_view());
         if lock != FIRST_READ_LOCK {
             self.finish_restart(copied);
         }
-        let (Some(log), Some(index)) = (self.log(), self.seen.get()) else {
+        let (Some(log), Some(index)) = (self.log(), self.snapshots.seen.get()) else {
             return Ok(());
         };
-        let before = self.last_snapshot.replace(Some(index));
+        let before = self.snapshots.last.replace(Some(index));
         // With the first lock it reads nothing from the log.
         let is_exempt = lock == FIRST_READ_LOCK
             || !self.settings.get().read_durable
-            || self.reads_relaxed.get()
+            || self.snapshots.are_relaxed.get()
             || !log.may_hold_deferred(index);
         if is_exempt || self.is_writing() {
             return Ok(());
@@ -253,7 +254,7 @@ impl Database {
         }
         // If a commit is published meanwhile, SQLite looks again. So it waits when it reads, not
         // now.
-        self.snapshot.set(Some(index));
+        self.snapshots.next.set(Some(index));
         Ok(())
     }
 
@@ -264,7 +265,7 @@ impl Database {
     /// Under a read lock other than the first no connection restarts the log. `copied` is
     /// `nBackfill` from before `mxFrame` was read, so it is larger only if a writer died.
     fn finish_restart(&self, copied: Option<FrameNo>) {
-        if let (Some(copied), Some(seen)) = (copied, self.seen.get())
+        if let (Some(copied), Some(seen)) = (copied, self.snapshots.seen.get())
             && copied > seen.last_frame
             && let Some(index) = self.inner.writable_index()
         {
@@ -274,16 +275,16 @@ impl Database {
 
     /// The read lock was released.
     pub fn read_unlocked(&self) {
-        self.snapshot.set(None);
-        self.seen.set(None);
-        if !self.holds_write_lock.get() {
+        self.snapshots.next.set(None);
+        self.snapshots.seen.set(None);
+        if !self.held.write.get() {
             self.end_turn();
         }
     }
 
     /// Called before the first page of a snapshot is read. Returns when the snapshot is durable.
     pub fn await_snapshot(&self) -> Result<(), LogError> {
-        let (Some(index), Some(log)) = (self.snapshot.take(), self.log()) else {
+        let (Some(index), Some(log)) = (self.snapshots.next.take(), self.log()) else {
             return Ok(());
         };
         log.await_deferred(index, &|| self.inner.index_view())
@@ -304,9 +305,9 @@ impl Database {
         let view = self.inner.index_view();
         // Without shared memory there are no other connections.
         if view.is_some() || self.inner.index().is_none() {
-            self.seen.set(view);
+            self.snapshots.seen.set(view);
         }
-        self.seen.get()
+        self.snapshots.seen.get()
     }
 
     /// The view of the wal-index for reading a page of the log; `None` if the connection has no
@@ -326,9 +327,9 @@ impl Database {
 
     /// The write lock was taken.
     pub fn write_locked(&self) {
-        self.holds_write_lock.set(true);
+        self.held.write.set(true);
         if let Some(log) = self.log() {
-            self.has_turn.set(true);
+            self.held.turn.set(true);
             log.group_commit.turns().claim(self.committer);
         }
     }
@@ -349,7 +350,7 @@ impl Database {
 
     /// Ends the turn to write, if this connection has it.
     pub fn end_turn(&self) {
-        if let Some(log) = self.log().filter(|_| self.has_turn.replace(false)) {
+        if let Some(log) = self.log().filter(|_| self.held.turn.replace(false)) {
             log.group_commit.turns().end(&log, self.committer);
         }
     }

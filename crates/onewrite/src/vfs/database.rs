@@ -16,6 +16,7 @@ use super::ffi;
 use super::host::{self, BusyHandler, Connection, Host};
 use super::inner::{Inner, LockLevel};
 use super::settings::Settings;
+use super::state::{FirstLock, GuardState, HeldLocks, IndexState, Requested, Snapshots};
 use crate::checkpoint::Remapper;
 use crate::commit::{SharedLog, Writer};
 use crate::log::shared::Committer;
@@ -23,7 +24,7 @@ use crate::log::{ErrorKind, Log, LogError, OpenLog};
 use crate::mode::JournalMode;
 use crate::storage::{Access, MOMENT, NewFile, try_within};
 use crate::sync;
-use crate::wal::{IndexView, PageSize};
+use crate::wal::PageSize;
 
 /// A switch of the journal mode that is under way on this connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,24 +35,6 @@ pub enum Switch {
     ToStock,
     /// To one of our modes.
     To(JournalMode),
-}
-
-/// A database that is used in SQLite's WAL, and not in the mode that it remembers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeptOut {
-    /// The mode; `None` if this user may not read the log, which remembers it.
-    pub mode: Option<JournalMode>,
-    pub why: &'static str,
-}
-
-/// How a connection holds SQLite's checkpoint lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CheckpointLock {
-    Free,
-    /// For a checkpoint, or for recovery.
-    Exclusive,
-    /// With the locks under which the log restarts; see `company::lock_for_restart`.
-    ForRestart,
 }
 
 /// The facts about a database when it is opened.
@@ -90,59 +73,21 @@ pub struct Database {
     /// Whether the database is unchanged since this connection, under EXCLUSIVE, has flushed it.
     pub is_flushed: Cell<bool>,
     pub settings: Cell<Settings>,
-    /// The error in the URI, for which the first lock is refused: see `refusal`.
-    pub refused_uri: Option<String>,
     pub switch: Cell<Switch>,
-    /// The mode that the URI or the environment asks for.
-    pub wanted: Option<JournalMode>,
-    /// The mode that the URI asks for.
-    pub wanted_by_uri: Option<JournalMode>,
-    /// Whether the application has named a journal mode.
-    pub mode_was_named: Cell<bool>,
-    /// Whether the database was converted to the wanted mode, or that has failed.
-    pub conversion_tried: Cell<bool>,
-    /// Whether a connection that can write was asked to guard for this one, which cannot.
-    pub writer_tried: Cell<bool>,
-    /// Whether this is the last attempt at the first lock before SQLite calls its busy handler.
-    pub is_last_attempt: Cell<bool>,
-    /// Why the database is used in SQLite's WAL, and not in the mode that it remembers.
-    pub kept_out: Cell<Option<KeptOut>>,
-    /// The log of a guarded database that this connection, which cannot write, has released.
-    pub left_guarded: RefCell<Option<Arc<SharedLog>>>,
-    /// The new name of a removed database's log that was set aside.
-    pub set_aside: RefCell<Option<String>>,
-    /// Whether a log without a guard was looked for.
-    pub leftover_checked: Cell<bool>,
+    pub requested: Requested,
+    pub first_lock: FirstLock,
+    pub guard: GuardState,
     /// The log while the database is in one of our modes, decided again at every first lock.
     pub log: RefCell<Option<Arc<SharedLog>>>,
     /// SQLite's open log, if it is the one in `log`.
     pub writer: RefCell<Option<Writer>>,
-    pub holds_write_lock: Cell<bool>,
+    pub held: HeldLocks,
     /// Whether it has committed, and done nothing since.
     pub has_just_committed: Cell<bool>,
-    pub checkpoint_lock: Cell<CheckpointLock>,
-    /// The last view of the wal-index, under a lock of this connection that prevents a restart of
-    /// the log.
-    pub seen: Cell<Option<IndexView>>,
+    pub snapshots: Snapshots,
+    pub index: IndexState,
     /// A checkpoint by block remapping.
     pub remapper: Remapper,
-    /// Whether it is this connection's turn to write.
-    pub has_turn: Cell<bool>,
-    /// The snapshot that the connection is about to read, until it is known to be durable.
-    pub snapshot: Cell<Option<IndexView>>,
-    /// The last snapshot that the connection read: SQLite may still have its pages.
-    pub last_snapshot: Cell<Option<IndexView>>,
-    /// Whether `synchronous` was set below FULL: commits of others need not be durable to be read.
-    pub reads_relaxed: Cell<bool>,
-    pub index_invalidated: Cell<bool>,
-    /// Whether SQLite's last attempt to map the wal-index failed.
-    pub index_failed: Cell<bool>,
-    /// The error of SQLite's "deletion" of the log: SQLite ignores it, but a pragma must report it.
-    pub unguard_failure: RefCell<Option<(c_int, String)>>,
-    /// Whether SQLite believes that the database is in a rollback mode, while it is still guarded
-    /// on disk. The log would overwrite what is written now. It holds until the connection looks
-    /// again.
-    pub must_look_again: Cell<bool>,
     /// The file's transactions, in journal mode `xftl`.
     pub atomic: RefCell<Option<Atomic>>,
     /// The last error, for `onewrite_status` and for a failed pragma's message.
@@ -191,33 +136,21 @@ impl Database {
             lock: Cell::new(LockLevel::NONE),
             is_flushed: Cell::new(false),
             settings: Cell::new(Settings::default()),
-            refused_uri: None,
             switch: Cell::new(Switch::Idle),
-            wanted: opened.wanted,
-            wanted_by_uri: opened.wanted_by_uri,
-            mode_was_named: Cell::new(false),
-            conversion_tried: Cell::new(false),
-            writer_tried: Cell::new(false),
-            is_last_attempt: Cell::new(false),
-            kept_out: Cell::new(None),
-            left_guarded: RefCell::new(None),
-            set_aside: RefCell::new(None),
-            leftover_checked: Cell::new(false),
+            requested: Requested {
+                mode: opened.wanted,
+                mode_in_uri: opened.wanted_by_uri,
+                ..Requested::default()
+            },
+            first_lock: FirstLock::default(),
+            guard: GuardState::default(),
             log: RefCell::new(None),
             writer: RefCell::new(None),
-            holds_write_lock: Cell::new(false),
+            held: HeldLocks::default(),
             has_just_committed: Cell::new(false),
-            checkpoint_lock: Cell::new(CheckpointLock::Free),
-            seen: Cell::new(None),
+            snapshots: Snapshots::default(),
+            index: IndexState::default(),
             remapper: Remapper::default(),
-            has_turn: Cell::new(false),
-            snapshot: Cell::new(None),
-            last_snapshot: Cell::new(None),
-            reads_relaxed: Cell::new(false),
-            index_invalidated: Cell::new(false),
-            index_failed: Cell::new(false),
-            unguard_failure: RefCell::new(None),
-            must_look_again: Cell::new(false),
             atomic: RefCell::new(None),
             last_error: RefCell::new(None),
         }
@@ -316,13 +249,13 @@ impl Database {
     /// After an error of the log: tells other processes if the log is poisoned.
     pub fn spread_poison(&self) {
         let poisoned = self.log().is_some_and(|log| log.poisoned().is_some());
-        if !poisoned || self.index_invalidated.get() {
+        if !poisoned || self.index.is_invalidated.get() {
             return;
         }
         const WRITE_LOCK: c_int = 0;
-        if self.holds_write_lock.get() || self.remapper.has_write_lock() {
+        if self.held.write.get() || self.remapper.has_write_lock() {
             self.inner.invalidate_index();
-            self.index_invalidated.set(true);
+            self.index.is_invalidated.set(true);
         } else if self
             .inner
             .shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_LOCK_EXCLUSIVE)
@@ -330,7 +263,7 @@ impl Database {
         {
             self.inner.invalidate_index();
             // Not if the lock was refused: the next failing call tries again.
-            self.index_invalidated.set(true);
+            self.index.is_invalidated.set(true);
             self.inner
                 .shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_UNLOCK_EXCLUSIVE);
         }

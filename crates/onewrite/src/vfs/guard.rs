@@ -13,7 +13,7 @@ use std::io;
 
 use super::companion::{file_begins_with_content, open_companion};
 use super::convert;
-use super::database::{Database, KeptOut, Switch, shared_log};
+use super::database::{Database, Switch, shared_log};
 use super::discard::{self, Discarded};
 use super::ffi;
 use super::header::{
@@ -22,6 +22,7 @@ use super::header::{
 };
 use super::host;
 use super::inner::LockLevel;
+use super::state::KeptOut;
 use super::status;
 use crate::commit::SharedLog;
 use crate::log::shared::Shared;
@@ -75,7 +76,9 @@ impl Database {
         // Two connections that both hold SHARED block each other from EXCLUSIVE. Each backs out, waits
         // a different time, and tries again. Then SQLite's busy handler takes over.
         let settled = try_times(&DATABASE_LOCK, |number| {
-            self.is_last_attempt.set(number + 1 == DATABASE_LOCK.most);
+            self.first_lock
+                .is_last_attempt
+                .set(number + 1 == DATABASE_LOCK.most);
             self.try_lock_shared()
         });
         match settled {
@@ -99,7 +102,7 @@ impl Database {
         match self.lock_and_look()?.map_err(|e| self.fail(&e))? {
             Look::Settled => return Ok(Try::Done(())),
             Look::NeedsWriter => {
-                self.writer_tried.set(true);
+                self.first_lock.writer_tried.set(true);
                 let settled = || matches!(self.lock_and_look(), Ok(Ok(Look::Settled)));
                 if convert::while_a_writer_is_open(self.host, &self.paths, settled) {
                     return Ok(Try::Done(()));
@@ -109,7 +112,7 @@ impl Database {
                 convert::recover_with_stock(self.host, &self.paths).map_err(|e| e.code)?;
             }
             Look::Convert(mode) => {
-                self.conversion_tried.set(true);
+                self.first_lock.conversion_tried.set(true);
                 convert::convert(self.host, &self.paths, mode, &self.settings.get());
             }
             Look::Refused => return Ok(Try::Later),
@@ -140,7 +143,7 @@ impl Database {
         if self.mode().is_some() || self.lock.get() != LockLevel::EXCLUSIVE {
             return Ok(());
         }
-        if self.kept_out.get().is_some() {
+        if self.guard.kept_out.get().is_some() {
             // The stock connection may have left a log, which we would hide. Only a first lock
             // recovers it.
             return Ok(());
@@ -191,7 +194,7 @@ impl Database {
                 // exclude writers for as long as it is open. So a connection that can write guards
                 // for it. If none can, there is no writer to exclude.
                 Some(_) if self.read_only => {
-                    match self.writer_tried.get() || convert::is_converting() {
+                    match self.first_lock.writer_tried.get() || convert::is_converting() {
                         true => Ok(Look::Settled),
                         false => Ok(Look::NeedsWriter),
                     }
@@ -227,8 +230,9 @@ impl Database {
 
     fn conversion_due(&self) -> Option<JournalMode> {
         let idle = self.switch.get() == Switch::Idle && !self.read_only;
-        self.wanted
-            .filter(|_| idle && !self.mode_was_named.get() && !self.conversion_tried.get())
+        self.requested.mode.filter(|_| {
+            idle && !self.requested.mode_was_named.get() && !self.first_lock.conversion_tried.get()
+        })
     }
 
     /// The header as it is on disk; `None` in an empty database.
@@ -254,13 +258,13 @@ impl Database {
     /// A log with content next to an unguarded database belongs to another database that once had
     /// this name. It is never replayed into this one.
     fn refuse_leftover(&self) -> Result<(), LogError> {
-        if self.leftover_checked.get() {
+        if self.first_lock.leftover_checked.get() {
             return Ok(());
         }
         if self.present_log()?.is_some_and(|header| !header.is_empty()) {
             return Err(self.leftover_error());
         }
-        self.leftover_checked.set(true);
+        self.first_lock.leftover_checked.set(true);
         Ok(())
     }
 
@@ -447,7 +451,7 @@ impl Database {
 
     /// The database is used in SQLite's WAL while this connection holds SHARED.
     fn keep_out(&self, mode: Option<JournalMode>, why: &'static str, words: &str) {
-        self.kept_out.set(Some(KeptOut { mode, why }));
+        self.guard.kept_out.set(Some(KeptOut { mode, why }));
         let (database, name) = (self.paths.database.display(), mode.map(JournalMode::name));
         host::log(
             ffi::SQLITE_WARNING,
@@ -464,7 +468,7 @@ impl Database {
     /// one uses it, in SQLite's WAL. No connection can guard it while we hold SHARED. The next
     /// first lock tries again.
     fn stay_in_wal(&self, mode: JournalMode) -> Result<Look, LogError> {
-        if !self.is_last_attempt.get() || !self.paths.wal.exists() {
+        if !self.first_lock.is_last_attempt.get() || !self.paths.wal.exists() {
             return Ok(Look::Refused);
         }
         // After a refused EXCLUSIVE, the locks that SQLite keeps would exclude new readers.
@@ -481,7 +485,7 @@ impl Database {
     /// that is never replayed.
     fn discard(&self) -> Result<Look, LogError> {
         // An environment that asks for one of our modes does not mean this connection.
-        self.conversion_tried.set(true);
+        self.first_lock.conversion_tried.set(true);
         match self.inner.lock(LockLevel::EXCLUSIVE) {
             ffi::SQLITE_OK => {}
             code if code & 0xff == ffi::SQLITE_BUSY => return Ok(Look::Refused),

@@ -97,7 +97,8 @@ impl Database {
         let only_reads = self.read_only || self.may_not_write_log();
         let log = self.log.replace(None);
         if only_reads && !convert::is_converting() {
-            self.left_guarded
+            self.guard
+                .left_guarded
                 .replace(log.filter(|log| log.id().is_some()));
         }
     }
@@ -106,7 +107,7 @@ impl Database {
     /// guarded database that no other connection uses. If another one does, that one ends the
     /// guard.
     pub fn must_end_guard(&self) -> bool {
-        let Some(log) = self.left_guarded.take() else {
+        let Some(log) = self.guard.left_guarded.take() else {
             return false;
         };
         let used_here = Arc::strong_count(&log) > 1;

@@ -29,6 +29,7 @@ mod pragma;
 mod refusal;
 mod remap;
 mod settings;
+mod state;
 mod status;
 mod super_journal;
 mod switching;

@@ -51,7 +51,7 @@ impl Database {
         &self,
         header: Option<&Header>,
     ) -> Result<Option<Look>, LogError> {
-        if self.leftover_checked.get() || self.read_only || !self.is_leftover(header)? {
+        if self.first_lock.leftover_checked.get() || self.read_only || !self.is_leftover(header)? {
             return Ok(None);
         }
         if !self.holds_nothing(header)? {
@@ -202,7 +202,7 @@ impl Database {
                  is new. The log is now {to}. \"onewrite salvage '{to}' -o OUT\" saves its content"
             ),
         );
-        self.set_aside.replace(Some(to.to_string()));
+        self.guard.set_aside.replace(Some(to.to_string()));
     }
 
     /// The error that refuses a database with content next to the log of another.

@@ -157,7 +157,9 @@ impl Database {
             "0", "off", "no", "false", "1", "normal", "on", "yes", "true",
         ];
         let value = value.to_ascii_lowercase();
-        self.reads_relaxed.set(below_full.contains(&value.as_str()));
+        self.snapshots
+            .are_relaxed
+            .set(below_full.contains(&value.as_str()));
     }
 
     fn status_pragma(&self) -> Answer {

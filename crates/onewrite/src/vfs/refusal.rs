@@ -37,7 +37,7 @@ impl Database {
 
     /// The error in the URI that the database was opened with.
     pub(super) fn uri_error(&self) -> Option<LogError> {
-        let message = self.refused_uri.as_ref()?;
+        let message = self.requested.uri_error.as_ref()?;
         let path = &self.paths.database;
         Some(LogError::new(ErrorKind::CantOpen, path, message.clone()))
     }

@@ -105,7 +105,7 @@ impl Connection for WithLog<'_> {
     }
 
     fn holds_write_lock(&self) -> bool {
-        self.database.holds_write_lock.get()
+        self.database.held.write.get()
     }
 
     fn writes(&self) -> bool {

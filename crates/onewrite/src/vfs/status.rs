@@ -114,7 +114,7 @@ pub fn json(database: &Database) -> String {
     let sqlite =
         connection.and_then(|connection| connection.query("SELECT sqlite_version()").ok()?);
     let error = database.last_error.borrow();
-    let set_aside = database.set_aside.borrow();
+    let set_aside = database.guard.set_aside.borrow();
     let faults = Fault::of(sqlite.as_deref().unwrap_or_default());
     let is_locked = database.lock.get() > LockLevel::NONE;
     let held = thunks::locks_on(database.host, &database.paths.database, is_locked);
@@ -123,7 +123,7 @@ pub fn json(database: &Database) -> String {
         sqlite,
         sqlite_faults: faults.iter().map(Fault::to_string).collect(),
         mode: database.mode().map(|mode| mode.name()),
-        kept_out_of: database.kept_out.get().map(|kept_out| KeptOut {
+        kept_out_of: database.guard.kept_out.get().map(|kept_out| KeptOut {
             mode: kept_out.mode.map(|mode| mode.name()),
             why: kept_out.why,
         }),

@@ -41,11 +41,11 @@ impl Database {
             return Answer::Fail("cannot change out of xftl mode from within a transaction".into());
         }
         if word == super::atomic::NAME {
-            self.mode_was_named.set(true);
+            self.requested.mode_was_named.set(true);
             return self.switch_to_atomic();
         }
         if let Some(mode) = JournalMode::from_name(&word) {
-            self.mode_was_named.set(true);
+            self.requested.mode_was_named.set(true);
             return self.switch_to(mode);
         }
         if !is_stock_mode(&word) {
@@ -58,7 +58,7 @@ impl Database {
         {
             return answer;
         }
-        self.mode_was_named.set(true);
+        self.requested.mode_was_named.set(true);
         let left = match self.is_atomic() {
             true => self.out_of_atomic(|| self.leave_atomic_for(&word)),
             false => self.leave_for(&word),
@@ -76,8 +76,8 @@ impl Database {
             return None;
         }
         match UPGRADE_WAL.text()?.parse() {
-            Ok(UpgradeOfWal::To(mode)) => Some(self.wanted_by_uri.unwrap_or(mode)),
-            Ok(UpgradeOfWal::ToWanted) => self.wanted,
+            Ok(UpgradeOfWal::To(mode)) => Some(self.requested.mode_in_uri.unwrap_or(mode)),
+            Ok(UpgradeOfWal::ToWanted) => self.requested.mode,
             // This was reported when the database was opened.
             Ok(UpgradeOfWal::No) | Err(_) => None,
         }
@@ -85,7 +85,7 @@ impl Database {
 
     /// Why the database is not in this mode, which it remembers.
     fn is_kept_out_of(&self, mode: JournalMode) -> Option<&'static str> {
-        let kept_out = self.kept_out.get();
+        let kept_out = self.guard.kept_out.get();
         kept_out
             .filter(|kept_out| kept_out.mode == Some(mode))
             .map(|kept_out| kept_out.why)
@@ -353,7 +353,7 @@ impl Database {
             .into());
         }
         self.switch.set(Switch::ToStock);
-        self.unguard_failure.replace(None);
+        self.guard.unguard_failure.replace(None);
         let left = connection.query(&format!("PRAGMA {schema}.journal_mode=delete"));
         self.switch.set(Switch::Idle);
         let left = self
@@ -371,14 +371,15 @@ impl Database {
 
     /// SQLite ignores an error of `xDelete`, and still answers "delete".
     fn check_unguarded(&self) -> Result<(), Failure> {
-        let Some((code, message)) = self.unguard_failure.take() else {
+        let Some((code, message)) = self.guard.unguard_failure.take() else {
             return Ok(());
         };
         // With `locking_mode=EXCLUSIVE` there would be no first lock, which finds the guard again.
         // But if SQLite has read the header since, it has found WAL there and opened the log: it
         // must be able to checkpoint.
         let uses_log = self.writer.borrow().is_some();
-        self.must_look_again
+        self.guard
+            .must_look_again
             .set(self.is_guarded() && self.lock.get() != LockLevel::NONE && !uses_log);
         Err(Failure { code, message })
     }

@@ -29,7 +29,7 @@ pub fn senseless_upgrade(database: &Database) -> Option<String> {
     match UPGRADE_WAL.text()?.parse() {
         Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
         Ok(UpgradeOfWal::ToWanted)
-            if database.wanted.is_none() && JOURNAL_MODE.value().is_none() =>
+            if database.requested.mode.is_none() && JOURNAL_MODE.value().is_none() =>
         {
             Some("1 needs a mode in ONEWRITE_JOURNAL_MODE, which is not set".into())
         }

@@ -85,7 +85,7 @@ pub unsafe fn open(
                 return ffi::SQLITE_CANTOPEN;
             }
             // From here SQLite would answer in its own words. So the first lock is refused.
-            database.refused_uri = Some(message);
+            database.requested.uri_error = Some(message);
         }
         (*ours).base.pMethods = match database.inner.methods().iVersion {
             1 => &raw const DATABASE_METHODS[0],
@@ -232,7 +232,7 @@ unsafe extern "C" fn db_write(
         // SAFETY: SQLite passes `size` bytes.
         let (database, data) = unsafe { (database(file), in_buffer(data, size)) };
         database.is_flushed.set(false);
-        if database.must_look_again.get() {
+        if database.guard.must_look_again.get() {
             return ffi::SQLITE_IOERR_WRITE;
         }
         if database.puts_off(data, offset as u64) {
@@ -322,9 +322,9 @@ unsafe extern "C" fn db_unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
         database.is_flushed.set(false);
         if LockLevel(level) == LockLevel::NONE {
             database.end_turn();
-            database.last_snapshot.set(None);
-            database.must_look_again.set(false);
-            database.kept_out.set(None);
+            database.snapshots.last.set(None);
+            database.guard.must_look_again.set(false);
+            database.guard.kept_out.set(None);
             // While the lock is held: a connection that has the log open has the database open.
             database.let_go_of_log();
         }

@@ -24,7 +24,7 @@ pub unsafe extern "C" fn db_shm_map(
         let code = (inner.methods().xShmMap)(inner.file(), region, size, extend, out);
         if region == 0 {
             let is_mapped = matches!(code, SQLITE_OK | ffi::SQLITE_READONLY);
-            database.index_failed.set(!is_mapped);
+            database.index.map_failed.set(!is_mapped);
             match code {
                 SQLITE_OK => inner.mapped(*out, Mapping::Writable),
                 // `readonly_shm=1`, or no permission: still mapped, and others keep it up to date.
@@ -102,7 +102,7 @@ fn write_lock(database: &Database, count: c_int, flags: c_int) -> c_int {
 
 fn write_unlock(database: &Database, count: c_int, flags: c_int) -> c_int {
     let mut ended = SQLITE_OK;
-    if database.holds_write_lock.replace(false) {
+    if database.held.write.replace(false) {
         let index = database.inner.index_view();
         let mut resealed = None;
         ended = with_writer(database, |writer| {

@@ -182,7 +182,7 @@ unsafe extern "C" fn vfs_delete(
         let (host, database) = unsafe { (host_of(vfs), named(name)) };
         // Without a wal-index SQLite does not know the log's content. If a full disk kept it from
         // making one, it treats the log as empty when it closes, and would delete it.
-        if let Some(database) = database.filter(|d| d.index_failed.get()) {
+        if let Some(database) = database.filter(|d| d.index.map_failed.get()) {
             host::log(
                 ffi::SQLITE_IOERR_DELETE,
                 &format!(
@@ -202,6 +202,7 @@ unsafe extern "C" fn vfs_delete(
             if let Err(e) = prepared {
                 let code = database.fail(&e);
                 database
+                    .guard
                     .unguard_failure
                     .replace(Some((code, e.to_string())));
                 return code;
@@ -229,7 +230,10 @@ unsafe extern "C" fn vfs_delete(
             // SQLite continues as if the log were gone, and so uses it again at once.
             let wal = database.paths.wal.display();
             let message = format!("{wal}: cannot be deleted: SQLite's VFS says {code}");
-            database.unguard_failure.replace(Some((code, message)));
+            database
+                .guard
+                .unguard_failure
+                .replace(Some((code, message)));
         }
         code
     })
