@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sector_belongs_to_who_had_it_when_it_was_written() {
+    fn each_sector_belongs_to_the_file_that_had_it_at_the_write() {
         let names = vec![
             new_name(12, 1, "test.db"),
             new_name(13, 1, "test.db-journal"),

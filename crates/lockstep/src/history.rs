@@ -85,7 +85,7 @@ impl History {
     pub fn committed(&mut self, process: usize, number: i64) -> Result<(), String> {
         let transaction = self.own(process, number);
         let transaction = transaction.ok_or(format!(
-            "P{process}: transaction {number} is acknowledged, and somebody else has written after {}",
+            "P{process}: transaction {number} is acknowledged, and another process has written after {}",
             number - 1
         ))?;
         transaction.state = State::Committed;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_snapshot_may_be_read_by_who_began_before() {
+    fn an_older_snapshot_may_be_read_by_a_transaction_that_began_before() {
         let mut history = committed(2);
         assert_eq!(history.check("a reader", 1, &seen(1)), Ok(1));
     }

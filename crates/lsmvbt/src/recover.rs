@@ -349,7 +349,7 @@ impl Core {
                     None => Ok(()),
                 };
             }
-            return self.begin_anew(top, top, &pages, published);
+            return self.begin_again(top, top, &pages, published);
         }
         let bases = pages.iter().map(|s| s.base);
         let state = bases.max().unwrap_or(floor).max(floor);
@@ -358,7 +358,7 @@ impl Core {
             self.undo_page(s, state, top)?;
         }
         self.flush_storage()?;
-        self.begin_anew(state, top, &pages, published)
+        self.begin_again(state, top, &pages, published)
     }
 
     /// Later writes build on the recovered state. It must still be there after the next crash, so
@@ -387,7 +387,7 @@ impl Core {
     /// is not overwritten until this one is durable. With other live handles it is flushed: nothing
     /// else may record the version that was published and not flushed. The marks stay there too, so
     /// that the next handle to open it flushes that version before it relies on it.
-    fn begin_anew(&mut self, state: u64, top: u64, pages: &[Seen], published: u64) -> Result<()> {
+    fn begin_again(&mut self, state: u64, top: u64, pages: &[Seen], published: u64) -> Result<()> {
         let free = self.rebuild_free(pages, state)?;
         // Live handles must notice the recovery, so the version moves in any case.
         let version = if top <= published { published + 1 } else { top };

@@ -93,7 +93,7 @@ fn both_engines_functions_are_renamed_in_the_stock_engine_and_nowhere_else() {
 }
 
 #[test]
-fn a_call_goes_to_whom_the_handle_or_cursor_belongs() {
+fn a_call_goes_to_the_engine_of_its_handle_or_cursor() {
     let split = split(&whole()).expect("a whole amalgamation");
     assert!(split.contains(
         "SQLITE_PRIVATE int sqlite3BtreeNext(BtCursor* a0, u32 a1, const void* a2){ \

@@ -23,12 +23,12 @@ const QUIET: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The address that programs connect to: in a temporary directory, or where the user says.
-struct Place {
+struct SocketFile {
     _dir: TempDir,
     address: PathBuf,
 }
 
-impl Drop for Place {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         // A temporary directory takes its socket with it. Elsewhere no process listens there any
         // more.
@@ -38,7 +38,7 @@ impl Drop for Place {
 
 /// A socket that programs can connect to; they wait until the server receives.
 pub struct Socket {
-    place: Place,
+    socket: SocketFile,
     listener: UnixListener,
 }
 
@@ -52,13 +52,13 @@ impl Socket {
         let address = at.map_or_else(|| dir.path().join("socket"), Path::to_owned);
         let listener = UnixListener::bind(&address)
             .map_err(|error| format!("cannot listen at {}: {error}", address.display()))?;
-        let place = Place { _dir: dir, address };
-        Ok(Self { place, listener })
+        let socket = SocketFile { _dir: dir, address };
+        Ok(Self { socket, listener })
     }
 
     /// Where it listens.
     pub fn address(&self) -> &Path {
-        &self.place.address
+        &self.socket.address
     }
 
     /// Begins to receive.
@@ -77,7 +77,7 @@ impl Socket {
             }
         });
         Server {
-            _place: self.place,
+            _socket: self.socket,
             connected,
         }
     }
@@ -85,7 +85,7 @@ impl Socket {
 
 /// The receiver.
 pub struct Server {
-    _place: Place,
+    _socket: SocketFile,
     connected: Arc<AtomicUsize>,
 }
 

@@ -281,7 +281,7 @@ fn a_page_that_was_moved_is_on_the_medium_when_its_transaction_is_committed() {
 }
 
 #[test]
-fn a_conflict_says_who_has_the_page_and_changes_nothing() {
+fn a_conflict_names_the_owner_of_the_page_and_changes_nothing() {
     let mut device = device(100, 20);
     device.write_in(Tid(1), Lpn(5), &page(1)).unwrap();
     let conflict = Err(FtlError::Conflict {

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_may_be_somebody_elses_stays_one() {
+    fn a_flush_that_may_be_of_another_thread_stays_one() {
         assert_eq!(play("awwfA"), "all");
         assert_eq!(play("awfj"), "all");
         assert_eq!(play("awfAwj"), "1");

@@ -305,7 +305,7 @@ fn threads_with_connections_of_their_own(engine: &str) {
 /// Another process makes the shared memory: SQLite's VFS holds its byte 128 exclusively, and
 /// answers BUSY.
 #[test]
-fn who_opens_waits_for_the_shared_memory_to_be_made() {
+fn a_connection_waits_for_the_shared_memory_to_be_made() {
     let setup = Setup::new();
     run(&setup.open("x", "lsmvbt"), "CREATE TABLE t(x)");
     let memory = std::fs::File::create(setup.path("x-shm")).expect("shared memory");

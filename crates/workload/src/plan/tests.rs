@@ -73,7 +73,7 @@ fn the_check_accepts_what_the_plan_does() {
 }
 
 #[test]
-fn who_commits_first_does_not_matter() {
+fn the_order_of_commits_does_not_matter() {
     for op in OPS {
         let plan = plan(op, 3);
         let backwards = executed_in(&plan, (0..50).rev());
