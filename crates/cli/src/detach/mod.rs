@@ -191,8 +191,8 @@ fn state_of(path: &Path) -> Result<State, String> {
         (Ok(_), Some(_)) => match foreign_file(path) {
             Some(file) => {
                 return Err(format!(
-                    "{} next to it cannot be its own, and SQLite would read it into the \
-                     database: keep it under another name first (\"onewrite verify\" shows its contents)",
+                    "{} belongs to another database, and SQLite would apply it to this one: \
+                     rename it first (\"onewrite verify\" shows its contents)",
                     file.display()
                 ));
             }

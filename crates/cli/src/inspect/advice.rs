@@ -34,6 +34,6 @@ pub fn log_without_guard(log: &Path) -> String {
 /// A `-wal` or hot `-journal` of stock SQLite next to a guarded database.
 pub fn stock_file_next_to_guard() -> &'static str {
     "a file of stock SQLite next to a guarded database: it belongs to another database, and stock SQLite \
-     would read it before it meets the guard. Keep it under another name; \
+     would apply it before it reads the guard. Rename the file; \
      \"onewrite salvage DB --log FILE -o OUT\" tries it on a copy"
 }
