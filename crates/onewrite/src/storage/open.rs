@@ -73,7 +73,7 @@ impl LogFile {
         let buffered = open_buffered(path, create, access)?;
         let stat = probe::inspect(&buffered, path)?;
         let locks = Description::of(buffered.as_fd(), access == Access::ReadWrite)
-            .map_err(|e| StorageError::io(path, Operation::Open, e))?;
+            .map_err(|e| StorageError::io(path, Operation::Inspect, e))?;
         let no_direct = match (access, direct) {
             (Access::ReadWrite, DirectIo::Auto) => None,
             (_, DirectIo::Never) => Some("direct I/O was turned off"),
@@ -193,9 +193,10 @@ pub(super) fn open_buffered(
         }
     };
     let mode = new.map_or(Mode::empty(), |n| Mode::from_raw_mode(n.mode & 0o777));
-    let error = |e: Errno| StorageError::io(path, operation, e);
-    let fd = open_descriptor(path, flags, mode).map_err(error)?;
-    let stat = fstat(&fd).map_err(error)?;
+    let fd =
+        open_descriptor(path, flags, mode).map_err(|e| StorageError::io(path, operation, e))?;
+    // Only a refused open means that this user may not write the file.
+    let stat = fstat(&fd).map_err(|e| StorageError::io(path, Operation::Inspect, e))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(StorageError::NotAFile {
             path: path.to_owned(),
