@@ -241,10 +241,10 @@ fn a_damaged_kind_costs_only_what_stands_behind_it() {
         .find(|(_, at)| *at % 512 + 28 <= 512)
         .expect("a header within a sector");
     let copy = killed.copy(true, |log| {
-        log[at + KIND_AT] = 0x50 | log[at + KIND_AT] & 0xf
+        log[at + KIND_AT] = 0x60 | log[at + KIND_AT] & 0xf
     });
     let what = copy.problem();
-    for words in ["kind 5", "newer onewrite", "damaged", "onewrite salvage"] {
+    for words in ["kind 6", "newer onewrite", "damaged", "onewrite salvage"] {
         assert!(what.contains(words), "{words}: {what}");
     }
     let (said, code, rows) = copy.salvage();

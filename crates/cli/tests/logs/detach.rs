@@ -233,7 +233,7 @@ fn a_log_is_not_given_up_while_stock_sqlite_would_replay_another() {
         fs::remove_file(case.log()).expect("the log");
         let why = case.refused(&["--discard"]);
         assert!(
-            why.contains(suffix) && why.contains("another name"),
+            why.contains(suffix) && why.contains("rename that file"),
             "{why}"
         );
         fs::remove_file(companion(&case.database, suffix)).expect("the file");
