@@ -27,24 +27,22 @@ thread_local! {
     static ACCOUNT: Cell<Account> = const { Cell::new(Account { nanos: 0, counted_to: 0 }) };
 }
 
-/// Whether this commit may try to save a block.
-pub fn is_allowed(how: Compressing) -> bool {
+/// Tries to save a block, if this commit may.
+pub fn within_budget(how: Compressing, try_to_save: impl FnOnce()) {
     match (how.with, how.goal) {
-        (Compression::None, _) => false,
-        (Compression::Auto, Goal::Speed) => false,
-        (Compression::Auto, Goal::Balanced) => {
-            let account = ACCOUNT.get().at(thread_nanos());
-            ACCOUNT.set(account);
-            account.nanos > 0
+        (Compression::None, _) | (Compression::Auto, Goal::Speed) => {}
+        (Compression::Auto, Goal::Bytes) | (Compression::Lz4 | Compression::Zstd, _) => {
+            try_to_save()
         }
-        (Compression::Auto, Goal::Bytes) | (Compression::Lz4 | Compression::Zstd, _) => true,
-    }
-}
-
-/// Trying took this long, in nanoseconds.
-pub fn spent(nanos: u64) {
-    if nanos > 0 {
-        ACCOUNT.set(ACCOUNT.get().without(nanos));
+        (Compression::Auto, Goal::Balanced) => {
+            let begun = thread_nanos();
+            let mut account = ACCOUNT.get().at(begun);
+            if account.nanos > 0 {
+                try_to_save();
+                account = account.without(thread_nanos() - begun);
+            }
+            ACCOUNT.set(account);
+        }
     }
 }
 

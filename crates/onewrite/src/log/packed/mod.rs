@@ -319,8 +319,8 @@ impl Packed {
             let supersedes = (self.form == Form::Compressed && !is_next).then_some(FrameNo(no));
             packer.add(FrameNo(no), supersedes, frame);
         }
-        if self.form == Form::Packed && effort::is_allowed(how) {
-            packer.tighten(run.frames);
+        if self.form == Form::Packed && packer.has_hope() {
+            effort::within_budget(how, || packer.tighten(run.frames));
         }
         let mut records = vec![0; self.form.head_bytes()];
         let written = packer.write(&mut records);
@@ -354,7 +354,6 @@ impl Packed {
         out.extend_from_slice(&records);
         out.resize_zeroed((link.offset - offset) as usize);
         self.count(run.frames.len(), records.len(), &packer, begun);
-        effort::spent(packer.tightened.nanos);
         Packing {
             offset,
             link,

@@ -224,12 +224,14 @@ impl<'a> Packer<'a> {
         batch::HEADER_BYTES + records.sum::<usize>()
     }
 
+    /// Whether there is a block to save.
+    pub fn has_hope(&self) -> bool {
+        (2..=MAX_TIGHT_BLOCKS).contains(&self.blocks())
+    }
+
     /// Spends more time where that may save a block; `frames` are those added.
     pub fn tighten(&mut self, frames: &[u8]) {
         let before = self.blocks();
-        if !(2..=MAX_TIGHT_BLOCKS).contains(&before) || self.how.with == Compression::None {
-            return;
-        }
         let begun = Instant::now();
         let pages = frames.chunks_exact(self.page.frame_bytes());
         let pages: Vec<&[u8]> = pages.map(|frame| &frame[FRAME_HEADER_BYTES..]).collect();

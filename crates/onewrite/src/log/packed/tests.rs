@@ -451,17 +451,22 @@ fn letters(pages: std::ops::Range<u32>) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_block_is_saved_where_better_compression_can() {
-    for (with, bytes) in [(Compression::Lz4, 4096), (Compression::None, 8192)] {
+    for (with, goal, bytes) in [
+        (Compression::Lz4, Goal::Speed, 4096),
+        (Compression::Auto, Goal::Bytes, 4096),
+        (Compression::Auto, Goal::Speed, 8192),
+        (Compression::None, Goal::Bytes, 8192),
+    ] {
         let mut process = Process::new(Form::Packed);
-        process.how.with = with;
+        (process.how.with, process.how.goal) = (with, goal);
         let mut log = vec![0; 4096];
         let begun = process.packed.begin(log.as_slice(), SALTS, FrameNo(0));
         assert!(begun.expect("memory"));
         let frames = letters(1..9);
         let packing = process.write(&mut log, 1, &frames, true);
         process.publish(1, &frames, packing);
-        assert_eq!(log.len(), 4096 + bytes, "{with}");
-        let saved = u64::from(with == Compression::Lz4);
+        assert_eq!(log.len(), 4096 + bytes, "{with} {goal}");
+        let saved = u64::from(bytes == 4096);
         let counted = process.packed.counters.snapshot();
         assert_eq!((counted.tightened, counted.blocks_saved), (saved, saved));
         let other = Process::new(Form::Packed);
