@@ -198,7 +198,7 @@ impl Out {
 
     fn copy(&mut self, file: &Path) -> Result<(), String> {
         for part in Part::ALL {
-            let name = onewrite_replay::contents::with_suffix(file, part.suffix());
+            let name = onewrite_common::files::companion(file, part.suffix());
             if part != Part::Database && !name.exists() {
                 continue;
             }

@@ -4,6 +4,7 @@
 //! The directory's name follows from the file's, and the directory is locked while in use. So the
 //! next command removes the files that a killed one left, and two commands never share it.
 
+use onewrite_common::files::COMPANIONS;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -200,16 +201,10 @@ fn check(target: &Path, existing: Existing) -> Result<(), String> {
 
 /// The database that has, or would have, a log or another file of this name.
 fn companion_of(target: &Path) -> Option<PathBuf> {
-    const SUFFIXES: [&[u8]; 6] = [
-        b"-wal",
-        b"-shm",
-        b"-journal",
-        b"-onewrite",
-        b"-onewrite-shm",
-        b"-onewrite-lock",
-    ];
     let bytes = target.as_os_str().as_bytes();
-    let databases = SUFFIXES.iter().filter_map(|s| bytes.strip_suffix(*s));
+    let databases = COMPANIONS
+        .iter()
+        .filter_map(|s| bytes.strip_suffix(s.as_bytes()));
     let mut paths = databases.map(|name| PathBuf::from(OsStr::from_bytes(name)));
     paths.find(|database| database.is_file())
 }

@@ -1,6 +1,7 @@
 //! Small helpers that several crates share. It depends on nothing but the standard library, because
 //! the engine uses it too.
 
+pub mod files;
 pub mod mounts;
 pub mod random;
 

@@ -15,6 +15,7 @@
 #![allow(missing_docs, reason = "a benchmark has no public items")]
 #![allow(unsafe_code, reason = "a global allocator is unsafe to implement")]
 
+use onewrite_common::files::{COMPANIONS, companion};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -341,22 +342,8 @@ fn bulk_load(dir: &Path, mode: &str) -> Result<(Took, usize)> {
     Ok((took, peak))
 }
 
-fn companion(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
 fn remove(path: &Path) {
-    for suffix in [
-        "",
-        "-wal",
-        "-shm",
-        "-journal",
-        "-onewrite",
-        "-onewrite-shm",
-        "-onewrite-lock",
-    ] {
+    for suffix in COMPANIONS.into_iter().chain([""]) {
         // The file may not exist.
         let _ = std::fs::remove_file(companion(path, suffix));
     }

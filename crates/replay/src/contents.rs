@@ -1,6 +1,7 @@
 //! The first reading of a trace: its totals, and the files that its databases began with. It lays
 //! them out in a directory as plain databases without logs.
 
+use onewrite_common::files::{COMPANIONS, companion};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read};
@@ -157,7 +158,7 @@ impl Contents {
                     .rev()
                     .find(|known| known.path == path);
                 if let Some(beginning) = last {
-                    let file = with_suffix(&beginning.file, part.suffix());
+                    let file = companion(&beginning.file, part.suffix());
                     self.bytes += bytes.len() as u64;
                     let out = OpenOptions::new()
                         .create(true)
@@ -198,13 +199,6 @@ fn shapes_files(text: &[u8]) -> bool {
     sql::first_call(text, &["pragma"]).is_some() && sql::first_call(text, &names).is_some()
 }
 
-/// A path with a suffix on its last name.
-pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
 /// Moves the content of logs and journals next to a copied database into it.
 ///
 /// # Errors
@@ -213,7 +207,7 @@ pub fn plain(file: &Path) -> Result<(), String> {
     if !file.exists() {
         return Ok(());
     }
-    let ours = with_suffix(file, Part::Log.suffix()).exists() || is_guarded(file);
+    let ours = companion(file, Part::Log.suffix()).exists() || is_guarded(file);
     let vfs = match ours {
         true => "onewrite",
         false => crate::clock::VFS_NAME,
@@ -232,15 +226,8 @@ pub fn plain(file: &Path) -> Result<(), String> {
         }
     }
     drop(connection);
-    for suffix in [
-        "-wal",
-        "-shm",
-        "-journal",
-        "-onewrite",
-        "-onewrite-shm",
-        "-onewrite-lock",
-    ] {
-        let companion = with_suffix(file, suffix);
+    for suffix in COMPANIONS {
+        let companion = companion(file, suffix);
         if companion.exists() {
             fs::remove_file(&companion).map_err(|error| error.to_string())?;
         }

@@ -6,10 +6,11 @@
 
 use crate::digest::Digest;
 use crate::failure::Failure;
+pub use onewrite_common::files::companion;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Header byte 19 of a guarded database.
 const GUARD: u8 = 0xA1;
@@ -51,13 +52,6 @@ pub fn header(path: &Path) -> Result<Option<Header>, Failure> {
         read_version: bytes[19],
         log_id,
     }))
-}
-
-/// The file next to the database with this suffix.
-pub fn companion(database: &Path, suffix: &str) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 /// Digests of the files that stock SQLite must not change.

@@ -4,6 +4,7 @@
 //! synced and the device idle. The run alone ends at the moment when the last transaction returned.
 //! Bytes written lazily after that are a separate figure.
 
+use onewrite_common::files::companion;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -246,11 +247,7 @@ impl Session<'_> {
             "wal" | "direct" => &["-wal"],
             _ => &["-onewrite", "-journal"],
         };
-        let file = |suffix: &&str| {
-            let mut name = self.path.as_os_str().to_owned();
-            name.push(suffix);
-            fs::metadata(PathBuf::from(name)).ok()
-        };
+        let file = |suffix: &&str| fs::metadata(companion(&self.path, suffix)).ok();
         suffixes.iter().find_map(file).map(|file| file.len() / 1024)
     }
 

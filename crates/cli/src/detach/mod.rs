@@ -10,6 +10,7 @@
 
 mod report;
 
+use onewrite_common::files::companion;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -205,12 +206,7 @@ fn state_of(path: &Path) -> Result<State, String> {
 /// A log or a hot journal of stock SQLite. There was none when the database was guarded, and stock
 /// SQLite has made none since.
 fn foreign_file(path: &Path) -> Option<PathBuf> {
-    let companion = |suffix: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        PathBuf::from(name)
-    };
-    let (wal, journal) = (companion("-wal"), companion("-journal"));
+    let (wal, journal) = (companion(path, "-wal"), companion(path, "-journal"));
     if fs::metadata(&wal).is_ok_and(|file| file.len() > 0) {
         return Some(wal);
     }

@@ -1,5 +1,6 @@
 //! Reads the files, and finds what is wrong with them.
 
+pub use onewrite_common::files::companion;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -124,13 +125,6 @@ fn kind_of(path: &Path, head: &[u8]) -> Kind {
 /// The log of onewrite that belongs to a database.
 pub fn log_of(database: &Path) -> PathBuf {
     companion(database, "-onewrite")
-}
-
-/// A file of a database, by its suffix.
-pub fn companion(database: &Path, suffix: &str) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 fn database(

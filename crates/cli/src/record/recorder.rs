@@ -302,7 +302,7 @@ impl Inner {
             Some(known) if known == identity || known.is_none() => return,
             _ => {}
         }
-        let parts = |suffix: &str| onewrite_replay::contents::with_suffix(&file, suffix);
+        let parts = |suffix: &str| onewrite_common::files::companion(&file, suffix);
         let is_empty = Part::ALL
             .iter()
             .all(|part| fs::metadata(parts(part.suffix())).map_or(0, |found| found.len()) == 0);
@@ -357,7 +357,7 @@ impl Inner {
 
     fn copy(&mut self, path: &[u8], file: &Path) -> io::Result<()> {
         for part in Part::ALL {
-            let name = onewrite_replay::contents::with_suffix(file, part.suffix());
+            let name = onewrite_common::files::companion(file, part.suffix());
             let mut input = match File::open(&name) {
                 Ok(input) => input,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -397,7 +397,7 @@ fn state_of(file: &Path) -> Vec<Option<(u64, i64, i64)>> {
         .iter()
         .map(|part| {
             let found =
-                fs::metadata(onewrite_replay::contents::with_suffix(file, part.suffix())).ok()?;
+                fs::metadata(onewrite_common::files::companion(file, part.suffix())).ok()?;
             Some((found.len(), found.mtime(), found.mtime_nsec()))
         })
         .collect()
@@ -410,10 +410,10 @@ fn digest_of_copy(file: &Path) -> Result<u64, String> {
     let copy = dir.path().join("copy.db");
     let mut is_ours = false;
     for part in Part::ALL {
-        let from = onewrite_replay::contents::with_suffix(file, part.suffix());
+        let from = onewrite_common::files::companion(file, part.suffix());
         if from.exists() {
             is_ours |= part == Part::Log;
-            let to = onewrite_replay::contents::with_suffix(&copy, part.suffix());
+            let to = onewrite_common::files::companion(&copy, part.suffix());
             fs::copy(from, to).map_err(say)?;
         } else if part == Part::Database {
             return Err("it is gone".to_owned());

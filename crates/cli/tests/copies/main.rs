@@ -9,8 +9,9 @@ mod writer;
 mod backup;
 mod shell;
 
+use onewrite_common::files::companion;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use common::path;
@@ -51,12 +52,6 @@ fn stock_shell(database: &Path, sql: &str) -> String {
     let output = Command::new("sqlite3").arg(database).arg(sql).output();
     let output = output.expect("sqlite3 is installed");
     lossy(&output.stdout).trim().to_owned() + lossy(&output.stderr).trim()
-}
-
-fn companion(database: &Path, suffix: &str) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 /// The names in a directory that begin with `begin`, sorted.

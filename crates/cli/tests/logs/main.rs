@@ -8,6 +8,7 @@ mod salvage;
 mod verify;
 mod writer;
 
+use onewrite_common::files::companion;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -97,12 +98,6 @@ fn stock(path: &Path) -> rusqlite::Result<Connection> {
 
 fn number(connection: &Connection, sql: &str) -> i64 {
     connection.query_row(sql, [], |row| row.get(0)).expect(sql)
-}
-
-fn companion(database: &Path, suffix: &str) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 /// Every file of a directory, with its content and the time of its last change.

@@ -9,6 +9,7 @@
 mod base;
 mod check;
 
+pub use onewrite_common::files::companion;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -76,13 +77,6 @@ impl Files {
         }
         path
     }
-}
-
-/// A file next to a database.
-pub fn companion(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 /// A directory for one run, in memory where possible.

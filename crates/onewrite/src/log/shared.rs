@@ -11,6 +11,7 @@
 //! raised atomically. It is true forever, because flushed frames stay on the device. A mark of
 //! another generation says nothing.
 
+use onewrite_common::files::companion;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -58,9 +59,7 @@ pub struct Shared {
 
 /// The path of the shared page of a log.
 pub fn path_of(log: &Path) -> PathBuf {
-    let mut name = log.to_owned().into_os_string();
-    name.push("-shm");
-    PathBuf::from(name)
+    companion(log, "-shm")
 }
 
 fn mark(salts: Salts, frame: FrameNo) -> u64 {

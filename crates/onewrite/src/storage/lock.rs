@@ -20,6 +20,7 @@ use super::observer::{self, Call};
 use super::open::{Access, Create, NewFile, open_buffered, remove_file};
 use super::sys::{OfdCommand, OfdRange, OfdType, ofd_lock};
 use crate::waits::{Patience, try_within};
+use onewrite_common::files::companion;
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::io;
@@ -106,9 +107,7 @@ pub fn is_byte_locked(file: impl AsFd, offset: i32) -> io::Result<bool> {
 /// The path of the file in which a log's writers exclude each other.
 #[must_use]
 pub fn lock_path(log: &Path) -> PathBuf {
-    let mut name = log.to_owned().into_os_string();
-    name.push("-lock");
-    name.into()
+    companion(log, "-lock")
 }
 
 /// Permissions of a file that only writers of a file with `mode` can open. They may read and write

@@ -3,6 +3,7 @@
 //! SQLite uses a database file and its log from one thread at a time, under the connection's mutex.
 //! So does this. State that connections of one process share is in [`SharedLog`], found by path.
 
+use onewrite_common::files::companion;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -106,16 +107,11 @@ pub struct Paths {
 
 impl Paths {
     pub fn of(database: PathBuf) -> Paths {
-        let companion = |suffix: &str| {
-            let mut name = database.clone().into_os_string();
-            name.push(suffix);
-            PathBuf::from(name)
-        };
         Paths {
-            wal: companion("-wal"),
-            journal: companion("-journal"),
-            log: companion("-onewrite"),
-            shm: companion("-shm"),
+            wal: companion(&database, "-wal"),
+            journal: companion(&database, "-journal"),
+            log: companion(&database, "-onewrite"),
+            shm: companion(&database, "-shm"),
             database,
         }
     }

@@ -24,6 +24,7 @@ mod several;
 mod switching;
 mod taken;
 
+use onewrite_common::files::companion;
 use rusqlite::{Connection, OpenFlags};
 use std::ffi::CString;
 use std::path::Path;
@@ -181,10 +182,4 @@ fn copy(from: &Path, to: &Path) {
         }
     }
     let _ = std::fs::remove_file(companion(to, "-shm"));
-}
-
-fn companion(path: &Path, suffix: &str) -> std::path::PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }

@@ -20,6 +20,7 @@ mod switching;
 mod torn;
 mod unfinished;
 
+use onewrite_common::files::companion;
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::sync::Once;
@@ -104,12 +105,6 @@ fn failing(db: &Connection, statement: &str) -> i32 {
 
 fn status(db: &Connection) -> serde_json::Value {
     serde_json::from_str(&sql(db, "PRAGMA onewrite_status")).expect("JSON")
-}
-
-fn companion(path: &Path, suffix: &str) -> std::path::PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 /// The number of rows for our VFS and then, after a clean close, for stock SQLite.

@@ -4,6 +4,7 @@
 //! its standard output which transaction has returned. Any later reader must find all of these, and
 //! none in part. That includes a connection that was open all the time.
 
+use onewrite_common::files::companion;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -199,9 +200,7 @@ fn killed_at(mount: &Mount, how: &str, die_at: u32, repaired: &mut u64) {
     db.close().map_err(|(_, e)| e).expect("closed");
     check(&connect(&path, "unix"), last, "stock SQLite");
     for suffix in ["", "-onewrite"] {
-        let mut name = path.clone().into_os_string();
-        name.push(suffix);
-        std::fs::remove_file(name).expect("removed");
+        std::fs::remove_file(companion(&path, suffix)).expect("removed");
     }
 }
 

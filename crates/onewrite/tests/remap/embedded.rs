@@ -7,6 +7,7 @@ use onewrite::log::scan::survey_file;
 use onewrite::mode::Layout;
 use onewrite::storage::{Access, Create, DirectIo, Init, LogFile, Move, Remap};
 use onewrite::wal::{FrameNo, PageSize};
+use onewrite_common::files::companion;
 
 use super::database::{Mount, connect, query};
 
@@ -24,11 +25,7 @@ fn sqlite_reads_an_embedded_page_as_it_is_but_the_log_loses_its_header() {
     sql("PRAGMA wal_checkpoint(TRUNCATE)");
     // The next generation's only frame: page 2.
     sql("UPDATE t SET x = 'new'");
-    let log_path = {
-        let mut name = path.clone().into_os_string();
-        name.push("-onewrite");
-        std::path::PathBuf::from(name)
-    };
+    let log_path = companion(&path, "-onewrite");
     let valid = || {
         survey_file(&log_path)
             .expect("the log")

@@ -1,6 +1,7 @@
 //! A log that moves forward after each checkpoint, a checkpoint that copies without blocking
 //! others, and a full disk.
 
+use onewrite_common::files::companion;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,7 @@ use std::time::{Duration, Instant};
 use super::database::{Database, Mount, connect, query};
 
 fn log_of(database: &Database) -> PathBuf {
-    let mut name = database.path.clone().into_os_string();
-    name.push("-onewrite");
-    name.into()
+    companion(&database.path, "-onewrite")
 }
 
 /// The extents of a file's first bytes on the device, counted by `filefrag`.

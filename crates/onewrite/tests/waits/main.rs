@@ -9,7 +9,8 @@ mod readers;
 mod rows;
 mod stopped;
 
-use std::path::{Path, PathBuf};
+use onewrite_common::files::companion;
+use std::path::Path;
 use std::sync::Once;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -59,12 +60,6 @@ fn status(db: &Connection) -> serde_json::Value {
 fn count(db: &Connection, what: &str) -> u64 {
     let status = status(db);
     status["group_commits"][what].as_u64().expect("a number")
-}
-
-fn companion(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 /// Runs `work` in its own thread. Fails if it does not end in time.

@@ -9,19 +9,11 @@ use onewrite_record::event::Start;
 use onewrite_workload::mode::Vfs;
 
 use super::Options;
-use crate::contents::{Beginning, Contents, with_suffix};
+use onewrite_common::files::{COMPANIONS, companion};
+
+use crate::contents::{Beginning, Contents};
 use crate::sqlite::{BUSY, Connection, Failure};
 use crate::{clock, digest};
-
-/// Suffixes of the files that SQLite and onewrite keep next to a database.
-const COMPANIONS: [&str; 6] = [
-    "-wal",
-    "-shm",
-    "-journal",
-    "-onewrite",
-    "-onewrite-shm",
-    "-onewrite-lock",
-];
 
 /// The name of the first database. Names of the others end with a number.
 pub const FIRST: &str = "replay.db";
@@ -92,7 +84,7 @@ impl<'a> Files<'a> {
     fn place(&self, beginning: &Beginning, place: &Path) -> Result<(), String> {
         let say = |error: std::io::Error| format!("{}: {error}", place.display());
         for suffix in COMPANIONS.iter().chain(&[""]) {
-            let file = with_suffix(place, suffix);
+            let file = companion(place, suffix);
             if file.exists() {
                 fs::remove_file(&file).map_err(say)?;
             }

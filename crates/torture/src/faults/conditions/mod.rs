@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::processes::{die_with_parent, this_program};
 use clap::{Args, ValueEnum};
+use onewrite_common::files::companion;
 use rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -368,12 +369,6 @@ fn insert(connection: &Connection, x: u32) -> rusqlite::Result<()> {
 
 fn count(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0))
-}
-
-fn companion(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 impl Trial {
