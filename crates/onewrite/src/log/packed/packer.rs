@@ -357,6 +357,13 @@ impl<'a> Packer<'a> {
         let write = |item: &Item| {
             let from = out.len();
             let data = &self.data[item.data.clone()];
+            // What nobody could read must not be acknowledged.
+            assert!(
+                item.kind.takes(data.len(), self.page),
+                "{:?} of {} bytes",
+                item.kind,
+                data.len()
+            );
             Record::append(
                 out,
                 self.form,

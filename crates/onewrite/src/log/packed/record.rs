@@ -63,6 +63,14 @@ impl Kind {
         }
     }
 
+    /// Whether a record of this kind may have so many bytes of data. Another is no record.
+    pub fn takes(self, data: usize, page: PageSize) -> bool {
+        match self {
+            Kind::Stored => data == page.bytes(),
+            Kind::Whole(_) | Kind::Delta(..) | Kind::Ranges(_) => (1..page.bytes()).contains(&data),
+        }
+    }
+
     /// Bytes of the frame number before the data.
     pub fn number_bytes(self) -> usize {
         match self.base() {
@@ -187,23 +195,21 @@ impl Record {
             return Ok(None);
         };
         let data = (word & LENGTH) as usize;
-        let fits = match kind {
-            Kind::Stored => data == page.bytes(),
-            Kind::Whole(_) | Kind::Delta(..) | Kind::Ranges(_) => (1..page.bytes()).contains(&data),
-        };
         let frame = FrameHeader {
             page: PageNo(be32(fixed, 0)),
             commit_pages: be32(fixed, 4),
             salts,
             checksum: [be32(fixed, at - 8), be32(fixed, at - 4)],
         };
-        Ok((fits && frame.page.0 != 0).then_some(Record {
-            frame,
-            kind,
-            supersedes,
-            head,
-            data,
-        }))
+        Ok(
+            (kind.takes(data, page) && frame.page.0 != 0).then_some(Record {
+                frame,
+                kind,
+                supersedes,
+                head,
+                data,
+            }),
+        )
     }
 
     /// Appends a record to `out`, with SQLite's header, and data as `kind` says.

@@ -25,7 +25,8 @@ fn frame(page: u32, commit_pages: u32, salts: Salts, content: u32) -> Vec<u8> {
         checksum: [content, !content],
     };
     let mut bytes = header.to_bytes().to_vec();
-    // Similar from one content to the next, as versions of a page are; sometimes very different.
+    // Similar from one content to the next, as versions of a page are; sometimes very different,
+    // everywhere or up to the last few bytes.
     let noise = |seed: u32, i: usize| {
         seed.wrapping_mul(2_654_435_761)
             .wrapping_add((i as u32).wrapping_mul(40_503))
@@ -34,6 +35,7 @@ fn frame(page: u32, commit_pages: u32, salts: Salts, content: u32) -> Vec<u8> {
     };
     bytes.extend((0..PAGE).map(|i| match (content % 7, i) {
         (0, _) => noise(content, i),
+        (3, i) if i < PAGE - content as usize / 7 % 8 => noise(content, i),
         (_, 0 | 100) => content as u8,
         _ => noise(page, i),
     }));
