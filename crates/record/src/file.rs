@@ -26,7 +26,7 @@ const MOST_BLOCK_BYTES: u32 = 1 << 20;
 const MOST_RECORD_BYTES: u64 = (1 << 31) + (1 << 20);
 
 /// Speed matters more than the last percent of size.
-const LEVEL: i32 = 3;
+const LEVEL: i32 = 2;
 
 /// Why a trace cannot be read or written.
 #[derive(Debug)]

@@ -29,7 +29,10 @@ pub struct Run {
 /// The last frame of each page, in the order of the pages. By the headers of these frames, that is
 /// what a checkpoint brings into the database.
 pub fn newest(frames: impl Iterator<Item = (FrameNo, PageNo)>) -> Vec<Logged> {
-    let last: BTreeMap<u32, FrameNo> = frames.map(|(frame, page)| (page.0, frame)).collect();
+    let mut last = BTreeMap::new();
+    for (frame, page) in frames {
+        last.insert(page.0, frame);
+    }
     let logged = |(page, frame)| Logged {
         page: PageNo(page),
         frame,

@@ -165,9 +165,13 @@ fn is_clear(one: Duration, other: Duration) -> bool {
 }
 
 fn median(times: &[Duration]) -> Duration {
-    let mut times = times.to_vec();
+    let nanos = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let mut times: Vec<u64> = times.iter().map(nanos).collect();
     times.sort_unstable();
-    middle(&times).copied().unwrap_or_default()
+    middle(&times)
+        .copied()
+        .map(Duration::from_nanos)
+        .unwrap_or_default()
 }
 
 /// At least 1: 0 means no measurement.

@@ -10,7 +10,6 @@ mod page;
 mod wanted;
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
 
 use super::database::Database;
 use super::host;
@@ -74,7 +73,34 @@ pub struct Setting {
     /// The modes that obey it.
     modes: fn(JournalMode) -> bool,
     /// The value in `onewrite_status` under the setting's name: the one in use, or null.
-    in_use: fn(&Setting, &Database) -> Value,
+    in_use: fn(&Setting, &Database) -> Shown,
+}
+
+/// The value of a setting in `onewrite_status`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Shown {
+    Null,
+    Flag(bool),
+    Word(String),
+}
+
+impl From<bool> for Shown {
+    fn from(flag: bool) -> Shown {
+        Shown::Flag(flag)
+    }
+}
+
+impl From<String> for Shown {
+    fn from(word: String) -> Shown {
+        Shown::Word(word)
+    }
+}
+
+impl<T: Into<Shown>> From<Option<T>> for Shown {
+    fn from(value: Option<T>) -> Shown {
+        value.map_or(Shown::Null, T::into)
+    }
 }
 
 /// The table.
@@ -115,7 +141,9 @@ pub static SETTINGS: [Setting; 11] = [
         in_use: |_, database| {
             let commit = database.settings.get().commit;
             let groups = |mode| commit.groups_commits(mode);
-            on_or_off(database.mode().is_some_and(groups)).into()
+            on_or_off(database.mode().is_some_and(groups))
+                .to_owned()
+                .into()
         },
     },
     Setting {
@@ -289,14 +317,14 @@ fn any_mode(_: JournalMode) -> bool {
     true
 }
 
-fn as_set(setting: &Setting, database: &Database) -> Value {
+fn as_set(setting: &Setting, database: &Database) -> Shown {
     setting.takes.printed(&database.settings.get()).into()
 }
 
-fn where_pages_are_compressed(setting: &Setting, database: &Database) -> Value {
+fn where_pages_are_compressed(setting: &Setting, database: &Database) -> Shown {
     match database.mode().is_some_and(JournalMode::compresses) {
         true => as_set(setting, database),
-        false => Value::Null,
+        false => Shown::Null,
     }
 }
 
@@ -410,7 +438,7 @@ impl Database {
         let in_use = (setting.in_use)(setting, self);
         match (setting.name(), in_use) {
             // The log's own layout, even if this connection has not asked for one.
-            ("layout", Value::String(layout)) => layout,
+            ("layout", Shown::Word(layout)) => layout,
             _ => setting.takes.printed(&self.settings.get()),
         }
     }

@@ -25,26 +25,17 @@ impl Held {
     /// Records that the range was locked or unlocked; this replaces what was there before.
     pub fn set(&mut self, range: OfdRange, kind: OfdType) {
         let (start, end) = (range.start, end_of(range));
-        let mut after = Vec::with_capacity(self.0.len() + 2);
-        for held in &self.0 {
-            let before = Segment {
-                end: held.end.min(start),
-                ..*held
-            };
-            let behind = Segment {
-                start: held.start.max(end),
-                ..*held
-            };
-            after.extend(
-                [before, behind]
-                    .into_iter()
-                    .filter(|part| part.start < part.end),
-            );
-        }
-        if kind != OfdType::Unlock {
-            after.push(Segment { start, end, kind });
-        }
-        after.sort_unstable_by_key(|part| part.start);
+        let before = self.0.iter().map(|held| Segment {
+            end: held.end.min(start),
+            ..*held
+        });
+        let behind = self.0.iter().map(|held| Segment {
+            start: held.start.max(end),
+            ..*held
+        });
+        let new = (kind != OfdType::Unlock).then_some(Segment { start, end, kind });
+        let after = before.chain(new).chain(behind);
+        let after = after.filter(|part| part.start < part.end).collect();
         self.0 = after;
     }
 

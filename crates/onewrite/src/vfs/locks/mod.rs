@@ -14,7 +14,6 @@ mod node;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -69,14 +68,20 @@ struct Known {
     writes: bool,
 }
 
+/// Each is sorted by its key. Vectors, because maps would take 40 KiB of code.
 #[derive(Default)]
 struct Maps {
     has_begun: bool,
     /// Descriptors from before SQLite's calls came here. SQLite may hold POSIX locks on their
     /// files.
-    open_before: BTreeMap<i32, Inode>,
-    descriptors: BTreeMap<i32, Known>,
-    nodes: BTreeMap<Inode, Weak<Node>>,
+    open_before: Vec<(i32, Inode)>,
+    descriptors: Vec<(i32, Known)>,
+    nodes: Vec<(Inode, Weak<Node>)>,
+}
+
+/// The index of a key, or where it would be.
+fn find<K: Ord + Copy, V>(sorted: &[(K, V)], key: K) -> Result<usize, usize> {
+    sorted.binary_search_by_key(&key, |(key, _)| *key)
 }
 
 /// The locks of one SQLite. A child of fork starts with an empty table, because it has none of its
@@ -95,8 +100,11 @@ impl Maps {
         }
         let numbers = open_descriptors().into_iter();
         let inode_of = |number| descriptor_of(number).map(|(device, inode, _)| (device, inode));
-        let inodes = numbers.filter_map(|number| Some((number, inode_of(number).ok()?)));
-        self.open_before = inodes.collect();
+        for number in numbers {
+            if let (Ok(inode), Err(at)) = (inode_of(number), find(&self.open_before, number)) {
+                self.open_before.insert(at, (number, inode));
+            }
+        }
     }
 
     /// Whether a descriptor from before still has this file open. Code other than SQLite closes its
@@ -106,36 +114,54 @@ impl Maps {
             descriptor_of(number).is_ok_and(|(device, number, _)| (device, number) == inode)
         };
         self.open_before
-            .retain(|number, before| *before != inode || is_open(*number));
-        self.open_before.values().any(|before| *before == inode)
+            .retain(|(number, before)| *before != inode || is_open(*number));
+        self.open_before.iter().any(|(_, before)| *before == inode)
     }
 
     fn know(&mut self, fd: BorrowedFd<'_>) -> io::Result<Known> {
         let number = fd.as_raw_fd();
-        if let Some(known) = self.descriptors.get(&number) {
-            return Ok(known.clone());
-        }
+        let place = match find(&self.descriptors, number) {
+            Ok(index) => return Ok(self.descriptors[index].1.clone()),
+            Err(place) => place,
+        };
         let (device, inode, writes) = descriptor_of(number)?;
-        let inode = (device, inode);
-        let present = self.nodes.get(&inode).and_then(Weak::upgrade);
-        let node = present.unwrap_or_else(|| {
-            let was_open_before = self.was_open_before(inode);
-            let node = Arc::new(Node::new(inode, was_open_before));
-            self.nodes.insert(inode, Arc::downgrade(&node));
-            node
-        });
+        let node = self.node_of((device, inode));
         let known = Known { node, writes };
-        self.descriptors.insert(number, known.clone());
+        self.descriptors.insert(place, (number, known.clone()));
         Ok(known)
+    }
+
+    fn present_node(&self, inode: Inode) -> Option<Arc<Node>> {
+        let index = find(&self.nodes, inode).ok()?;
+        self.nodes[index].1.upgrade()
+    }
+
+    fn node_of(&mut self, inode: Inode) -> Arc<Node> {
+        if let Some(node) = self.present_node(inode) {
+            return node;
+        }
+        let was_open_before = self.was_open_before(inode);
+        let node = Arc::new(Node::new(inode, was_open_before));
+        let entry = (inode, Arc::downgrade(&node));
+        match find(&self.nodes, inode) {
+            Ok(index) => self.nodes[index] = entry,
+            Err(place) => self.nodes.insert(place, entry),
+        }
+        node
     }
 
     /// Returns the node, so that if this was its last descriptor, it is dropped without the maps'
     /// lock.
     fn forget(&mut self, number: i32) -> Option<Known> {
-        self.open_before.remove(&number);
-        let known = self.descriptors.remove(&number)?;
-        if Arc::strong_count(&known.node) == 1 {
-            self.nodes.remove(&known.node.inode);
+        if let Ok(index) = find(&self.open_before, number) {
+            self.open_before.remove(index);
+        }
+        let index = find(&self.descriptors, number).ok()?;
+        let (_, known) = self.descriptors.remove(index);
+        if Arc::strong_count(&known.node) == 1
+            && let Ok(index) = find(&self.nodes, known.node.inode)
+        {
+            self.nodes.remove(index);
         }
         Some(known)
     }
@@ -146,9 +172,9 @@ impl Table {
         Table {
             maps: Mutex::new(Maps {
                 has_begun: false,
-                open_before: BTreeMap::new(),
-                descriptors: BTreeMap::new(),
-                nodes: BTreeMap::new(),
+                open_before: Vec::new(),
+                descriptors: Vec::new(),
+                nodes: Vec::new(),
             }),
             is_over: AtomicBool::new(false),
             next: OnceLock::new(),
@@ -215,8 +241,7 @@ impl Table {
         let (node, was_open_before) = {
             let mut maps = self.maps();
             let was_open_before = maps.was_open_before(inode);
-            let node = maps.nodes.get(&inode).and_then(Weak::upgrade);
-            (node, was_open_before)
+            (maps.present_node(inode), was_open_before)
         };
         match node {
             Some(node) if node.is_ofd() => Held::Ofd,
