@@ -51,7 +51,6 @@ impl fmt::Display for Operation {
 }
 
 /// An error of the storage layer. `Display` names the file and, where there is one, the way out.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum StorageError {
     /// The kernel refused an operation.
@@ -230,6 +229,13 @@ pub fn is_denial(error: &io::Error) -> bool {
     denials
         .iter()
         .any(|errno| found == Some(errno.raw_os_error()))
+}
+
+/// As people read it. A derived one would take 6 KiB of code, which no user sees.
+impl fmt::Debug for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for StorageError {

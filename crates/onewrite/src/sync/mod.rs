@@ -81,9 +81,10 @@ pub(crate) fn with_kept<K: Default + 'static, T>(
 /// nothing would change meanwhile.
 #[cfg(not(shuttle))]
 pub(crate) fn spin_until(most: std::time::Duration, is_so: impl Fn() -> bool) {
-    static PROCESSORS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    let count = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if *PROCESSORS.get_or_init(count) == 1 {
+    static IS_ALONE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    // It fails on machines with more than 1,024 processors.
+    let has_one = || rustix::thread::sched_getaffinity(None).is_ok_and(|set| set.count() == 1);
+    if *IS_ALONE.get_or_init(has_one) {
         return;
     }
     let end = Instant::now() + most;
