@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import time
-from typing import Any, Dict, Tuple, Union
+from typing import Any, Dict, Optional, Tuple, Union
 from urllib.parse import parse_qsl, quote
 
 from ._library import ONLY_LINUX, OneWriteError, is_supported, load
@@ -15,6 +15,7 @@ Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 #: The journal modes of onewrite.
 MODES = ("onewrite", "waldio", "swal", "direct")
+_USUAL = MODES[0]
 
 _LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")  # by SQLite's numbers
 _FULL = _LEVELS.index("FULL")
@@ -23,18 +24,20 @@ _RETRY_SECONDS = 0.02
 
 
 def connect(
-    path: Path, mode: str = "onewrite", synchronous: str = "FULL", **sqlite3_kwargs: Any
+    path: Path, mode: Optional[str] = None, synchronous: str = "FULL", **sqlite3_kwargs: Any
 ) -> sqlite3.Connection:
     """Opens a database like `sqlite3.connect`, in a journal mode of onewrite.
 
+    Without `mode` it is the one that the database remembers, and `onewrite` for any other database.
     `path` may be a URI (`file:...`), with settings of onewrite as its parameters. The other arguments
     are those of `sqlite3.connect`. Another connection that is in the way is waited for as long as
     `timeout` says.
 
-    Raises OneWriteError with the reason if the database is not in `mode`, at `synchronous`, and
+    Raises OneWriteError with the reason if the database is not in that mode, at `synchronous`, and
     ValueError for an unknown word. On systems other than Linux it warns, and opens in stock WAL.
     """
-    _mode(mode), _level(synchronous)
+    mode = _mode_or_none(mode)
+    _level(synchronous)
     if sqlite3_kwargs.get("autocommit") is False:
         # Python would begin a transaction now, and no mode changes within one.
         opened = connect(path, mode, synchronous, **{**sqlite3_kwargs, "autocommit": True})
@@ -52,24 +55,29 @@ def connect(
     return connection
 
 
-def uri(path: Path, mode: str = "onewrite") -> str:
+def uri(path: Path, mode: Optional[str] = _USUAL) -> str:
     """The URI that opens a database with onewrite, for other drivers: call `load()` first.
 
-    A path that begins with `file:` is a URI already, and keeps its parameters.
+    It changes a database that is in another mode, unless `mode` is None. A path that begins with
+    `file:` is a URI already, and keeps its parameters.
     """
-    mode = _mode(mode)
+    wanted = {"vfs": "onewrite"}
+    if mode is not None:
+        wanted["journal_mode"] = _mode(mode)
     raw = os.fsencode(path)
     if raw in (b"", b":memory:"):
         raise OneWriteError("a database in memory has no journal: open it with sqlite3.connect")
     if not raw.startswith(b"file:"):
         if raw.startswith(b"/"):
             raw = b"/" + raw.lstrip(b"/")  # two slashes would begin a host's name
-        return f"file:{quote(raw)}?vfs=onewrite&journal_mode={mode}"
+        return f"file:{quote(raw)}?{'&'.join(f'{name}={word}' for name, word in wanted.items())}"
     text = os.fsdecode(raw).partition("#")[0]
     parameters = dict(parse_qsl(text.partition("?")[2], keep_blank_values=True))
     if text.startswith("file::memory:") or parameters.get("mode") == "memory":
         raise OneWriteError("a database in memory has no journal: open it with sqlite3.connect")
-    for name, word in (("vfs", "onewrite"), ("journal_mode", mode)):
+    if mode is None and "journal_mode" in parameters:
+        _mode(parameters["journal_mode"])
+    for name, word in wanted.items():
         named = parameters.get(name)
         if named is None:
             text += f"{'&' if '?' in text else '?'}{name}={word}"
@@ -78,12 +86,13 @@ def uri(path: Path, mode: str = "onewrite") -> str:
     return text
 
 
-def enter(connection: Any, mode: str, synchronous: str, timeout: float) -> Dict[str, Any]:
+def enter(connection: Any, mode: Optional[str], synchronous: str, timeout: float) -> Dict[str, Any]:
     """Changes an open connection into a mode, and returns its status. Raises as `connect` does."""
+    mode = _mode_or_none(mode)
     end = time.monotonic() + timeout
     while True:
         try:
-            _value(connection, f"PRAGMA journal_mode={_mode(mode)}")
+            _value(connection, f"PRAGMA journal_mode={mode or _remembered(connection)}")
             break
         except sqlite3.OperationalError as error:
             if not _is_busy(error) or time.monotonic() >= end:
@@ -93,13 +102,23 @@ def enter(connection: Any, mode: str, synchronous: str, timeout: float) -> Dict[
     return check(connection, mode, synchronous)
 
 
-def check(connection: Any, mode: str = "onewrite", synchronous: str = "FULL") -> Dict[str, Any]:
+def _remembered(connection: Any) -> str:
+    """The mode that the database remembers, or the usual one if it remembers none of ours."""
+    _value(connection, "PRAGMA journal_mode")  # opens the file
+    answer = _value(connection, "PRAGMA onewrite_status")
+    status: Dict[str, Any] = {} if answer is None else json.loads(answer)
+    kept_out: Dict[str, Any] = status.get("kept_out_of") or {}
+    return str(status.get("mode") or kept_out.get("mode") or _USUAL)
+
+
+def check(connection: Any, mode: Optional[str] = None, synchronous: str = "FULL") -> Dict[str, Any]:
     """Returns `PRAGMA onewrite_status` if the connection's database is in the mode, and its commits are
-    at least as durable as `synchronous`. Raises OneWriteError with the reason otherwise.
+    at least as durable as `synchronous`. Raises OneWriteError with the reason otherwise. Without `mode`
+    any mode of onewrite will do.
 
     Any connection of a Python driver will do: it needs `cursor()`.
     """
-    mode, level = _mode(mode), _level(synchronous)
+    mode, level = _mode_or_none(mode), _level(synchronous)
     answer = _value(connection, "PRAGMA onewrite_status")
     if answer is None:
         why = "SQLite opened it with another VFS; use onewrite.connect, or onewrite.load and onewrite.uri"
@@ -110,13 +129,13 @@ def check(connection: Any, mode: str = "onewrite", synchronous: str = "FULL") ->
     return status
 
 
-def _check_mode(connection: Any, status: Dict[str, Any], mode: str) -> None:
+def _check_mode(connection: Any, status: Dict[str, Any], mode: Optional[str]) -> None:
     kept_out = status.get("kept_out_of")
     if kept_out is not None:
-        raise OneWriteError(f"the database is not in {mode} mode: {kept_out['why']}")
-    if status["mode"] != mode:
+        raise OneWriteError(f"the database is not in {mode or kept_out['mode'] or _USUAL} mode: {kept_out['why']}")
+    if status["mode"] is None or status["mode"] != (mode or status["mode"]):
         found = status["mode"] or _value(connection, "PRAGMA journal_mode") or "unknown"
-        raise OneWriteError(f"the database is in {_text(found)} mode, not in {mode}")
+        raise OneWriteError(f"the database is in {_text(found)} mode, not in {mode or 'one of onewrite'}")
     if status.get("poisoned"):
         raise OneWriteError(f"the log cannot be used any more: {status['poisoned']}")
 
@@ -151,6 +170,10 @@ def enter_stock(connection: Any, synchronous: str) -> None:
 
 def _mode(word: str) -> str:
     return MODES[_place(word, "mode", MODES)]
+
+
+def _mode_or_none(word: Optional[str]) -> Optional[str]:
+    return None if word is None else _mode(word)
 
 
 def _level(word: str) -> int:

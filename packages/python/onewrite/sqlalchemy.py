@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Optional
 
 from sqlalchemy import event
 from sqlalchemy.pool import NullPool
@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 from . import _connect
 
 
-def enable(engine: Any, mode: str = "onewrite", synchronous: str = "FULL") -> Any:
+def enable(engine: Any, mode: Optional[str] = None, synchronous: str = "FULL") -> Any:
     """Makes every connection of an engine one of `onewrite.connect`. Call it before the first use.
 
     Returns the engine. Warns if the engine has no pool, because opening and closing costs flushes.
@@ -22,7 +22,7 @@ def enable(engine: Any, mode: str = "onewrite", synchronous: str = "FULL") -> An
     """
     if (engine.dialect.name, engine.dialect.driver) != ("sqlite", "pysqlite"):
         raise ValueError(f"onewrite needs SQLAlchemy's driver pysqlite, not {engine.url.drivername}")
-    _connect._mode(mode), _connect._level(synchronous)
+    _connect._mode_or_none(mode), _connect._level(synchronous)
     if isinstance(engine.pool, NullPool):
         warnings.warn(
             "this engine opens and closes the database for each use, which costs flushes: give "

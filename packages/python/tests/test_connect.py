@@ -31,6 +31,18 @@ class Connect(Place):
         self.assertEqual(2, one(db, "PRAGMA synchronous"))
         self.assertGreater(status["writes"], 0)
 
+    def test_a_database_keeps_the_mode_that_it_remembers(self):
+        for mode in onewrite.MODES:
+            with self.subTest(mode=mode):
+                path = os.path.join(self.directory, f"remembers {mode}")
+                self.connect(path, mode=mode).close()
+                db = self.connect(path)
+                self.assertEqual(mode, onewrite.check(db)["mode"])
+                db.close()
+                db = self.connect(path, mode="onewrite")
+                self.assertEqual("onewrite", onewrite.check(db)["mode"])
+                db.close()
+
     def test_every_mode_and_level(self):
         for mode in onewrite.MODES:
             for level in ("OFF", "normal", "FULL", "EXTRA"):
@@ -83,7 +95,9 @@ class Connect(Place):
                 self.connect(synchronous=level)
         for parameter in ("vfs=unix", "journal_mode=direct"):
             with self.assertRaisesRegex(ValueError, parameter):
-                self.connect(f"file:{self.path}?{parameter}")
+                self.connect(f"file:{self.path}?{parameter}", mode="onewrite")
+        with self.assertRaisesRegex(ValueError, "unknown mode 'delete'"):
+            self.connect(f"file:{self.path}?journal_mode=delete")
         self.assertEqual([], os.listdir(self.directory))
 
     def test_memory_has_no_journal(self):
@@ -176,12 +190,12 @@ class Check(Place):
 
     def test_another_mode(self):
         with self.fails("is in waldio mode, not in onewrite"):
-            onewrite.check(self.connect(mode="waldio"))
+            onewrite.check(self.connect(mode="waldio"), "onewrite")
 
     def test_a_mode_of_sqlite(self):
         db = self.connect()
         self.assertEqual("delete", one(db, "PRAGMA journal_mode=delete"))
-        with self.fails("is in delete mode, not in onewrite"):
+        with self.fails("is in delete mode, not in one of onewrite"):
             onewrite.check(db)
 
     def test_a_lower_level(self):

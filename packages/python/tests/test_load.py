@@ -36,7 +36,7 @@ class Load(Place):
             except onewrite.OneWriteError as error: print(error)
         """
         said = printed(code, self.path, ONEWRITE_UPGRADE_WAL="0")
-        self.assertEqual("wal\nthe database is in wal mode, not in onewrite", said)
+        self.assertEqual("wal\nthe database is in wal mode, not in one of onewrite", said)
 
     def test_without_enable_load_extension(self):
         code = "import onewrite, sys; from onewrite import _library; _library._load_by_ctypes()\n"

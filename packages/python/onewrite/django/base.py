@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from django.db.backends.sqlite3 import base
 
@@ -16,9 +16,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
     client_class = DatabaseClient
     creation_class = DatabaseCreation
 
-    def _words(self) -> Tuple[str, str]:
+    def _words(self) -> Tuple[Optional[str], str]:
         options = self.settings_dict["OPTIONS"]
-        return options.get("mode", "onewrite"), options.get("synchronous", "FULL")
+        return options.get("mode"), options.get("synchronous", "FULL")
 
     def get_connection_params(self) -> Dict[str, Any]:
         params: Dict[str, Any] = super().get_connection_params()
