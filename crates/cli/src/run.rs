@@ -7,6 +7,7 @@ use std::process::{ExitCode, ExitStatus};
 use onewrite_record::{EXTENSION_VARIABLE, REPORT_VARIABLE};
 use onewrite_workload::mode::{Mode, Vfs};
 
+use crate::forward::Forward;
 use crate::{Outcome, preload};
 
 /// The text below the options of `run --help`.
@@ -74,6 +75,7 @@ pub fn preloaded(command: &[OsString], variables: &[(&str, &str)]) -> Result<End
         .prefix("onewrite-run-")
         .tempfile()
         .map_err(|error| format!("cannot make a temporary file: {error}"))?;
+    let mut signals = Forward::install()?;
     let started = preload::command(command, &library)
         .env(EXTENSION_VARIABLE, &extension)
         .env(REPORT_VARIABLE, report.path())
@@ -85,10 +87,8 @@ pub fn preloaded(command: &[OsString], variables: &[(&str, &str)]) -> Result<End
         Ok(child) => child,
         Err(error) => return Ok(Ended::NotStarted(preload::not_started(program, &error))),
     };
-    // The terminal's signals also reach the program; it decides when this ends.
-    crate::interrupt::install()?;
-    let status = child
-        .wait()
+    let status = signals
+        .wait(&mut child)
         .map_err(|error| format!("cannot wait for the program: {error}"))?;
     let told = fs::read_to_string(report.path()).unwrap_or_default();
     Ok(Ended::Exited(status, told))

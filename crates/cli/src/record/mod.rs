@@ -18,6 +18,7 @@ use onewrite_record::SOCKET_VARIABLE;
 use onewrite_record::mask::{Integers, Mask};
 use onewrite_replay::clock;
 
+use crate::forward::Forward;
 use crate::{Outcome, interrupt, preload};
 use recorder::{Output, Recorder, Summary};
 use server::Socket;
@@ -94,6 +95,7 @@ pub fn run(args: &Args) -> Outcome {
     // An existing trace of that name stays where nothing can be recorded.
     let output = Output::open(&args.output)?;
     let socket = Socket::listen(None)?;
+    let mut signals = Forward::install()?;
     let mut command = preload::command(&args.command, &library);
     let mut child = match command.env(SOCKET_VARIABLE, socket.address()).spawn() {
         Ok(child) => child,
@@ -101,10 +103,8 @@ pub fn run(args: &Args) -> Outcome {
     };
     let recorder = Arc::new(Recorder::new(output, mask));
     let server = socket.serve(Arc::clone(&recorder));
-    // The terminal's signals also reach the program; it decides when this ends.
-    interrupt::install()?;
     let status = loop {
-        match child.try_wait() {
+        match signals.look(&mut child) {
             Ok(Some(status)) => break status,
             Ok(None) => std::thread::sleep(Duration::from_millis(50)),
             Err(error) => return Err(format!("cannot wait for the program: {error}")),

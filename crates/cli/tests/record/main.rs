@@ -5,10 +5,13 @@
 mod common;
 mod programs;
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{path, text};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 /// `onewrite` with these words, and the libraries next to it.
@@ -402,6 +405,39 @@ fn a_setuid_program_is_named_as_one() {
     }
     let kept = std::fs::read_to_string(&trace).expect("the trace");
     assert_eq!(kept, "of an earlier run");
+}
+
+/// As `docker stop` and systemd do.
+#[test]
+fn a_signal_to_the_command_reaches_the_program() {
+    common::build_libraries();
+    let dir = tempfile::tempdir().expect("a directory");
+    let trace = dir.path().join("app.trace");
+    let script = "trap 'exit 42' TERM; echo ready; while :; do sleep 0.05; done";
+    for words in [&["run", "--"][..], &["record", "-o", path(&trace), "--"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onewrite"));
+        command.args(words).args(["sh", "-c", script]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("its output");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n");
+        let pid = Pid::from_child(&child);
+        rustix::process::kill_process(pid, Signal::TERM).expect("a signal");
+        let end = Instant::now() + Duration::from_secs(30);
+        let status = loop {
+            match child.try_wait().expect("its status") {
+                Some(status) => break Some(status),
+                None if Instant::now() > end => break None,
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        if status.is_none() {
+            child.kill().expect("its end");
+        }
+        let code = status.map(|status| status.code());
+        assert_eq!(code, Some(Some(42)), "{words:?}");
+    }
 }
 
 #[test]
