@@ -217,10 +217,14 @@ class Check(Place):
     def test_a_program_that_asks_for_wal_keeps_the_mode(self):
         for mode in onewrite.MODES:
             with self.subTest(mode=mode):
-                db = self.connect(os.path.join(self.directory, mode), mode=mode)
-                self.assertEqual("wal", one(db, "PRAGMA journal_mode=WAL"))
-                commit_a_row(db)
-                onewrite.check(db, mode)
+                path = os.path.join(self.directory, mode)
+                # The second connection does not name it: the database remembers.
+                for named in (mode, None):
+                    db = self.connect(path, mode=named)
+                    self.assertEqual("wal", one(db, "PRAGMA journal_mode=WAL"))
+                    commit_a_row(db)
+                    onewrite.check(db, mode)
+                    db.close()
 
     def test_the_reason_of_a_mode_that_is_kept_out(self):
         db = self.connect()

@@ -27,6 +27,19 @@ class Load(Place):
         said = printed(code + CONNECT, self.path)
         self.assertEqual("True True onewrite\nonewrite", said)
 
+    def test_loading_again_keeps_the_default(self):
+        code = """if True:
+            import os, sqlite3, sys
+            from onewrite import _library
+            os.environ["ONEWRITE_MAKE_DEFAULT"] = "1"
+            _library._load_by_ctypes()
+            del os.environ["ONEWRITE_MAKE_DEFAULT"]
+            _library._load_by_ctypes()
+            db = sqlite3.connect(sys.argv[1])
+            print(*db.execute("PRAGMA journal_mode=onewrite").fetchone())
+        """
+        self.assertEqual("onewrite", printed(code, self.path))
+
     def test_it_leaves_what_the_environment_says_of_wal(self):
         code = """if True:
             import onewrite, sys

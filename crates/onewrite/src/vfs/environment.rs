@@ -35,7 +35,7 @@ pub const UPGRADE_WAL: Variable = Variable {
         (
             "a journal mode of onewrite",
             "that mode, or the one of `journal_mode=` in the URI, where the program asks for WAL; the \
-             program gets the answer \"wal\"",
+             program gets the answer \"wal\". A database that remembers one of these modes stays in it",
         ),
         (
             "1",

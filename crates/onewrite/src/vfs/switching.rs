@@ -29,7 +29,7 @@ impl Database {
             return match self.settle() {
                 Ok(()) => match self.mode() {
                     // SQLite sees its own WAL, and reports it.
-                    Some(mode) if self.upgrade_of_wal() == Some(mode) => Answer::Pass,
+                    Some(mode) if self.is_wal_to_the_application(mode) => Answer::Pass,
                     Some(mode) => Answer::Text(mode.to_string()),
                     None => Answer::Pass,
                 },
@@ -54,7 +54,7 @@ impl Database {
         }
         if word == "wal"
             && let Some(mode) = self.upgrade_of_wal()
-            && let Some(answer) = self.upgrade_wal(mode)
+            && let Some(answer) = self.upgrade_wal(self.kept_mode().unwrap_or(mode))
         {
             return answer;
         }
@@ -81,6 +81,23 @@ impl Database {
             // This was reported when the database was opened.
             Ok(UpgradeOfWal::No) | Err(_) => None,
         }
+    }
+
+    /// The mode that an upgrade of WAL keeps: ours, which the database remembers. Somebody has
+    /// chosen it, and the URI may name another.
+    fn kept_mode(&self) -> Option<JournalMode> {
+        if self.requested.mode_in_uri.is_some() || self.has_nothing_of_ours() {
+            return None;
+        }
+        // If the database cannot be read now, the switch says why.
+        self.settle().ok()?;
+        self.mode()
+    }
+
+    /// Whether an application that knows none of our modes has the database in WAL.
+    fn is_wal_to_the_application(&self, mode: JournalMode) -> bool {
+        self.upgrade_of_wal()
+            .is_some_and(|upgrade| upgrade == mode || !self.requested.mode_was_named.get())
     }
 
     /// Why the database is not in this mode, which it remembers.

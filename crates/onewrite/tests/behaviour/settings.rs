@@ -1,6 +1,6 @@
 //! Settings by URI and environment, for applications that set nothing themselves.
 
-use super::{open_flags, sql, status, stock};
+use super::{open, open_flags, sql, status, stock};
 use rusqlite::OpenFlags;
 use std::path::Path;
 use std::process::Command;
@@ -244,6 +244,29 @@ fn the_mode_of_the_uri_takes_the_place_of_wal_where_the_environment_names_anothe
         ],
     );
     assert_eq!(text.matches("mode=wal,direct").count(), 2, "{text}");
+}
+
+/// Somebody has chosen that mode.
+#[test]
+fn a_database_in_one_of_our_modes_stays_in_it_where_an_application_asks_for_wal() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for mode in ["direct", "waldio", "swal"] {
+        let path = directory.path().join(mode);
+        let db = open(&path);
+        sql(&db, &format!("PRAGMA journal_mode={mode}"));
+        sql(&db, "CREATE TABLE t(x)");
+        drop(db);
+        let text = said(
+            &path,
+            &[
+                ("ONEWRITE_TEST_PRAGMA", "PRAGMA journal_mode=wal"),
+                ("ONEWRITE_MAKE_DEFAULT", "1"),
+                ("ONEWRITE_UPGRADE_WAL", "onewrite"),
+            ],
+        );
+        let expected = format!("mode=wal,{mode}");
+        assert_eq!(text.matches(&expected).count(), 2, "{text}");
+    }
 }
 
 /// Pages smaller than a block cannot be exchanged with others. An application that asked for WAL

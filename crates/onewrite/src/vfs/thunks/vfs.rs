@@ -32,8 +32,8 @@ unsafe fn host_of(vfs: *mut sqlite3_vfs) -> &'static Host {
 /// See [`RegisterError`].
 pub fn register(api: Api, make_default: bool) -> Result<(), RegisterError> {
     // SQLite itself says what is registered, because it may have been unloaded and loaded again.
-    // Another copy of this library may also have registered; then its VFS is used. SAFETY: a name,
-    // and null for the default VFS.
+    // Another copy of this library may also have registered; then its VFS is used, and stays the
+    // default if it is. SAFETY: a name, and null for the default VFS.
     let (present, base) = unsafe {
         (
             (api.vfs_find)(VFS_NAME.as_ptr()),
@@ -49,7 +49,7 @@ pub fn register(api: Api, make_default: bool) -> Result<(), RegisterError> {
         }
     };
     opened::watch(&api);
-    enlist(&api, ours, make_default)
+    enlist(&api, ours, make_default || ours == base)
 }
 
 fn enlist(api: &Api, vfs: *mut sqlite3_vfs, make_default: bool) -> Result<(), RegisterError> {
