@@ -36,7 +36,7 @@ def connect(
     Raises OneWriteError with the reason if the database is not in that mode, at `synchronous`, and
     ValueError for an unknown word. On systems other than Linux it warns, and opens in stock WAL.
     """
-    mode = _mode_or_none(mode)
+    mode = _mode_or_none(mode or _mode_of(path))
     _level(synchronous)
     if sqlite3_kwargs.get("autocommit") is False:
         # Python would begin a transaction now, and no mode changes within one.
@@ -71,12 +71,9 @@ def uri(path: Path, mode: Optional[str] = _USUAL) -> str:
         if raw.startswith(b"/"):
             raw = b"/" + raw.lstrip(b"/")  # two slashes would begin a host's name
         return f"file:{quote(raw)}?{'&'.join(f'{name}={word}' for name, word in wanted.items())}"
-    text = os.fsdecode(raw).partition("#")[0]
-    parameters = dict(parse_qsl(text.partition("?")[2], keep_blank_values=True))
+    text, parameters = _parsed(raw)
     if text.startswith("file::memory:") or parameters.get("mode") == "memory":
         raise OneWriteError("a database in memory has no journal: open it with sqlite3.connect")
-    if mode is None and "journal_mode" in parameters:
-        _mode(parameters["journal_mode"])
     for name, word in wanted.items():
         named = parameters.get(name)
         if named is None:
@@ -84,6 +81,18 @@ def uri(path: Path, mode: Optional[str] = _USUAL) -> str:
         elif named != word:
             raise ValueError(f"{text} names {name}={named}, and {word} is asked for")
     return text
+
+
+def _parsed(raw: bytes) -> Tuple[str, Dict[str, str]]:
+    """A URI without its fragment, and its parameters."""
+    text = os.fsdecode(raw).partition("#")[0]
+    return text, dict(parse_qsl(text.partition("?")[2], keep_blank_values=True))
+
+
+def _mode_of(path: Path) -> Optional[str]:
+    """The mode that a URI names."""
+    raw = os.fsencode(path)
+    return _parsed(raw)[1].get("journal_mode") if raw.startswith(b"file:") else None
 
 
 def enter(connection: Any, mode: Optional[str], synchronous: str, timeout: float) -> Dict[str, Any]:

@@ -43,6 +43,10 @@ class Connect(Place):
                 self.assertEqual("onewrite", onewrite.check(db)["mode"])
                 db.close()
 
+    def test_a_uri_names_the_mode_of_a_new_database(self):
+        db = self.connect(f"file:{self.path}?journal_mode=direct")
+        self.assertEqual("direct", onewrite.check(db)["mode"])
+
     def test_every_mode_and_level(self):
         for mode in onewrite.MODES:
             for level in ("OFF", "normal", "FULL", "EXTRA"):

@@ -124,12 +124,9 @@ impl From<StorageError> for LogError {
                 ..
             } => ErrorKind::Flush,
             e if e.is_no_space() => ErrorKind::Full,
-            StorageError::Io {
-                operation: Operation::Open | Operation::Create | Operation::Remove,
-                ..
-            } if error.is_denied() => ErrorKind::Denied,
+            e if e.is_denied() => ErrorKind::Denied,
             StorageError::Io { operation, .. } => match operation {
-                Operation::Open | Operation::Create => ErrorKind::CantOpen,
+                Operation::Open | Operation::OpenAgain | Operation::Create => ErrorKind::CantOpen,
                 Operation::Inspect | Operation::Read => ErrorKind::Read,
                 Operation::Write
                 | Operation::Truncate

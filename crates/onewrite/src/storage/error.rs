@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 pub enum Operation {
     /// Opening an existing file.
     Open,
+    /// Opening a file that is open already, for a description of its own. A refusal says nothing
+    /// about what the user may do.
+    OpenAgain,
     /// Creating a file.
     Create,
     /// Asking the file system about a file or a directory.
@@ -37,6 +40,7 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open => f.write_str("open"),
+            Self::OpenAgain => f.write_str("open a second time"),
             Self::Create => f.write_str("create"),
             Self::Inspect => f.write_str("inspect"),
             Self::Read => f.write_str("read"),
@@ -164,10 +168,18 @@ impl StorageError {
         self.is(Errno::NOSPC) || self.is(Errno::DQUOT)
     }
 
-    /// Whether this user may not do it, or nobody may because the file system is read-only.
+    /// Whether this user may not open, make or remove the file, or nobody may because the file system
+    /// is read-only. The same error of another call does not mean that: the file was open already.
     #[must_use]
     pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if is_denial(source))
+        matches!(
+            self,
+            Self::Io {
+                operation: Operation::Open | Operation::Create | Operation::Remove,
+                source,
+                ..
+            } if is_denial(source)
+        )
     }
 
     /// Whether a flush failed: what was written before it may be lost.

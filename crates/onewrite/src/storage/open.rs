@@ -73,7 +73,7 @@ impl LogFile {
         let buffered = open_buffered(path, create, access)?;
         let stat = probe::inspect(&buffered, path)?;
         let locks = Description::of(buffered.as_fd(), access == Access::ReadWrite)
-            .map_err(|e| StorageError::io(path, Operation::Open, e))?;
+            .map_err(|e| StorageError::io(path, Operation::OpenAgain, e))?;
         let no_direct = match (access, direct) {
             (Access::ReadWrite, DirectIo::Auto) => None,
             (_, DirectIo::Never) => Some("direct I/O was turned off"),
@@ -122,7 +122,7 @@ impl LogFile {
                 }
                 return Ok(());
             }
-            Err(e) => return Err(self.error(Operation::Open, None, e)),
+            Err(e) => return Err(self.error(Operation::OpenAgain, None, e)),
         };
         if self.identity_of(&file)? != self.identity()? {
             return Err(StorageError::Replaced {

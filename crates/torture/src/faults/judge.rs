@@ -321,10 +321,7 @@ impl Case<'_> {
             .as_ref()
             .is_some_and(|first| stays || (first.call.work == Work::Open && !is_ours(first)));
         // A log that this user may not write is opened read-only, as SQLite opens its own files.
-        let is_open = is_open
-            || self.injection.is_some_and(|injection| {
-                injection.fault.error_name() == "EACCES" && injection.call.work == Work::Open
-            });
+        let is_open = is_open || self.is_refused_open();
         for (what, outcome) in self.story.afterwards.iter().filter(|(_, o)| !o.is_ok()) {
             // IOERR: the log is poisoned, or the wal-index could not be mapped. BUSY: SQLite could
             // not release a lock, and finds it held until the connection is closed.
@@ -353,6 +350,21 @@ impl Case<'_> {
                 outcome.logged
             ));
         }
+    }
+
+    /// The fault says that this user, or nobody, may open the file.
+    fn is_refused_open(&self) -> bool {
+        self.injection.is_some_and(|injection| {
+            injection.call.work == Work::Open
+                && ["EACCES", "EROFS"].contains(&injection.fault.error_name())
+        })
+    }
+
+    /// With a log that stays closed to it, the database is used in `wal`. If that connection is
+    /// killed, SQLite's own log must be recovered before the mode is entered again.
+    fn may_be_in_wal(&self) -> bool {
+        let is_of_log = |first: &Seen| first.path.ends_with("-onewrite");
+        self.is_refused_open() && self.run.fired.as_ref().is_some_and(is_of_log)
     }
 
     /// A later flush never makes up for a failed one.
@@ -437,6 +449,7 @@ impl Case<'_> {
             && self.scenario != Scenario::Detach
             && facts.ours.code == 0
             && facts.ours.mode != remembered(mode)
+            && !(facts.ours.mode == "wal" && self.may_be_in_wal())
         {
             broken.push(format!(
                 "journal_mode said {mode}, and the database is in {}",
