@@ -1,0 +1,72 @@
+// Checks that a database is in a mode of onewrite, and that its commits are durable.
+'use strict';
+
+const { isMainThread } = require('worker_threads');
+const { ONLY_LINUX, OneWriteError, isSupported } = require('./error');
+const { follow } = require('./handle');
+const { LEVELS, levelOf, modeOf } = require('./words');
+
+const FULL = LEVELS.indexOf('FULL');
+
+/**
+ * Returns `PRAGMA onewrite_status`, for node-sqlite3 as a promise. Throws OneWriteError with the reason
+ * unless the database is in the mode, and its commits are at least as durable as `synchronous`.
+ */
+function check(db, { mode = 'onewrite', synchronous = 'FULL' } = {}) {
+  return follow(db, checking(modeOf(mode), levelOf(synchronous)));
+}
+
+/** The steps of a check, for `follow`. */
+function* checking(mode, level) {
+  const answer = yield 'PRAGMA onewrite_status';
+  yield* checkName(answer !== undefined);
+  if (answer === undefined) throw new OneWriteError(`the connection does not use onewrite: ${whyNot()}`);
+  const status = JSON.parse(answer);
+  yield* checkMode(status, mode);
+  yield* checkLevel(status, level);
+  return status;
+}
+
+/** A driver without URIs makes a file of the URI's name. */
+function* checkName(isOurs) {
+  const file = yield "SELECT file FROM pragma_database_list WHERE name = 'main'";
+  const literal = /\/(file:[^/]*)$/.exec(file ?? '');
+  if (!literal || (isOurs && !/[?&]vfs=/.test(literal[1]))) return;
+  throw new OneWriteError(
+    `the database is a file that is named ${literal[1]}, because the driver took the URI for a name: ` +
+      'open it by its path alone',
+  );
+}
+
+function whyNot() {
+  if (!isSupported()) return ONLY_LINUX;
+  const inWorker = isMainThread ? '' : '. In a worker thread, load must be called in the main thread first';
+  return `SQLite opened it with another VFS; use onewrite.open, or call onewrite.load before you open it${inWorker}`;
+}
+
+function* checkMode(status, mode) {
+  if (status.kept_out_of) {
+    throw new OneWriteError(`the database is not in ${mode} mode: ${status.kept_out_of.why}`);
+  }
+  if (status.mode !== mode) {
+    const found = status.mode ?? (yield 'PRAGMA journal_mode') ?? 'unknown';
+    throw new OneWriteError(`the database is in ${found} mode, not in ${mode}`);
+  }
+  if (status.poisoned) throw new OneWriteError(`the log cannot be used any more: ${status.poisoned}`);
+}
+
+function* checkLevel(status, level) {
+  const found = Number(yield 'PRAGMA synchronous');
+  if (found < level) throw new OneWriteError(`synchronous is ${LEVELS[found]}, not ${LEVELS[level]}`);
+  if (level < FULL) return;
+  const weak = { sync: status.sync === 'normal' && 'normal', group_synch: status.group_synch };
+  for (const [setting, word] of Object.entries(weak)) {
+    if (!word) continue;
+    throw new OneWriteError(
+      `onewrite_${setting}=${word} lets a power cut lose commits: it does not go with ` +
+        `synchronous=${LEVELS[level]}`,
+    );
+  }
+}
+
+module.exports = { check };

@@ -1,0 +1,131 @@
+// Opens databases in a mode of onewrite.
+'use strict';
+
+const { OneWriteError, isSupported } = require('./error');
+const { check } = require('./check');
+const { ask, isBusy, isNodeSqlite } = require('./handle');
+const { loadInto, warn } = require('./load');
+const { plainPath, textOf, uri } = require('./uri');
+const { LEVELS, levelOf, modeOf } = require('./words');
+
+const RETRY_MS = 20;
+
+/**
+ * Opens a database with a driver, in a journal mode of onewrite, and returns the driver's handle. The
+ * options that are not named here go to the driver. Another connection that is in the way is waited
+ * for, `timeout` milliseconds long.
+ *
+ * Throws OneWriteError with the reason if the database is not in `mode`, at `synchronous`, and
+ * TypeError for an unknown word. On systems other than Linux it warns, and opens in stock WAL.
+ */
+function open(path, options = {}) {
+  const { driver, mode = 'onewrite', synchronous = 'FULL', readonly = false, timeout = 5000, ...others } = options;
+  const wanted = { mode: modeOf(mode), synchronous: LEVELS[levelOf(synchronous)] };
+  const Driver = classOf(driver);
+  if (!Number.isInteger(timeout) || timeout < 0) throw new TypeError('timeout is a number of milliseconds');
+  const db = opened(Driver, path, { mode, readonly }, { ...others, ...readonlyOption(Driver, readonly), timeout });
+  try {
+    ask(db, `PRAGMA busy_timeout=${timeout}`);
+    if (isSupported()) enter(db, wanted, timeout);
+    else enterStock(db, wanted.synchronous);
+  } catch (error) {
+    db.close();
+    throw error;
+  }
+  return db;
+}
+
+function opened(Driver, path, { mode, readonly }, driverOptions) {
+  const hasUris = takesUris(Driver);
+  const name = hasUris ? uri(path, mode) + (readonly ? '&mode=ro' : '') : plainPath(path);
+  if (isSupported()) {
+    loadOnce(Driver, !hasUris);
+    return new Driver(name, driverOptions);
+  }
+  warn();
+  return new Driver(hasUris ? textOf(path) : name, driverOptions);
+}
+
+function classOf(driver) {
+  const names = ['better-sqlite3', 'node:sqlite', 'libsql'];
+  const found = typeof driver === 'string' && names.includes(driver) ? required(driver) : driver;
+  const Driver = found?.DatabaseSync ?? found?.default ?? found;
+  const methods = typeof Driver === 'function' ? Driver.prototype : undefined;
+  if (typeof methods?.prepare === 'function' && !methods.parallelize) return Driver;
+  throw new TypeError(
+    'driver is the class that opens databases: that of better-sqlite3, DatabaseSync of node:sqlite, ' +
+      `that of libsql, or one of the names ${names.join(', ')}`,
+  );
+}
+
+function required(name) {
+  try {
+    return require(name);
+  } catch (error) {
+    throw new OneWriteError(`there is no driver ${name}: ${error.message.split('\n')[0]}`, { cause: error });
+  }
+}
+
+/** node:sqlite spells it in another way, which better-sqlite3 refuses. */
+function readonlyOption(Driver, readonly) {
+  return isNodeSqlite(Driver) ? { readOnly: readonly } : { readonly };
+}
+
+const uriTakers = new WeakMap();
+
+/** Whether the driver opens URIs. The probe makes no file: without URIs, its path leads nowhere. */
+function takesUris(Driver) {
+  if (!uriTakers.has(Driver)) uriTakers.set(Driver, canOpen(Driver, 'file:/dev/null/probe?mode=memory'));
+  return uriTakers.get(Driver);
+}
+
+function canOpen(Driver, name) {
+  try {
+    new Driver(name).close();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const loaded = new WeakSet();
+
+function loadOnce(Driver, isDefault) {
+  if (loaded.has(Driver)) return;
+  const db = new Driver(':memory:', isNodeSqlite(Driver) ? { allowExtension: true } : {});
+  try {
+    loadInto(db, isDefault);
+  } finally {
+    db.close();
+  }
+  loaded.add(Driver);
+}
+
+function enter(db, wanted, timeout) {
+  const end = Date.now() + timeout;
+  while (!tryToEnter(db, wanted.mode, Date.now() >= end)) sleep(RETRY_MS);
+  ask(db, `PRAGMA synchronous=${wanted.synchronous}`);
+  check(db, wanted);
+}
+
+/** Whether the mode was set. Throws if it cannot be. */
+function tryToEnter(db, mode, isLast) {
+  try {
+    ask(db, `PRAGMA journal_mode=${mode}`);
+    return true;
+  } catch (error) {
+    if (isBusy(error) && !isLast) return false;
+    throw new OneWriteError(error.message, { cause: error });
+  }
+}
+
+function enterStock(db, synchronous) {
+  ask(db, 'PRAGMA journal_mode=WAL');
+  ask(db, `PRAGMA synchronous=${synchronous}`);
+}
+
+function sleep(milliseconds) {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds);
+}
+
+module.exports = { open };

@@ -1,0 +1,24 @@
+// The words that callers pass, and their check.
+'use strict';
+
+/** The journal modes of onewrite. */
+const MODES = Object.freeze(['onewrite', 'waldio', 'swal', 'direct']);
+
+/** By SQLite's numbers. */
+const LEVELS = ['OFF', 'NORMAL', 'FULL', 'EXTRA'];
+
+function placeOf(word, what, words) {
+  const small = typeof word === 'string' ? word.toLowerCase() : undefined;
+  const place = words.findIndex((known) => known.toLowerCase() === small);
+  if (place < 0) throw new TypeError(`unknown ${what} ${show(word)}: it is one of ${words.join(', ')}`);
+  return place;
+}
+
+function show(word) {
+  return typeof word === 'string' ? `'${word}'` : String(word);
+}
+
+const modeOf = (word) => MODES[placeOf(word, 'mode', MODES)];
+const levelOf = (word) => placeOf(word, 'synchronous', LEVELS);
+
+module.exports = { LEVELS, MODES, levelOf, modeOf };
