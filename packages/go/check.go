@@ -1,0 +1,192 @@
+package onewrite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Status is what `PRAGMA onewrite_status` says of a connection's database.
+type Status struct {
+	Version string
+	Mode    string
+	// Guarded: stock SQLite is kept off now.
+	Guarded bool
+	// Writes and Flushes of commits, since this process opened the log.
+	Writes, Flushes uint64
+	// JSON is the whole document.
+	JSON json.RawMessage `json:"-"`
+}
+
+// document has the fields that the checks need besides.
+type document struct {
+	Status
+	KeptOut *struct {
+		Why string
+	} `json:"kept_out_of"`
+	Mode       *string
+	Poisoned   *string
+	Sync       string
+	GroupSynch *string `json:"group_synch"`
+}
+
+var errUnused = errors.New("the connection does not use onewrite")
+
+// These drivers have a SQLite that was translated to Go.
+var pureGo = []string{"modernc.org/sqlite", "github.com/glebarez/go-sqlite", "github.com/ncruces/go-sqlite3"}
+
+// Check returns the status if the database is in mode onewrite at synchronous=FULL, and an error with the
+// reason otherwise. It takes one connection of the pool. The driver has checked each when it opened it,
+// but a later pragma changes one connection only.
+func Check(ctx context.Context, db *sql.DB) (Status, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	defer conn.Close()
+	return CheckConn(ctx, conn, Modes[0], levels[full])
+}
+
+// CheckConn is Check for one connection, a mode of Modes, and a level of PRAGMA synchronous. A more
+// durable level is no error.
+func CheckConn(ctx context.Context, conn *sql.Conn, mode, synchronous string) (Status, error) {
+	place, err := placeOf(mode, "mode", Modes)
+	if err != nil {
+		return Status{}, fmt.Errorf("onewrite: %w", err)
+	}
+	level, err := placeOf(synchronous, "synchronous", levels)
+	if err != nil {
+		return Status{}, fmt.Errorf("onewrite: %w", err)
+	}
+	status, err := check(ctx, askerOf(conn), Modes[place], level)
+	if errors.Is(err, errUnused) {
+		err = fmt.Errorf("%w: %s", err, advice(conn))
+	}
+	if err != nil {
+		return Status{}, fmt.Errorf("onewrite: %w", err)
+	}
+	return status, nil
+}
+
+func askerOf(conn *sql.Conn) asks {
+	return func(ctx context.Context, statement string) (driver.Value, error) {
+		var value any
+		err := conn.QueryRowContext(ctx, statement).Scan(&value)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil, nil
+		}
+		return value, err
+	}
+}
+
+func check(ctx context.Context, ask asks, mode string, level int) (Status, error) {
+	answer, err := ask(ctx, "PRAGMA onewrite_status")
+	if err != nil {
+		return Status{}, err
+	}
+	if answer == nil {
+		return Status{}, errUnused
+	}
+	var found document
+	if err = json.Unmarshal([]byte(textOf(answer)), &found); err != nil {
+		return Status{}, fmt.Errorf("the status cannot be read: %w", err)
+	}
+	if err = found.checkMode(ctx, ask, mode); err != nil {
+		return Status{}, err
+	}
+	if err = found.checkLevel(ctx, ask, level); err != nil {
+		return Status{}, err
+	}
+	found.Status.Mode, found.JSON = *found.Mode, json.RawMessage(textOf(answer))
+	return found.Status, nil
+}
+
+func (d *document) checkMode(ctx context.Context, ask asks, mode string) error {
+	if d.KeptOut != nil {
+		return fmt.Errorf("the database is not in %s mode: %s", mode, d.KeptOut.Why)
+	}
+	if d.Mode == nil || *d.Mode != mode {
+		if d.Mode == nil {
+			answer, err := ask(ctx, "PRAGMA journal_mode")
+			if err != nil {
+				return err
+			}
+			stock := textOf(answer)
+			d.Mode = &stock
+		}
+		return fmt.Errorf("the database is in %s mode, not in %s", *d.Mode, mode)
+	}
+	if d.Poisoned != nil {
+		return fmt.Errorf("the log cannot be used any more: %s", *d.Poisoned)
+	}
+	return nil
+}
+
+func (d *document) checkLevel(ctx context.Context, ask asks, level int) error {
+	answer, err := ask(ctx, "PRAGMA synchronous")
+	if err != nil {
+		return err
+	}
+	found, isNumber := answer.(int64)
+	if !isNumber || found < 0 || found >= int64(len(levels)) {
+		return fmt.Errorf("PRAGMA synchronous answers %v", answer)
+	}
+	if int(found) < level {
+		return fmt.Errorf("synchronous is %s, not %s", levels[found], levels[level])
+	}
+	if level < full {
+		return nil
+	}
+	weak := ""
+	if d.Sync == "normal" {
+		weak = "onewrite_sync=normal"
+	} else if d.GroupSynch != nil {
+		weak = "onewrite_group_synch=" + *d.GroupSynch
+	} else {
+		return nil
+	}
+	return fmt.Errorf("%s lets a power cut lose commits: it does not go with synchronous=%s", weak, levels[level])
+}
+
+// advice says why a connection does not use onewrite, and how it comes to use it.
+func advice(conn *sql.Conn) string {
+	if system != "linux" {
+		return onlyLinux
+	}
+	name := ""
+	// The connection that a driver has made says which driver it is.
+	conn.Raw(func(made any) error {
+		name = packageOf(made)
+		return nil
+	})
+	for _, known := range pureGo {
+		if strings.Contains(name, known) {
+			return fmt.Sprintf("its driver %s has a SQLite in Go, which cannot load it; use the driver %s", known, DriverName)
+		}
+	}
+	return fmt.Sprintf("SQLite opened it with another VFS; use the driver %s, or onewrite.Load and onewrite.DSN", DriverName)
+}
+
+func packageOf(made any) string {
+	kind := reflect.TypeOf(made)
+	for kind != nil && kind.Kind() == reflect.Ptr {
+		kind = kind.Elem()
+	}
+	if kind == nil {
+		return ""
+	}
+	return kind.PkgPath()
+}
+
+// textOf: a driver may give text as bytes.
+func textOf(value driver.Value) string {
+	if raw, isBytes := value.([]byte); isBytes {
+		return string(raw)
+	}
+	return fmt.Sprint(value)
+}
