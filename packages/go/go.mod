@@ -1,4 +1,4 @@
-// Not published yet: whoever publishes the module gives it its address here, and in docs/languages.md.
+// Not published yet. The path stands here, in purego/, in docs/languages.md and in README.md.
 module onewrite
 
 go 1.19

@@ -20,7 +20,7 @@ var (
 	isLoaded bool
 )
 
-// LoadablePath returns the path of the loadable extension, for other drivers: the file that
+// LoadablePath returns the path of the loadable extension, for other drivers. It is the file that
 // ONEWRITE_EXTENSION_LIBRARY names, the embedded one, or libonewrite.so next to the executable.
 //
 // The path of an embedded library is valid in this process only. Its name does not tell SQLite the entry

@@ -38,3 +38,15 @@ func TestAPrivilegedProgramIgnoresTheVariable(t *testing.T) {
 	command.Path = program
 	equal(t, `true ""`, printed(t, command))
 }
+
+func TestNobodyWritesTheLibraryInMemory(t *testing.T) {
+	file, err := sealedFile([]byte("library"))
+	must(t, err)
+	defer file.Close()
+	_, err = file.WriteAt([]byte("other"), 0)
+	fails(t, err, "operation not permitted")
+	fails(t, file.Truncate(3), "operation not permitted")
+	contents, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	must(t, err)
+	equal(t, "library", string(contents))
+}
