@@ -1,0 +1,123 @@
+package onewrite;
+
+import java.sql.Connection;
+import java.sql.SQLException;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Properties;
+
+/**
+ * A database to open: where, in which mode, how durably, and with which other properties of the driver.
+ *
+ * <p>The driver would run {@code journal_mode} and {@code synchronous} itself, from its properties and from
+ * the URL, and believe the answer. So they are kept from it, and run here. A property counts more than a
+ * parameter of the URL, as in the driver.
+ */
+final class Request {
+    private static final long RETRY_MILLIS = 20;
+    private static final String MODE = "journal_mode";
+    private static final String LEVEL = "synchronous";
+    private static final String VFS = "vfs";
+
+    private final Address address;
+    private final String mode;
+    private final Synchronous level;
+    private final Properties properties;
+
+    private Request(Address address, Properties properties) {
+        this.address = address;
+        this.properties = properties;
+        mode = mode(word(MODE, "onewrite"));
+        level = Synchronous.of(word(LEVEL, "FULL"));
+        String vfs = address.parameters().getOrDefault(VFS, "onewrite");
+        if (!vfs.equals("onewrite")) {
+            throw new IllegalArgumentException(address + " names vfs=" + vfs + ", and onewrite is asked for");
+        }
+        for (String own : new String[] {MODE, LEVEL, VFS}) {
+            address.parameters().remove(own);
+            properties.remove(own);
+        }
+    }
+
+    static Request of(String path, Properties properties) throws OneWriteException {
+        Properties copy = new Properties();
+        for (String name : properties.stringPropertyNames()) {
+            copy.setProperty(name, properties.getProperty(name));
+        }
+        return new Request(Address.of(path), copy);
+    }
+
+    private String word(String name, String byDefault) {
+        return properties.getProperty(name, address.parameters().getOrDefault(name, byDefault));
+    }
+
+    static String mode(String word) {
+        String mode = word.toLowerCase(Locale.ROOT);
+        if (!OneWrite.MODES.contains(mode)) {
+            throw new IllegalArgumentException(
+                    "unknown mode '" + word + "': it is one of " + String.join(", ", OneWrite.MODES));
+        }
+        return mode;
+    }
+
+    /** The URL with which the driver does all but the check. */
+    String url() {
+        return address.url(Map.of(VFS, "onewrite", MODE, mode, LEVEL, level.name()));
+    }
+
+    Connection open() throws SQLException {
+        try {
+            Connection connection = Driver.open(address.url(Map.of(VFS, "onewrite")), properties);
+            try {
+                enter(connection);
+                return connection;
+            } catch (SQLException | RuntimeException | Error error) {
+                connection.close();
+                throw error;
+            }
+        } catch (SQLException error) {
+            throw new OneWriteException(address + ": " + error.getMessage(), error);
+        }
+    }
+
+    /** Stock WAL, on systems other than Linux. */
+    Connection openStock() throws SQLException {
+        Properties stock = new Properties();
+        stock.putAll(properties);
+        stock.setProperty(MODE, "WAL");
+        stock.setProperty(LEVEL, level.name());
+        return Driver.open(address.url(Map.of()), stock);
+    }
+
+    private void enter(Connection connection) throws SQLException {
+        long patience = Long.parseLong(Driver.value(connection, "PRAGMA busy_timeout")) * 1_000_000;
+        long start = System.nanoTime();
+        while (!changesMode(connection, System.nanoTime() - start < patience)) {
+            pause();
+        }
+        Driver.value(connection, "PRAGMA synchronous=" + level);
+        Status.checked(connection, mode, level);
+    }
+
+    /** Returns false if another connection is in the way, and there is time for another try. */
+    private boolean changesMode(Connection connection, boolean again) throws SQLException {
+        try {
+            Driver.value(connection, "PRAGMA journal_mode=" + mode);
+            return true;
+        } catch (SQLException error) {
+            if (again && Driver.isBusy(error)) {
+                return false;
+            }
+            throw error;
+        }
+    }
+
+    private void pause() throws OneWriteException {
+        try {
+            Thread.sleep(RETRY_MILLIS);
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+            throw new OneWriteException("interrupted while another connection was in the way", interrupted);
+        }
+    }
+}
