@@ -1,4 +1,4 @@
-// What npm gets: versions, platform packages, an installation, types, and the example of the documents.
+// The package as npm has it: versions, platform packages, an installation, types, and the example of the documents.
 'use strict';
 
 const assert = require('node:assert/strict');

@@ -7,7 +7,7 @@ import java.sql.SQLException;
 import java.sql.Statement;
 import java.util.Properties;
 
-/** What the package needs of sqlite-jdbc. */
+/** Opens connections of sqlite-jdbc, and runs statements. */
 final class Driver {
     private static final int BUSY = 5; // SQLITE_BUSY
 

@@ -100,7 +100,7 @@ final class Child implements AutoCloseable {
         return end(0);
     }
 
-    /** Sends SIGKILL. What the child printed before can still be read. */
+    /** Sends SIGKILL, and returns the lines that the child printed before. */
     List<String> kill() throws Exception {
         process.toHandle().destroyForcibly(); // Process's own would close the output
         return end(SIGKILLED);

@@ -19,7 +19,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
-/** A directory with a database in it. What a test opens is closed after it. */
+/** A directory with a database in it. Each connection of a test is closed after it. */
 @Timeout(60)
 abstract class Place {
     @TempDir

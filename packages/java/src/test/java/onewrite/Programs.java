@@ -17,7 +17,7 @@ import java.util.concurrent.Future;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
-/** What the tests run in Java machines of their own. */
+/** Programs that the tests run in Java machines of their own. */
 final class Programs {
     private Programs() {}
 
@@ -85,7 +85,7 @@ final class Programs {
         System.out.println(PosixFilePermissions.toString(Files.getPosixFilePermissions(copy.getParent())));
     }
 
-    /** What this package has in the directory of temporary files. */
+    /** This package's files in the directory of temporary files. */
     private static Set<String> ours() throws Exception {
         try (Stream<Path> files = Files.list(Path.of(System.getProperty("java.io.tmpdir")))) {
             return files.map(file -> file.getFileName().toString())
