@@ -27,7 +27,7 @@ type Status struct {
 type document struct {
 	Status
 	KeptOut *struct {
-		Why string
+		Mode, Why string
 	} `json:"kept_out_of"`
 	Mode       *string
 	Poisoned   *string
@@ -40,22 +40,22 @@ var errUnused = errors.New("the connection does not use onewrite")
 // These drivers have a SQLite that was translated to Go.
 var pureGo = []string{"modernc.org/sqlite", "github.com/glebarez/go-sqlite", "github.com/ncruces/go-sqlite3"}
 
-// Check returns the status if the database is in mode onewrite at synchronous=FULL, and an error with the
-// reason otherwise. It takes one connection of the pool. The driver has checked each when it opened it,
-// but a later pragma changes one connection only.
+// Check returns the status if the database is in a mode of onewrite at synchronous=FULL, and an error
+// with the reason otherwise. It takes one connection of the pool. The driver has checked each when it
+// opened it, but a later pragma changes one connection only.
 func Check(ctx context.Context, db *sql.DB) (Status, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return Status{}, err
 	}
 	defer conn.Close()
-	return CheckConn(ctx, conn, Modes[0], levels[full])
+	return CheckConn(ctx, conn, "", levels[full])
 }
 
-// CheckConn is Check for one connection, a mode of Modes, and a level of PRAGMA synchronous. A more
-// durable level is no error.
+// CheckConn is Check for one connection, a mode of Modes, and a level of PRAGMA synchronous. If mode is
+// empty, any of Modes will do. A more durable level is no error.
 func CheckConn(ctx context.Context, conn *sql.Conn, mode, synchronous string) (Status, error) {
-	place, err := placeOf(mode, "mode", Modes)
+	mode, err := modeOf(mode)
 	if err != nil {
 		return Status{}, fmt.Errorf("onewrite: %w", err)
 	}
@@ -63,7 +63,7 @@ func CheckConn(ctx context.Context, conn *sql.Conn, mode, synchronous string) (S
 	if err != nil {
 		return Status{}, fmt.Errorf("onewrite: %w", err)
 	}
-	status, err := check(ctx, askerOf(conn), Modes[place], level)
+	status, err := check(ctx, askerOf(conn), mode, level)
 	if errors.Is(err, errUnused) {
 		err = fmt.Errorf("%w: %s", err, advice(conn))
 	}
@@ -85,16 +85,9 @@ func askerOf(conn *sql.Conn) asks {
 }
 
 func check(ctx context.Context, ask asks, mode string, level int) (Status, error) {
-	answer, err := ask(ctx, "PRAGMA onewrite_status")
+	found, err := statusOf(ctx, ask)
 	if err != nil {
 		return Status{}, err
-	}
-	if answer == nil {
-		return Status{}, errUnused
-	}
-	var found document
-	if err = json.Unmarshal([]byte(textOf(answer)), &found); err != nil {
-		return Status{}, fmt.Errorf("the status cannot be read: %w", err)
 	}
 	if err = found.checkMode(ctx, ask, mode); err != nil {
 		return Status{}, err
@@ -102,15 +95,40 @@ func check(ctx context.Context, ask asks, mode string, level int) (Status, error
 	if err = found.checkLevel(ctx, ask, level); err != nil {
 		return Status{}, err
 	}
-	found.Status.Mode, found.JSON = *found.Mode, json.RawMessage(textOf(answer))
+	found.Status.Mode = *found.Mode
 	return found.Status, nil
 }
 
+func statusOf(ctx context.Context, ask asks) (found document, err error) {
+	answer, err := ask(ctx, "PRAGMA onewrite_status")
+	if err != nil {
+		return found, err
+	}
+	if answer == nil {
+		return found, errUnused
+	}
+	text := []byte(textOf(answer))
+	if err = json.Unmarshal(text, &found); err != nil {
+		return found, fmt.Errorf("the status cannot be read: %w", err)
+	}
+	found.JSON = text
+	return found, nil
+}
+
+// keptOutOf is the mode that the database remembers and is not used in, and onewrite if it remembers none.
+func (d *document) keptOutOf() string {
+	if d.KeptOut == nil {
+		return Modes[0]
+	}
+	return or(d.KeptOut.Mode, Modes[0])
+}
+
+// checkMode takes any mode of onewrite if mode is empty.
 func (d *document) checkMode(ctx context.Context, ask asks, mode string) error {
 	if d.KeptOut != nil {
-		return fmt.Errorf("the database is not in %s mode: %s", mode, d.KeptOut.Why)
+		return fmt.Errorf("the database is not in %s mode: %s", or(mode, d.keptOutOf()), d.KeptOut.Why)
 	}
-	if d.Mode == nil || *d.Mode != mode {
+	if d.Mode == nil || *d.Mode != or(mode, *d.Mode) {
 		if d.Mode == nil {
 			answer, err := ask(ctx, "PRAGMA journal_mode")
 			if err != nil {
@@ -119,7 +137,7 @@ func (d *document) checkMode(ctx context.Context, ask asks, mode string) error {
 			stock := textOf(answer)
 			d.Mode = &stock
 		}
-		return fmt.Errorf("the database is in %s mode, not in %s", *d.Mode, mode)
+		return fmt.Errorf("the database is in %s mode, not in %s", *d.Mode, or(mode, "one of onewrite"))
 	}
 	if d.Poisoned != nil {
 		return fmt.Errorf("the log cannot be used any more: %s", *d.Poisoned)

@@ -2,8 +2,11 @@ package onewrite
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"testing"
+
+	sqlite3 "github.com/mattn/go-sqlite3"
 )
 
 func TestAnotherVFS(t *testing.T) {
@@ -20,11 +23,12 @@ func TestThePragmaOnAStockVFS(t *testing.T) {
 
 func TestAnotherMode(t *testing.T) {
 	db := openAs(t, &Driver{Mode: "waldio"}, path(t))
-	fails(t, checked(db), "is in waldio mode, not in onewrite")
+	_, err := checkAs(db, "onewrite", "FULL")
+	fails(t, err, "is in waldio mode, not in onewrite")
 	db = open(t, path(t))
 	db.SetMaxOpenConns(1)
 	equal(t, "delete", one(t, db, "PRAGMA journal_mode=delete"))
-	fails(t, checked(db), "is in delete mode, not in onewrite")
+	fails(t, checked(db), "is in delete mode, not in one of onewrite")
 }
 
 func TestALowerLevel(t *testing.T) {
@@ -58,6 +62,37 @@ func TestAProgramThatAsksForWALKeepsTheMode(t *testing.T) {
 	}
 }
 
+// A framework asks for WAL in a hook, in the name, or by a statement.
+func TestADatabaseKeepsTheModeThatItRemembers(t *testing.T) {
+	asks := func(conn *sqlite3.SQLiteConn) error {
+		_, err := conn.Exec("PRAGMA journal_mode=WAL", nil)
+		return err
+	}
+	for _, mode := range Modes {
+		name := path(t)
+		must(t, openAs(t, &Driver{Mode: mode}, name).Close())
+		for _, opens := range []func() *sql.DB{
+			func() *sql.DB { return open(t, name) },
+			func() *sql.DB { return open(t, name+"?_journal_mode=WAL") },
+			func() *sql.DB { return openAs(t, &Driver{SQLite: sqlite3.SQLiteDriver{ConnectHook: asks}}, name) },
+		} {
+			db := opens()
+			db.SetMaxOpenConns(1)
+			for _, word := range []string{"", mode} {
+				status, err := checkAs(db, word, "FULL")
+				must(t, err)
+				equal(t, mode, status.Mode)
+				equal(t, "wal", one(t, db, "PRAGMA journal_mode=WAL"))
+				commitARow(t, db)
+			}
+			must(t, db.Close())
+		}
+		db := openAs(t, &Driver{Mode: "onewrite"}, name)
+		_, err := checkAs(db, "onewrite", "FULL")
+		must(t, err)
+	}
+}
+
 func TestANameForOtherCode(t *testing.T) {
 	_, err := Load()
 	must(t, err)
@@ -66,7 +101,8 @@ func TestANameForOtherCode(t *testing.T) {
 	must(t, err)
 	db := openWith(t, "sqlite3", dsn)
 	commitARow(t, db)
-	must(t, checked(db))
+	_, err = checkAs(db, "onewrite", "FULL")
+	must(t, err)
 	// The driver's own level is the lower one.
 	low := openWith(t, "sqlite3", strings.ReplaceAll(dsn, "&_synchronous=FULL", ""))
 	fails(t, checked(low), "synchronous is NORMAL")

@@ -43,7 +43,14 @@ func (c *connector) try(ctx context.Context) (driver.Conn, error) {
 }
 
 func (c *connector) prepare(ctx context.Context, ask asks) error {
-	if _, err := ask(ctx, "PRAGMA journal_mode="+c.source.mode); err != nil {
+	mode := c.source.mode
+	if mode == "" {
+		var err error
+		if mode, err = remembered(ctx, ask); err != nil {
+			return err
+		}
+	}
+	if _, err := ask(ctx, "PRAGMA journal_mode="+mode); err != nil {
 		return err
 	}
 	// The hook of the connection may have changed it.
@@ -52,6 +59,21 @@ func (c *connector) prepare(ctx context.Context, ask asks) error {
 	}
 	_, err := check(ctx, ask, c.source.mode, c.source.level)
 	return err
+}
+
+// remembered is the mode that the database remembers, and onewrite if it remembers none of Modes.
+func remembered(ctx context.Context, ask asks) (string, error) {
+	if _, err := ask(ctx, "PRAGMA journal_mode"); err != nil { // it opens the file
+		return "", err
+	}
+	found, err := statusOf(ctx, ask)
+	if err != nil {
+		return "", err
+	}
+	if found.Mode != nil {
+		return *found.Mode, nil
+	}
+	return found.keptOutOf(), nil
 }
 
 func asker(conn driver.Conn) asks {

@@ -5,8 +5,8 @@
 //	db, err := sql.Open("sqlite3-onewrite", "app.db")
 //
 // Each connection of the driver is then in journal mode onewrite at synchronous=FULL, or opening it
-// has returned an error with the reason. On systems other than Linux the driver warns, and opens
-// databases in stock WAL.
+// has returned an error with the reason. A database that remembers another of Modes stays in that one.
+// On systems other than Linux the driver warns, and opens databases in stock WAL.
 package onewrite
 
 import (
@@ -45,7 +45,8 @@ func init() {
 //
 // The connections are of type *sqlite3.SQLiteConn.
 type Driver struct {
-	// Mode is one of Modes. Empty: onewrite.
+	// Mode is one of Modes. Empty: the one that the database remembers, and onewrite for any other
+	// database.
 	Mode string
 	// Synchronous is the least durable level of the connections: OFF, NORMAL, FULL or EXTRA.
 	// Empty: FULL. At a lower level a power cut loses commits.

@@ -28,19 +28,22 @@ type source struct {
 	isURI bool
 	// Its parameters as they were written, without those that say mode, level and VFS.
 	parameters []string
-	mode       string
-	level      int
+	// Empty: the one that the database remembers.
+	mode  string
+	level int
 	// How long another connection that is in the way is waited for.
 	timeout time.Duration
 }
 
 // DSN returns the data source name that opens a database in mode onewrite with the driver "sqlite3",
-// for code that opens it by that name. Call Load before, and Check after.
+// for code that opens it by that name. It changes a database that is in another mode. Call Load before,
+// and Check after.
 func DSN(dsn string) (string, error) {
 	source, err := new(Driver).parse(dsn)
 	if err != nil {
 		return "", err
 	}
+	source.mode = or(source.mode, Modes[0])
 	return source.native(), nil
 }
 
@@ -70,14 +73,13 @@ func isMemory(name string) bool {
 
 // take reads the parameters. Those that the driver decides leave the list.
 func (s *source) take(d *Driver, text string) error {
-	mode, err := placeOf(or(d.Mode, Modes[0]), "mode", Modes)
-	if err != nil {
+	var err error
+	if s.mode, err = modeOf(d.Mode); err != nil {
 		return err
 	}
 	if s.level, err = placeOf(or(d.Synchronous, levels[full]), "synchronous", levels); err != nil {
 		return err
 	}
-	s.mode = Modes[mode]
 	for _, parameter := range strings.Split(text, "&") {
 		values, err := url.ParseQuery(parameter)
 		if err != nil {
@@ -157,6 +159,9 @@ func (s *source) native() string {
 		}
 		name = "file:" + strings.NewReplacer("%", "%25", "?", "%3F", "#", "%23").Replace(name)
 	}
+	if s.mode == "" {
+		return s.with(name, "vfs=onewrite")
+	}
 	return s.with(name, "vfs=onewrite", "journal_mode="+s.mode)
 }
 
@@ -168,6 +173,18 @@ func (s *source) stock() string {
 func (s *source) with(name string, more ...string) string {
 	all := append(append([]string{}, s.parameters...), more...)
 	return name + "?" + strings.Join(append(all, "_synchronous="+levels[s.level]), "&")
+}
+
+// modeOf is one of Modes. An empty word stays empty.
+func modeOf(word string) (string, error) {
+	if word == "" {
+		return "", nil
+	}
+	place, err := placeOf(word, "mode", Modes)
+	if err != nil {
+		return "", err
+	}
+	return Modes[place], nil
 }
 
 func placeOf(word, what string, words []string) (int, error) {
