@@ -13,7 +13,8 @@ import javax.sql.DataSource;
  * <pre>{@code Connection db = OneWrite.connect("app.db");}</pre>
  *
  * The database is then in journal mode {@code onewrite} at {@code synchronous=FULL}, or {@code connect}
- * has thrown. All methods may be called from any thread.
+ * has thrown. A database that remembers another of {@link #MODES} stays in that one. All methods may be
+ * called from any thread.
  */
 public final class OneWrite {
     /** The journal modes of onewrite. */
@@ -21,7 +22,7 @@ public final class OneWrite {
 
     private OneWrite() {}
 
-    /** Opens a database in mode {@code onewrite} at {@code synchronous=FULL}. */
+    /** Opens a database at {@code synchronous=FULL}: see {@link #connect(String, Properties)}. */
     public static Connection connect(String path) throws SQLException {
         return connect(path, new Properties());
     }
@@ -29,10 +30,11 @@ public final class OneWrite {
     /**
      * Opens a database like the driver, in a journal mode of onewrite.
      *
-     * <p>The path may be a URI ({@code file:...}), with settings of onewrite as its parameters, or a URL of
-     * the driver ({@code jdbc:sqlite:file:...}). The properties are those of the driver. Two of them have
-     * other defaults: {@code journal_mode} is {@code onewrite}, and {@code synchronous} is {@code FULL}.
-     * Another connection that is in the way is waited for as long as {@code busy_timeout} says.
+     * <p>The path may be a URI ({@code file:...}) or a URL of the driver ({@code jdbc:sqlite:file:...}), with
+     * settings of onewrite as its parameters. The properties are those of the driver. Two of them have other
+     * defaults. {@code synchronous} is {@code FULL}. {@code journal_mode} is the mode that the database
+     * remembers, and {@code onewrite} if it remembers none of {@link #MODES}. Another connection that is in
+     * the way is waited for as long as {@code busy_timeout} says.
      *
      * <p>On systems other than Linux this logs a warning, and opens in stock WAL.
      *
@@ -56,26 +58,29 @@ public final class OneWrite {
 
     /**
      * The URL that opens a database in mode {@code onewrite} at FULL, for code that takes nothing else.
-     * Call {@link #load()} first, and {@link #check(Connection)} afterwards.
+     * It changes a database that is in another mode. Call {@link #load()} first, and {@link
+     * #check(Connection)} afterwards.
      */
     public static String url(String path) throws SQLException {
         return Request.of(path, new Properties()).url();
     }
 
-    /** Checks for mode {@code onewrite} at FULL: see {@link #check(Connection, String, String)}. */
+    /** Checks for any mode of onewrite at FULL: see {@link #check(Connection, String, String)}. */
     public static String check(Connection connection) throws SQLException {
-        return check(connection, "onewrite", "FULL");
+        return check(connection, null, "FULL");
     }
 
     /**
-     * Returns {@code PRAGMA onewrite_status}, a JSON document, if the connection's database is in the mode
-     * and its commits are at least as durable as {@code synchronous} says.
+     * Checks that the connection's database is in the mode, and that its commits are at least as durable as
+     * {@code synchronous} says.
      *
+     * @param mode one of {@link #MODES}, or null for any of them
+     * @return {@code PRAGMA onewrite_status}, a JSON document
      * @throws OneWriteException with the reason otherwise
      * @throws IllegalArgumentException for an unknown word
      */
     public static String check(Connection connection, String mode, String synchronous) throws SQLException {
-        return Status.checked(connection, Request.mode(mode), Synchronous.of(synchronous));
+        return Status.checked(connection, Request.modeOrNull(mode), Synchronous.of(synchronous));
     }
 
     /**

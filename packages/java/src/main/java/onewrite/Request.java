@@ -20,14 +20,14 @@ final class Request {
     private static final String VFS = "vfs";
 
     private final Address address;
-    private final String mode;
+    private final String mode; // null for the one that the database remembers
     private final Synchronous level;
     private final Properties properties;
 
     private Request(Address address, Properties properties) {
         this.address = address;
         this.properties = properties;
-        mode = mode(word(MODE, "onewrite"));
+        mode = modeOrNull(word(MODE, null));
         level = Synchronous.of(word(LEVEL, "FULL"));
         String vfs = address.parameters().getOrDefault(VFS, "onewrite");
         if (!vfs.equals("onewrite")) {
@@ -51,7 +51,10 @@ final class Request {
         return properties.getProperty(name, address.parameters().getOrDefault(name, byDefault));
     }
 
-    static String mode(String word) {
+    static String modeOrNull(String word) {
+        if (word == null) {
+            return null;
+        }
         String mode = word.toLowerCase(Locale.ROOT);
         if (!OneWrite.MODES.contains(mode)) {
             throw new IllegalArgumentException(
@@ -62,7 +65,8 @@ final class Request {
 
     /** The URL with which the driver does all but the check. */
     String url() {
-        return address.url(Map.of(VFS, "onewrite", MODE, mode, LEVEL, level.name()));
+        String named = mode != null ? mode : Status.USUAL;
+        return address.url(Map.of(VFS, "onewrite", MODE, named, LEVEL, level.name()));
     }
 
     Connection open() throws SQLException {
@@ -102,7 +106,8 @@ final class Request {
     /** Returns false if another connection is in the way, and there is time for another try. */
     private boolean changesMode(Connection connection, boolean again) throws SQLException {
         try {
-            Driver.value(connection, "PRAGMA journal_mode=" + mode);
+            String wanted = mode != null ? mode : Status.remembered(connection);
+            Driver.value(connection, "PRAGMA journal_mode=" + wanted);
             return true;
         } catch (SQLException error) {
             if (again && Driver.isBusy(error)) {

@@ -8,8 +8,11 @@ import java.util.regex.Pattern;
 
 /** Checks {@code PRAGMA onewrite_status} of a connection. SQLite itself reads the JSON. */
 final class Status {
+    /** The mode of a database that remembers none. */
+    static final String USUAL = OneWrite.MODES.get(0);
+
     private static final String FIELDS = "SELECT s ->> '$.mode', s ->> '$.kept_out_of.why', s ->> '$.poisoned', "
-            + "s ->> '$.sync', s ->> '$.group_synch' FROM (SELECT ? AS s)";
+            + "s ->> '$.sync', s ->> '$.group_synch', s ->> '$.kept_out_of.mode' FROM (SELECT ? AS s)";
     /** The name of a file that was meant as a URI. */
     private static final Pattern LITERAL = Pattern.compile("(.*)\\?(.*&)?(vfs|journal_mode|onewrite_\\w+)=.*");
 
@@ -18,6 +21,7 @@ final class Status {
     private final String poisoned;
     private final String sync;
     private final String groupSynch;
+    private final String keptOutMode;
 
     private Status(ResultSet fields) throws SQLException {
         mode = fields.getString(1);
@@ -25,8 +29,25 @@ final class Status {
         poisoned = fields.getString(3);
         sync = fields.getString(4);
         groupSynch = fields.getString(5);
+        keptOutMode = fields.getString(6);
     }
 
+    /** The mode of onewrite that the database remembers, and the usual one if it remembers none. */
+    static String remembered(Connection connection) throws SQLException {
+        Driver.value(connection, "PRAGMA journal_mode"); // opens the file
+        String answer = Driver.value(connection, "PRAGMA onewrite_status");
+        if (answer == null) {
+            return USUAL; // the check says why
+        }
+        Status status = read(connection, answer);
+        return status.mode != null ? status.mode : status.keptOutMode();
+    }
+
+    private String keptOutMode() {
+        return keptOutMode != null ? keptOutMode : USUAL;
+    }
+
+    /** If {@code mode} is null, any mode of onewrite will do. */
     static String checked(Connection connection, String mode, Synchronous level) throws SQLException {
         String answer = Driver.value(connection, "PRAGMA onewrite_status");
         if (answer == null) {
@@ -66,11 +87,13 @@ final class Status {
 
     private void checkMode(Connection connection, String wanted) throws SQLException {
         if (keptOut != null) {
-            throw new OneWriteException("the database is not in " + wanted + " mode: " + keptOut);
+            String named = wanted != null ? wanted : keptOutMode();
+            throw new OneWriteException("the database is not in " + named + " mode: " + keptOut);
         }
-        if (!wanted.equals(mode)) {
+        if (mode == null || wanted != null && !wanted.equals(mode)) {
             String found = mode != null ? mode : Driver.value(connection, "PRAGMA journal_mode");
-            throw new OneWriteException("the database is in " + found + " mode, not in " + wanted);
+            String named = wanted != null ? wanted : "one of onewrite";
+            throw new OneWriteException("the database is in " + found + " mode, not in " + named);
         }
         if (poisoned != null) {
             throw new OneWriteException("the log cannot be used any more: " + poisoned);

@@ -29,14 +29,14 @@ class CheckTest extends Place {
     @Test
     void anotherMode() throws Exception {
         Connection db = connect("journal_mode=waldio");
-        fails(() -> OneWrite.check(db), "is in waldio mode, not in onewrite");
+        fails(() -> OneWrite.check(db, "onewrite", "FULL"), "is in waldio mode, not in onewrite");
     }
 
     @Test
     void aModeOfSqlite() throws Exception {
         Connection db = connect();
         assertEquals("delete", one(db, "PRAGMA journal_mode=delete"));
-        fails(() -> OneWrite.check(db), "is in delete mode, not in onewrite");
+        fails(() -> OneWrite.check(db), "is in delete mode, not in one of onewrite");
     }
 
     @Test
@@ -72,9 +72,20 @@ class CheckTest extends Place {
     @Test
     void aProgramThatAsksForWalLeavesTheModeUnlessTheEnvironmentSaysOtherwise() throws Exception {
         assertEquals(
-                "[wal, the database is in wal mode, not in onewrite]",
+                "[wal, the database is in wal mode, not in one of onewrite]",
                 start("wal", path).printed().toString());
         Child child = start("wal", path).variable("ONEWRITE_UPGRADE_WAL", "onewrite");
         assertEquals("[wal, onewrite]", child.printed().toString());
+    }
+
+    @Test
+    void aProgramThatAsksForWalKeepsTheModeThatTheDatabaseRemembers() throws Exception {
+        for (String mode : OneWrite.MODES) {
+            connectTo(in(mode), "journal_mode=" + mode).close();
+            Child child = start("wal", in(mode)).variable("ONEWRITE_UPGRADE_WAL", "onewrite");
+            assertEquals("[wal, " + mode + "]", child.printed().toString());
+            Connection db = connectTo(in(mode));
+            assertEquals(mode, field(db, OneWrite.check(db), "mode"));
+        }
     }
 }

@@ -45,6 +45,21 @@ class ConnectTest extends Place {
     }
 
     @Test
+    void aDatabaseKeepsTheModeThatItRemembers() throws Exception {
+        for (String mode : OneWrite.MODES) {
+            connectTo(in(mode), "journal_mode=" + mode).close();
+            try (Connection db = OneWrite.connect(in(mode))) {
+                assertEquals(mode, field(db, OneWrite.check(db), "mode"));
+                commitARow(db);
+            }
+            try (Connection db = OneWrite.dataSource(in(mode)).getConnection()) {
+                OneWrite.check(db, mode, "FULL");
+            }
+            OneWrite.check(connectTo(in(mode), "journal_mode=onewrite"), "onewrite", "FULL");
+        }
+    }
+
+    @Test
     void aStockDatabaseIsTakenOverAndIsStockAgainAfterTheLastClose() throws Exception {
         Connection stock = stock();
         run(stock, "CREATE TABLE t(x)");
