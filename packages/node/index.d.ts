@@ -36,7 +36,10 @@ export interface Database {
 }
 
 export interface Wanted {
-  /** `onewrite` by default. */
+  /**
+   * Without it `open` takes the one that the database remembers, and `onewrite` for any other database.
+   * `check` takes any of them.
+   */
   mode?: Mode;
   /** `FULL` by default. */
   synchronous?: Synchronous;
@@ -78,5 +81,8 @@ export function open(
   options: OpenOptions & { driver: 'better-sqlite3' | 'node:sqlite' | 'libsql' },
 ): any;
 
-/** The URI that opens a database with onewrite, for drivers that take URIs. Call `load` first. */
+/**
+ * The URI that opens a database with onewrite, for drivers that take URIs. Call `load` first. It changes
+ * a database that is in another mode. `mode` is `onewrite` by default.
+ */
 export function uri(path: string | URL, mode?: Mode): string;

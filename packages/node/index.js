@@ -2,7 +2,8 @@
 //
 //     const db = require('onewrite').open('app.db', { driver: require('better-sqlite3') });
 //
-// The database is then in journal mode `onewrite` at synchronous=FULL, or `open` has thrown.
+// The database is then in journal mode `onewrite` at synchronous=FULL, or `open` has thrown. One that
+// remembers another of `MODES` stays in that one.
 'use strict';
 
 const { OneWriteError } = require('./lib/error');

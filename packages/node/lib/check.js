@@ -4,16 +4,17 @@
 const { isMainThread } = require('worker_threads');
 const { ONLY_LINUX, OneWriteError, isSupported } = require('./error');
 const { follow } = require('./handle');
-const { LEVELS, levelOf, modeOf } = require('./words');
+const { LEVELS, USUAL, levelOf, modeOrAny } = require('./words');
 
 const FULL = LEVELS.indexOf('FULL');
 
 /**
  * Returns `PRAGMA onewrite_status`, for node-sqlite3 as a promise. Throws OneWriteError with the reason
- * unless the database is in the mode, and its commits are at least as durable as `synchronous`.
+ * unless the database is in the mode, and its commits are at least as durable as `synchronous`. Without
+ * `mode` any mode of onewrite will do.
  */
-function check(db, { mode = 'onewrite', synchronous = 'FULL' } = {}) {
-  return follow(db, checking(modeOf(mode), levelOf(synchronous)));
+function check(db, { mode, synchronous = 'FULL' } = {}) {
+  return follow(db, checking(modeOrAny(mode), levelOf(synchronous)));
 }
 
 /** The steps of a check, for `follow`. */
@@ -45,12 +46,13 @@ function whyNot() {
 }
 
 function* checkMode(status, mode) {
-  if (status.kept_out_of) {
-    throw new OneWriteError(`the database is not in ${mode} mode: ${status.kept_out_of.why}`);
+  const keptOut = status.kept_out_of;
+  if (keptOut) {
+    throw new OneWriteError(`the database is not in ${mode ?? keptOut.mode ?? USUAL} mode: ${keptOut.why}`);
   }
-  if (status.mode !== mode) {
+  if (status.mode === null || status.mode !== (mode ?? status.mode)) {
     const found = status.mode ?? (yield 'PRAGMA journal_mode') ?? 'unknown';
-    throw new OneWriteError(`the database is in ${found} mode, not in ${mode}`);
+    throw new OneWriteError(`the database is in ${found} mode, not in ${mode ?? 'one of onewrite'}`);
   }
   if (status.poisoned) throw new OneWriteError(`the log cannot be used any more: ${status.poisoned}`);
 }

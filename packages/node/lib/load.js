@@ -54,8 +54,8 @@ async function loadAsync(db) {
 }
 
 /**
- * Sets what the extension reads from the environment. Each load decides again about the default, also
- * one in a worker thread, which reads the environment of the main thread. So the variable stays.
+ * Sets what the extension reads from the environment. It stays set: a worker thread may load another
+ * driver, and cannot set the environment that the extension reads there.
  */
 function prepare(isDefault) {
   const path = getLoadablePath();

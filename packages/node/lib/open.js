@@ -5,25 +5,27 @@ const { OneWriteError, isSupported } = require('./error');
 const { check } = require('./check');
 const { ask, isBusy, isNodeSqlite } = require('./handle');
 const { loadInto, warn } = require('./load');
-const { plainPath, textOf, uri } = require('./uri');
-const { LEVELS, levelOf, modeOf } = require('./words');
+const { modeIn, plainPath, textOf, uriOf } = require('./uri');
+const { LEVELS, USUAL, levelOf, modeOrAny } = require('./words');
 
 const RETRY_MS = 20;
 
 /**
- * Opens a database with a driver, in a journal mode of onewrite, and returns the driver's handle. The
- * options that are not named here go to the driver. Another connection that is in the way is waited
- * for, `timeout` milliseconds long.
+ * Opens a database with a driver, in a journal mode of onewrite, and returns the driver's handle. Without
+ * `mode` it is the one that the database remembers, and `onewrite` for any other database. The options
+ * that are not named here go to the driver. Another connection that is in the way is waited for,
+ * `timeout` milliseconds long.
  *
- * Throws OneWriteError with the reason if the database is not in `mode`, at `synchronous`, and
+ * Throws OneWriteError with the reason if the database is not in that mode, at `synchronous`, and
  * TypeError for an unknown word. On systems other than Linux it warns, and opens in stock WAL.
  */
 function open(path, options = {}) {
-  const { driver, mode = 'onewrite', synchronous = 'FULL', readonly = false, timeout = 5000, ...others } = options;
-  const wanted = { mode: modeOf(mode), synchronous: LEVELS[levelOf(synchronous)] };
+  const { driver, mode, synchronous = 'FULL', readonly = false, timeout = 5000, ...others } = options;
+  const asked = modeOrAny(mode);
+  const wanted = { mode: asked ?? modeIn(path), synchronous: LEVELS[levelOf(synchronous)] };
   const Driver = classOf(driver);
   if (!Number.isInteger(timeout) || timeout < 0) throw new TypeError('timeout is a number of milliseconds');
-  const db = opened(Driver, path, { mode, readonly }, { ...others, ...readonlyOption(Driver, readonly), timeout });
+  const db = opened(Driver, path, { mode: asked, readonly }, { ...others, ...readonlyOption(Driver, readonly), timeout });
   try {
     ask(db, `PRAGMA busy_timeout=${timeout}`);
     if (isSupported()) enter(db, wanted, timeout);
@@ -37,7 +39,7 @@ function open(path, options = {}) {
 
 function opened(Driver, path, { mode, readonly }, driverOptions) {
   const hasUris = takesUris(Driver);
-  const name = hasUris ? uri(path, mode) + (readonly ? '&mode=ro' : '') : plainPath(path);
+  const name = hasUris ? uriOf(path, mode) + (readonly ? '&mode=ro' : '') : plainPath(path);
   if (isSupported()) {
     loadOnce(Driver, !hasUris);
     return new Driver(name, driverOptions);
@@ -111,12 +113,19 @@ function enter(db, wanted, timeout) {
 /** Whether the mode was set. Throws if it cannot be. */
 function tryToEnter(db, mode, isLast) {
   try {
-    ask(db, `PRAGMA journal_mode=${mode}`);
+    ask(db, `PRAGMA journal_mode=${mode ?? remembered(db)}`);
     return true;
   } catch (error) {
     if (isBusy(error) && !isLast) return false;
     throw new OneWriteError(error.message, { cause: error });
   }
+}
+
+/** The mode of onewrite that the database remembers, and the usual one if it remembers none. */
+function remembered(db) {
+  ask(db, 'PRAGMA journal_mode'); // opens the file
+  const status = JSON.parse(ask(db, 'PRAGMA onewrite_status') ?? '{}');
+  return status.mode ?? status.kept_out_of?.mode ?? USUAL;
 }
 
 function enterStock(db, synchronous) {

@@ -3,20 +3,26 @@
 
 const { fileURLToPath } = require('url');
 const { OneWriteError } = require('./error');
-const { modeOf } = require('./words');
+const { USUAL, modeOf, modeOrAny } = require('./words');
 
 /**
- * The URI that opens a database with onewrite, for drivers that take URIs. Call `load` first. A path
- * that begins with `file:` is a URI already, and keeps its parameters.
+ * The URI that opens a database with onewrite, for drivers that take URIs. Call `load` first. It changes
+ * a database that is in another mode. A path that begins with `file:` is a URI already, and keeps its
+ * parameters.
  */
-function uri(name, mode = 'onewrite') {
-  const wanted = [['vfs', 'onewrite'], ['journal_mode', modeOf(mode)]];
+function uri(name, mode = USUAL) {
+  return uriOf(name, modeOf(mode));
+}
+
+/** The same. Without `mode` the database stays in the one that it remembers. */
+function uriOf(name, mode) {
+  const wanted = [['vfs', 'onewrite'], ...(mode ? [['journal_mode', mode]] : [])];
   const text = textOf(name);
   refuseMemory(text);
   // Two slashes at the start would begin a host's name.
   if (!isUri(text)) return `file:${escaped(text.replace(/^\/+/, '/'))}?${query(wanted)}`;
   const [plain] = text.split('#');
-  const parameters = new URLSearchParams(plain.slice((plain + '?').indexOf('?') + 1));
+  const parameters = parametersOf(plain);
   const missing = wanted.filter(([parameter, word]) => {
     const named = parameters.get(parameter);
     if (named !== null && named !== word) {
@@ -27,6 +33,13 @@ function uri(name, mode = 'onewrite') {
   return missing.length === 0 ? plain : `${plain}${plain.includes('?') ? '&' : '?'}${query(missing)}`;
 }
 
+/** The mode that a URI names, or undefined. */
+function modeIn(name) {
+  const [plain] = textOf(name).split('#');
+  return isUri(plain) ? modeOrAny(parametersOf(plain).get('journal_mode') ?? undefined) : undefined;
+}
+
+const parametersOf = (plain) => new URLSearchParams(plain.slice((plain + '?').indexOf('?') + 1));
 const isUri = (text) => text.startsWith('file:');
 const escaped = (text) => text.split('/').map(encodeURIComponent).join('/');
 const query = (pairs) => pairs.map(([name, word]) => `${name}=${word}`).join('&');
@@ -53,4 +66,4 @@ function plainPath(name) {
   );
 }
 
-module.exports = { plainPath, textOf, uri };
+module.exports = { modeIn, plainPath, textOf, uri, uriOf };

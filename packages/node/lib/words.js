@@ -4,6 +4,9 @@
 /** The journal modes of onewrite. */
 const MODES = Object.freeze(['onewrite', 'waldio', 'swal', 'direct']);
 
+/** The mode of a database that remembers none of them. */
+const USUAL = MODES[0];
+
 /** By SQLite's numbers. */
 const LEVELS = ['OFF', 'NORMAL', 'FULL', 'EXTRA'];
 
@@ -19,6 +22,8 @@ function show(word) {
 }
 
 const modeOf = (word) => MODES[placeOf(word, 'mode', MODES)];
+/** Undefined stays so: any mode, or the one that the database remembers. */
+const modeOrAny = (word) => (word === undefined ? undefined : modeOf(word));
 const levelOf = (word) => placeOf(word, 'synchronous', LEVELS);
 
-module.exports = { LEVELS, MODES, levelOf, modeOf };
+module.exports = { LEVELS, MODES, USUAL, levelOf, modeOf, modeOrAny };

@@ -38,10 +38,11 @@ for (const name of available(SYNC_DRIVERS)) {
     it('says that a mode is another', (t) => {
       const { file } = place(t);
       const db = open(t, file, { mode: 'waldio' });
-      fails(() => onewrite.check(db), /is in waldio mode, not in onewrite/);
+      fails(() => onewrite.check(db, { mode: 'onewrite' }), /is in waldio mode, not in onewrite/);
+      assert.equal(onewrite.check(db).mode, 'waldio');
       assert.equal(onewrite.check(db, { mode: 'waldio' }).mode, 'waldio');
       assert.equal(one(db, 'PRAGMA journal_mode=delete'), 'delete');
-      fails(() => onewrite.check(db), /is in delete mode, not in onewrite/);
+      fails(() => onewrite.check(db), /is in delete mode, not in one of onewrite/);
     });
 
     it('says that the level is lower', (t) => {
@@ -81,7 +82,7 @@ for (const name of available(SYNC_DRIVERS)) {
         console.log(said(() => onewrite.check(db)));
       `;
       const lines = printed(code, [place(t).file, name], { ONEWRITE_UPGRADE_WAL: '0' });
-      assert.deepEqual(lines, ['wal', 'OneWriteError: the database is in wal mode, not in onewrite']);
+      assert.deepEqual(lines, ['wal', 'OneWriteError: the database is in wal mode, not in one of onewrite']);
     });
 
     it('has the reason of a mode that is kept out', async (t) => {

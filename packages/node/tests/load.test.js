@@ -150,7 +150,7 @@ function nodeSqlite3() {
     const lines = run(code, [place(t).file, 'sqlite3']);
     assert.match(lines[0], /does not use onewrite/);
     assert.deepEqual(lines.slice(1, 4), ['true [ true, true ]', 'onewrite', 'synchronous is NORMAL, not FULL']);
-    assert.equal(lines[4], 'the database is in delete mode, not in onewrite');
+    assert.equal(lines[4], 'the database is in delete mode, not in one of onewrite');
   });
 
   it('rejects with the reason', (t) => {

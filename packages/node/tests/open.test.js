@@ -37,6 +37,24 @@ for (const name of available(SYNC_DRIVERS)) {
       }
     });
 
+    it('keeps the mode that a database remembers, also where a program asks for WAL', async (t) => {
+      const { directory } = place(t);
+      for (const mode of onewrite.MODES) {
+        const file = path.join(directory, mode);
+        const closed = async (db) => (db.close(), await collected());
+        await closed(open(t, file, { mode }));
+        for (let round = 0; round < 2; round++) {
+          const db = open(t, file);
+          assert.equal(onewrite.check(db).mode, mode);
+          assert.equal(one(db, 'PRAGMA journal_mode=WAL'), 'wal');
+          commitARow(db);
+          assert.equal(onewrite.check(db, { mode }).mode, mode);
+          await closed(db);
+        }
+        assert.equal(onewrite.check(open(t, file, { mode: 'onewrite' })).mode, 'onewrite');
+      }
+    });
+
     it('takes over a stock database, which is stock again after the last close', async (t) => {
       const { file } = place(t);
       await (await stock(t, file, 'CREATE TABLE t(x)', 'INSERT INTO t VALUES(1)')).close();
@@ -80,8 +98,10 @@ for (const name of available(SYNC_DRIVERS)) {
       assert.equal(onewrite.check(open(t, uri)).compression, 'zstd');
       assert.throws(() => open(t, `file:${file}?onewrite_synk=full`));
       for (const parameter of ['vfs=unix', 'journal_mode=direct']) {
-        assert.throws(() => open(t, `file:${file}?${parameter}`), new RegExp(`TypeError.*${parameter}|${parameter}`));
+        assert.throws(() => open(t, `file:${file}?${parameter}`, { mode: 'onewrite' }), new RegExp(parameter));
       }
+      assert.throws(() => open(t, `file:${file}?journal_mode=delete`), /unknown mode 'delete'/);
+      assert.equal(onewrite.check(open(t, `file:${file}2?journal_mode=DIRECT`)).mode, 'direct');
     });
 
     it('refuses wrong words and makes no file', (t) => {
