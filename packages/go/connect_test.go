@@ -170,7 +170,7 @@ func TestAContextEndsTheWait(t *testing.T) {
 	name := path(t)
 	other := stock(t, name)
 	run(t, other, "CREATE TABLE t(x)", "PRAGMA journal_mode=WAL", "INSERT INTO t VALUES(1)")
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	err := openWith(t, DriverName, name+"?_busy_timeout=20000").PingContext(ctx)
 	fails(t, err, "deadline", "cannot change into onewrite mode")

@@ -17,14 +17,19 @@ type asks func(ctx context.Context, statement string) (driver.Value, error)
 // the busy timeout says.
 func (c *connector) enter(ctx context.Context) (driver.Conn, error) {
 	end := time.Now().Add(c.source.timeout)
+	var busy error
 	for {
 		conn, err := c.try(ctx)
+		if err != nil && busy != nil && ctx.Err() != nil {
+			return nil, fmt.Errorf("%w: %v", ctx.Err(), busy) // it ended within a statement
+		}
 		if err == nil || !isBusy(err) || !time.Now().Before(end) {
 			return conn, err
 		}
+		busy = err
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %v", ctx.Err(), err)
+			return nil, fmt.Errorf("%w: %v", ctx.Err(), busy)
 		case <-time.After(retryAfter):
 		}
 	}
