@@ -243,7 +243,7 @@ pub fn is_denial(error: &io::Error) -> bool {
         .any(|errno| found == Some(errno.raw_os_error()))
 }
 
-/// As people read it. A derived one would take 6 KiB of code, which no user sees.
+/// As people read it. A derived one would take 5 KiB of code, which no user sees.
 impl fmt::Debug for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -68,7 +68,7 @@ struct Known {
     writes: bool,
 }
 
-/// Each is sorted by its key. Vectors, because maps would take 40 KiB of code.
+/// Each is sorted by its key. Vectors, because maps take more code.
 #[derive(Default)]
 struct Maps {
     has_begun: bool,
