@@ -50,14 +50,14 @@ proc record_at {layout page salts bytes at} {
   if {$number==0} {return ""}
   set supersedes 0
   set base 0
-  foreach {is name} [list [expr {$word & (1<<26)}] supersedes [expr {($word>>28) in {2 4}}] base] {
+  foreach {is name} [list [expr {$word & (1<<26)}] supersedes [expr {($word>>28) in {2 4 5}}] base] {
     if {!$is} {continue}
     if {[binary scan $bytes @[expr {$at+$head}]Iu $name]!=1} {return ""}
     incr head 4
   }
   set kind [expr {$word>>28}]
   set data [expr {$word & 0x3ffffff}]
-  if {$kind>4 || $data>$page || ($kind==0)!=($data==$page)} {return ""}
+  if {$kind>5 || $data>$page || ($kind==0)!=($data==$page)} {return ""}
   dict create number $number commit $commit salts $its_salts checksums $checksums kind $kind \
       supersedes $supersedes base $base head $head data $data
 }
@@ -156,6 +156,7 @@ proc page_of {walk page i} {
     0 {return $data}
     1 - 2 {return [lz4_unpack $data $dictionary]}
     3 - 4 {return [zstd_unpack $data $dictionary]}
+    5 {return [ranges_apply $data $dictionary]}
   }
 }
 
@@ -215,6 +216,31 @@ proc lz4_unpack {data dictionary} {
     append out $pattern
   }
   string range $out [string length $dictionary] end
+}
+
+# Writes byte ranges over the page BASE.
+proc ranges_apply {data base} {
+  binary scan $data cu* values
+  set at 0
+  for {set from 0} {$from<[llength $values]} {incr from $count} {
+    incr at [take_leb128 $values from]
+    set count [take_leb128 $values from]
+    set bytes [string range $data $from [expr {$from+$count-1}]]
+    set base [string replace $base $at [expr {$at+$count-1}] $bytes]
+    incr at $count
+  }
+  return $base
+}
+
+# Takes a number in LEB128 off the list VALUES at FROM_NAME.
+proc take_leb128 {values from_name} {
+  upvar $from_name from
+  for {set number 0; set shift 0} 1 {incr shift 7} {
+    set byte [lindex $values $from]
+    incr from
+    incr number [expr {($byte & 127)<<$shift}]
+    if {$byte<128} {return $number}
+  }
 }
 
 # Frame number I+1 as SQLite's own log would hold it.
