@@ -6,7 +6,7 @@
 //! again. After `RESTARTS` of these, one read transaction holds the database for the rest.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -141,7 +141,7 @@ fn check_source(path: &Path) -> Result<(), String> {
 
 fn copy(path: &Path, partial: &Partial, args: &Args) -> Result<Report, String> {
     onewrite::register().map_err(|e| e.to_string())?;
-    let source = open_source(path).map_err(in_words)?;
+    let source = open_source(path, PATIENCE).map_err(in_words)?;
     let text = |sql| source.query_row(sql, [], |row| row.get::<_, String>(0));
     let number = |sql| source.query_row(sql, [], |row| row.get::<_, i64>(0));
     let journal_mode = text("PRAGMA journal_mode").map_err(in_words)?;
@@ -179,13 +179,13 @@ fn copy(path: &Path, partial: &Partial, args: &Args) -> Result<Report, String> {
 }
 
 /// Opens the database in its own mode, whatever the environment asks for.
-fn open_source(path: &Path) -> rusqlite::Result<Connection> {
+pub fn open_source(path: &Path, patience: Duration) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
     let uri = format!("file:{}?journal_mode=wal", escaped(path));
     let source = Connection::open_with_flags_and_vfs(uri, flags, onewrite::VFS_NAME)?;
-    source.busy_timeout(PATIENCE)?;
+    source.busy_timeout(patience)?;
     source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(source)
 }
@@ -303,12 +303,7 @@ fn as_stock(image: &File) -> io::Result<()> {
 
 /// Whether stock SQLite opens the copy.
 fn check_copy(image: &Path, pages: i64) -> Result<(), String> {
-    let mut head = Vec::new();
-    let read = File::open(image).and_then(|file| {
-        file.take(onewrite::DATABASE_HEADER_BYTES as u64)
-            .read_to_end(&mut head)
-    });
-    let header = read.ok().and_then(|_| DatabaseHeader::parse(&head));
+    let header = DatabaseHeader::read(image);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags_and_vfs(image, flags, "unix").and_then(|copy| {
         copy.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;

@@ -1,5 +1,9 @@
 //! The fields of a database's header that onewrite uses.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
 use onewrite::log::LogId;
 use onewrite::wal::PageSize;
 use onewrite::{DATABASE_HEADER_BYTES, guarded_by};
@@ -25,6 +29,16 @@ pub struct DatabaseHeader {
 }
 
 impl DatabaseHeader {
+    /// `None` where the file cannot be read, or is no database.
+    pub fn read(path: &Path) -> Option<DatabaseHeader> {
+        let mut head = Vec::new();
+        let file = File::open(path).ok()?;
+        file.take(DATABASE_HEADER_BYTES as u64)
+            .read_to_end(&mut head)
+            .ok()?;
+        Self::parse(&head)
+    }
+
     /// `None` where `head` is not a database's header.
     pub fn parse(head: &[u8]) -> Option<DatabaseHeader> {
         let head: &[u8; DATABASE_HEADER_BYTES] = head.first_chunk()?;

@@ -86,6 +86,18 @@ fn it_reads_sql_from_standard_input_writes_and_keeps_the_mode() {
     }
 }
 
+/// The shell does not close the database if SQL among its arguments fails.
+#[test]
+fn after_an_error_the_database_is_a_stock_one_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let database = directory.path().join("app.db");
+    Writer::start(&database, "onewrite", "auto", FOUR_COMMITS, Then::Wait).finish();
+    let words = ["shell", path(&database), "SELECT nonsense FROM t"];
+    let (code, _, err) = ended(&run(with_libraries(&words)));
+    assert!(code != 0 && err.contains("nonsense"), "{code} {err}");
+    assert_eq!(stock_shell(&database, "SELECT count(*) FROM t"), "3");
+}
+
 #[test]
 fn without_a_shell_it_says_how_to_get_one() {
     let directory = tempfile::tempdir().expect("a directory");
