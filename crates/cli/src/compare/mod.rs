@@ -433,7 +433,8 @@ pub fn run(args: &Args) -> Outcome {
 
 /// All rounds of all modes, with the raw rates between them.
 fn compare(args: &Args, plan: &Plan, place: &Place, progress: &Progress) -> Result<Report, String> {
-    let bench = rounds::raw_bench(place, args.count)?;
+    let workers = args.threads() * args.common.processes;
+    let bench = rounds::raw_bench(place, args.count / workers)?;
     let comparison = Comparison {
         plan,
         terms: args.terms(),

@@ -209,7 +209,8 @@ impl Ledger {
     }
 }
 
-/// The raw rates of the device below a place, with as many writes as there are transactions.
+/// The raw rates of the device below a place. One thread writes, so a worker's count of transactions
+/// is enough.
 pub fn raw_bench(place: &Place, count: u32) -> Result<RawBench<'_>, String> {
     let bench = RawBench::prepare(place.root(), count);
     let bench = bench.map_err(|error| directory::explain(place.given(), &error))?;
