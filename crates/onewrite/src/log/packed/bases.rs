@@ -59,7 +59,7 @@ pub struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// What is known of the generation with these salts.
+    /// The log's generation with these salts, as far as it is known.
     pub fn new(bases: MutexGuard<'a, Bases>, salts: Salts) -> Known<'a> {
         Known { salts, bases }
     }

@@ -1,8 +1,8 @@
 //! How much processor time goes into saving blocks.
 //!
-//! With `auto` compression and the goal `balanced`, a thread may spend at most an eighth of the
-//! processor time that it spends on everything else: on SQLite, on the application, on writing the
-//! log. It earns that as it goes. Both times are measured, so the share holds on any processor and
+//! With `auto` compression and the goal `balanced`, a thread may spend at most an eighth of its other
+//! processor time: that of SQLite, of the application, and of writing the log. It earns that as it
+//! goes. Both times are measured, so the share holds on any processor and
 //! with any transactions.
 
 use std::cell::Cell;
@@ -15,7 +15,7 @@ const SHARE: u64 = 8;
 /// computed for an hour does not slow down its next hundred commits for it.
 const MOST_SAVED: i64 = 1_000_000;
 
-/// What this thread has earned and not spent.
+/// The time that this thread has earned and not spent.
 #[derive(Clone, Copy, Default)]
 struct Account {
     nanos: i64,

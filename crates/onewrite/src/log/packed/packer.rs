@@ -167,7 +167,7 @@ impl<'a> Packer<'a> {
         {
             return (Kind::Ranges(base.frame), data);
         }
-        // What did not become smaller last time is not tried again.
+        // A page that did not become smaller last time is not tried again.
         let is_hopeless = base.is_some_and(|base| base.bytes > page.len() / 8 * 7);
         let own = match is_hopeless {
             true => None,
@@ -365,7 +365,7 @@ impl<'a> Packer<'a> {
         let write = |item: &Item| {
             let from = out.len();
             let data = &self.data[item.data.clone()];
-            // What nobody could read must not be acknowledged.
+            // A record that nobody can read must not be acknowledged.
             assert!(
                 item.kind.takes(data.len(), self.page),
                 "{:?} of {} bytes",

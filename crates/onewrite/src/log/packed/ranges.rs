@@ -15,8 +15,8 @@ const GAP_BYTES: usize = 4;
 /// Bytes that are compared at once.
 const STRIDE: usize = 32;
 
-/// Appends the difference of `page` from `base` to `out`, unless it takes more than `most` bytes, or
-/// as many as the page: then `out` is as before. Returns whether it was appended.
+/// Appends the difference of `page` from `base` to `out`, and returns whether it did. A difference of
+/// more than `most` bytes, or of as many as the page, leaves `out` as before.
 pub fn find(page: &[u8], base: &[u8], most: usize, out: &mut Vec<u8>) -> bool {
     let most = most.min(page.len() - 1);
     let begin = out.len();
