@@ -22,7 +22,7 @@ use crate::tracefs::CpuReader;
 /// The interval at which the thread empties the kernel's buffers.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// The most bytes gathered without a digest; later ones are lost.
+/// The most bytes collected without a digest; later ones are lost.
 const MAX_BYTES: usize = 1 << 30;
 
 /// The bytes held back where there is a digest, and for how long.
@@ -30,7 +30,7 @@ const MAX_BYTES: usize = 1 << 30;
 pub(crate) struct Held {
     /// During the watch only data beyond this is digested.
     pub(crate) bytes: usize,
-    /// Younger events are not digested: an older event of another CPU may not have been gathered
+    /// Younger events are not digested: an older event of another CPU may not have been collected
     /// yet.
     pub(crate) delay: Duration,
 }
@@ -50,7 +50,7 @@ const AT_A_TIME: usize = 4096;
 
 /// The reports that are not yet digested.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct Collected {
     /// Sub-buffers of each CPU, in the order in which the kernel filled them.
     pub(crate) cpus: Vec<VecDeque<Vec<u8>>>,
     bytes: usize,
@@ -62,7 +62,7 @@ pub(crate) struct Gathered {
     pub(crate) too_much: bool,
 }
 
-impl Gathered {
+impl Collected {
     /// Adds a sub-buffer.
     pub(crate) fn add(&mut self, cpu: usize, sub_buffer: Vec<u8>) {
         if self.cpus.len() <= cpu {
@@ -94,11 +94,11 @@ type Shared<K> = Arc<Mutex<Option<Digest<K>>>>;
 pub(crate) struct Collector<K: Keep + 'static> {
     stop: Arc<AtomicBool>,
     digest: Shared<K>,
-    thread: Option<JoinHandle<Result<Gathered, Error>>>,
+    thread: Option<JoinHandle<Result<Collected, Error>>>,
 }
 
 impl<K: Keep + 'static> Collector<K> {
-    /// Begins to gather records from `readers` and, if there is a `watch`, the names of created
+    /// Begins to collect records from `readers` and, if there is a `watch`, the names of created
     /// files.
     pub(crate) fn start(
         readers: Vec<CpuReader>,
@@ -110,13 +110,13 @@ impl<K: Keep + 'static> Collector<K> {
             readers,
             watch,
             held,
-            gathered: Gathered::default(),
+            collected: Collected::default(),
             stop: Arc::clone(&stop),
             digest: Arc::clone(&digest),
         };
         let thread = thread::Builder::new()
             .name("trace".to_owned())
-            .spawn(move || work.gather())
+            .spawn(move || work.collect())
             .map_err(Error::io("start a thread to read", Path::new("the trace")))?;
         Ok(Self {
             stop,
@@ -125,23 +125,23 @@ impl<K: Keep + 'static> Collector<K> {
         })
     }
 
-    /// Digests with this from now on, including the data gathered before.
+    /// Digests with this from now on, including the data collected before.
     pub(crate) fn digest_with(&self, digest: Digest<K>) {
         *lock(&self.digest) = Some(digest);
     }
 
     /// Ends the watch. Tracing must have stopped, so that reading comes to an end. Returns the
     /// rest, and the digest if there was one.
-    pub(crate) fn finish(mut self) -> Result<(Gathered, Option<Digest<K>>), Error> {
-        let gathered = self.join()?;
+    pub(crate) fn finish(mut self) -> Result<(Collected, Option<Digest<K>>), Error> {
+        let collected = self.join()?;
         let digest = lock(&self.digest).take();
-        Ok((gathered, digest))
+        Ok((collected, digest))
     }
 
-    fn join(&mut self) -> Result<Gathered, Error> {
+    fn join(&mut self) -> Result<Collected, Error> {
         self.stop.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else {
-            return Ok(Gathered::default());
+            return Ok(Collected::default());
         };
         thread
             .join()
@@ -166,13 +166,13 @@ struct Work<K> {
     readers: Vec<CpuReader>,
     watch: Option<Watch>,
     held: Held,
-    gathered: Gathered,
+    collected: Collected,
     stop: Arc<AtomicBool>,
     digest: Shared<K>,
 }
 
 impl<K: Keep> Work<K> {
-    fn gather(&mut self) -> Result<Gathered, Error> {
+    fn collect(&mut self) -> Result<Collected, Error> {
         loop {
             // Loaded before reading, so that the last round reads everything recorded before the
             // stop.
@@ -182,28 +182,28 @@ impl<K: Keep> Work<K> {
             if last {
                 break;
             }
-            let much = self.gathered.bytes() > self.held.bytes;
+            let much = self.collected.bytes() > self.held.bytes;
             if !much || self.digest(begin_ns)? == Taken::All {
                 thread::sleep(INTERVAL);
             }
         }
         for reader in &self.readers {
-            self.gathered.lost += reader.overrun()?;
+            self.collected.lost += reader.overrun()?;
         }
-        Ok(std::mem::take(&mut self.gathered))
+        Ok(std::mem::take(&mut self.collected))
     }
 
     fn read(&mut self) -> Result<(), Error> {
         for (cpu, reader) in self.readers.iter_mut().enumerate() {
             while let Some(sub_buffer) = reader.next()? {
-                self.gathered.too_much |= self.gathered.bytes() > MAX_BYTES;
-                if !self.gathered.too_much {
-                    self.gathered.add(cpu, sub_buffer.to_vec());
+                self.collected.too_much |= self.collected.bytes() > MAX_BYTES;
+                if !self.collected.too_much {
+                    self.collected.add(cpu, sub_buffer.to_vec());
                 }
             }
         }
         match &self.watch {
-            Some(watch) => watch.read(&mut self.gathered.names),
+            Some(watch) => watch.read(&mut self.collected.names),
             None => Ok(()),
         }
     }
@@ -214,7 +214,7 @@ impl<K: Keep> Work<K> {
         match &mut *lock(&self.digest) {
             Some(digest) => {
                 let limit_ns = begin_ns.saturating_sub(delay);
-                digest.take(&mut self.gathered, limit_ns, AT_A_TIME)
+                digest.take(&mut self.collected, limit_ns, AT_A_TIME)
             }
             None => Ok(Taken::All),
         }

@@ -2,14 +2,14 @@
 //!
 //! This can run during the watch. Then requests in flight bound the memory, not the length of the
 //! watch. To order the events of several CPUs, the youngest are held back. Everything recorded
-//! before [`Digest::take`]'s limit must have been gathered. An event that still comes too late
+//! before [`Digest::take`]'s limit must have been collected. An event that still comes too late
 //! counts as lost, so that no sum without it is believed.
 
 use std::collections::VecDeque;
 
 use crate::Error;
 use crate::attribute::{Known, Replay, Timed};
-use crate::collector::Gathered;
+use crate::collector::Collected;
 use crate::events::Decoders;
 use crate::io::Io;
 use crate::ring;
@@ -61,19 +61,19 @@ impl<K: Keep> Digest<K> {
         }
     }
 
-    /// Replays at most `most` events recorded before `limit_ns`, and removes them from `gathered`.
+    /// Replays at most `most` events recorded before `limit_ns`, and removes them from `collected`.
     /// Says whether that was all of them.
     pub(crate) fn take(
         &mut self,
-        gathered: &mut Gathered,
+        collected: &mut Collected,
         limit_ns: u64,
         most: usize,
     ) -> Result<Taken, Error> {
-        self.replay.name_files(gathered.names.new.drain(..));
+        self.replay.name_files(collected.names.new.drain(..));
         self.begun
-            .resize_with(gathered.cpus.len().max(self.begun.len()), VecDeque::new);
+            .resize_with(collected.cpus.len().max(self.begun.len()), VecDeque::new);
         for _ in 0..most {
-            let Some(timed) = self.next(gathered, limit_ns)? else {
+            let Some(timed) = self.next(collected, limit_ns)? else {
                 self.until_ns = self.until_ns.max(limit_ns);
                 return Ok(Taken::All);
             };
@@ -90,10 +90,10 @@ impl<K: Keep> Digest<K> {
 
     /// The earliest event, if it was before the limit. Of several at the same moment, those of one
     /// CPU stay in their order.
-    fn next(&mut self, gathered: &mut Gathered, limit_ns: u64) -> Result<Option<Timed>, Error> {
+    fn next(&mut self, collected: &mut Collected, limit_ns: u64) -> Result<Option<Timed>, Error> {
         for (cpu, begun) in self.begun.iter_mut().enumerate() {
             while begun.is_empty() {
-                let Some(bytes) = gathered.next(cpu) else {
+                let Some(bytes) = collected.next(cpu) else {
                     break;
                 };
                 let bad = |text| Error::Unavailable(format!("the trace cannot be read: {text}"));

@@ -197,7 +197,7 @@ impl Tracer {
     /// Ends.
     ///
     /// # Errors
-    /// If the gathered records cannot be read.
+    /// If the collected records cannot be read.
     pub fn finish(self) -> Result<Recording, Error> {
         let ended = self.0.finish()?;
         Ok(Recording {
@@ -303,7 +303,7 @@ impl<K: Keep + 'static> Watching<K> {
     pub(crate) fn finish(self) -> Result<Ended<K>, Error> {
         self.instance.stop()?;
         let processes = self.instance.processes();
-        let (mut gathered, digest) = self.collector.finish()?;
+        let (mut collected, digest) = self.collector.finish()?;
         let digest = match (digest, self.at_end) {
             (Some(digest), _) => digest,
             (None, Some((decoders, mut known, kept))) => {
@@ -318,14 +318,14 @@ impl<K: Keep + 'static> Watching<K> {
             }
         };
         let (mut digest, mut notes) = (digest, self.notes);
-        digest.take(&mut gathered, u64::MAX, usize::MAX)?;
-        if gathered.too_much {
+        digest.take(&mut collected, u64::MAX, usize::MAX)?;
+        if collected.too_much {
             notes.push(
                 "more than 1 GiB of trace: what came after that is missing; trace for a shorter time"
                     .to_owned(),
             );
         }
-        if gathered.names.lost {
+        if collected.names.lost {
             notes.push("the kernel lost names of new files".to_owned());
         }
         let (seen, paths, mut tasks) = digest.replay.end();
@@ -338,7 +338,7 @@ impl<K: Keep + 'static> Watching<K> {
             tasks,
             journal: self.journal,
             // The kernel's counters and its marks report the same events.
-            lost: gathered.lost.max(digest.lost),
+            lost: collected.lost.max(digest.lost),
             notes,
         })
     }

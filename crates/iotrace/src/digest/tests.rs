@@ -39,14 +39,14 @@ fn digest() -> Digest<Vec<Io>> {
     Digest::new(decoders(), known, Vec::new())
 }
 
-fn gathered(cpus: &[&[&[(u64, u8)]]]) -> Gathered {
-    let mut gathered = Gathered::default();
+fn collected(cpus: &[&[&[(u64, u8)]]]) -> Collected {
+    let mut collected = Collected::default();
     for (cpu, sub_buffers) in cpus.iter().enumerate() {
         for events in *sub_buffers {
-            gathered.add(cpu, sub_buffer(events));
+            collected.add(cpu, sub_buffer(events));
         }
     }
-    gathered
+    collected
 }
 
 fn told(digest: &Digest<Vec<Io>>) -> Vec<(u64, u64)> {
@@ -73,11 +73,11 @@ fn events_of_several_cpus_come_in_the_order_of_time_whatever_pieces_they_are_tak
     ];
     let mut at_once = digest();
     at_once
-        .take(&mut gathered(&all), u64::MAX, usize::MAX)
+        .take(&mut collected(&all), u64::MAX, usize::MAX)
         .unwrap();
     assert_eq!(told(&at_once), expected);
     for limits in [vec![21], vec![1, 15, 16, 22, 23], vec![200]] {
-        let (mut pieces, mut held) = (digest(), gathered(&all));
+        let (mut pieces, mut held) = (digest(), collected(&all));
         for limit in limits {
             pieces.take(&mut held, limit, usize::MAX).unwrap();
             assert!(told(&pieces).iter().all(|(at, _)| *at < limit));
@@ -93,12 +93,12 @@ fn events_of_several_cpus_come_in_the_order_of_time_whatever_pieces_they_are_tak
 fn an_event_that_comes_too_late_is_not_passed_over() {
     let mut digest = digest();
     digest
-        .take(&mut gathered(&[&[&[(50, 1)]]]), 100, usize::MAX)
+        .take(&mut collected(&[&[&[(50, 1)]]]), 100, usize::MAX)
         .unwrap();
     assert_eq!(digest.lost, 0);
     digest
         .take(
-            &mut gathered(&[&[], &[&[(99, 2), (100, 3)]]]),
+            &mut collected(&[&[], &[&[(99, 2), (100, 3)]]]),
             200,
             usize::MAX,
         )
@@ -110,12 +110,12 @@ fn an_event_that_comes_too_late_is_not_passed_over() {
 fn what_the_kernel_lost_is_counted() {
     let sub_buffer = |flags: u64| [7u64.to_le_bytes(), flags.to_le_bytes()].concat();
     let lost = |sub_buffers: Vec<Vec<u8>>| {
-        let mut gathered = Gathered::default();
+        let mut collected = Collected::default();
         for bytes in sub_buffers {
-            gathered.add(0, bytes);
+            collected.add(0, bytes);
         }
         let mut digest = digest();
-        digest.take(&mut gathered, u64::MAX, usize::MAX).unwrap();
+        digest.take(&mut collected, u64::MAX, usize::MAX).unwrap();
         digest.lost
     };
     assert_eq!(lost(vec![sub_buffer(0)]), 0);

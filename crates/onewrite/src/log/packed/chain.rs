@@ -149,8 +149,8 @@ pub struct Chain {
     positions: Vec<Position>,
     tail: Tail,
     /// The tail after the last transaction that is known to be published.
-    settled: Tail,
-    /// Whether a transaction of this process is under way: frames that are not settled belong to
+    published: Tail,
+    /// Whether a transaction of this process is under way: frames that are not published belong to
     /// it.
     pub writing: bool,
     /// Whether the place at the tail was checked and has no record of the generation.
@@ -169,7 +169,7 @@ impl Chain {
             salts: None,
             positions: Vec::new(),
             tail: nothing,
-            settled: nothing,
+            published: nothing,
             writing: false,
             nothing_behind: false,
             bases: None,
@@ -214,7 +214,7 @@ impl Chain {
         self.salts = Some(salts);
         self.positions.clear();
         self.tail = Tail::origin(salts);
-        self.settled = self.tail;
+        self.published = self.tail;
         self.nothing_behind = false;
     }
 
@@ -236,8 +236,8 @@ impl Chain {
     }
 
     /// A frame that is known to be published.
-    pub fn settled(&self, frame: FrameNo, salts: Salts) -> Option<Position> {
-        let known = self.salts == Some(salts) && frame <= self.settled.last;
+    pub fn published(&self, frame: FrameNo, salts: Salts) -> Option<Position> {
+        let known = self.salts == Some(salts) && frame <= self.published.last;
         self.position(frame).filter(|_| known)
     }
 
@@ -249,17 +249,17 @@ impl Chain {
 
     /// Forgets frames that are not known to be published.
     pub fn rewind(&mut self) {
-        self.tail = self.settled;
-        self.positions.truncate(self.settled.last.0 as usize);
+        self.tail = self.published;
+        self.positions.truncate(self.published.last.0 as usize);
     }
 
     /// Everything up to this frame is published.
-    pub fn settle(&mut self, last: FrameNo) {
-        if self.settled.last < last && self.tail.committed == last {
-            self.settled = Tail { last, ..self.tail };
+    pub fn publish(&mut self, last: FrameNo) {
+        if self.published.last < last && self.tail.committed == last {
+            self.published = Tail { last, ..self.tail };
             // After a commit, the next frames are not known yet.
             self.positions.truncate(last.0 as usize);
-            self.tail = self.settled;
+            self.tail = self.published;
         }
     }
 
@@ -268,7 +268,7 @@ impl Chain {
     /// # Errors
     /// An I/O error.
     pub fn reach<B: LogBytes + ?Sized>(&mut self, log: &B, last: FrameNo) -> io::Result<bool> {
-        if last > self.settled.last {
+        if last > self.published.last {
             self.rewind();
         }
         let reached = match last.0.saturating_sub(self.tail.committed.0) {
@@ -277,7 +277,7 @@ impl Chain {
             _ => self.walk_to(&Windowed::new(log, &mut Window::default()), last)?,
         };
         if reached {
-            self.settle(last);
+            self.publish(last);
         }
         Ok(reached)
     }

@@ -270,7 +270,7 @@ impl Packed {
         let walked = self.recovers.load(Ordering::Relaxed) && !chain.writing;
         let is_all = chain.salts() == Some(salts) && chain.tail().last == last;
         if walked && is_all {
-            chain.settle(last);
+            chain.publish(last);
         }
         drop(chain);
         self.end_recovery();
@@ -290,7 +290,7 @@ impl Packed {
 
     /// Everything up to this frame is published: later frames may refer to these.
     pub fn published(&self, last: FrameNo, packing: Option<Packing>) {
-        self.chain_mut().settle(last);
+        self.chain_mut().publish(last);
         if let Some(packing) = packing {
             self.bases()
                 .add(packing.salts, packing.wholes, packing.differences);
@@ -432,7 +432,7 @@ impl Packed {
     ) -> io::Result<Option<Position>> {
         let chain = self.chain();
         let known = match published {
-            Some(_) => chain.settled(frame, salts),
+            Some(_) => chain.published(frame, salts),
             None if chain.salts() == Some(salts) => chain.position(frame),
             None => None,
         };

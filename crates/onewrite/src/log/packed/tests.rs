@@ -296,8 +296,8 @@ fn what_recovery_has_published_is_not_walked_over_again() {
         let last = other.packed.survey(log.as_slice(), SALTS);
         assert_eq!(last.expect("memory"), FrameNo(20));
         other.packed.recovered(salts, FrameNo(published));
-        let settled = other.packed.chain().settled(FrameNo(7), SALTS);
-        assert_eq!(settled.is_some(), is_known, "{published} published");
+        let found = other.packed.chain().published(FrameNo(7), SALTS);
+        assert_eq!(found.is_some(), is_known, "{published} published");
         for (no, frame) in (1..=published).zip(versions(20)) {
             let read = other.read(&log, no, Some(published));
             assert_eq!(read, (Found::Page, frame));
