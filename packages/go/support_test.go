@@ -49,10 +49,10 @@ func child(t *testing.T, name string, variables []string, arguments ...string) *
 	return command
 }
 
-// printed is the output of a process, which must succeed within a minute.
+// printed is the output of a process, which must succeed within five minutes.
 func printed(t *testing.T, command *exec.Cmd) string {
 	t.Helper()
-	stop := time.AfterFunc(time.Minute, func() {
+	stop := time.AfterFunc(5*time.Minute, func() {
 		if command.Process != nil {
 			command.Process.Kill()
 		}

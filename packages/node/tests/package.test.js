@@ -16,7 +16,7 @@ const here = PLATFORMS.find(({ cpu }) => cpu === process.arch);
 const read = (name) => fs.readFileSync(path.join(ROOT, name), 'utf8');
 
 function run(command, words, options = {}) {
-  const done = spawnSync(command, words, { encoding: 'utf8', timeout: 100_000, env: environment(), ...options });
+  const done = spawnSync(command, words, { encoding: 'utf8', timeout: 300_000, env: environment(), ...options });
   assert.equal(done.status, 0, `${command} ${words.join(' ')}: ${done.error ?? ''} ${done.stdout}\n${done.stderr}`);
   return done.stdout.trim();
 }

@@ -9,7 +9,7 @@ const path = require('node:path');
 
 const PACKAGE = path.dirname(__dirname);
 const ROOT = path.join(PACKAGE, '../..');
-const LIMIT_MS = 60_000;
+const LIMIT_MS = 300_000;
 
 /** The drivers for `open`, and node-sqlite3. */
 const SYNC_DRIVERS = ['better-sqlite3', 'node:sqlite', 'libsql'];

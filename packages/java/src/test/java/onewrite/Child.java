@@ -26,7 +26,7 @@ final class Child implements AutoCloseable {
     private static final List<String> OWN_VARIABLES =
             List.of("ONEWRITE_UPGRADE_WAL", "ONEWRITE_JOURNAL_MODE", "ONEWRITE_MAKE_DEFAULT");
     private static final int SIGKILLED = 128 + 9;
-    private static final int MOST_SECONDS = 50;
+    private static final int MOST_SECONDS = 250;
 
     private final ProcessBuilder builder = new ProcessBuilder();
     private final List<String> options = new ArrayList<>();

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
 /** A directory with a database in it. Each connection of a test is closed after it. */
-@Timeout(60)
+@Timeout(300)
 abstract class Place {
     @TempDir
     Path directory;
