@@ -1,0 +1,112 @@
+"""What the modules of a release share: places, programs, archives, and the test of a kill."""
+import dataclasses
+import gzip
+import io
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DIST = ROOT / "dist"
+# Where cargo builds for a release.
+BUILT = ROOT / "target/dist"
+# Where packages are installed.
+PLACES = ROOT / "target/release-test"
+LIBRARY = "libonewrite.so"
+LICENSES = ("LICENSE-APACHE", "LICENSE-MIT")
+GLIBC = (2, 17)
+# A program that hangs fails after this.
+MOST_SECONDS = 600
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    name: str
+    triple: str
+    wheel: str
+    # As readelf says them.
+    elf_class: str
+    machine: str
+    # The emulator of another machine's programs, and Debian's libraries for it.
+    qemu: str = ""
+    libraries: str = ""
+
+
+def run(command, **options):
+    print("+", *command, flush=True)
+    return subprocess.run(list(map(str, command)), check=True, **options)
+
+
+def output(*command):
+    done = subprocess.run(list(map(str, command)), cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def fail(text):
+    sys.exit(f"scripts/release: {text}")
+
+
+def version():
+    return re.search(r'(?m)^version = "(.+)"', (ROOT / "Cargo.toml").read_text()).group(1)
+
+
+def commit_time():
+    return int(output("git", "log", "-1", "--format=%ct"))
+
+
+def fresh(directory):
+    """The directory, which is empty now."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory
+
+
+def licenses():
+    return {name: (ROOT / name).read_bytes() for name in LICENSES}
+
+
+def write_tar(path, files):
+    """Writes files, a dictionary of names and contents. The same files give the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    moment = commit_time()
+    with open(path, "wb") as file, gzip.GzipFile("", "wb", 9, file, moment) as compressed:
+        with tarfile.open(fileobj=compressed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            for name, contents in sorted(files.items()):
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mtime, entry.mode = len(contents), moment, 0o644
+                archive.addfile(entry, io.BytesIO(contents))
+    print_size(path)
+
+
+def print_size(path):
+    size = path.stat().st_size
+    print(f"{path.relative_to(ROOT)}:", f"{size / 2**20:.2f} MiB" if size >= 2**20 else f"{size / 2**10:.0f} KiB")
+
+
+def clean_environment(**variables):
+    """This environment without what would lead a package to another extension."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ONEWRITE_", "PYTHONPATH"))}
+    return {**kept, **{name: str(value) for name, value in variables.items()}}
+
+
+def survives_a_kill(what, command, place):
+    """Runs the command with DATABASE write, which commits and ends by SIGKILL, then with DATABASE read."""
+    database = place / "app.db"
+    options = {"cwd": place, "env": clean_environment(), "timeout": MOST_SECONDS}
+    killed = subprocess.run([*map(str, command), database, "write"], **options)
+    if killed.returncode != -signal.SIGKILL:
+        fail(f"{what}: the program that commits ended with {killed.returncode}, not by its kill")
+    run([*command, database, "read"], **options)
+    print(f"{what}: loaded, committed, killed, read back")
+
+
+def sqlite_source():
+    """The directory of the SQLite that the command is built with."""
+    manifest = output("cargo", "metadata", "--format-version", "1", "--locked")
+    found = re.search(r'"manifest_path":"([^"]*/libsqlite3-sys-[^"/]*)/Cargo.toml"', manifest)
+    return Path(found.group(1)) / "sqlite3"

@@ -1,0 +1,96 @@
+"""The Python wheel of each target: the package, the extension and the command."""
+import base64
+import hashlib
+import subprocess
+import sys
+import time
+import zipfile
+
+from .common import (
+    DIST, GLIBC, PLACES, ROOT, clean_environment, commit_time, fail, fresh, licenses, print_size, run, version,
+)
+
+TOOLS, TEST_TOOLS = (), ()
+SOURCE = ROOT / "packages/python"
+
+
+def make(targets):
+    for target in targets:
+        write(target)
+        print_size(path(target))
+
+
+def path(target):
+    return DIST / f"onewrite-{version()}-py3-none-{'.'.join(platforms(target))}.whl"
+
+
+def files(target):
+    """The files of a wheel without its RECORD: name, contents, whether it is a program."""
+    for source in sorted((SOURCE / "onewrite").rglob("*")):
+        if source.suffix in (".py", ".typed"):
+            yield str(source.relative_to(SOURCE)), source.read_bytes(), False
+    for built in (DIST / target.name).iterdir():
+        yield f"onewrite/bin/{built.name}", built.read_bytes(), True
+    info = f"onewrite-{version()}.dist-info"
+    yield f"{info}/METADATA", metadata().encode(), False
+    yield f"{info}/WHEEL", tags(target).encode(), False
+    yield f"{info}/entry_points.txt", b"[console_scripts]\nonewrite = onewrite.__main__:main\n", False
+    for name, text in licenses().items():
+        yield f"{info}/licenses/{name}", text, False
+
+
+def metadata():
+    lines = [
+        "Metadata-Version: 2.4",
+        "Name: onewrite",
+        f"Version: {version()}",
+        "Summary: Durable SQLite commits in one device write",
+        "License-Expression: MIT OR Apache-2.0",
+        "License-File: LICENSE-APACHE",
+        "License-File: LICENSE-MIT",
+        "Requires-Python: >=3.8",
+        "Description-Content-Type: text/markdown",
+        "",
+        (SOURCE / "README.md").read_text(),
+    ]
+    return "\n".join(lines)
+
+
+def platforms(target):
+    return [f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{target.wheel}", f"manylinux2014_{target.wheel}"]
+
+
+def tags(target):
+    lines = "".join(f"Tag: py3-none-{platform}\n" for platform in platforms(target))
+    return f"Wheel-Version: 1.0\nGenerator: scripts/release\nRoot-Is-Purelib: false\n{lines}"
+
+
+def write(target):
+    moment = time.gmtime(commit_time())[:6]
+    record = []
+    with zipfile.ZipFile(path(target), "w") as wheel:
+        def add(name, contents, is_program):
+            entry = zipfile.ZipInfo(name, moment)
+            entry.create_system = 3  # Unix, which has permissions
+            entry.external_attr = (0o100755 if is_program else 0o100644) << 16
+            wheel.writestr(entry, contents, zipfile.ZIP_DEFLATED, 9)
+
+        for name, contents, is_program in sorted(files(target)):
+            digest = base64.urlsafe_b64encode(hashlib.sha256(contents).digest()).rstrip(b"=").decode()
+            record.append(f"{name},sha256={digest},{len(contents)}\n")
+            add(name, contents, is_program)
+        name = f"onewrite-{version()}.dist-info/RECORD"
+        add(name, "".join([*record, f"{name},,\n"]).encode(), False)
+
+
+def test(target):
+    """Installs the wheel into a fresh place, and runs the package's tests with it. They also kill."""
+    place = fresh(PLACES / "python")
+    run([sys.executable, "-m", "venv", place])
+    python = place / "bin/python3"
+    run([python, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", path(target)])
+    run([python, "-m", "unittest", "discover", "-s", SOURCE / "tests"], cwd=place, env=clean_environment())
+    said = subprocess.check_output([place / "bin/onewrite", "--version"], text=True)
+    if said != f"onewrite {version()}\n":
+        fail(f"the installed command says {said}")
+    run([place / "bin/onewrite", "doctor", place], stdout=subprocess.DEVNULL)
