@@ -3,12 +3,17 @@
 //   commit LIBRARY DATABASE write    ends by SIGKILL
 //   commit LIBRARY DATABASE read     ends with 0 if each commit is there
 //
-// scripts/release compiles it with SQLite for each target.
+// scripts/release compiles it with SQLite for each target. With -DLINKED it is linked with libonewrite.a,
+// and LIBRARY is any word.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef LINKED
+#include "onewrite.h"
+#else
 #include "sqlite3.h"
+#endif
 
 enum { ROWS = 50 };
 
@@ -30,6 +35,12 @@ static int answers(sqlite3 *db, const char *sql, const char *expected) {
     return is_same;
 }
 
+#ifdef LINKED
+static void load(const char *unused) {
+    (void)unused;
+    expect(onewrite_register(0) == SQLITE_OK, 0, "onewrite_register");
+}
+#else
 static void load(const char *library) {
     sqlite3 *db;
     char *why = 0;
@@ -41,6 +52,7 @@ static void load(const char *library) {
     }
     sqlite3_close(db);
 }
+#endif
 
 int main(int count, char **words) {
     if (count != 4) {

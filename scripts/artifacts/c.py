@@ -1,0 +1,68 @@
+"""For C, one archive for each target: the extension, the static library, the header, onewrite.pc."""
+import os
+import shlex
+import subprocess
+import tarfile
+
+from .common import (
+    BUILT, DIST, LIBRARY, PLACES, ROOT, fresh, licenses, run, sqlite_source, survives_a_kill, version, write_tar,
+)
+
+TOOLS, TEST_TOOLS = (), ("cc", "pkg-config")
+HEADER = ROOT / "crates/onewrite/include/onewrite.h"
+STATIC = "libonewrite.a"
+# The linker would take the extension for -lonewrite. The program brings its SQLite.
+PKG_CONFIG = """\
+prefix=${{pcfiledir}}/../..
+
+Name: onewrite
+Description: Durable SQLite commits in one device write
+Version: {version}
+Cflags: -I${{prefix}}/include
+Libs: ${{prefix}}/lib/libonewrite.a -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
+"""
+
+
+def directory(target):
+    return f"onewrite-{version()}-{target.name}"
+
+
+def archive(target):
+    return DIST / f"{directory(target)}.tar.gz"
+
+
+def static_library(target):
+    return BUILT / target.triple / "release" / STATIC
+
+
+def make(targets):
+    for target in targets:
+        files = licenses() | {
+            "include/onewrite.h": HEADER.read_bytes(),
+            f"lib/{LIBRARY}": (DIST / target.name / LIBRARY).read_bytes(),
+            f"lib/{STATIC}": static_library(target).read_bytes(),
+            "lib/pkgconfig/onewrite.pc": PKG_CONFIG.format(version=version()).encode(),
+        }
+        write_tar(archive(target), {f"{directory(target)}/{name}": contents for name, contents in files.items()})
+
+
+def test(target):
+    """Programs that load the extension, and that are linked with the static library."""
+    place = fresh(PLACES / "c")
+    with tarfile.open(archive(target)) as installed:
+        installed.extractall(place)
+    sqlite = sqlite_source()
+    run(["cc", "-O0", "-c", "-o", place / "sqlite3.o", sqlite / "sqlite3.c"])
+    library = place / directory(target) / "lib"
+    linked = words_of_pkg_config(library / "pkgconfig")
+    for name, words in (("loaded", []), ("linked", ["-DLINKED", *linked])):
+        program = place / name
+        source = ROOT / "packages/tests/commit.c"
+        run(["cc", f"-I{sqlite}", "-o", program, source, place / "sqlite3.o", *words, "-lm", "-lpthread", "-ldl"])
+        survives_a_kill(f"C, {name}", [program, library / LIBRARY], fresh(place / f"{name}-data"))
+
+
+def words_of_pkg_config(directory):
+    environment = {**os.environ, "PKG_CONFIG_PATH": str(directory)}
+    command = ["pkg-config", "--cflags", "--libs", "onewrite"]
+    return shlex.split(subprocess.check_output(command, env=environment, text=True))
