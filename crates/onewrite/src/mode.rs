@@ -130,15 +130,9 @@ impl JournalMode {
         self == JournalMode::Waldio
     }
 
-    /// Whether commits may be published before they are durable, to share a flush with others. Not
-    /// where stock connections read the log at any moment.
-    pub fn may_group_commits(self) -> bool {
-        self.is_guarded()
-    }
-
-    /// Whether they do so by default.
+    /// Whether commits of several connections share a flush by default.
     pub fn usually_groups_commits(self) -> bool {
-        self == JournalMode::Onewrite
+        matches!(self, JournalMode::Onewrite | JournalMode::Direct)
     }
 
     /// The mode that a URI or the environment asks for; `None` if they name one of SQLite's own,

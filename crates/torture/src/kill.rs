@@ -43,6 +43,9 @@ pub struct KillArguments {
     /// Number of reader processes.
     #[arg(long, default_value_t = 2)]
     pub readers: u32,
+    /// The last writer and the last reader use stock SQLite; for a mode without a guard.
+    #[arg(long)]
+    pub stock: bool,
     /// Longest time between two kills, in milliseconds.
     #[arg(long, default_value_t = 150)]
     pub longest_pause: u64,
@@ -83,6 +86,11 @@ pub struct KillReport {
 /// # Errors
 /// The failure that was found.
 pub fn run(arguments: &KillArguments) -> Result<KillReport, Failure> {
+    if arguments.stock && arguments.setup.mode.is_guarded() {
+        let mode = arguments.setup.mode.name();
+        let why = format!("--stock: in {mode} stock SQLite cannot open the database");
+        return Err(Failure::Harness(why));
+    }
     let setup = Setup::new(&arguments.setup)?;
     let result = Run::new(arguments, &setup).and_then(Run::all_kills);
     setup.finish(result)
@@ -157,8 +165,12 @@ impl<'a> Run<'a> {
             if self.workers[index].is_some() {
                 continue;
             }
+            let mut database = self.test.connection(&self.arguments.setup);
+            if self.is_stock(index) {
+                database = database.through(Engine::Stock);
+            }
             let worker = WorkerArguments {
-                database: self.test.connection(&self.arguments.setup),
+                database,
                 ledgers: self.test.ledgers.clone(),
                 seed: self.random.next(),
             };
@@ -175,6 +187,12 @@ impl<'a> Run<'a> {
             self.workers[index] = Some(Worker::start(&name, &arguments, &self.setup.log())?);
         }
         Ok(())
+    }
+
+    /// Whether this worker uses stock SQLite: writers come before readers.
+    fn is_stock(&self, index: usize) -> bool {
+        let writers = self.arguments.writers as usize;
+        self.arguments.stock && (index + 1 == writers || index + 1 == self.workers.len())
     }
 
     /// The writers that a process runs.

@@ -57,7 +57,7 @@ fn waldio_at_normal_and_off_loses_nothing() {
 
 #[test]
 fn direct_loses_nothing_whoever_recovers() {
-    let report = expect_clean("kill --mode direct --kills 40 --max-seconds 60");
+    let report = expect_clean("kill --mode direct --stock --threads 2 --kills 40 --max-seconds 60");
     expect_work_and_checks(&report, 15);
 }
 

@@ -404,12 +404,11 @@ impl SharedLog {
     /// The frame up to which promised commits may be published but not durable; `None` if all are
     /// durable.
     fn deferred_until(&self, seen: IndexView) -> Option<FrameNo> {
-        if !self.mode().may_group_commits() {
-            return None;
-        }
         let until = match self.shared().is_shared() {
             true => self.shared().deferred(seen.salts),
-            // Other processes do not tell this one what they promise.
+            // Other processes do not tell this one what they promise. In SQLite's own log it goes
+            // on as a stock process, which cannot know either.
+            false if self.id().is_none() => None,
             false => Some(seen.last_frame),
         };
         let until = until?.min(seen.last_frame);
@@ -497,8 +496,10 @@ mod tests {
     #[test]
     fn a_leader_that_panics_passes_the_lead_on() {
         let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db-onewrite");
         let open = OpenLog {
-            path: &directory.path().join("db-onewrite"),
+            path: &path,
+            companions_of: &path,
             mode: JournalMode::Onewrite,
             page: PageSize::new(4096).expect("a page size"),
             access: Access::ReadWrite,

@@ -76,8 +76,7 @@ pub struct CommitConfig {
 impl CommitConfig {
     /// Whether commits may be made durable together with others.
     pub fn groups_commits(&self, mode: JournalMode) -> bool {
-        let wanted = self.group_commit.unwrap_or(mode.usually_groups_commits());
-        wanted && mode.may_group_commits()
+        self.group_commit.unwrap_or(mode.usually_groups_commits())
     }
 }
 

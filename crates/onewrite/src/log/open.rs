@@ -23,6 +23,9 @@ const PACE_BYTES: u64 = 128 << 10;
 pub struct OpenLog<'a> {
     /// The log file.
     pub path: &'a Path,
+    /// The file whose `-shm` and `-lock` the log's processes share: the `-onewrite` file, also for
+    /// SQLite's own log, which has a `-shm` of its own.
+    pub companions_of: &'a Path,
     /// The mode that it is opened for.
     pub mode: JournalMode,
     /// The database's page size.
@@ -137,7 +140,15 @@ impl Log {
             // Commits will be made durable in it without another look at the directory.
             file.sync_directory()?;
         }
-        Log::assemble(file, open, Layout::Stock, open.page, None)
+        let mut log = Log::assemble(file, open, Layout::Stock, open.page, None)?;
+        match log.join(open) {
+            Err(e) if e.kind() == ErrorKind::Poisoned => return Err(e),
+            // Alone with its own state, this process defers no commit, and flushes what it must
+            // not take for durable. Stock SQLite needs none of this, and neither must `direct`.
+            Err(_) => log.shared = Shared::private(),
+            Ok(()) => {}
+        }
+        Ok(log)
     }
 
     fn assemble(
@@ -171,7 +182,7 @@ impl Log {
             file,
             mode: open.mode,
             id: ties.map(|(id, _)| id),
-            locks: ties.map_or(Locks::InTheLog, |(_, locks)| locks),
+            locks: ties.map_or(Locks::InAFileOfTheirOwn, |(_, locks)| locks),
             geometry,
             init: open.init,
             memory: FrameMemory::new(page),

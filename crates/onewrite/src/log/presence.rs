@@ -5,7 +5,7 @@
 
 use super::shared::Shared;
 use super::{ErrorKind, Locks, Log, LogError, OpenLog};
-use crate::storage::{Access, LockByte, LockKind, MOMENT, Patience, try_within};
+use crate::storage::{Access, LockByte, LockKind, MOMENT, Patience, lock_path, try_within};
 
 impl Log {
     /// Tells other processes that this one uses the log. From here on no process may hide published
@@ -31,10 +31,11 @@ impl Log {
 
     /// Opens the state that the log's processes share. `alone`: no other process has it open.
     fn open_shared(&mut self, open: &OpenLog<'_>, alone: bool) -> Result<(), LogError> {
-        let shared = Shared::open(open.path, open.access, open.new_file, alone);
+        let shared = Shared::open(open.companions_of, open.access, open.new_file, alone);
         self.shared = shared.unwrap_or_else(|_| Shared::private());
         if self.locks == Locks::InAFileOfTheirOwn && open.access == Access::ReadWrite {
-            self.file.lock_in_own_file(open.new_file, alone)?;
+            let path = lock_path(open.companions_of);
+            self.file.lock_in_own_file(path, open.new_file, alone)?;
         }
         Ok(())
     }

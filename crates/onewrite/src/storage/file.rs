@@ -13,6 +13,7 @@ use super::capabilities::{Capabilities, DirectAlign};
 use super::counters::IoCounters;
 use super::description::Description;
 use super::error::{Operation, StorageError};
+use super::lock::WriterLocks;
 use super::observer::{self, Call};
 use super::open::{self, Access};
 use super::probe;
@@ -65,7 +66,7 @@ pub struct LogFile {
     /// The locks on this file. Not on `buffered`, which a forked child shares.
     pub(super) locks: Description,
     /// The file in which writers lock each other out, if not this one.
-    pub(super) writer_locks: Option<Description>,
+    pub(super) writer_locks: Option<WriterLocks>,
 }
 
 /// The descriptor for direct writes.

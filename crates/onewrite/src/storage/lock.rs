@@ -117,15 +117,27 @@ fn for_writers_only(mode: u32) -> u32 {
     writes | writes << 1
 }
 
+/// The separate file in which writers lock each other out.
+#[derive(Debug)]
+pub(super) struct WriterLocks {
+    path: PathBuf,
+    file: Description,
+}
+
 impl LogFile {
-    /// From here on, locks the bytes that writers wait for in a separate file. `new` is for a file
-    /// that must be made. `is_alone`: no other process has the log open or can open it now. Then a
-    /// leftover file, maybe with other permissions, is replaced where this user may do that.
+    /// From here on, locks the bytes that writers wait for in the file at `path` ([`lock_path`]).
+    /// `new` is for a file that must be made. `is_alone`: no other process has the log open or can
+    /// open it now. Then a leftover file, maybe with other permissions, is replaced where this user
+    /// may do that.
     ///
     /// # Errors
     /// The file cannot be opened or made.
-    pub fn lock_in_own_file(&mut self, new: NewFile, is_alone: bool) -> Result<(), StorageError> {
-        let path = lock_path(&self.path);
+    pub fn lock_in_own_file(
+        &mut self,
+        path: PathBuf,
+        new: NewFile,
+        is_alone: bool,
+    ) -> Result<(), StorageError> {
         if is_alone {
             match remove_file(&path) {
                 // The directory is not this user's to change. The file may be.
@@ -139,7 +151,8 @@ impl LogFile {
         };
         observer::before(&path, Operation::Open, &Call::Open)?;
         let file = open_buffered(&path, Create::IfMissing(new), Access::ReadWrite)?;
-        self.writer_locks = Some(Description::owning(file.into()));
+        let file = Description::owning(file.into());
+        self.writer_locks = Some(WriterLocks { path, file });
         Ok(())
     }
 
@@ -179,12 +192,12 @@ impl LogFile {
         let Some(locks) = &self.writer_locks else {
             return Ok(());
         };
-        let path = || lock_path(&self.path);
-        let fd = locks.fd();
+        let path = &locks.path;
+        let fd = locks.file.fd();
         match fd.and_then(|fd| Ok(fstat(fd)?)) {
-            Ok(stat) if stat.st_nlink == 0 => Err(StorageError::Deleted { path: path() }),
+            Ok(stat) if stat.st_nlink == 0 => Err(StorageError::Deleted { path: path.clone() }),
             Ok(_) => Ok(()),
-            Err(e) => Err(StorageError::io(&path(), Operation::Inspect, e)),
+            Err(e) => Err(StorageError::io(path, Operation::Inspect, e)),
         }
     }
 
@@ -245,7 +258,7 @@ impl LogFile {
     /// Returns whether somebody is in the way, for [`OfdCommand::Get`].
     fn ofd(&self, command: OfdCommand, kind: OfdType, byte: LockByte) -> io::Result<bool> {
         let locks = match &self.writer_locks {
-            Some(locks) if byte.is_for_writers() => locks,
+            Some(locks) if byte.is_for_writers() => &locks.file,
             _ => &self.locks,
         };
         let conflict = locks.lock(command, kind, byte.range())?;
@@ -322,7 +335,8 @@ mod tests {
         let reader = open(&path);
         let [mut file, mut other] = [open(&path), open(&path)];
         for (file, is_alone) in [(&mut file, true), (&mut other, false)] {
-            file.lock_in_own_file(new, is_alone).expect("a file");
+            let path = lock_path(&path);
+            file.lock_in_own_file(path, new, is_alone).expect("a file");
         }
         for byte in ALL {
             assert!(reader.try_lock(byte, LockKind::Shared).expect("a lock"));

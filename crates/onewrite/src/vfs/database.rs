@@ -206,6 +206,7 @@ impl Database {
     ) -> Result<OpenLog<'a>, LogError> {
         Ok(OpenLog {
             path,
+            companions_of: &self.paths.log,
             mode,
             page,
             access: self.access(),

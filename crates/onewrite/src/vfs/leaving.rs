@@ -21,7 +21,11 @@ impl Database {
     /// new log at once, and SQLite opens it. The log known here is another file.
     pub fn forget_wal(&self) -> Result<(), LogError> {
         self.forget_pages()?;
-        self.log.replace(None);
+        let was_direct = self.log.replace(None).is_some();
+        if was_direct && self.lock.get() == LockLevel::EXCLUSIVE && !self.has_moved() {
+            // No other connection has the database. What stays, the next one makes again.
+            let _ = Shared::remove(&self.paths.log);
+        }
         Ok(())
     }
 

@@ -124,20 +124,17 @@ pub static SETTINGS: [Setting; 11] = [
         help: "whether durable commits of several connections share a write and a flush",
         takes: &Choice {
             words: &[
-                Word::new("auto", None, "on in `onewrite`, else off"),
+                Word::new("auto", None, "on in `onewrite` and `direct`, else off"),
                 Word::new("on", Some(true), "they do").or(ON),
                 Word::new("off", Some(false), "they do not").or(OFF),
             ],
             get: |settings| settings.commit.group_commit,
             put: |settings, wanted| settings.commit.group_commit = wanted,
-            check: |setting, database, wanted| match wanted {
-                Some(true) => setting.only_in_its_modes(database, no_group_commit_in),
-                _ => Ok(()),
-            },
+            check: |_, _, _| Ok(()),
         },
         in_environment: false,
         shapes_log: false,
-        modes: JournalMode::may_group_commits,
+        modes: any_mode,
         in_use: |_, database| {
             let commit = database.settings.get().commit;
             let groups = |mode| commit.groups_commits(mode);
@@ -161,7 +158,7 @@ pub static SETTINGS: [Setting; 11] = [
         },
         in_environment: false,
         shapes_log: false,
-        modes: JournalMode::may_group_commits,
+        modes: any_mode,
         in_use: as_set,
     },
     Setting {
@@ -338,13 +335,6 @@ pub(super) fn no_group_synch_in(mode: JournalMode) -> String {
         _ => "",
     };
     format!("not in journal mode {mode}{why}; use journal_mode=waldio")
-}
-
-fn no_group_commit_in(mode: JournalMode) -> String {
-    format!(
-        "not in journal mode {mode}, where stock connections read the log at any moment; use \
-         journal_mode=onewrite"
-    )
 }
 
 fn no_compression_in(mode: JournalMode) -> String {

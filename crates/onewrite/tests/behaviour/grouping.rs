@@ -1,6 +1,8 @@
 //! Several writers at once in strict group commit: the log stays bounded, and no writer starves.
 
-use super::{open, sql, stock};
+use super::{companion, open, sql, stock};
+use rusqlite::Connection;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -8,13 +10,19 @@ use std::time::Duration;
 /// grow as long as there are writers.
 #[test]
 fn the_log_stays_bounded_under_many_writers() {
+    for mode in ["onewrite", "direct"] {
+        stays_bounded(mode);
+    }
+}
+
+fn stays_bounded(mode: &str) {
     const THREADS: usize = 16;
     const COMMITS: usize = 250;
     const THRESHOLD: u64 = 200;
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("db");
     let db = open(&path);
-    assert_eq!(sql(&db, "PRAGMA journal_mode=onewrite"), "onewrite");
+    assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
     sql(&db, "CREATE TABLE t(thread INTEGER, n INTEGER, x TEXT)");
     let done = AtomicBool::new(false);
     let longest = std::thread::scope(|scope| {
@@ -48,7 +56,7 @@ fn the_log_stays_bounded_under_many_writers() {
         done.store(true, Ordering::Relaxed);
         watcher.join().expect("no panic")
     });
-    println!("at most {longest} frames, of a threshold of {THRESHOLD}");
+    println!("{mode}: at most {longest} frames, of a threshold of {THRESHOLD}");
     assert!(longest <= 4 * THRESHOLD, "{longest} frames");
     drop(db);
     let db = stock(&path);
@@ -92,4 +100,87 @@ fn waits_for_the_other(transaction: Duration) -> bool {
         sql(&db, "COMMIT");
         other.join().expect("no panic")
     })
+}
+
+/// The files of the group next to a database in `direct`: what the processes share, and the locks.
+const SHARED_FILES: [&str; 2] = ["-onewrite-shm", "-onewrite-lock"];
+
+/// A database in `direct`, and how many of its commits shared a flush.
+fn direct(path: &Path) -> Connection {
+    let db = open(path);
+    assert_eq!(sql(&db, "PRAGMA journal_mode=direct"), "direct");
+    sql(&db, "CREATE TABLE IF NOT EXISTS t(x)");
+    db
+}
+
+fn grouped(db: &Connection) -> u64 {
+    let status = sql(db, "PRAGMA onewrite_status");
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    status["group_commits"]["commits"]
+        .as_u64()
+        .expect("a number")
+}
+
+#[test]
+fn in_direct_the_shared_files_go_with_the_log() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let present = || SHARED_FILES.map(|suffix| companion(&path, suffix).exists());
+    let db = direct(&path);
+    sql(&db, "INSERT INTO t VALUES(1)");
+    assert_eq!(present(), [true, true]);
+    let last = stock(&path);
+    sql(&last, "SELECT count(*) FROM t");
+    drop(db);
+    drop(last);
+    assert_eq!(present(), [true, true], "stock SQLite does not know them");
+    drop(direct(&path));
+    assert_eq!(present(), [false, false]);
+}
+
+/// Without its shared files a process takes nothing of others for durable, and promises them
+/// nothing. It goes on all the same, as stock SQLite does.
+#[test]
+fn direct_needs_no_shared_files() {
+    for missing in SHARED_FILES {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("db");
+        std::fs::create_dir(companion(&path, missing)).expect("something in the way");
+        let dbs = [direct(&path), direct(&path)];
+        for db in dbs.iter().cycle().take(6) {
+            sql(db, "INSERT INTO t VALUES(1)");
+        }
+        assert_eq!(grouped(&dbs[0]), 0, "{missing}");
+        let reader = stock(&path);
+        assert_eq!(sql(&reader, "SELECT count(*) FROM t"), "6", "{missing}");
+    }
+}
+
+/// A stock connection finds every commit of a group, and writes among them.
+#[test]
+fn stock_connections_read_and_write_among_the_commits_of_a_group() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let dbs = [direct(&path), direct(&path)];
+    let other = stock(&path);
+    for n in 0..20 {
+        for db in &dbs {
+            sql(db, "INSERT INTO t VALUES(1)");
+        }
+        assert_eq!(
+            sql(&other, "SELECT count(*) FROM t"),
+            (n * 3 + 2).to_string()
+        );
+        sql(&other, "INSERT INTO t VALUES(2)");
+        assert_eq!(
+            sql(&dbs[n % 2], "SELECT count(*) FROM t"),
+            (n * 3 + 3).to_string()
+        );
+    }
+    assert!(grouped(&dbs[0]) > 20, "commits that shared a flush");
+    let closed = dbs.into_iter().chain([other]);
+    closed.for_each(|db| db.close().expect("a close"));
+    let db = stock(&path);
+    assert_eq!(sql(&db, "SELECT count(*) FROM t"), "60");
+    assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
 }

@@ -63,9 +63,13 @@ pub enum Step {
     AtNormal(Vec<String>),
     /// The same, by a third connection, which is as durable as the first: they share their flushes.
     Turn(Vec<String>),
+    /// The same, by a stock connection.
+    AtStock(Vec<String>),
     /// A transaction of the first connection that is a whole group of group synch: one frame fills
     /// it.
     Grouped(Vec<String>),
+    /// A statement of the stock connection, with no lasting change.
+    StockSql(String),
     /// Statements with no lasting change.
     Sql(Vec<String>),
     /// `PRAGMA journal_mode`; `None` is the configuration's mode.
@@ -87,12 +91,16 @@ impl History {
             Step::Transaction(statements)
             | Step::AtNormal(statements)
             | Step::Turn(statements)
+            | Step::AtStock(statements)
             | Step::Grouped(statements) => Some(statements),
             _ => None,
         });
         statements.collect()
     }
 }
+
+/// SQLite's own VFS, recorded: below ours, and for stock connections.
+const RECORDED: &str = "recorder";
 
 /// Opens the database of a directory.
 pub fn open(directory: &Path, vfs: &str) -> rusqlite::Result<Connection> {
@@ -247,6 +255,7 @@ pub struct Player<'a> {
     connection: Option<Connection>,
     at_normal: Option<Connection>,
     turns: Option<Connection>,
+    stock: Option<Connection>,
     mode: &'static str,
 }
 
@@ -259,6 +268,7 @@ impl<'a> Player<'a> {
             connection: None,
             at_normal: None,
             turns: None,
+            stock: None,
             mode: "delete",
         }
     }
@@ -332,6 +342,17 @@ impl<'a> Player<'a> {
         Ok(self.turns.as_ref().expect("just opened"))
     }
 
+    fn stock(&mut self) -> rusqlite::Result<&Connection> {
+        if self.stock.is_none() {
+            let connection = open(self.directory, RECORDED)?;
+            for sql in ["PRAGMA synchronous=FULL", "PRAGMA wal_autocheckpoint=0"] {
+                run(&connection, sql)?;
+            }
+            self.stock = Some(connection);
+        }
+        Ok(self.stock.as_ref().expect("just opened"))
+    }
+
     /// A transaction was acknowledged.
     fn acknowledged(&mut self) {
         self.done += 1;
@@ -365,6 +386,14 @@ impl<'a> Player<'a> {
                 self.acknowledged();
                 Ok(())
             }
+            Step::AtStock(statements) => {
+                self.stock()?;
+                self.note(Event::Begin(self.done + 1));
+                transact(self.stock()?, statements)?;
+                self.acknowledged();
+                Ok(())
+            }
+            Step::StockSql(statement) => run(self.stock()?, statement).map(drop),
             Step::AtNormal(statements) => {
                 self.note(Event::Begin(self.done + 1));
                 transact(self.at_normal()?, statements)?;
@@ -415,7 +444,7 @@ impl<'a> Player<'a> {
     }
 
     pub fn close(&mut self) -> rusqlite::Result<()> {
-        for connection in [self.at_normal.take(), self.turns.take()]
+        for connection in [self.at_normal.take(), self.turns.take(), self.stock.take()]
             .into_iter()
             .flatten()
         {
@@ -488,6 +517,10 @@ impl Maker<'_> {
 
     pub fn turn(&mut self) -> Step {
         Step::Turn(self.small())
+    }
+
+    pub fn at_stock(&mut self) -> Step {
+        Step::AtStock(self.small())
     }
 
     pub fn some(&mut self, count: usize) -> Vec<Step> {

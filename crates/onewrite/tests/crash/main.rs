@@ -53,6 +53,9 @@ const FIRST_COMMITS: [&str; 6] = [
     "a first commit of 6 pages",
 ];
 
+/// Connections that take turns, and a stock one that writes and checkpoints.
+const NEXT_TO_STOCK: &str = "next to a stock connection";
+
 fn make(name: &'static str, page: u32, random: &mut Random) -> History {
     let mut m = Maker::new(page, random);
     let mut steps = vec![Step::Mode(None)];
@@ -79,6 +82,28 @@ fn make(name: &'static str, page: u32, random: &mut Random) -> History {
             m.one(),
             checkpoint("RESTART"),
             m.turn(),
+            m.one(),
+            m.turn(),
+        ]),
+        NEXT_TO_STOCK => steps.extend([
+            m.turn(),
+            m.one(),
+            m.at_stock(),
+            m.turn(),
+            m.pages(3),
+            m.at_stock(),
+            m.one(),
+            Step::StockSql("PRAGMA wal_checkpoint(PASSIVE)".to_owned()),
+            m.turn(),
+            m.at_stock(),
+            m.one(),
+            Step::StockSql("PRAGMA wal_checkpoint(RESTART)".to_owned()),
+            m.turn(),
+            m.one(),
+            checkpoint("RESTART"),
+            m.at_stock(),
+            m.turn(),
+            Step::StockSql("PRAGMA wal_checkpoint(TRUNCATE)".to_owned()),
             m.one(),
             m.turn(),
         ]),
@@ -492,7 +517,7 @@ fn group_synch() {
 /// Commits of connections that take turns are published before they are durable.
 #[test]
 fn group_commit() {
-    for mode in ["onewrite", "waldio", "swal"] {
+    for mode in ["onewrite", "waldio", "swal", "direct"] {
         let config = Config {
             mode,
             group_commit: "on",
@@ -500,6 +525,31 @@ fn group_commit() {
         };
         everything(&format!("group commit in {mode}"), config);
     }
+}
+
+/// In `direct` a stock connection may write behind a commit that is not durable, and checkpoint it.
+#[test]
+fn group_commit_next_to_stock() {
+    let mut random = Random::new(seed(NEXT_TO_STOCK));
+    let mut total = Counts::default();
+    for device in Device::ALL {
+        for page in [512, 1024, 4096, 65_536] {
+            let config = Config {
+                mode: "direct",
+                page,
+                device,
+                ..Config::USUAL
+            };
+            let depth = depth_of(NEXT_TO_STOCK, page);
+            let (counts, found) =
+                crash(&config, NEXT_TO_STOCK, &mut random, depth, |events| events);
+            total.add(&counts);
+            if let Err(wrong) = found {
+                panic!("{wrong}");
+            }
+        }
+    }
+    println!("{total:?}");
 }
 
 #[test]

@@ -16,12 +16,22 @@ fn patient(path: &Path) -> Connection {
     db
 }
 
-/// A database in mode onewrite, with two connections that have each just committed. From here on
-/// they are in company: their commits are published before they are durable.
-fn in_company(path: &Path) -> [Connection; 2] {
+/// Runs a test in each mode in which commits are grouped by default. In `direct` the log is SQLite's
+/// own.
+fn in_each_mode(test: impl Fn(&Path, &str)) {
+    for mode in ["onewrite", "direct"] {
+        println!("in {mode}");
+        let directory = directory();
+        test(&directory.path().join("db"), mode);
+    }
+}
+
+/// A database with two connections that have each just committed. From here on they are in company:
+/// their commits are published before they are durable.
+fn in_company(path: &Path, mode: &str) -> [Connection; 2] {
     let db = made(path, &[]);
     sql(&db, "PRAGMA onewrite_layout=auto");
-    assert_eq!(sql(&db, "PRAGMA journal_mode=onewrite"), "onewrite");
+    assert_eq!(sql(&db, &format!("PRAGMA journal_mode={mode}")), mode);
     db.busy_timeout(Duration::from_secs(60)).expect("a timeout");
     let other = patient(path);
     for db in [&db, &other, &db] {
@@ -39,150 +49,150 @@ fn deferred(db: &Connection) -> u64 {
 
 #[test]
 fn connections_that_take_turns_publish_first() {
-    let directory = directory();
-    let path = directory.path().join("db");
-    let dbs = in_company(&path);
-    let before = deferred(&dbs[0]);
-    for db in dbs.iter().cycle().take(6) {
-        sql(db, INSERT);
-    }
-    assert_eq!(deferred(&dbs[0]) - before, 6);
-    let off = "PRAGMA onewrite_group_commit=off";
-    dbs.iter().for_each(|db| assert_eq!(sql(db, off), "off"));
-    dbs.iter().for_each(|db| drop(sql(db, INSERT)));
-    assert_eq!(deferred(&dbs[0]) - before, 6);
+    in_each_mode(|path, mode| {
+        let dbs = in_company(path, mode);
+        let before = deferred(&dbs[0]);
+        for db in dbs.iter().cycle().take(6) {
+            sql(db, INSERT);
+        }
+        assert_eq!(deferred(&dbs[0]) - before, 6);
+        let off = "PRAGMA onewrite_group_commit=off";
+        dbs.iter().for_each(|db| assert_eq!(sql(db, off), "off"));
+        dbs.iter().for_each(|db| drop(sql(db, INSERT)));
+        assert_eq!(deferred(&dbs[0]) - before, 6);
+    });
 }
 
 #[test]
 fn a_writer_that_is_alone_again_writes_by_itself() {
-    let directory = directory();
-    let path = directory.path().join("db");
-    let [db, other] = in_company(&path);
-    drop(other);
-    std::thread::sleep(COMPANY + Duration::from_millis(10));
-    let before = deferred(&db);
-    (0..5).for_each(|_| drop(sql(&db, INSERT)));
-    assert_eq!(deferred(&db), before);
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        drop(other);
+        std::thread::sleep(COMPANY + Duration::from_millis(10));
+        let before = deferred(&db);
+        (0..5).for_each(|_| drop(sql(&db, INSERT)));
+        assert_eq!(deferred(&db), before);
+    });
 }
 
 /// During a flush others commit, and one flush is enough for all of them.
 #[test]
 fn others_commit_during_a_flush_and_share_the_next() {
-    let directory = directory();
-    let path = directory.path().join("db");
-    let [db, other] = in_company(&path);
-    let third = patient(&path);
-    // A connection that does not know the schema reads it first, and waits.
-    assert!(rows(&third) > 0);
-    let flushes = |db| {
-        status(db)["group_commits"]["flushes"]
-            .as_u64()
-            .expect("a number")
-    };
-    let watcher = open(&path);
-    sql(&watcher, "PRAGMA onewrite_read_durable=off");
-    assert!(rows(&watcher) > 0);
-    let before = flushes(&watcher);
-    let commits = deferred(&watcher);
-    let held = Refusal::held(&path, Which::Flush, 0);
-    std::thread::scope(|scope| {
-        let first = scope.spawn(move || drop(sql(&db, INSERT)));
-        held.wait();
-        let rest = [other, third].map(|db| scope.spawn(move || drop(sql(&db, INSERT))));
-        // Both are published, though the device has neither.
-        while deferred(&watcher) < commits + 3 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert!(!held.is_released() && rest.iter().all(|thread| !thread.is_finished()));
-        held.release();
-        first.join().expect("no panic");
-        rest.into_iter()
-            .for_each(|thread| thread.join().expect("no panic"));
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        let third = patient(path);
+        // A connection that does not know the schema reads it first, and waits.
+        assert!(rows(&third) > 0);
+        let flushes = |db| {
+            status(db)["group_commits"]["flushes"]
+                .as_u64()
+                .expect("a number")
+        };
+        let watcher = open(path);
+        sql(&watcher, "PRAGMA onewrite_read_durable=off");
+        assert!(rows(&watcher) > 0);
+        let before = flushes(&watcher);
+        let commits = deferred(&watcher);
+        let held = Refusal::held(path, Which::Flush, 0);
+        std::thread::scope(|scope| {
+            let first = scope.spawn(move || drop(sql(&db, INSERT)));
+            held.wait();
+            let rest = [other, third].map(|db| scope.spawn(move || drop(sql(&db, INSERT))));
+            // Both are published, though the device has neither.
+            while deferred(&watcher) < commits + 3 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(!held.is_released() && rest.iter().all(|thread| !thread.is_finished()));
+            held.release();
+            first.join().expect("no panic");
+            rest.into_iter()
+                .for_each(|thread| thread.join().expect("no panic"));
+        });
+        assert_eq!(flushes(&watcher) - before, 2);
     });
-    assert_eq!(flushes(&watcher) - before, 2);
 }
 
 /// No connection reads what a crash could lose, unless it asks for that.
 #[test]
 fn readers_wait_for_what_they_read() {
-    let directory = directory();
-    let path = directory.path().join("db");
-    let [db, other] = in_company(&path);
-    let before = rows(&other);
-    let [reader, relaxed, normal, first] = [(); 4].map(|()| open(&path));
-    sql(&relaxed, "PRAGMA onewrite_read_durable=off");
-    sql(&normal, "PRAGMA synchronous=NORMAL");
-    let held = Refusal::held(&path, Which::Flush, 0);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(move || drop(sql(&db, INSERT)));
-        held.wait();
-        assert_eq!(rows(&relaxed), before + 1);
-        assert_eq!(rows(&normal), before + 1);
-        let waits = [reader, first, other].map(|db| {
-            let held = &held;
-            scope.spawn(move || {
-                assert_eq!(rows(&db), before + 1);
-                assert!(held.is_released(), "it was read before it was durable");
-            })
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        let before = rows(&other);
+        let [reader, relaxed, normal, first] = [(); 4].map(|()| open(path));
+        sql(&relaxed, "PRAGMA onewrite_read_durable=off");
+        sql(&normal, "PRAGMA synchronous=NORMAL");
+        let held = Refusal::held(path, Which::Flush, 0);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(move || drop(sql(&db, INSERT)));
+            held.wait();
+            assert_eq!(rows(&relaxed), before + 1);
+            assert_eq!(rows(&normal), before + 1);
+            let waits = [reader, first, other].map(|db| {
+                let held = &held;
+                scope.spawn(move || {
+                    assert_eq!(rows(&db), before + 1);
+                    assert!(held.is_released(), "it was read before it was durable");
+                })
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(waits.iter().all(|thread| !thread.is_finished()));
+            held.release();
+            waits
+                .into_iter()
+                .for_each(|thread| thread.join().expect("no panic"));
+            writer.join().expect("no panic");
         });
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(waits.iter().all(|thread| !thread.is_finished()));
-        held.release();
-        waits
-            .into_iter()
-            .for_each(|thread| thread.join().expect("no panic"));
-        writer.join().expect("no panic");
     });
 }
 
 /// A page that a writer has read before it was durable stays in its cache when it only reads.
 #[test]
 fn a_reader_waits_also_for_pages_that_it_has() {
-    let directory = directory();
-    let path = directory.path().join("db");
-    let [db, other] = in_company(&path);
-    let before = rows(&other);
-    let held = Refusal::held(&path, Which::Flush, 0);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(move || drop(sql(&db, INSERT)));
-        held.wait();
-        sql(&other, "BEGIN IMMEDIATE");
-        assert_eq!(rows(&other), before + 1);
-        sql(&other, "ROLLBACK");
-        let flush = &held;
-        let reads = scope.spawn(move || {
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        let before = rows(&other);
+        let held = Refusal::held(path, Which::Flush, 0);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(move || drop(sql(&db, INSERT)));
+            held.wait();
+            sql(&other, "BEGIN IMMEDIATE");
             assert_eq!(rows(&other), before + 1);
-            assert!(flush.is_released(), "it was read before it was durable");
+            sql(&other, "ROLLBACK");
+            let flush = &held;
+            let reads = scope.spawn(move || {
+                assert_eq!(rows(&other), before + 1);
+                assert!(flush.is_released(), "it was read before it was durable");
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!reads.is_finished());
+            held.release();
+            reads.join().expect("no panic");
+            writer.join().expect("no panic");
         });
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(!reads.is_finished());
-        held.release();
-        reads.join().expect("no panic");
-        writer.join().expect("no panic");
     });
 }
 
 /// The database gets nothing that the log could lose.
 #[test]
 fn a_checkpoint_waits_for_what_it_copies() {
-    let directory = directory();
-    let path = directory.path().join("db");
-    let [db, other] = in_company(&path);
-    sql(&other, "PRAGMA synchronous=OFF");
-    let held = Refusal::held(&path, Which::Flush, 0);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(move || drop(sql(&db, INSERT)));
-        held.wait();
-        let flush = &held;
-        let checkpoint = scope.spawn(move || {
-            sql(&other, "PRAGMA wal_checkpoint(PASSIVE)");
-            assert!(flush.is_released(), "it was copied before it was durable");
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        sql(&other, "PRAGMA synchronous=OFF");
+        let held = Refusal::held(path, Which::Flush, 0);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(move || drop(sql(&db, INSERT)));
+            held.wait();
+            let flush = &held;
+            let checkpoint = scope.spawn(move || {
+                sql(&other, "PRAGMA wal_checkpoint(PASSIVE)");
+                assert!(flush.is_released(), "it was copied before it was durable");
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!checkpoint.is_finished());
+            held.release();
+            checkpoint.join().expect("no panic");
+            writer.join().expect("no panic");
         });
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(!checkpoint.is_finished());
-        held.release();
-        checkpoint.join().expect("no panic");
-        writer.join().expect("no panic");
     });
 }
 
@@ -190,116 +200,119 @@ fn a_checkpoint_waits_for_what_it_copies() {
 /// publication.
 #[test]
 fn a_transaction_of_several_databases_is_durable_before_it_is_published() {
-    let directory = directory();
-    let path = directory.path().join("db");
-    let [db, other] = in_company(&path);
-    sql(
-        &db,
-        &format!("ATTACH '{}' AS more", companion(&path, "2").display()),
-    );
-    for journal_mode in ["onewrite", "delete"] {
-        sql(&db, &format!("PRAGMA more.journal_mode={journal_mode}"));
-        sql(&db, "CREATE TABLE IF NOT EXISTS more.u(x)");
-        let company = |both: &str| {
-            sql(&other, INSERT);
-            let before = deferred(&other);
-            sql(&db, "BEGIN");
-            sql(&db, INSERT);
-            sql(&db, both);
-            sql(&db, "COMMIT");
-            deferred(&other) - before
-        };
-        assert_eq!(company("INSERT INTO more.u VALUES(1)"), 0, "{journal_mode}");
-        assert_eq!(company("SELECT count(*) FROM more.u"), 1, "{journal_mode}");
-    }
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        sql(
+            &db,
+            &format!("ATTACH '{}' AS more", companion(path, "2").display()),
+        );
+        for journal_mode in ["onewrite", "delete"] {
+            sql(&db, &format!("PRAGMA more.journal_mode={journal_mode}"));
+            sql(&db, "CREATE TABLE IF NOT EXISTS more.u(x)");
+            let company = |both: &str| {
+                sql(&other, INSERT);
+                let before = deferred(&other);
+                sql(&db, "BEGIN");
+                sql(&db, INSERT);
+                sql(&db, both);
+                sql(&db, "COMMIT");
+                deferred(&other) - before
+            };
+            assert_eq!(company("INSERT INTO more.u VALUES(1)"), 0, "{journal_mode}");
+            assert_eq!(company("SELECT count(*) FROM more.u"), 1, "{journal_mode}");
+        }
+    });
 }
 
 /// A failed flush may have lost any of the commits that wait for it. None of them is acknowledged
 /// or read, and the next open takes from the device what it has.
 #[test]
 fn a_failed_flush_fails_all_commits_that_wait_and_all_that_come() {
-    let directory = directory();
-    let path = directory.path().join("db");
-    let [db, other] = in_company(&path);
-    let before = rows(&other);
-    let [idle, reader] = [(); 2].map(|()| patient(&path));
-    assert_eq!(rows(&idle), before);
-    let held = Refusal::held(&path, Which::Flush, 5);
-    let commits = deferred(&db);
-    let connections = std::thread::scope(|scope| {
-        let fails = |db: Connection, statement| {
-            scope.spawn(move || {
-                assert_eq!(failing(&db, statement), code::FSYNC, "{statement}");
-                db
-            })
-        };
-        let first = fails(db, INSERT);
-        held.wait();
-        let second = fails(other, INSERT);
-        let third = fails(reader, "SELECT count(*) FROM t");
-        while deferred(&idle) < commits + 2 {
-            std::thread::sleep(Duration::from_millis(1));
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        let before = rows(&other);
+        let [idle, reader] = [(); 2].map(|()| patient(path));
+        assert_eq!(rows(&idle), before);
+        let held = Refusal::held(path, Which::Flush, 5);
+        let commits = deferred(&db);
+        let connections = std::thread::scope(|scope| {
+            let fails = |db: Connection, statement| {
+                scope.spawn(move || {
+                    assert_eq!(failing(&db, statement), code::FSYNC, "{statement}");
+                    db
+                })
+            };
+            let first = fails(db, INSERT);
+            held.wait();
+            let second = fails(other, INSERT);
+            let third = fails(reader, "SELECT count(*) FROM t");
+            while deferred(&idle) < commits + 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            held.release();
+            [first, second, third].map(|thread| thread.join().expect("no panic"))
+        });
+        for db in connections.iter().chain([&idle]) {
+            let found = try_sql(db, "SELECT count(*) FROM t");
+            assert!(found.is_err(), "{found:?} from a poisoned log");
+            let found = try_sql(db, INSERT);
+            assert!(found.is_err(), "{found:?} on a poisoned log");
         }
-        held.release();
-        [first, second, third].map(|thread| thread.join().expect("no panic"))
+        drop((connections, idle, held));
+        let db = open(path);
+        let found = rows(&db);
+        assert!((before..=before + 2).contains(&found), "{found} rows");
+        assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
+        assert!(before > ROWS);
     });
-    for db in connections.iter().chain([&idle]) {
-        let found = try_sql(db, "SELECT count(*) FROM t");
-        assert!(found.is_err(), "{found:?} from a poisoned log");
-        let found = try_sql(db, INSERT);
-        assert!(found.is_err(), "{found:?} on a poisoned log");
-    }
-    drop((connections, idle, held));
-    let db = open(&path);
-    let found = rows(&db);
-    assert!((before..=before + 2).contains(&found), "{found} rows");
-    assert_eq!(sql(&db, "PRAGMA integrity_check"), "ok");
-    assert!(before > ROWS);
 }
 
 /// A process that was stopped in its flush, or in its turn, blocks others only for a bounded time.
 #[test]
 fn no_commit_waits_for_a_process_that_was_stopped() {
-    use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile, NewFile};
-    let directory = directory();
-    let path = directory.path().join("db");
-    let [db, other] = in_company(&path);
-    let log = companion(&path, "-onewrite");
-    let stopped = LogFile::open(&log, Create::Never, Access::ReadWrite, DirectIo::Never);
-    let mut stopped = stopped.expect("the log");
-    let new = NewFile {
-        mode: 0o600,
-        owner: None,
-    };
-    stopped.lock_in_own_file(new, false).expect("the locks");
-    for byte in [LockByte::Flush, LockByte::Turn] {
-        assert!(stopped.try_lock(byte, LockKind::Exclusive).expect("a lock"));
-    }
-    let (before, commits) = (rows(&other), deferred(&db));
-    sql(&db, INSERT);
-    assert_eq!(rows(&other), before + 1);
-    assert_eq!(deferred(&db), commits + 1);
+    in_each_mode(|path, mode| {
+        use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile, NewFile};
+        let [db, other] = in_company(path, mode);
+        let log = companion(path, "-onewrite");
+        let stopped = LogFile::open(&log, Create::Never, Access::ReadWrite, DirectIo::Never);
+        let mut stopped = stopped.expect("the log");
+        let new = NewFile {
+            mode: 0o600,
+            owner: None,
+        };
+        let locks = onewrite::storage::lock_path(&log);
+        stopped
+            .lock_in_own_file(locks, new, false)
+            .expect("the locks");
+        for byte in [LockByte::Flush, LockByte::Turn] {
+            assert!(stopped.try_lock(byte, LockKind::Exclusive).expect("a lock"));
+        }
+        let (before, commits) = (rows(&other), deferred(&db));
+        sql(&db, INSERT);
+        assert_eq!(rows(&other), before + 1);
+        assert_eq!(deferred(&db), commits + 1);
+    });
 }
 
 /// A read-only connection cannot note in shared memory what it has flushed. It has flushed it all
 /// the same.
 #[test]
 fn a_read_only_connection_waits_for_its_own_flush_alone() {
-    let directory = directory();
-    let path = directory.path().join("db");
-    let [db, other] = in_company(&path);
-    let before = rows(&other);
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
-    let reader = Connection::open_with_flags_and_vfs(&path, flags, onewrite::VFS_NAME);
-    let reader = reader.expect("a connection");
-    assert_eq!(rows(&reader), before);
-    let held = Refusal::held(&path, Which::Flush, 0);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(move || drop(sql(&db, INSERT)));
-        held.wait();
-        assert_eq!(rows(&reader), before + 1);
-        assert!(!held.is_released() && !writer.is_finished());
-        held.release();
-        writer.join().expect("no panic");
+    in_each_mode(|path, mode| {
+        let [db, other] = in_company(path, mode);
+        let before = rows(&other);
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let reader = Connection::open_with_flags_and_vfs(path, flags, onewrite::VFS_NAME);
+        let reader = reader.expect("a connection");
+        assert_eq!(rows(&reader), before);
+        let held = Refusal::held(path, Which::Flush, 0);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(move || drop(sql(&db, INSERT)));
+            held.wait();
+            assert_eq!(rows(&reader), before + 1);
+            assert!(!held.is_released() && !writer.is_finished());
+            held.release();
+            writer.join().expect("no panic");
+        });
     });
 }

@@ -39,7 +39,8 @@ impl Which {
 }
 
 struct Rule {
-    log: PathBuf,
+    /// Our log of the database, and SQLite's.
+    logs: [PathBuf; 2],
     which: Which,
     errno: i32,
     /// How long the call takes before it fails.
@@ -61,7 +62,7 @@ fn rules() -> MutexGuard<'static, Vec<Rule>> {
 
 /// The next such call on the log of a database fails, once. Undone when it goes out of scope.
 pub struct Refusal {
-    log: PathBuf,
+    logs: [PathBuf; 2],
     fired: Arc<AtomicU32>,
     frames_after: Arc<AtomicU32>,
     released: Arc<AtomicBool>,
@@ -90,10 +91,10 @@ impl Refusal {
         is_released: bool,
     ) -> Refusal {
         let released = Arc::new(AtomicBool::new(is_released));
-        let log = super::companion(database, "-onewrite");
+        let logs = ["-onewrite", "-wal"].map(|suffix| super::companion(database, suffix));
         let (fired, frames_after) = (Arc::default(), Arc::default());
         rules().push(Rule {
-            log: log.clone(),
+            logs: logs.clone(),
             which,
             errno,
             takes,
@@ -103,7 +104,7 @@ impl Refusal {
             released: Arc::clone(&released),
         });
         Refusal {
-            log,
+            logs,
             fired,
             frames_after,
             released,
@@ -143,7 +144,7 @@ impl Refusal {
 impl Drop for Refusal {
     fn drop(&mut self) {
         self.release();
-        rules().retain(|rule| rule.log != self.log);
+        rules().retain(|rule| rule.logs != self.logs);
     }
 }
 
@@ -156,7 +157,10 @@ impl Observer for Refuser {
 
     fn before(&self, path: &Path, call: &Call<'_>) -> io::Result<()> {
         let mut refused = None;
-        for rule in rules().iter_mut().filter(|rule| rule.log == path) {
+        for rule in rules()
+            .iter_mut()
+            .filter(|rule| rule.logs.iter().any(|log| log == path))
+        {
             let is_first = rule.fired.load(Ordering::SeqCst) == 0;
             if is_first && rule.which.is(call, rule.after_new_blocks) {
                 rule.fired.store(1, Ordering::SeqCst);

@@ -43,6 +43,7 @@ impl Stock {
         let page = PageSize::new(PAGE_BYTES as u32).expect("a page size");
         let open = OpenLog {
             path: &path,
+            companions_of: &path,
             mode: match layout {
                 Layout::Packed => JournalMode::Onewrite,
                 Layout::Compressed => JournalMode::Swal,

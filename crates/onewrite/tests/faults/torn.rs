@@ -16,6 +16,7 @@ fn a_new_header_of_a_stock_log_changes_nothing_but_itself() {
     std::fs::write(&path, [7; 3 * 4096]).expect("a log");
     let open = OpenLog {
         path: &path,
+        companions_of: &path,
         mode: JournalMode::Direct,
         page: PageSize::new(512).expect("a page size"),
         access: Access::ReadWrite,

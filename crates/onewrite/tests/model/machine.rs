@@ -172,6 +172,7 @@ fn content(salts: Salts, frame: FrameNo) -> Vec<u8> {
 fn open<'a>(path: &'a Path, page: PageSize) -> OpenLog<'a> {
     OpenLog {
         path,
+        companions_of: path,
         mode: JournalMode::Waldio,
         page,
         access: Access::ReadWrite,
