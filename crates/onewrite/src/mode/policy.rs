@@ -281,7 +281,7 @@ impl Goal {
         Word::new(
             "balanced",
             Goal::Balanced,
-            "at most an eighth of the time that the thread spends on everything else",
+            "at most a twentieth of the time that the thread spends on everything else",
         ),
         Word::new("speed", Goal::Speed, "none"),
         Word::new("bytes", Goal::Bytes, "whatever may save a block"),

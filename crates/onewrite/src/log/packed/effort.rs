@@ -1,6 +1,6 @@
 //! How much processor time goes into saving blocks.
 //!
-//! With `auto` compression and the goal `balanced`, a thread may spend at most an eighth of its other
+//! With `auto` compression and the goal `balanced`, a thread may spend at most a twentieth of its other
 //! processor time: that of SQLite, of the application, and of writing the log. It earns that as it
 //! goes. Both times are measured, so the share holds on any processor and
 //! with any transactions.
@@ -9,8 +9,9 @@ use std::cell::Cell;
 
 use crate::mode::{Compressing, Compression, Goal};
 
-/// The share that may be spent: one part in this many.
-const SHARE: u64 = 8;
+/// The share that may be spent: one part in this many. It is a third of the 15 percent that the mode
+/// may take in all over stock WAL. Differences and LZ4 take most of the rest.
+const SHARE: u64 = 20;
 /// The most that a thread can have saved up, in nanoseconds. It is some tries: a thread that has
 /// computed for an hour does not slow down its next hundred commits for it.
 const MOST_SAVED: i64 = 1_000_000;
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_eighth_of_the_other_time_is_spent() {
+    fn a_twentieth_of_the_other_time_is_spent() {
         let (mut now, mut spent) = (0, 0);
         let mut account = Account::default();
         for step in 0..1000 {

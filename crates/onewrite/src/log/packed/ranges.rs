@@ -10,10 +10,14 @@
 //! At least one range, so that a record has data. With any bytes from disk, [`apply`] writes within
 //! the page it is given.
 
-/// Equal bytes that end a range. A further range costs two or three bytes.
+/// The most equal bytes within a range: more end it. A further range costs two or three bytes.
 const GAP_BYTES: usize = 4;
-/// Bytes that are compared at once.
+/// Bytes that are compared at once where pages are equal.
 const STRIDE: usize = 32;
+/// Bytes that are compared at once where they differ.
+const WORD: usize = 8;
+/// The highest bit of every byte of a word.
+const HIGH: u64 = 0x8080_8080_8080_8080;
 
 /// Appends the difference of `page` from `base` to `out`, and returns whether it did. A difference of
 /// more than `most` bytes, or of as many as the page, leaves `out` as before.
@@ -70,25 +74,69 @@ pub fn apply(mut data: &[u8], base: &[u8], page: &mut [u8]) -> bool {
 fn equal_bytes(a: &[u8], b: &[u8]) -> usize {
     let strides = a.chunks_exact(STRIDE).zip(b.chunks_exact(STRIDE));
     let at = STRIDE * strides.take_while(|(a, b)| a == b).count();
-    at + a[at..]
-        .iter()
-        .zip(&b[at..])
-        .take_while(|(a, b)| a == b)
-        .count()
+    let (a, b) = (&a[at..], &b[at..]);
+    let words = a.chunks_exact(WORD).zip(b.chunks_exact(WORD));
+    let mut equal = 0;
+    for (a, b) in words {
+        match differing(a, b) {
+            0 => equal += WORD,
+            bytes => return at + equal + first(bytes),
+        }
+    }
+    let rest = a[equal..].iter().zip(&b[equal..]);
+    at + equal + rest.take_while(|(a, b)| a == b).count()
 }
 
 /// The end of a range that begins with the different byte at `at`.
 fn range_end(page: &[u8], base: &[u8], at: usize) -> usize {
     let mut end = at + 1;
-    let bytes = page.iter().zip(base).enumerate().skip(end);
-    for (next, (new, old)) in bytes {
+    let mut next = end;
+    let (words, old) = (
+        page[next..].chunks_exact(WORD),
+        base[next..].chunks_exact(WORD),
+    );
+    for (new, old) in words.zip(old) {
+        let bytes = differing(new, old);
+        if bytes == 0 || next + first(bytes) > end + GAP_BYTES || has_gap(bytes) {
+            break;
+        }
+        end = next + last(bytes) + 1;
+        next += WORD;
+    }
+    // Byte by byte where the range ends, and at the end of the page.
+    for (at, (new, old)) in (next..).zip(page[next..].iter().zip(&base[next..])) {
         if new != old {
-            end = next + 1;
-        } else if next - end >= GAP_BYTES {
+            end = at + 1;
+        } else if at >= end + GAP_BYTES {
             break;
         }
     }
     end
+}
+
+/// The bytes in which two words differ: the highest bit of each, the first byte lowest.
+fn differing(a: &[u8], b: &[u8]) -> u64 {
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    let bits = word(a) ^ word(b);
+    // The sum carries into a byte's highest bit where one of the lower seven is set.
+    (((bits & !HIGH) + !HIGH) | bits) & HIGH
+}
+
+/// The first of these bytes.
+fn first(bytes: u64) -> usize {
+    bytes.trailing_zeros() as usize / 8
+}
+
+/// The last of these bytes.
+fn last(bytes: u64) -> usize {
+    WORD - 1 - bytes.leading_zeros() as usize / 8
+}
+
+/// Whether more equal bytes than a range may have follow each other within the word.
+fn has_gap(bytes: u64) -> bool {
+    let equal = !bytes & HIGH;
+    let two = equal & equal >> 8;
+    (two & two >> 16 & equal >> 32) != 0
 }
 
 fn append(out: &mut Vec<u8>, (skip, bytes): (usize, &[u8])) {
@@ -141,7 +189,35 @@ mod tests {
         Some(data.len() - 1)
     }
 
+    /// The end of a range, byte by byte.
+    fn simple_end(page: &[u8], base: &[u8], at: usize) -> usize {
+        let mut end = at + 1;
+        for next in end..page.len() {
+            match page[next] == base[next] {
+                false => end = next + 1,
+                true if next - end == GAP_BYTES => break,
+                true => {}
+            }
+        }
+        end
+    }
+
     proptest! {
+        #[test]
+        fn a_range_ends_where_it_does_byte_by_byte(
+            bytes in proptest::collection::vec(prop::sample::select(vec![0u8, 0, 0, 1, 0x80]), 1..80),
+            equal in 0usize..70,
+        ) {
+            let base = vec![0; bytes.len() + equal];
+            let mut page = base.clone();
+            page[equal..].copy_from_slice(&bytes);
+            let at = page.iter().position(|byte| *byte != 0);
+            prop_assert_eq!(equal_bytes(&page, &base), at.unwrap_or(page.len()));
+            for at in (0..page.len()).filter(|at| page[*at] != 0) {
+                prop_assert_eq!(range_end(&page, &base, at), simple_end(&page, &base, at), "{}", at);
+            }
+        }
+
         #[test]
         fn what_differs_comes_back(
             power in 9u32..=16,
