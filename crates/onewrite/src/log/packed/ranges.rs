@@ -192,7 +192,7 @@ mod tests {
     /// The end of a range, byte by byte.
     fn simple_end(page: &[u8], base: &[u8], at: usize) -> usize {
         let mut end = at + 1;
-        for next in end..page.len() {
+        for next in at + 1..page.len() {
             match page[next] == base[next] {
                 false => end = next + 1,
                 true if next - end == GAP_BYTES => break,
