@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use super::atomic::Atomic;
 use super::claim::Claim;
+use super::company::WRITE_LOCK;
 use super::ffi;
 use super::host::{self, BusyHandler, Connection, Host};
 use super::inner::{Inner, LockLevel};
@@ -23,7 +24,7 @@ use crate::commit::{SharedLog, Writer};
 use crate::log::shared::Committer;
 use crate::log::{ErrorKind, Log, LogError, OpenLog};
 use crate::mode::JournalMode;
-use crate::storage::{Access, MOMENT, NewFile, try_within};
+use crate::storage::{Access, MOMENT, NewFile, Short, try_within};
 use crate::sync;
 use crate::wal::PageSize;
 
@@ -245,24 +246,34 @@ impl Database {
 
     /// After an error of the log: tells other processes if the log is poisoned.
     pub fn spread_poison(&self) {
-        let poisoned = self.log().is_some_and(|log| log.poisoned().is_some());
-        if !poisoned || self.index.is_invalidated.get() {
+        let Some(log) = self.log().filter(|log| log.poisoned().is_some()) else {
+            return;
+        };
+        if self.index.is_invalidated.get() {
             return;
         }
-        const WRITE_LOCK: c_int = 0;
         if self.held.write.get() || self.remapper.has_write_lock() {
             self.inner.invalidate_index();
             self.index.is_invalidated.set(true);
-        } else if self
-            .inner
-            .shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_LOCK_EXCLUSIVE)
-            == ffi::SQLITE_OK
-        {
+        } else if self.lock_to_invalidate(&log) {
             self.inner.invalidate_index();
             // Not if the lock was refused: the next failing call tries again.
             self.index.is_invalidated.set(true);
             self.inner
                 .shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_UNLOCK_EXCLUSIVE);
+        }
+    }
+
+    /// Takes the write lock, to make the wal-index invalid. Stock connections, which only SQLite's own
+    /// log has, are told nothing before that, so it waits for them.
+    fn lock_to_invalidate(&self, log: &Log) -> bool {
+        let lock = || {
+            let flags = ffi::SQLITE_SHM_LOCK_EXCLUSIVE;
+            self.inner.shm_lock(WRITE_LOCK, 1, flags) == ffi::SQLITE_OK
+        };
+        match log.id() {
+            Some(_) => lock(),
+            None => try_within(MOMENT, &Short, || Ok::<_, LogError>(lock())).unwrap_or(false),
         }
     }
 }

@@ -316,3 +316,35 @@ fn a_read_only_connection_waits_for_its_own_flush_alone() {
         });
     });
 }
+
+/// Stock connections do not know that a log is poisoned. They recover once the wal-index is invalid.
+#[test]
+fn stock_connections_learn_of_a_failed_flush_as_soon_as_the_write_lock_is_free() {
+    let directory = directory();
+    let path = directory.path().join("db");
+    let [db, other] = in_company(&path, "direct");
+    let stock =
+        Connection::open_with_flags_and_vfs(&path, OpenFlags::SQLITE_OPEN_READ_WRITE, c"unix");
+    let stock = stock.expect("a stock connection");
+    stock
+        .busy_timeout(Duration::from_secs(60))
+        .expect("a timeout");
+    let index = || std::fs::read(companion(&path, "-shm")).expect("the wal-index")[..96].to_vec();
+    let held = Refusal::held(&path, Which::Flush, 5);
+    std::thread::scope(|scope| {
+        let fails = scope.spawn(move || {
+            assert_eq!(failing(&db, INSERT), code::FSYNC);
+            db
+        });
+        held.wait();
+        sql(&stock, "BEGIN IMMEDIATE");
+        held.release();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!fails.is_finished() && index().iter().any(|byte| *byte != 0));
+        sql(&stock, "ROLLBACK");
+        drop(fails.join().expect("no panic"));
+    });
+    assert!(index().iter().all(|byte| *byte == 0));
+    assert!(rows(&stock) > ROWS);
+    drop(other);
+}
