@@ -25,16 +25,31 @@ function open(path, options = {}) {
   const wanted = { mode: asked ?? modeIn(path), synchronous: LEVELS[levelOf(synchronous)] };
   const Driver = classOf(driver);
   if (!Number.isInteger(timeout) || timeout < 0) throw new TypeError('timeout is a number of milliseconds');
-  const db = opened(Driver, path, { mode: asked, readonly }, { ...others, ...readonlyOption(Driver, readonly), timeout });
-  try {
-    ask(db, `PRAGMA busy_timeout=${timeout}`);
-    if (isSupported()) enter(db, wanted, timeout);
-    else enterStock(db, wanted.synchronous);
-  } catch (error) {
-    db.close();
-    throw error;
+  const driverOptions = { ...others, ...readonlyOption(Driver, readonly), timeout };
+  const end = Date.now() + timeout;
+  for (let db; ; ) {
+    db ??= opened(Driver, path, { mode: asked, readonly }, driverOptions);
+    try {
+      ask(db, `PRAGMA busy_timeout=${timeout}`);
+      if (isSupported()) enter(db, wanted);
+      else enterStock(db, wanted.synchronous);
+      return db;
+    } catch (error) {
+      const again = error.cause && isBusy(error.cause) && Date.now() < end;
+      // An open connection is in the way of others that wait, too. So each try opens another one.
+      if (!again || closesAtOnce(error.cause)) {
+        db.close();
+        db = undefined;
+      }
+      if (!again) throw error;
+    }
+    sleep(RETRY_MS * (1 + Math.random()));
   }
-  return db;
+}
+
+/** Whether the driver of this error closes a file at once. libsql waits for the garbage collector. */
+function closesAtOnce(error) {
+  return error.rawCode === undefined;
 }
 
 function opened(Driver, path, { mode, readonly }, driverOptions) {
@@ -103,22 +118,14 @@ function loadOnce(Driver, isDefault) {
   loaded.add(Driver);
 }
 
-function enter(db, wanted, timeout) {
-  const end = Date.now() + timeout;
-  while (!tryToEnter(db, wanted.mode, Date.now() >= end)) sleep(RETRY_MS);
-  ask(db, `PRAGMA synchronous=${wanted.synchronous}`);
-  check(db, wanted);
-}
-
-/** Whether the mode was set. Throws if it cannot be. */
-function tryToEnter(db, mode, isLast) {
+function enter(db, wanted) {
   try {
-    ask(db, `PRAGMA journal_mode=${mode ?? remembered(db)}`);
-    return true;
+    ask(db, `PRAGMA journal_mode=${wanted.mode ?? remembered(db)}`);
   } catch (error) {
-    if (isBusy(error) && !isLast) return false;
     throw new OneWriteError(error.message, { cause: error });
   }
+  ask(db, `PRAGMA synchronous=${wanted.synchronous}`);
+  check(db, wanted);
 }
 
 /** The mode of onewrite that the database remembers, and the usual one if it remembers none. */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sqlite3
 import time
 from typing import Any, Dict, Optional, Tuple, Union
@@ -46,13 +47,18 @@ def connect(
     if not load():
         return _stock(path, synchronous, sqlite3_kwargs)
     sqlite3_kwargs["uri"] = True
-    connection: sqlite3.Connection = sqlite3.connect(uri(path, mode), **sqlite3_kwargs)
-    try:
-        enter(connection, mode, synchronous, sqlite3_kwargs.get("timeout", 5.0))
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    end = time.monotonic() + sqlite3_kwargs.get("timeout", 5.0)
+    while True:
+        connection: sqlite3.Connection = sqlite3.connect(uri(path, mode), **sqlite3_kwargs)
+        try:
+            enter(connection, mode, synchronous, 0)
+            return connection
+        except BaseException as error:
+            # An open connection is in the way of others that wait, too. So each try opens another one.
+            connection.close()
+            if not _is_busy(error.__cause__) or time.monotonic() >= end:
+                raise
+        time.sleep(_RETRY_SECONDS * (1 + random.random()))
 
 
 def uri(path: Path, mode: Optional[str] = _USUAL) -> str:
@@ -214,7 +220,7 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _is_busy(error: sqlite3.OperationalError) -> bool:
+def _is_busy(error: Optional[BaseException]) -> bool:
     code = getattr(error, "sqlite_errorcode", None)  # since Python 3.11
     if code is not None:
         return bool(code & 0xFF == _BUSY)

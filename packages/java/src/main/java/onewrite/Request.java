@@ -5,6 +5,7 @@ import java.sql.SQLException;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.ThreadLocalRandom;
 
 /**
  * A database to open: where, in which mode, how durably, and with which other properties of the driver.
@@ -70,14 +71,23 @@ final class Request {
     }
 
     Connection open() throws SQLException {
+        long start = System.nanoTime();
         try {
-            Connection connection = Driver.open(address.url(Map.of(VFS, "onewrite")), properties);
-            try {
-                enter(connection);
-                return connection;
-            } catch (SQLException | RuntimeException | Error error) {
-                connection.close();
-                throw error;
+            while (true) {
+                Connection connection = Driver.open(address.url(Map.of(VFS, "onewrite")), properties);
+                try {
+                    enter(connection);
+                    return connection;
+                } catch (SQLException | RuntimeException | Error error) {
+                    boolean again = error instanceof SQLException && Driver.isBusy((SQLException) error)
+                            && System.nanoTime() - start < patience(connection);
+                    // An open connection is in the way of others that wait, too. So each try opens another.
+                    connection.close();
+                    if (!again) {
+                        throw error;
+                    }
+                }
+                pause();
             }
         } catch (SQLException error) {
             throw new OneWriteException(address + ": " + error.getMessage(), error);
@@ -94,32 +104,20 @@ final class Request {
     }
 
     private void enter(Connection connection) throws SQLException {
-        long patience = Long.parseLong(Driver.value(connection, "PRAGMA busy_timeout")) * 1_000_000;
-        long start = System.nanoTime();
-        while (!changesMode(connection, System.nanoTime() - start < patience)) {
-            pause();
-        }
+        String wanted = mode != null ? mode : Status.remembered(connection);
+        Driver.value(connection, "PRAGMA journal_mode=" + wanted);
         Driver.value(connection, "PRAGMA synchronous=" + level);
         Status.checked(connection, mode, level);
     }
 
-    /** Returns false if another connection is in the way, and there is time for another try. */
-    private boolean changesMode(Connection connection, boolean again) throws SQLException {
-        try {
-            String wanted = mode != null ? mode : Status.remembered(connection);
-            Driver.value(connection, "PRAGMA journal_mode=" + wanted);
-            return true;
-        } catch (SQLException error) {
-            if (again && Driver.isBusy(error)) {
-                return false;
-            }
-            throw error;
-        }
+    /** How long a connection that is in the way is waited for, in nanoseconds. */
+    private static long patience(Connection connection) throws SQLException {
+        return Long.parseLong(Driver.value(connection, "PRAGMA busy_timeout")) * 1_000_000;
     }
 
     private void pause() throws OneWriteException {
         try {
-            Thread.sleep(RETRY_MILLIS);
+            Thread.sleep(RETRY_MILLIS + ThreadLocalRandom.current().nextLong(RETRY_MILLIS));
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
             throw new OneWriteException("interrupted while another connection was in the way", interrupted);
