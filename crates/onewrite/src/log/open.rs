@@ -11,7 +11,9 @@ use super::space::{Excludes, Space};
 use super::{ErrorKind, Geometry, Log, LogError, read_header};
 use crate::mode::{InitPolicy, JournalMode, Layout};
 use crate::storage::pace::{self, KnownPace};
-use crate::storage::{Access, Create, DirectIo, Durability, Init, LogFile, NewFile, Patience};
+use crate::storage::{
+    Access, Create, DirectIo, Durability, Init, LockByte, LogFile, NewFile, Patience,
+};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::wal::PageSize;
@@ -145,7 +147,12 @@ impl Log {
             Err(e) if e.kind() == ErrorKind::Poisoned => return Err(e),
             // Alone with its own state, this process defers no commit, and flushes what it must
             // not take for durable. Stock SQLite needs none of this, and neither must `direct`.
-            Err(_) => log.shared = Shared::private(),
+            Err(_) => {
+                log.shared = Shared::private();
+                // It may have been exclusive, and others would wait for it. Where there are no such
+                // locks, this fails, too.
+                let _ = log.file.unlock(LockByte::Presence);
+            }
             Ok(()) => {}
         }
         Ok(log)

@@ -1,6 +1,7 @@
 //! Several writers at once in strict group commit: the log stays bounded, and no writer starves.
 
 use super::{companion, open, sql, stock};
+use onewrite::storage::{Access, Create, DirectIo, LockByte, LockKind, LogFile};
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -147,6 +148,17 @@ fn direct_needs_no_shared_files() {
         let path = directory.path().join("db");
         std::fs::create_dir(companion(&path, missing)).expect("something in the way");
         let dbs = [direct(&path), direct(&path)];
+        let access = Access::ReadWrite;
+        let other = LogFile::open(
+            &companion(&path, "-wal"),
+            Create::Never,
+            access,
+            DirectIo::Auto,
+        );
+        let joined = other
+            .expect("the log")
+            .try_lock(LockByte::Presence, LockKind::Shared);
+        assert!(joined.expect("an answer"), "others would wait at each open");
         for db in dbs.iter().cycle().take(6) {
             sql(db, "INSERT INTO t VALUES(1)");
         }

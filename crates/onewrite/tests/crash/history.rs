@@ -372,27 +372,9 @@ impl<'a> Player<'a> {
 
     pub fn step(&mut self, step: &Step) -> rusqlite::Result<()> {
         match step {
-            Step::Transaction(statements) => {
-                self.connection()?;
-                self.note(Event::Begin(self.done + 1));
-                transact(self.connection()?, statements)?;
-                self.acknowledged();
-                Ok(())
-            }
-            Step::Turn(statements) => {
-                self.turns()?;
-                self.note(Event::Begin(self.done + 1));
-                transact(self.turns()?, statements)?;
-                self.acknowledged();
-                Ok(())
-            }
-            Step::AtStock(statements) => {
-                self.stock()?;
-                self.note(Event::Begin(self.done + 1));
-                transact(self.stock()?, statements)?;
-                self.acknowledged();
-                Ok(())
-            }
+            Step::Transaction(statements) => self.transact_by(Self::connection, statements),
+            Step::Turn(statements) => self.transact_by(Self::turns, statements),
+            Step::AtStock(statements) => self.transact_by(Self::stock, statements),
             Step::StockSql(statement) => run(self.stock()?, statement).map(drop),
             Step::AtNormal(statements) => {
                 self.note(Event::Begin(self.done + 1));
@@ -419,6 +401,19 @@ impl<'a> Player<'a> {
             Step::Mode(mode) => self.switch(mode.unwrap_or(self.config.mode)),
             Step::Reopen => self.close(),
         }
+    }
+
+    /// A transaction of a connection, which is opened before.
+    fn transact_by(
+        &mut self,
+        connection: fn(&mut Self) -> rusqlite::Result<&Connection>,
+        statements: &[String],
+    ) -> rusqlite::Result<()> {
+        connection(self)?;
+        self.note(Event::Begin(self.done + 1));
+        transact(connection(self)?, statements)?;
+        self.acknowledged();
+        Ok(())
     }
 
     fn switch(&mut self, mode: &'static str) -> rusqlite::Result<()> {
