@@ -7,7 +7,7 @@
 //! A leader announces that it waits, and then looks whether all have arrived. A commit counts
 //! itself, and then looks whether a leader waits. A fence between the two steps on either side
 //! ensures that at least one of them sees the other. Without it a leader could sleep until its
-//! patience ends (`tests/orders.rs`).
+//! patience ends (`crates/models/tests/orders.rs`).
 
 use crate::storage::SharedWords;
 use crate::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
 //! Atomics under the model checker loom: a load may see all that the memory model allows, not only
-//! the last store. `tests/orders.rs` uses them; docs/testing.md says how to run it.
+//! the last store. `crates/models/tests/orders.rs` uses them; docs/testing.md says how to run it.
 //!
 //! Order can be left out, so that a test shows that the model notices.
 

@@ -4,7 +4,7 @@
 //! and the memory is weak.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p onewrite --release --test orders
+//! RUSTFLAGS="--cfg loom" cargo test -p onewrite-models --test orders
 //! ```
 //!
 //! Real code: [`onewrite::log::shared`] and [`onewrite::log::arrivals`]. SQLite's wal-index, the

@@ -3,7 +3,7 @@
 //! chooses which thread runs next.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg shuttle" cargo test -p onewrite --test model
+//! RUSTFLAGS="--cfg shuttle" cargo test -p onewrite-models --test model
 //! ```
 //!
 //! `ONEWRITE_MODEL_RUNS` says how many orders each test tries. For one that fails shuttle prints
