@@ -270,7 +270,7 @@ fn a_word_of_the_environment_that_means_nothing_is_told_in_sqlites_log() {
         ),
         (
             &[("ONEWRITE_JOURNAL_MODE", "waldo")][..],
-            "journal_mode: unknown value 'waldo'",
+            "ONEWRITE_JOURNAL_MODE: unknown value 'waldo'",
         ),
         (&[("ONEWRITE_UPGRADE_WAL", "0")][..], ""),
         (&[("ONEWRITE_UPGRADE_WAL", "")][..], ""),

@@ -42,9 +42,13 @@ pub fn recover_with_stock(host: &'static Host, paths: &Paths) -> Result<(), SqlE
 }
 
 /// Converts the database to one of our modes, with a log shaped by these settings. If that is not
-/// possible now, the database stays as it is, which is correct but slower. The reason goes to
-/// SQLite's log.
-pub fn convert(host: &'static Host, paths: &Paths, mode: JournalMode, settings: &Settings) {
+/// possible now, the database stays as it is, which is correct but slower.
+pub fn convert(
+    host: &'static Host,
+    paths: &Paths,
+    mode: JournalMode,
+    settings: &Settings,
+) -> Result<(), SqlError> {
     CONVERTING.with(|it| it.set(true));
     let converted = host::with_connection(host, &paths.database, super::VFS_NAME, |query| {
         for pragma in pragmas_that_shape_a_log(settings) {
@@ -53,16 +57,7 @@ pub fn convert(host: &'static Host, paths: &Paths, mode: JournalMode, settings: 
         query(&format!("PRAGMA journal_mode={mode}"))
     });
     CONVERTING.with(|it| it.set(false));
-    if let Err(e) = converted {
-        host::log(
-            ffi::SQLITE_WARNING,
-            &format!(
-                "{}: not converted to {mode}: {}",
-                paths.database.display(),
-                e.message
-            ),
-        );
-    }
+    converted.map(drop)
 }
 
 /// Does some work while a connection that can write has the database open in its mode. `false` if

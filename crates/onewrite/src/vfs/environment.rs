@@ -6,6 +6,7 @@
 use std::env;
 use std::ffi::OsString;
 
+use crate::mode::words::{self, UnknownWord, Word};
 use crate::storage::has_raised_privileges;
 
 /// A variable that is not a setting; those are in [`SETTINGS`](super::SETTINGS).
@@ -47,14 +48,37 @@ pub const UPGRADE_WAL: Variable = Variable {
 
 pub const MAKE_DEFAULT: Variable = Variable {
     name: "ONEWRITE_MAKE_DEFAULT",
+    values: &[
+        (
+            "1 (also `on`, `true`, `yes`)",
+            "`onewrite` is the VFS of every database that is opened without another's name",
+        ),
+        ("0", "it is not, as without the variable"),
+    ],
+};
+
+pub const LOG: Variable = Variable {
+    name: "ONEWRITE_LOG",
     values: &[(
-        "1",
-        "`onewrite` is the VFS of every database that is opened without another's name",
+        "stderr",
+        "what onewrite writes to SQLite's log goes to standard error, too: most drivers hide that log",
     )],
 };
 
 /// All of them.
-pub const ALL: [Variable; 3] = [JOURNAL_MODE, UPGRADE_WAL, MAKE_DEFAULT];
+pub const ALL: [Variable; 4] = [JOURNAL_MODE, UPGRADE_WAL, MAKE_DEFAULT, LOG];
+
+/// The words of a variable that is on or off.
+const SWITCH: [Word<bool>; 2] = [
+    Word::new("1", true, "on").or(&["on", "true", "yes"]),
+    Word::new("0", false, "off").or(&["off", "false", "no", ""]),
+];
+
+/// The words of [`LOG`].
+const LOGS: [Word<bool>; 2] = [
+    Word::new("stderr", true, "to standard error, too"),
+    Word::new("sqlite", false, "to SQLite's log alone").or(&["off", "0", "no", "false", ""]),
+];
 
 impl Variable {
     /// Its value.
@@ -66,6 +90,24 @@ impl Variable {
     pub fn text(&self) -> Option<String> {
         value_of(self.name)
     }
+}
+
+/// Whether [`MAKE_DEFAULT`] is on.
+///
+/// # Errors
+/// A word that means neither on nor off.
+pub fn makes_default() -> Result<bool, UnknownWord> {
+    let word = MAKE_DEFAULT.text();
+    word.map_or(Ok(false), |word| words::value_of(&SWITCH, &word))
+}
+
+/// Whether messages go to standard error, too.
+///
+/// # Errors
+/// An unknown word in [`LOG`].
+pub fn logs_to_stderr() -> Result<bool, UnknownWord> {
+    let word = LOG.text();
+    word.map_or(Ok(false), |word| words::value_of(&LOGS, &word))
 }
 
 /// The value of a variable, if it is UTF-8.

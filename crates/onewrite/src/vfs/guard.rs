@@ -113,7 +113,10 @@ impl Database {
             }
             Look::Convert(mode) => {
                 self.first_lock.conversion_tried.set(true);
-                convert::convert(self.host, &self.paths, mode, &self.settings.get());
+                let settings = self.settings.get();
+                if let Err(e) = convert::convert(self.host, &self.paths, mode, &settings) {
+                    self.not_converted(mode, e.message);
+                }
             }
             Look::Refused => return Ok(Try::Later),
         }
@@ -228,7 +231,7 @@ impl Database {
         Ok(Look::Settled)
     }
 
-    fn conversion_due(&self) -> Option<JournalMode> {
+    pub(super) fn conversion_due(&self) -> Option<JournalMode> {
         let idle = self.switch.get() == Switch::Idle && !self.read_only;
         self.requested.mode.filter(|_| {
             idle && !self.requested.mode_was_named.get() && !self.first_lock.conversion_tried.get()

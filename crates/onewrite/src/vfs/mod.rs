@@ -35,6 +35,7 @@ mod super_journal;
 mod switching;
 mod taken;
 mod thunks;
+mod warnings;
 
 use std::ffi::CStr;
 use std::fmt;

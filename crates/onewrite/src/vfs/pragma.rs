@@ -165,7 +165,7 @@ impl Database {
     fn status_pragma(&self) -> Answer {
         // A status without the database's mode would be of little use. But it must work even if the
         // database cannot be read.
-        let _ = self.settle();
+        let _ = self.settle_with_request();
         Answer::Text(status::json(self))
     }
 

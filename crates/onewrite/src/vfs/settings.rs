@@ -12,8 +12,7 @@ mod wanted;
 use serde::{Serialize, Serializer};
 
 use super::database::Database;
-use super::host;
-use super::{environment, ffi};
+use super::environment;
 use crate::commit::CommitConfig;
 use crate::log::Log;
 use crate::mode::policy::LAYOUTS;
@@ -23,7 +22,7 @@ use crate::mode::{
 };
 use crate::storage::DirectIo;
 use choice::{Choice, Groups, Takes};
-pub(super) use wanted::{is_set, mode_of_uri, senseless_upgrade, wanted_mode};
+pub(super) use wanted::{check_modes, is_set, mode_of_uri, wanted_mode};
 
 /// The beginning of every setting's name.
 const PREFIX: &str = "onewrite_";
@@ -459,7 +458,7 @@ impl Database {
                 && let Some(value) = environment::value_of(&variable)
                 && let Err(message) = self.set(setting, &value)
             {
-                host::log(ffi::SQLITE_WARNING, &format!("{variable}: {message}"));
+                self.warn(&format!("{variable}: {message}"));
             }
         }
         for setting in &SETTINGS {

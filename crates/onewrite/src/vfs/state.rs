@@ -18,6 +18,8 @@ pub struct Requested {
     pub mode_in_uri: Option<JournalMode>,
     /// Whether the application has named a journal mode.
     pub mode_was_named: Cell<bool>,
+    /// Words of the environment that mean nothing, and a name that was meant for a URI.
+    pub warnings: RefCell<Vec<String>>,
     /// The error in the URI, for which the first lock is refused: see `refusal`.
     pub uri_error: Option<String>,
 }
@@ -27,6 +29,8 @@ pub struct Requested {
 pub struct FirstLock {
     /// Whether the database was converted to the requested mode, or that has failed.
     pub conversion_tried: Cell<bool>,
+    /// Why that has failed.
+    pub conversion_failure: RefCell<Option<String>>,
     /// Whether a connection that can write was asked to guard for this one, which cannot.
     pub writer_tried: Cell<bool>,
     /// Whether a log without a guard was looked for.

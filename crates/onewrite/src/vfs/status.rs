@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::database::Database;
+use super::environment::{JOURNAL_MODE, UPGRADE_WAL};
 use super::inner::LockLevel;
 use super::locks::Held;
 use super::settings::InUse;
@@ -42,6 +43,10 @@ struct Status<'a> {
     mode: Option<&'static str>,
     /// The mode that the database remembers but does not use now, and why.
     kept_out_of: Option<KeptOut>,
+    /// The mode that the URI or the environment asks for.
+    requested: Option<Asked>,
+    /// What is asked for and means nothing.
+    warnings: Vec<String>,
     /// The settings in use.
     #[serde(flatten)]
     settings: InUse<'a>,
@@ -67,6 +72,14 @@ struct Status<'a> {
 struct KeptOut {
     mode: Option<&'static str>,
     why: &'static str,
+}
+
+#[derive(Serialize)]
+struct Asked {
+    mode: &'static str,
+    by: &'static str,
+    /// Why the database is not in it.
+    why_not: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -127,6 +140,8 @@ pub fn json(database: &Database) -> String {
             mode: kept_out.mode.map(|mode| mode.name()),
             why: kept_out.why,
         }),
+        requested: requested(database),
+        warnings: database.requested.warnings.borrow().clone(),
         settings: InUse(database),
         sync_in_use: match log.as_deref() {
             Some(log) => log.sync_policy(settings.commit.sync),
@@ -149,6 +164,41 @@ pub fn json(database: &Database) -> String {
         error: error.as_deref(),
     };
     serde_json::to_string(&status).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"))
+}
+
+fn requested(database: &Database) -> Option<Asked> {
+    let asked = &database.requested;
+    let (mode, by) = match (asked.mode_in_uri, asked.mode, database.upgrade_of_wal()) {
+        (Some(mode), ..) => (mode, "URI"),
+        (None, Some(mode), _) => (mode, JOURNAL_MODE.name),
+        (None, None, Some(mode)) => (mode, UPGRADE_WAL.name),
+        (None, None, None) => return None,
+    };
+    Some(Asked {
+        mode: mode.name(),
+        by,
+        why_not: (database.mode() != Some(mode)).then(|| why_not(database)),
+    })
+}
+
+/// Why the database is not in the requested mode.
+fn why_not(database: &Database) -> String {
+    let failure = database.first_lock.conversion_failure.borrow();
+    if let Some(kept_out) = database.guard.kept_out.get() {
+        return kept_out.why.to_owned();
+    }
+    if let Some(failure) = failure.as_ref() {
+        return failure.clone();
+    }
+    match database.mode() {
+        _ if database.takes_no_lock => "immutable=1 and nolock=1 have no journal mode".to_owned(),
+        Some(mode) => format!("the database remembers {mode}, and that counts more"),
+        None if database.requested.mode_was_named.get() => {
+            "the program has named another mode".to_owned()
+        }
+        None if database.read_only => "the connection is read-only".to_owned(),
+        None => "no statement that could change the mode has run yet".to_owned(),
+    }
 }
 
 fn why_sync(log: Option<&SharedLog>, policy: SyncPolicy) -> Option<String> {

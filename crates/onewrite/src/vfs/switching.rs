@@ -23,10 +23,10 @@ impl Database {
             if self.is_atomic() {
                 return Answer::Text(super::atomic::NAME.to_owned());
             }
-            if self.has_nothing_of_ours() {
+            if self.has_nothing_of_ours() && self.conversion_due().is_none() {
                 return Answer::Pass;
             }
-            return match self.settle() {
+            return match self.settle_with_request() {
                 Ok(()) => match self.mode() {
                     // SQLite sees its own WAL, and reports it.
                     Some(mode) if self.is_wal_to_the_application(mode) => Answer::Pass,
@@ -69,9 +69,36 @@ impl Database {
         }
     }
 
+    /// Settles the mode. An empty database gets the requested one here: at its first lock it has no
+    /// pages to convert. If that is not possible, the database stays as it is, as in [`convert`].
+    pub(super) fn settle_with_request(&self) -> Result<(), SqlError> {
+        self.settle()?;
+        let is_free = |connection: Connection| connection.is_autocommit();
+        if let Some(mode) = self.conversion_due()
+            && self.mode().is_none()
+            && self.connection.get().is_some_and(is_free)
+        {
+            // If it is not possible, for example within another statement, a later one tries again.
+            if let Answer::Fail(failure) = self.switch_to(mode) {
+                self.not_converted(mode, failure.message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes why the database is not in the requested mode.
+    pub(super) fn not_converted(&self, mode: JournalMode, why: String) {
+        let database = self.paths.database.display();
+        host::log(
+            ffi::SQLITE_WARNING,
+            &format!("{database}: not converted to {mode}: {why}"),
+        );
+        self.first_lock.conversion_failure.replace(Some(why));
+    }
+
     /// The mode that the environment substitutes for SQLite's own WAL. `ONEWRITE_UPGRADE_WAL` is
     /// its name, or 1 for the one that `ONEWRITE_JOURNAL_MODE` names. The URI counts more than both.
-    fn upgrade_of_wal(&self) -> Option<JournalMode> {
+    pub(super) fn upgrade_of_wal(&self) -> Option<JournalMode> {
         if convert::is_converting() {
             return None;
         }
@@ -196,7 +223,7 @@ impl Database {
         }
         self.check_suits(mode, connection, &schema)?;
         self.check_name(mode)?;
-        self.leave_for("delete")?;
+        self.leave_for(mode.name())?;
         let pragma = |word| connection.query(&format!("PRAGMA {schema}.journal_mode={word}"));
         // From SQLite's own WAL through DELETE, so that the way in is always the same.
         self.switch.set(Switch::ToStock);

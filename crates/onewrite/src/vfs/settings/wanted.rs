@@ -1,8 +1,8 @@
 //! The journal mode that the URI or the environment asks for.
 
+use super::super::convert;
 use super::super::database::Database;
 use super::super::environment::{JOURNAL_MODE, UPGRADE_WAL};
-use super::super::{convert, ffi, host};
 use super::Uri;
 use crate::mode::words::ON;
 use crate::mode::{JournalMode, UpgradeOfWal};
@@ -13,10 +13,29 @@ pub fn wanted_mode(uri: Uri<'_>) -> Option<JournalMode> {
         return None;
     }
     let word = uri("journal_mode").or_else(|| JOURNAL_MODE.text())?;
-    JournalMode::wanted(&word).unwrap_or_else(|e| {
-        host::log(ffi::SQLITE_WARNING, &format!("journal_mode: {e}"));
-        None
-    })
+    JournalMode::wanted(&word).ok().flatten()
+}
+
+/// Checks the words that name modes, and warns about those of the environment.
+///
+/// # Errors
+/// An unknown word in the URI.
+pub fn check_modes(database: &Database, uri: Uri<'_>) -> Result<(), String> {
+    if let Some(why) = senseless_upgrade(database) {
+        database.warn(&format!("{}: {why}", UPGRADE_WAL.name));
+    }
+    if let Some(word) = uri("journal_mode") {
+        return match JournalMode::wanted(&word) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(format!("journal_mode: {e}")),
+        };
+    }
+    if let Some(word) = JOURNAL_MODE.text()
+        && let Err(e) = JournalMode::wanted(&word)
+    {
+        database.warn(&format!("{}: {e}", JOURNAL_MODE.name));
+    }
+    Ok(())
 }
 
 /// The journal mode of the URI alone.
@@ -25,7 +44,7 @@ pub fn mode_of_uri(uri: Uri<'_>) -> Option<JournalMode> {
 }
 
 /// Why `ONEWRITE_UPGRADE_WAL` has no effect, if that cannot be intended.
-pub fn senseless_upgrade(database: &Database) -> Option<String> {
+fn senseless_upgrade(database: &Database) -> Option<String> {
     match UPGRADE_WAL.text()?.parse() {
         Err(e) => Some(format!("{e}; WAL stays SQLite's own")),
         Ok(UpgradeOfWal::ToWanted)

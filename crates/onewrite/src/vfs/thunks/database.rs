@@ -106,11 +106,24 @@ fn refused(taken: &Taken) -> c_int {
 }
 
 fn apply_settings(database: &Database, uri: Uri<'_>) -> Result<(), String> {
-    if let Some(message) = settings::senseless_upgrade(database) {
-        let message = format!("ONEWRITE_UPGRADE_WAL: {message}");
-        host::log(ffi::SQLITE_WARNING, &message);
+    if !convert::is_converting() {
+        warn_of_literal_name(database);
+        settings::check_modes(database, uri)?;
     }
     database.apply_settings(uri)
+}
+
+/// A program that opens no URIs makes a file of the URI's name, in a stock mode.
+fn warn_of_literal_name(database: &Database) {
+    let path = &database.paths.database;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name.starts_with("file:") && name.contains('?') {
+        database.warn(&format!(
+            "{}: the program opens no URIs, and took this one for a file's name: give it the path alone, and \
+             choose the mode by PRAGMA journal_mode or ONEWRITE_JOURNAL_MODE",
+            path.display()
+        ));
+    }
 }
 
 /// # Safety

@@ -1,0 +1,38 @@
+//! What somebody asked for and does not get, because a word means nothing. A warning is in
+//! `onewrite_status` and in SQLite's log. Most drivers hide both, so each is also a line on standard
+//! error, once in a process.
+
+use std::sync::Mutex;
+
+use super::database::Database;
+use super::{environment, ffi, host};
+use crate::sync;
+
+/// The most different warnings of a process that go to standard error.
+const MOST: usize = 16;
+
+/// Those that it has seen.
+static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+impl Database {
+    /// Warns the program's user.
+    pub(super) fn warn(&self, message: &str) {
+        warn(message);
+        self.requested
+            .warnings
+            .borrow_mut()
+            .push(message.to_owned());
+    }
+}
+
+/// Warns where no database is open.
+pub(super) fn warn(message: &str) {
+    host::log(ffi::SQLITE_WARNING, message);
+    let mut seen = sync::lock_static(&SEEN);
+    if seen.len() < MOST && !seen.iter().any(|known| known == message) {
+        seen.push(message.to_owned());
+        if !environment::logs_to_stderr().unwrap_or(false) {
+            eprintln!("onewrite: {message}");
+        }
+    }
+}
